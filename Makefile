@@ -1,0 +1,267 @@
+# markerjit: how to build, try and check it. `make` alone says what there is.
+#
+# Needs Debian 12 or alike: make, gcc, Python 3.11 with venv. What is missing is named in one
+# sentence. Made things are in build/, markerjit/_native/ and .venv/; `make clean` removes them all.
+
+PYTHON ?= python3
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+OBJCOPY ?= objcopy
+WERROR ?= -Werror
+
+NATIVE := markerjit/_native
+VENV := .venv/bin
+
+.SUFFIXES:
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format native native-complete targets debian clean
+
+help:
+	@echo "make demo     set up .venv, build, and run the bundled server under load"
+	@echo "make test     set up everything, check formats and types, run all tests"
+	@echo "make check    formats and types only"
+	@echo "make format   rewrite Python and C in the house's format"
+	@echo "make native   the runtime, libraries and demo programs, into $(NATIVE)/"
+	@echo "make targets  the programs that tests attach to, into build/targets/"
+	@echo "make clean    remove everything that was made"
+
+demo: $(VENV)/.made native $(VENV)/.demo-ready
+	@$(VENV)/markerjit demo
+
+# pytest is the last command, so that its summary is the end of the output.
+test: $(VENV)/.made native targets $(VENV)/.test-ready debian check
+	@echo "pytest"
+	@$(VENV)/python -m pytest $(PYTEST_FLAGS)
+
+clean:
+	@rm -rf build dist $(NATIVE) .venv *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---- is everything here? -------------------------------------------------------------------------
+
+missing = { echo "markerjit: $(1)" >&2; exit 1; }
+needs = command -v $(1) >/dev/null || $(call missing,$(1) is missing; install it with: apt-get install $(2))
+has_header = echo '\#include <$(1)>' | $(CC) -E -o /dev/null - 2>/dev/null || \
+	$(call missing,the header <$(1)> is missing; install it with: apt-get install $(2))
+
+build/.tools-here:
+	@test "$$(uname -sm)" = "Linux x86_64" || \
+		$(call missing,this is $$(uname -sm)$(comma) and markerjit patches x86-64 code on Linux only)
+	@$(call needs,$(firstword $(CC)),gcc)
+	@$(call needs,$(OBJCOPY),binutils)
+	@$(call needs,ld,binutils)
+	@$(call has_header,stdio.h,libc6-dev)
+	@$(call has_header,linux/ptrace.h,linux-libc-dev)
+	@mkdir -p build && touch $@
+
+comma := ,
+
+# ---- the virtual environment ---------------------------------------------------------------------
+
+$(VENV)/.made:
+	@$(call needs,$(PYTHON),python3 python3-venv)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		$(call missing,$(PYTHON) is older than Python 3.11; install a newer one and name it: make PYTHON=python3.11)
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		$(call missing,$(PYTHON) cannot make virtual environments; install: apt-get install python3-venv)
+	@echo "python  .venv"
+	@$(PYTHON) -m venv --clear .venv
+	@touch $@
+
+# -qq: pip speaks of errors only.
+PIP := $(VENV)/python -m pip --disable-pip-version-check -qq install
+PACKAGE := setup.cfg pyproject.toml native/build_backend.py
+
+# `| native`: a compiler's complaint is better read here than inside pip's.
+$(VENV)/.demo-ready: $(VENV)/.made $(PACKAGE) | native
+	@echo "pip     markerjit"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.test-ready: $(VENV)/.made $(PACKAGE) | native
+	@echo "pip     markerjit and what its tests need"
+	@$(PIP) --editable '.[test]'
+	@touch $(VENV)/.demo-ready $@
+
+# ---- native: markerjit/_native -------------------------------------------------------------------
+
+CFLAGS ?= -O2 -g
+WARNINGS := -Wall -Wextra $(WERROR)
+compile = $(CC) -Inative/include $(WARNINGS) -MMD -MP
+
+HEADERS := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/include/markerjit/*.h))
+RUNTIME_C := $(wildcard native/src/runtime/*.c)
+STOP_C := $(wildcard native/src/stop/*.c)
+LIB_C := $(wildcard native/lib/*.c)
+DEMO := kvserver kvserver-nop kvserver-pointer kvserver-none kvload
+
+# A part whose sources are not there is left out here, and named by native-complete at the end.
+native: $(HEADERS) \
+	$(if $(RUNTIME_C),$(NATIVE)/runtime.bin) \
+	$(if $(STOP_C),$(NATIVE)/libmjstop.so) \
+	$(if $(LIB_C),$(NATIVE)/libmarkerjit.a) \
+	$(if $(wildcard native/targets/kvserver.c native/targets/kvload.c),$(DEMO:%=$(NATIVE)/demo/%)) \
+	native-complete
+
+native-complete: $(HEADERS) | build/.tools-here
+	@$(if $(HEADERS),,$(call missing,native/include/markerjit has no headers; is this a whole copy?))
+	@$(if $(RUNTIME_C),,$(call missing,native/src/runtime has no sources; is this a whole copy?))
+	@$(if $(STOP_C),,$(call missing,native/src/stop has no sources; is this a whole copy?))
+	@$(if $(LIB_C),,$(call missing,native/lib has no sources; is this a whole copy?))
+	@$(if $(wildcard native/targets/kvserver.c),,$(call missing,native/targets has no kvserver.c; is this a whole copy?))
+	@:
+
+$(NATIVE)/include/markerjit/%.h: native/include/markerjit/%.h
+	@mkdir -p $(@D)
+	@cp $< $@
+
+# The runtime: a freestanding position-independent blob, linked by its own script, stripped of ELF.
+RUNTIME_CFLAGS := -O2 -ffreestanding -fPIC -fvisibility=hidden -fno-stack-protector \
+	-fcf-protection=none -fno-asynchronous-unwind-tables
+RUNTIME_LD := native/src/runtime/runtime.ld
+RUNTIME_LDFLAGS := -nostdlib -static -Wl,--build-id=none -Wl,-T,$(RUNTIME_LD)
+
+build/obj/runtime/%.o: native/src/runtime/%.c Makefile | build/.tools-here
+	@echo "cc      $<"
+	@mkdir -p $(@D)
+	@$(compile) $(RUNTIME_CFLAGS) -c -o $@ $<
+
+build/runtime.elf: $(RUNTIME_C:native/src/%.c=build/obj/%.o) $(RUNTIME_LD)
+	@echo "ld      $@"
+	@$(CC) $(RUNTIME_LDFLAGS) -o $@ $(filter %.o,$^)
+
+$(NATIVE)/runtime.bin: build/runtime.elf
+	@mkdir -p $(@D)
+	@$(OBJCOPY) -O binary $< $@
+
+# The two libraries: one for the controller, one for programs that switch their own markers.
+build/obj/stop/%.o: native/src/stop/%.c Makefile | build/.tools-here
+	@echo "cc      $<"
+	@mkdir -p $(@D)
+	@$(compile) $(CFLAGS) -fPIC -fvisibility=hidden -c -o $@ $<
+
+$(NATIVE)/libmjstop.so: $(STOP_C:native/src/%.c=build/obj/%.o)
+	@echo "ld      $@"
+	@mkdir -p $(@D)
+	@$(CC) -shared -o $@ $^
+
+build/obj/lib/%.o: native/lib/%.c Makefile | build/.tools-here
+	@echo "cc      $<"
+	@mkdir -p $(@D)
+	@$(compile) $(CFLAGS) -fPIC -c -o $@ $<
+
+$(NATIVE)/libmarkerjit.a: $(LIB_C:native/%.c=build/obj/%.o)
+	@echo "ar      $@"
+	@mkdir -p $(@D)
+	@rm -f $@
+	@$(AR) rcs $@ $^
+
+$(NATIVE)/demo/%: build/targets/%
+	@mkdir -p $(@D)
+	@cp $< $@
+
+# ---- targets: build/targets ----------------------------------------------------------------------
+#
+# Every native/targets/NAME.c is a program, but for three: kv_*.c are parts of kvserver,
+# truth_plugin.c is a shared object, truth_modes.c is only built once for each mode.
+# One program's own wishes: FLAGS_name (compiling) and LIBS_name (linking).
+
+MODES := jump nop pointer sentinel direct immediate symbol none
+TARGET_CFLAGS := -O2 -g -pthread
+
+SPECIAL := native/targets/truth_plugin.c native/targets/truth_modes.c
+KV_PARTS := $(wildcard native/targets/kv_*.c)
+PROGRAMS := $(filter-out $(SPECIAL) $(KV_PARTS),$(wildcard native/targets/*.c))
+TARGETS := $(PROGRAMS:native/targets/%.c=%)
+TARGETS += $(if $(wildcard native/targets/kvserver.c),kvserver-nop kvserver-pointer kvserver-none)
+TARGETS += $(if $(wildcard native/targets/truth_plugin.c),truth_plugin.so)
+TARGETS += $(if $(wildcard native/targets/truth_threads.c),truth_static)
+TARGETS += $(if $(wildcard native/targets/truth_modes.c),$(MODES:%=truth_modes-%))
+
+targets: $(TARGETS:%=build/targets/%)
+
+# Compiled and linked in one step; -MF because the name of the program may have no suffix.
+target = echo "cc      $@"; mkdir -p build/targets build/obj/targets; \
+	$(compile) -MF build/obj/targets/$(@F).d -MT $@ $(TARGET_CFLAGS) $(FLAGS_$(@F))
+
+build/targets/%: native/targets/%.c Makefile | build/.tools-here
+	@$(target) -o $@ $< $(LIBS_$(@F))
+
+mode_of = $(or $(word 2,$(subst -, ,$(@F))),jump)
+kvserver = $(target) -DMJ_MODE=$(mode_of) -o $@ native/targets/kvserver.c $(KV_PARTS)
+
+build/targets/kvserver: native/targets/kvserver.c $(KV_PARTS) Makefile | build/.tools-here
+	@$(kvserver)
+
+build/targets/kvserver-%: native/targets/kvserver.c $(KV_PARTS) Makefile | build/.tools-here
+	@$(kvserver)
+
+build/targets/truth_plugin.so: native/targets/truth_plugin.c Makefile | build/.tools-here
+	@$(target) -shared -fPIC -o $@ $<
+
+build/targets/truth_static: native/targets/truth_threads.c Makefile | build/.tools-here
+	@$(target) -static -o $@ $<
+
+build/targets/truth_modes-%: native/targets/truth_modes.c Makefile | build/.tools-here
+	@$(target) -DMJ_MODE=$* -o $@ $<
+
+-include $(wildcard build/obj/*/*.d)
+
+# ---- checks --------------------------------------------------------------------------------------
+#
+# ruff reads neither setup.cfg nor anything outside its own file, and one more file at the top for
+# three options is the worse bargain, so they are here. clang-format's file is native/.clang-format;
+# C elsewhere is held to it too.
+
+RUFF := $(VENV)/ruff
+RUFF_FLAGS := --isolated --quiet
+RUFF_FORMAT := --target-version py311 --line-length 100
+RUFF_LINT := $(RUFF_FORMAT) --select E,F,W,B,C4,I,PIE,RET,RUF,SIM,UP \
+	--ignore RUF001,RUF002,RUF003
+PYTHON_FILES := $(wildcard markerjit tests bench native/build_backend.py)
+C_STYLE := file:native/.clang-format
+C_FILES = $$(find native tests bench -name '*.[ch]' 2>/dev/null)
+
+check: $(VENV)/.test-ready
+	@echo "ruff    $(PYTHON_FILES)"
+	@$(RUFF) check $(RUFF_FLAGS) $(RUFF_LINT) $(PYTHON_FILES)
+	@$(RUFF) format $(RUFF_FLAGS) $(RUFF_FORMAT) --check $(PYTHON_FILES) || \
+		$(call missing,the files above are not in the house's format; run: make format)
+	@echo "mypy    markerjit"
+	@$(VENV)/mypy --no-error-summary
+	@echo "clang-format"
+	@$(VENV)/clang-format --style=$(C_STYLE) --dry-run -Werror $(C_FILES) || \
+		$(call missing,the files above are not in the house's format; run: make format)
+
+format: $(VENV)/.test-ready
+	@$(RUFF) check $(RUFF_FLAGS) $(RUFF_LINT) --select I --fix $(PYTHON_FILES)
+	@$(RUFF) format $(RUFF_FLAGS) $(RUFF_FORMAT) $(PYTHON_FILES)
+	@$(VENV)/clang-format --style=$(C_STYLE) -i $(C_FILES)
+
+# ---- Debian packages that some tests want --------------------------------------------------------
+#
+# Only as root, only what is missing, and never a reason to stop: a test without its tool skips
+# and names the package.
+
+DEBIAN_PACKAGES := clang g++ gdb lld musl-tools redis-tools
+APT := DEBIAN_FRONTEND=noninteractive timeout 600 apt-get -y -qq -o DPkg::Lock::Timeout=120 \
+	-o Acquire::Retries=1
+
+debian:
+	@command -v dpkg-query >/dev/null || exit 0; \
+	absent() { \
+		for p in $(DEBIAN_PACKAGES); do \
+			dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q ' installed$$' || echo $$p; \
+		done; \
+	}; \
+	want=$$(absent); \
+	test -n "$$want" && test "$$(id -u)" = 0 && command -v apt-get >/dev/null || exit 0; \
+	echo "apt     "$$want; \
+	mkdir -p build; \
+	install() { $(APT) install --no-install-recommends $$want >>build/apt.log 2>&1 </dev/null; }; \
+	install || { $(APT) update >>build/apt.log 2>&1; install; } || \
+		for p in $$want; do want=$$p; install; done; \
+	want=$$(absent); \
+	test -z "$$want" || echo "apt     could not install "$$want"; tests that need them skip (build/apt.log)"
