@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * runtime.h: what the parts of the runtime share.
+ *
+ * The runtime lives in somebody else's program. It has no libc, no data of its own, no thread-local
+ * storage; it never allocates, locks or prints, and makes no system call on the way of an event. It
+ * finds its control block at a fixed distance from its own code.
+ */
+#ifndef MARKERJIT_RUNTIME_H
+#define MARKERJIT_RUNTIME_H
+
+#include "../../include/markerjit/abi.h"
+
+extern const char mj_code_start[] __attribute__((visibility("hidden")));
+
+static inline struct mj_control *mj_control(void) {
+    return (struct mj_control *)(mj_code_start + MJ_CODE_SIZE);
+}
+
+/* A part of the arena, by its offset from the start. */
+static inline void *mj_part(uint64_t offset) { return (void *)(mj_code_start + offset); }
+
+/*
+ * False in the child of a fork: it shares the arena but not the page behind `alive`, which the
+ * kernel wipes (MADV_WIPEONFORK). What a child does is not an event of this process.
+ */
+static inline int mj_alive(const struct mj_control *control) {
+    return *(const volatile uint64_t *)control->alive != 0;
+}
+
+/* The CPU that we are on, or were a moment ago: as the vDSO's getcpu, without the call. */
+static inline uint32_t mj_cpu(const struct mj_control *control) {
+    uint64_t node_and_cpu;
+
+    if (control->cpu_flags & MJ_CPU_RDPID)
+        __asm__ __volatile__("rdpid %0" : "=r"(node_and_cpu));
+    else /* segment 15 of the GDT, ring 3; its limit holds the number */
+        __asm__ __volatile__("lsl %1, %k0" : "=r"(node_and_cpu) : "r"(0x7b) : "cc");
+    return (node_and_cpu & 0xfff) % control->rings;
+}
+
+/* Where the thread library keeps the kernel's id of this thread; 0 when the controller did not
+   find out. */
+static inline uint32_t mj_tid(const struct mj_control *control) {
+    uint32_t tid;
+
+    if (control->tid_offset < 0)
+        return 0;
+    __asm__ __volatile__("movl %%fs:(%1), %0" : "=r"(tid) : "r"((int64_t)control->tid_offset));
+    return tid;
+}
+
+static inline struct mj_count *mj_counts(const struct mj_control *control, uint32_t cpu,
+                                         uint16_t marker) {
+    struct mj_count *counts = mj_part(control->counts);
+
+    return &counts[(uint64_t)cpu * control->max_markers + marker];
+}
+
+/* Probes, called by the body of a marker. Safe in signal handlers and from any thread. */
+void mj_record(struct mj_slot *slot, ...);
+void mj_count(struct mj_slot *slot, ...);
+
+#endif

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * trap.c: the SIGTRAP handler of mode int3.
+ *
+ * A breakpoint of ours sends the thread to the body of its marker, which returns to where a dormant
+ * site goes on. Nothing is emulated and no instruction is copied: every kind of site that takes an
+ * int3 has a body that replaces what the first byte began.
+ *
+ * A trap that is not ours goes to the action that the program had before. What is lost on the way:
+ * that action's SA_RESETHAND, and that it may have run with other signals blocked when its mask
+ * was changed afterwards.
+ */
+
+#include "runtime.h"
+
+#define SIGTRAP 5
+#define SI_USER_OR_LESS 0 /* si_code of kill, tgkill, sigqueue: sent, not a trap */
+#define NR_rt_sigaction 13
+#define NR_gettid 186
+#define NR_tgkill 234
+#define NR_getpid 39
+#define INT3 0xcc
+
+/* Offset of the saved rip in struct ucontext: arch/x86/include/uapi/asm/sigcontext.h, 40 bytes of
+   flags, link and stack, then 16 registers. */
+#define UCONTEXT_RIP 168
+
+static long syscall4(long number, long a, long b, long c, long d) {
+    register long r10 __asm__("r10") = d;
+    long result;
+
+    __asm__ __volatile__("syscall"
+                         : "=a"(result)
+                         : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10)
+                         : "rcx", "r11", "memory");
+    return result;
+}
+
+/* The body for a breakpoint at this address, or 0. Entries are only ever added, the body before the
+   address; their number is bounded, so a full table ends the search too. */
+static uint64_t find_body(const struct mj_control *control, uint64_t address) {
+    const struct mj_trap_site *sites = mj_part(control->sites);
+    const uint32_t mask = control->max_sites - 1;
+    uint32_t at = (uint32_t)(address * 0x9e3779b97f4a7c15ul >> 32) & mask;
+
+    for (uint32_t tried = 0; tried <= mask; tried++, at = (at + 1) & mask) {
+        const uint64_t found = __atomic_load_n(&sites[at].address, __ATOMIC_ACQUIRE);
+
+        if (found == address)
+            return sites[at].body;
+        if (!found)
+            break;
+    }
+    return 0;
+}
+
+/* What the kernel would have done without us. */
+static void pass_on(const struct mj_control *control, int signal, void *info, void *context) {
+    const struct mj_sigaction *old = &control->old_trap;
+    const int sent = ((const int32_t *)info)[2] <= SI_USER_OR_LESS;
+
+    if (old->handler > 1) {
+        ((void (*)(int, void *, void *))old->handler)(signal, info, context);
+        return;
+    }
+    if (old->handler == 1 && sent) /* SIG_IGN; a trap cannot be ignored */
+        return;
+    const struct mj_sigaction by_default = {0, 0, 0, 0};
+
+    syscall4(NR_rt_sigaction, SIGTRAP, (long)&by_default, 0, 8);
+    syscall4(NR_tgkill, syscall4(NR_getpid, 0, 0, 0, 0), syscall4(NR_gettid, 0, 0, 0, 0), SIGTRAP,
+             0); /* is delivered when the handler returns */
+}
+
+__attribute__((used)) void mj_trap(int signal, void *info, void *context) {
+    const struct mj_control *control = mj_control();
+    uint64_t *rip = (uint64_t *)((char *)context + UCONTEXT_RIP);
+    const uint64_t address = *rip - 1;
+    const int sent = ((const int32_t *)info)[2] <= SI_USER_OR_LESS;
+    const uint64_t body = sent ? 0 : find_body(control, address);
+
+    if (!body)
+        pass_on(control, signal, info, context);
+    else if (*(const volatile uint8_t *)address == INT3)
+        *rip = body;
+    else /* switched off between the trap and now: run what stands there */
+        *rip = address;
+}
+
+/* Where the kernel returns to from the handler: rt_sigreturn(2). */
+__asm__(".text\n"
+        ".globl mj_restorer\n"
+        "mj_restorer:\n"
+        "mov $15, %eax\n"
+        "syscall\n");

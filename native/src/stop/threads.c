@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * threads.c: stop every thread of a process with PTRACE_SEIZE and PTRACE_INTERRUPT, and let them go
+ * on as if nothing had been.
+ *
+ * SEIZE and INTERRUPT, because they send no signal: nothing shows in the target, no parent is told,
+ * and a process that is stopped by job control stays so (ptrace(2), "Attaching and detaching").
+ *
+ * What still shows in the target, and is mended in resume_all: a few system calls return EINTR
+ * after any stop, although no handler ran (signal(7), "Interruption of system calls and library
+ * functions by stop signals").
+ */
+
+#define _GNU_SOURCE
+#include "threads.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STOP_TIMEOUT_NS 300000000ul /* a thread in uninterruptible sleep may take for ever */
+#define SPINS_BEFORE_SLEEP 200
+#define KERNEL_ERESTARTNOHAND 514 /* include/linux/errno.h: restart, unless a handler ran */
+
+uint64_t now_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000ul + (uint64_t)now.tv_nsec;
+}
+
+/* Threads that we resume preempt us before the last one runs: 428 ms for 512 busy threads without
+   this, 3.7 ms with it. Not permitted is fine. */
+static void raise_priority(struct stopped *stopped) {
+    struct sched_param fifo = {.sched_priority = 50};
+    struct sched_param old;
+
+    stopped->old_policy = sched_getscheduler(0);
+    if (stopped->old_policy == SCHED_FIFO || sched_getparam(0, &old))
+        return;
+    stopped->old_priority = old.sched_priority;
+    stopped->raised = !sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &fifo);
+}
+
+static void lower_priority(struct stopped *stopped) {
+    struct sched_param old = {.sched_priority = stopped->old_priority};
+
+    if (stopped->raised)
+        sched_setscheduler(0, stopped->old_policy, &old);
+    stopped->raised = 0;
+}
+
+static int is_known(const struct stopped *stopped, pid_t tid) {
+    for (uint32_t i = 0; i < stopped->count; i++)
+        if (stopped->threads[i].tid == tid)
+            return 1;
+    return 0;
+}
+
+static int fail(struct mj_report *report, int status, pid_t tid, int error) {
+    report->tid = tid;
+    report->error = error;
+    return status;
+}
+
+/* A thread that has ended and is still listed: the first thread may end before the others. */
+static int is_dead(pid_t pid, pid_t tid) {
+    char path[64], line[512];
+    ssize_t got;
+
+    snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, tid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 1;
+    got = read(fd, line, sizeof line - 1);
+    close(fd);
+    line[got > 0 ? got : 0] = 0;
+    const char *name_end = strrchr(line, ')');
+    return !name_end || name_end[1] != ' ' || strchr("ZX", name_end[2]);
+}
+
+static int seize(struct stopped *stopped, pid_t tid, struct mj_report *report) {
+    if (stopped->count == stopped->room) {
+        const uint32_t room = stopped->room ? 2 * stopped->room : 64;
+        void *grown = realloc(stopped->threads, room * sizeof *stopped->threads);
+
+        if (!grown)
+            return fail(report, MJ_ERRNO, tid, ENOMEM);
+        stopped->threads = grown;
+        stopped->room = room;
+    }
+    if (ptrace(PTRACE_SEIZE, tid, 0, PTRACE_O_TRACESYSGOOD)) {
+        const int error = errno;
+
+        return error == ESRCH || is_dead(stopped->pid, tid) ? MJ_OK
+                                                            : fail(report, MJ_ERRNO, tid, error);
+    }
+    stopped->threads[stopped->count++] = (struct stopped_thread){.tid = tid};
+    ptrace(PTRACE_INTERRUPT, tid, 0, 0); /* fails only if it is gone: wait_stopped sees that */
+    return MJ_OK;
+}
+
+/* Seize what is new in /proc/PID/task; *found says how many were. */
+static int seize_new(struct stopped *stopped, uint32_t *found, struct mj_report *report) {
+    const uint32_t before = stopped->count;
+    char path[64];
+    int status = MJ_OK;
+
+    snprintf(path, sizeof path, "/proc/%d/task", stopped->pid);
+    DIR *tasks = opendir(path);
+    if (!tasks)
+        return fail(report, errno == ENOENT ? MJ_GONE : MJ_ERRNO, stopped->pid, errno);
+    for (struct dirent *entry; status == MJ_OK && (entry = readdir(tasks));) {
+        const pid_t tid = atoi(entry->d_name);
+
+        if (tid > 0 && !is_known(stopped, tid))
+            status = seize(stopped, tid, report);
+    }
+    closedir(tasks);
+    *found = stopped->count - before;
+    return status;
+}
+
+/* Returns 1 when stopped, 0 when gone, -1 when the time is over. */
+static int wait_stopped(struct stopped_thread *thread, uint64_t deadline_ns) {
+    for (uint64_t spins = 0;; spins++) {
+        int status;
+        const pid_t got = waitpid(thread->tid, &status, __WALL | WNOHANG);
+
+        if (got == thread->tid) {
+            if (!WIFSTOPPED(status))
+                return 0;
+            thread->plain = status >> 16 == PTRACE_EVENT_STOP && WSTOPSIG(status) == SIGTRAP;
+            thread->pending_signal = status >> 16 ? 0 : WSTOPSIG(status);
+            return !ptrace(PTRACE_GETREGS, thread->tid, 0, &thread->regs);
+        }
+        if (got < 0 && errno != EINTR)
+            return 0;
+        if (now_ns() > deadline_ns)
+            return -1;
+        /* With real-time priority we may stand in the way of the thread that we wait for. */
+        if (spins > SPINS_BEFORE_SLEEP)
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        else if (spins % 16 == 15)
+            sched_yield();
+    }
+}
+
+static int wait_all(struct stopped *stopped, uint32_t first, struct mj_report *report) {
+    const uint64_t deadline_ns = now_ns() + STOP_TIMEOUT_NS;
+
+    for (uint32_t i = first; i < stopped->count;) {
+        const int stands = wait_stopped(&stopped->threads[i], deadline_ns);
+
+        if (stands < 0)
+            return fail(report, MJ_BUSY, stopped->threads[i].tid, 0);
+        if (stands)
+            i++;
+        else
+            stopped->threads[i] = stopped->threads[--stopped->count];
+    }
+    return MJ_OK;
+}
+
+int stop_all(pid_t pid, struct stopped *stopped, struct mj_report *report) {
+    int status = MJ_OK;
+
+    memset(stopped, 0, sizeof *stopped);
+    stopped->pid = pid;
+    raise_priority(stopped);
+    stopped->started_ns = now_ns();
+    for (uint32_t found = 1; found && status == MJ_OK;) {
+        const uint32_t first = stopped->count;
+
+        status = seize_new(stopped, &found, report);
+        if (status == MJ_OK)
+            status = wait_all(stopped, first, report);
+    }
+    if (status == MJ_OK && !stopped->count)
+        status = fail(report, MJ_GONE, pid, ESRCH);
+    stopped->stopped_ns = now_ns();
+    report->threads = stopped->count;
+    report->stop_ns = stopped->stopped_ns - stopped->started_ns;
+    if (status != MJ_OK)
+        resume_all(stopped, report);
+    return status;
+}
+
+/*
+ * These return EINTR after a stop even if no signal handler runs. We put the kernel's own "restart
+ * unless a handler ran" in its place, which it looks at when the thread goes on: so a signal that
+ * is really pending still ends the call, and our stop does not. A timeout starts afresh.
+ */
+static int leaks_eintr(uint64_t number) {
+    switch (number) {
+    case SYS_epoll_wait:
+    case SYS_epoll_pwait:
+    case SYS_epoll_pwait2:
+    case SYS_rt_sigtimedwait:
+    case SYS_semop:
+    case SYS_semtimedop:
+        return 1;
+    }
+    return 0;
+}
+
+static void mend_system_call(struct stopped_thread *thread) {
+    if ((int64_t)thread->regs.orig_rax < 0 || (int64_t)thread->regs.rax != -EINTR ||
+        !leaks_eintr(thread->regs.orig_rax))
+        return;
+    thread->regs.rax = (uint64_t)-KERNEL_ERESTARTNOHAND;
+    ptrace(PTRACE_SETREGS, thread->tid, 0, &thread->regs);
+}
+
+void resume_all(struct stopped *stopped, struct mj_report *report) {
+    const uint64_t from_ns = now_ns();
+
+    for (uint32_t i = 0; i < stopped->count; i++) {
+        struct stopped_thread *thread = &stopped->threads[i];
+
+        if (thread->plain)
+            mend_system_call(thread);
+        ptrace(PTRACE_DETACH, thread->tid, 0, thread->pending_signal);
+        if (thread->resend_signal)
+            syscall(SYS_tgkill, stopped->pid, thread->tid, thread->resend_signal);
+    }
+    report->held_ns = from_ns - stopped->stopped_ns;
+    report->resume_ns = now_ns() - from_ns;
+    lower_priority(stopped);
+    free(stopped->threads);
+    stopped->threads = NULL;
+    stopped->count = stopped->room = 0;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* threads.h: all threads of a process, stopped. */
+#ifndef MARKERJIT_THREADS_H
+#define MARKERJIT_THREADS_H
+
+#include "stop.h"
+
+#include <sys/user.h>
+
+struct stopped_thread {
+    pid_t tid;
+    int pending_signal; /* it stopped to take this signal: handed back when it is resumed */
+    int resend_signal;  /* it came while the thread was borrowed, and cannot be blocked */
+    int plain;          /* stopped by our interrupt, not by a signal or a job-control stop */
+    struct user_regs_struct regs;
+};
+
+struct stopped {
+    pid_t pid;
+    struct stopped_thread *threads;
+    uint32_t count;
+    uint32_t room;
+    int old_policy;
+    int old_priority;
+    int raised; /* we run SCHED_FIFO for the moment */
+    uint64_t started_ns;
+    uint64_t stopped_ns;
+};
+
+/* Stop every thread, new ones too, until none is new. On failure all that were stopped run again.
+   Returns an mj_status. */
+int stop_all(pid_t pid, struct stopped *stopped, struct mj_report *report);
+
+/* Resume all and give back everything; fills in the times. Harmless on a zeroed structure. */
+void resume_all(struct stopped *stopped, struct mj_report *report);
+
+uint64_t now_ns(void);
+
+#endif
