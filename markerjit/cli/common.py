@@ -1,0 +1,136 @@
+"""What several commands share: their arguments, and how facts are printed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from markerjit import Field, MarkerStatus, Site
+
+Json = dict[str, Any]
+
+
+def add_pid(parser: argparse.ArgumentParser) -> None:
+    """A process."""
+    parser.add_argument("pid", metavar="PID", type=positive, help="a process")
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """A process or a file."""
+    parser.add_argument("target", metavar="PID|FILE", help="a process, or an executable or library")
+
+
+def add_pattern(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
+    """Which markers."""
+    parser.add_argument(
+        "pattern",
+        metavar="PATTERN",
+        nargs="?" if default else None,
+        default=default,
+        help="a shell glob over marker names, such as 'kv_*'",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Facts for programs."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_mode(parser: argparse.ArgumentParser) -> None:
+    """How to switch sites on."""
+    parser.add_argument(
+        "--mode",
+        choices=("jump", "nop", "pointer", "sentinel", "immediate", "int3"),
+        help="how to switch the sites on (default: as each was compiled)",
+    )
+
+
+def positive(text: str) -> int:
+    """An argument that has to be a number above zero."""
+    number = int(text)
+    if number <= 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return number
+
+
+def as_pid(target: str) -> int | None:
+    """The pid that a PID|FILE means: digits are a pid, unless there is a file of that name."""
+    return int(target) if target.isascii() and target.isdigit() and int(target) else None
+
+
+def fields_text(fields: Iterable[Field]) -> str:
+    """`key: string, len: int`."""
+    return ", ".join(f"{field.name}: {field.type}" for field in fields)
+
+
+def site_json(site: Site) -> Json:
+    """A site as `list` and `status` print it."""
+    return {
+        "address": site.address,
+        "object": site.object.path,
+        "offset": site.offset,
+        "source": site.source,
+        "kind": str(site.kind),
+        "deleted": site.object.deleted,
+    }
+
+
+def marker_json(marker: MarkerStatus) -> Json:
+    """A marker as `list` and `status` print it."""
+    return {
+        "name": marker.name,
+        "format": marker.format,
+        "fields": [{"name": field.name, "type": str(field.type)} for field in marker.fields],
+        "kind": str(marker.kind),
+        "mode": str(marker.mode) if marker.mode else None,
+        "on": marker.mode is not None,
+        "partly": marker.partly,
+        "probe": marker.probe or None,
+        "since": marker.since or None,
+        "by": marker.by or None,
+        "hits": marker.hits,
+        "lost": marker.lost,
+        "sites": [site_json(site) for site in marker.sites],
+    }
+
+
+def state_text(marker: MarkerStatus) -> str:
+    """`off`, or how it is on."""
+    if marker.mode is None:
+        return "off"
+    return f"on ({marker.mode}, {marker.probe})" + (", not all sites" if marker.partly else "")
+
+
+def ago(since: int) -> str:
+    """How long ago, in words."""
+    seconds = max(0, int(time.time()) - since)
+    for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {name}"
+    return f"{seconds} s"
+
+
+def short_path(path: str) -> str:
+    """A file's name without its directories."""
+    return os.path.basename(path) or path
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns as wide as they need; a column of numbers is aligned to the right."""
+    columns = list(zip(header, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    numeric = [all(_is_number(cell) for cell in column[1:]) for column in columns]
+    for row in (header, *rows):
+        cells = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        )
+        print("  ".join(cells).rstrip())
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "").replace(",", "").replace("+", "").replace("-", "").isdigit()

@@ -1,0 +1,135 @@
+"""`markerjit demo`: the main job in under a minute, on a server that is part of the package."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import islice
+
+import markerjit
+from markerjit.apps import showcase
+from markerjit.cli import common
+
+_SHOWN = 6
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument(
+        "--rounds", metavar="N", type=common.positive, default=5, help="of measuring (default 5)"
+    )
+    parser.add_argument(
+        "--slice", metavar="S", type=float, default=0.4, help="seconds of load each (default 0.4)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show it. 1 when anything was not as it should be."""
+    print(f"markerjit demo: a key-value server under load, {os.cpu_count()} CPUs, 127.0.0.1 only")
+    with ExitStack() as stack:
+        builds = ("kvserver-none", "kvserver", "kvserver-nop", "kvserver-pointer")
+        none, jump, nop, pointer = (stack.enter_context(showcase.server(name)) for name in builds)
+        marked = (jump, nop, pointer)
+        before = [showcase.text_of(server.pid) for server in marked]
+        _show_markers(jump)
+        _show_live(jump, pointer)
+        _show_costs(showcase.variants(none, jump, nop, pointer), options)
+        return _show_unchanged(marked, before)
+
+
+def _title(text: str) -> None:
+    print(f"\n── {text} " + "─" * max(0, 76 - len(text)))
+
+
+def _show_markers(server: showcase.Server) -> None:
+    _title(f"1. its markers, all off (markerjit list {server.pid})")
+    with markerjit.View(server.pid) as view:
+        common.print_table(
+            ["MARKER", "FIELDS", "SOURCE"],
+            [
+                [one.name, common.fields_text(one.fields), one.sites[0].source]
+                for one in view.statistics()
+            ],
+        )
+
+
+def _show_live(jump: showcase.Server, pointer: showcase.Server) -> None:
+    _title("2. switched on and off while it serves")
+    with showcase.load(jump, 30) as loading, markerjit.attach(jump.pid) as session:
+        _show_events(session, markerjit.Mode.JUMP, "one byte of the jump is patched")
+        _show_events(session, markerjit.Mode.INT3, "a breakpoint, handled inside the server")
+        loading.terminate()
+        summary = showcase.finish(loading)
+    with showcase.load(pointer, 30) as loading, markerjit.attach(pointer.pid) as session:
+        _show_events(session, markerjit.Mode.POINTER, "the same source built with MJ_MODE=pointer")
+        loading.terminate()
+        showcase.finish(loading)
+    print(
+        f"\n{summary['requests']} requests of the first server were answered meanwhile, "
+        f"{summary['errors']} failed, {summary['wrong']} replies were wrong"
+    )
+
+
+def _show_events(session: markerjit.Session, mode: markerjit.Mode, what: str) -> None:
+    started = time.perf_counter()
+    with session.trace("kv_[hms]*", mode=mode) as stream:
+        took_ms = (time.perf_counter() - started) * 1e3
+        print(f"\nmode {mode}: {what}; three markers live after {took_ms:.1f} ms")
+        to_line = markerjit.line_formatter(stream.fields)
+        for event in islice(stream, _SHOWN):
+            print(f"  {to_line(event)}")
+    states = {one.name: common.state_text(one) for one in session.statistics()}
+    print("  and off again" if set(states.values()) == {"off"} else f"  STILL ON: {states}")
+
+
+def _show_costs(chosen: Sequence[showcase.Variant], options: argparse.Namespace) -> None:
+    _title("3. what each costs: requests per second, as a ratio to a build without markers")
+
+    def progress(text: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{text:<60}", end="", file=sys.stderr, flush=True)
+
+    costs = showcase.measure(
+        chosen, rounds=options.rounds, slice_s=options.slice, progress=progress
+    )
+    if sys.stderr.isatty():
+        print(f"\r{'':60}\r", end="", file=sys.stderr)
+    common.print_table(
+        ["MARKERS", "REQUESTS/S", "RATIO", "SPREAD"],
+        [
+            [
+                cost.name,
+                f"{cost.rate:,.0f}",
+                f"{cost.ratio:.3f}",
+                f"{cost.least:.2f}–{cost.most:.2f}",
+            ]
+            for cost in costs
+        ],
+    )
+    print(
+        f"medians of {options.rounds} interleaved rounds, {options.slice:g} s each; dormant: all 7 "
+        "markers off;\non: kv_command records one event for each request"
+    )
+
+
+def _show_unchanged(
+    servers: Sequence[showcase.Server], before: Sequence[dict[tuple[str, int], bytes]]
+) -> int:
+    _title("4. afterwards")
+    after = [showcase.text_of(server.pid) for server in servers]
+    size = sum(len(code) for texts in after for code in texts.values())
+    if list(before) != after:
+        print("the code of a server is NOT what it was")
+        return 1
+    objects = sum(map(len, after))
+    print(
+        f"every byte of code is as it was: {size:,} bytes in {objects} mapped objects of "
+        f"{len(servers)} servers"
+    )
+    print("next: markerjit explain, markerjit trace; the README's tour says how")
+    return 0

@@ -1,0 +1,136 @@
+"""`markerjit explain PID|FILE MARKER`: the note, the bytes, the assembly, the plan."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+import markerjit
+from markerjit.cli import common
+from markerjit.explain import Explanation, Instruction, explain_file, explain_process
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    common.add_target(parser)
+    common.add_pattern(parser)
+    common.add_mode(parser)
+    common.add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Explain every site that matches. Nothing is changed."""
+    mode = markerjit.Mode(options.mode) if options.mode else None
+    pid = common.as_pid(options.target)
+    if pid is None:
+        explanations = explain_file(options.target, options.pattern, mode=mode)
+    else:
+        with markerjit.attach(pid) as session:
+            try:
+                plan: markerjit.Plan | markerjit.Refusal = session.plan(options.pattern, mode=mode)
+            except markerjit.Refused as refused:
+                plan = markerjit.Refusal(refused.reason, refused.try_again)
+            explanations = explain_process(session, options.pattern, plan, session.quiescence)
+    if options.json:
+        import json
+
+        sites = [_as_json(explanation) for explanation in explanations]
+        document = {
+            "target": options.target,
+            "sites": sites,
+            "plan": _plan_json(explanations[0]),
+        }
+        print(json.dumps(document))
+        return 0
+    for explanation in explanations:
+        print("\n".join(_site_lines(explanation)), end="\n\n")
+    print("\n".join(_plan_lines(explanations[0])))
+    return 0
+
+
+def _site_lines(told: Explanation) -> Iterator[str]:
+    site, note = told.site, told.site.note
+    yield f"{note.name}  ({note.kind}, {site.source})"
+    types = dict(enumerate(map(str, note.args)))
+    fields = ", ".join(f"{one.name}: {one.type} (C: {types[one.arg]})" for one in told.fields)
+    yield f'  note      format "{note.format}"'
+    yield f"            fields {fields or 'none'}"
+    yield f"            inline probe: {'yes' if note.has_inline else 'no'}"
+    yield f"  object    {site.object.path}, build id {site.object.build_id or 'none'}"
+    where = f" in {told.function}" if told.function else ""
+    yield f"  site      {site.address:#x} ({site.offset:#x} in the file){where}"
+    body = f"body {site.body:#x}, " if site.body else ""
+    slot = f", slot {site.slot:#x}" if site.slot else ""
+    yield f"            {body}goes on at {site.end:#x}{slot}"
+    yield f"  now       {f'on ({told.mode})' if told.mode else 'off'}"
+    yield ""
+    yield from _side_by_side(told)
+    if told.body:
+        yield ""
+        yield "  body, up to the call of the probe:"
+        for instruction in told.body:
+            yield f"    {_line(instruction)}"
+
+
+def _side_by_side(told: Explanation) -> Iterator[str]:
+    columns: list[tuple[str, Sequence[str]]] = [("dormant", [_line(one) for one in told.dormant])]
+    for mode, instructions in told.active.items():
+        columns.append((f"active ({mode})", [_line(one) for one in instructions]))
+    width = max(len(line) for _, lines in columns for line in lines) + 3
+    yield "  " + "".join(title.ljust(width) for title, _ in columns).rstrip()
+    for row in zip_longest(*(lines for _, lines in columns), fillvalue=""):
+        yield "  " + "".join(cell.ljust(width) for cell in row).rstrip()
+
+
+def _line(one: Instruction) -> str:
+    return f"{one.address:x}  {one.code.hex(' '):<15}  {one.text}"
+
+
+def _plan_lines(told: Explanation) -> Iterator[str]:
+    if not isinstance(told.plan, markerjit.Plan):
+        yield f"cannot be switched on: {told.plan.reason}"
+        return
+    yield f"plan: {told.plan.title}"
+    for number, step in enumerate(told.plan.steps(told.quiescence), 1):
+        yield f"  {number}. {step}"
+    for remark in told.remarks:
+        yield f"  note: {remark}"
+
+
+def _as_json(told: Explanation) -> common.Json:
+    return {
+        "name": told.site.marker,
+        "format": told.site.note.format,
+        "fields": [{"name": one.name, "type": str(one.type)} for one in told.fields],
+        "function": told.function,
+        **common.site_json(told.site),
+        "body": told.site.body,
+        "end": told.site.end,
+        "slot": told.site.slot,
+        "mode": str(told.mode) if told.mode else None,
+        "dormant": [_line(one) for one in told.dormant],
+        "active": {str(mode): [_line(one) for one in code] for mode, code in told.active.items()},
+        "body_code": [_line(one) for one in told.body],
+    }
+
+
+def _plan_json(told: Explanation) -> common.Json:
+    if not isinstance(told.plan, markerjit.Plan):
+        return {"refused": told.plan.reason, "try_again": told.plan.try_again}
+    return {
+        "title": told.plan.title,
+        "steps": list(told.plan.steps(told.quiescence)),
+        "edits": [
+            {
+                "address": edit.address,
+                "old": edit.old.hex(),
+                "new": edit.new.hex(),
+                "what": edit.what,
+                "code": edit.code,
+            }
+            for edit in told.plan.edits
+        ],
+        "remarks": list(told.remarks),
+    }

@@ -1,0 +1,24 @@
+"""`markerjit off PID PATTERN`: switch markers off, whoever switched them on."""
+
+from __future__ import annotations
+
+import argparse
+
+import markerjit
+from markerjit.cli import common
+from markerjit.cli.on import report
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    common.add_pid(parser)
+    common.add_pattern(parser)
+    common.add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Switch off, and say what that took."""
+    with markerjit.attach(options.pid) as session:
+        report(session, options, session.disable(options.pattern))
+    return 0

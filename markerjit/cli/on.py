@@ -1,0 +1,58 @@
+"""`markerjit on PID PATTERN`: switch markers on and leave them on."""
+
+from __future__ import annotations
+
+import argparse
+
+import markerjit
+from markerjit.cli import common
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    common.add_pid(parser)
+    common.add_pattern(parser)
+    common.add_mode(parser)
+    parser.add_argument(
+        "--probe",
+        choices=("count", "record"),
+        default="count",
+        help="count: hits only, see `status` (default); record: into the rings, for nobody yet",
+    )
+    common.add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Switch on, and say what that took."""
+    mode = markerjit.Mode(options.mode) if options.mode else None
+    with markerjit.attach(options.pid) as session:
+        applied = session.enable(options.pattern, mode=mode, probe=options.probe)
+        report(session, options, applied)
+    return 0
+
+
+def report(
+    session: markerjit.Session, options: argparse.Namespace, applied: markerjit.Applied
+) -> None:
+    """What was switched and for how long the process stood still; shared by `on` and `off`."""
+    markers = session.statistics(options.pattern)
+    if options.json:
+        import json
+
+        document = {
+            "pid": session.pid,
+            "markers": [common.marker_json(marker) for marker in markers],
+            "threads": applied.threads,
+            "stopped_ns": applied.stop + applied.held + applied.resume,
+        }
+        print(json.dumps(document, ensure_ascii=False))
+        return
+    for marker in markers:
+        sites = "1 site" if len(marker.sites) == 1 else f"{len(marker.sites)} sites"
+        print(f"{marker.name}: {common.state_text(marker)}, {sites}")
+    if applied.threads:
+        stopped_us = (applied.stop + applied.held + applied.resume) / 1000
+        print(f"{applied.threads} threads were stopped, for at most {stopped_us:.0f} µs")
+    elif not applied.written:
+        print("nothing had to be written")

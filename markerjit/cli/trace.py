@@ -1,0 +1,112 @@
+"""`markerjit trace PID PATTERN`: switch on, stream events, switch off at the end.
+
+The end is --duration, --events, Ctrl-C, SIGTERM, the process's own end, or that nobody reads our
+output any more. In all of them but a SIGKILL the markers are off afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+
+import markerjit
+from markerjit.cli import common
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    common.add_pid(parser)
+    common.add_pattern(parser)
+    common.add_mode(parser)
+    parser.add_argument("--duration", metavar="S", type=float, help="end after S seconds")
+    parser.add_argument("--events", metavar="N", type=common.positive, help="end after N events")
+    parser.add_argument(
+        "--ring-size",
+        metavar="MIB",
+        type=_mebibytes,
+        default=1 << 20,
+        help="room for records per CPU, a power of two (default 1), if the process has none yet",
+    )
+    common.add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Stream until the end."""
+    mode = markerjit.Mode(options.mode) if options.mode else None
+    end = _End()
+    with (
+        markerjit.attach(options.pid, ring_size=options.ring_size) as session,
+        session.trace(options.pattern, mode=mode) as stream,
+    ):
+        end.arm(stream, options.duration)
+        _print_events(stream, options)
+    _print_summary(stream.statistics(), options)
+    return 0
+
+
+def _print_events(stream: markerjit.EventStream, options: argparse.Namespace) -> None:
+    to_line = markerjit.line_formatter(stream.fields, json=options.json)
+    left = options.events
+    for batch in stream.batches():
+        shown = batch if left is None else batch[:left]
+        if shown:
+            sys.stdout.write("\n".join(map(to_line, shown)) + "\n")
+            sys.stdout.flush()
+        if left is not None:
+            left -= len(shown)
+            if not left:
+                return
+
+
+class _End:
+    """Signals end the stream. Their handlers stand before anything is switched on, so that none can
+    end us in between and leave it on."""
+
+    def __init__(self) -> None:
+        self._wanted = False
+        self._stream: markerjit.EventStream | None = None
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+
+    def arm(self, stream: markerjit.EventStream, duration: float | None) -> None:
+        """From now on signals end this stream, and so does the time."""
+        self._stream = stream
+        if self._wanted:
+            stream.stop()
+        if duration is not None:
+            signal.setitimer(signal.ITIMER_REAL, max(duration, 1e-6))
+
+    def _on_signal(self, *_: object) -> None:
+        self._wanted = True
+        if self._stream:
+            self._stream.stop()
+
+
+def _print_summary(seen: markerjit.StreamStatistics, options: argparse.Namespace) -> None:
+    if options.json:
+        import json
+
+        print(json.dumps({"summary": {"events": seen.events, "lost": seen.lost}}))
+        return
+    print(f"{seen.events} events, {seen.lost} lost", file=sys.stderr)
+    if seen.lost:
+        print(
+            "lost events found their ring full: trace fewer markers, or use a larger --ring-size "
+            "with a process that was not traced before",
+            file=sys.stderr,
+        )
+    if seen.bad_records or seen.damaged_rings:
+        print(
+            f"{seen.bad_records} records and {seen.damaged_rings} rings made no sense; "
+            "is the process overwriting its memory?",
+            file=sys.stderr,
+        )
+
+
+def _mebibytes(text: str) -> int:
+    number = common.positive(text)
+    if number & number - 1 or number > 1024:
+        raise argparse.ArgumentTypeError(f"{text} is not a power of two up to 1024")
+    return number << 20

@@ -1,0 +1,21 @@
+"""ELF objects: their headers, build ids and notes, and the markers that the notes describe.
+
+One reader for a file and for its image in a process; the second gets a function that reads memory
+and knows nothing of processes. Every number in an object is a claim, checked before it is used:
+the file may be damaged, and the process may want to do us harm.
+"""
+
+from markerjit.elf.format import parse_format, show
+from markerjit.elf.image import FileImage, Image, MappedImage, Read, Segment
+from markerjit.elf.notes import read_notes
+
+__all__ = [
+    "FileImage",
+    "Image",
+    "MappedImage",
+    "Read",
+    "Segment",
+    "parse_format",
+    "read_notes",
+    "show",
+]

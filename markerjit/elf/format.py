@@ -1,0 +1,254 @@
+"""A marker's printf format: the names and types of its fields, and showing their values.
+
+    "key %s len %zu"  →  key: STRING, len: INT
+    "%d of 0x%x"      →  arg1: INT, of: INT, shown as "#x"
+    "body %.*s"       →  body: BYTES, of two arguments
+
+The compiler has checked the format against the arguments, so a conflict here means a damaged note.
+Only positional arguments (`%2$d`) compile and are refused all the same.
+
+Authority: printf(3); ISO C 7.21.6.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from markerjit.errors import BadNote
+from markerjit.model import CType, Field, FieldType, TypeClass, Value
+
+_INTEGERS = (TypeClass.SIGNED, TypeClass.UNSIGNED, TypeClass.BOOL)
+_POINTERS = (TypeClass.POINTER, TypeClass.CHARS)
+# `%n` takes a pointer, stores nothing here, and is shown as one.
+_ACCEPTS = {
+    **dict.fromkeys("diuxXobBcC", _INTEGERS),
+    **dict.fromkeys("eEfFgGaA", (TypeClass.FLOAT,)),
+    **dict.fromkeys("pnS", _POINTERS),
+    "s": (TypeClass.CHARS,),
+}
+_SEPARATORS = {code: " " for code in range(128) if not (chr(code).isalnum() or code == ord("_"))}
+_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\"}
+
+"""What a field can hold once decoded; None is a string whose pointer was null."""
+
+
+class _Conversion(NamedTuple):
+    """One conversion of a format; `literal` is the text since the one before."""
+
+    literal: str
+    flags: str
+    width: str
+    precision: str | None
+    letter: str
+    text: str
+
+
+# Sites of one marker share format and types; the size bounds what a hostile image makes us keep.
+@lru_cache(maxsize=4096)
+def parse_format(format_: str, args: tuple[CType, ...]) -> tuple[Field, ...]:
+    """The fields of a format with arguments of these types.
+
+    A field is named by the word before its conversion, or `arg` and its number, from 1; a name
+    that comes again gets `_2`, `_3` … Arguments that are only a width or a precision are no
+    fields. Raises BadNote where format and arguments do not fit together.
+    """
+    fields: list[Field] = []
+    names: set[str] = set()
+    next_arg = 0
+    for conversion in _scan(format_):
+        for star in (conversion.width, conversion.precision):
+            if star == "*":
+                _check_integer(_argument(format_, args, next_arg), format_)
+                next_arg += 1
+        ctype = _argument(format_, args, next_arg)
+        name = _unique(_last_word(conversion.literal) or f"arg{len(fields) + 1}", names)
+        type_ = _field_type(conversion, ctype)
+        shown, limit = _shown_as(conversion, type_), _limit(conversion, type_)
+        fields.append(Field(name, type_, ctype, next_arg, shown, limit))
+        next_arg += 1
+    if next_arg != len(args):
+        raise BadNote(f"has {len(args)} arguments; its format {format_!r} takes {next_arg}")
+    return tuple(fields)
+
+
+def show(field: Field, value: Value) -> str:
+    """A decoded value as its conversion asks for, without the width.
+
+    Strings are quoted, with C's escapes. Bytes that are no printable text are shown in
+    hexadecimal, between angle brackets.
+    """
+    match value:
+        case None:
+            return "(null)"
+        case bytes():
+            return _show_bytes(value)
+        case str():
+            return _quote(value, "'" if field.type is FieldType.CHAR else '"')
+        case float():
+            return value.hex() if field.conversion[-1] in "aA" else format(value, field.conversion)
+    match field.type:
+        case FieldType.BOOL:
+            return "true" if value else "false"
+        case FieldType.POINTER:
+            return f"{value:#x}"
+        case FieldType.CHAR:
+            return _show_char(value & 0xFF)
+        case FieldType.FLOAT:
+            return format(float(value), field.conversion)
+        case _:
+            return _show_int(field, value)
+
+
+def _scan(format_: str) -> Iterator[_Conversion]:
+    """The conversions that take an argument: all but %% and %m."""
+    after_last, at = 0, format_.find("%")
+    while at >= 0:
+        start = at
+        flags, at = _take(format_, at + 1, "-+ #0'I")
+        width, at = _take(format_, at, "*0123456789")
+        precision = None
+        if format_.startswith(".", at):
+            precision, at = _take(format_, at + 1, "*-0123456789")
+        length, at = _take(format_, at, "hlqLjzZt")
+        letter, at = format_[at : at + 1], at + 1
+        if letter == "s" and "l" in length:
+            letter = "S"  # %ls and %S are the same: wide characters, which nobody decodes
+        if letter not in ("%", "m"):
+            literal = format_[after_last:start]
+            if letter in "xXp" and _ends_with_0x(literal):
+                literal, flags = literal[:-2], f"#{flags}"
+            yield _Conversion(literal, flags, width, precision, letter, format_[start:at])
+        if letter != "%":
+            after_last = at
+        at = format_.find("%", at)
+
+
+def _take(text: str, start: int, letters: str) -> tuple[str, int]:
+    """The run of these letters at `start`, and where it ends."""
+    end = start
+    while end < len(text) and text[end] in letters:
+        end += 1
+    return text[start:end], end
+
+
+def _argument(format_: str, args: Sequence[CType], index: int) -> CType:
+    if index >= len(args):
+        raise BadNote(f"has {len(args)} arguments; its format {format_!r} takes more")
+    return args[index]
+
+
+def _check_integer(ctype: CType, format_: str) -> None:
+    if ctype.type_class not in _INTEGERS:
+        raise BadNote(f"has a width or precision of type {ctype} in its format {format_!r}")
+
+
+def _field_type(conversion: _Conversion, ctype: CType) -> FieldType:
+    if ctype.type_class not in _ACCEPTS.get(conversion.letter, ()):
+        raise BadNote(f"has an argument of type {ctype} for {conversion.text!r}")
+    match conversion.letter:
+        case "p" | "n" | "S":
+            return FieldType.POINTER
+        case "s":
+            return FieldType.BYTES if conversion.precision == "*" else FieldType.STRING
+        case "c" | "C":
+            return FieldType.CHAR
+        case _ if ctype.type_class is TypeClass.BOOL:
+            return FieldType.BOOL
+        case _:
+            return FieldType.FLOAT if ctype.type_class is TypeClass.FLOAT else FieldType.INT
+
+
+def _shown_as(conversion: _Conversion, type_: FieldType) -> str:
+    """The conversion without width and length; with `#`, and for floats the precision."""
+    letter, precision = conversion.letter, conversion.precision
+    match type_:
+        case FieldType.POINTER:
+            return "p"
+        case FieldType.CHAR:
+            return "c"
+        case FieldType.FLOAT if precision is not None and precision.isdecimal():
+            return f".{precision}{letter}"
+        case FieldType.INT if letter in "xXobB" and "#" in conversion.flags:
+            return f"#{letter}"
+        case _:
+            return "d" if letter == "i" else letter
+
+
+def _limit(conversion: _Conversion, type_: FieldType) -> int | None:
+    """A precision in the format itself bounds a string, which then needs no NUL."""
+    if type_ is not FieldType.STRING or conversion.precision is None:
+        return None
+    digits = conversion.precision
+    return int(digits) if digits.isdecimal() else 0 if not digits else None
+
+
+def _ends_with_0x(literal: str) -> bool:
+    """Whether "0x" stands at the end, which then belongs to the number and is no name."""
+    before = literal[-3:-2]
+    return literal.endswith(("0x", "0X")) and not (before.isalnum() or before == "_")
+
+
+def _last_word(literal: str) -> str:
+    words = literal.translate(_SEPARATORS).split()
+    return next((word for word in reversed(words) if word.isidentifier()), "")
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """`name`, or with the first number that makes it unique; taken from now on."""
+    unique, number = name, 1
+    while unique in taken:
+        number += 1
+        unique = f"{name}_{number}"
+    taken.add(unique)
+    return unique
+
+
+def _show_int(field: Field, value: int) -> str:
+    letter = field.conversion[-1]
+    if letter == "d":
+        return str(value)
+    value &= (1 << field.ctype.size * 8) - 1  # as printf does: the bits, without a sign
+    if letter == "u":
+        return str(value)
+    if field.conversion == "#o":
+        return f"0{value:o}" if value else "0"
+    if field.conversion[0] == "#" and not value:
+        return "0"
+    return format(value, field.conversion.replace("B", "b"))
+
+
+def _show_char(code: int) -> str:
+    """A byte; above ASCII no encoding says which character it would be."""
+    return _quote(chr(code), "'") if code < 0x80 else f"'\\{code:03o}'"
+
+
+def _show_bytes(value: bytes) -> str:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return f"<{value.hex(' ')}>"
+    if all(char.isprintable() or char in _ESCAPES for char in text):
+        return _quote(text, '"')
+    return f"<{value.hex(' ')}>"
+
+
+def _quote(text: str, mark: str) -> str:
+    return mark + "".join(_escape(char, mark) for char in text) + mark
+
+
+def _escape(char: str, mark: str) -> str:
+    """As in C source. Octal has a fixed length there, hexadecimal has not."""
+    if char == mark:
+        return f"\\{mark}"
+    if char in _ESCAPES:
+        return _ESCAPES[char]
+    if char.isprintable():
+        return char
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8, from surrogateescape
+        code -= 0xDC00
+    if code < 0x100:
+        return f"\\{code:03o}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,0 +1,256 @@
+"""ELF images of x86-64: program headers, load bias, note segments and build id.
+
+`FileImage` reads a file, `MappedImage` the same object where it is loaded; both are read by the
+addresses that the object file has. Sections and symbols are not read: a stripped program has none,
+and an image in memory neither.
+
+Authority: System V gABI, chapters 4 (ELF header) and 5 (program header, note section, program
+loading); elf(5) for the names of the constants.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from collections.abc import Callable
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from markerjit.elf.rawnotes import iterate_notes
+from markerjit.errors import BadFile, BadNote, MemoryFault, Unsupported
+from markerjit.model import RemoteAddress
+
+Read = Callable[[RemoteAddress, int], bytes]
+"""From an address of the target and a size to exactly so many bytes, or MemoryFault."""
+
+# More than any real object has, and little enough that a hostile one cannot keep us busy.
+MAX_SEGMENTS = 4096
+MAX_LOADED = 256
+MAX_NOTE_BYTES = 64 << 20
+
+PT_LOAD = 1
+PT_NOTE = 4
+PF_X = 1
+PF_W = 2
+
+_PAGE = 4096
+_IDENT = struct.Struct("<4sBBB9x")  # magic, class, data, version
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
+
+_MAGIC = b"\x7fELF"
+_CLASS_64 = 2
+_LITTLE_ENDIAN = 1
+_EM_X86_64 = 62
+_ET_REL, _ET_EXEC, _ET_DYN, _ET_CORE = 1, 2, 3, 4
+_NT_GNU_BUILD_ID = 3
+
+
+class Segment(NamedTuple):
+    """A program header, Elf64_Phdr, field by field. Addresses as the object file has them."""
+
+    type: int
+    flags: int
+    offset: int
+    address: int
+    physical_address: int
+    file_size: int
+    memory_size: int
+    align: int
+
+    @property
+    def file_end(self) -> int:
+        """Where what comes from the file ends. Zeros follow, up to `memory_size`."""
+        return self.address + self.file_size
+
+    @property
+    def end(self) -> int:
+        return self.address + self.memory_size
+
+
+class Image:
+    """An executable or shared object for x86-64, wherever it is.
+
+    name      for messages
+    bias      what to add to an address of the object file to get one of the target; 0 for a file
+    segments  the program headers, in their order
+    """
+
+    name: str
+    bias: int
+    segments: tuple[Segment, ...]
+    _fixed_address: bool
+
+    def read(self, address: int, size: int) -> bytes:
+        """Exactly `size` bytes at an address of the object file, or MemoryFault."""
+        raise NotImplementedError
+
+    def loaded(self, flags: int = 0) -> list[range]:
+        """The addresses of the segments that are loaded and have all of these PF_* flags."""
+        return [
+            range(segment.address, segment.end)
+            for segment in self.segments
+            if segment.type == PT_LOAD and segment.flags & flags == flags
+        ]
+
+    def note_segments(self) -> list[Segment]:
+        """The PT_NOTE segments, which together have at most MAX_NOTE_BYTES."""
+        return [segment for segment in self.segments if segment.type == PT_NOTE]
+
+    def read_note_segment(self, segment: Segment) -> bytes:
+        """A note segment's bytes. Raises BadNote where they cannot be read."""
+        try:
+            return self.read(segment.address, segment.file_size)
+        except MemoryFault as fault:
+            raise BadNote(f"{self.name}: its notes cannot be read: {fault}") from None
+
+    def build_id(self) -> str | None:
+        """What the linker identifies the build by, lower-case hexadecimal, or None."""
+        for segment in self.note_segments():
+            try:
+                data = self.read_note_segment(segment)
+                for note in iterate_notes(data, segment.align):
+                    if note.owner == b"GNU\0" and note.type == _NT_GNU_BUILD_ID:
+                        return note.content.hex()
+            except BadNote:
+                continue  # read_notes() tells of it
+        return None
+
+    def _set_headers(self, head: bytes, read_at: Callable[[int, int], bytes]) -> None:
+        """Take the headers: `head` is how the image starts, `read_at` reads by file offset."""
+        kind, table_offset, entry_size, count = _parse_header(self.name, head)
+        self._fixed_address = kind == _ET_EXEC
+        if count and entry_size != _SEGMENT.size:
+            raise BadFile(f"{self.name}: its program headers are of {entry_size} bytes, not 56")
+        if count > MAX_SEGMENTS:
+            raise BadFile(f"{self.name}: it claims {count} program headers")
+        size = count * _SEGMENT.size
+        table = head[table_offset : table_offset + size]
+        if len(table) < size:  # they mostly follow the header, and are in `head` then
+            try:
+                table = read_at(table_offset, size)
+            except MemoryFault:
+                raise BadFile(f"{self.name}: its program headers are cut off") from None
+        self.segments = tuple(Segment._make(fields) for fields in _SEGMENT.iter_unpack(table))
+        if len(self.loaded()) > MAX_LOADED:
+            raise BadFile(f"{self.name}: it claims {len(self.loaded())} loaded segments")
+        if sum(segment.file_size for segment in self.note_segments()) > MAX_NOTE_BYTES:
+            raise BadFile(f"{self.name}: it claims more than {MAX_NOTE_BYTES >> 20} MiB of notes")
+
+
+class MappedImage(Image):
+    """An object as it is loaded, read through `read`.
+
+    `start` is where its first mapping starts, that of file offset 0. Raises BadFile, Unsupported,
+    and what `read` raises where the first page cannot be read.
+    """
+
+    def __init__(self, read: Read, start: RemoteAddress, name: str = "image in memory") -> None:
+        self.name = name
+        self._read = read
+        head = read(start, _PAGE)
+        self._set_headers(head, lambda offset, size: read(RemoteAddress(start + offset), size))
+        self.bias = start - self._first_page()
+        if self._fixed_address and self.bias:
+            # Somebody mapped the file to look at it; its segments are not at their addresses.
+            raise BadFile(f"{name}: it is not loaded at {start:#x}, where its file is mapped")
+
+    def read(self, address: int, size: int) -> bytes:
+        return self._read(RemoteAddress(address + self.bias), size)
+
+    def _first_page(self) -> int:
+        """The page of the object that the page at file offset 0 is loaded as."""
+        for segment in self.segments:
+            if segment.type == PT_LOAD and segment.offset < _PAGE:
+                return segment.address & -_PAGE
+        raise BadFile(f"{self.name}: no segment of it loads the start of the file")
+
+
+class FileImage(Image):
+    """An object in a file, open for as long as this object is.
+
+    It is read with pread, not mapped: a file that is cut while we read then gives an error where a
+    mapping would give SIGBUS. Raises BadFile, Unsupported.
+    """
+
+    bias = 0
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        self._file = _open(path)
+        try:
+            self._set_headers(os.pread(self._file, _PAGE, 0), self._read_at)
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self, address: int, size: int) -> bytes:
+        """From the file, with zeros where a loaded segment is larger than its part of it."""
+        for segment in self.segments:
+            if segment.type != PT_LOAD or not segment.address <= address < segment.end:
+                continue
+            if address + size > segment.end:
+                break
+            from_file = max(0, min(size, segment.file_end - address))
+            data = self._read_at(segment.offset + address - segment.address, from_file)
+            return data + bytes(size - from_file)
+        raise MemoryFault(address, size, "read", f"no segment of {self.name} holds it")
+
+    def close(self) -> None:
+        """Close the file. May be called again."""
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _read_at(self, offset: int, size: int) -> bytes:
+        try:
+            data = os.pread(self._file, size, offset)
+        except (OverflowError, OSError):
+            data = b""
+        if len(data) < size:
+            raise MemoryFault(offset, size, "read", f"{self.name} ends before")
+        return data
+
+
+def _open(path: str) -> int:
+    """The file's descriptor. O_NONBLOCK, so that a fifo is refused and not waited for."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadFile(f"{path}: {reason}") from None
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise BadFile(f"{path}: it is not a regular file")
+    return file
+
+
+def _parse_header(name: str, head: bytes) -> tuple[int, int, int, int]:
+    """Type, and offset, entry size and count of the program headers; or what is wrong."""
+    if len(head) < _HEADER.size or not head.startswith(_MAGIC):
+        raise BadFile(f"{name}: it is not an ELF file")
+    _, width, order, _ = _IDENT.unpack_from(head)
+    if width != _CLASS_64:
+        raise Unsupported(f"{name}: it is a 32-bit object; markerjit is for 64-bit ones")
+    (_, kind, machine, _, _, table, _, _, _, entry_size, count, *_) = _HEADER.unpack_from(head)
+    if order != _LITTLE_ENDIAN or machine != _EM_X86_64:
+        raise Unsupported(f"{name}: it is for another architecture; markerjit is for x86-64")
+    if kind == _ET_REL:
+        raise Unsupported(f"{name}: it is a relocatable object; link it first")
+    if kind == _ET_CORE:
+        raise Unsupported(f"{name}: it is a core file, not a program")
+    if kind not in (_ET_EXEC, _ET_DYN):
+        raise BadFile(f"{name}: it is an ELF file of unknown type {kind}")
+    return kind, table, entry_size, count

@@ -1,0 +1,239 @@
+"""The notes by which markers describe themselves: the Python mirror of struct mj_note in abi.h.
+
+A note that is not as abi.h says becomes a problem in the answer and does not hide the others: the
+search goes on at the next thing that looks like a marker's note. What a note says is checked
+against the image (the site is code, the slot is data, the text is there) but not against the
+bytes at the site; that is the room x86's.
+
+The texts, format and source file, are somewhere else in the image. They are read a page at a time,
+because a system call for each of ten thousand notes would take longer than all the rest.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+
+from markerjit.elf.format import parse_format
+from markerjit.elf.image import PF_W, PF_X, Image, Segment
+from markerjit.elf.rawnotes import RawNote, more_notes, parse_note
+from markerjit.errors import BadNote, MemoryFault
+from markerjit.model import CType, Kind, Note, TypeClass
+
+OWNER = b"markerjit\0"
+NOTE_TYPE = 1
+VERSION = 1
+MAX_ARGS = 12
+FLAG_INLINE = 1
+
+# version, kind, argc, flags, size, reserved, site, body, end, slot, text, line, types
+CONTENT = struct.Struct("<BBBBHHiiiiiI12s")
+SITE, BODY, END, SLOT, TEXT = 8, 12, 16, 20, 24
+"""Where the relative addresses stand; each counts from its own place."""
+
+MAX_NAME = 255
+MAX_TEXT = 64 << 10
+MAX_TEXTS = 64 << 20
+MAX_PROBLEMS = 1000
+
+_BLOCK = 4096
+_MAX_BLOCKS = 1024
+_WITHOUT_BODY = (Kind.IMMEDIATE, Kind.DIRECT)
+_WITHOUT_SLOT = (Kind.DIRECT,)
+_SIZES = {
+    TypeClass.SIGNED: (1, 2, 4, 8),
+    TypeClass.UNSIGNED: (1, 2, 4, 8),
+    TypeClass.FLOAT: (4, 8),
+    TypeClass.POINTER: (8,),
+    TypeClass.CHARS: (8,),
+    TypeClass.BOOL: (1,),
+}
+
+
+def read_notes(image: Image) -> tuple[tuple[Note, ...], tuple[BadNote, ...]]:
+    """The marker notes of an image, in its order, and what was wrong with those left out.
+
+    Raises only what the image's memory does when the process has gone.
+    """
+    reader = _Reader(image)
+    for segment in image.note_segments():
+        reader.read_segment(segment)
+    return tuple(reader.notes), tuple(reader.problems)
+
+
+class _Reader:
+    """What has been read of one image."""
+
+    def __init__(self, image: Image) -> None:
+        self.notes: list[Note] = []
+        self.problems: list[BadNote] = []
+        self._image = image
+        self._code = image.loaded(PF_X)
+        self._data = image.loaded(PF_W)
+        self._texts = _Texts(image)
+
+    def read_segment(self, segment: Segment) -> None:
+        try:
+            data = self._image.read_note_segment(segment)
+        except BadNote as problem:
+            self.problems.append(problem)
+            return
+        start = 0
+        while more_notes(data, start) and len(self.problems) < MAX_PROBLEMS:
+            try:
+                raw, following = parse_note(data, start, segment.align)
+                if raw.owner == OWNER and raw.type == NOTE_TYPE:
+                    self.notes.append(self._decode(raw, segment.address + raw.content_start))
+                start = following
+            except BadNote as problem:
+                where = f"{self._image.name}: the note at {segment.address + start:#x}"
+                self.problems.append(BadNote(f"{where} {problem}"))
+                # Its sizes may be what is damaged, so they do not say where the next one is.
+                start = _find_marker(data, start + 1)
+
+    def _decode(self, raw: RawNote, address: int) -> Note:
+        """The note whose content is at `address`. A BadNote says what is wrong, not where."""
+        content = raw.content
+        if content[:1] != bytes([VERSION]):
+            found = content[0] if content else "none"
+            raise BadNote(f"is of version {found}; this markerjit reads version {VERSION}")
+        if len(content) < CONTENT.size:
+            raise BadNote(f"has {len(content)} bytes, too few for a marker")
+        (_, kind_code, argc, flags, size, _, site, body, end, slot, text, line, types) = (
+            CONTENT.unpack_from(content)
+        )
+        name = _decode_name(content, size)
+        kind = _decode_kind(kind_code)
+        args = _decode_types(types, argc)
+        format_, file = self._texts.pair(address + TEXT + text)
+        parse_format(format_, args)  # so that nobody meets a note whose format cannot be parsed
+        note = Note(
+            name=name,
+            kind=kind,
+            has_inline=bool(flags & FLAG_INLINE),
+            format=format_,
+            args=args,
+            file=file,
+            line=line,
+            site=address + SITE + site,
+            body=address + BODY + body if body else 0,
+            end=address + END + end,
+            slot=address + SLOT + slot if slot else 0,
+        )
+        self._check_addresses(note)
+        return note
+
+    def _check_addresses(self, note: Note) -> None:
+        has_body = note.body or note.kind not in _WITHOUT_BODY
+        has_slot = note.slot or note.kind not in _WITHOUT_SLOT
+        if not (_inside(note.site, self._code) and _inside(note.end, self._code)):
+            raise BadNote(f"of {note.name} has its site at {note.site:#x}, where no code is")
+        if has_body and not _inside(note.body, self._code):
+            raise BadNote(f"of {note.name} has its body at {note.body:#x}, where no code is")
+        if has_slot and not _inside(note.slot, self._data):
+            raise BadNote(f"of {note.name} has its slot at {note.slot:#x}, where no data is")
+
+
+class _Texts:
+    """Pairs of strings out of an image: each format NUL file NUL."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self._spans = image.loaded()
+        self._blocks: dict[int, bytes] = {}
+        self._pairs: dict[int, tuple[str, str]] = {}
+        self._left = MAX_TEXTS
+
+    def pair(self, address: int) -> tuple[str, str]:
+        """Format and file at `address`. Sites that the compiler copied share theirs."""
+        pair = self._pairs.get(address)
+        if pair is None:
+            found = self._two_strings(address)
+            self._left -= sum(map(len, found))
+            if self._left < 0:
+                raise BadNote(f"is one too many: the texts take more than {MAX_TEXTS >> 20} MiB")
+            # Source files are in any encoding. This shows all of them and never fails.
+            format_, file = (part.decode(errors="backslashreplace") for part in found)
+            pair = self._pairs[address] = (format_, file)
+        return pair
+
+    def _two_strings(self, address: int) -> tuple[bytes, bytes]:
+        span = next((span for span in self._spans if address in span), None)
+        if span is None:
+            raise BadNote(f"has its text at {address:#x}, outside of the image")
+        found = b""
+        while len(found) < MAX_TEXT and address + len(found) in span:
+            found += self._rest_of_block(address + len(found), span)
+            parts = found[:MAX_TEXT].split(b"\0", 2)
+            if len(parts) == 3:
+                return parts[0], parts[1]
+        raise BadNote(f"has a text without an end at {address:#x}")
+
+    def _rest_of_block(self, address: int, span: range) -> bytes:
+        """From `address` to the end of its block, or of its segment if that comes first."""
+        block = address & -_BLOCK
+        start, end = max(block, span.start), min(block + _BLOCK, span.stop)
+        content = self._blocks.get(start)
+        if content is None:
+            try:
+                content = self._image.read(start, end - start)
+            except MemoryFault as fault:
+                raise BadNote(f"has a text that cannot be read: {fault}") from None
+            if len(self._blocks) >= _MAX_BLOCKS:
+                self._blocks.clear()
+            self._blocks[start] = content
+        return content[address - start :]
+
+
+def _decode_name(content: bytes, start: int) -> str:
+    """The name is what `size` leaves of the content; any later field comes before it."""
+    name, nul, rest = content[start:].partition(b"\0")
+    if start < CONTENT.size or not nul or rest:
+        raise BadNote("does not end with a name")
+    try:
+        text = name.decode()
+    except UnicodeDecodeError:
+        text = ""
+    # gcc and clang take a dollar sign for a letter.
+    if len(name) > MAX_NAME or not text.replace("$", "_").isidentifier():
+        raise BadNote(f"has a name that is no C identifier: {name[:40]!r}")
+    return text
+
+
+def _decode_kind(code: int) -> Kind:
+    try:
+        return Kind(code)
+    except ValueError:
+        raise BadNote(f"is of unknown kind {code}") from None
+
+
+@lru_cache(maxsize=1024)
+def _decode_types(types: bytes, argc: int) -> tuple[CType, ...]:
+    """The types of `argc` arguments, a byte each, and zeros for the rest."""
+    if argc > MAX_ARGS or any(types[argc:]):
+        raise BadNote(f"says {argc} arguments, and types for others")
+    return tuple(map(_decode_type, types[:argc]))
+
+
+def _decode_type(code: int) -> CType:
+    """MJ_CLASS_* in the high nibble, log2 of the size in the low one."""
+    type_class, size = code >> 4, 1 << (code & 15)
+    if type_class not in _SIZES or size not in _SIZES[TypeClass(type_class)]:
+        raise BadNote(f"has an argument of unknown type {code:#04x}")
+    return CType(TypeClass(type_class), size)
+
+
+def _inside(address: int, spans: list[range]) -> bool:
+    return any(address in span for span in spans)
+
+
+def _find_marker(data: bytes, start: int) -> int:
+    """Where the next marker's note may start, from `start` on; the end of `data` if nowhere."""
+    owner = data.find(OWNER, start + 12)
+    while owner >= 0:
+        header = owner - 12
+        sizes_fit = data[header : header + 4] == len(OWNER).to_bytes(4, "little")
+        if sizes_fit and header % 4 == 0:
+            return header
+        owner = data.find(OWNER, owner + 1)
+    return len(data)

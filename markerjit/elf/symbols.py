@@ -1,0 +1,47 @@
+"""The name of the function at an address, from an object's symbol table, for people.
+
+pyelftools reads the table; it takes 30 ms to import, so this module is imported where it is needed.
+A stripped object has no such table, and then there is no name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from markerjit.elf.image import FileImage
+from markerjit.errors import MarkerError
+
+
+def function_at(path: str, build_id: str | None, address: int) -> str | None:
+    """`name+0x12`, or None: no symbols, or the file is not the object that was asked about.
+
+    `address` is one of the object file; `build_id` has to be that of the file.
+    """
+    try:
+        with FileImage(path) as image:
+            if image.build_id() != build_id:
+                return None
+        with open(path, "rb") as file:
+            return _lookup(ELFFile(file), address)
+    except (MarkerError, ELFError, OSError):
+        return None
+
+
+def _lookup(elf: ELFFile, address: int) -> str | None:
+    for section in _tables(elf):
+        for symbol in section.iter_symbols():
+            start, size = symbol["st_value"], symbol["st_size"]
+            if symbol["st_info"]["type"] == "STT_FUNC" and start <= address < start + size:
+                return f"{symbol.name}+{address - start:#x}"
+    return None
+
+
+def _tables(elf: ELFFile) -> Iterable[SymbolTableSection]:
+    for name in (".symtab", ".dynsym"):
+        section = elf.get_section_by_name(name)
+        if isinstance(section, SymbolTableSection):
+            yield section

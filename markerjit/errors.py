@@ -1,0 +1,98 @@
+"""Every exception that markerjit raises on purpose.
+
+One root, `MarkerError`. An error carries its facts as attributes; its message says what happened,
+where, and what to do about it, in one line. The command line prints that line and exits with 1.
+Anything else that escapes is a bug of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+
+class MarkerError(Exception):
+    """The root: something could not be done, and the target is as it was."""
+
+
+class NoSuchProcess(MarkerError):
+    """There is no process with this number, or it has ended."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(f"no process {pid}; has it ended?")
+        self.pid = pid
+
+
+class NotPermitted(MarkerError):
+    """The kernel does not let us look at or stop the target; the message says which rule."""
+
+
+class Unsupported(MarkerError):
+    """The target is of a kind that markerjit refuses to touch (32-bit, seccomp, a zombie …)."""
+
+
+class NoMarkers(MarkerError):
+    """The process or file has no markers."""
+
+
+class UnknownMarker(MarkerError):
+    """No marker has a name that matches the pattern."""
+
+    def __init__(self, pattern: str, nearest: tuple[str, ...] = ()) -> None:
+        hint = f"; did you mean {' or '.join(nearest)}?" if nearest else ""
+        super().__init__(f"no marker matches '{pattern}'{hint}")
+        self.pattern = pattern
+        self.nearest = nearest
+
+
+class BadMaps(MarkerError):
+    """A line of /proc/PID/maps is not as proc(5) lays it down."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__(f"cannot understand this line of /proc/PID/maps: {line!r}")
+        self.line = line
+
+
+class BadFile(MarkerError):
+    """A file or a mapped object is not the ELF that it should be."""
+
+
+class BadNote(MarkerError):
+    """A marker's note is truncated, corrupt or of an unknown version."""
+
+
+class MemoryFault(MarkerError):
+    """An address of the target cannot be read or written."""
+
+    def __init__(self, address: int, size: int, doing: str, reason: str) -> None:
+        super().__init__(f"cannot {doing} {size} bytes at {address:#x}: {reason}")
+        self.address = address
+        self.size = size
+
+
+class UnexpectedBytes(MarkerError):
+    """A site does not hold what its note says; nothing was written there."""
+
+    def __init__(self, address: int, found: bytes, expected: bytes, where: str = "") -> None:
+        at = f" ({where})" if where else ""
+        super().__init__(
+            f"{address:#x}{at} holds {found.hex(' ')}, expected {expected.hex(' ')}; "
+            "has another tool patched it?"
+        )
+        self.address = address
+        self.found = found
+        self.expected = expected
+
+
+class Refused(MarkerError):
+    """A plan was refused: the reason, and whether the same request may succeed later."""
+
+    def __init__(self, reason: str, *, try_again: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.try_again = try_again
+
+
+class TargetGone(MarkerError):
+    """The target ended while we worked on it, or gave its memory up for another program."""
+
+    def __init__(self, pid: int, how: str = "ended") -> None:
+        super().__init__(f"process {pid} {how} while it was being worked on")
+        self.pid = pid

@@ -1,0 +1,6 @@
+"""Teaching views: what a marker is made of, and what switching it would do."""
+
+from markerjit.explain.marker import Explanation, explain_file, explain_process
+from markerjit.x86.decode import Instruction
+
+__all__ = ["Explanation", "Instruction", "explain_file", "explain_process"]

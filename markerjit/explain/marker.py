@@ -1,0 +1,150 @@
+"""One site explained: its note, its bytes dormant and active, its body, and the plan to switch it.
+
+The plan is the object that `enable` would apply, not a description of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markerjit.elf import FileImage, Read, parse_format
+from markerjit.elf.symbols import function_at
+from markerjit.errors import MemoryFault, NoMarkers
+from markerjit.model import Field, Kind, Mode, RemoteAddress, Site
+from markerjit.patch.apply import EXPLAINED, STOP
+from markerjit.patch.plan import Plan, Refusal, SiteState, plan_on
+from markerjit.sites import discover_file, matching
+from markerjit.sites.verify import dormant_code, verify
+from markerjit.status import dormant
+from markerjit.view import View
+from markerjit.x86.decode import Instruction, disassemble
+from markerjit.x86.templates import TEMPLATES, modes
+
+_BODY_BYTES = 160
+_BODY_INSTRUCTIONS = 24
+
+
+class Explanation(NamedTuple):
+    """What there is to know about a site.
+
+    function   the function that it is in, None without symbols
+    mode       how it is on now; None while it is off, and in a file
+    dormant    its hot path while off
+    active     its hot path while on, by mode
+    body       where the arguments are evaluated, up to and including the call
+    plan       what would be written; a Refusal where it cannot be switched
+    quiescence what makes writing safe
+    note       what else to know, a line each
+    """
+
+    site: Site
+    fields: tuple[Field, ...]
+    function: str | None
+    mode: Mode | None
+    dormant: tuple[Instruction, ...]
+    active: dict[Mode, tuple[Instruction, ...]]
+    body: tuple[Instruction, ...]
+    plan: Plan | Refusal
+    quiescence: str
+    remarks: tuple[str, ...]
+
+
+def explain_process(
+    view: View, pattern: str, plan: Plan | Refusal, quiescence: str
+) -> list[Explanation]:
+    """Every site of a process whose marker matches, with the plan that a session made for them.
+
+    Raises UnknownMarker, UnexpectedBytes.
+    """
+    remarks = []
+    if not view.has_runtime:
+        remarks.append(
+            "the runtime is not in the process yet: `on` puts it there first, and then knows what "
+            "the slot is to hold"
+        )
+    return [
+        _explain(view.read, state, plan, quiescence, remarks)
+        for state in view.states(view.sites(pattern))
+    ]
+
+
+def explain_file(path: str, pattern: str, *, mode: Mode | None = None) -> list[Explanation]:
+    """The same for an executable or library; the plan is as for a process that was just started."""
+    objects = discover_file(path)
+    if not objects.sites:
+        raise NoMarkers(f"{path} has no markers; was it built with marker.h?")
+    states = [dormant(site) for site in matching(objects.sites, pattern)]
+    plan = plan_on(states, None, mode=mode)
+    remarks = ["addresses are those of the file; in a process its load address is added"]
+    with FileImage(path) as image:
+
+        def read(address: RemoteAddress, size: int) -> bytes:
+            return image.read(address, size)
+
+        verify(read, [state.site for state in states])
+        return [_explain(read, state, plan, EXPLAINED[STOP], remarks) for state in states]
+
+
+def _explain(
+    read: Read, state: SiteState, plan: Plan | Refusal, quiescence: str, remarks: Sequence[str]
+) -> Explanation:
+    site = state.site
+    start, code = dormant_code(read, site)
+    own = [*remarks]
+    if isinstance(plan, Plan) and any(edit.code for edit in plan.edits) and not site.object.deleted:
+        own.append(
+            "writing to a page of code gives the process a private copy of it: the file and other "
+            "processes do not change"
+        )
+    if site.object.deleted:
+        own.append(f"{site.object.path} was deleted or replaced; this is what the process runs")
+    return Explanation(
+        site=site,
+        fields=parse_format(site.note.format, site.note.args),
+        function=function_at(site.object.path, site.object.build_id, site.offset),
+        mode=state.mode,
+        dormant=tuple(disassemble(code, start)),
+        active=_active_forms(site, start, code),
+        body=_body(read, site),
+        plan=plan,
+        quiescence=quiescence,
+        remarks=tuple(own),
+    )
+
+
+def _active_forms(
+    site: Site, start: RemoteAddress, code: bytes
+) -> dict[Mode, tuple[Instruction, ...]]:
+    template = TEMPLATES.get(site.kind)
+    forms = {}
+    for mode in modes(site.kind):
+        if template is None:
+            forms[mode] = tuple(disassemble(code, start))  # the code does not change, the slot does
+            continue
+        head = template.active[mode]
+        at = site.address - start
+        changed = code[:at] + head + code[at + len(head) :]
+        if mode is Mode.INT3:
+            changed = head[:1]  # what follows is not executed
+        forms[mode] = tuple(disassemble(changed, start))
+    return forms
+
+
+def _body(read: Read, site: Site) -> tuple[Instruction, ...]:
+    """The instructions of the body up to its call of the probe, as far as they lie in one piece."""
+    if not site.body or site.kind is Kind.SENTINEL:
+        return ()
+    code = b""
+    for size in (_BODY_BYTES, _BODY_BYTES // 4):
+        try:
+            code = read(site.body, size)
+            break
+        except MemoryFault:
+            continue
+    shown: list[Instruction] = []
+    for instruction in disassemble(code, site.body)[:_BODY_INSTRUCTIONS]:
+        shown.append(instruction)
+        if instruction.text.startswith("call"):
+            break
+    return tuple(shown)

@@ -1,0 +1,45 @@
+"""The sharp tools: what sessions are made of, for those who know what they are doing.
+
+Everything here reads or plans; `apply` alone writes, and checks before and after. Importing this
+module imports them all.
+"""
+
+from __future__ import annotations
+
+from markerjit.elf import FileImage, MappedImage, parse_format, read_notes
+from markerjit.memory import FakeMemory, Mapping, Memory, ProcessMemory, read_maps
+from markerjit.patch.apply import Applied, apply
+from markerjit.patch.plan import Binding, Edit, Plan, Refusal, SiteState, plan_off, plan_on
+from markerjit.ring.layout import Geometry
+from markerjit.ring.reader import Record, RingReader
+from markerjit.sites import Objects, discover_file, discover_process
+from markerjit.sites.verify import code_mode, verify
+
+__all__ = [
+    "Applied",
+    "Binding",
+    "Edit",
+    "FakeMemory",
+    "FileImage",
+    "Geometry",
+    "MappedImage",
+    "Mapping",
+    "Memory",
+    "Objects",
+    "Plan",
+    "ProcessMemory",
+    "Record",
+    "Refusal",
+    "RingReader",
+    "SiteState",
+    "apply",
+    "code_mode",
+    "discover_file",
+    "discover_process",
+    "parse_format",
+    "plan_off",
+    "plan_on",
+    "read_maps",
+    "read_notes",
+    "verify",
+]

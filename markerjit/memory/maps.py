@@ -1,0 +1,111 @@
+"""What is mapped into a process, from /proc/PID/maps.
+
+Authority: proc_pid_maps(5). The kernel writes the file a page at a time, so a process that maps
+and unmaps while we read may show a state that never was; each line by itself is true. Two things
+the format cannot tell: a newline in a path from the four characters `\\012`, and a deleted file
+from one whose name ends in " (deleted)". We take both for the usual one, the newline and the
+deleted file.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Literal, NamedTuple
+
+from markerjit.errors import BadMaps, NoSuchProcess
+from markerjit.memory.base import WhyNot, plain_refusal, proc_error
+from markerjit.model import RemoteAddress
+
+_DELETED = " (deleted)"
+
+
+class Mapping(NamedTuple):
+    """One line of /proc/PID/maps.
+
+    A named tuple, because a dataclass of this size costs the command line 1.3 ms to define.
+
+    offset   in the file, bytes
+    device   "major:minor", hexadecimal, as the kernel shows it; of overlays it is not st_dev
+    path     "" for anonymous memory; "[heap]", "[vdso]" and the like have brackets
+    deleted  the file is gone from its path, or was replaced there; memfds always are
+    """
+
+    start: RemoteAddress
+    end: RemoteAddress
+    readable: bool
+    writable: bool
+    executable: bool
+    shared: bool
+    offset: int
+    device: str
+    inode: int
+    path: str
+    deleted: bool
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
+def read_maps(
+    pid: int | Literal["self"], *, why_not: WhyNot = plain_refusal
+) -> tuple[Mapping, ...]:
+    """What is mapped into a process now, by address.
+
+    Raises NoSuchProcess, NotPermitted (with the sentence of `why_not`) or BadMaps. A zombie and a
+    kernel thread have no mappings.
+    """
+    number = os.getpid() if pid == "self" else pid
+    try:
+        with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
+            try:
+                content = file.readall()
+            except ProcessLookupError:  # reaped since
+                raise NoSuchProcess(number) from None
+    except ProcessLookupError:  # so says a newer kernel of a process without memory
+        return ()
+    except OSError as error:
+        raise proc_error(number, error, why_not) from None
+    return parse_maps(os.fsdecode(content))
+
+
+def parse_maps(text: str) -> tuple[Mapping, ...]:
+    """The mappings of a text in the format of /proc/PID/maps. Raises BadMaps, naming the line."""
+    # Not splitlines(): a path may hold any other character that it takes for the end of a line.
+    return tuple(_parse_line(line) for line in text.split("\n") if line)
+
+
+def _parse_line(line: str) -> Mapping:
+    """`start-end perms offset device inode`, one space each, then padding and the path."""
+    try:
+        span, permissions, offset, device, inode, *rest = line.split(" ", 5)
+        start, end = span.split("-")
+        readable, writable, executable, shared = map(_flag, permissions, ("r", "w", "x", "s"))
+        path = rest[0].lstrip(" ").replace("\\012", "\n") if rest else ""
+        mapping = Mapping(
+            start=RemoteAddress(int(start, 16)),
+            end=RemoteAddress(int(end, 16)),
+            readable=readable,
+            writable=writable,
+            executable=executable,
+            shared=shared,
+            offset=int(offset, 16),
+            device=device,
+            inode=int(inode),
+            path=path.removesuffix(_DELETED),
+            deleted=path.endswith(_DELETED),
+        )
+    except ValueError:
+        raise BadMaps(line) from None
+    if len(permissions) != 4 or mapping.start >= mapping.end:
+        raise BadMaps(line)
+    return mapping
+
+
+def _flag(found: str, letter: str) -> bool:
+    """Whether a permission is given. The last one, private or shared, is `p` where not `s`."""
+    if found == letter:
+        return True
+    if found == ("p" if letter == "s" else "-"):
+        return False
+    raise ValueError(found)

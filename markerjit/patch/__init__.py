@@ -1,0 +1,1 @@
+"""Changing a target: plans, the arena, and the one place that writes."""

@@ -1,0 +1,247 @@
+"""The arena: the memory that the runtime and its controllers share inside the target.
+
+It is a memfd that the target itself makes, at our request, and maps; abi.h says what stands
+where. The target's descriptor of it is moved out of the way of the low numbers, and may be closed
+by the program without harm: then we read through /proc/PID/mem instead.
+
+What this does not do: make an arena (inject.py), decide which probe goes where (session.py), or
+write code of the program (apply.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from markerjit.errors import MarkerError, Refused
+from markerjit.memory import Mapping, Memory
+from markerjit.model import Mode, RemoteAddress
+from markerjit.ring import layout
+from markerjit.ring.layout import CONTROL, Control, MarkerEntry
+from markerjit.ring.reader import Store
+
+MAPPING_PATH = "/memfd:markerjit"
+
+_MODES = tuple(Mode)
+
+
+class FileStore:
+    """The arena through a descriptor of the memfd. It outlives the target."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes."""
+        data = os.pread(self._descriptor, size, offset)
+        if len(data) != size:
+            raise MarkerError(f"the arena ends at {offset + len(data):#x}; was it truncated?")
+        return data
+
+    def write(self, offset: int, data: bytes) -> None:
+        """All of `data`."""
+        os.pwrite(self._descriptor, data, offset)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._descriptor)
+
+
+class MemoryStore:
+    """The arena through the target's memory, where its descriptor is gone."""
+
+    def __init__(self, memory: Memory, base: RemoteAddress) -> None:
+        self._memory = memory
+        self._base = base
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes."""
+        return self._memory.read(RemoteAddress(self._base + offset), size)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """All of `data`."""
+        self._memory.write(RemoteAddress(self._base + offset), data)
+
+    def close(self) -> None:
+        """Nothing to close: the memory is not ours."""
+
+
+class Counted(NamedTuple):
+    """A marker's counters over all CPUs: executions of its probe, and those not recorded."""
+
+    hits: int
+    lost: int
+
+
+class Arena:
+    """An arena that exists. `base` is where the target has it."""
+
+    def __init__(
+        self, pid: int, base: RemoteAddress, store: FileStore | MemoryStore, mapped_size: int
+    ) -> None:
+        self.pid = pid
+        self.base = base
+        self.store: Store = store
+        self._close = store.close
+        self._ids: dict[str, int] = {}
+        head = store.read(CONTROL, ctypes.sizeof(Control))
+        self.control, self.geometry = layout.checked_control(head, mapped_size)
+        self.entry = layout.Entry.from_buffer_copy(store.read(0, ctypes.sizeof(layout.Entry)))
+
+    def close(self) -> None:
+        """Let go of it; it stays in the target for the next controller."""
+        self._close()
+
+    @property
+    def record_probe(self) -> RemoteAddress:
+        """The probe that records."""
+        return RemoteAddress(self.base + self.entry.record)
+
+    @property
+    def count_probe(self) -> RemoteAddress:
+        """The probe that only counts."""
+        return RemoteAddress(self.base + self.entry.count)
+
+    def entries(self) -> Iterator[MarkerEntry]:
+        """The markers that the runtime has been told of, in the order of their ids."""
+        size = ctypes.sizeof(MarkerEntry)
+        used = min(self._used(), self.geometry.max_markers)
+        table = self.store.read(self.geometry.markers, used * size)
+        for index in range(used):
+            yield MarkerEntry.from_buffer_copy(table, index * size)
+
+    def entry_address(self, marker: int) -> RemoteAddress:
+        """Where the target has a marker's entry: the data of its slot."""
+        return RemoteAddress(self.base + self.geometry.marker_offset(marker))
+
+    def find_marker(self, name: str, signature: str, ops: bytes, limits: Sequence[int]) -> int:
+        """The id of the marker with this signature, which is made when it is new.
+
+        An entry never changes what it describes: a thread may be reading it. Raises Refused when
+        the table is full.
+        """
+        known = self._ids.get(signature)
+        if known is not None:
+            return known
+        name_hash = fnv1a(signature.encode())
+        for entry in self.entries():
+            if entry.name_hash == name_hash and bytes(entry.ops)[: entry.argc] == ops:
+                return self._ids.setdefault(signature, int(entry.id))
+        marker = self._used()
+        if marker >= self.geometry.max_markers:
+            raise Refused(f"the arena has room for {self.geometry.max_markers} markers")
+        entry = MarkerEntry(name_hash=name_hash, id=marker, argc=len(ops), name=name.encode()[:63])
+        entry.ops[: len(ops)] = ops
+        entry.limits[: len(limits)] = limits
+        self.store.write(self.geometry.marker_offset(marker), bytes(entry))
+        self.write_control("markers_used", marker + 1)
+        return self._ids.setdefault(signature, marker)
+
+    def note_switched(self, marker: int, mode: Mode | None) -> None:
+        """Write down that a marker was switched, when and by whom, for `status`."""
+        offset = self.geometry.marker_offset(marker)
+        entry = MarkerEntry.from_buffer_copy(self.store.read(offset, ctypes.sizeof(MarkerEntry)))
+        entry.since = int(time.time()) if mode else 0
+        entry.mode = _MODES.index(mode) + 1 if mode else 0
+        entry.by = os.getpid() if mode else 0
+        self.store.write(offset, bytes(entry))
+
+    def counted(self, marker: int) -> Counted:
+        """A marker's counters, added up."""
+        hits = lost = 0
+        for ring in range(self.geometry.rings):
+            data = self.store.read(
+                self.geometry.count_offset(ring, marker), ctypes.sizeof(layout.Count)
+            )
+            count = layout.Count.from_buffer_copy(data)
+            hits += count.hits
+            lost += count.lost
+        return Counted(hits, lost)
+
+    def add_traps(self, traps: Sequence[tuple[RemoteAddress, RemoteAddress]]) -> None:
+        """Tell the SIGTRAP handler where breakpoints lead. Entries stay: see trap.c.
+
+        Raises Refused when the table is full.
+        """
+        mask = self.geometry.max_sites - 1
+        size = ctypes.sizeof(layout.TrapSite)
+        for address, body in traps:
+            at = (address * 0x9E3779B97F4A7C15 % (1 << 64) >> 32) & mask
+            for _ in range(self.geometry.max_sites // 2):
+                offset = self.geometry.sites + at * size
+                found = layout.TrapSite.from_buffer_copy(self.store.read(offset, size))
+                if found.address in (0, address):
+                    # The body first: the handler believes an entry once its address is there.
+                    self.store.write(offset + 8, int(body).to_bytes(8, "little"))
+                    self.store.write(offset, int(address).to_bytes(8, "little"))
+                    break
+                at = (at + 1) & mask
+            else:
+                raise Refused(f"the arena has room for {self.geometry.max_sites // 2} breakpoints")
+
+    def claim_rings(self) -> None:
+        """Become the one who reads the rings. Raises Refused while another process does."""
+        reader = int(self._control().reader_pid)
+        if reader not in (0, os.getpid()) and os.path.exists(f"/proc/{reader}"):
+            raise Refused(
+                f"process {reader} is tracing process {self.pid} already; end that trace first",
+                try_again=True,
+            )
+        self.write_control("reader_pid", os.getpid())
+
+    def release_rings(self) -> None:
+        """No longer read the rings."""
+        self.write_control("reader_pid", 0)
+
+    @property
+    def trap_installed(self) -> bool:
+        """Whether the runtime handles SIGTRAP."""
+        return bool(self._control().trap_installed)
+
+    def write_control(self, field: str, value: int) -> None:
+        """Set a number of the control block."""
+        place = getattr(Control, field)
+        self.store.write(CONTROL + place.offset, value.to_bytes(place.size, "little"))
+
+    def _control(self) -> Control:
+        return Control.from_buffer_copy(self.store.read(CONTROL, ctypes.sizeof(Control)))
+
+    def _used(self) -> int:
+        return int(self._control().markers_used)
+
+
+def fnv1a(data: bytes) -> int:
+    """The 64-bit FNV-1a hash. Never 0, which means a free entry."""
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 % (1 << 64)
+    return value or 1
+
+
+def find_arena(pid: int, memory: Memory, maps: Sequence[Mapping]) -> Arena | None:
+    """The arena that a process has, or None. Raises Unsupported for one that is not as it should
+    be."""
+    first = next((one for one in maps if one.path == MAPPING_PATH and one.offset == 0), None)
+    if first is None:
+        return None
+    pieces = [one for one in maps if one.path == MAPPING_PATH and one.inode == first.inode]
+    size = max(piece.end for piece in pieces) - first.start
+    descriptor = _find_descriptor(pid, first.inode)
+    store = MemoryStore(memory, first.start) if descriptor is None else FileStore(descriptor)
+    return Arena(pid, first.start, store, size)
+
+
+def _find_descriptor(pid: int, inode: int) -> int | None:
+    """Our own descriptor of the target's memfd, if the target has it still."""
+    directory = f"/proc/{pid}/fd"
+    with contextlib.suppress(OSError):
+        for name in os.listdir(directory):
+            path = f"{directory}/{name}"
+            with contextlib.suppress(OSError):
+                if os.readlink(path).startswith(MAPPING_PATH) and os.stat(path).st_ino == inode:
+                    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    return None

@@ -1,0 +1,1 @@
+"""Quiescence: the proof that no thread can be harmed by an edit, by strategy."""

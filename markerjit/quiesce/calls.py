@@ -1,0 +1,137 @@
+"""System calls in the target's name: by a borrowed thread, or by our own when we are the target.
+
+A `Call` may refer to the result of an earlier one in the same list, as a memfd is made and then
+mapped. x86-64 system call numbers are those of arch/x86/entry/syscalls/syscall_64.tbl.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from markerjit.errors import MarkerError
+from markerjit.model import RemoteAddress
+from markerjit.quiesce import native
+from markerjit.quiesce.outcome import explain_failure
+
+SYS_CLOSE = 3
+SYS_MMAP = 9
+SYS_MPROTECT = 10
+SYS_MUNMAP = 11
+SYS_RT_SIGACTION = 13
+SYS_MADVISE = 28
+SYS_FCNTL = 72
+SYS_FTRUNCATE = 77
+SYS_ARCH_PRCTL = 158
+SYS_MEMFD_CREATE = 319
+
+_ARCH_GET_FS = 0x1003
+_MAX_THREADS = 16
+
+
+class Result(NamedTuple):
+    """What an earlier call of the list returned, plus an offset."""
+
+    of: int
+    plus: int = 0
+
+
+class Call(NamedTuple):
+    """One system call; `name` is for messages."""
+
+    name: str
+    number: int
+    args: tuple[int | Result, ...]
+
+
+class Thread(NamedTuple):
+    """A thread of the target and where its thread control block is."""
+
+    tid: int
+    fs_base: RemoteAddress
+
+
+class CallFailed(MarkerError):
+    """A system call made in the target failed; `results` are those of the calls before it."""
+
+    def __init__(self, call: Call, error: int, results: list[int]) -> None:
+        super().__init__(f"{call.name} failed in the target: {os.strerror(error)}")
+        self.call = call
+        self.error = error
+        self.results = results
+
+
+class Caller(Protocol):
+    """Makes system calls in the target."""
+
+    def run(self, calls: Sequence[Call]) -> tuple[list[int], list[Thread]]:
+        """Results of all calls, and some of the target's threads. Raises CallFailed."""
+
+
+class BorrowedThread:
+    """Calls made by a stopped thread of another process. See borrow.c for what that takes."""
+
+    def __init__(self, pid: int, mem_fd: int, syscall_address: RemoteAddress) -> None:
+        self._pid = pid
+        self._mem_fd = mem_fd
+        self._syscall_address = syscall_address
+
+    def run(self, calls: Sequence[Call]) -> tuple[list[int], list[Thread]]:
+        """Stop all threads, make the calls, resume. Raises CallFailed, Refused, TargetGone."""
+        prepared = (native.NativeCall * len(calls))(*map(_prepare, calls))
+        threads = (native.NativeThread * _MAX_THREADS)()
+        count = ctypes.c_uint32(_MAX_THREADS)
+        report = native.Report()
+        status = native.library().mj_borrow(
+            self._pid, self._mem_fd, self._syscall_address,
+            prepared, len(calls), threads, ctypes.byref(count), report,
+        )  # fmt: skip
+        results = [call.result for call in prepared]
+        if status == native.CALL_FAILED:
+            raise CallFailed(calls[report.index], report.error, results[: report.index])
+        if status != native.OK:
+            raise explain_failure(self._pid, status, report)
+        found = [Thread(one.tid, RemoteAddress(one.fs_base)) for one in threads[: count.value]]
+        return results, found
+
+
+def _prepare(call: Call) -> native.NativeCall:
+    prepared = native.NativeCall(number=call.number)
+    for index in range(6):
+        arg = call.args[index] if index < len(call.args) else 0
+        prepared.refs[index] = arg.of if isinstance(arg, Result) else -1
+        prepared.args[index] = (arg.plus if isinstance(arg, Result) else arg) & (1 << 64) - 1
+    return prepared
+
+
+class OwnThread:
+    """Calls made by the calling thread: the target is this process."""
+
+    def run(self, calls: Sequence[Call]) -> tuple[list[int], list[Thread]]:
+        """Results in order, and the calling thread. Raises CallFailed."""
+        results: list[int] = []
+        for call in calls:
+            args = [
+                results[arg.of] + arg.plus if isinstance(arg, Result) else arg for arg in call.args
+            ]
+            result, error = _system_call(call.number, args)
+            if result < 0:
+                raise CallFailed(call, error, results)
+            results.append(result)
+        base = ctypes.c_uint64()
+        _system_call(SYS_ARCH_PRCTL, [_ARCH_GET_FS, ctypes.addressof(base)])
+        return results, [Thread(_own_tid(), RemoteAddress(base.value))]
+
+
+def _own_tid() -> int:
+    result, _ = _system_call(186, [])  # gettid
+    return result
+
+
+def _system_call(number: int, args: Sequence[int]) -> tuple[int, int]:
+    function = ctypes.CDLL(None, use_errno=True).syscall
+    function.restype = ctypes.c_long
+    result = function(ctypes.c_long(number), *(ctypes.c_uint64(arg) for arg in args))
+    return int(result), ctypes.get_errno()

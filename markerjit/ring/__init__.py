@@ -1,0 +1,1 @@
+"""The arena's layout, and reading records out of its rings."""

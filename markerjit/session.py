@@ -1,0 +1,217 @@
+"""A session: attached to a process, looking at its markers and switching them.
+
+    with markerjit.attach(pid) as session, session.trace("kv_*") as events:
+        for event in events:
+            print(event.name, event.fields)
+
+A session stops nobody until something is switched. Its methods either do all that they say or raise
+a MarkerError and leave the target as it was. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from markerjit.elf import parse_format
+from markerjit.errors import NoMarkers, NoSuchProcess, Refused, TargetGone, Unsupported
+from markerjit.model import Mode, RemoteAddress, Site
+from markerjit.patch.apply import EXPLAINED, Applied, apply, strategy_for
+from markerjit.patch.arena import Arena
+from markerjit.patch.inject import DEFAULT_RING_SIZE, create_arena, install_trap
+from markerjit.patch.plan import Binding, Plan, Refusal, plan_off, plan_on
+from markerjit.probes.record import recorder_taking, signature
+from markerjit.quiesce.calls import BorrowedThread, Caller, OwnThread
+from markerjit.quiesce.permission import check_before_stopping, threads_blocking_sigtrap
+from markerjit.sites.verify import verify
+from markerjit.stream import Decoder, EventStream
+from markerjit.view import View
+from markerjit.x86.templates import SYSCALL
+
+RECORD = "record"
+COUNT = "count"
+
+
+def attach(pid: int | None = None, *, ring_size: int = DEFAULT_RING_SIZE) -> Session:
+    """Open a session with a process; without a pid with this one.
+
+    `ring_size` is the bytes of records for each CPU, a power of two; it is used when the process
+    has no arena yet. Raises NoSuchProcess, NotPermitted, Unsupported, NoMarkers.
+    """
+    return Session(os.getpid() if pid is None else pid, ring_size=ring_size)
+
+
+class Session(View):
+    """A view that can also switch markers and trace them. See the module."""
+
+    def __init__(self, pid: int, *, ring_size: int = DEFAULT_RING_SIZE) -> None:
+        super().__init__(pid)
+        self._ring_size = ring_size
+        self._verified: set[Site] = set()
+
+    @property
+    def quiescence(self) -> str:
+        """How this session makes an edit safe, in words."""
+        return EXPLAINED[strategy_for(self.pid)]
+
+    def plan(
+        self, pattern: str, *, on: bool = True, mode: Mode | None = None, probe: str = COUNT
+    ) -> Plan:
+        """What `enable` or `disable` would write now. Raises Refused with the reason.
+
+        Where the runtime is not in the target yet, its addresses are missing in the plan.
+        """
+        return self._plan(self.sites(pattern), on=on, mode=mode, probe=probe)
+
+    def enable(self, pattern: str, *, mode: Mode | None = None, probe: str = COUNT) -> Applied:
+        """Switch markers on: all that match, at all their sites, or none.
+
+        `probe` is "count" or "record" (use `trace` to read what that records). Raises
+        UnknownMarker, Refused, UnexpectedBytes, NotPermitted, TargetGone.
+        """
+        return self._enable(self.sites(pattern), mode, probe)
+
+    def disable(self, pattern: str) -> Applied:
+        """Switch markers off, with the same promises and errors as `enable`."""
+        return self._disable(self.sites(pattern))
+
+    @contextmanager
+    def trace(
+        self, pattern: str, *, mode: Mode | None = None, poll_s: float = 0.02
+    ) -> Iterator[EventStream]:
+        """Record markers and stream the events; at the end they are off, however it ends.
+
+        Raises what `enable` raises, and Refused while another controller reads the rings.
+        """
+        sites = self.sites(pattern)
+        arena = self._need_arena()
+        arena.claim_rings()
+        try:
+            decoders = self._decoders(sites)
+            stream = EventStream(arena, decoders, alive=self._memory.alive, poll_s=poll_s)
+            self._enable(sites, mode, RECORD)
+            try:
+                yield stream
+            finally:
+                with suppress(TargetGone, NoSuchProcess):
+                    self._disable(sites)
+        finally:
+            with suppress(TargetGone):
+                arena.release_rings()
+
+    def _plan(self, sites: Sequence[Site], *, on: bool, mode: Mode | None, probe: str) -> Plan:
+        self._verify(sites)
+        arena = self._arena
+        ours = frozenset((arena.record_probe, arena.count_probe)) if arena else frozenset()
+        states = self.states(sites)
+        if on:
+            plan = plan_on(states, self._bindings(sites, probe), mode=mode, ours=ours)
+        else:
+            plan = plan_off(states, ours=ours)
+        if isinstance(plan, Refusal):
+            raise Refused(plan.reason, try_again=plan.try_again)
+        self._refuse_shared(plan)
+        return plan
+
+    def _enable(self, sites: Sequence[Site], mode: Mode | None, probe: str) -> Applied:
+        check_before_stopping(self.pid)
+        arena = self._need_arena()
+        plan = self._plan(sites, on=True, mode=mode, probe=probe)
+        if plan.traps:
+            self._prepare_traps(arena, plan)
+        applied = apply(plan, self.pid, self._memory.fileno())
+        for state in self.states(sites):
+            arena.note_switched(self._marker_id(state.site), state.mode)
+        return applied
+
+    def _disable(self, sites: Sequence[Site]) -> Applied:
+        check_before_stopping(self.pid)
+        plan = self._plan(sites, on=False, mode=None, probe=COUNT)
+        applied = apply(plan, self.pid, self._memory.fileno())
+        if self._arena:
+            for site in sites:
+                self._arena.note_switched(self._marker_id(site), None)
+        return applied
+
+    def _verify(self, sites: Sequence[Site]) -> None:
+        new = [site for site in sites if site not in self._verified]
+        if new:
+            verify(self._memory.read, new)
+            self._verified.update(new)
+
+    def _refuse_shared(self, plan: Plan) -> None:
+        """A write into a shared mapping would change the file for everybody."""
+        for edit in plan.edits:
+            for mapping in self._maps:
+                if mapping.start <= edit.address < mapping.end and mapping.shared:
+                    raise Refused(
+                        f"{edit.address:#x} is in a shared mapping of {mapping.path}: "
+                        "writing there would change the file"
+                    )
+
+    def _prepare_traps(self, arena: Arena, plan: Plan) -> None:
+        blocking = threads_blocking_sigtrap(self.pid)
+        if blocking:
+            raise Refused(
+                f"thread {blocking[0]} blocks SIGTRAP ({len(blocking)} do): a breakpoint would "
+                "kill the process; use the mode that the site was compiled for"
+            )
+        arena.add_traps(plan.traps)
+        install_trap(arena, self._caller())
+
+    def _need_arena(self) -> Arena:
+        if self._arena is None:
+            owner = self._objects.owner
+            if owner is None:
+                raise NoMarkers(self._no_markers())
+            self._arena = create_arena(
+                self.pid, self._memory, self._caller(), owner, ring_size=self._ring_size
+            )
+        return self._arena
+
+    def _caller(self) -> Caller:
+        if self.pid == os.getpid():
+            return OwnThread()
+        return BorrowedThread(self.pid, self._memory.fileno(), self._find_syscall())
+
+    def _find_syscall(self) -> RemoteAddress:
+        """A `syscall` instruction that a borrowed thread can use: the vDSO has one, or libc."""
+        executable = [one for one in self._maps if one.executable and one.path != "[vsyscall]"]
+        for mapping in sorted(executable, key=lambda one: one.path != "[vdso]"):
+            at = self._memory.read(mapping.start, mapping.size).find(SYSCALL)
+            if at >= 0:
+                return RemoteAddress(mapping.start + at)
+        raise Unsupported(f"process {self.pid} has no syscall instruction to borrow")
+
+    def _bindings(self, sites: Sequence[Site], probe: str) -> dict[RemoteAddress, Binding] | None:
+        arena = self._arena
+        bindings: dict[RemoteAddress, Binding] = {}
+        signatures: dict[RemoteAddress, str] = {}
+        for site in sites:
+            if not site.slot:
+                continue
+            wanted = signature(site.note)
+            if signatures.setdefault(site.slot, wanted) != wanted:
+                raise Refused(
+                    f"{site.marker} has sites with different formats or types in one object "
+                    f"({site.source}); give one of them another name"
+                )
+            if arena and site.slot not in bindings:
+                address = arena.record_probe if probe == RECORD else arena.count_probe
+                data = arena.entry_address(self._marker_id(site))
+                bindings[site.slot] = Binding(address, data)
+        return bindings if arena else None
+
+    def _marker_id(self, site: Site) -> int:
+        note = site.note
+        taking = recorder_taking(note.args, parse_format(note.format, note.args))
+        return self._need_arena().find_marker(note.name, signature(note), *taking)
+
+    def _decoders(self, sites: Sequence[Site]) -> dict[int, Decoder]:
+        return {
+            self._marker_id(site): Decoder(
+                site.marker, site.note.args, parse_format(site.note.format, site.note.args)
+            )
+            for site in sites
+        }

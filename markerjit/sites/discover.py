@@ -1,0 +1,144 @@
+"""Find the markers of a process in its memory, or of a file.
+
+A process is read from memory only: the notes are loaded with the code that they describe, so a file
+that was deleted or replaced since cannot mislead us. Discovery changes nothing and stops nobody.
+
+What this does not do: decode code. `markerjit.sites.verify` asks whether the bytes at a site are
+what its note says; nothing is patched before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from markerjit.elf import FileImage, Image, MappedImage, Read, read_notes
+from markerjit.errors import BadFile, BadNote, MemoryFault, UnknownMarker
+from markerjit.memory import Mapping
+from markerjit.model import MappedObject, Note, RemoteAddress, Site
+
+
+class Objects(NamedTuple):
+    """What discovery found.
+
+    sites     of all objects, by object and address
+    objects   that have markers
+    problems  notes that could not be believed, and objects that could not be read
+    owner     the address of a NUL-terminated "markerjit" in the target: the name in a note
+    """
+
+    sites: tuple[Site, ...]
+    objects: tuple[MappedObject, ...]
+    problems: tuple[BadNote | BadFile, ...]
+    owner: RemoteAddress | None
+
+
+def discover_process(read: Read, maps: Sequence[Mapping]) -> Objects:
+    """The markers of every object mapped into a process.
+
+    Raises Unsupported for a 32-bit process, and what `read` raises when the process ends.
+    """
+    executable = {_file(mapping) for mapping in maps if mapping.executable}
+    code = [mapping for mapping in maps if mapping.executable]
+    found = _Collector()
+    for mapping in maps:
+        starts_file = mapping.offset == 0 and mapping.readable and mapping.path[:1] not in ("", "[")
+        if not starts_file or _file(mapping) not in executable:
+            continue
+        try:
+            image = MappedImage(read, mapping.start, mapping.path)
+        except BadFile:
+            continue  # not an ELF object, or one mapped only to be looked at
+        except MemoryFault as fault:
+            found.problems.append(BadFile(f"{mapping.path}: its headers cannot be read: {fault}"))
+            continue
+        found.add(image, mapping.path, mapping.deleted, code)
+    return found.objects()
+
+
+def discover_file(path: str) -> Objects:
+    """The markers of an executable or shared object. Raises BadFile, Unsupported."""
+    found = _Collector()
+    with FileImage(path) as image:
+        found.add(image, path, False, None)
+    return found.objects()
+
+
+def matching(sites: Sequence[Site], pattern: str) -> tuple[Site, ...]:
+    """The sites whose marker's name matches a shell glob.
+
+    Raises UnknownMarker, with the nearest names, when none does.
+    """
+    found = tuple(site for site in sites if fnmatchcase(site.marker, pattern))
+    if not found:
+        raise UnknownMarker(pattern, _nearest(pattern, {site.marker for site in sites}))
+    return found
+
+
+def _nearest(pattern: str, names: set[str]) -> tuple[str, ...]:
+    from difflib import get_close_matches
+
+    return tuple(get_close_matches(pattern.strip("*?"), sorted(names), n=2, cutoff=0.5))
+
+
+def _file(mapping: Mapping) -> tuple[str, int, str]:
+    return mapping.device, mapping.inode, mapping.path
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self.problems: list[BadNote | BadFile] = []
+        self._sites: list[Site] = []
+        self._objects: list[MappedObject] = []
+        self._owner: RemoteAddress | None = None
+
+    def add(self, image: Image, path: str, deleted: bool, code: Sequence[Mapping] | None) -> None:
+        notes, problems = read_notes(image)
+        self.problems.extend(problems)
+        if not notes:
+            return
+        mapped = MappedObject(path, image.bias, image.build_id(), deleted)
+        sites = [_site(note, mapped) for note in notes]
+        if code is not None:
+            # A second mapping of the file, for reading only, has the notes but not the code.
+            sites = [site for site in sites if _is_mapped(site.address, code)]
+        if not sites:
+            return
+        self._objects.append(mapped)
+        self._sites.extend(sorted(sites, key=lambda site: site.address))
+        if self._owner is None:
+            self._owner = _find_owner(image)
+
+    def objects(self) -> Objects:
+        return Objects(tuple(self._sites), tuple(self._objects), tuple(self.problems), self._owner)
+
+
+def _site(note: Note, mapped: MappedObject) -> Site:
+    def there(address: int) -> RemoteAddress:
+        return RemoteAddress(address + mapped.bias if address else 0)
+
+    return Site(
+        marker=note.name,
+        kind=note.kind,
+        address=there(note.site),
+        body=there(note.body),
+        end=there(note.end),
+        slot=there(note.slot),
+        note=note,
+        object=mapped,
+    )
+
+
+def _is_mapped(address: int, code: Iterable[Mapping]) -> bool:
+    return any(mapping.start <= address < mapping.end for mapping in code)
+
+
+def _find_owner(image: Image) -> RemoteAddress | None:
+    for segment in image.note_segments():
+        with suppress(BadNote):
+            at = image.read_note_segment(segment).find(b"markerjit\0")
+            if at >= 0:
+                return RemoteAddress(segment.address + at + image.bias)
+    return None

@@ -1,0 +1,101 @@
+"""What is on in a process: a summary by marker, from the sites and the arena."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markerjit.elf import parse_format
+from markerjit.errors import MarkerError, NoMarkers
+from markerjit.model import Field, Kind, Mode, RemoteAddress, Site
+from markerjit.patch.arena import Arena, Counted, fnv1a
+from markerjit.patch.plan import SiteState
+from markerjit.probes.record import signature
+from markerjit.ring.layout import MarkerEntry
+from markerjit.sites import discover_file, matching
+
+
+class MarkerStatus(NamedTuple):
+    """A marker of a process.
+
+    mode    how it is on, None when it is off
+    partly  some of its sites are on and others are not: an accident, or the program itself did it
+    since   when it was switched on, seconds of CLOCK_REALTIME; 0 when it is off
+    by      the pid of the controller that did it
+    probe   "count", "record", "the program's own", "none" (open, with nothing to call) or ""
+    hits    executions of our probes since the arena exists
+    lost    those of them that found a ring full
+    """
+
+    name: str
+    format: str
+    fields: tuple[Field, ...]
+    kind: Kind
+    sites: tuple[Site, ...]
+    mode: Mode | None
+    partly: bool
+    probe: str
+    since: int
+    by: int
+    hits: int
+    lost: int
+
+
+def marker_statuses(states: Sequence[SiteState], arena: Arena | None) -> list[MarkerStatus]:
+    """One status for each name and format, in the order of the names."""
+    groups: dict[tuple[str, str], list[SiteState]] = {}
+    for state in states:
+        groups.setdefault((state.site.marker, state.site.note.format), []).append(state)
+    entries = {int(one.name_hash): one for one in arena.entries()} if arena else {}
+    return [_status(group, arena, entries) for _, group in sorted(groups.items())]
+
+
+def list_file(path: str, pattern: str = "*") -> tuple[list[MarkerStatus], tuple[MarkerError, ...]]:
+    """The markers of an executable or shared object, and what is wrong with those left out.
+
+    Raises BadFile, Unsupported, NoMarkers, UnknownMarker.
+    """
+    objects = discover_file(path)
+    if not objects.sites:
+        more = f": {objects.problems[0]}" if objects.problems else "; was it built with marker.h?"
+        raise NoMarkers(f"{path} has no markers{more}")
+    states = [dormant(site) for site in matching(objects.sites, pattern)]
+    return marker_statuses(states, None), objects.problems
+
+
+def dormant(site: Site) -> SiteState:
+    """The state of a site that nobody has touched, as in a file."""
+    idle = site.body if site.kind is Kind.SENTINEL else RemoteAddress(0)
+    return SiteState(site, None, idle, RemoteAddress(0))
+
+
+def _status(
+    group: Sequence[SiteState], arena: Arena | None, entries: dict[int, MarkerEntry]
+) -> MarkerStatus:
+    note = group[0].site.note
+    found = {state.mode for state in group}
+    mode = next((one for one in found if one), None)
+    entry = entries.get(fnv1a(signature(note).encode()))
+    counted = arena.counted(int(entry.id)) if arena and entry else Counted(0, 0)
+    return MarkerStatus(
+        name=note.name,
+        format=note.format,
+        fields=parse_format(note.format, note.args),
+        kind=note.kind,
+        sites=tuple(state.site for state in group),
+        mode=mode,
+        partly=len(found) > 1,
+        probe=_probe_name(group[0], arena) if mode else "",
+        since=int(entry.since) if entry else 0,
+        by=int(entry.by) if entry else 0,
+        hits=counted.hits,
+        lost=counted.lost,
+    )
+
+
+def _probe_name(state: SiteState, arena: Arena | None) -> str:
+    if arena and state.probe == arena.record_probe:
+        return "record"
+    if arena and state.probe == arena.count_probe:
+        return "count"
+    return "the program's own" if state.probe else "none"

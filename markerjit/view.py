@@ -1,0 +1,123 @@
+"""A view of a process: its markers, how they are, what their counters say.
+
+It only reads. It stops nobody, writes nothing, and needs no native code; `Session` adds switching.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from markerjit.errors import NoMarkers
+from markerjit.memory import Mapping, ProcessMemory, read_maps
+from markerjit.model import RemoteAddress, Site
+from markerjit.patch.arena import Arena, find_arena
+from markerjit.patch.plan import SLOT_SIZE, SiteState
+from markerjit.quiesce.permission import check_before_looking, why_not
+from markerjit.sites import Objects, discover_process, matching
+from markerjit.sites.verify import code_mode
+from markerjit.status import MarkerStatus, marker_statuses
+
+
+class View:
+    """Open until `close`, or for the length of a `with`. `pid` is the process.
+
+    Raises NoSuchProcess, NotPermitted, Unsupported, NoMarkers.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._maps: tuple[Mapping, ...] = ()
+        self._objects = Objects((), (), (), None)
+        self._arena: Arena | None = None
+        check_before_looking(pid)
+        self._memory = ProcessMemory(pid, why_not=why_not)
+        try:
+            self._look_again()
+            if not self._objects.sites:
+                raise NoMarkers(self._no_markers())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End it. What is switched on stays on. May be called again."""
+        if self._arena:
+            self._arena.close()
+            self._arena = None
+        self._memory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def sites(self, pattern: str = "*") -> tuple[Site, ...]:
+        """The sites of all markers whose names match the shell glob.
+
+        Raises UnknownMarker, with the nearest names, when none does.
+        """
+        self._look_again()
+        return matching(self._objects.sites, pattern)
+
+    @property
+    def problems(self) -> Sequence[Exception]:
+        """Notes that could not be believed; their sites are not offered."""
+        return self._objects.problems
+
+    def states(self, sites: Sequence[Site]) -> list[SiteState]:
+        """How sites are now. Raises UnexpectedBytes for one that holds neither state."""
+        return [self._state(site) for site in sites]
+
+    def statistics(self, pattern: str = "*") -> list[MarkerStatus]:
+        """Every marker that matches: whether it is on, since when, by whom, hits and losses."""
+        return marker_statuses(self.states(self.sites(pattern)), self._arena)
+
+    @property
+    def has_runtime(self) -> bool:
+        """Whether the runtime is in the process already."""
+        return self._arena is not None
+
+    def shared_code(self) -> list[Mapping]:
+        """Mappings with sites that are shared with the file: a write would change the file."""
+        return [
+            mapping
+            for mapping in self._maps
+            if mapping.shared
+            and any(mapping.start <= site.address < mapping.end for site in self._objects.sites)
+        ]
+
+    def read(self, address: RemoteAddress, size: int) -> bytes:
+        """Bytes of the target."""
+        return self._memory.read(address, size)
+
+    def _look_again(self) -> None:
+        """Discover again if the mappings have changed: a library may have come or gone."""
+        maps = read_maps(self.pid, why_not=why_not)
+        if maps == self._maps:
+            return
+        self._maps = maps
+        self._objects = discover_process(self._memory.read, maps)
+        if self._arena is None:
+            self._arena = find_arena(self.pid, self._memory, maps)
+
+    def _no_markers(self) -> str:
+        if self._objects.problems:
+            return f"process {self.pid} has no usable markers: {self._objects.problems[0]}"
+        return (
+            f"process {self.pid} has no markers; was it built with marker.h, "
+            "and not with MJ_MODE=none?"
+        )
+
+    def _state(self, site: Site) -> SiteState:
+        mode = code_mode(self._memory.read, site)
+        slot = self._memory.read(site.slot, SLOT_SIZE) if site.slot else bytes(SLOT_SIZE)
+        probe = RemoteAddress(int.from_bytes(slot[:8], "little"))
+        return SiteState(site, mode, probe, RemoteAddress(int.from_bytes(slot[8:], "little")))

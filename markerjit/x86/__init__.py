@@ -1,0 +1,1 @@
+"""Machine code: the templates that we patch, and capstone's second opinion on them."""

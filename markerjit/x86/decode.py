@@ -1,0 +1,106 @@
+"""Capstone's view of code: a second opinion before anything is patched, and text for people.
+
+Importing capstone takes some 40 ms, so this module is imported only where code is really decoded:
+for an object that is met for the first time, and for `explain`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import capstone
+from capstone import x86_const
+
+from markerjit.model import Kind
+
+
+class Instruction(NamedTuple):
+    """One decoded instruction."""
+
+    address: int
+    code: bytes
+    text: str
+
+
+@cache
+def _decoder() -> capstone.Cs:
+    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    decoder.detail = True
+    return decoder
+
+
+def disassemble(code: bytes, address: int) -> list[Instruction]:
+    """Decode from the first byte on; what cannot be decoded ends the list."""
+    return [
+        Instruction(found.address, bytes(found.bytes), f"{found.mnemonic} {found.op_str}".strip())
+        for found in _decoder().disasm(code, address)
+    ]
+
+
+def disagreement(kind: Kind, code: bytes, address: int, body: int, end: int) -> str | None:
+    """Why these bytes are not a dormant site of this kind, or None when they are.
+
+    `code` starts at `address` and reaches at least to `end`. Independent of the templates: it asks
+    capstone what the processor would do, and compares that with what the note promises.
+    """
+    found = list(_decoder().disasm(code, address))
+    if kind is Kind.JUMP:
+        return (
+            _branch(found, 0, "jmp", end)
+            or _branch(found, 1, "jmp", body)
+            or _length(found, 2, address, end)
+        )
+    if kind is Kind.NOP:
+        return _test(found, body, end) or _length(found, 1, address, end)
+    if kind is Kind.SYMBOL:
+        return _is(found, 0, "nop") or _length(found, 1, address, end)
+    if kind is Kind.IMMEDIATE:
+        return _move_of_zero(found) or _length(found, 1, address, end)
+    if kind is Kind.POINTER:
+        return _is(found, 0, "cmp") or _branch(found, 1, "jne", body)
+    return None
+
+
+def _is(found: list[capstone.CsInsn], index: int, mnemonic: str) -> str | None:
+    if len(found) <= index:
+        return f"instruction {index + 1} cannot be decoded"
+    if found[index].mnemonic != mnemonic:
+        return f"{found[index].mnemonic} {found[index].op_str} where {mnemonic} should be"
+    return None
+
+
+def _branch(found: list[capstone.CsInsn], index: int, mnemonic: str, target: int) -> str | None:
+    wrong = _is(found, index, mnemonic)
+    if wrong:
+        return wrong
+    operand = found[index].operands[0]
+    if operand.type != x86_const.X86_OP_IMM or operand.imm != target:
+        return f"{mnemonic} {found[index].op_str} does not reach {target:#x}"
+    return None
+
+
+def _test(found: list[capstone.CsInsn], body: int, end: int) -> str | None:
+    wrong = _is(found, 0, "test")
+    if wrong:
+        return wrong
+    register, immediate = found[0].operands
+    displacement = (body - end) & 0xFFFFFFFF
+    if register.reg != x86_const.X86_REG_EAX or immediate.imm & 0xFFFFFFFF != displacement:
+        return f"test {found[0].op_str} does not hold the way to {body:#x}"
+    return None
+
+
+def _length(found: list[capstone.CsInsn], count: int, start: int, end: int) -> str | None:
+    length = sum(instruction.size for instruction in found[:count])
+    return None if start + length == end else f"{length} bytes long, the note says {end - start}"
+
+
+def _move_of_zero(found: list[capstone.CsInsn]) -> str | None:
+    wrong = _is(found, 0, "mov")
+    if wrong:
+        return wrong
+    register, immediate = found[0].operands
+    if register.size != 1 or immediate.type != x86_const.X86_OP_IMM or immediate.imm != 0:
+        return f"mov {found[0].op_str} does not move 0 into a byte register"
+    return None
