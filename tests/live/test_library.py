@@ -1,0 +1,246 @@
+"""libmarkerjit.a: probes set and taken away from inside the program.
+
+Each program in tests/live/library holds cases, and says on standard error where one did not hold.
+They are compiled here with the sources of the library, in all the ways in which it must work.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PROGRAMS = Path(__file__).parent / "library"
+LIBRARY = sorted((ROOT / "native/lib").glob("*.c"))
+
+TEXT_MODES = ["jump", "nop", "immediate"]
+MODES = [*TEXT_MODES, "pointer"]
+COMMON_CASES = [
+    "values",
+    "counts",
+    "inline_probe",
+    "errors",
+    "foreign",
+    "several",
+    "listing",
+    "callbacks",
+    "statistics",
+]
+TEXT_CASES = ["altered", "shared"]
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+RACE = ("-include", str(PROGRAMS / "race.h"))
+
+Build = Callable[..., Path]
+
+
+def execute(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+def run_tool(*command: str | Path) -> None:
+    done = execute(*command)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}:\n{done.stderr}"
+
+
+def assert_holds(program: Path, case: str, *args: str | Path) -> None:
+    done = execute(program, case, *args)
+    assert (done.returncode, done.stdout) == (0, "held\n"), f"{case}: {done.stderr}"
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """build("cases", "-DMJ_MODE=nop", compiler="c++"): the program, once for each way to build."""
+    folder = tmp_path_factory.mktemp("library")
+    built: dict[tuple[str, ...], Path] = {}
+
+    def program(name: str, *flags: str, compiler: str = "cc") -> Path:
+        key = (name, compiler, *flags)
+        if key not in built:
+            path = folder / f"{name}-{len(built)}"
+            source = ["-x", "c++" if compiler == "c++" else "c", PROGRAMS / f"{name}.c"]
+            command = ["-O2", "-g", "-pthread", "-I", ROOT / "native/include", *flags, *source]
+            if "-shared" not in flags:
+                # the library is C, whatever the program is
+                objects = [f"{path}-{part.stem}.o" for part in LIBRARY]
+                part_compiler = "cc" if compiler == "c++" else compiler
+                for part, target in zip(LIBRARY, objects, strict=True):
+                    run_tool(part_compiler, *command[:-3], "-c", part, "-o", target)
+                command += ["-x", "none", *objects]
+            run_tool(compiler, *command, "-o", path)
+            built[key] = path
+        return built[key]
+
+    return program
+
+
+@pytest.fixture
+def parts(build: Build) -> list[Path]:
+    """Two shared objects with the same marker, of different kinds."""
+    return [build("part", "-shared", "-fPIC", f"-DMJ_MODE={mode}") for mode in ("jump", "nop")]
+
+
+# ---- the sources -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_library_compiles_without_a_warning(compiler: str, tmp_path: Path) -> None:
+    if not shutil.which(compiler):
+        pytest.skip(f"needs {compiler} (Debian package {compiler})")
+
+    for source in LIBRARY:
+        flags = ["-O2", "-fPIC", *WARNINGS, "-I", ROOT / "native/include"]
+        run_tool(compiler, *flags, "-c", source, "-o", tmp_path / "library.o")
+
+
+def test_library_exports_only_the_documented_functions(tmp_path: Path) -> None:
+    header = (ROOT / "native/include/markerjit/probes.h").read_text()
+    flags = ["-O2", "-fPIC", "-shared", "-I", ROOT / "native/include"]
+    run_tool("cc", *flags, *LIBRARY, "-o", tmp_path / "library.so")
+
+    symbols = execute("nm", "-D", "--defined-only", tmp_path / "library.so").stdout.split()[2::3]
+
+    assert set(symbols) == set(re.findall(r"^(?:int|void) (marker_\w+)\(", header, re.MULTILINE))
+
+
+# ---- one thread --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compiler", ["cc", "c++"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", COMMON_CASES)
+def test_case_holds_for_each_kind_of_site_in_c_and_cpp(
+    build: Build, case: str, mode: str, compiler: str
+) -> None:
+    assert_holds(build("cases", f"-DMJ_MODE={mode}", compiler=compiler), case)
+
+
+@pytest.mark.parametrize("mode", TEXT_MODES)
+@pytest.mark.parametrize("case", TEXT_CASES)
+def test_code_that_is_not_as_noted_is_not_written(build: Build, case: str, mode: str) -> None:
+    assert_holds(build("cases", f"-DMJ_MODE={mode}"), case)
+
+
+@pytest.mark.parametrize("mode", ["sentinel", "direct", "symbol"])
+def test_kind_that_cannot_be_switched_from_inside_is_refused(build: Build, mode: str) -> None:
+    assert_holds(build("refused", f"-DMJ_MODE={mode}"), "refused")
+
+
+def test_corrupt_notes_are_skipped_and_counted(build: Build) -> None:
+    assert_holds(build("hostile"), "bad_notes_are_skipped")
+
+
+def test_note_longer_than_its_segment_ends_the_walk(build: Build) -> None:
+    part = build("part", "-shared", "-fPIC", "-DMJ_TEST_TRUNCATED_NOTE")
+
+    assert_holds(build("objects"), "truncated_note", part, "")
+
+
+# ---- several objects ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "all_are_set",
+        "all_or_none",
+        "unloaded_while_set",
+        "loaded_later",
+        "probe_loads_objects",
+    ],
+)
+def test_one_name_in_several_objects(build: Build, parts: list[Path], case: str) -> None:
+    assert_holds(build("objects"), case, *parts)
+
+
+# ---- threads -----------------------------------------------------------------------------------
+
+
+def test_no_thread_is_in_the_probe_after_any_of_ten_thousand_disables(build: Build) -> None:
+    assert_holds(build("hammer"), "cycles")
+
+
+@pytest.mark.parametrize("mode", ["nop", "immediate", "pointer"])
+def test_no_thread_is_in_the_probe_after_disable_in_other_modes(build: Build, mode: str) -> None:
+    assert_holds(build("hammer", f"-DMJ_MODE={mode}", "-DCYCLES=2000"), "cycles")
+
+
+def test_disable_without_waiting_is_caught(build: Build) -> None:
+    program = build("hammer", "-DMJ_TEST_NO_WAIT")
+
+    hammered = execute(program, "cycles")
+    slept = execute(program, "sleeping_probe")
+
+    assert hammered.returncode != 0
+    assert slept.returncode == 1
+    assert "finished" in slept.stderr
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("case", ["every_pass_is_a_hit", "sleeping_probe", "rivals"])
+def test_threads_are_counted_and_waited_for(build: Build, case: str, mode: str) -> None:
+    assert_holds(build("hammer", f"-DMJ_MODE={mode}", "-DCYCLES=2000"), case)
+
+
+# ---- when something fails ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", TEXT_MODES)
+def test_write_that_fails_in_the_middle_is_rolled_back(build: Build, mode: str) -> None:
+    assert_holds(build("faults", f"-DMJ_MODE={mode}", *RACE), "failed_write")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "no_membarrier",
+        "only_global_membarrier",
+        "memory_file_is_read_only",
+        "nothing_can_be_written",
+    ],
+)
+def test_kernel_that_refuses_a_call_is_lived_with(build: Build, case: str) -> None:
+    assert_holds(build("faults", *RACE), case)
+
+
+@pytest.mark.parametrize("mode", TEXT_MODES)
+@pytest.mark.parametrize("case", ["several", "altered"])
+def test_library_works_without_proc(build: Build, case: str, mode: str) -> None:
+    assert_holds(build("cases", f"-DMJ_MODE={mode}", '-DMJ_PROC="/nonexistent"'), case)
+
+
+# ---- other ways to link ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["values", "several", "altered", "errors"])
+@pytest.mark.parametrize("link", ["-static", "-static-pie", "-no-pie"])
+def test_library_works_in_other_kinds_of_executable(build: Build, link: str, case: str) -> None:
+    flags = [link] if link != "-static-pie" else [link, "-fPIE"]
+
+    assert_holds(build("cases", *flags), case)
+
+
+@pytest.mark.parametrize("link", ["-static", "-no-pie", "-pie"])
+@pytest.mark.parametrize("program", ["cases", "hammer"])
+def test_library_works_with_musl(build: Build, program: str, link: str) -> None:
+    if not shutil.which("musl-gcc"):
+        pytest.skip("needs musl-gcc (Debian package musl-tools)")
+    flags = [link, "-DCYCLES=500", *(["-fPIE"] if link == "-pie" else [])]
+
+    path = build(program, *flags, compiler="musl-gcc")
+
+    for case in ["values", "several", "altered"] if program == "cases" else ["cycles", "rivals"]:
+        assert_holds(path, case)
+
+
+def test_library_works_with_clang(build: Build) -> None:
+    if not shutil.which("clang"):
+        pytest.skip("needs clang (Debian package clang)")
+    program = build("cases", compiler="clang")
+
+    for case in [*COMMON_CASES, *TEXT_CASES]:
+        assert_holds(program, case)
