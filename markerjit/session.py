@@ -11,7 +11,7 @@ a MarkerError and leave the target as it was. Not thread-safe.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from markerjit.elf import parse_format
@@ -27,7 +27,7 @@ from markerjit.quiesce.permission import check_before_stopping, threads_blocking
 from markerjit.sites.verify import verify
 from markerjit.stream import Decoder, EventStream
 from markerjit.view import View
-from markerjit.x86.templates import SYSCALL
+from markerjit.x86.templates import NATIVE_MODE, SYSCALL
 
 RECORD = "record"
 COUNT = "count"
@@ -49,6 +49,7 @@ class Session(View):
         super().__init__(pid)
         self._ring_size = ring_size
         self._verified: set[Site] = set()
+        self._ids: dict[Site, int] = {}
 
     @property
     def quiescence(self) -> str:
@@ -82,33 +83,44 @@ class Session(View):
     ) -> Iterator[EventStream]:
         """Record markers and stream the events; at the end they are off, however it ends.
 
-        Raises what `enable` raises, and Refused while another controller reads the rings.
+        Those that were on and counting before count again. Raises what `enable` raises, and Refused while another controller reads the rings.
         """
         sites = self.sites(pattern)
-        arena = self._need_arena()
+        arena = self._need_arena(sites, mode)
         arena.claim_rings()
         try:
-            decoders = self._decoders(sites)
-            stream = EventStream(arena, decoders, alive=self._memory.alive, poll_s=poll_s)
+            counting = self._counting(sites)
+            stream = EventStream(
+                arena, self._decoders(arena, sites), alive=self._memory.alive, poll_s=poll_s
+            )
             self._enable(sites, mode, RECORD)
             try:
                 yield stream
             finally:
                 with suppress(TargetGone, NoSuchProcess):
                     self._disable(sites)
+                    for earlier_mode, earlier_sites in counting.items():
+                        self._enable(earlier_sites, earlier_mode, COUNT)
         finally:
             with suppress(TargetGone):
                 arena.release_rings()
 
+    def _counting(self, sites: Sequence[Site]) -> dict[Mode, list[Site]]:
+        """Sites that are on and only count: somebody left them so, and finds them so again."""
+        found: dict[Mode, list[Site]] = {}
+        for state in self.states(sites):
+            if state.mode and self._arena and state.probe == self._arena.count_probe:
+                found.setdefault(state.mode, []).append(state.site)
+        return found
+
     def _plan(self, sites: Sequence[Site], *, on: bool, mode: Mode | None, probe: str) -> Plan:
         self._verify(sites)
-        arena = self._arena
-        ours = frozenset((arena.record_probe, arena.count_probe)) if arena else frozenset()
         states = self.states(sites)
         if on:
-            plan = plan_on(states, self._bindings(sites, probe), mode=mode, ours=ours)
+            bindings = self._bindings(sites, probe)
+            plan = plan_on(states, bindings, mode=mode, ours=self._probes)
         else:
-            plan = plan_off(states, ours=ours)
+            plan = plan_off(states, ours=self._probes)
         if isinstance(plan, Refusal):
             raise Refused(plan.reason, try_again=plan.try_again)
         self._refuse_shared(plan)
@@ -116,13 +128,12 @@ class Session(View):
 
     def _enable(self, sites: Sequence[Site], mode: Mode | None, probe: str) -> Applied:
         check_before_stopping(self.pid)
-        arena = self._need_arena()
+        arena = self._need_arena(sites, mode)
         plan = self._plan(sites, on=True, mode=mode, probe=probe)
         if plan.traps:
             self._prepare_traps(arena, plan)
         applied = apply(plan, self.pid, self._memory.fileno())
-        for state in self.states(sites):
-            arena.note_switched(self._marker_id(state.site), state.mode)
+        self._note_switched(arena, {site: mode or NATIVE_MODE[site.kind] for site in sites})
         return applied
 
     def _disable(self, sites: Sequence[Site]) -> Applied:
@@ -130,9 +141,13 @@ class Session(View):
         plan = self._plan(sites, on=False, mode=None, probe=COUNT)
         applied = apply(plan, self.pid, self._memory.fileno())
         if self._arena:
-            for site in sites:
-                self._arena.note_switched(self._marker_id(site), None)
+            self._note_switched(self._arena, dict.fromkeys(sites))
         return applied
+
+    def _note_switched(self, arena: Arena, modes: Mapping[Site, Mode | None]) -> None:
+        by_marker = {self._marker_id(arena, site): mode for site, mode in modes.items()}
+        for marker, mode in by_marker.items():
+            arena.note_switched(marker, mode)
 
     def _verify(self, sites: Sequence[Site]) -> None:
         new = [site for site in sites if site not in self._verified]
@@ -160,14 +175,18 @@ class Session(View):
         arena.add_traps(plan.traps)
         install_trap(arena, self._caller())
 
-    def _need_arena(self) -> Arena:
+    def _need_arena(self, sites: Sequence[Site], mode: Mode | None) -> Arena:
+        """The arena, made if need be: but not before the plan has been made without it, so that
+        nothing is put into a process for a switch that is refused."""
         if self._arena is None:
+            self._plan(sites, on=True, mode=mode, probe=COUNT)
             owner = self._objects.owner
             if owner is None:
                 raise NoMarkers(self._no_markers())
             self._arena = create_arena(
                 self.pid, self._memory, self._caller(), owner, ring_size=self._ring_size
             )
+            self._probes |= {self._arena.record_probe, self._arena.count_probe}
         return self._arena
 
     def _caller(self) -> Caller:
@@ -199,18 +218,22 @@ class Session(View):
                 )
             if arena and site.slot not in bindings:
                 address = arena.record_probe if probe == RECORD else arena.count_probe
-                data = arena.entry_address(self._marker_id(site))
+                data = arena.entry_address(self._marker_id(arena, site))
                 bindings[site.slot] = Binding(address, data)
         return bindings if arena else None
 
-    def _marker_id(self, site: Site) -> int:
-        note = site.note
-        taking = recorder_taking(note.args, parse_format(note.format, note.args))
-        return self._need_arena().find_marker(note.name, signature(note), *taking)
+    def _marker_id(self, arena: Arena, site: Site) -> int:
+        known = self._ids.get(site)
+        if known is None:
+            note = site.note
+            taking = recorder_taking(note.args, parse_format(note.format, note.args))
+            known = arena.find_marker(note.name, signature(note), *taking)
+            self._ids[site] = known
+        return known
 
-    def _decoders(self, sites: Sequence[Site]) -> dict[int, Decoder]:
+    def _decoders(self, arena: Arena, sites: Sequence[Site]) -> dict[int, Decoder]:
         return {
-            self._marker_id(site): Decoder(
+            self._marker_id(arena, site): Decoder(
                 site.marker, site.note.args, parse_format(site.note.format, site.note.args)
             )
             for site in sites

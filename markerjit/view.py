@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Self
 
 from markerjit.errors import NoMarkers
-from markerjit.memory import Mapping, ProcessMemory, read_maps
+from markerjit.memory import Mapping, ProcessMemory, parse_maps, read_maps_text
 from markerjit.model import RemoteAddress, Site
-from markerjit.patch.arena import Arena, find_arena
+from markerjit.patch.arena import Arena, Probes, find_arenas
 from markerjit.patch.plan import SLOT_SIZE, SiteState
 from markerjit.quiesce.permission import check_before_looking, why_not
 from markerjit.sites import Objects, discover_process, matching
@@ -29,8 +29,10 @@ class View:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._maps: tuple[Mapping, ...] = ()
+        self._maps_text = ""
         self._objects = Objects((), (), (), None)
         self._arena: Arena | None = None
+        self._probes: Probes = frozenset()
         check_before_looking(pid)
         self._memory = ProcessMemory(pid, why_not=why_not)
         try:
@@ -100,13 +102,14 @@ class View:
 
     def _look_again(self) -> None:
         """Discover again if the mappings have changed: a library may have come or gone."""
-        maps = read_maps(self.pid, why_not=why_not)
-        if maps == self._maps:
+        text = read_maps_text(self.pid, why_not=why_not)
+        if text == self._maps_text:
             return
-        self._maps = maps
+        self._maps = maps = parse_maps(text)
         self._objects = discover_process(self._memory.read, maps)
+        self._maps_text = text
         if self._arena is None:
-            self._arena = find_arena(self.pid, self._memory, maps)
+            self._arena, self._probes = find_arenas(self.pid, self._memory, maps)
 
     def _no_markers(self) -> str:
         if self._objects.problems:

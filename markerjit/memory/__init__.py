@@ -7,7 +7,7 @@ whoever writes is responsible for when, and for reading back.
 
 from markerjit.memory.base import Memory, WhyNot
 from markerjit.memory.fake import FakeMemory
-from markerjit.memory.maps import Mapping, parse_maps, read_maps
+from markerjit.memory.maps import Mapping, parse_maps, read_maps, read_maps_text
 from markerjit.memory.process import ProcessMemory
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "WhyNot",
     "parse_maps",
     "read_maps",
+    "read_maps_text",
 ]

@@ -55,6 +55,11 @@ def read_maps(
     Raises NoSuchProcess, NotPermitted (with the sentence of `why_not`) or BadMaps. A zombie and a
     kernel thread have no mappings.
     """
+    return parse_maps(read_maps_text(pid, why_not=why_not))
+
+
+def read_maps_text(pid: int | Literal["self"], *, why_not: WhyNot = plain_refusal) -> str:
+    """The text of /proc/PID/maps, to see whether anything has changed before it is parsed."""
     number = os.getpid() if pid == "self" else pid
     try:
         with open(f"/proc/{pid}/maps", "rb", buffering=0) as file:
@@ -63,10 +68,10 @@ def read_maps(
             except ProcessLookupError:  # reaped since
                 raise NoSuchProcess(number) from None
     except ProcessLookupError:  # so says a newer kernel of a process without memory
-        return ()
+        return ""
     except OSError as error:
         raise proc_error(number, error, why_not) from None
-    return parse_maps(os.fsdecode(content))
+    return os.fsdecode(content)
 
 
 def parse_maps(text: str) -> tuple[Mapping, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import struct
 import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -27,6 +28,10 @@ from markerjit.ring.reader import Store
 MAPPING_PATH = "/memfd:markerjit"
 
 _MODES = tuple(Mode)
+
+
+Probes = frozenset[int]
+"""Addresses of probes that are ours."""
 
 
 class FileStore:
@@ -45,6 +50,10 @@ class FileStore:
     def write(self, offset: int, data: bytes) -> None:
         """All of `data`."""
         os.pwrite(self._descriptor, data, offset)
+
+    def resize(self, size: int) -> None:
+        """Make the memfd this large."""
+        os.ftruncate(self._descriptor, size)
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -144,11 +153,10 @@ class Arena:
     def note_switched(self, marker: int, mode: Mode | None) -> None:
         """Write down that a marker was switched, when and by whom, for `status`."""
         offset = self.geometry.marker_offset(marker)
-        entry = MarkerEntry.from_buffer_copy(self.store.read(offset, ctypes.sizeof(MarkerEntry)))
-        entry.since = int(time.time()) if mode else 0
-        entry.mode = _MODES.index(mode) + 1 if mode else 0
-        entry.by = os.getpid() if mode else 0
-        self.store.write(offset, bytes(entry))
+        since, by = (int(time.time()), os.getpid()) if mode else (0, 0)
+        self.store.write(offset + MarkerEntry.since.offset, struct.pack("<QI", since, by))
+        number = _MODES.index(mode) + 1 if mode else 0
+        self.store.write(offset + MarkerEntry.mode.offset, bytes([number]))
 
     def counted(self, marker: int) -> Counted:
         """A marker's counters, added up."""
@@ -197,11 +205,6 @@ class Arena:
         """No longer read the rings."""
         self.write_control("reader_pid", 0)
 
-    @property
-    def trap_installed(self) -> bool:
-        """Whether the runtime handles SIGTRAP."""
-        return bool(self._control().trap_installed)
-
     def write_control(self, field: str, value: int) -> None:
         """Set a number of the control block."""
         place = getattr(Control, field)
@@ -222,17 +225,33 @@ def fnv1a(data: bytes) -> int:
     return value or 1
 
 
-def find_arena(pid: int, memory: Memory, maps: Sequence[Mapping]) -> Arena | None:
-    """The arena that a process has, or None. Raises Unsupported for one that is not as it should
-    be."""
-    first = next((one for one in maps if one.path == MAPPING_PATH and one.offset == 0), None)
-    if first is None:
-        return None
-    pieces = [one for one in maps if one.path == MAPPING_PATH and one.inode == first.inode]
-    size = max(piece.end for piece in pieces) - first.start
-    descriptor = _find_descriptor(pid, first.inode)
-    store = MemoryStore(memory, first.start) if descriptor is None else FileStore(descriptor)
-    return Arena(pid, first.start, store, size)
+def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> tuple[Arena | None, Probes]:
+    """The arena that a process has, or None, and the probes of all arenas that are mapped.
+
+    The child of a fork inherits its parent's mapping, which records nothing there: it is not the
+    child's arena, but its probes may still be in the child's slots. Raises Unsupported for an arena
+    that is not as it should be.
+    """
+    own: Arena | None = None
+    probes: set[int] = set()
+    for first in maps:
+        if first.path != MAPPING_PATH or first.offset:
+            continue
+        pieces = [one for one in maps if one.path == MAPPING_PATH and one.inode == first.inode]
+        size = max(piece.end for piece in pieces) - first.start
+        descriptor = _find_descriptor(pid, first.inode)
+        store = MemoryStore(memory, first.start) if descriptor is None else FileStore(descriptor)
+        arena = Arena(pid, first.start, store, size)
+        probes |= {arena.record_probe, arena.count_probe}
+        if own is None and _is_alive(memory, arena):
+            own = arena
+        else:
+            arena.close()
+    return own, frozenset(probes)
+
+
+def _is_alive(memory: Memory, arena: Arena) -> bool:
+    return any(memory.read(RemoteAddress(arena.control.alive), 8))
 
 
 def _find_descriptor(pid: int, inode: int) -> int | None:

@@ -19,7 +19,6 @@ from markerjit.patch.arena import Arena, FileStore
 from markerjit.quiesce.calls import (
     SYS_CLOSE,
     SYS_FCNTL,
-    SYS_FTRUNCATE,
     SYS_MADVISE,
     SYS_MEMFD_CREATE,
     SYS_MMAP,
@@ -33,6 +32,7 @@ from markerjit.quiesce.calls import (
     Thread,
 )
 from markerjit.quiesce.native import package_file
+from markerjit.quiesce.permission import read_status
 from markerjit.ring import layout
 from markerjit.ring.layout import CODE_SIZE, CONTROL, PAGE, Control, Geometry
 
@@ -45,9 +45,14 @@ _MAP_SHARED, _MAP_PRIVATE, _MAP_ANONYMOUS = 1, 2, 0x20
 _MFD_CLOEXEC = 1
 _F_DUPFD_CLOEXEC = 1030
 _MADV_WIPEONFORK = 18
-_HIGH_DESCRIPTOR = 500
+
+# The memfd takes a number near the end of the table of descriptors, out of the program's way. Not
+# behind its end: to enlarge a table that threads share the kernel waits for all CPUs (expand_fdtable
+# in fs/file.c), 10 to 20 ms in which the target would stand.
+_SLOTS_BELOW_END = 8
 
 _SIGTRAP = 5
+_SIGACTION_SIZE = 32
 _SA_SIGINFO, _SA_RESTORER, _SA_ONSTACK, _SA_RESTART = 4, 0x04000000, 0x08000000, 0x10000000
 
 # Where thread libraries keep the thread id, tried first: glibc 2.36, musl 1.2.
@@ -72,15 +77,75 @@ def create_arena(
     with open(package_file("runtime.bin"), "rb") as file:
         code = file.read()
     geometry = Geometry(_possible_cpus(), ring_size, MAX_MARKERS, MAX_SITES)
-    calls = _creation_calls(owner, geometry.size)
+    threads = caller.threads()
+    descriptor = _make_memfd(pid, caller, owner)
+    undo = [Call("close", SYS_CLOSE, (descriptor,))]
+    with contextlib.ExitStack() as failing:
+        failing.callback(_undo, caller, undo)
+        store = FileStore(os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC))
+        failing.callback(store.close)
+        # By us and not by the target, which its limit of file sizes would kill (RLIMIT_FSIZE).
+        store.resize(geometry.size)
+        store.write(0, code)
+        base, alive = _map(caller, descriptor, geometry.size)
+        undo += [_unmap(base, geometry.size), _unmap(alive, PAGE)]
+        control = _control(geometry, alive, find_tid_offset(memory, threads))
+        store.write(CONTROL, bytes(control))
+        memory.write(alive, (1).to_bytes(8, "little"))
+        if memory.read(base, len(code)) != code:
+            raise MarkerError("the runtime did not arrive in the target as it was written")
+        arena = Arena(pid, base, store, geometry.size)
+        failing.pop_all()  # nothing failed
+        return arena
+
+
+def _undo(caller: Caller, calls: Sequence[Call]) -> None:
+    with contextlib.suppress(MarkerError):  # the first error is the one to be told
+        caller.run(calls)
+
+
+def _unmap(start: int, size: int) -> Call:
+    return Call("munmap", SYS_MUNMAP, (start, size))
+
+
+def _make_memfd(pid: int, caller: Caller, name: RemoteAddress) -> int:
+    """A memfd in the target: its descriptor, of a number out of the way where one can be had."""
+    high = max(read_status(pid).descriptor_slots - _SLOTS_BELOW_END, 0)
+    calls = [
+        Call("memfd_create", SYS_MEMFD_CREATE, (name, _MFD_CLOEXEC)),
+        Call("fcntl(F_DUPFD)", SYS_FCNTL, (Result(0), _F_DUPFD_CLOEXEC, high)),
+        Call("close", SYS_CLOSE, (Result(0),)),
+    ]
     try:
-        results, threads = caller.run(calls)
+        return caller.run(calls)[1]
     except CallFailed as failed:
-        _undo_creation(caller, failed.results, geometry.size)
+        if failed.call is calls[1]:  # the limit of descriptors was lowered below `high`
+            return failed.results[0]
         raise
-    descriptor, base, alive = results[1], results[4], RemoteAddress(results[6])
-    store = FileStore(os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC))
-    control = Control(
+
+
+def _map(caller: Caller, descriptor: int, size: int) -> tuple[RemoteAddress, RemoteAddress]:
+    """Map the arena and the page that tells a fork's child. Raises CallFailed, undone."""
+    read_write = _PROT_READ | _PROT_WRITE
+    calls = [
+        Call("mmap", SYS_MMAP, (0, size, read_write, _MAP_SHARED, descriptor, 0)),
+        Call("mprotect", SYS_MPROTECT, (Result(0), CODE_SIZE, _PROT_READ | _PROT_EXEC)),
+        Call("mmap", SYS_MMAP, (0, PAGE, read_write, _MAP_PRIVATE | _MAP_ANONYMOUS, -1, 0)),
+        Call("madvise", SYS_MADVISE, (Result(2), PAGE, _MADV_WIPEONFORK)),
+    ]
+    try:
+        results = caller.run(calls)
+    except CallFailed as failed:
+        undo = [_unmap(start, size) for start in failed.results[:1]]
+        undo += [_unmap(start, PAGE) for start in failed.results[2:3]]
+        if undo:
+            _undo(caller, undo)
+        raise
+    return RemoteAddress(results[0]), RemoteAddress(results[2])
+
+
+def _control(geometry: Geometry, alive: RemoteAddress, tid_offset: int) -> Control:
+    return Control(
         magic=layout.MAGIC,
         version=layout.VERSION,
         cpu_flags=layout.CPU_RDPID if _has_rdpid() else 0,
@@ -95,64 +160,36 @@ def create_arena(
         ring=geometry.ring,
         ring_stride=geometry.ring_stride,
         alive=alive,
-        tid_offset=find_tid_offset(memory, threads),
+        tid_offset=tid_offset,
         owner_pid=os.getpid(),
         owner_since=int(time.time()),
     )
-    store.write(0, code)
-    store.write(CONTROL, bytes(control))
-    memory.write(alive, (1).to_bytes(8, "little"))
-    if memory.read(RemoteAddress(base), len(code)) != code:
-        raise MarkerError("the runtime did not arrive in the target as it was written")
-    return Arena(pid, RemoteAddress(base), store, geometry.size)
 
 
 def install_trap(arena: Arena, caller: Caller) -> None:
-    """Make the runtime's handler the action for SIGTRAP, once, keeping the old one to pass on to.
+    """Make the runtime's handler the action for SIGTRAP, keeping the old one to pass on to.
 
-    It stays: a thread may be on its way into it at any moment.
+    It stays: a thread may be on its way into it at any moment. But the program may have put another
+    in its place since, so it is looked at before each use.
     """
-    if arena.trap_installed:
+    seen = CONTROL + Control.seen_trap.offset
+    old = CONTROL + Control.old_trap.offset
+    caller.run([_sigaction_call(0, arena.base + seen)])
+    ours = arena.base + arena.entry.trap
+    if layout.Sigaction.from_buffer_copy(arena.store.read(seen, _SIGACTION_SIZE)).handler == ours:
         return
-    place = CONTROL + Control.old_trap.offset
     action = layout.Sigaction(
-        handler=arena.base + arena.entry.trap,
+        handler=ours,
         flags=_SA_SIGINFO | _SA_RESTORER | _SA_ONSTACK | _SA_RESTART,
         restorer=arena.base + arena.entry.restorer,
     )
     # The new action stands where the call puts the old one: it is read first.
-    arena.store.write(place, bytes(action))
-    there = arena.base + place
-    caller.run([Call("rt_sigaction", SYS_RT_SIGACTION, (_SIGTRAP, there, there, 8))])
-    arena.write_control("trap_installed", 1)
+    arena.store.write(old, bytes(action))
+    caller.run([_sigaction_call(arena.base + old, arena.base + old)])
 
 
-def _creation_calls(owner: RemoteAddress, size: int) -> list[Call]:
-    read_write = _PROT_READ | _PROT_WRITE
-    return [
-        Call("memfd_create", SYS_MEMFD_CREATE, (owner, _MFD_CLOEXEC)),
-        Call("fcntl(F_DUPFD)", SYS_FCNTL, (Result(0), _F_DUPFD_CLOEXEC, _HIGH_DESCRIPTOR)),
-        Call("close", SYS_CLOSE, (Result(0),)),
-        Call("ftruncate", SYS_FTRUNCATE, (Result(1), size)),
-        Call("mmap", SYS_MMAP, (0, size, read_write, _MAP_SHARED, Result(1), 0)),
-        Call("mprotect", SYS_MPROTECT, (Result(4), CODE_SIZE, _PROT_READ | _PROT_EXEC)),
-        Call("mmap", SYS_MMAP, (0, PAGE, read_write, _MAP_PRIVATE | _MAP_ANONYMOUS, -1, 0)),
-        Call("madvise", SYS_MADVISE, (Result(6), PAGE, _MADV_WIPEONFORK)),
-    ]
-
-
-def _undo_creation(caller: Caller, results: Sequence[int], size: int) -> None:
-    """Take back what the calls did before one of them failed."""
-    calls = []
-    if len(results) > 6:
-        calls.append(Call("munmap", SYS_MUNMAP, (results[6], PAGE)))
-    if len(results) > 4:
-        calls.append(Call("munmap", SYS_MUNMAP, (results[4], size)))
-    if results:
-        left = results[0] if len(results) == 1 else results[1]
-        calls.append(Call("close", SYS_CLOSE, (left,)))
-    if calls:
-        caller.run(calls)
+def _sigaction_call(new: int, old: int) -> Call:
+    return Call("rt_sigaction", SYS_RT_SIGACTION, (_SIGTRAP, new, old, 8))
 
 
 def find_tid_offset(memory: Memory, threads: Sequence[Thread]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -23,7 +24,6 @@ SYS_MUNMAP = 11
 SYS_RT_SIGACTION = 13
 SYS_MADVISE = 28
 SYS_FCNTL = 72
-SYS_FTRUNCATE = 77
 SYS_ARCH_PRCTL = 158
 SYS_MEMFD_CREATE = 319
 
@@ -66,8 +66,11 @@ class CallFailed(MarkerError):
 class Caller(Protocol):
     """Makes system calls in the target."""
 
-    def run(self, calls: Sequence[Call]) -> tuple[list[int], list[Thread]]:
-        """Results of all calls, and some of the target's threads. Raises CallFailed."""
+    def threads(self) -> list[Thread]:
+        """Some of the target's threads."""
+
+    def run(self, calls: Sequence[Call]) -> list[int]:
+        """The results of all calls. Raises CallFailed."""
 
 
 class BorrowedThread:
@@ -78,23 +81,36 @@ class BorrowedThread:
         self._mem_fd = mem_fd
         self._syscall_address = syscall_address
 
-    def run(self, calls: Sequence[Call]) -> tuple[list[int], list[Thread]]:
-        """Stop all threads, make the calls, resume. Raises CallFailed, Refused, TargetGone."""
+    def threads(self) -> list[Thread]:
+        """The first threads, as all of them were stopped. Raises Refused, TargetGone."""
+        found = self._native_threads()
+        return [Thread(one.tid, RemoteAddress(one.fs_base)) for one in found]
+
+    def run(self, calls: Sequence[Call]) -> list[int]:
+        """Borrow a thread, make the calls, let it go. Raises CallFailed, Refused, TargetGone."""
         prepared = (native.NativeCall * len(calls))(*map(_prepare, calls))
-        threads = (native.NativeThread * _MAX_THREADS)()
-        count = ctypes.c_uint32(_MAX_THREADS)
+        found = self._native_threads()
+        threads = (native.NativeThread * len(found))(*found)
         report = native.Report()
         status = native.library().mj_borrow(
-            self._pid, self._mem_fd, self._syscall_address,
-            prepared, len(calls), threads, ctypes.byref(count), report,
+            self._pid, threads, len(found), self._mem_fd, self._syscall_address,
+            prepared, len(calls), report,
         )  # fmt: skip
         results = [call.result for call in prepared]
         if status == native.CALL_FAILED:
             raise CallFailed(calls[report.index], report.error, results[: report.index])
         if status != native.OK:
             raise explain_failure(self._pid, status, report)
-        found = [Thread(one.tid, RemoteAddress(one.fs_base)) for one in threads[: count.value]]
-        return results, found
+        return results
+
+    def _native_threads(self) -> list[native.NativeThread]:
+        threads = (native.NativeThread * _MAX_THREADS)()
+        count = ctypes.c_uint32(_MAX_THREADS)
+        report = native.Report()
+        status = native.library().mj_threads(self._pid, threads, ctypes.byref(count), report)
+        if status != native.OK:
+            raise explain_failure(self._pid, status, report)
+        return threads[: count.value]
 
 
 def _prepare(call: Call) -> native.NativeCall:
@@ -109,8 +125,14 @@ def _prepare(call: Call) -> native.NativeCall:
 class OwnThread:
     """Calls made by the calling thread: the target is this process."""
 
-    def run(self, calls: Sequence[Call]) -> tuple[list[int], list[Thread]]:
-        """Results in order, and the calling thread. Raises CallFailed."""
+    def threads(self) -> list[Thread]:
+        """The calling thread."""
+        base = ctypes.c_uint64()
+        _system_call(SYS_ARCH_PRCTL, [_ARCH_GET_FS, ctypes.addressof(base)])
+        return [Thread(threading.get_native_id(), RemoteAddress(base.value))]
+
+    def run(self, calls: Sequence[Call]) -> list[int]:
+        """The results in order. Raises CallFailed."""
         results: list[int] = []
         for call in calls:
             args = [
@@ -120,14 +142,7 @@ class OwnThread:
             if result < 0:
                 raise CallFailed(call, error, results)
             results.append(result)
-        base = ctypes.c_uint64()
-        _system_call(SYS_ARCH_PRCTL, [_ARCH_GET_FS, ctypes.addressof(base)])
-        return results, [Thread(_own_tid(), RemoteAddress(base.value))]
-
-
-def _own_tid() -> int:
-    result, _ = _system_call(186, [])  # gettid
-    return result
+        return results
 
 
 def _system_call(number: int, args: Sequence[int]) -> tuple[int, int]:

@@ -71,6 +71,8 @@ class Report(ctypes.Structure):
         ("held_ns", ctypes.c_uint64),
         ("resume_ns", ctypes.c_uint64),
         ("found", ctypes.c_uint8 * MAX_EDIT),
+        ("borrowed", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 
@@ -89,10 +91,10 @@ def library() -> ctypes.CDLL:
     loaded.mj_write.argtypes = [ctypes.c_int, edits, u32, report]
     loaded.mj_write_own.argtypes = [ctypes.c_int, edits, u32, report]
     loaded.mj_write_stopped.argtypes = [pid, ctypes.c_int, edits, u32, report]
-    loaded.mj_borrow.argtypes = [
-        pid, ctypes.c_int, u64, ctypes.POINTER(NativeCall), u32,
-        ctypes.POINTER(NativeThread), ctypes.POINTER(u32), report,
-    ]  # fmt: skip
+    threads = ctypes.POINTER(NativeThread)
+    loaded.mj_threads.argtypes = [pid, threads, ctypes.POINTER(u32), report]
+    calls = ctypes.POINTER(NativeCall)
+    loaded.mj_borrow.argtypes = [pid, threads, u32, ctypes.c_int, u64, calls, u32, report]
     loaded.mj_clock_pair.argtypes = [ctypes.POINTER(u64), ctypes.POINTER(u64)]
     loaded.mj_clock_pair.restype = None
     return loaded

@@ -27,31 +27,42 @@ class ProcessStatus(NamedTuple):
     tracer: int
     seccomp: int
     threads: int
+    descriptor_slots: int
     kernel_thread: bool
 
 
 def read_status(pid: int) -> ProcessStatus:
     """Read /proc/PID/status. Raises NoSuchProcess."""
-    fields = _status_fields(pid)
+    text = _status_text(pid)
+    state = _line(text, "State", "?")[:1]
     return ProcessStatus(
         pid=pid,
-        name=fields.get("Name", "?"),
-        state=fields.get("State", "?")[:1],
-        uid=int(fields.get("Uid", "-1").split()[0]),
-        tracer=int(fields.get("TracerPid", "0")),
-        seccomp=int(fields.get("Seccomp", "0")),
-        threads=int(fields.get("Threads", "0")),
-        kernel_thread="VmSize" not in fields and fields.get("State", "?")[:1] not in "ZX",
+        name=_line(text, "Name", "?"),
+        state=state,
+        uid=int(_line(text, "Uid", "-1").split()[0]),
+        tracer=int(_line(text, "TracerPid", "0")),
+        seccomp=int(_line(text, "Seccomp", "0")),
+        threads=int(_line(text, "Threads", "0")),
+        descriptor_slots=int(_line(text, "FDSize", "0")),
+        kernel_thread="\nVmSize:" not in text and state not in "ZX",
     )
 
 
-def _status_fields(pid: int, task: str = "") -> dict[str, str]:
+def _status_text(pid: int, task: str = "") -> str:
     try:
-        with open(f"/proc/{pid}/{task}status", encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
+        with open(f"/proc/{pid}/{task}status", "rb", buffering=0) as file:
+            return "\n" + file.read().decode(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         raise NoSuchProcess(pid) from None
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _line(text: str, name: str, missing: str) -> str:
+    """The value of one line; not all of them, since this is read before every stop."""
+    start = text.find(f"\n{name}:")
+    if start < 0:
+        return missing
+    start += len(name) + 2
+    return text[start : text.find("\n", start)].strip()
 
 
 def threads_blocking_sigtrap(pid: int) -> list[int]:
@@ -60,7 +71,7 @@ def threads_blocking_sigtrap(pid: int) -> list[int]:
     blocking = []
     for tid in sorted(int(name) for name in os.listdir(f"/proc/{pid}/task")):
         try:
-            mask = int(_status_fields(pid, f"task/{tid}/").get("SigBlk", "0"), 16)
+            mask = int(_line(_status_text(pid, f"task/{tid}/"), "SigBlk", "0"), 16)
         except NoSuchProcess:
             continue
         if mask & 1 << 5 - 1:
@@ -79,7 +90,7 @@ def yama_scope() -> int | None:
 
 def has_capability(number: int) -> bool:
     """Whether we have a capability (in our own user namespace)."""
-    return bool(int(_status_fields(os.getpid()).get("CapEff", "0"), 16) & 1 << number)
+    return bool(int(_line(_status_text(os.getpid()), "CapEff", "0"), 16) & 1 << number)
 
 
 def check_before_looking(pid: int) -> ProcessStatus:

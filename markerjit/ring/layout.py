@@ -65,10 +65,9 @@ class Control(ctypes.Structure):
         ("owner_pid", ctypes.c_uint32),
         ("owner_since", ctypes.c_uint64),
         ("old_trap", Sigaction),
-        ("trap_installed", ctypes.c_uint32),
+        ("seen_trap", Sigaction),
         ("markers_used", ctypes.c_uint32),
         ("reader_pid", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
     ]
 
 

@@ -137,11 +137,10 @@ struct mj_control {
     int32_t tid_offset; /* where a thread's id stands, from its fs base; < 0: not found */
     uint32_t owner_pid; /* who made the arena, and when: CLOCK_REALTIME, seconds */
     uint64_t owner_since;
-    struct mj_sigaction old_trap; /* the target's own SIGTRAP action */
-    uint32_t trap_installed;
+    struct mj_sigaction old_trap;  /* the target's own SIGTRAP action, to pass on to */
+    struct mj_sigaction seen_trap; /* for the controller: where the target's kernel puts an answer */
     uint32_t markers_used;
     uint32_t reader_pid; /* who takes records out of the rings; 0: nobody */
-    uint32_t reserved;
 };
 
 /* How the recorder takes an argument from the call. */

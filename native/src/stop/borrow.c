@@ -2,8 +2,10 @@
 /*
  * borrow.c: system calls made by a thread of the target, on our behalf.
  *
- *   1  all threads are stopped; one is chosen that our interrupt stopped in 64-bit code, outside a
- *      restartable sequence (whose abort would be lost while its rip is elsewhere)
+ *   1  one thread is stopped, and taken if our interrupt stopped it in 64-bit code, outside a
+ *      restartable sequence (whose abort would be lost while its rip is elsewhere); otherwise it
+ *      goes on and the next one is tried. The others run: under load each switch to the borrowed
+ *      thread and back can take milliseconds
  *   2  all signals are blocked for it, so that none is delivered on borrowed registers
  *   3  each call: rip to a `syscall` instruction, orig_rax to -1 so that the kernel does not take
  *      our registers for those of an interrupted call, and PTRACE_SYSCALL through entry and exit.
@@ -63,17 +65,12 @@ static int in_restartable_sequence(int mem_fd, const struct stopped_thread *thre
 }
 
 /* 1 */
-static struct stopped_thread *choose(struct stopped *stopped, int mem_fd, int *status) {
-    *status = MJ_NO_THREAD;
-    for (uint32_t i = 0; i < stopped->count; i++) {
-        struct stopped_thread *thread = &stopped->threads[i];
-
-        if (thread->regs.cs != CODE_64)
-            *status = MJ_NOT_64_BIT;
-        else if (thread->plain && !in_restartable_sequence(mem_fd, thread))
-            return thread;
-    }
-    return NULL;
+static int may_borrow(const struct stopped_thread *thread, int mem_fd) {
+    if (thread->regs.cs != CODE_64)
+        return MJ_NOT_64_BIT;
+    if (!thread->plain || in_restartable_sequence(mem_fd, thread))
+        return MJ_NO_THREAD;
+    return MJ_OK;
 }
 
 /*
@@ -129,6 +126,7 @@ static int make_calls(struct stopped_thread *thread, uint64_t syscall_address,
     uint64_t mask, all = ~0ul;
     int status = MJ_OK;
 
+    report->borrowed = 1;
     if (ptrace(PTRACE_GETSIGMASK, thread->tid, sizeof mask, &mask) ||
         ptrace(PTRACE_SETSIGMASK, thread->tid, sizeof all, &all)) { /* 2 */
         report->error = errno;
@@ -152,22 +150,46 @@ static int make_calls(struct stopped_thread *thread, uint64_t syscall_address,
     return status;
 }
 
-int mj_borrow(pid_t pid, int mem_fd, uint64_t syscall_address, struct mj_call *calls,
-              uint32_t count, struct mj_thread *threads, uint32_t *thread_count,
-              struct mj_report *report) {
+static int borrow(pid_t pid, pid_t tid, int mem_fd, uint64_t syscall_address, struct mj_call *calls,
+                  uint32_t count, struct mj_report *report) {
     struct stopped stopped;
-    int status = stop_all(pid, &stopped, report);
+    int status = stop_one(pid, tid, &stopped, report);
 
     if (status != MJ_OK)
         return status;
-    struct stopped_thread *thread = choose(&stopped, mem_fd, &status);
-    if (thread)
-        status = make_calls(thread, syscall_address, calls, count, report);
-    if (*thread_count > stopped.count)
-        *thread_count = stopped.count;
-    for (uint32_t i = 0; i < *thread_count; i++)
+    status = may_borrow(&stopped.threads[0], mem_fd);
+    if (status == MJ_OK)
+        status = make_calls(&stopped.threads[0], syscall_address, calls, count, report);
+    resume_all(&stopped, report);
+    return status;
+}
+
+int mj_borrow(pid_t pid, const struct mj_thread *threads, uint32_t thread_count, int mem_fd,
+              uint64_t syscall_address, struct mj_call *calls, uint32_t count,
+              struct mj_report *report) {
+    int status = MJ_NO_THREAD;
+
+    /* Only these say that nothing was borrowed and another thread may do. */
+    for (uint32_t i = 0; i < thread_count; i++) {
+        report->error = 0;
+        status = borrow(pid, threads[i].tid, mem_fd, syscall_address, calls, count, report);
+        if (status != MJ_NO_THREAD && status != MJ_BUSY && (status != MJ_GONE || report->borrowed))
+            break;
+    }
+    return status;
+}
+
+int mj_threads(pid_t pid, struct mj_thread *threads, uint32_t *count, struct mj_report *report) {
+    struct stopped stopped;
+    const int status = stop_all(pid, &stopped, report);
+
+    if (status != MJ_OK)
+        return status;
+    if (*count > stopped.count)
+        *count = stopped.count;
+    for (uint32_t i = 0; i < *count; i++)
         threads[i] = (struct mj_thread){.tid = stopped.threads[i].tid,
                                         .fs_base = stopped.threads[i].regs.fs_base};
     resume_all(&stopped, report);
-    return status;
+    return MJ_OK;
 }

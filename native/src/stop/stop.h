@@ -64,6 +64,8 @@ struct mj_report {
     uint64_t held_ns;   /* from the last one stopped to the first one resumed */
     uint64_t resume_ns; /* from the first one resumed to the last one */
     uint8_t found[16];
+    uint32_t borrowed; /* a thread made calls for us */
+    uint32_t reserved;
 };
 
 /* Check all edits, write all, read all back; on any failure take back what was written. The target
@@ -81,14 +83,17 @@ MJ_EXPORT int mj_write_own(int mem_fd, const struct mj_edit *edits, uint32_t cou
 MJ_EXPORT int mj_write_stopped(pid_t pid, int mem_fd, const struct mj_edit *edits, uint32_t count,
                                struct mj_report *report);
 
+/* Ids and fs bases of the first `*count` threads, taken while all are stopped. */
+MJ_EXPORT int mj_threads(pid_t pid, struct mj_thread *threads, uint32_t *count,
+                         struct mj_report *report);
+
 /*
- * Have a thread of the target make system calls, in order, until one fails. `syscall_address` is a
- * `syscall` instruction in the target. All threads are stopped meanwhile. Registers, signal mask
- * and an interrupted system call are as before afterwards. `threads` takes the ids and fs bases of
- * the first `*thread_count` threads.
+ * Have one of these threads make system calls, in order, until one fails; the others run on.
+ * `syscall_address` is a `syscall` instruction in the target. Registers, signal mask and an
+ * interrupted system call are as before afterwards.
  */
-MJ_EXPORT int mj_borrow(pid_t pid, int mem_fd, uint64_t syscall_address, struct mj_call *calls,
-                        uint32_t count, struct mj_thread *threads, uint32_t *thread_count,
+MJ_EXPORT int mj_borrow(pid_t pid, const struct mj_thread *threads, uint32_t thread_count,
+                        int mem_fd, uint64_t syscall_address, struct mj_call *calls, uint32_t count,
                         struct mj_report *report);
 
 /* The time stamp counter and CLOCK_MONOTONIC in nanoseconds at the same moment, as close as eight

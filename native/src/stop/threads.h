@@ -20,6 +20,7 @@ struct stopped {
     struct stopped_thread *threads;
     uint32_t count;
     uint32_t room;
+    int old_slack;
     int old_policy;
     int old_priority;
     int raised; /* we run SCHED_FIFO for the moment */
@@ -30,6 +31,9 @@ struct stopped {
 /* Stop every thread, new ones too, until none is new. On failure all that were stopped run again.
    Returns an mj_status. */
 int stop_all(pid_t pid, struct stopped *stopped, struct mj_report *report);
+
+/* The same for one thread; MJ_GONE when it has ended. */
+int stop_one(pid_t pid, pid_t tid, struct stopped *stopped, struct mj_report *report);
 
 /* Resume all and give back everything; fills in the times. Harmless on a zeroed structure. */
 void resume_all(struct stopped *stopped, struct mj_report *report);
