@@ -16,7 +16,7 @@ VENV := .venv/bin
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format native native-complete targets debian clean
+.PHONY: help demo test check format native native-complete targets debian clean bytecode
 
 help:
 	@echo "make demo     set up .venv, build, and run the bundled server under load"
@@ -27,11 +27,11 @@ help:
 	@echo "make targets  the programs that tests attach to, into build/targets/"
 	@echo "make clean    remove everything that was made"
 
-demo: $(VENV)/.made native $(VENV)/.demo-ready
+demo: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 	@$(VENV)/markerjit demo
 
 # pytest is the last command, so that its summary is the end of the output.
-test: $(VENV)/.made native targets $(VENV)/.test-ready debian check
+test: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian check
 	@echo "pytest"
 	@$(VENV)/python -m pytest $(PYTEST_FLAGS)
 
@@ -84,6 +84,11 @@ $(VENV)/.test-ready: $(VENV)/.made $(PACKAGE) | native
 	@echo "pip     markerjit and what its tests need"
 	@$(PIP) --editable '.[test]'
 	@touch $(VENV)/.demo-ready $@
+
+# Where Python may not write bytecode (PYTHONDONTWRITEBYTECODE), each command would compile 50 modules
+# anew, and take twice as long.
+bytecode: $(VENV)/.demo-ready
+	@$(VENV)/python -m compileall -q markerjit
 
 # ---- native: markerjit/_native -------------------------------------------------------------------
 

@@ -7,11 +7,11 @@ names the bytes that it expects. Switching one site is:
     off   the byte of code back, then slot.probe
 
 so no thread can enter a body whose probe is not there, and one that is inside finds either the
-probe or NULL. A site's code changes in one byte only, in every mode: there is no instruction that
-a thread could see half of. That byte is still written while all threads are stopped (or, in our own
-process, followed by a fence on every core), because the processor manuals promise nothing for an
-instruction that another core changes while it is executed: Intel SDM volume 3, "Handling Self- and
-Cross-Modifying Code".
+probe or NULL. An edit of code is one byte and leaves a whole instruction, in every mode: there is
+none that a thread could see half of. That byte is still written while all threads are stopped (or,
+in our own process, followed by a fence on every core), because the processor manuals promise
+nothing for an instruction that another core changes while it is executed: Intel SDM volume 3,
+"Handling Self- and Cross-Modifying Code".
 """
 
 from __future__ import annotations
@@ -195,7 +195,8 @@ def _always_on(site: Site) -> Refusal:
 
 
 def _code_edits(state: SiteState, wanted: Mode | None) -> Iterator[Edit]:
-    """An edit for each byte of the head that has to change: never more than one."""
+    """An edit for each byte of the head that has to change: one between on and off, two from one
+    mode to another, each of them good by itself."""
     site = state.site
     template = TEMPLATES.get(site.kind)
     if template is None:
