@@ -61,11 +61,13 @@ def _show_markers(server: showcase.Server) -> None:
 def _show_live(jump: showcase.Server, pointer: showcase.Server) -> None:
     _title("2. switched on and off while it serves")
     with showcase.load(jump, 30) as loading, markerjit.attach(jump.pid) as session:
+        session.plan("*")  # loads the disassembler and compares the sites with their notes
         _show_events(session, markerjit.Mode.JUMP, "one byte of the jump is patched")
         _show_events(session, markerjit.Mode.INT3, "a breakpoint, handled inside the server")
         loading.terminate()
         summary = showcase.finish(loading)
     with showcase.load(pointer, 30) as loading, markerjit.attach(pointer.pid) as session:
+        session.plan("*")
         _show_events(session, markerjit.Mode.POINTER, "the same source built with MJ_MODE=pointer")
         loading.terminate()
         showcase.finish(loading)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 import markerjit
 from markerjit.cli import common
@@ -47,4 +48,10 @@ def run(options: argparse.Namespace) -> int:
         )
     off = len(markers) - sum(marker.mode is not None for marker in markers)
     print(f"{off} of {len(markers)} markers are off")
+    if any(marker.probe == "record" and not _runs(marker.by) for marker in markers):
+        print(f"recording for a controller that is gone: markerjit off {options.pid} '*' ends it")
     return 0
+
+
+def _runs(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")
