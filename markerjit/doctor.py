@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from markerjit.errors import MarkerError
+from markerjit.patch.plan import counted
 from markerjit.quiesce.native import package_file
 from markerjit.quiesce.permission import (
     CAP_SYS_PTRACE,
@@ -57,7 +58,7 @@ def examine_machine() -> Iterator[Finding]:
 def examine_process(pid: int) -> Iterator[Finding]:
     """A process: may we stop it, must we not, what is in it. Raises NoSuchProcess."""
     status = read_status(pid)
-    threads = f"{status.threads} thread{'s' if status.threads != 1 else ''}"
+    threads = counted(status.threads, "thread")
     yield Finding(GOOD, "process", f"{pid} ({status.name}), uid {status.uid}, {threads}")
     try:
         check_before_stopping(pid)
@@ -85,7 +86,7 @@ def examine_process(pid: int) -> Iterator[Finding]:
 def _examine_markers(view: View) -> Iterator[Finding]:
     sites = view.sites()
     names = {site.marker for site in sites}
-    yield Finding(GOOD, "markers", f"{len(names)} with {len(sites)} sites")
+    yield Finding(GOOD, "markers", f"{len(names)} at {counted(len(sites), 'site')}")
     for problem in view.problems:
         yield Finding(WARNING, "note", str(problem))
     for path in sorted({site.object.path for site in sites if site.object.deleted}):

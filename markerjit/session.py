@@ -83,11 +83,13 @@ class Session(View):
     ) -> Iterator[EventStream]:
         """Record markers and stream the events; at the end they are off, however it ends.
 
-        Those that were on and counting before count again. Raises what `enable` raises, and Refused while another controller reads the rings.
+        Those that were on and counting before count again. Raises what `enable` raises, and
+        Refused while another controller reads the rings.
         """
-        sites = self.sites(pattern)
-        arena = self._need_arena(sites, mode)
-        arena.claim_rings()
+        with self._alone():
+            sites = self.sites(pattern)
+            arena = self._need_arena(sites, mode)
+            arena.claim_rings()
         try:
             counting = self._counting(sites)
             stream = EventStream(
@@ -127,22 +129,38 @@ class Session(View):
         return plan
 
     def _enable(self, sites: Sequence[Site], mode: Mode | None, probe: str) -> Applied:
-        check_before_stopping(self.pid)
-        arena = self._need_arena(sites, mode)
-        plan = self._plan(sites, on=True, mode=mode, probe=probe)
-        if plan.traps:
-            self._prepare_traps(arena, plan)
-        applied = apply(plan, self.pid, self._memory.fileno())
-        self._note_switched(arena, {site: mode or NATIVE_MODE[site.kind] for site in sites})
+        with self._alone():
+            arena = self._need_arena(sites, mode)
+            plan = self._plan(sites, on=True, mode=mode, probe=probe)
+            if plan.traps:
+                self._prepare_traps(arena, plan)
+            applied = apply(plan, self.pid, self._memory.fileno())
+            self._note_switched(arena, {site: mode or NATIVE_MODE[site.kind] for site in sites})
         return applied
 
     def _disable(self, sites: Sequence[Site]) -> Applied:
-        check_before_stopping(self.pid)
-        plan = self._plan(sites, on=False, mode=None, probe=COUNT)
-        applied = apply(plan, self.pid, self._memory.fileno())
-        if self._arena:
-            self._note_switched(self._arena, dict.fromkeys(sites))
+        with self._alone():
+            plan = self._plan(sites, on=False, mode=None, probe=COUNT)
+            applied = apply(plan, self.pid, self._memory.fileno())
+            if self._arena:
+                self._note_switched(self._arena, dict.fromkeys(sites))
         return applied
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else switches markers of the process meanwhile, and it may be stopped.
+
+        Asked under the lock, because another controller's stop looks like a debugger.
+        """
+        with self._memory.locked() as got:
+            if not got:
+                raise Refused(
+                    f"another controller is switching markers of process {self.pid}; try again",
+                    try_again=True,
+                )
+            check_before_stopping(self.pid)
+            self._look_again()
+            yield
 
     def _note_switched(self, arena: Arena, modes: Mapping[Site, Mode | None]) -> None:
         by_marker = {self._marker_id(arena, site): mode for site, mode in modes.items()}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, NoMarkers
 from markerjit.model import Field, Kind, Mode, RemoteAddress, Site
-from markerjit.patch.arena import Arena, Counted, fnv1a
+from markerjit.patch.arena import Arena, Counted, Probes, fnv1a
 from markerjit.patch.plan import SiteState
 from markerjit.probes.record import signature
 from markerjit.ring.layout import MarkerEntry
@@ -22,7 +22,8 @@ class MarkerStatus(NamedTuple):
     partly  some of its sites are on and others are not: an accident, or the program itself did it
     since   when it was switched on, seconds of CLOCK_REALTIME; 0 when it is off
     by      the pid of the controller that did it
-    probe   "count", "record", "the program's own", "none" (open, with nothing to call) or ""
+    probe   "count", "record", "inherited" (by fork, and does nothing), "the program's own", "none"
+            (open, with nothing to call) or ""
     hits    executions of our probes since the arena exists
     lost    those of them that found a ring full
     """
@@ -41,13 +42,18 @@ class MarkerStatus(NamedTuple):
     lost: int
 
 
-def marker_statuses(states: Sequence[SiteState], arena: Arena | None) -> list[MarkerStatus]:
-    """One status for each name and format, in the order of the names."""
+def marker_statuses(
+    states: Sequence[SiteState], arena: Arena | None, probes: Probes = frozenset()
+) -> list[MarkerStatus]:
+    """One status for each name and format, in the order of the names.
+
+    `probes` are the addresses of all probes of ours, those of a parent's arena too.
+    """
     groups: dict[tuple[str, str], list[SiteState]] = {}
     for state in states:
         groups.setdefault((state.site.marker, state.site.note.format), []).append(state)
     entries = {int(one.name_hash): one for one in arena.entries()} if arena else {}
-    return [_status(group, arena, entries) for _, group in sorted(groups.items())]
+    return [_status(group, arena, probes, entries) for _, group in sorted(groups.items())]
 
 
 def list_file(path: str, pattern: str = "*") -> tuple[list[MarkerStatus], tuple[MarkerError, ...]]:
@@ -70,7 +76,10 @@ def dormant(site: Site) -> SiteState:
 
 
 def _status(
-    group: Sequence[SiteState], arena: Arena | None, entries: dict[int, MarkerEntry]
+    group: Sequence[SiteState],
+    arena: Arena | None,
+    probes: Probes,
+    entries: dict[int, MarkerEntry],
 ) -> MarkerStatus:
     note = group[0].site.note
     found = {state.mode for state in group}
@@ -85,7 +94,7 @@ def _status(
         sites=tuple(state.site for state in group),
         mode=mode,
         partly=len(found) > 1,
-        probe=_probe_name(group[0], arena) if mode else "",
+        probe=_probe_name(group[0], arena, probes) if mode else "",
         since=int(entry.since) if entry else 0,
         by=int(entry.by) if entry else 0,
         hits=counted.hits,
@@ -93,9 +102,11 @@ def _status(
     )
 
 
-def _probe_name(state: SiteState, arena: Arena | None) -> str:
+def _probe_name(state: SiteState, arena: Arena | None, probes: Probes) -> str:
     if arena and state.probe == arena.record_probe:
         return "record"
     if arena and state.probe == arena.count_probe:
         return "count"
+    if state.probe in probes:
+        return "inherited"
     return "the program's own" if state.probe else "none"

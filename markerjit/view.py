@@ -80,7 +80,7 @@ class View:
 
     def statistics(self, pattern: str = "*") -> list[MarkerStatus]:
         """Every marker that matches: whether it is on, since when, by whom, hits and losses."""
-        return marker_statuses(self.states(self.sites(pattern)), self._arena)
+        return marker_statuses(self.states(self.sites(pattern)), self._arena, self._probes)
 
     @property
     def has_runtime(self) -> bool:

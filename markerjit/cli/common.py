@@ -58,7 +58,7 @@ def positive(text: str) -> int:
 
 
 def as_pid(target: str) -> int | None:
-    """The pid that a PID|FILE means: digits are a pid, unless there is a file of that name."""
+    """The pid that a PID|FILE means: digits are one; a file of such a name is `./123`."""
     return int(target) if target.isascii() and target.isdigit() and int(target) else None
 
 
@@ -112,6 +112,11 @@ def ago(since: int) -> str:
         if seconds >= size:
             return f"{seconds // size} {name}"
     return f"{seconds} s"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 site`, `2 sites`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def short_path(path: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import zip_longest
 
 import markerjit
@@ -70,22 +70,24 @@ def _site_lines(told: Explanation) -> Iterator[str]:
     if told.body:
         yield ""
         yield "  body, up to the call of the probe:"
+        width = max(len(one.code.hex(" ")) for one in told.body)
         for instruction in told.body:
-            yield f"    {_line(instruction)}"
+            yield f"    {_line(instruction, width)}"
 
 
 def _side_by_side(told: Explanation) -> Iterator[str]:
-    columns: list[tuple[str, Sequence[str]]] = [("dormant", [_line(one) for one in told.dormant])]
-    for mode, instructions in told.active.items():
-        columns.append((f"active ({mode})", [_line(one) for one in instructions]))
+    forms = {"dormant": told.dormant}
+    forms |= {f"active ({mode})": code for mode, code in told.active.items()}
+    bytes_width = max(len(one.code.hex(" ")) for code in forms.values() for one in code)
+    columns = [(title, [_line(one, bytes_width) for one in code]) for title, code in forms.items()]
     width = max(len(line) for _, lines in columns for line in lines) + 3
     yield "  " + "".join(title.ljust(width) for title, _ in columns).rstrip()
     for row in zip_longest(*(lines for _, lines in columns), fillvalue=""):
         yield "  " + "".join(cell.ljust(width) for cell in row).rstrip()
 
 
-def _line(one: Instruction) -> str:
-    return f"{one.address:x}  {one.code.hex(' '):<15}  {one.text}"
+def _line(one: Instruction, width: int = 0) -> str:
+    return f"{one.address:x}  {one.code.hex(' '):<{width}}  {one.text}"
 
 
 def _plan_lines(told: Explanation) -> Iterator[str]:

@@ -34,7 +34,10 @@ def run(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; wrong usage exits with 2 by itself."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments == ["--cflags"]:
-        print(f"-I{include_directory()}")
+        print(f"-I{package_path('include')}")
+        return 0
+    if arguments == ["--libs"]:
+        print(package_path("libmarkerjit.a"))
         return 0
     if arguments == ["--version"]:
         from markerjit import __version__
@@ -61,10 +64,10 @@ def run(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def include_directory() -> str:
-    """Where <markerjit/marker.h> is found, in a package and in a checkout."""
+def package_path(name: str) -> str:
+    """Where a built part of the package is, installed or in a checkout."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return os.path.join(package, "_native", "include")
+    return os.path.join(package, "_native", name)
 
 
 def _parser(wanted: str) -> argparse.ArgumentParser:
@@ -73,7 +76,8 @@ def _parser(wanted: str) -> argparse.ArgumentParser:
         prog="markerjit",
         description="Markers in running programs: find them, switch them on and off, watch them.",
         epilog="markerjit COMMAND --help explains a command. "
-        "--cflags prints what a C program needs to find markerjit/marker.h; --version the version.",
+        "--cflags prints what a C program needs to find markerjit/marker.h, --libs the library of "
+        "markerjit/probes.h, --version the version.",
     )
     # Named, because argparse would import shutil to find the name out.
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog="markerjit")

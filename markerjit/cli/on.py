@@ -49,10 +49,11 @@ def report(
         print(json.dumps(document, ensure_ascii=False))
         return
     for marker in markers:
-        sites = "1 site" if len(marker.sites) == 1 else f"{len(marker.sites)} sites"
+        sites = common.counted(len(marker.sites), "site")
         print(f"{marker.name}: {common.state_text(marker)}, {sites}")
     if applied.threads:
         stopped_us = (applied.stop + applied.held + applied.resume) / 1000
-        print(f"{applied.threads} threads were stopped, for at most {stopped_us:.0f} µs")
+        threads = "1 thread was" if applied.threads == 1 else f"{applied.threads} threads were"
+        print(f"{threads} stopped, for at most {stopped_us:.0f} µs")
     elif not applied.written:
         print("nothing had to be written")

@@ -41,23 +41,23 @@ def run(options: argparse.Namespace) -> int:
         session.trace(options.pattern, mode=mode) as stream,
     ):
         end.arm(stream, options.duration)
-        _print_events(stream, options)
-    _print_summary(stream.statistics(), options)
+        shown = _print_events(stream, options)
+    _print_summary(shown, stream.statistics(), options)
     return 0
 
 
-def _print_events(stream: markerjit.EventStream, options: argparse.Namespace) -> None:
+def _print_events(stream: markerjit.EventStream, options: argparse.Namespace) -> int:
+    """Print events until the end; returns how many."""
     to_line = markerjit.line_formatter(stream.fields, json=options.json)
-    left = options.events
+    shown = 0
     for batch in stream.batches():
-        shown = batch if left is None else batch[:left]
-        if shown:
-            sys.stdout.write("\n".join(map(to_line, shown)) + "\n")
-            sys.stdout.flush()
-        if left is not None:
-            left -= len(shown)
-            if not left:
-                return
+        wanted = batch if options.events is None else batch[: options.events - shown]
+        sys.stdout.write("".join(f"{to_line(event)}\n" for event in wanted))
+        sys.stdout.flush()
+        shown += len(wanted)
+        if shown == options.events:
+            break
+    return shown
 
 
 class _End:
@@ -84,13 +84,15 @@ class _End:
             self._stream.stop()
 
 
-def _print_summary(seen: markerjit.StreamStatistics, options: argparse.Namespace) -> None:
+def _print_summary(
+    shown: int, seen: markerjit.StreamStatistics, options: argparse.Namespace
+) -> None:
     if options.json:
         import json
 
-        print(json.dumps({"summary": {"events": seen.events, "lost": seen.lost}}))
+        print(json.dumps({"summary": {"events": shown, "lost": seen.lost}}))
         return
-    print(f"{seen.events} events, {seen.lost} lost", file=sys.stderr)
+    print(f"{common.counted(shown, 'event')}, {seen.lost} lost", file=sys.stderr)
     if seen.lost:
         print(
             "lost events found their ring full: trace fewer markers, or use a larger --ring-size "

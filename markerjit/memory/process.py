@@ -11,8 +11,12 @@ parameter proc_mem.force_override; they then end as a MemoryFault.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import select
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +33,9 @@ from markerjit.model import RemoteAddress
 
 _ADDRESS_END = 1 << 63
 """pread takes a signed offset; what lies above (the vsyscall page) cannot be read this way."""
+
+_LOCK_TIMEOUT_S = 5
+_LOCK_POLL_S = 0.0005
 
 
 class ProcessMemory:
@@ -93,6 +100,32 @@ class ProcessMemory:
     def fileno(self) -> int:
         """The descriptor of /proc/PID/mem, for native helpers and os functions. Still ours."""
         return self._memory
+
+    @contextmanager
+    def locked(self) -> Iterator[bool]:
+        """Hold the target's lock: of all who have its memory open, one has it. False: not got.
+
+        It is a lock of the file /proc/PID/mem (flock(2)), so it ends with its holder, however that
+        ends, and nothing is left behind. Who sees the process through another mount of /proc has
+        another file, and is not kept out.
+        """
+        got = self._lock()
+        try:
+            yield got
+        finally:
+            if got:
+                fcntl.flock(self._memory, fcntl.LOCK_UN)
+
+    def _lock(self) -> bool:
+        deadline = time.monotonic() + _LOCK_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(self._memory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(_LOCK_POLL_S)
 
     def alive(self) -> bool:
         """Whether the process has not ended. A zombie has."""

@@ -47,8 +47,8 @@ _F_DUPFD_CLOEXEC = 1030
 _MADV_WIPEONFORK = 18
 
 # The memfd takes a number near the end of the table of descriptors, out of the program's way. Not
-# behind its end: to enlarge a table that threads share the kernel waits for all CPUs (expand_fdtable
-# in fs/file.c), 10 to 20 ms in which the target would stand.
+# behind its end: to enlarge a table that threads share the kernel waits for all CPUs, and the
+# target's thread with it, 10 to 20 ms (expand_fdtable in fs/file.c).
 _SLOTS_BELOW_END = 8
 
 _SIGTRAP = 5
