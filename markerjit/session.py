@@ -20,14 +20,14 @@ from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.patch.apply import EXPLAINED, Applied, apply, strategy_for
 from markerjit.patch.arena import Arena
 from markerjit.patch.inject import DEFAULT_RING_SIZE, create_arena, install_trap
-from markerjit.patch.plan import Binding, Plan, Refusal, plan_off, plan_on
+from markerjit.patch.plan import Binding, Plan, Refusal, SiteState, plan_off, plan_on
 from markerjit.probes.record import recorder_taking, signature
 from markerjit.quiesce.calls import BorrowedThread, Caller, OwnThread
 from markerjit.quiesce.permission import check_before_stopping, threads_blocking_sigtrap
 from markerjit.sites.verify import verify
 from markerjit.stream import Decoder, EventStream
 from markerjit.view import View
-from markerjit.x86.templates import NATIVE_MODE, SYSCALL
+from markerjit.x86.templates import SYSCALL
 
 RECORD = "record"
 COUNT = "count"
@@ -119,10 +119,14 @@ class Session(View):
         self._verify(sites)
         states = self.states(sites)
         if on:
-            bindings = self._bindings(sites, probe)
-            plan = plan_on(states, bindings, mode=mode, ours=self._probes)
-        else:
-            plan = plan_off(states, ours=self._probes)
+            return self._plan_on(states, mode, probe)
+        return self._accept(plan_off(states, ours=self._probes))
+
+    def _plan_on(self, states: Sequence[SiteState], mode: Mode | None, probe: str) -> Plan:
+        bindings = self._bindings([state.site for state in states], probe)
+        return self._accept(plan_on(states, bindings, mode=mode, ours=self._probes))
+
+    def _accept(self, plan: Plan | Refusal) -> Plan:
         if isinstance(plan, Refusal):
             raise Refused(plan.reason, try_again=plan.try_again)
         self._refuse_shared(plan)
@@ -131,12 +135,28 @@ class Session(View):
     def _enable(self, sites: Sequence[Site], mode: Mode | None, probe: str) -> Applied:
         with self._alone():
             arena = self._need_arena(sites, mode)
+            self._leave_other_modes(arena, sites, mode, probe)
             plan = self._plan(sites, on=True, mode=mode, probe=probe)
-            if plan.traps:
-                self._prepare_traps(arena, plan)
+            self._prepare_traps(arena, plan)
             applied = apply(plan, self.pid, self._memory.fileno())
-            self._note_switched(arena, {site: mode or NATIVE_MODE[site.kind] for site in sites})
+            self._note_switched(arena, {one.site: one.mode for one in self.states(sites)})
         return applied
+
+    def _leave_other_modes(
+        self, arena: Arena, sites: Sequence[Site], mode: Mode | None, probe: str
+    ) -> None:
+        """Switch off what is on by another mode: from one to the next a site's code is dormant.
+
+        Only when switching on again by `mode` has been rehearsed.
+        """
+        states = self.states(sites)
+        leaving = [one for one in states if mode and one.code_mode not in (None, mode)]
+        if leaving:
+            self._verify(sites)
+            idle = [one._replace(code_mode=None) for one in states]
+            self._prepare_traps(arena, self._plan_on(idle, mode, probe))
+            plan = self._accept(plan_off(leaving, ours=self._probes))
+            apply(plan, self.pid, self._memory.fileno())
 
     def _disable(self, sites: Sequence[Site]) -> Applied:
         with self._alone():
@@ -184,6 +204,8 @@ class Session(View):
                     )
 
     def _prepare_traps(self, arena: Arena, plan: Plan) -> None:
+        if not plan.traps:
+            return
         blocking = threads_blocking_sigtrap(self.pid)
         if blocking:
             raise Refused(

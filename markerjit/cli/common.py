@@ -57,6 +57,14 @@ def positive(text: str) -> int:
     return number
 
 
+def seconds(text: str) -> float:
+    """An argument that is a time which a timer takes."""
+    number = float(text)
+    if not 0 < number < 1e9:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
+    return number
+
+
 def as_pid(target: str) -> int | None:
     """The pid that a PID|FILE means: digits are one; a file of such a name is `./123`."""
     return int(target) if target.isascii() and target.isdigit() and int(target) else None

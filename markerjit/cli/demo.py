@@ -23,7 +23,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--rounds", metavar="N", type=common.positive, default=5, help="of measuring (default 5)"
     )
     parser.add_argument(
-        "--slice", metavar="S", type=float, default=0.4, help="seconds of load each (default 0.4)"
+        "--slice",
+        metavar="S",
+        type=common.seconds,
+        default=0.4,
+        help="seconds of load each (default 0.4)",
     )
     parser.set_defaults(run=run)
 

@@ -54,7 +54,8 @@ def run(argv: Sequence[str] | None = None) -> int:
     try:
         return int(options.run(options))
     except MarkerError as error:
-        print(f"markerjit: {error}", file=sys.stderr)
+        line = str(error).replace("\n", "\\n")  # a name or a path may have one
+        print(f"markerjit: {line}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         # Whoever read our output has gone, as `head` does. Keep the interpreter from complaining.

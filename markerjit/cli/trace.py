@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     common.add_pid(parser)
     common.add_pattern(parser)
     common.add_mode(parser)
-    parser.add_argument("--duration", metavar="S", type=float, help="end after S seconds")
+    parser.add_argument("--duration", metavar="S", type=common.seconds, help="end after S seconds")
     parser.add_argument("--events", metavar="N", type=common.positive, help="end after N events")
     parser.add_argument(
         "--ring-size",
@@ -76,7 +76,7 @@ class _End:
         if self._wanted:
             stream.stop()
         if duration is not None:
-            signal.setitimer(signal.ITIMER_REAL, max(duration, 1e-6))
+            signal.setitimer(signal.ITIMER_REAL, duration)
 
     def _on_signal(self, *_: object) -> None:
         self._wanted = True

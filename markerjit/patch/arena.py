@@ -241,7 +241,11 @@ def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> tuple[Aren
         size = max(piece.end for piece in pieces) - first.start
         descriptor = _find_descriptor(pid, first.inode)
         store = MemoryStore(memory, first.start) if descriptor is None else FileStore(descriptor)
-        arena = Arena(pid, first.start, store, size)
+        try:
+            arena = Arena(pid, first.start, store, size)
+        except BaseException:
+            store.close()
+            raise
         probes |= {arena.record_probe, arena.count_probe}
         if own is None and _is_alive(memory, arena):
             own = arena

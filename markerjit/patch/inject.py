@@ -121,6 +121,8 @@ def _make_memfd(pid: int, caller: Caller, name: RemoteAddress) -> int:
     except CallFailed as failed:
         if failed.call is calls[1]:  # the limit of descriptors was lowered below `high`
             return failed.results[0]
+        # A close that fails has closed all the same: only the copy is left.
+        _undo(caller, [Call("close", SYS_CLOSE, (copy,)) for copy in failed.results[1:]])
         raise
 
 

@@ -122,21 +122,24 @@ def plan_on(
     mode: Mode | None = None,
     ours: frozenset[int] = frozenset(),
 ) -> Plan | Refusal:
-    """Switch all sites on, in `mode` or the one each was made for, with the binding of each slot.
+    """Switch all sites on, in `mode`, or as each is on already, or as it was made for.
 
-    Without `bindings` the plan is for looking at. `ours` are the addresses of our probes: a slot
-    with another one belongs to the program itself (marker_set_probe) and is refused, as the
-    original refused it with EBUSY.
+    `bindings` say what each slot is to hold; without them the plan is for looking at. `ours` are
+    the addresses of our probes: a slot with another one belongs to the program itself
+    (marker_set_probe) and is refused, as the original refused it with EBUSY.
     """
     edits: list[Edit] = []
     traps: list[tuple[RemoteAddress, RemoteAddress]] = []
     for state in states:
         site = state.site
-        chosen = _choose_mode(site, mode)
+        chosen = _choose_mode(site, mode or state.code_mode)
         if isinstance(chosen, Refusal):
             return chosen
         if state.probe not in (*ours, state.idle_probe):
             return _foreign_probe(state)
+        if state.code_mode not in (None, chosen):
+            # From one mode to another two bytes would change, with a state between that is neither.
+            return Refusal(f"{site.marker} is on by {state.code_mode}; switch it off first")
         if chosen is Mode.INT3:
             traps.append((site.address, site.body))
         edits += _code_edits(state, chosen)
@@ -195,8 +198,7 @@ def _always_on(site: Site) -> Refusal:
 
 
 def _code_edits(state: SiteState, wanted: Mode | None) -> Iterator[Edit]:
-    """An edit for each byte of the head that has to change: one between on and off, two from one
-    mode to another, each of them good by itself."""
+    """An edit for each byte of the head that has to change: never more than one."""
     site = state.site
     template = TEMPLATES.get(site.kind)
     if template is None:

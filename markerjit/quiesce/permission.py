@@ -69,7 +69,11 @@ def threads_blocking_sigtrap(pid: int) -> list[int]:
     """Threads that a breakpoint would kill: the kernel ends a process whose blocked SIGTRAP is
     forced (force_sig in kernel/signal.c)."""
     blocking = []
-    for tid in sorted(int(name) for name in os.listdir(f"/proc/{pid}/task")):
+    try:
+        tids = sorted(map(int, os.listdir(f"/proc/{pid}/task")))
+    except (FileNotFoundError, ProcessLookupError):
+        raise NoSuchProcess(pid) from None
+    for tid in tids:
         try:
             mask = int(_line(_status_text(pid, f"task/{tid}/"), "SigBlk", "0"), 16)
         except NoSuchProcess:

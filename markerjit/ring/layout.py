@@ -191,7 +191,8 @@ def checked_control(data: bytes, mapped_size: int) -> tuple[Control, Geometry]:
         geometry.size, geometry.markers, geometry.counts,
         geometry.sites, geometry.ring, geometry.ring_stride,
     )  # fmt: skip
-    sane = 0 < geometry.rings <= 8192 and _is_power_of_two(geometry.ring_size)
+    powers = _is_power_of_two(geometry.ring_size) and _is_power_of_two(geometry.max_sites)
+    sane = 0 < geometry.rings <= 8192 and powers
     if not sane or stated != derived or geometry.size != mapped_size:
         raise Unsupported("the arena's control block contradicts itself; restart the target")
     return control, geometry

@@ -73,7 +73,8 @@ class RingReader:
         """All records that are committed now, oldest first."""
         reserved = self._reserved()
         consumed = self._word(RING_CONSUMED)
-        if not 0 <= reserved - consumed <= self._size or consumed % _WORD:
+        fits = 0 <= reserved - consumed <= self._size
+        if not fits or consumed % _WORD or reserved % _WORD:
             self.damaged += 1
             self._give_back(reserved)
             return
@@ -99,7 +100,8 @@ class RingReader:
         position = consumed
         while position < reserved:
             (word,) = _U64.unpack_from(data, position - consumed)
-            if word >> 16 != position & (1 << 48) - 1:
+            # 0 is no commit word: at position 0 it would look like one of a record of no size.
+            if not word or word >> 16 != position & (1 << 48) - 1:
                 break
             end = position + (word & 0xFFFF) * _WORD
             if not position < end <= reserved:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json as json_module
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from markerjit.elf import show
-from markerjit.model import Event, Field
+from markerjit.model import Event, Field, Value
 
 
 def line_formatter(
@@ -33,11 +34,9 @@ def as_text(event: Event, fields: Sequence[Field], wall_offset_ns: int) -> str:
 
 
 def as_json(event: Event) -> str:
-    """One JSON object; bytes that are no text become a string of hexadecimal digits."""
-    fields = {
-        name: value.hex() if isinstance(value, bytes) else value
-        for name, value in event.fields.items()
-    }
+    """One JSON object. What JSON has no value for becomes a string: bytes that are no text, as
+    hexadecimal digits, and floats such as nan and inf."""
+    fields = {name: _json_value(value) for name, value in event.fields.items()}
     return json_module.dumps(
         {
             "time": event.time,
@@ -48,6 +47,14 @@ def as_json(event: Event) -> str:
         },
         ensure_ascii=False,
     )
+
+
+def _json_value(value: Value) -> Value:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
 
 
 def wall_offset() -> int:

@@ -58,7 +58,11 @@ def disagreement(kind: Kind, code: bytes, address: int, body: int, end: int) -> 
     if kind is Kind.IMMEDIATE:
         return _move_of_zero(found) or _length(found, 1, address, end)
     if kind is Kind.POINTER:
-        return _is(found, 0, "cmp") or _branch(found, 1, "jne", body)
+        return (
+            _compare_with_zero(found)
+            or _branch(found, 1, "jne", body)
+            or _length(found, 2, address, end)
+        )
     return None
 
 
@@ -77,6 +81,17 @@ def _branch(found: list[capstone.CsInsn], index: int, mnemonic: str, target: int
     operand = found[index].operands[0]
     if operand.type != x86_const.X86_OP_IMM or operand.imm != target:
         return f"{mnemonic} {found[index].op_str} does not reach {target:#x}"
+    return None
+
+
+def _compare_with_zero(found: list[capstone.CsInsn]) -> str | None:
+    wrong = _is(found, 0, "cmp")
+    if wrong:
+        return wrong
+    slot, immediate = found[0].operands
+    relative = slot.type == x86_const.X86_OP_MEM and slot.mem.base == x86_const.X86_REG_RIP
+    if not relative or slot.size != 8 or immediate.imm != 0:
+        return f"cmp {found[0].op_str} does not compare the slot with 0"
     return None
 
 

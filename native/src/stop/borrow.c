@@ -150,46 +150,79 @@ static int make_calls(struct stopped_thread *thread, uint64_t syscall_address,
     return status;
 }
 
-static int borrow(pid_t pid, pid_t tid, int mem_fd, uint64_t syscall_address, struct mj_call *calls,
-                  uint32_t count, struct mj_report *report) {
+struct borrowing {
+    pid_t pid;
+    const struct mj_thread *threads;
+    uint32_t thread_count;
+    int mem_fd;
+    uint64_t syscall_address;
+    struct mj_call *calls;
+    uint32_t count;
+    struct mj_report *report;
+};
+
+static int borrow_one(const struct borrowing *all, pid_t tid) {
     struct stopped stopped;
-    int status = stop_one(pid, tid, &stopped, report);
+    int status = stop_one(all->pid, tid, &stopped, all->report);
 
     if (status != MJ_OK)
         return status;
-    status = may_borrow(&stopped.threads[0], mem_fd);
+    status = may_borrow(&stopped.threads[0], all->mem_fd);
     if (status == MJ_OK)
-        status = make_calls(&stopped.threads[0], syscall_address, calls, count, report);
-    resume_all(&stopped, report);
+        status = make_calls(&stopped.threads[0], all->syscall_address, all->calls, all->count,
+                            all->report);
+    resume_all(&stopped, all->report);
+    return status;
+}
+
+static int borrow_any(void *arguments) {
+    const struct borrowing *all = arguments;
+    int status = MJ_NO_THREAD;
+
+    /* Only these say that nothing was borrowed and another thread may do. */
+    for (uint32_t i = 0; i < all->thread_count; i++) {
+        status = borrow_one(all, all->threads[i].tid);
+        if (status != MJ_NO_THREAD && status != MJ_BUSY &&
+            (status != MJ_GONE || all->report->borrowed))
+            break;
+    }
     return status;
 }
 
 int mj_borrow(pid_t pid, const struct mj_thread *threads, uint32_t thread_count, int mem_fd,
               uint64_t syscall_address, struct mj_call *calls, uint32_t count,
               struct mj_report *report) {
-    int status = MJ_NO_THREAD;
+    struct borrowing all = {pid,   threads, thread_count, mem_fd, syscall_address,
+                            calls, count,   report};
 
-    /* Only these say that nothing was borrowed and another thread may do. */
-    for (uint32_t i = 0; i < thread_count; i++) {
-        report->error = 0;
-        status = borrow(pid, threads[i].tid, mem_fd, syscall_address, calls, count, report);
-        if (status != MJ_NO_THREAD && status != MJ_BUSY && (status != MJ_GONE || report->borrowed))
-            break;
-    }
-    return status;
+    return in_own_thread(borrow_any, &all, report);
 }
 
-int mj_threads(pid_t pid, struct mj_thread *threads, uint32_t *count, struct mj_report *report) {
+struct listing {
+    pid_t pid;
+    struct mj_thread *threads;
+    uint32_t *count;
+    struct mj_report *report;
+};
+
+static int list_threads(void *arguments) {
+    const struct listing *all = arguments;
     struct stopped stopped;
-    const int status = stop_all(pid, &stopped, report);
+    const int status = stop_all(all->pid, &stopped, all->report);
 
     if (status != MJ_OK)
         return status;
-    if (*count > stopped.count)
-        *count = stopped.count;
-    for (uint32_t i = 0; i < *count; i++)
-        threads[i] = (struct mj_thread){.tid = stopped.threads[i].tid,
-                                        .fs_base = stopped.threads[i].regs.fs_base};
-    resume_all(&stopped, report);
+    if (*all->count > stopped.count)
+        *all->count = stopped.count;
+    for (uint32_t i = 0; i < *all->count; i++)
+        all->threads[i] = (struct mj_thread){.tid = stopped.threads[i].tid,
+                                             .fs_base = stopped.threads[i].regs.fs_base};
+    resume_all(&stopped, all->report);
     return MJ_OK;
+}
+
+int mj_threads(pid_t pid, struct mj_thread *threads, uint32_t *count, struct mj_report *report) {
+    struct listing all = {pid, threads, count, report};
+
+    return in_own_thread(list_threads, &all, report);
 }

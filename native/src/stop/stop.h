@@ -4,9 +4,8 @@
  * still meanwhile: stopping all threads, checked writes, and system calls in the target's name.
  *
  * Called from Python through ctypes; markerjit/quiesce/native.py mirrors every structure, and a
- * test compares them. Not thread-safe: one call at a time, all from one thread (ptrace belongs to
- * the thread that attached). Nothing here allocates from the target, and every path resumes what it
- * stopped.
+ * test compares them. Every path resumes what it stopped. ptrace belongs to the thread that
+ * attached, so each call that stops works in a thread of its own, whose end frees whatever is left.
  */
 #ifndef MARKERJIT_STOP_H
 #define MARKERJIT_STOP_H

@@ -17,6 +17,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -199,6 +200,30 @@ static int end(struct stopped *stopped, int status, struct mj_report *report) {
     return status;
 }
 
+struct job {
+    int (*work)(void *arguments);
+    void *arguments;
+    int status;
+};
+
+static void *do_job(void *argument) {
+    struct job *job = argument;
+
+    job->status = job->work(job->arguments);
+    return NULL;
+}
+
+int in_own_thread(int (*work)(void *arguments), void *arguments, struct mj_report *report) {
+    struct job job = {.work = work, .arguments = arguments};
+    pthread_t thread;
+    const int error = pthread_create(&thread, NULL, do_job, &job);
+
+    if (error)
+        return fail(report, MJ_ERRNO, 0, error);
+    pthread_join(thread, NULL);
+    return job.status;
+}
+
 int stop_all(pid_t pid, struct stopped *stopped, struct mj_report *report) {
     int status = MJ_OK;
 
@@ -223,18 +248,36 @@ int stop_one(pid_t pid, pid_t tid, struct stopped *stopped, struct mj_report *re
 }
 
 /*
- * These return EINTR after a stop even if no signal handler runs. We put the kernel's own "restart
- * unless a handler ran" in its place, which it looks at when the thread goes on: so a signal that
- * is really pending still ends the call, and our stop does not. A timeout starts afresh.
+ * These return EINTR after a stop even if no signal handler runs: some always, those of sockets
+ * when there is a timeout (SO_RCVTIMEO, SO_SNDTIMEO). We put the kernel's own "restart unless a
+ * handler ran" in its place, which it looks at when the thread goes on: so a signal that is really
+ * pending still ends the call, and our stop does not. A timeout starts afresh. Others are left
+ * alone: an EINTR of close, say, must not be followed by a second close.
  */
 static int leaks_eintr(uint64_t number) {
     switch (number) {
-    case SYS_epoll_wait:
+    case SYS_accept:
+    case SYS_accept4:
+    case SYS_connect:
     case SYS_epoll_pwait:
     case SYS_epoll_pwait2:
+    case SYS_epoll_wait:
+    case SYS_io_getevents:
+    case SYS_io_pgetevents:
+    case SYS_io_uring_enter:
+    case SYS_read:
+    case SYS_readv:
+    case SYS_recvfrom:
+    case SYS_recvmmsg:
+    case SYS_recvmsg:
     case SYS_rt_sigtimedwait:
     case SYS_semop:
     case SYS_semtimedop:
+    case SYS_sendmmsg:
+    case SYS_sendmsg:
+    case SYS_sendto:
+    case SYS_write:
+    case SYS_writev:
         return 1;
     }
     return 0;
@@ -256,7 +299,7 @@ void resume_all(struct stopped *stopped, struct mj_report *report) {
 
         if (thread->plain)
             mend_system_call(thread);
-        ptrace(PTRACE_DETACH, thread->tid, 0, thread->pending_signal);
+        ptrace(PTRACE_DETACH, thread->tid, 0, thread->pending_signal); /* if it stands */
         if (thread->resend_signal)
             syscall(SYS_tgkill, stopped->pid, thread->tid, thread->resend_signal);
     }

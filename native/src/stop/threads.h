@@ -28,6 +28,14 @@ struct stopped {
     uint64_t stopped_ns;
 };
 
+/*
+ * Do the work in a thread made for it. Whatever it traces is let go by the kernel when it ends:
+ * also a thread that never came to its stop (one in vfork does not), which PTRACE_DETACH cannot
+ * free and which would stop for good once it could. The priority that is raised here goes with it,
+ * too.
+ */
+int in_own_thread(int (*work)(void *arguments), void *arguments, struct mj_report *report);
+
 /* Stop every thread, new ones too, until none is new. On failure all that were stopped run again.
    Returns an mj_status. */
 int stop_all(pid_t pid, struct stopped *stopped, struct mj_report *report);

@@ -130,16 +130,31 @@ static int check_spans(const struct stopped *stopped, const struct mj_edit *edit
     return MJ_OK;
 }
 
-int mj_write_stopped(pid_t pid, int mem_fd, const struct mj_edit *edits, uint32_t count,
-                     struct mj_report *report) {
+struct stopped_write {
+    pid_t pid;
+    int mem_fd;
+    const struct mj_edit *edits;
+    uint32_t count;
+    struct mj_report *report;
+};
+
+static int write_stopped(void *arguments) {
+    const struct stopped_write *all = arguments;
     struct stopped stopped;
-    int status = stop_all(pid, &stopped, report);
+    int status = stop_all(all->pid, &stopped, all->report);
 
     if (status != MJ_OK)
         return status;
-    status = check_spans(&stopped, edits, count, report);
+    status = check_spans(&stopped, all->edits, all->count, all->report);
     if (status == MJ_OK)
-        status = mj_write(mem_fd, edits, count, report);
-    resume_all(&stopped, report);
+        status = mj_write(all->mem_fd, all->edits, all->count, all->report);
+    resume_all(&stopped, all->report);
     return status;
+}
+
+int mj_write_stopped(pid_t pid, int mem_fd, const struct mj_edit *edits, uint32_t count,
+                     struct mj_report *report) {
+    struct stopped_write all = {pid, mem_fd, edits, count, report};
+
+    return in_own_thread(write_stopped, &all, report);
 }
