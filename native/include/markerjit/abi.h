@@ -47,7 +47,8 @@
 #define MJ_CLASS_CHARS 5 /* char *, signed or unsigned char * */
 #define MJ_CLASS_BOOL 6
 
-/* What MARK's asm writes, as a C reader of notes sees it. Offsets are relative to their own field. */
+/* What MARK's asm writes, as a C reader of notes sees it. Offsets are relative to their own field.
+ */
 #ifndef __ASSEMBLER__
 #include <stdint.h>
 
@@ -73,7 +74,8 @@ struct mj_note {
  * The slot: one for each marker name in each module, hidden, in writable data. The body loads
  * `probe` and calls it with the slot and the arguments. Bit 0 of the pointer asks for the call to
  * be counted (`entered`, `left`), so that whoever takes the probe away can wait until no thread is
- * inside; MJ_PROBE_INLINE selects the inline probe of the body.
+ * inside; MJ_PROBE_INLINE selects the inline probe of the body. So a probe's own address is a
+ * multiple of four.
  */
 struct mj_slot;
 typedef void mj_probe_fn(struct mj_slot *slot, ...);
@@ -124,11 +126,11 @@ struct mj_control {
     uint32_t version;
     uint32_t cpu_flags;
     uint64_t arena_size;
-    uint32_t rings; /* one for each possible CPU */
+    uint32_t rings;     /* one for each possible CPU */
     uint32_t ring_size; /* a power of two */
     uint32_t max_markers;
     uint32_t max_sites; /* a power of two */
-    uint64_t markers; /* offsets of the parts */
+    uint64_t markers;   /* offsets of the parts */
     uint64_t counts;
     uint64_t sites;
     uint64_t ring;
@@ -137,17 +139,21 @@ struct mj_control {
     int32_t tid_offset; /* where a thread's id stands, from its fs base; < 0: not found */
     uint32_t owner_pid; /* who made the arena, and when: CLOCK_REALTIME, seconds */
     uint64_t owner_since;
-    struct mj_sigaction old_trap;  /* the target's own SIGTRAP action, to pass on to */
-    struct mj_sigaction seen_trap; /* for the controller: where the target's kernel puts an answer */
+    struct mj_sigaction old_trap; /* the target's own SIGTRAP action, to pass on to */
+    struct mj_sigaction
+        seen_trap; /* for the controller: where the target's kernel puts an answer */
     uint32_t markers_used;
     uint32_t reader_pid; /* who takes records out of the rings; 0: nobody */
 };
 
 /* How the recorder takes an argument from the call. */
-#define MJ_OP_GP 1     /* a general register: eight bytes as passed                              */
-#define MJ_OP_FP 2     /* a double                                                               */
-#define MJ_OP_STRING 3 /* char *, to its NUL, at most `limit` bytes                                */
-#define MJ_OP_BYTES 4  /* char *, as long as the argument before says, at most `limit` bytes       */
+#define MJ_OP_GP 1 /* a general register: eight bytes as passed                              */
+#define MJ_OP_FP 2 /* a double                                                               */
+#define MJ_OP_STRING                                                                               \
+    3 /* char *, to its NUL, at most `limit` bytes                                */
+#define MJ_OP_PREFIX                                                                               \
+    5                 /* char *, to its NUL or `limit` bytes, and nothing is read behind (%.8s)   */
+#define MJ_OP_BYTES 4 /* char *, as long as the argument before says, at most `limit` bytes */
 
 /* What the runtime needs to know of a marker; its index is the id in the records. */
 struct mj_marker {
@@ -187,7 +193,7 @@ struct mj_ring {
  * end of the ring is filled with one of id MJ_FILLER, of which only `commit` and `marker` count.
  */
 struct mj_record {
-    uint64_t commit; /* position << 16 | size in words; 0 while it is being written */
+    uint64_t commit; /* position << 16 | size in words; what an earlier lap left, until then */
     uint64_t time;   /* time stamp counter */
     uint32_t tid;
     uint16_t marker;

@@ -92,7 +92,7 @@
 /* ---- the two languages --------------------------------------------------------------------- */
 
 #ifdef __cplusplus
-#define MJ_INLINE inline __attribute__((always_inline))
+#define MJ_INLINE inline __attribute__((always_inline, no_instrument_function))
 #define MJ_EXTERN extern "C"
 #define MJ_CAST(type, value) reinterpret_cast<type>(value)
 #define MJ_NO_SLOT nullptr
@@ -100,7 +100,8 @@
 #define MJ_STATIC_ASSERT static_assert
 #else
 /* Not static: an inline function with external linkage must not use a static one. */
-#define MJ_INLINE extern __inline__ __attribute__((gnu_inline, always_inline))
+#define MJ_INLINE                                                                                  \
+    extern __inline__ __attribute__((gnu_inline, always_inline, no_instrument_function))
 #define MJ_EXTERN extern
 #define MJ_CAST(type, value) ((type)(value))
 #define MJ_NO_SLOT ((struct mj_slot *)0)
@@ -206,7 +207,7 @@ template <class T> mj_type<T> mj_type_of(T);
     MJ_STATIC_ASSERT(MJ_TYPE(arg) != 0, "markerjit: a field is an integer, an enumeration, a "     \
                                         "float, a double or a pointer; not this argument");
 
-/* The compiler's own printf check, as an error whatever warnings are on. Never called. */
+/* The compiler's own printf check, as an error whatever warnings are on (but -w). Never called. */
 MJ_EXTERN void mj_check_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // clang-format off
@@ -338,21 +339,25 @@ MJ_INLINE uintptr_t mj_enter(struct mj_slot *slot) {
     return probe;
 }
 
-MJ_INLINE void mj_leave(struct mj_slot *slot, uintptr_t probe) {
-    if (__builtin_expect((probe & MJ_PROBE_COUNTED) != 0, 0))
-        __atomic_fetch_add(&slot->left, 1, __ATOMIC_SEQ_CST);
-}
-
-/* The slot's address is taken by asm, because a declaration with an asm label is not honoured in
-   templates; volatile keeps the compiler from computing it ahead of the marker. */
+/*
+ * The slot's address is taken by asm, because a declaration with an asm label is not honoured in
+ * templates; volatile keeps the compiler from computing it ahead of the marker. Nothing of ours is
+ * in a register across the call (the slot is looked up again, the flag is volatile): the function
+ * would save that register on entry, also while the marker is dormant.
+ */
+#define MJ_LOOK_UP(slot, name) __asm__ __volatile__("lea " MJ_SLOT(name) "(%%rip), %0" : "=r"(slot))
 #define MJ_BODY(name, inline_call, ...)                                                            \
     {                                                                                              \
         struct mj_slot *mj_slot_;                                                                  \
-        __asm__ __volatile__("lea " MJ_SLOT(name) "(%%rip), %0" : "=r"(mj_slot_));                 \
+        MJ_LOOK_UP(mj_slot_, name);                                                                \
         const uintptr_t mj_probe_ = mj_enter(mj_slot_);                                            \
+        const volatile int mj_counted_ = (mj_probe_ & MJ_PROBE_COUNTED) != 0;                      \
         mj_probe_fn *const mj_call_ = MJ_CAST(mj_probe_fn *, mj_probe_ & ~MJ_PROBE_COUNTED);       \
         inline_call if (mj_call_) mj_call_(mj_slot_ MJ_MAP(MJ_COMMA_ARG, __VA_ARGS__));            \
-        mj_leave(mj_slot_, mj_probe_);                                                             \
+        if (__builtin_expect(mj_counted_, 0)) {                                                    \
+            MJ_LOOK_UP(mj_slot_, name);                                                            \
+            __atomic_fetch_add(&mj_slot_->left, 1, __ATOMIC_SEQ_CST);                              \
+        }                                                                                          \
     }
 #define MJ_INLINE_CALL(function, ...)                                                              \
     if ((mj_probe_ & ~MJ_PROBE_COUNTED) == MJ_PROBE_INLINE)                                        \
@@ -430,6 +435,9 @@ MJ_INLINE void mj_leave(struct mj_slot *slot, uintptr_t probe) {
             MJ_BODY(name, inline_call, __VA_ARGS__)                                                \
     } while (0)
 #else
+/* gcc puts the body out of the way from -O2 on. At -O1 and -Os it orders blocks simply, and never
+   moves one behind an asm goto: there the body may follow its site, and the dormant path jump once
+   more, over it. -freorder-blocks-algorithm=stc cures that at -O1; nothing known does at -Os. */
 #define MJ_SITE(name, id, flags, inline_call, label, ...)                                          \
     do {                                                                                           \
         MJ_DESCRIBE(id, __VA_ARGS__)                                                               \
