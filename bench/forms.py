@@ -124,12 +124,12 @@ def main() -> None:
 
 def processor() -> str:
     """The processor's name and family numbers."""
-    facts = dict(
-        (key.strip(), value.strip())
+    facts = {
+        key.strip(): value.strip()
         for key, _, value in (
             line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()
         )
-    )
+    }
     return (
         f"{facts.get('model name')} (family {facts.get('cpu family')}, model {facts.get('model')})"
     )

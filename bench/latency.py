@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import markerjit
@@ -49,8 +50,8 @@ def python_door(samples: Samples, rounds: int, *, loaded: bool) -> None:
             samples.setdefault(f"{label}: attach to first marker live", []).append(took)
             with session:
                 for _ in range(20):
-                    timed(samples, f"{label}: one marker off", lambda: session.disable("kv_hit"))
-                    timed(samples, f"{label}: one marker on", lambda: session.enable("kv_hit"))
+                    timed(samples, f"{label}: one marker off", partial(session.disable, "kv_hit"))
+                    timed(samples, f"{label}: one marker on", partial(session.enable, "kv_hit"))
 
 
 def shell(samples: Samples, rounds: int) -> None:

@@ -17,6 +17,7 @@ from markerjit.quiesce.native import package_file
 from markerjit.quiesce.permission import (
     CAP_SYS_PTRACE,
     check_before_stopping,
+    check_seccomp_of_threads,
     has_capability,
     read_status,
     threads_blocking_sigtrap,
@@ -62,6 +63,7 @@ def examine_process(pid: int) -> Iterator[Finding]:
     yield Finding(GOOD, "process", f"{pid} ({status.name}), uid {status.uid}, {threads}")
     try:
         check_before_stopping(pid)
+        check_seccomp_of_threads(pid, set())
         yield Finding(GOOD, "stopping", "no tracer, no seccomp filter")
     except MarkerError as error:
         yield Finding(WALL, "stopping", str(error))

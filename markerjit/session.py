@@ -5,12 +5,15 @@
             print(event.name, event.fields)
 
 A session stops nobody until something is switched. Its methods either do all that they say or raise
-a MarkerError and leave the target as it was. Not thread-safe.
+a MarkerError and leave the target as it was. Not thread-safe; and where the target is our own
+child, nobody in this process should wait for it while it is being stopped: to wait(2) a stop for us
+looks like a change of the child.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
@@ -23,7 +26,11 @@ from markerjit.patch.inject import DEFAULT_RING_SIZE, create_arena, install_trap
 from markerjit.patch.plan import Binding, Plan, Refusal, SiteState, plan_off, plan_on
 from markerjit.probes.record import recorder_taking, signature
 from markerjit.quiesce.calls import BorrowedThread, Caller, OwnThread
-from markerjit.quiesce.permission import check_before_stopping, threads_blocking_sigtrap
+from markerjit.quiesce.permission import (
+    check_before_stopping,
+    check_seccomp_of_threads,
+    threads_blocking_sigtrap,
+)
 from markerjit.sites.verify import verify
 from markerjit.stream import Decoder, EventStream
 from markerjit.view import View
@@ -31,6 +38,8 @@ from markerjit.x86.templates import SYSCALL
 
 RECORD = "record"
 COUNT = "count"
+
+_ASK_AGAIN_S = 1.0
 
 
 def attach(pid: int | None = None, *, ring_size: int = DEFAULT_RING_SIZE) -> Session:
@@ -50,6 +59,8 @@ class Session(View):
         self._ring_size = ring_size
         self._verified: set[Site] = set()
         self._ids: dict[Site, int] = {}
+        self._asked: set[int] = set()
+        self._asked_at = 0.0
 
     @property
     def quiescence(self) -> str:
@@ -178,9 +189,19 @@ class Session(View):
                     f"another controller is switching markers of process {self.pid}; try again",
                     try_again=True,
                 )
-            check_before_stopping(self.pid)
             self._look_again()
+            self._check_threads()
             yield
+
+    def _check_threads(self) -> None:
+        """May the process be stopped, and each of its threads? Threads that were asked less than a
+        second ago are not asked again: with hundreds it would take longer than the stop."""
+        check_before_stopping(self.pid)
+        now = time.monotonic()
+        if now - self._asked_at > _ASK_AGAIN_S:
+            self._asked.clear()
+            self._asked_at = now
+        check_seccomp_of_threads(self.pid, self._asked)
 
     def _note_switched(self, arena: Arena, modes: Mapping[Site, Mode | None]) -> None:
         by_marker = {self._marker_id(arena, site): mode for site, mode in modes.items()}

@@ -67,7 +67,7 @@ class Clock:
 class EventStream:
     """Iterate over it for events, until `stop` is called or the target ends.
 
-    `poll_s` is how long to wait when the rings were empty.
+    `poll_s` is how long to wait when the rings were empty; `target_ended` says why it ended.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class EventStream:
         poll_s: float = 0.02,
     ) -> None:
         self.poll_s = poll_s
+        self.target_ended = False
         self._arena = arena
         self._decoders = decoders
         self._alive = alive
@@ -101,11 +102,11 @@ class EventStream:
     def batches(self) -> Iterator[list[Event]]:
         """The same events, a list for each poll that found some."""
         while not self._stopped:
-            alive = self._alive()
+            self.target_ended = not self._alive()
             events = self.poll()
             if events:
                 yield events
-            if not alive:
+            if self.target_ended:
                 break
             if not events:
                 time.sleep(self.poll_s)
@@ -147,7 +148,7 @@ class EventStream:
                 records.extend(ring.poll())
             self._lost_now = self._count_lost()
         except TargetGone:  # and its arena is out of reach with it
-            self._stopped = True
+            self._stopped = self.target_ended = True
         records.sort(key=lambda record: record.time)
         if until is not None:
             self._held = [record for record in records if record.time >= until]

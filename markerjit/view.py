@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from markerjit.errors import NoMarkers
+from markerjit.errors import NoMarkers, TargetGone
 from markerjit.memory import Mapping, ProcessMemory, parse_maps, read_maps_text
 from markerjit.model import RemoteAddress, Site
 from markerjit.patch.arena import Arena, Probes, find_arenas
@@ -102,14 +102,22 @@ class View:
 
     def _look_again(self) -> None:
         """Discover again if the mappings have changed: a library may have come or gone."""
+        self._check_alive()
         text = read_maps_text(self.pid, why_not=why_not)
         if text == self._maps_text:
             return
+        if not text:  # its memory is taken away a moment before it counts as ended
+            raise TargetGone(self.pid)
         self._maps = maps = parse_maps(text)
         self._objects = discover_process(self._memory.read, maps)
+        self._check_alive()
         self._maps_text = text
         if self._arena is None:
             self._arena, self._probes = find_arenas(self.pid, self._memory, maps)
+
+    def _check_alive(self) -> None:
+        if not self._memory.alive():
+            raise TargetGone(self.pid)
 
     def _no_markers(self) -> str:
         if self._objects.problems:

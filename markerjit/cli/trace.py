@@ -7,6 +7,7 @@ output any more. In all of them but a SIGKILL the markers are off afterwards.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 
@@ -41,30 +42,39 @@ def run(options: argparse.Namespace) -> int:
         session.trace(options.pattern, mode=mode) as stream,
     ):
         end.arm(stream, options.duration)
-        shown = _print_events(stream, options)
-    _print_summary(shown, stream.statistics(), options)
+        shown = _print_events(stream, options, end)
+    _print_summary(shown, stream.statistics(), options, end)
+    if stream.target_ended:
+        raise markerjit.TargetGone(options.pid)
     return 0
 
 
-def _print_events(stream: markerjit.EventStream, options: argparse.Namespace) -> int:
+def _print_events(stream: markerjit.EventStream, options: argparse.Namespace, end: _End) -> int:
     """Print events until the end; returns how many."""
     to_line = markerjit.line_formatter(stream.fields, json=options.json)
     shown = 0
     for batch in stream.batches():
         wanted = batch if options.events is None else batch[: options.events - shown]
-        sys.stdout.write("".join(f"{to_line(event)}\n" for event in wanted))
-        sys.stdout.flush()
+        text = "".join(f"{to_line(event)}\n" for event in wanted)
+        if not end.write(text.encode(errors="backslashreplace")):
+            break
         shown += len(wanted)
         if shown == options.events:
             break
     return shown
 
 
+class _ReaderWaitedFor(Exception):
+    """A signal came while we waited for whoever reads our output."""
+
+
 class _End:
     """Signals end the stream. Their handlers stand before anything is switched on, so that none can
-    end us in between and leave it on."""
+    end us in between and leave it on. They also end a write that waits for its reader."""
 
     def __init__(self) -> None:
+        self.unread = False
+        self._writing = False
         self._wanted = False
         self._stream: markerjit.EventStream | None = None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGHUP):
@@ -78,16 +88,33 @@ class _End:
         if duration is not None:
             signal.setitimer(signal.ITIMER_REAL, duration)
 
+    def write(self, data: bytes) -> bool:
+        """Write it all, past Python's buffer, which would be flushed when we end. False: a signal
+        came first."""
+        try:
+            self._writing = True
+            while data:
+                data = data[os.write(sys.stdout.fileno(), data) :]
+        except _ReaderWaitedFor:
+            pass
+        finally:
+            self._writing = False
+        self.unread = bool(data)
+        return not data
+
     def _on_signal(self, *_: object) -> None:
         self._wanted = True
         if self._stream:
             self._stream.stop()
+        if self._writing:
+            self._writing = False
+            raise _ReaderWaitedFor
 
 
 def _print_summary(
-    shown: int, seen: markerjit.StreamStatistics, options: argparse.Namespace
+    shown: int, seen: markerjit.StreamStatistics, options: argparse.Namespace, end: _End
 ) -> None:
-    if options.json:
+    if options.json and not end.unread:
         import json
 
         print(json.dumps({"summary": {"events": shown, "lost": seen.lost}}))

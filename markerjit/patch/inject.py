@@ -54,6 +54,10 @@ _SLOTS_BELOW_END = 8
 _SIGTRAP = 5
 _SIGACTION_SIZE = 32
 _SA_SIGINFO, _SA_RESTORER, _SA_ONSTACK, _SA_RESTART = 4, 0x04000000, 0x08000000, 0x10000000
+# SIGTRAP is not blocked while it is handled: a signal handler may interrupt ours and come to a
+# breakpoint itself, and the kernel kills a process whose blocked SIGTRAP it has to deliver.
+_SA_NODEFER = 0x40000000
+_TRAP_FLAGS = _SA_SIGINFO | _SA_RESTORER | _SA_ONSTACK | _SA_RESTART | _SA_NODEFER
 
 # Where thread libraries keep the thread id, tried first: glibc 2.36, musl 1.2.
 _KNOWN_TID_OFFSETS = (0x2D0, 0x30)
@@ -182,7 +186,7 @@ def install_trap(arena: Arena, caller: Caller) -> None:
         return
     action = layout.Sigaction(
         handler=ours,
-        flags=_SA_SIGINFO | _SA_RESTORER | _SA_ONSTACK | _SA_RESTART,
+        flags=_TRAP_FLAGS,
         restorer=arena.base + arena.entry.restorer,
     )
     # The new action stands where the call puts the old one: it is read first.

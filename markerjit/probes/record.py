@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from markerjit.errors import BadNote
 from markerjit.model import CType, Field, FieldType, Note, TypeClass
-from markerjit.ring.layout import MAX_ARGS, OP_BYTES, OP_FP, OP_GP, OP_STRING
+from markerjit.ring.layout import MAX_ARGS, OP_BYTES, OP_FP, OP_GP, OP_PREFIX, OP_STRING
 
 MAX_STRING = 256
 """Bytes of a string that are recorded, where the format does not say less."""
@@ -34,6 +34,8 @@ def recorder_taking(args: tuple[CType, ...], fields: tuple[Field, ...]) -> Takin
     for field in fields:
         if field.type in _OP_OF_TEXT:
             ops[field.arg] = _OP_OF_TEXT[field.type]
+            if field.limit is not None and field.limit <= MAX_STRING:
+                ops[field.arg] = OP_PREFIX
             limits[field.arg] = MAX_STRING if field.limit is None else min(field.limit, MAX_STRING)
     return Taking(bytes(ops), tuple(limits))
 

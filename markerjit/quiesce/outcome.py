@@ -44,4 +44,4 @@ def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError
         )
     if report.error in (errno.EPERM, errno.EACCES):
         return NotPermitted(why_not(pid, report.tid))
-    return MarkerError(f"stopping process {pid}: {os.strerror(report.error)}")
+    return MarkerError(f"cannot change process {pid}: {os.strerror(report.error)}")

@@ -13,8 +13,6 @@ from typing import NamedTuple
 from markerjit.errors import NoSuchProcess, NotPermitted, Unsupported
 
 CAP_SYS_PTRACE = 19
-_SECCOMP_FILTER = 2
-_SECCOMP_STRICT = 1
 
 
 class ProcessStatus(NamedTuple):
@@ -69,11 +67,7 @@ def threads_blocking_sigtrap(pid: int) -> list[int]:
     """Threads that a breakpoint would kill: the kernel ends a process whose blocked SIGTRAP is
     forced (force_sig in kernel/signal.c)."""
     blocking = []
-    try:
-        tids = sorted(map(int, os.listdir(f"/proc/{pid}/task")))
-    except (FileNotFoundError, ProcessLookupError):
-        raise NoSuchProcess(pid) from None
-    for tid in tids:
+    for tid in _threads(pid):
         try:
             mask = int(_line(_status_text(pid, f"task/{tid}/"), "SigBlk", "0"), 16)
         except NoSuchProcess:
@@ -120,11 +114,39 @@ def check_before_stopping(pid: int) -> None:
             f"process {pid} is being traced by process {status.tracer} "
             f"({_name(status.tracer)}); end that first, only one tracer is possible"
         )
-    if status.seccomp in (_SECCOMP_STRICT, _SECCOMP_FILTER):
-        raise Unsupported(
-            f"process {pid} runs under seccomp (mode {status.seccomp}): its filter may kill it at "
-            "the first system call made for us, so markerjit does not touch it"
-        )
+    if status.seccomp:
+        raise _under_seccomp(f"process {pid}", status.seccomp)
+
+
+def check_seccomp_of_threads(pid: int, known: set[int]) -> None:
+    """Raise Unsupported when a thread runs under seccomp; a filter is each thread's own.
+
+    Threads in `known` are passed over; those that were asked are added.
+    """
+    for tid in _threads(pid):
+        if tid in known or pid == os.getpid():
+            continue
+        try:
+            mode = int(_line(_status_text(pid, f"task/{tid}/"), "Seccomp", "0"))
+        except NoSuchProcess:
+            continue
+        if mode:
+            raise _under_seccomp(f"thread {tid} of process {pid}", mode)
+        known.add(tid)
+
+
+def _under_seccomp(subject: str, mode: int) -> Unsupported:
+    return Unsupported(
+        f"{subject} runs under seccomp (mode {mode}): its filter may kill it at the first system "
+        "call made for us, or after any stop, so markerjit does not touch it"
+    )
+
+
+def _threads(pid: int) -> list[int]:
+    try:
+        return sorted(map(int, os.listdir(f"/proc/{pid}/task")))
+    except (FileNotFoundError, ProcessLookupError):
+        raise NoSuchProcess(pid) from None
 
 
 def why_not(pid: int, tid: int = 0) -> str:

@@ -30,6 +30,7 @@ OP_GP = 1
 OP_FP = 2
 OP_STRING = 3
 OP_BYTES = 4
+OP_PREFIX = 5
 
 
 class Sigaction(ctypes.Structure):

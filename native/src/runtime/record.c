@@ -23,17 +23,17 @@ struct taken {
     uint64_t size;                /* bytes of the whole record */
 };
 
-static uint64_t measure(const char *text, uint64_t limit, int stop_at_nul) {
+static uint64_t measure(const char *text, uint64_t limit, uint8_t op) {
     uint64_t length = 0;
 
     if ((uint64_t)text < MJ_PAGE)
         return MJ_STRING_NULL;
-    if (!stop_at_nul)
+    if (op == MJ_OP_BYTES)
         return limit;
     while (length < limit && text[length])
         length++;
-    /* Whether it goes on after the limit is not looked at: with %.8s that need not be ours. */
-    return length == limit ? length | MJ_STRING_CUT : length;
+    /* With %.8s what stands behind the limit need not be ours to read. */
+    return op == MJ_OP_STRING && length == limit && text[length] ? length | MJ_STRING_CUT : length;
 }
 
 /* An int of the caller's as the length of a `%.*s`: negative ones count as nothing. */
@@ -60,12 +60,12 @@ static inline void take(const struct mj_marker *marker, struct taken *taken, va_
             value.word = va_arg(args, uint64_t);
         taken->words[i] = value.word;
         taken->size += 8;
-        if (marker->ops[i] == MJ_OP_STRING) {
-            taken->length[i] = measure((const char *)value.word, marker->limits[i], 1);
+        if (marker->ops[i] == MJ_OP_STRING || marker->ops[i] == MJ_OP_PREFIX) {
+            taken->length[i] = measure((const char *)value.word, marker->limits[i], marker->ops[i]);
         } else if (marker->ops[i] == MJ_OP_BYTES) {
             const uint64_t length = bounded(i ? taken->words[i - 1] : 0, marker->limits[i], &cut);
 
-            taken->length[i] = measure((const char *)value.word, length, 0) | cut;
+            taken->length[i] = measure((const char *)value.word, length, MJ_OP_BYTES) | cut;
         } else {
             continue;
         }
@@ -116,7 +116,7 @@ static inline uint64_t reserve(struct mj_ring *ring, char *data, uint64_t ring_s
 static inline void put_fields(const struct mj_marker *marker, const struct taken *taken,
                               uint64_t *payload) {
     for (unsigned i = 0; i < marker->argc && i < MJ_MAX_ARGS; i++) {
-        if (marker->ops[i] != MJ_OP_STRING && marker->ops[i] != MJ_OP_BYTES) {
+        if (marker->ops[i] < MJ_OP_STRING) {
             *payload++ = taken->words[i];
             continue;
         }

@@ -57,8 +57,9 @@ static inline struct mj_count *mj_counts(const struct mj_control *control, uint3
     return &counts[(uint64_t)cpu * control->max_markers + marker];
 }
 
-/* Probes, called by the body of a marker. Safe in signal handlers and from any thread. */
-void mj_record(struct mj_slot *slot, ...);
-void mj_count(struct mj_slot *slot, ...);
+/* Probes, called by the body of a marker. Safe in signal handlers and from any thread. Aligned,
+   because the low bits of a probe's address have a meaning in a slot. */
+__attribute__((aligned(16))) void mj_record(struct mj_slot *slot, ...);
+__attribute__((aligned(16))) void mj_count(struct mj_slot *slot, ...);
 
 #endif

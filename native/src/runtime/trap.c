@@ -69,7 +69,7 @@ static void pass_on(const struct mj_control *control, int signal, void *info, vo
 
     syscall4(NR_rt_sigaction, SIGTRAP, (long)&by_default, 0, 8);
     syscall4(NR_tgkill, syscall4(NR_getpid, 0, 0, 0, 0), syscall4(NR_gettid, 0, 0, 0, 0), SIGTRAP,
-             0); /* is delivered when the handler returns */
+             0); /* is delivered at once: SIGTRAP is not blocked here (SA_NODEFER) */
 }
 
 __attribute__((used)) void mj_trap(int signal, void *info, void *context) {

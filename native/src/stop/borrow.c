@@ -27,10 +27,6 @@
 
 #define CODE_64 0x33 /* cs of 64-bit user code */
 
-/* status >> 8 of waitpid(2) */
-#define SYSCALL_STOP (SIGTRAP | 0x80)
-#define INTERRUPT_STOP (SIGTRAP | PTRACE_EVENT_STOP << 8)
-
 #ifndef PTRACE_GETSIGMASK
 #define PTRACE_GETSIGMASK 0x420a
 #define PTRACE_SETSIGMASK 0x420b
@@ -80,14 +76,17 @@ static int may_borrow(const struct stopped_thread *thread, int mem_fd) {
  */
 static int run_to(struct stopped_thread *thread, enum __ptrace_request request, int wanted) {
     for (;;) {
-        int status;
+        siginfo_t info;
 
+        /* Look first, and take only a stop: an end is for the parent, see wait_all. */
         if (ptrace(request, thread->tid, 0, 0) ||
-            waitpid(thread->tid, &status, __WALL) != thread->tid || !WIFSTOPPED(status))
+            waitid(P_PID, (id_t)thread->tid, &info, WSTOPPED | WEXITED | WNOWAIT | __WALL) ||
+            info.si_code != CLD_TRAPPED ||
+            waitid(P_PID, (id_t)thread->tid, &info, WSTOPPED | __WALL))
             return 0;
-        if (status >> 8 == wanted)
+        if (info.si_status == wanted)
             return 1;
-        if (!(status >> 16) && WSTOPSIG(status) == SIGSTOP)
+        if (info.si_status == SIGSTOP)
             thread->resend_signal = SIGSTOP;
     }
 }

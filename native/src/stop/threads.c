@@ -65,11 +65,19 @@ static void lower_priority(struct stopped *stopped) {
     stopped->raised = 0;
 }
 
-static int is_known(const struct stopped *stopped, pid_t tid) {
+static struct stopped_thread *find(struct stopped *stopped, pid_t tid) {
     for (uint32_t i = 0; i < stopped->count; i++)
         if (stopped->threads[i].tid == tid)
-            return 1;
-    return 0;
+            return &stopped->threads[i];
+    return NULL;
+}
+
+static const struct stopped_thread *first_that_runs(const struct stopped *stopped) {
+    uint32_t i = 0;
+
+    while (stopped->threads[i].stands)
+        i++;
+    return &stopped->threads[i];
 }
 
 static int fail(struct mj_report *report, int status, pid_t tid, int error) {
@@ -128,7 +136,7 @@ static int seize_new(struct stopped *stopped, uint32_t *found, struct mj_report 
     for (struct dirent *entry; status == MJ_OK && (entry = readdir(tasks));) {
         const pid_t tid = atoi(entry->d_name);
 
-        if (tid > 0 && !is_known(stopped, tid))
+        if (tid > 0 && !find(stopped, tid))
             status = seize(stopped, tid, report);
     }
     closedir(tasks);
@@ -136,45 +144,73 @@ static int seize_new(struct stopped *stopped, uint32_t *found, struct mj_report 
     return status;
 }
 
-/* Returns 1 when stopped, 0 when gone, -1 when the time is over. */
-static int wait_stopped(struct stopped_thread *thread, uint64_t deadline_ns) {
-    long sleep_ns = SHORTEST_SLEEP_NS;
+/*
+ * Does the thread stand, and why? Asked of ptrace and not taken from a wait status: another thread
+ * of our own process that waits for its child, the target, may have taken that.
+ */
+static void look(struct stopped_thread *thread) {
+    siginfo_t why;
 
-    for (uint64_t spins = 0;; spins++) {
-        int status;
-        const pid_t got = waitpid(thread->tid, &status, __WALL | WNOHANG);
-
-        if (got == thread->tid) {
-            if (!WIFSTOPPED(status))
-                return 0;
-            thread->plain = status >> 16 == PTRACE_EVENT_STOP && WSTOPSIG(status) == SIGTRAP;
-            thread->pending_signal = status >> 16 ? 0 : WSTOPSIG(status);
-            return !ptrace(PTRACE_GETREGS, thread->tid, 0, &thread->regs);
-        }
-        if (got < 0 && errno != EINTR)
-            return 0;
-        if (now_ns() > deadline_ns)
-            return -1;
-        /* The thread may need our CPU to get to its stop: give it room, and more each time. */
-        if (spins > SPINS_BEFORE_SLEEP) {
-            nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
-            sleep_ns = sleep_ns < LONGEST_SLEEP_NS ? 2 * sleep_ns : sleep_ns;
-        }
-    }
+    thread->stands = !ptrace(PTRACE_GETREGS, thread->tid, 0, &thread->regs);
+    if (!thread->stands)
+        return;
+    /* No siginfo: a job-control stop. */
+    if (ptrace(PTRACE_GETSIGINFO, thread->tid, 0, &why))
+        return;
+    thread->plain = why.si_code == INTERRUPT_STOP;
+    thread->pending_signal = thread->plain ? 0 : why.si_signo;
 }
 
-static int wait_all(struct stopped *stopped, uint32_t first, struct mj_report *report) {
+/* Look at those that do not stand yet, take those that have ended off the list; returns how many
+   are left to wait for. */
+static uint32_t look_at_all(struct stopped *stopped) {
+    uint32_t running = 0;
+
+    for (uint32_t i = 0; i < stopped->count;) {
+        struct stopped_thread *thread = &stopped->threads[i];
+
+        if (!thread->stands)
+            look(thread);
+        if (!thread->stands && is_dead(stopped->pid, thread->tid)) {
+            *thread = stopped->threads[--stopped->count];
+            continue;
+        }
+        running += !thread->stands;
+        i++;
+    }
+    return running;
+}
+
+/*
+ * Wait for all, in any order, and for stops only: the end of a process is its parent's to be told,
+ * and a tracer that took the status would keep it from a parent that is in our own process.
+ */
+static int wait_all(struct stopped *stopped, struct mj_report *report) {
     const uint64_t deadline_ns = now_ns() + STOP_TIMEOUT_NS;
+    long sleep_ns = SHORTEST_SLEEP_NS;
+    uint32_t running = 0, spins = 0;
 
-    for (uint32_t i = first; i < stopped->count;) {
-        const int stands = wait_stopped(&stopped->threads[i], deadline_ns);
+    for (uint32_t i = 0; i < stopped->count; i++)
+        running += !stopped->threads[i].stands;
+    while (running) {
+        siginfo_t info = {.si_pid = 0};
 
-        if (stands < 0)
-            return fail(report, MJ_BUSY, stopped->threads[i].tid, 0);
-        if (stands)
-            i++;
-        else
-            stopped->threads[i] = stopped->threads[--stopped->count];
+        if (!waitid(P_ALL, 0, &info, WSTOPPED | WNOHANG | __WALL | __WNOTHREAD) && info.si_pid) {
+            struct stopped_thread *thread = find(stopped, info.si_pid);
+
+            if (thread && !thread->stands) {
+                look(thread);
+                running -= thread->stands;
+            }
+            spins = 0;
+        } else if (++spins > SPINS_BEFORE_SLEEP) {
+            /* The thread may need our CPU to get to its stop: give it room, more each time. */
+            nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
+            sleep_ns = sleep_ns < LONGEST_SLEEP_NS ? 2 * sleep_ns : sleep_ns;
+            running = look_at_all(stopped);
+            if (running && now_ns() > deadline_ns)
+                return fail(report, MJ_BUSY, first_that_runs(stopped)->tid, 0);
+        }
     }
     return MJ_OK;
 }
@@ -229,11 +265,9 @@ int stop_all(pid_t pid, struct stopped *stopped, struct mj_report *report) {
 
     begin(pid, stopped);
     for (uint32_t found = 1; found && status == MJ_OK;) {
-        const uint32_t first = stopped->count;
-
         status = seize_new(stopped, &found, report);
         if (status == MJ_OK)
-            status = wait_all(stopped, first, report);
+            status = wait_all(stopped, report);
     }
     return end(stopped, status, report);
 }
@@ -243,7 +277,7 @@ int stop_one(pid_t pid, pid_t tid, struct stopped *stopped, struct mj_report *re
     int status = seize(stopped, tid, report);
 
     if (status == MJ_OK)
-        status = wait_all(stopped, 0, report);
+        status = wait_all(stopped, report);
     return end(stopped, status, report);
 }
 
@@ -297,9 +331,11 @@ void resume_all(struct stopped *stopped, struct mj_report *report) {
     for (uint32_t i = 0; i < stopped->count; i++) {
         struct stopped_thread *thread = &stopped->threads[i];
 
+        if (!thread->stands)
+            continue;
         if (thread->plain)
             mend_system_call(thread);
-        ptrace(PTRACE_DETACH, thread->tid, 0, thread->pending_signal); /* if it stands */
+        ptrace(PTRACE_DETACH, thread->tid, 0, thread->pending_signal);
         if (thread->resend_signal)
             syscall(SYS_tgkill, stopped->pid, thread->tid, thread->resend_signal);
     }

@@ -5,10 +5,17 @@
 
 #include "stop.h"
 
+#include <signal.h>
+#include <sys/ptrace.h>
 #include <sys/user.h>
+
+/* What waitid(2) says of a stop: by our own PTRACE_INTERRUPT, at a system call. */
+#define INTERRUPT_STOP (SIGTRAP | PTRACE_EVENT_STOP << 8)
+#define SYSCALL_STOP (SIGTRAP | 0x80)
 
 struct stopped_thread {
     pid_t tid;
+    int stands;
     int pending_signal; /* it stopped to take this signal: handed back when it is resumed */
     int resend_signal;  /* it came while the thread was borrowed, and cannot be blocked */
     int plain;          /* stopped by our interrupt, not by a signal or a job-control stop */

@@ -21,26 +21,38 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-typedef int put_fn(int mem_fd, const struct mj_edit *edit, const uint8_t *bytes);
+enum moved { NOTHING, SOME, ALL };
 
-static int get(int mem_fd, const struct mj_edit *edit, uint8_t *bytes) {
-    return pread(mem_fd, bytes, edit->size, (off_t)edit->address) == (ssize_t)edit->size;
+/* Some bytes of an edit are an error like none. */
+static enum moved all_of(ssize_t bytes, const struct mj_edit *edit) {
+    if (bytes == (ssize_t)edit->size)
+        return ALL;
+    if (bytes <= 0)
+        return NOTHING;
+    errno = EIO;
+    return SOME;
 }
 
-static int put(int mem_fd, const struct mj_edit *edit, const uint8_t *bytes) {
-    return pwrite(mem_fd, bytes, edit->size, (off_t)edit->address) == (ssize_t)edit->size;
+typedef enum moved put_fn(int mem_fd, const struct mj_edit *edit, const uint8_t *bytes);
+
+static enum moved get(int mem_fd, const struct mj_edit *edit, uint8_t *bytes) {
+    return all_of(pread(mem_fd, bytes, edit->size, (off_t)edit->address), edit);
+}
+
+static enum moved put(int mem_fd, const struct mj_edit *edit, const uint8_t *bytes) {
+    return all_of(pwrite(mem_fd, bytes, edit->size, (off_t)edit->address), edit);
 }
 
 /* In our own process. Only words outside the code are stored to directly: an edit of text has
    another size, and its page is not writable. */
-static int put_own(int mem_fd, const struct mj_edit *edit, const uint8_t *bytes) {
+static enum moved put_own(int mem_fd, const struct mj_edit *edit, const uint8_t *bytes) {
     uint64_t word;
 
     if (edit->size != sizeof word || edit->address % sizeof word)
         return put(mem_fd, edit, bytes);
     memcpy(&word, bytes, sizeof word);
     __atomic_store_n((uint64_t *)edit->address, word, __ATOMIC_SEQ_CST);
-    return 1;
+    return ALL;
 }
 
 /* A read or write that failed: 0 bytes mean that there is no memory any more. */
@@ -56,7 +68,7 @@ static int compare_all(int mem_fd, const struct mj_edit *edits, uint32_t count, 
         const uint8_t *expected = written ? edits[i].new_bytes : edits[i].old_bytes;
 
         errno = 0;
-        if (!get(mem_fd, &edits[i], report->found))
+        if (get(mem_fd, &edits[i], report->found) != ALL)
             return fault(report, i);
         if (memcmp(report->found, expected, edits[i].size)) {
             report->index = i;
@@ -69,7 +81,7 @@ static int compare_all(int mem_fd, const struct mj_edit *edits, uint32_t count, 
 static int take_back(put_fn *put_bytes, int mem_fd, const struct mj_edit *edits, uint32_t count,
                      int status, struct mj_report *report) {
     while (count--)
-        if (!put_bytes(mem_fd, &edits[count], edits[count].old_bytes)) {
+        if (put_bytes(mem_fd, &edits[count], edits[count].old_bytes) != ALL) {
             report->index = count;
             status = MJ_NOT_UNDONE;
         }
@@ -84,11 +96,13 @@ static int write_all(put_fn *put_bytes, int mem_fd, const struct mj_edit *edits,
         return status;
     for (uint32_t i = 0; i < count; i++) { /* 2 */
         errno = 0;
-        if (!put_bytes(mem_fd, &edits[i], edits[i].new_bytes)) {
+        const enum moved moved = put_bytes(mem_fd, &edits[i], edits[i].new_bytes);
+
+        if (moved != ALL) {
             status = fault(report, i);
             if (status == MJ_GONE)
                 return status;
-            return take_back(put_bytes, mem_fd, edits, i, status, report);
+            return take_back(put_bytes, mem_fd, edits, i + (moved == SOME), status, report);
         }
     }
     status = compare_all(mem_fd, edits, count, 1, report); /* 3 */
