@@ -38,7 +38,8 @@ struct test_case {
     const char *name;
     void (*run)(void);
 };
-#define CASE(function) {#function, function}
+#define CASE(function)                                                                             \
+    { #function, function }
 
 static inline int run_case(const struct test_case *cases, size_t count, int argc, char **argv) {
     for (size_t i = 0; argc > 1 && i < count; i++)

@@ -1,0 +1,347 @@
+"""The layouts of abi.h and stop.h beside their mirrors in Python, in both directions.
+
+The headers are read for the names of everything that they lay down, a C program prints where the
+compiler puts it, and every name has to have its mirror: a field or constant that is new on one side
+only fails, and so does a mirror whose original is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from markerjit.elf import notes
+from markerjit.model import Kind, TypeClass
+from markerjit.patch import inject, plan
+from markerjit.quiesce import calls, native
+from markerjit.ring import layout, reader
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ABI = ROOT / "native/include/markerjit/abi.h"
+STOP = ROOT / "native/src/stop/stop.h"
+TRAP = ROOT / "native/src/runtime/trap.c"
+
+pytestmark = pytest.mark.oracle
+
+Fields = dict[str, tuple[int, int]]  # offset and size, by name
+
+CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
+    "mj_sigaction": layout.Sigaction,
+    "mj_control": layout.Control,
+    "mj_marker": layout.MarkerEntry,
+    "mj_count": layout.Count,
+    "mj_trap_site": layout.TrapSite,
+    "mj_entry": layout.Entry,
+    "mj_edit": native.NativeEdit,
+    "mj_call": native.NativeCall,
+    "mj_thread": native.NativeThread,
+    "mj_report": native.Report,
+}
+
+# Where the mirror is a struct format: its fields in order, and their names.
+FORMAT_MIRRORS = {
+    "mj_note": (
+        notes.CONTENT,
+        "version kind argc flags size reserved site body end slot text line types",
+    ),
+    "mj_record": (reader._HEADER, "commit time tid marker reserved"),
+}
+
+CONSTANTS = {
+    "MJ_NOTE_OWNER": notes.OWNER.rstrip(b"\0").decode(),
+    "MJ_NOTE_TYPE": notes.NOTE_TYPE,
+    "MJ_NOTE_VERSION": notes.VERSION,
+    "MJ_NOTE_SIZE": notes.CONTENT.size,
+    "MJ_MAX_ARGS": notes.MAX_ARGS,
+    "MJ_FLAG_INLINE": notes.FLAG_INLINE,
+    **{f"MJ_KIND_{kind}": int(kind) for kind in Kind},
+    **{f"MJ_CLASS_{one.name}": int(one) for one in TypeClass},
+    "MJ_ARENA_MAGIC": layout.MAGIC,
+    "MJ_ARENA_VERSION": layout.VERSION,
+    "MJ_ARENA_NAME": layout.NAME.decode(),
+    "MJ_PAGE": layout.PAGE,
+    "MJ_CODE_SIZE": layout.CODE_SIZE,
+    "MJ_CPU_RDPID": layout.CPU_RDPID,
+    "MJ_OP_GP": layout.OP_GP,
+    "MJ_OP_FP": layout.OP_FP,
+    "MJ_OP_STRING": layout.OP_STRING,
+    "MJ_OP_PREFIX": layout.OP_PREFIX,
+    "MJ_OP_BYTES": layout.OP_BYTES,
+    "MJ_FILLER": layout.FILLER,
+    "MJ_MAX_STRING": layout.MAX_STRING,
+    "MJ_STRING_CUT": layout.STRING_CUT,
+    "MJ_STRING_NULL": layout.STRING_NULL,
+}
+
+STATUSES = [
+    "OK",
+    "ERRNO",
+    "GONE",
+    "BUSY",
+    "IN_SPAN",
+    "UNEXPECTED",
+    "NOT_VERIFIED",
+    "NO_THREAD",
+    "CALL_FAILED",
+    "NOT_64_BIT",
+    "NOT_UNDONE",
+]
+
+NOT_MIRRORED = {
+    "MJ_KIND_none": "emits no note",
+    "MJ_PROBE_COUNTED": "between a program and its own library",
+    "MJ_PROBE_INLINE": "between a program and its own library",
+}
+
+KERNEL = {
+    **{f"__NR_{n[4:].lower()}": v for n, v in vars(calls).items() if n.startswith("SYS_")},
+    "ARCH_GET_FS": calls._ARCH_GET_FS,
+    "PROT_READ": inject._PROT_READ,
+    "PROT_WRITE": inject._PROT_WRITE,
+    "PROT_EXEC": inject._PROT_EXEC,
+    "MAP_SHARED": inject._MAP_SHARED,
+    "MAP_PRIVATE": inject._MAP_PRIVATE,
+    "MAP_ANONYMOUS": inject._MAP_ANONYMOUS,
+    "MADV_WIPEONFORK": inject._MADV_WIPEONFORK,
+    "MFD_CLOEXEC": inject._MFD_CLOEXEC,
+    "F_DUPFD_CLOEXEC": inject._F_DUPFD_CLOEXEC,
+    "SIGTRAP": inject._SIGTRAP,
+    "SA_SIGINFO": inject._SA_SIGINFO,
+    "SA_RESTORER": inject._SA_RESTORER,
+    "SA_ONSTACK": inject._SA_ONSTACK,
+    "SA_RESTART": inject._SA_RESTART,
+    "sizeof(struct sigaction)": ctypes.sizeof(layout.Sigaction),
+}
+KERNEL_HEADERS = [
+    "asm/signal.h",
+    "asm/prctl.h",
+    "asm/unistd_64.h",
+    "linux/mman.h",
+    "linux/memfd.h",
+    "linux/fcntl.h",
+]
+
+
+# ---- reading and compiling the headers -----------------------------------------------------------
+
+
+def _without_comments(path: Path) -> str:
+    return re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(), flags=re.S)
+
+
+def structures(path: Path) -> dict[str, list[str]]:
+    """The names of the fields of every structure that a header defines."""
+    found = {}
+    for name, body in re.findall(r"struct (mj_\w+) \{(.*?)\n\};", _without_comments(path), re.S):
+        fields = []
+        for declaration in body.split(";"):
+            plain = re.sub(r"__attribute__\(\(.*?\)\)\)?|\[[^]]*\]", "", declaration)
+            fields += [re.findall(r"\w+", part)[-1] for part in plain.split(",") if part.strip()]
+        found[name] = fields
+    return found
+
+
+def constants(path: Path) -> list[str]:
+    """The names of the macros of a header that have a value and take no arguments."""
+    return re.findall(r"^#define (MJ_\w+)[ \t]+\S", _without_comments(path), re.M)
+
+
+def _run_c(folder: Path, source: str) -> list[list[str]]:
+    (folder / "print.c").write_text(source)
+    subprocess.run(["gcc", "-w", "-o", folder / "print", folder / "print.c"], check=True)
+    output = subprocess.run([folder / "print"], check=True, capture_output=True, text=True).stdout
+    return [line.split(" ") for line in output.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+    """What the compiler says: sizes of structures, their fields, the constants, the statuses."""
+    known = {**structures(ABI), **structures(STOP)}
+    lines = []
+    for name, fields in known.items():
+        lines.append(f'printf("size {name} %zu\\n", sizeof(struct {name}));')
+        for field in fields:
+            place = f"(size_t)offsetof(struct {name}, {field})"
+            size = f"sizeof(((struct {name} *)0)->{field})"
+            lines.append(f'printf("field {name} {field} %zu %zu\\n", {place}, {size});')
+    for name in constants(ABI):
+        kind = f'_Generic(({name}), char *: "text {name} %s\\n", default: "number {name} %lu\\n")'
+        lines.append(f"printf({kind}, {name});")
+    lines += [f'printf("status {name} %d\\n", MJ_{name});' for name in STATUSES]
+    source = (
+        f'#include <stdio.h>\n#include "{ABI}"\n#include "{STOP}"\n'
+        f"int main(void) {{\n{chr(10).join(lines)}\n}}\n"
+    )
+    sizes: dict[str, object] = {}
+    fields_of: dict[str, Fields] = {name: {} for name in known}
+    values: dict[str, object] = {}
+    statuses: dict[str, object] = {}
+    for what, name, *rest in _run_c(tmp_path_factory.mktemp("mirrors"), source):
+        if what == "size":
+            sizes[name] = int(rest[0])
+        elif what == "field":
+            fields_of[name][rest[0]] = (int(rest[1]), int(rest[2]))
+        elif what == "status":
+            statuses[name] = int(rest[0])
+        else:
+            values[name] = rest[0] if what == "text" else int(rest[0])
+    return {"sizes": sizes, "fields": {**fields_of}, "values": values, "statuses": statuses}
+
+
+def _of_ctypes(mirror: type[ctypes.Structure]) -> Fields:
+    places = {name: getattr(mirror, name) for name, *_ in mirror._fields_}
+    return {name: (place.offset, place.size) for name, place in places.items()}
+
+
+def _of_format(mirror: struct.Struct, names: str) -> Fields:
+    items = re.findall(r"\d*s|\w", mirror.format.lstrip("<"))
+    at, found = 0, {}
+    for name, item in zip(names.split(), items, strict=True):
+        size = struct.calcsize(f"<{item}")
+        found[name] = (at, size)
+        at += size
+    return found
+
+
+# ---- the comparison ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CTYPES_MIRRORS)
+def test_every_field_of_a_structure_is_where_the_compiler_puts_it(
+    name: str, compiled: dict[str, dict[str, object]]
+) -> None:
+    mirror = CTYPES_MIRRORS[name]
+
+    assert _of_ctypes(mirror) == compiled["fields"][name]
+    assert ctypes.sizeof(mirror) == compiled["sizes"][name]
+
+
+@pytest.mark.parametrize("name", FORMAT_MIRRORS)
+def test_every_field_of_a_format_is_where_the_compiler_puts_it(
+    name: str, compiled: dict[str, dict[str, object]]
+) -> None:
+    mirror, names = FORMAT_MIRRORS[name]
+
+    assert _of_format(mirror, names) == compiled["fields"][name]
+    assert mirror.size == compiled["sizes"][name]
+
+
+def test_relative_addresses_of_a_note_count_from_their_own_places(
+    compiled: dict[str, dict[str, object]],
+) -> None:
+    fields = compiled["fields"]["mj_note"]
+
+    for name in ("site", "body", "end", "slot", "text"):
+        assert getattr(notes, name.upper()) == fields[name][0]
+
+
+def test_slot_and_ring_have_their_words_where_the_planner_and_the_reader_look(
+    compiled: dict[str, dict[str, object]],
+) -> None:
+    slot, ring = compiled["fields"]["mj_slot"], compiled["fields"]["mj_ring"]
+
+    assert slot["probe"] == (plan.SLOT_PROBE, 8)
+    assert slot["data"] == (plan.SLOT_DATA, 8)
+    assert set(slot) == {"probe", "data", "entered", "left"}
+    assert plan.SLOT_SIZE == 16 <= compiled["sizes"]["mj_slot"]
+    assert ring == {"reserved": (layout.RING_RESERVED, 8), "consumed": (layout.RING_CONSUMED, 8)}
+    assert compiled["sizes"]["mj_ring"] <= layout.RING_DATA == layout.PAGE
+    assert compiled["sizes"]["mj_record"] == layout.RECORD_SIZE
+
+
+def test_no_structure_of_the_headers_is_without_a_mirror(
+    compiled: dict[str, dict[str, object]],
+) -> None:
+    mirrored = {*CTYPES_MIRRORS, *FORMAT_MIRRORS, "mj_slot", "mj_ring"}
+
+    assert set(compiled["sizes"]) == mirrored
+
+
+def test_no_structure_of_the_mirrors_is_without_its_original() -> None:
+    found = {
+        value
+        for module in (layout, native)
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, ctypes.Structure)
+    }
+
+    assert found == set(CTYPES_MIRRORS.values())
+
+
+def test_every_constant_of_the_headers_has_its_value_in_python(
+    compiled: dict[str, dict[str, object]],
+) -> None:
+    expected = {name: v for name, v in compiled["values"].items() if name not in NOT_MIRRORED}
+
+    assert expected == CONSTANTS
+    assert set(NOT_MIRRORED) < set(compiled["values"])
+
+
+def test_both_mirrors_of_the_number_of_arguments_are_the_same() -> None:
+    assert layout.MAX_ARGS == notes.MAX_ARGS
+
+
+def test_every_constant_of_the_arena_in_python_is_one_of_the_headers() -> None:
+    derived = {"CONTROL", "RECORD_SIZE", "RING_RESERVED", "RING_CONSUMED", "RING_DATA"}
+    names = {name for name, v in vars(layout).items() if name.isupper() and name[0] != "_"}
+    mirrored = {key.removeprefix("MJ_").removeprefix("ARENA_") for key in CONSTANTS}
+
+    assert names - derived <= mirrored
+    assert layout.CONTROL == layout.CODE_SIZE
+
+
+def test_every_status_of_the_helper_has_its_number(
+    compiled: dict[str, dict[str, object]],
+) -> None:
+    in_header = re.findall(r"\bMJ_(\w+) = \d+", _without_comments(STOP))
+    in_python = {name: getattr(native, name) for name in STATUSES}
+
+    assert in_header == STATUSES
+    assert in_python == compiled["statuses"]
+    assert {n for n, v in vars(native).items() if n.isupper() and isinstance(v, int)} == {
+        *STATUSES,
+        "MAX_EDIT",
+    }
+    assert compiled["fields"]["mj_edit"]["old_bytes"][1] == native.MAX_EDIT
+
+
+def test_runtime_is_built_for_this_layout_and_its_functions_are_inside_it(build: Path) -> None:
+    code = Path(native.package_file("runtime.bin")).read_bytes()
+
+    entry = layout.Entry.from_buffer_copy(code)
+
+    assert (entry.magic, entry.version) == (layout.MAGIC, layout.VERSION)
+    assert entry.size == len(code) <= layout.CODE_SIZE
+    functions = {entry.record, entry.count, entry.trap, entry.restorer}
+    assert len(functions) == 4
+    assert all(ctypes.sizeof(layout.Entry) <= at < entry.size for at in functions)
+
+
+def test_numbers_of_the_kernel_are_those_of_its_headers(tmp_path: Path) -> None:
+    lines = [f'printf("{n.replace(" ", "~")} %lu\\n", (long){n});' for n in KERNEL]
+    includes = "".join(f"#include <{header}>\n" for header in KERNEL_HEADERS)
+    source = f"int printf(const char *, ...);\n{includes}int main(void) {{ {''.join(lines)} }}"
+
+    found = {name.replace("~", " "): int(value) for name, value in _run_c(tmp_path, source)}
+
+    assert found == KERNEL
+
+
+def test_handler_finds_the_instruction_pointer_where_libc_has_it(tmp_path: Path) -> None:
+    stated = re.search(r"#define UCONTEXT_RIP (\d+)", TRAP.read_text())
+    source = (
+        "#define _GNU_SOURCE\n#include <stddef.h>\n#include <stdio.h>\n#include <ucontext.h>\n"
+        "#include <signal.h>\nint main(void) {\n"
+        'printf("%zu %zu\\n", offsetof(ucontext_t, uc_mcontext.gregs[REG_RIP]), '
+        "offsetof(siginfo_t, si_code)); }\n"
+    )
+
+    ((rip, code),) = _run_c(tmp_path, source)
+
+    assert stated and int(stated[1]) == int(rip)
+    assert int(code) == 2 * 4  # ((const int32_t *)info)[2]

@@ -1,0 +1,345 @@
+"""The command line without a process: arguments, exit codes, one-line errors, the shape of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+
+import markerjit
+from markerjit.cli import common, main
+from markerjit.elf import parse_format
+from markerjit.errors import MarkerError, NoSuchProcess
+from markerjit.model import CType, Kind, MappedObject, Mode, Note, RemoteAddress, Site, TypeClass
+from markerjit.status import MarkerStatus
+
+NOBODY = str(1 << 30)
+INT = CType(TypeClass.SIGNED, 4)
+CHARS = CType(TypeClass.CHARS, 8)
+
+
+def make_marker(**facts: Any) -> MarkerStatus:
+    args = (CHARS, INT)
+    note = Note("kv_get", Kind.JUMP, False, "key %s n %d", args, "kv.c", 7, 16, 32, 23, 64)
+    there = [RemoteAddress(note[index] + 0x1000) for index in (7, 8, 9, 10)]
+    site = Site("kv_get", Kind.JUMP, *there, note, MappedObject("/bin/kv", 0x1000, None, True))
+    marker = MarkerStatus(
+        name="kv_get", format=note.format, fields=parse_format(note.format, args), kind=Kind.JUMP,
+        sites=(site,), mode=None, partly=False, probe="", since=0, by=0, hits=0, lost=0,
+    )  # fmt: skip
+    return marker._replace(**facts)
+
+
+ON = make_marker(
+    mode=Mode.INT3, partly=True, probe="record", since=1_000, by=os.getpid(), hits=9, lost=2
+)
+
+
+class FakeView:
+    """A process with the markers that the test put here."""
+
+    markers: tuple[MarkerStatus, ...] = ()
+    problems: tuple[MarkerError, ...] = ()
+    asked: tuple[int, str] | None = None
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def statistics(self, pattern: str = "*") -> list[MarkerStatus]:
+        type(self).asked = (self.pid, pattern)
+        return list(self.markers)
+
+
+@pytest.fixture
+def view(monkeypatch: pytest.MonkeyPatch) -> type[FakeView]:
+    fake = type("View", (FakeView,), {})
+    monkeypatch.setattr(markerjit, "View", fake)
+    return fake
+
+
+def run(*arguments: str) -> int:
+    """The exit code, also where argparse ends the command by itself."""
+    try:
+        return main.run(arguments)
+    except SystemExit as ended:
+        return int(ended.code or 0)
+
+
+# ---- arguments -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("nonsense",),
+        ("--nonsense",),
+        ("list",),
+        ("list", "1", "a", "b"),
+        ("on",),
+        ("on", "1"),
+        ("on", "x", "a"),
+        ("on", "0", "a"),
+        ("on", "-1", "a"),
+        ("on", "1", "a", "--mode", "x"),
+        ("on", "1", "a", "--probe", "x"),
+        ("off", "1"),
+        ("off", "1.5", "a"),
+        ("status",),
+        ("status", "/bin/true"),
+        ("trace", "1"),
+        ("trace", "1", "a", "--events", "0"),
+        ("trace", "1", "a", "--duration", "x"),
+        ("trace", "1", "a", "--ring-size", "0"),
+        ("trace", "1", "a", "--ring-size", "3"),
+        ("trace", "1", "a", "--ring-size", "2048"),
+        ("explain", "1"),
+        ("--version", "--cflags"),
+    ],
+)
+def test_wrong_usage_exits_with_2(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 2
+    shown = capsys.readouterr()
+    assert "Traceback" not in shown.err
+    assert "usage: markerjit" in shown.out + shown.err
+
+
+@pytest.mark.parametrize("duration", ["nan", "inf"])
+def test_a_duration_that_no_timer_takes_is_wrong_usage(
+    duration: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise it is noticed when the markers are on already, with a traceback."""
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # trace takes them, for good
+
+    assert run("trace", NOBODY, "a", "--duration", duration) == 2
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    shown = capsys.readouterr().out
+    for name, line in main.COMMANDS.items():
+        assert f"{name} " in shown
+        assert line.split()[0] in shown
+    assert {"list", "on", "off", "status", "trace", "explain"} <= set(main.COMMANDS)
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(name, "--help") == 0
+    assert capsys.readouterr().out.startswith(f"usage: markerjit {name} ")
+
+
+def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"markerjit {markerjit.__version__}\n"
+
+
+def test_cflags_are_enough_to_compile_a_marker(
+    build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "a.c"
+    source.write_text('#include <markerjit/marker.h>\nvoid f(int n) { MARK(a, "n %d", n); }\n')
+
+    assert run("--cflags") == 0
+    flags = capsys.readouterr().out.split()
+
+    subprocess.run(["gcc", "-O2", "-Werror", *flags, "-c", source, "-o", "/dev/null"], check=True)
+
+
+@pytest.mark.parametrize(
+    ("target", "pid"), [("12", 12), ("0", None), ("kv", None), ("./12", None), ("1²", None)]
+)
+def test_digits_are_a_pid(target: str, pid: int | None) -> None:
+    assert common.as_pid(target) == pid
+
+
+# ---- errors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("list", NOBODY),
+        ("list", "/dev/null/nothing"),
+        ("list", "/etc/passwd"),
+        ("on", NOBODY, "a"),
+        ("off", NOBODY, "a"),
+        ("status", NOBODY),
+        ("status", str(os.getpid())),
+        ("trace", NOBODY, "a"),
+        ("explain", NOBODY, "a"),
+        ("explain", "/etc/passwd", "a"),
+        ("on", "9" * 30, "a"),
+    ],
+)
+def test_an_error_is_one_line_and_exits_with_1(
+    arguments: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # trace takes them, for good
+
+    assert run(*arguments) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("markerjit: ")
+    assert shown.err.count("\n") == 1
+
+
+def test_an_error_about_a_name_of_two_lines_is_one_line(
+    build: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("list", str(build / "kvserver"), "a\nb") == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(NoSuchProcess(7), 1), (BrokenPipeError(), 0), (KeyboardInterrupt(), 130)]
+)
+def test_each_end_has_its_exit_code(
+    error: BaseException,
+    code: int,
+    view: type[FakeView],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(view, "statistics", fail)
+    monkeypatch.setattr("os.dup2", lambda *_: None)
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(fileno=lambda: 1))
+
+    assert run("status", "7") == code
+
+
+def test_a_bug_of_ours_keeps_its_traceback(
+    view: type[FakeView], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "statistics", lambda *_: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        run("status", "7")
+
+
+# ---- what is printed -----------------------------------------------------------------------------
+
+
+def test_status_as_json_has_every_fact_of_every_marker(
+    view: type[FakeView], capsys: pytest.CaptureFixture[str]
+) -> None:
+    view.markers = (make_marker(), ON)
+
+    assert run("status", "7", "kv_*", "--json") == 0
+    off, on = (told := json.loads(capsys.readouterr().out))["markers"]
+
+    assert (view.asked, told["pid"], set(told)) == ((7, "kv_*"), 7, {"pid", "markers"})
+    assert on == {
+        "name": "kv_get",
+        "format": "key %s n %d",
+        "fields": [{"name": "key", "type": "string"}, {"name": "n", "type": "int"}],
+        "kind": "jump",
+        "mode": "int3",
+        "on": True,
+        "partly": True,
+        "probe": "record",
+        "since": 1000,
+        "by": os.getpid(),
+        "hits": 9,
+        "lost": 2,
+        "sites": [
+            {
+                "address": 0x1010,
+                "object": "/bin/kv",
+                "offset": 16,
+                "source": "kv.c:7",
+                "kind": "jump",
+                "deleted": True,
+            }
+        ],
+    }
+    assert set(off) == set(on)
+    assert [off[name] for name in ("on", "mode", "probe", "since", "by")] == [
+        False, None, None, None, None,
+    ]  # fmt: skip
+
+
+def test_list_as_json_adds_what_was_left_out(
+    view: type[FakeView], capsys: pytest.CaptureFixture[str]
+) -> None:
+    view.markers, view.problems = (make_marker(),), (MarkerError("a note is odd"),)
+
+    assert run("list", "7", "--json") == 0
+    shown = capsys.readouterr()
+    told = json.loads(shown.out)
+
+    assert set(told) == {"pid", "markers", "problems"}
+    assert told["problems"] == ["a note is odd"]
+    assert shown.err == "markerjit: left out: a note is odd\n"
+
+
+def test_list_of_a_file_names_the_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(markerjit, "list_file", lambda path, pattern: ([make_marker()], ()))
+
+    assert run("list", "kv", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+
+    assert (told["file"], "pid" in told) == ("kv", False)
+
+
+def test_status_for_people_shows_what_is_on_or_was_hit(
+    view: type[FakeView],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(common.time, "time", lambda: 1_000 + 7_300.5)
+    view.markers = (make_marker(), ON, make_marker(name="was_on", hits=12345))
+
+    assert run("status", "7") == 0
+
+    assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
+        "MARKER STATE SINCE BY HITS LOST",
+        f"kv_get on (int3, record), not all sites 2 h ago pid {os.getpid()} 9 2",
+        "was_on off - - 12345 0",
+        "2 of 3 markers are off",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-5, "0 s"), (0, "0 s"), (59, "59 s"), (60, "1 min"), (3600, "1 h"), (200_000, "2 d")],
+)
+def test_ago_in_words(seconds: int, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common.time, "time", lambda: 1e9 + seconds)
+
+    assert common.ago(10**9) == text
+
+
+def test_a_table_is_as_wide_as_it_needs_and_numbers_stand_to_the_right(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    common.print_table(["A", "N", "LAST"], [["long", "9", "x"], ["b", "1,234", ""]])
+
+    assert capsys.readouterr().out == "A         N  LAST\nlong      9  x\nb     1,234\n"
+
+
+def test_every_name_of_the_door_can_be_had() -> None:
+    for name in markerjit.__all__:
+        assert getattr(markerjit, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = markerjit.nonsense

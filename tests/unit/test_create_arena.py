@@ -1,0 +1,262 @@
+"""Making an arena, in this process and with its own system calls, each of which may fail.
+
+Whatever fails, afterwards there is nothing: no descriptor, no mapping.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from own_arena import OwnArena, own_tid_offset
+
+from markerjit.errors import MarkerError, MemoryFault, TargetGone, Unsupported
+from markerjit.memory import ProcessMemory, read_maps
+from markerjit.model import RemoteAddress
+from markerjit.patch import arena as arena_module
+from markerjit.patch import inject
+from markerjit.patch.arena import Arena
+from markerjit.patch.inject import create_arena
+from markerjit.quiesce.calls import (
+    SYS_CLOSE,
+    SYS_MMAP,
+    SYS_MUNMAP,
+    Call,
+    CallFailed,
+    OwnThread,
+    Result,
+)
+from markerjit.ring.layout import PAGE
+
+OWNER = ctypes.create_string_buffer(b"markerjit")
+CALLS = 8  # at most, of a creation
+
+
+class FailingThread(OwnThread):
+    """Our own calls; number `fail_at` (from 0) fails instead of being made. Only close(2), where
+    it fails, has given the descriptor back all the same.
+
+    mapped  what calls have mapped and not unmapped
+    """
+
+    def __init__(self, fail_at: int = -1) -> None:
+        self.made: list[str] = []
+        self.mapped: dict[int, int] = {}
+        self.fail_at = fail_at
+
+    def run(self, calls: Sequence[Call]) -> list[int]:
+        results: list[int] = []
+        for call in calls:
+            args = tuple(
+                results[arg.of] + arg.plus if isinstance(arg, Result) else arg for arg in call.args
+            )
+            self.made.append(call.name)
+            if len(self.made) - 1 == self.fail_at:
+                if call.number == SYS_CLOSE:
+                    super().run([call._replace(args=args)])
+                raise CallFailed(call, errno.ENOMEM, results)
+            results += super().run([call._replace(args=args)])
+            if call.number == SYS_MMAP:
+                self.mapped[results[-1]] = args[1]
+            if call.number == SYS_MUNMAP:
+                assert self.mapped.pop(args[0]) == args[1]
+        return results
+
+
+@pytest.fixture
+def memory() -> Iterator[ProcessMemory]:
+    with ProcessMemory(os.getpid()) as one:
+        yield one
+
+
+def descriptors() -> set[tuple[str, str]]:
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.add((name, os.readlink(f"/proc/self/fd/{name}")))
+        except FileNotFoundError:
+            continue  # the one that reads the directory
+    return found
+
+
+def arena_mappings() -> list[str]:
+    return [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:" in line]
+
+
+def make(memory: ProcessMemory, caller: OwnThread) -> Arena:
+    owner = RemoteAddress(ctypes.addressof(OWNER))
+    return create_arena(os.getpid(), memory, caller, owner, ring_size=PAGE)
+
+
+def check_nothing_left(before: set[tuple[str, str]], thread: FailingThread) -> None:
+    assert descriptors() == before
+    assert thread.mapped == {}
+    assert arena_mappings() == []
+
+
+def take_down(caller: FailingThread) -> None:
+    """What the product never does: remove an arena that is there, ours and its descriptor."""
+    caller.fail_at = -1
+    for start, size in list(caller.mapped.items()):
+        caller.run([Call("munmap", SYS_MUNMAP, (start, size))])
+    for name, path in descriptors():
+        if "memfd:markerjit" in path:
+            os.close(int(name))
+
+
+@pytest.fixture
+def thread() -> Iterator[FailingThread]:
+    """Makes all calls, until a test sets `fail_at`. What a test leaves is removed."""
+    yield (one := FailingThread())
+    take_down(one)
+
+
+def test_an_arena_is_made_and_found_again(
+    build: Path, memory: ProcessMemory, thread: FailingThread
+) -> None:
+    before = descriptors()
+    arena = make(memory, thread)
+
+    found, probes = arena_module.find_arenas(os.getpid(), memory, read_maps("self"))
+
+    assert found is not None
+    assert found.base == arena.base
+    assert probes == {arena.record_probe, arena.count_probe}
+    assert bytes(found.control) == bytes(arena.control)
+    assert arena.control.tid_offset == own_tid_offset()
+    assert [line.split()[1] for line in arena_mappings()] == ["r-xs", "rw-s"]
+    assert len(thread.made) <= CALLS
+    take_down(thread)
+    check_nothing_left(before, thread)
+
+
+@pytest.mark.parametrize("fail_at", range(CALLS))
+def test_a_creation_in_which_a_call_fails_leaves_nothing(
+    build: Path, memory: ProcessMemory, thread: FailingThread, fail_at: int
+) -> None:
+    before = descriptors()
+    thread.fail_at = fail_at
+    try:
+        make(memory, thread)
+    except CallFailed as failed:
+        assert failed.error == errno.ENOMEM
+    else:
+        take_down(thread)  # there was another way, or there is no such call
+    check_nothing_left(before, thread)
+
+
+def test_the_first_error_is_told_when_undoing_fails_too(
+    build: Path, memory: ProcessMemory, thread: FailingThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = thread.run
+
+    def fail_to_undo(calls: Sequence[Call]) -> list[int]:
+        if calls[0].name in ("munmap", "close"):
+            raise TargetGone(os.getpid())
+        return run(calls)
+
+    thread.fail_at = 6
+    monkeypatch.setattr(thread, "run", fail_to_undo)
+
+    with pytest.raises(CallFailed):
+        make(memory, thread)
+    monkeypatch.undo()
+
+
+class NoDescriptor:
+    """os.open of /proc/PID/fd fails, as it does for a controller without descriptors left."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._open = os.open
+        monkeypatch.setattr(inject.os, "open", self)
+
+    def __call__(self, path: str, flags: int, *rest: int) -> int:
+        if "/fd/" in path:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self._open(path, flags, *rest)
+
+
+def test_a_controller_without_descriptors_leaves_nothing(
+    build: Path, memory: ProcessMemory, thread: FailingThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = descriptors()
+    NoDescriptor(monkeypatch)
+
+    with pytest.raises((MarkerError, OSError)):
+        make(memory, thread)
+    monkeypatch.undo()
+    check_nothing_left(before, thread)
+
+
+@pytest.mark.parametrize("name", ["read", "write"])
+def test_memory_that_cannot_be_reached_leaves_nothing(
+    build: Path, memory: ProcessMemory, thread: FailingThread, name: str
+) -> None:
+    class Broken:
+        """Fails once the arena is mapped."""
+
+        def __getattr__(self, wanted: str) -> object:
+            if wanted == name and thread.mapped:
+                raise MemoryFault(0, 8, name, "injected")
+            return getattr(memory, wanted)
+
+    before = descriptors()
+
+    with pytest.raises(MemoryFault):
+        make(Broken(), thread)  # type: ignore[arg-type]
+    check_nothing_left(before, thread)
+
+
+def test_code_that_did_not_arrive_leaves_nothing(
+    build: Path, memory: ProcessMemory, thread: FailingThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = descriptors()
+    read = memory.read
+    monkeypatch.setattr(memory, "read", lambda a, n: bytes(n) if a in thread.mapped else read(a, n))
+
+    with pytest.raises(MarkerError, match="did not arrive"):
+        make(memory, thread)
+    check_nothing_left(before, thread)
+
+
+def test_what_only_has_the_name_of_an_arena_is_refused_and_let_go_of(
+    memory: ProcessMemory,
+) -> None:
+    descriptor = os.memfd_create("markerjit")
+    os.ftruncate(descriptor, 4 * PAGE)
+    mapping = mmap.mmap(descriptor, 4 * PAGE)
+    before = descriptors()
+    try:
+        with pytest.raises(Unsupported, match="not an arena of ours"):
+            arena_module.find_arenas(os.getpid(), memory, read_maps("self"))
+        assert descriptors() == before
+    finally:
+        mapping.close()
+        take_down(FailingThread())  # the descriptor, and what was leaked of it
+
+
+def test_a_process_without_an_arena_has_none(memory: ProcessMemory) -> None:
+    assert arena_module.find_arenas(os.getpid(), memory, read_maps("self")) == (None, frozenset())
+
+
+def test_the_arena_of_these_tests_is_laid_out_as_one_that_is_made(
+    build: Path, memory: ProcessMemory, thread: FailingThread
+) -> None:
+    """own_arena.py says on its own what a control block holds; here it is compared."""
+    made = make(memory, thread)
+
+    own = OwnArena(made.geometry).arena
+
+    different = {
+        name
+        for name, kind in type(made.control)._fields_
+        if not issubclass(kind, ctypes.Structure)
+        and getattr(made.control, name) != getattr(own.control, name)
+    }
+    assert different <= {"alive", "owner_pid", "owner_since"}
+    assert bytes(own.entry) == bytes(made.entry)

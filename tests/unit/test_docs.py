@@ -1,0 +1,313 @@
+"""README and docs/ say what is true: their examples run, their commands, links and bytes exist.
+
+The C and Python examples of the README are cut out of the file, compiled, run and traced. What this
+does not check: the console output shown in the pages, which is from real runs but not compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import markerjit
+from markerjit.cli.main import COMMANDS, run
+from markerjit.model import Kind
+from markerjit.x86.templates import NATIVE_MODE, TEMPLATES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+COMMANDS_PAGE = ROOT / "docs" / "reference" / "commands.md"
+
+EVENTS_ENOUGH = 3
+
+
+class Enough(Exception):
+    """Ends the Python example, which would go on for as long as its process runs."""
+
+
+# ---- reading pages -----------------------------------------------------------------------------
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The fenced blocks of a language, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def code_in(text: str) -> list[str]:
+    """All that is set as code: fenced blocks, indented lines, spans."""
+    fenced = re.findall(r"^```[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    rest = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", rest)]
+    return fenced + re.findall(r"^    .*$", rest, re.MULTILINE) + spans
+
+
+def section(text: str, title: str) -> str:
+    """From a heading to the next one of its level."""
+    level, body = re.split(rf"^(#+) {re.escape(title)}$", text, flags=re.MULTILINE)[1:3]
+    return re.split(rf"^{level} ", body, flags=re.MULTILINE)[0]
+
+
+def invocations(text: str) -> Iterator[tuple[str, list[str]]]:
+    """(command, options) for each `markerjit COMMAND …`: at a prompt, or where code begins."""
+    for code in code_in(text):
+        for line in code.splitlines():
+            found = re.match(r"(?:\s*|\$ )markerjit\s+([a-z]\w*)(.*)", line)
+            if found:
+                yield found[1], re.findall(r"(?<!\S)--[a-z][a-z-]*", found[2])
+
+
+def table(text: str, header: str) -> list[list[str]]:
+    """The rows of the table that begins with this header cell."""
+    lines = text.splitlines()
+    start = next(n for n, line in enumerate(lines) if line.startswith(f"| {header} |"))
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, made as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@cache
+def help_of(*arguments: str) -> str:
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+        run([*arguments, "--help"])
+    return told.getvalue()
+
+
+def options_of(command: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", help_of(command)))
+
+
+def output_of(*arguments: str) -> str:
+    command = [sys.executable, "-m", "markerjit.cli.main", *arguments]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+# ---- the examples ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ticker(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The README's C program, compiled by the README's own command."""
+    part = section((ROOT / "README.md").read_text(), "A marker in your own program")
+    (source,) = blocks(part, "c")
+    (command,) = re.findall(r"^\$ (cc .*)$", part, re.MULTILINE)
+    home = tmp_path_factory.mktemp("ticker")
+    (home / "ticker.c").write_text(source)
+    flags = output_of("--cflags").strip()
+    words = shlex.split(command.replace("$(markerjit --cflags)", flags))
+    subprocess.run([*words, "-Wall", "-Wextra", "-Werror"], cwd=home, check=True)
+    return home / "ticker"
+
+
+@pytest.fixture
+def running(ticker: Path) -> Iterator[int]:
+    with subprocess.Popen([ticker]) as process:
+        yield process.pid
+        assert process.poll() is None, "the example died"
+        process.kill()
+
+
+def test_c_example_is_listed_with_its_fields(ticker: Path) -> None:
+    (marker,), problems = markerjit.list_file(str(ticker))
+
+    assert marker.name == "tick"
+    assert [(field.name, str(field.type)) for field in marker.fields] == [
+        ("turn", "int"),
+        ("half", "float"),
+        ("word", "string"),
+    ]
+    assert not problems
+
+
+def test_c_example_can_be_traced_from_the_command_line(running: int) -> None:
+    lines = output_of("trace", str(running), "tick", "--events", str(EVENTS_ENOUGH)).splitlines()
+
+    assert len(lines) >= EVENTS_ENOUGH
+    assert re.search(r' tick turn=\d+ half=[\d.]+ word="(odd|even)"$', lines[0])
+
+
+def test_python_example_prints_events_and_leaves_the_marker_off(running: int) -> None:
+    (source,) = blocks(section((ROOT / "README.md").read_text(), "From Python"), "python")
+    printed: list[tuple[Any, ...]] = []
+
+    def collect(*values: Any) -> None:
+        printed.append(values)
+        if len(printed) == EVENTS_ENOUGH:
+            raise Enough
+
+    with pytest.raises(Enough):
+        exec(compile(source, "README.md", "exec"), {"pid": running, "print": collect})
+
+    turns = [turn for _, _, turn in printed]
+    assert turns == list(range(turns[0], turns[0] + EVENTS_ENOUGH))
+    with markerjit.View(running) as view:
+        assert [marker.mode for marker in view.statistics()] == [None]
+
+
+def test_tutorial_program_compiles(build: Path, tmp_path: Path) -> None:
+    (source,) = blocks((ROOT / "docs" / "tutorial.md").read_text(), "c")
+    (tmp_path / "visits.c").write_text(source)
+
+    flags = output_of("--cflags").split()
+
+    subprocess.run(["cc", "-O2", "-Werror", "-c", "visits.c", *flags], cwd=tmp_path, check=True)
+
+
+# ---- commands ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_command_and_option_that_is_mentioned_exists(page: Path) -> None:
+    wrong = []
+    for command, options in invocations(page.read_text()):
+        if command not in COMMANDS:
+            wrong.append(command)
+        else:
+            wrong += [f"{command} {one}" for one in options if one not in options_of(command)]
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_reference_has_every_option_of_a_command(command: str) -> None:
+    text = COMMANDS_PAGE.read_text()
+    titles = re.findall(r"^## (markerjit \w+.*)$", text, re.MULTILINE)
+    (title,) = [title for title in titles if title.split()[1] == command]
+    described = set(re.findall(r"--[a-z][a-z-]*", section(text, title)))
+
+    missing = options_of(command) - described - {"--help"}
+
+    assert missing == set()
+    assert described - options_of(command) == set()
+
+
+def test_reference_titles_are_the_usage_lines() -> None:
+    for title in re.findall(r"^## markerjit (.+)$", COMMANDS_PAGE.read_text(), re.MULTILINE):
+        command, *arguments = title.split()
+
+        assert f"{' '.join(arguments)}\n" in help_of(command).split("\n\n")[0] + "\n", title
+
+
+def _keys(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            # The keys of `active` are modes.
+            yield from () if key == "active" else _keys(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _keys(inner)
+
+
+@pytest.mark.parametrize("command", ["list", "explain"])
+def test_reference_has_every_json_key(command: str, ticker: Path) -> None:
+    import json
+
+    arguments = [command, str(ticker), *(["tick"] if command == "explain" else []), "--json"]
+    keys = set(_keys(json.loads(output_of(*arguments))))
+
+    described = set(re.findall(r"\w+", "\n".join(code_in(COMMANDS_PAGE.read_text()))))
+
+    assert keys - described == set()
+
+
+def test_python_reference_has_every_public_name() -> None:
+    described = set(re.findall(r"\w+", (ROOT / "docs" / "reference" / "python.md").read_text()))
+
+    assert set(markerjit.__all__) - described == set()
+
+
+# ---- links and bytes ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_relative_link_resolves(page: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        path, _, anchor = link.partition("#")
+        if ":" in path:
+            continue
+        there = page.parent / path if path else page
+        if not there.exists() or (anchor and anchor not in anchors(there)):
+            broken.append(link)
+
+    assert broken == []
+
+
+def _shown(cell: str) -> bytes | None:
+    found = re.search(r"`((?:[0-9a-f]{2} ?)+)`", cell)
+    return bytes.fromhex(found[1]) if found else None
+
+
+@pytest.mark.parametrize(
+    ("page", "header"),
+    [("README.md", "mode"), ("docs/explanation/protocol.md", "kind")],
+)
+def test_bytes_in_the_table_of_modes_are_those_that_are_patched(page: str, header: str) -> None:
+    rows = table((ROOT / page).read_text(), header)
+
+    shown = {row[0].strip("`"): (_shown(row[1]), _shown(row[2])) for row in rows}
+
+    patched = {
+        str(kind): (template.dormant, template.active[NATIVE_MODE[kind]])
+        for kind, template in TEMPLATES.items()
+    }
+    assert {name: pair for name, pair in shown.items() if any(pair)} == patched
+
+
+def test_readme_has_every_kind_of_site(repo: Path) -> None:
+    rows = table((repo / "README.md").read_text(), "mode")
+
+    assert {row[0].strip("`") for row in rows} == {"none", *map(str, Kind)}
+
+
+def test_house_page_draws_the_map_that_the_test_draws(repo: Path) -> None:
+    page = (repo / "docs" / "explanation" / "house.md").read_text()
+    drawn = re.search(r"^    errors\n(?:    .*\n)+", page, re.MULTILINE)
+    source = (repo / "tests" / "unit" / "test_house.py").read_text()
+    floors = re.search(r"^FLOORS = \($(.*?)^\)$", source, re.MULTILINE | re.DOTALL)
+
+    assert drawn and floors
+    tested = [re.findall(r'"(\w+)"', line) for line in floors[1].strip().splitlines()]
+    assert [line.split() for line in drawn[0].splitlines()] == tested
+
+
+def test_newest_change_is_of_this_version(repo: Path) -> None:
+    newest = re.search(r"^## (\S+)", (repo / "docs" / "changes.md").read_text(), re.MULTILINE)
+
+    assert newest and newest[1] == markerjit.__version__
+
+
+def test_invocations_are_found_in_all_kinds_of_code() -> None:
+    text = (
+        "`markerjit on 1 --mode jump`\n```\n$ markerjit off 1 --json\n```\n\n    markerjit list 1\n"
+    )
+
+    assert list(invocations(text)) == [("off", ["--json"]), ("list", []), ("on", ["--mode"])]
+
+
+def test_a_section_ends_at_the_next_heading_of_its_level() -> None:
+    assert section("## a\nx\n### b\ny\n## c\nz\n", "a") == "\nx\n### b\ny\n"

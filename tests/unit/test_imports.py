@@ -1,0 +1,115 @@
+"""What commands import. Start-up is part of a command's latency, and `status` has to be at hand.
+
+Each runs in a fresh interpreter that prints the modules that it had in the end.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SLOW = {"capstone", "numpy", "psutil", "elftools", "keystone", "dataclasses", "inspect"}
+RUN = """
+import sys
+before = set(sys.modules)
+from markerjit.cli.main import run
+code = run(sys.argv[1:])
+print("MODULES", code, *sorted(set(sys.modules) - before))
+"""
+
+pytestmark = pytest.mark.live
+
+Target = Callable[..., Any]
+
+
+def modules(*arguments: object, cache: Path) -> set[str]:
+    """What a command imported, the names of packages only."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = done.stdout.splitlines()[-1].split()
+    assert (done.returncode, last[:2]) == (0, ["MODULES", "0"]), done.stderr
+    return {name.split(".")[0] for name in last[2:]} | set(last[2:])
+
+
+def test_the_door_imports_nothing_of_the_house() -> None:
+    program = "import sys, markerjit; print(*[n for n in sys.modules if 'markerjit' in n])"
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.split() == ["markerjit"]
+
+
+def test_status_imports_no_foreign_package_and_nothing_native(
+    target: Target, tmp_path: Path
+) -> None:
+    program = target("truth_inline")
+
+    found = modules("status", program.pid, cache=tmp_path)
+
+    assert not found & SLOW
+    assert not found & {"json", "hashlib", "difflib", "subprocess", "asyncio"}
+    assert "markerjit.session" not in found
+    assert "markerjit.quiesce.calls" not in found
+
+
+def test_list_imports_no_foreign_package(target: Target, tmp_path: Path) -> None:
+    program = target("truth_inline")
+
+    assert not modules("list", program.pid, cache=tmp_path) & SLOW
+    assert not modules("list", program.path, cache=tmp_path) & SLOW
+
+
+def test_on_and_off_import_capstone_for_a_build_that_is_new_and_never_again(
+    target: Target, tmp_path: Path
+) -> None:
+    program = target("truth_inline")
+
+    first = modules("on", program.pid, "truth_*", cache=tmp_path)
+    again = modules("on", program.pid, "truth_*", cache=tmp_path)
+    off = modules("off", program.pid, "truth_*", cache=tmp_path)
+
+    assert "capstone" in first
+    assert not again & SLOW
+    assert not off & SLOW
+
+
+def test_another_process_of_the_same_build_needs_no_capstone(
+    target: Target, tmp_path: Path
+) -> None:
+    one, other = target("truth_inline"), target("truth_inline")
+
+    modules("on", one.pid, "truth_*", cache=tmp_path)
+
+    assert "capstone" not in modules("on", other.pid, "truth_*", cache=tmp_path)
+
+
+def test_a_cache_that_cannot_be_written_costs_time_only(target: Target, tmp_path: Path) -> None:
+    program = target("truth_inline")
+    nowhere = tmp_path / "file"
+    nowhere.touch()
+
+    assert "capstone" in modules("on", program.pid, "truth_*", cache=nowhere)
+    assert "capstone" in modules("off", program.pid, "truth_*", cache=nowhere)
+
+
+def test_trace_imports_no_foreign_package_for_a_known_build(target: Target, tmp_path: Path) -> None:
+    program = target("truth_inline")
+    modules("on", program.pid, "truth_*", cache=tmp_path)
+
+    found = modules("trace", program.pid, "truth_*", "--duration", "0.001", cache=tmp_path)
+
+    assert not found & SLOW

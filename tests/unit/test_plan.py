@@ -1,0 +1,399 @@
+"""Plans on made-up sites: what is written where, in which order, and what is refused.
+
+A plan is also played through edit by edit: after each a thread must find a site safe to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+
+from markerjit.memory import FakeMemory
+from markerjit.model import Kind, MappedObject, Mode, Note, RemoteAddress, Site
+from markerjit.patch.plan import (
+    SLOT_DATA,
+    SLOT_PROBE,
+    Binding,
+    Edit,
+    Plan,
+    Refusal,
+    SiteState,
+    plan_off,
+    plan_on,
+)
+from markerjit.sites.verify import code_mode
+from markerjit.x86.templates import TEMPLATES, modes, site_bytes
+
+SLOT = 0x9000
+PROBE = RemoteAddress(0x7000)
+OTHER_PROBE = RemoteAddress(0x7100)
+ENTRY = RemoteAddress(0x8000)
+OURS = frozenset((PROBE, OTHER_PROBE))
+BINDING = Binding(PROBE, ENTRY)
+
+SWITCHABLE = [kind for kind in Kind if modes(kind)]
+# Every kind, how it is on now (None: off), how it shall be on.
+CHANGES = [
+    (kind, current, wanted)
+    for kind in SWITCHABLE
+    for current, wanted in product((None, *modes(kind)), modes(kind))
+]
+ON_CASES = [case for case in CHANGES if case[1] in (None, case[2])]
+OFF_CASES = [(kind, current) for kind in SWITCHABLE for current in (None, *modes(kind))]
+
+
+def make_site(
+    kind: Kind, *, address: int = 0x1000, slot: int = SLOT, marker: str = "kv_get"
+) -> Site:
+    body = 0 if kind in (Kind.IMMEDIATE, Kind.DIRECT) else address + 0x400
+    end = address + (len(site_bytes(kind, address, body)) or 14)
+    slot = 0 if kind is Kind.DIRECT else slot
+    note = Note(marker, kind, False, "", (), "kv.c", 7, address, body, end, slot)
+    return Site(
+        marker, kind, RemoteAddress(address), RemoteAddress(body), RemoteAddress(end),
+        RemoteAddress(slot), note, MappedObject("/bin/kv", 0, None, False),
+    )  # fmt: skip
+
+
+def make_state(
+    kind: Kind,
+    current: Mode | None,
+    *,
+    site: Site | None = None,
+    probe: RemoteAddress = PROBE,
+    data: RemoteAddress = ENTRY,
+) -> SiteState:
+    """A site that is off and untouched, or on with our probe."""
+    site = site or make_site(kind)
+    idle = site.body if kind is Kind.SENTINEL else RemoteAddress(0)
+    code = current if kind in TEMPLATES else None
+    if current is None:
+        return SiteState(site, code, idle, RemoteAddress(0))
+    return SiteState(site, code, probe, data)
+
+
+def memory_of(*states: SiteState) -> FakeMemory:
+    """What the sites and their slots hold."""
+    memory = FakeMemory()
+    for state in states:
+        site = state.site
+        code = site_bytes(site.kind, site.address, site.body)
+        if state.code_mode:
+            head = TEMPLATES[site.kind].active[state.code_mode]
+            code = head + code[len(head) :]
+        memory.add(site.address, code or bytes(14))
+        if site.slot and site.slot not in memory.segments:
+            words = (state.probe, state.data)
+            memory.add(site.slot, b"".join(word.to_bytes(8, "little") for word in words))
+    return memory
+
+
+def see(memory: FakeMemory, site: Site) -> SiteState:
+    """The state as a session finds it."""
+    words = memory.read(site.slot, 16)
+    return SiteState(
+        site,
+        code_mode(memory.read, site),
+        RemoteAddress(int.from_bytes(words[:8], "little")),
+        RemoteAddress(int.from_bytes(words[8:], "little")),
+    )
+
+
+def apply(plan: Plan | Refusal, memory: FakeMemory) -> None:
+    assert isinstance(plan, Plan)
+    for edit in plan.edits:
+        apply_edit(edit, memory)
+
+
+def apply_edit(edit: Edit, memory: FakeMemory) -> None:
+    assert memory.read(edit.address, len(edit.old)) == edit.old, edit.what
+    assert len(edit.new) == len(edit.old)
+    memory.write(edit.address, edit.new)
+
+
+def on(states: Sequence[SiteState], mode: Mode | None = None) -> Plan:
+    plan = plan_on(states, {s.site.slot: BINDING for s in states}, mode=mode, ours=OURS)
+    assert isinstance(plan, Plan)
+    return plan
+
+
+def off(states: Sequence[SiteState]) -> Plan:
+    plan = plan_off(states, ours=OURS)
+    assert isinstance(plan, Plan)
+    return plan
+
+
+def check_every_step(plan: Plan, state: SiteState) -> None:
+    """After no edit does the code lead to a body whose slot is not ready."""
+    memory = memory_of(state)
+    for edit in plan.edits:
+        apply_edit(edit, memory)
+        now = see(memory, state.site)
+        if now.mode is not None:
+            assert now.probe in OURS, f"open without a probe after: {edit.what}"
+            assert now.data == ENTRY, f"open without its data after: {edit.what}"
+
+
+def refusal(plan: Plan | Refusal) -> str:
+    assert isinstance(plan, Refusal)
+    assert not plan.try_again
+    return plan.reason
+
+
+# ---- one site ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "current", "wanted"), ON_CASES)
+def test_switching_on_gives_a_site_that_is_recognised_as_on(
+    kind: Kind, current: Mode | None, wanted: Mode
+) -> None:
+    state = make_state(kind, current)
+    memory = memory_of(state)
+
+    apply(on([state], wanted), memory)
+
+    assert see(memory, state.site).mode is wanted
+    assert see(memory, state.site)[2:] == BINDING
+
+
+@pytest.mark.parametrize(("kind", "current"), OFF_CASES)
+def test_switching_off_gives_a_site_that_is_recognised_as_off(
+    kind: Kind, current: Mode | None
+) -> None:
+    state = make_state(kind, current)
+    memory = memory_of(state)
+
+    apply(off([state]), memory)
+
+    assert see(memory, state.site).mode is None
+    assert see(memory, state.site).probe == state.idle_probe
+    assert see(memory, state.site).data == state.data  # a thread inside may still read it
+
+
+@pytest.mark.parametrize(("kind", "current", "wanted"), ON_CASES)
+def test_switching_on_changes_at_most_one_byte_of_code(
+    kind: Kind, current: Mode | None, wanted: Mode
+) -> None:
+    edits = [edit for edit in on([make_state(kind, current)], wanted).edits if edit.code]
+
+    assert len(edits) == (kind in TEMPLATES and current is not wanted)
+    assert all(len(edit.old) == len(edit.new) == 1 for edit in edits)
+
+
+@pytest.mark.parametrize(("kind", "current"), OFF_CASES)
+def test_switching_off_changes_at_most_one_byte_of_code(kind: Kind, current: Mode | None) -> None:
+    edits = [edit for edit in off([make_state(kind, current)]).edits if edit.code]
+
+    assert len(edits) == (kind in TEMPLATES and current is not None)
+    assert all(len(edit.old) == len(edit.new) == 1 for edit in edits)
+
+
+@pytest.mark.parametrize("kind", SWITCHABLE)
+def test_switching_on_writes_the_data_then_the_probe_then_the_code(kind: Kind) -> None:
+    places = [edit.address for edit in on([make_state(kind, None)]).edits]
+
+    assert places[:2] == [SLOT + SLOT_DATA, SLOT + SLOT_PROBE]
+    assert len(places) == (3 if kind in TEMPLATES else 2)
+
+
+@pytest.mark.parametrize("kind", SWITCHABLE)
+def test_switching_off_writes_the_code_and_then_the_probe(kind: Kind) -> None:
+    edits = off([make_state(kind, modes(kind)[0])]).edits
+
+    assert edits[-1].address == SLOT + SLOT_PROBE
+    assert [edit.code for edit in edits] == ([True, False] if kind in TEMPLATES else [False])
+
+
+@pytest.mark.parametrize(("kind", "current", "wanted"), ON_CASES)
+def test_no_step_of_switching_on_opens_a_site_that_is_not_ready(
+    kind: Kind, current: Mode | None, wanted: Mode
+) -> None:
+    state = make_state(kind, current)
+
+    check_every_step(on([state], wanted), state)
+
+
+@pytest.mark.parametrize(("kind", "current"), OFF_CASES)
+def test_no_step_of_switching_off_leaves_a_site_open_without_a_probe(
+    kind: Kind, current: Mode | None
+) -> None:
+    state = make_state(kind, current)
+
+    check_every_step(off([state]), state)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SWITCHABLE if kind in TEMPLATES])
+def test_a_plan_in_the_wrong_order_would_be_noticed(kind: Kind) -> None:
+    dormant, active = make_state(kind, None), make_state(kind, modes(kind)[0])
+    wrong_on, wrong_off = on([dormant]), off([active])
+
+    with pytest.raises(AssertionError, match="open without a probe"):
+        check_every_step(wrong_on._replace(edits=wrong_on.edits[::-1]), dormant)
+    with pytest.raises(AssertionError, match="open without a probe"):
+        check_every_step(wrong_off._replace(edits=wrong_off.edits[::-1]), active)
+
+
+@pytest.mark.parametrize(("kind", "mode"), [(k, m) for k in SWITCHABLE for m in modes(k)])
+def test_a_site_that_is_on_stays_on_as_it_is(kind: Kind, mode: Mode) -> None:
+    for plan in (on([make_state(kind, mode)]), on([make_state(kind, mode)], mode)):
+        assert plan.edits == ()
+        assert bool(plan.traps) == (mode is Mode.INT3)  # the runtime may be a new one
+
+
+@pytest.mark.parametrize("kind", SWITCHABLE)
+def test_switching_off_what_is_off_already_writes_nothing(kind: Kind) -> None:
+    assert off([make_state(kind, None)]).edits == ()
+
+
+@pytest.mark.parametrize(("kind", "mode"), [(k, m) for k in SWITCHABLE for m in modes(k)])
+def test_on_and_off_again_leaves_the_bytes_as_they_were(kind: Kind, mode: Mode) -> None:
+    state = make_state(kind, None)
+    memory = memory_of(state)
+    before = memory.read(state.site.address, len(memory.segments[state.site.address]))
+
+    apply(on([state], mode), memory)
+    apply(off([see(memory, state.site)]), memory)
+
+    after = memory.read(state.site.address, len(before))
+    assert after == before
+    assert see(memory, state.site).probe == state.probe
+
+
+@pytest.mark.parametrize("kind", SWITCHABLE)
+def test_another_probe_of_ours_is_put_in_place_without_touching_the_code(kind: Kind) -> None:
+    state = make_state(kind, modes(kind)[0], probe=OTHER_PROBE)
+
+    edits = on([state]).edits
+
+    assert [(edit.address, edit.code) for edit in edits] == [(SLOT + SLOT_PROBE, False)]
+    assert edits[0].new == PROBE.to_bytes(8, "little")
+
+
+@pytest.mark.parametrize("kind", SWITCHABLE)
+def test_only_breakpoints_are_announced(kind: Kind) -> None:
+    state = make_state(kind, None)
+
+    for mode in modes(kind):
+        expected = ((state.site.address, state.site.body),) if mode is Mode.INT3 else ()
+        assert on([state], mode).traps == expected
+
+
+# ---- several sites -------------------------------------------------------------------------------
+
+
+def test_sites_that_share_a_slot_have_it_edited_once() -> None:
+    sites = [make_site(Kind.JUMP, address=0x1000 + 0x40 * n) for n in range(3)]
+    states = [make_state(Kind.JUMP, None, site=site) for site in sites]
+
+    plan = on(states)
+
+    assert [edit.code for edit in plan.edits] == [False, False, True, True, True]
+    memory = memory_of(*states)
+    apply(plan, memory)
+    back = off([see(memory, site) for site in sites])
+    assert [edit.code for edit in back.edits] == [True, True, True, False]
+    apply(back, memory)
+    assert all(see(memory, site).mode is None for site in sites)
+
+
+def test_all_slots_are_ready_before_any_code_is_opened() -> None:
+    sites = [
+        make_site(kind, address=0x1000 * (n + 1), slot=SLOT + 32 * n, marker=f"m{n}")
+        for n, kind in enumerate((Kind.JUMP, Kind.NOP, Kind.POINTER, Kind.IMMEDIATE))
+    ]
+
+    plan = on([make_state(site.kind, None, site=site) for site in sites])
+
+    assert [edit.code for edit in plan.edits] == [False] * 8 + [True] * 3
+    assert plan.title == "switch on 4 markers at 4 sites"
+
+
+def test_sites_that_are_half_on_are_completed() -> None:
+    one, two = (make_site(Kind.JUMP, address=address) for address in (0x1000, 0x1040))
+    states = [
+        make_state(Kind.JUMP, Mode.JUMP, site=one),
+        SiteState(two, None, PROBE, ENTRY),
+    ]
+
+    assert [edit.address for edit in on(states).edits] == [two.address + 1]
+    assert off(states).edits[0].address == one.address + 1
+
+
+# ---- refusals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"), [(k, m) for k in SWITCHABLE for m in Mode if m not in modes(k)]
+)
+def test_a_mode_that_the_kind_does_not_have_is_refused_by_name(kind: Kind, mode: Mode) -> None:
+    plan = plan_on([make_state(kind, None)], {SLOT: BINDING}, mode=mode, ours=OURS)
+
+    possible = " or ".join(map(str, modes(kind)))
+    assert refusal(plan) == (
+        f"kv_get is compiled as {kind} (kv.c:7), which can be switched with {possible}, "
+        f"not with {mode}"
+    )
+
+
+def test_a_direct_site_is_refused_both_ways() -> None:
+    state = SiteState(make_site(Kind.DIRECT), None, RemoteAddress(0), RemoteAddress(0))
+
+    assert "always calls its probe" in refusal(plan_on([state], {}))
+    assert "always calls its probe" in refusal(plan_off([state]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "current", "wanted"), [case for case in CHANGES if case not in ON_CASES]
+)
+def test_another_mode_than_that_of_now_is_refused(kind: Kind, current: Mode, wanted: Mode) -> None:
+    """Two bytes would change, and the state between them is neither of the two."""
+    plan = plan_on([make_state(kind, current)], {SLOT: BINDING}, mode=wanted, ours=OURS)
+
+    assert refusal(plan) == f"kv_get is on by {current}; switch it off first"
+
+
+@pytest.mark.parametrize("kind", SWITCHABLE)
+def test_a_probe_of_the_program_itself_is_refused_both_ways(kind: Kind) -> None:
+    state = make_state(kind, modes(kind)[0], probe=RemoteAddress(0xBAD0))
+
+    for plan in (plan_on([state], {SLOT: BINDING}, ours=OURS), plan_off([state], ours=OURS)):
+        assert "has a probe of the program itself at 0xbad0" in refusal(plan)
+
+
+def test_one_refused_site_refuses_all() -> None:
+    states = [make_state(Kind.JUMP, None), make_state(Kind.POINTER, None)]
+
+    assert "not with int3" in refusal(plan_on(states, {SLOT: BINDING}, mode=Mode.INT3))
+
+
+# ---- text ----------------------------------------------------------------------------------------
+
+
+def test_steps_tell_what_is_written_in_order() -> None:
+    state = make_state(Kind.JUMP, None)
+
+    assert list(on([state]).steps("hold everybody")) == [
+        "quiesce: hold everybody",
+        "compare the old bytes at 3 places; give up if any differs",
+        "write 0x9008: 00 00 00 00 00 00 00 00 -> 00 80 00 00 00 00 00 00  (kv_get: slot.data)",
+        "write 0x9000: 00 00 00 00 00 00 00 00 -> 00 70 00 00 00 00 00 00  (kv_get: slot.probe)",
+        "write 0x1001: 05 -> 00  (kv_get: jump site jump)",
+        "read everything back; if anything differs, put the old bytes back in reverse order",
+        "resume",
+    ]
+
+
+def test_steps_begin_with_what_the_runtime_is_told() -> None:
+    steps = list(on([make_state(Kind.NOP, None)], Mode.INT3).steps("hold everybody"))
+
+    assert "SIGTRAP handler" in steps[0]
+    assert "1 breakpoint" in steps[0]
+    assert steps[1] == "quiesce: hold everybody"
+
+
+def test_steps_of_nothing_say_so() -> None:
+    assert list(off([make_state(Kind.JUMP, None)]).steps("hold everybody")) == [
+        "nothing to write: it is so already"
+    ]

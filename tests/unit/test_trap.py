@@ -1,0 +1,176 @@
+"""The SIGTRAP handler of the runtime, called in this process with a trap that the test makes up.
+
+Where breakpoints lead is written by the controller (arena.py) and looked up by the handler
+(trap.c): both hash the address, and have to find the same place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from own_arena import OwnArena, address_of
+
+from markerjit.errors import Refused
+from markerjit.model import RemoteAddress
+from markerjit.ring.layout import CONTROL, Control, Geometry, Sigaction
+from markerjit.x86.templates import INT3, NOP
+
+GEOMETRY = Geometry(rings=1, ring_size=4096, max_markers=1, max_sites=16)
+SIGTRAP = 5
+RIP = 168
+SI_KERNEL, SI_USER, SI_TKILL = 128, 0, -6
+BODY = RemoteAddress(0x1234_5678)
+
+Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class Trap:
+    """A runtime with its table of breakpoints, and code full of breakpoints to trap at."""
+
+    def __init__(self, geometry: Geometry = GEOMETRY) -> None:
+        self.own = OwnArena(geometry)
+        self.arena = self.own.arena
+        self.code = mmap.mmap(-1, 1 << 16)
+        self.code[:] = bytes([INT3]) * len(self.code)
+        self.start = address_of(self.code)
+        self.passed_on: list[tuple[int, int]] = []
+        self._old = Handler(lambda signal, info, context: self.passed_on.append((signal, info)))
+        self.pass_on_to(ctypes.cast(self._old, ctypes.c_void_p).value or 0)
+
+    def pass_on_to(self, handler: int) -> None:
+        place = CONTROL + Control.old_trap.offset
+        self.own.store.write(place, bytes(Sigaction(handler=handler)))
+
+    def at(self, offset: int, code: int = SI_KERNEL) -> int:
+        """Where the program goes on after a trap at `offset` of the code, from its start."""
+        info, context = (ctypes.c_int32 * 32)(), (ctypes.c_uint64 * 32)()
+        info[2] = code
+        context[RIP // 8] = self.start + offset + 1  # behind the breakpoint
+        self.info = ctypes.addressof(info)
+        Handler(self.own.base + self.arena.entry.trap)(SIGTRAP, info, context)
+        return context[RIP // 8]
+
+    def add(self, offset: int, body: RemoteAddress = BODY) -> None:
+        self.arena.add_traps([(RemoteAddress(self.start + offset), body)])
+
+    def went_through(self, offset: int) -> bool:
+        """Whether a trap there is passed on, which leaves it where it was."""
+        before = len(self.passed_on)
+        went_on = self.at(offset) == self.start + offset + 1
+        return went_on and self.passed_on[before:] == [(SIGTRAP, self.info)]
+
+
+@pytest.fixture
+def trap(build: object) -> Trap:
+    return Trap()
+
+
+def colliding(trap: Trap, count: int) -> list[int]:
+    """Offsets whose addresses the handler starts to look for at the same place of its table."""
+    wanted, found = None, []
+    for offset in range(1 << 16):
+        product = (trap.start + offset) * 0x9E3779B97F4A7C15 % (1 << 64)
+        place = (product >> 32) % GEOMETRY.max_sites
+        wanted = place if wanted is None else wanted
+        if place == wanted:
+            found.append(offset)
+        if len(found) == count:
+            return found
+    raise AssertionError("not so many")
+
+
+# ---- breakpoints of ours -------------------------------------------------------------------------
+
+
+def test_a_breakpoint_leads_to_its_body(trap: Trap) -> None:
+    trap.add(7)
+
+    assert trap.at(7) == BODY
+    assert trap.passed_on == []
+
+
+def test_a_breakpoint_that_was_taken_away_meanwhile_is_run_again(trap: Trap) -> None:
+    trap.add(7)
+    trap.code[7] = NOP
+
+    assert trap.at(7) == trap.start + 7
+
+
+def test_a_body_can_be_told_anew(trap: Trap) -> None:
+    trap.add(7)
+    trap.add(7, RemoteAddress(BODY + 1))
+
+    assert trap.at(7) == BODY + 1
+
+
+def test_addresses_of_the_same_hash_are_told_apart(trap: Trap) -> None:
+    offsets = colliding(trap, 7)
+    for number, offset in enumerate(offsets[:-1]):
+        trap.add(offset, RemoteAddress(BODY + number))
+
+    assert [trap.at(offset) for offset in offsets[:-1]] == [BODY + n for n in range(6)]
+    assert trap.went_through(offsets[-1])
+
+
+def test_a_table_that_is_full_is_refused_and_still_answers(trap: Trap) -> None:
+    added = []
+    with pytest.raises(Refused, match="breakpoints"):
+        for offset in range(GEOMETRY.max_sites + 1):
+            trap.add(offset)
+            added.append(offset)
+
+    assert len(added) >= GEOMETRY.max_sites // 2
+    assert all(trap.at(offset) == BODY for offset in added)
+    assert trap.went_through(1000)
+
+
+def test_a_search_in_a_table_without_a_free_place_ends(trap: Trap) -> None:
+    for index in range(GEOMETRY.max_sites):
+        entry = (1 + index).to_bytes(8, "little") + (2).to_bytes(8, "little")
+        trap.own.store.write(GEOMETRY.sites + 16 * index, entry)
+
+    assert trap.went_through(7)
+
+
+@given(offsets=st.sets(st.integers(0, (1 << 16) - 1), min_size=1, max_size=100))
+@settings(max_examples=20)
+def test_the_handler_looks_where_the_controller_wrote(build: object, offsets: set[int]) -> None:
+    """Only if both hash alike: an address is looked for from its own place to the next free one."""
+    trap = Trap(GEOMETRY._replace(max_sites=1024))
+    for offset in offsets:
+        trap.add(offset, RemoteAddress(BODY + offset))
+
+    assert {offset: trap.at(offset) for offset in offsets} == {n: BODY + n for n in offsets}
+    other = next(offset for offset in range(1 << 16) if offset not in offsets)
+    assert trap.went_through(other)
+
+
+# ---- traps that are not ours ---------------------------------------------------------------------
+
+
+def test_a_breakpoint_of_somebody_else_is_passed_on(trap: Trap) -> None:
+    trap.add(7)
+
+    assert trap.went_through(8)
+
+
+@pytest.mark.parametrize("code", [SI_USER, SI_TKILL, -1])
+def test_a_signal_that_was_sent_is_passed_on_even_at_a_site(trap: Trap, code: int) -> None:
+    trap.add(7)
+
+    assert trap.at(7, code) == trap.start + 8
+    assert trap.passed_on == [(SIGTRAP, trap.info)]
+
+
+@pytest.mark.parametrize("code", [SI_USER, SI_TKILL])
+def test_a_signal_that_was_sent_to_a_program_that_ignores_it_is_ignored(
+    trap: Trap, code: int
+) -> None:
+    trap.pass_on_to(1)
+
+    assert trap.at(7, code) == trap.start + 8
+    assert trap.passed_on == []
