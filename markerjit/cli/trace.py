@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
 import signal
 import sys
 
 import markerjit
 from markerjit.cli import common
+
+_READER_MS = 500
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,17 +67,12 @@ def _print_events(stream: markerjit.EventStream, options: argparse.Namespace, en
     return shown
 
 
-class _ReaderWaitedFor(Exception):
-    """A signal came while we waited for whoever reads our output."""
-
-
 class _End:
     """Signals end the stream. Their handlers stand before anything is switched on, so that none can
-    end us in between and leave it on. They also end a write that waits for its reader."""
+    end us in between and leave it on. They also end our waiting for a reader that reads no more."""
 
     def __init__(self) -> None:
         self.unread = False
-        self._writing = False
         self._wanted = False
         self._stream: markerjit.EventStream | None = None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGHUP):
@@ -89,26 +87,24 @@ class _End:
             signal.setitimer(signal.ITIMER_REAL, duration)
 
     def write(self, data: bytes) -> bool:
-        """Write it all, past Python's buffer, which would be flushed when we end. False: a signal
-        came first."""
-        try:
-            self._writing = True
-            while data:
-                data = data[os.write(sys.stdout.fileno(), data) :]
-        except _ReaderWaitedFor:
-            pass
-        finally:
-            self._writing = False
-        self.unread = bool(data)
-        return not data
+        """Write it all, past Python's buffer, which would be flushed when we end. False: we are to
+        end, and the reader takes nothing."""
+        output = sys.stdout.fileno()
+        ready = select.poll()
+        ready.register(output, select.POLLOUT)
+        while data:
+            if ready.poll(_READER_MS):
+                # So much never waits once poll says that there is room: pipe(7).
+                data = data[os.write(output, data[: select.PIPE_BUF]) :]
+            elif self._wanted:
+                self.unread = True
+                return False
+        return True
 
     def _on_signal(self, *_: object) -> None:
         self._wanted = True
         if self._stream:
             self._stream.stop()
-        if self._writing:
-            self._writing = False
-            raise _ReaderWaitedFor
 
 
 def _print_summary(

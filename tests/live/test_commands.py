@@ -1,0 +1,385 @@
+"""The commands as a user runs them: output, exit codes, and what is left behind however they end.
+
+The helpers at the top are shared with the other live tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pytest
+
+import markerjit
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CLI = [sys.executable, "-m", "markerjit.cli.main"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+SITE_KEYS = {"address", "object", "offset", "source"}
+MARKER_KEYS = {"name", "format", "fields", "mode", "on", "sites"}
+EVENT_KEYS = {"time", "cpu", "tid", "name", "fields"}
+
+
+def cli(*args: object) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    command = [*CLI, *map(str, args)]
+    return subprocess.run(
+        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@contextmanager
+def running(*args: object, **kwargs: Any) -> Iterator[subprocess.Popen[str]]:
+    """A command that runs beside the test; killed in the end if it still does."""
+    kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kwargs}
+    command = [*CLI, *map(str, args)]
+    with subprocess.Popen(command, env=ENVIRONMENT, text=True, **kwargs) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def facts(*args: object) -> Any:
+    """What a command says with --json."""
+    done = cli(*args, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def one_line(done: subprocess.CompletedProcess[str], pattern: str) -> str:
+    """A refusal as it has to be: exit code 1 and one line that says what it must."""
+    assert done.returncode == 1, done
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("markerjit: ")
+    assert re.search(pattern, done.stderr), done.stderr
+    return done.stderr
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 30) -> None:
+    """Wait for a condition; a failure names it."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
+        time.sleep(0.002)
+
+
+def modes_of(pid: int) -> dict[str, str | None]:
+    """How every marker is on."""
+    with markerjit.View(pid) as view:
+        return {one.name: str(one.mode) if one.mode else None for one in view.statistics()}
+
+
+def wait_on(pid: int, marker: str, tracer: subprocess.Popen[str]) -> None:
+    """Wait until a marker is on; a tracer that has ended will not switch it on."""
+    wait_until(lambda: tracer.poll() is not None or modes_of(pid)[marker], f"{marker} on")
+    assert tracer.poll() is None, tracer.communicate()
+
+
+def text_of(pid: int) -> dict[tuple[int, str], bytes]:
+    """The code of every mapped object, but for our own arena."""
+    text = {}
+    maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in maps:
+            span, permissions, _, _, inode, path = (line + " ").split(" ", 5)
+            path = path.strip()
+            if "x" in permissions and inode != "0" and not path.startswith("/memfd:markerjit"):
+                start, end = (int(number, 16) for number in span.split("-"))
+                memory.seek(start)
+                text[start, path] = memory.read(end - start)
+                assert len(text[start, path]) == end - start
+    assert text
+    return text
+
+
+class Client:
+    """A connection to kvserver."""
+
+    def __init__(self, port: str) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", int(port)), timeout=30)
+        self.file = self.socket.makefile("rb")
+
+    def ask(self, *words: str) -> bytes | int | None:
+        parts = [f"${len(word.encode())}\r\n{word}\r\n" for word in words]
+        self.socket.sendall(f"*{len(words)}\r\n{''.join(parts)}".encode())
+        kind, rest = (line := self.file.readline())[:1], line[1:].strip()
+        if kind == b"$":
+            return self.file.read(int(rest) + 2)[:-2] if int(rest) >= 0 else None
+        assert kind in b"+:", line
+        return int(rest) if kind == b":" else rest
+
+    def counters(self) -> dict[str, int]:
+        """The server's own counts. Asking is a command too, and counts itself first."""
+        info = self.ask("INFO")
+        assert isinstance(info, bytes)
+        return {name: int(value) for name, value in re.findall(r"(\w+):(\d+)\r\n", info.decode())}
+
+    def close(self) -> None:
+        self.file.close()
+        self.socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+# ---- list, on, off, status, explain ------------------------------------------------------------
+
+
+def test_list_tells_markers_fields_and_sites(target: Callable) -> None:
+    pid = target("kvserver").pid
+
+    document = facts("list", pid)
+    text = cli("list", pid, "kv_h*")
+
+    assert document["pid"] == pid
+    markers = {marker["name"]: marker for marker in document["markers"]}
+    assert set(markers) == {
+        f"kv_{it}" for it in ["accept", "close", "command", "delete", "hit", "miss", "store"]
+    }
+    hit = markers["kv_hit"]
+    assert set(hit) >= MARKER_KEYS
+    assert set(hit["sites"][0]) >= SITE_KEYS
+    assert [field["name"] for field in hit["fields"]] == ["key", "size"]
+    assert (hit["on"], hit["mode"]) == (False, None)
+    assert (text.returncode, text.stderr) == (0, "")
+    assert "kv_hit" in text.stdout
+    assert "kv_miss" not in text.stdout
+
+
+def test_list_reads_a_file_as_it_reads_a_process(target: Callable) -> None:
+    program = target("kvserver")
+
+    of_file = facts("list", program.path)["markers"]
+    of_process = facts("list", program.pid)["markers"]
+
+    offsets = [
+        {marker["name"]: [site["offset"] for site in marker["sites"]] for marker in markers}
+        for markers in (of_file, of_process)
+    ]
+    assert offsets[0] == offsets[1]
+
+
+@pytest.mark.parametrize("mode", ["jump", "int3"])
+def test_on_status_and_off_agree_with_what_the_server_counts(target: Callable, mode: str) -> None:
+    program = target("kvserver")
+    text = text_of(program.pid)
+
+    on = facts("on", program.pid, "kv_hit", "--mode", mode)
+    with Client(program.ready["port"]) as client:
+        client.ask("SET", "a", "1")
+        for _ in range(10):
+            client.ask("GET", "a")
+        hits = client.counters()["hits"]
+    during, said = facts("status", program.pid), cli("status", program.pid)
+    off = facts("off", program.pid, "kv_hit")
+
+    assert [(marker["name"], marker["mode"]) for marker in on["markers"]] == [("kv_hit", mode)]
+    markers = {marker["name"]: marker for marker in during["markers"]}
+    assert [name for name, marker in markers.items() if marker["on"]] == ["kv_hit"]
+    assert (markers["kv_hit"]["hits"], markers["kv_hit"]["lost"]) == (hits, 0) == (10, 0)
+    assert abs(markers["kv_hit"]["since"] - time.time()) < 3600
+    assert markers["kv_hit"]["by"] > 0
+    assert "kv_hit" in said.stdout
+    assert mode in said.stdout
+    assert [marker["on"] for marker in off["markers"]] == [False]
+    assert text_of(program.pid) == text
+
+
+def test_on_and_off_twice_write_nothing_the_second_time(target: Callable) -> None:
+    pid = target("kvserver").pid
+
+    first, second = cli("on", pid, "kv_*"), cli("on", pid, "kv_*")
+    third, fourth = cli("off", pid, "kv_*"), cli("off", pid, "kv_*")
+
+    assert {first.returncode, second.returncode, third.returncode, fourth.returncode} == {0}
+    assert "nothing had to be written" in second.stdout
+    assert "nothing had to be written" in fourth.stdout
+
+
+@pytest.mark.parametrize("mode", ["jump", "int3"])
+def test_explain_shows_the_plan_that_on_applies(target: Callable, mode: str) -> None:
+    pid = target("kvserver").pid
+
+    told = facts("explain", pid, "kv_hit", "--mode", mode)
+    said = cli("explain", pid, "kv_hit", "--mode", mode)
+    cli("on", pid, "kv_hit", "--mode", mode)
+
+    code = [edit for edit in told["plan"]["edits"] if edit["code"]]
+    assert len(code) == len(told["sites"]) == 1
+    assert len(bytes.fromhex(code[0]["new"])) == 1
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        memory.seek(code[0]["address"])
+        assert memory.read(1).hex() == code[0]["new"]
+    assert said.returncode == 0
+    for step, line in enumerate(told["plan"]["steps"], 1):
+        assert f"{step}. " in said.stdout
+        assert "write" in line or "slot" in said.stdout
+    for name, value in (("dormant", "eb 05"), ("active", "eb 00" if mode == "jump" else "cc")):
+        assert name in said.stdout
+        assert value in said.stdout
+
+
+def test_explain_reads_a_file(build: Path) -> None:
+    told = facts("explain", build / "kvserver-nop", "kv_command")
+
+    assert told["sites"][0]["name"] == "kv_command"
+    assert told["sites"][0]["kind"] == "nop"
+
+
+def test_doctor_speaks_of_the_system_and_of_a_process(target: Callable) -> None:
+    if not (ROOT / "markerjit/cli/doctor.py").exists():
+        pytest.skip("there is no doctor yet")
+    pid = target("kvserver").pid
+
+    for args in ([], [pid]):
+        done = cli("doctor", *args)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+        assert isinstance(facts("doctor", *args), dict)
+    assert cli("doctor", 2).returncode == 1
+    assert modes_of(pid)
+
+
+@pytest.mark.parametrize("command", ["list", "on", "off", "status", "trace", "explain"])
+def test_help_of_every_command_says_how_to_use_it(command: str) -> None:
+    done = cli(command, "--help")
+
+    assert done.returncode == 0
+    assert f"markerjit {command}" in done.stdout
+    assert "PID" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [],
+        ["nonsense"],
+        ["on"],
+        ["on", "1"],
+        ["on", "abc", "kv_*"],
+        ["on", "-5", "kv_*"],
+        ["on", "1", "kv_*", "--mode", "magic"],
+        ["trace", "1", "kv_*", "--events", "0"],
+        ["trace", "1", "kv_*", "--duration", "long"],
+        ["trace", "1", "kv_*", "--ring-size", "3"],
+        ["status", "1", "kv_*", "more"],
+    ],
+)
+def test_wrong_usage_exits_with_2_and_no_traceback(args: list[str]) -> None:
+    done = cli(*args)
+
+    assert done.returncode == 2
+    assert "usage" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# ---- trace and its ends ------------------------------------------------------------------------
+
+
+def test_trace_prints_a_line_for_each_event(target: Callable) -> None:
+    pid = target("truth_threads", "2", "--rate", "500").pid
+
+    shown = cli("trace", pid, "truth_loop", "--events", 20)
+    told = cli("trace", pid, "truth_loop", "--events", 20, "--json")
+
+    line = re.compile(r"\d\d:\d\d:\d\d\.\d{9} cpu\d+ \d+ truth_loop i=[01] n=\d+")
+    assert (shown.returncode, told.returncode, told.stderr) == (0, 0, "")
+    assert len(shown.stdout.splitlines()) == 20
+    assert all(line.fullmatch(text) for text in shown.stdout.splitlines())
+    assert re.search(r"\d+ events, 0 lost", shown.stderr)
+    *events, last = map(json.loads, told.stdout.splitlines())
+    assert len(events) == 20
+    assert all(set(event) == EVENT_KEYS for event in events)
+    assert all(set(event["fields"]) == {"i", "n"} for event in events)
+    assert last["summary"]["lost"] == 0
+    assert last["summary"]["events"] == 20, "the summary counts what was printed"
+
+
+@pytest.mark.parametrize("mode", ["jump", "int3"])
+@pytest.mark.parametrize("end", ["SIGINT", "SIGTERM", "SIGHUP", "duration", "events", "closed"])
+def test_trace_leaves_everything_off_and_as_it_was(target: Callable, end: str, mode: str) -> None:
+    program = target("truth_threads", "2", "--rate", "2000")
+    text = text_of(program.pid)
+    options = {"duration": ["--duration", "0.3"], "events": ["--events", "50"]}.get(end, [])
+
+    with running("trace", program.pid, "truth_*", "--mode", mode, *options) as tracer:
+        assert tracer.stdout is not None
+        assert tracer.stderr is not None
+        assert tracer.stdout.readline()
+        if end == "closed":
+            tracer.stdout.close()
+            errors = tracer.stderr.read()
+            tracer.wait(30)
+        else:
+            if end.startswith("SIG"):
+                tracer.send_signal(signal.Signals[end])
+            _, errors = tracer.communicate(timeout=30)
+
+    assert tracer.returncode == 0, errors
+    assert "Traceback" not in errors
+    assert set(modes_of(program.pid).values()) == {None}
+    assert text_of(program.pid) == text
+    assert program.ask("counts")["truth_loop"] > 0
+
+
+def test_trace_ends_though_its_reader_has_stopped_reading(target: Callable) -> None:
+    program = target("truth_threads", "2", "--rate", "20000")
+    text = text_of(program.pid)
+
+    with running("trace", program.pid, "truth_loop") as tracer:
+        in_poll = "7 "  # waiting in system call 7, for room in the pipe
+        syscall = Path(f"/proc/{tracer.pid}/syscall")
+        wait_until(
+            lambda: tracer.poll() is not None or syscall.read_text().startswith(in_poll),
+            "the tracer to wait for its reader",
+        )
+        tracer.send_signal(signal.SIGTERM)
+        try:
+            tracer.wait(5)
+        except subprocess.TimeoutExpired:
+            pytest.fail("SIGTERM does not end a trace whose output nobody takes")
+
+    assert set(modes_of(program.pid).values()) == {None}
+    assert text_of(program.pid) == text
+
+
+def test_signal_before_anything_is_on_still_ends_the_trace(target: Callable) -> None:
+    program = target("truth_threads", "2", "--rate", "2000")
+    text = text_of(program.pid)
+
+    for _ in range(5):  # wherever in its start it is
+        with running("trace", program.pid, "truth_*") as tracer:
+            wait_until(
+                lambda: "markerjit" in Path(f"/proc/{tracer.pid}/maps").read_text(),
+                "the tracer to have begun",
+            )
+            tracer.send_signal(signal.SIGINT)
+            _, errors = tracer.communicate(timeout=30)
+        assert "Traceback" not in errors
+        assert text_of(program.pid) == text
