@@ -22,7 +22,7 @@ from markerjit.errors import MarkerError, Refused
 from markerjit.memory import Mapping, Memory
 from markerjit.model import Mode, RemoteAddress
 from markerjit.ring import layout
-from markerjit.ring.layout import CONTROL, MAGIC_SIZE, Control, MarkerEntry
+from markerjit.ring.layout import CONTROL, Control, MarkerEntry
 from markerjit.ring.reader import Store
 
 MAPPING_PATH = "/memfd:markerjit"
@@ -242,7 +242,7 @@ def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> tuple[Aren
         descriptor = _find_descriptor(pid, first.inode)
         store = MemoryStore(memory, first.start) if descriptor is None else FileStore(descriptor)
         try:
-            if not any(store.read(CONTROL, MAGIC_SIZE)):  # one in the making, or never made
+            if not any(store.read(CONTROL, Control.magic.size)):  # one in the making, or never made
                 store.close()
                 continue
             arena = Arena(pid, first.start, store, size)

@@ -34,7 +34,7 @@ from markerjit.quiesce.calls import (
 from markerjit.quiesce.native import package_file
 from markerjit.quiesce.permission import read_status
 from markerjit.ring import layout
-from markerjit.ring.layout import CODE_SIZE, CONTROL, MAGIC_SIZE, PAGE, Control, Geometry
+from markerjit.ring.layout import CODE_SIZE, CONTROL, PAGE, Control, Geometry
 
 DEFAULT_RING_SIZE = 1 << 20
 MAX_MARKERS = 1024
@@ -95,11 +95,12 @@ def create_arena(
         undo += [_unmap(base, geometry.size), _unmap(alive, PAGE)]
         control = _control(geometry, alive, find_tid_offset(memory, threads))
         # The magic last: until then nobody takes it for an arena.
-        store.write(CONTROL + MAGIC_SIZE, bytes(control)[MAGIC_SIZE:])
+        magic = Control.magic.size
+        store.write(CONTROL + magic, bytes(control)[magic:])
         memory.write(alive, (1).to_bytes(8, "little"))
         if memory.read(base, len(code)) != code:
             raise MarkerError("the runtime did not arrive in the target as it was written")
-        store.write(CONTROL, bytes(control)[:MAGIC_SIZE])
+        store.write(CONTROL, bytes(control)[:magic])
         arena = Arena(pid, base, store, geometry.size)
         failing.pop_all()  # nothing failed
         return arena

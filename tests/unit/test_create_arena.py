@@ -31,7 +31,7 @@ from markerjit.quiesce.calls import (
     OwnThread,
     Result,
 )
-from markerjit.ring.layout import PAGE
+from markerjit.ring.layout import CONTROL, PAGE
 
 OWNER = ctypes.create_string_buffer(b"markerjit")
 CALLS = 8  # at most, of a creation
@@ -224,20 +224,35 @@ def test_code_that_did_not_arrive_leaves_nothing(
     check_nothing_left(before, thread)
 
 
-def test_what_only_has_the_name_of_an_arena_is_refused_and_let_go_of(
-    memory: ProcessMemory,
-) -> None:
+@pytest.fixture
+def namesake() -> Iterator[mmap.mmap]:
+    """Memory that only has the name of an arena."""
     descriptor = os.memfd_create("markerjit")
     os.ftruncate(descriptor, 4 * PAGE)
     mapping = mmap.mmap(descriptor, 4 * PAGE)
+    yield mapping
+    mapping.close()
+    take_down(FailingThread())  # the descriptor, and what was leaked of it
+
+
+def test_what_only_has_the_name_of_an_arena_is_refused_and_let_go_of(
+    memory: ProcessMemory, namesake: mmap.mmap
+) -> None:
     before = descriptors()
-    try:
-        with pytest.raises(Unsupported, match="not an arena of ours"):
-            arena_module.find_arenas(os.getpid(), memory, read_maps("self"))
-        assert descriptors() == before
-    finally:
-        mapping.close()
-        take_down(FailingThread())  # the descriptor, and what was leaked of it
+    namesake[CONTROL] = 1
+
+    with pytest.raises(Unsupported, match="not an arena of ours"):
+        arena_module.find_arenas(os.getpid(), memory, read_maps("self"))
+    assert descriptors() == before
+
+
+def test_an_arena_in_the_making_is_none_yet(memory: ProcessMemory, namesake: mmap.mmap) -> None:
+    before = descriptors()
+
+    found = arena_module.find_arenas(os.getpid(), memory, read_maps("self"))
+
+    assert found == (None, frozenset())
+    assert descriptors() == before
 
 
 def test_a_process_without_an_arena_has_none(memory: ProcessMemory) -> None:
