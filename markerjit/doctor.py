@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import pwd
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -60,7 +61,7 @@ def examine_process(pid: int) -> Iterator[Finding]:
     """A process: may we stop it, must we not, what is in it. Raises NoSuchProcess."""
     status = read_status(pid)
     threads = counted(status.threads, "thread")
-    yield Finding(GOOD, "process", f"{pid} ({status.name}), uid {status.uid}, {threads}")
+    yield Finding(GOOD, "process", f"{pid} ({_command(pid)}) of {_user(status.uid)}, {threads}")
     try:
         check_before_stopping(pid)
         check_seccomp_of_threads(pid, set())
@@ -83,6 +84,24 @@ def examine_process(pid: int) -> Iterator[Finding]:
         )
     else:
         yield Finding(GOOD, "mode int3", "no thread blocks SIGTRAP now")
+
+
+def _command(pid: int) -> str:
+    import psutil  # 18 ms, and only here
+
+    try:
+        process = psutil.Process(pid)
+        line = " ".join(process.cmdline()) or str(process.name())
+    except psutil.Error as error:
+        return str(error)
+    return line.replace("\n", "\\n")[:100]
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
 
 
 def _examine_markers(view: View) -> Iterator[Finding]:
