@@ -40,6 +40,7 @@ RECORD = "record"
 COUNT = "count"
 
 _ASK_AGAIN_S = 1.0
+_TRY_AGAIN_S = 30
 
 
 def attach(pid: int | None = None, *, ring_size: int = DEFAULT_RING_SIZE) -> Session:
@@ -82,11 +83,13 @@ class Session(View):
         `probe` is "count" or "record" (use `trace` to read what that records). Raises
         UnknownMarker, Refused, UnexpectedBytes, NotPermitted, TargetGone.
         """
-        return self._enable(self.sites(pattern), mode, probe)
+        with self._alone():
+            return self._enable(self._matching(pattern), mode, probe)
 
     def disable(self, pattern: str) -> Applied:
         """Switch markers off, with the same promises and errors as `enable`."""
-        return self._disable(self.sites(pattern))
+        with self._alone():
+            return self._disable(self._matching(pattern))
 
     @contextmanager
     def trace(
@@ -98,7 +101,7 @@ class Session(View):
         Refused while another controller reads the rings.
         """
         with self._alone():
-            sites = self.sites(pattern)
+            sites = self._matching(pattern)
             arena = self._need_arena(sites, mode)
             arena.claim_rings()
         try:
@@ -106,17 +109,35 @@ class Session(View):
             stream = EventStream(
                 arena, self._decoders(arena, sites), alive=self._memory.alive, poll_s=poll_s
             )
-            self._enable(sites, mode, RECORD)
+            with self._alone():
+                self._enable(sites, mode, RECORD)
             try:
                 yield stream
             finally:
                 with suppress(TargetGone, NoSuchProcess):
-                    self._disable(sites)
+                    self._disable_for_sure(sites, pattern)
                     for earlier_mode, earlier_sites in counting.items():
-                        self._enable(earlier_sites, earlier_mode, COUNT)
+                        with self._alone():
+                            self._enable(earlier_sites, earlier_mode, COUNT)
         finally:
             with suppress(TargetGone):
                 arena.release_rings()
+
+    def _disable_for_sure(self, sites: Sequence[Site], pattern: str) -> None:
+        """Nobody comes after us to try again, so we do: for half a minute."""
+        deadline = time.monotonic() + _TRY_AGAIN_S
+        while True:
+            try:
+                with self._alone():
+                    self._disable(sites)
+                return
+            except Refused as refused:
+                if not refused.try_again or time.monotonic() > deadline:
+                    raise Refused(
+                        f"{refused}; STILL ON: markerjit off {self.pid} '{pattern}' ends it",
+                        try_again=True,
+                    ) from None
+            time.sleep(0.05)
 
     def _counting(self, sites: Sequence[Site]) -> dict[Mode, list[Site]]:
         """Sites that are on and only count: somebody left them so, and finds them so again."""
@@ -144,13 +165,13 @@ class Session(View):
         return plan
 
     def _enable(self, sites: Sequence[Site], mode: Mode | None, probe: str) -> Applied:
-        with self._alone():
-            arena = self._need_arena(sites, mode)
-            self._leave_other_modes(arena, sites, mode, probe)
-            plan = self._plan(sites, on=True, mode=mode, probe=probe)
-            self._prepare_traps(arena, plan)
-            applied = apply(plan, self.pid, self._memory.fileno())
-            self._note_switched(arena, {one.site: one.mode for one in self.states(sites)})
+        """Inside of `_alone`."""
+        arena = self._need_arena(sites, mode)
+        self._leave_other_modes(arena, sites, mode, probe)
+        plan = self._plan(sites, on=True, mode=mode, probe=probe)
+        self._prepare_traps(arena, plan)
+        applied = apply(plan, self.pid, self._memory.fileno())
+        self._note_switched(arena, {one.site: one.mode for one in self.states(sites)})
         return applied
 
     def _leave_other_modes(
@@ -170,11 +191,11 @@ class Session(View):
             apply(plan, self.pid, self._memory.fileno())
 
     def _disable(self, sites: Sequence[Site]) -> Applied:
-        with self._alone():
-            plan = self._plan(sites, on=False, mode=None, probe=COUNT)
-            applied = apply(plan, self.pid, self._memory.fileno())
-            if self._arena:
-                self._note_switched(self._arena, dict.fromkeys(sites))
+        """Inside of `_alone`."""
+        plan = self._plan(sites, on=False, mode=None, probe=COUNT)
+        applied = apply(plan, self.pid, self._memory.fileno())
+        if self._arena:
+            self._note_switched(self._arena, dict.fromkeys(sites))
         return applied
 
     @contextmanager

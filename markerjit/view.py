@@ -67,7 +67,7 @@ class View:
         Raises UnknownMarker, with the nearest names, when none does.
         """
         self._look_again()
-        return matching(self._objects.sites, pattern)
+        return self._matching(pattern)
 
     @property
     def problems(self) -> Sequence[Exception]:
@@ -114,6 +114,9 @@ class View:
         self._maps_text = text
         if self._arena is None:
             self._arena, self._probes = find_arenas(self.pid, self._memory, maps)
+
+    def _matching(self, pattern: str) -> tuple[Site, ...]:
+        return matching(self._objects.sites, pattern)
 
     def _check_alive(self) -> None:
         if not self._memory.alive():

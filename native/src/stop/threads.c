@@ -31,6 +31,7 @@
 
 #define STOP_TIMEOUT_NS 300000000ul /* a thread in uninterruptible sleep may take for ever */
 #define SPINS_BEFORE_SLEEP 20       /* some 5 us: what a running thread needs to stop */
+#define STACK_SIZE (128 * 1024)
 #define SHORTEST_SLEEP_NS 5000
 #define LONGEST_SLEEP_NS 320000
 #define KERNEL_ERESTARTNOHAND 514 /* include/linux/errno.h: restart, unless a handler ran */
@@ -251,9 +252,18 @@ static void *do_job(void *argument) {
 
 int in_own_thread(int (*work)(void *arguments), void *arguments, struct mj_report *report) {
     struct job job = {.work = work, .arguments = arguments};
+    pthread_attr_t small;
     pthread_t thread;
-    const int error = pthread_create(&thread, NULL, do_job, &job);
+    cpu_set_t here;
 
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, STACK_SIZE);
+    /* On our own CPU, where we are about to wait: to wake another takes longer than the stop. */
+    CPU_ZERO(&here);
+    CPU_SET(sched_getcpu(), &here);
+    pthread_attr_setaffinity_np(&small, sizeof here, &here);
+    const int error = pthread_create(&thread, &small, do_job, &job);
+    pthread_attr_destroy(&small);
     if (error)
         return fail(report, MJ_ERRNO, 0, error);
     pthread_join(thread, NULL);
