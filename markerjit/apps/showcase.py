@@ -8,9 +8,11 @@ largest.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import random
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -24,6 +26,8 @@ from markerjit.lowlevel import ProcessMemory, read_maps
 CONNECTIONS = 16
 PIPELINE = 8
 RING_SIZE = 1 << 25
+
+_PR_SET_PDEATHSIG = 1
 
 
 class Server(NamedTuple):
@@ -59,10 +63,21 @@ def program(name: str) -> str:
     return path
 
 
+def _start(command: list[str]) -> subprocess.Popen[str]:
+    """A child that does not outlive us, whatever ends us: prctl(2), PR_SET_PDEATHSIG."""
+    prctl = ctypes.CDLL(None).prctl
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
+    )
+
+
 @contextmanager
 def server(build: str) -> Iterator[Server]:
     """Run a build of the server until the end of the block. Raises MarkerError."""
-    process = subprocess.Popen([program(build)], stdout=subprocess.PIPE, text=True)
+    process = _start([program(build)])
     try:
         assert process.stdout
         ready = dict(word.split("=") for word in process.stdout.readline().split()[1:])
@@ -81,7 +96,7 @@ def load(target: Server, seconds: float) -> Iterator[subprocess.Popen[str]]:
         program("kvload"), "--port", str(target.port), "--seconds", f"{seconds:g}",
         "--connections", str(CONNECTIONS), "--pipeline", str(PIPELINE),
     ]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = _start(command)
     try:
         yield process
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show it. 1 when anything was not as it should be."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and tidy up
     print(f"markerjit demo: a key-value server under load, {os.cpu_count()} CPUs, 127.0.0.1 only")
     with ExitStack() as stack:
         builds = ("kvserver-none", "kvserver", "kvserver-nop", "kvserver-pointer")
