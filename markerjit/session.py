@@ -73,9 +73,18 @@ class Session(View):
     ) -> Plan:
         """What `enable` or `disable` would write now. Raises Refused with the reason.
 
-        Where the runtime is not in the target yet, its addresses are missing in the plan.
+        Where the runtime is not in the target yet, its addresses are missing in the plan. What is
+        on by another mode is switched off before: then this is the second of two plans.
         """
-        return self._plan(self.sites(pattern), on=on, mode=mode, probe=probe)
+        sites = self.sites(pattern)
+        if not on:
+            return self._plan(sites, on=False, mode=None, probe=probe)
+        self._verify(sites)
+        leaving, idle = self._other_modes(sites, mode)
+        plan = self._plan_on(idle, mode, probe)
+        if leaving:
+            plan = plan._replace(title=f"{plan.title}, once what is on by another mode is off")
+        return plan
 
     def enable(self, pattern: str, *, mode: Mode | None = None, probe: str = COUNT) -> Applied:
         """Switch markers on: all that match, at all their sites, or none.
@@ -181,14 +190,20 @@ class Session(View):
 
         Only when switching on again by `mode` has been rehearsed.
         """
-        states = self.states(sites)
-        leaving = [one for one in states if mode and one.code_mode not in (None, mode)]
+        leaving, idle = self._other_modes(sites, mode)
         if leaving:
             self._verify(sites)
-            idle = [one._replace(code_mode=None) for one in states]
             self._prepare_traps(arena, self._plan_on(idle, mode, probe))
             plan = self._accept(plan_off(leaving, ours=self._probes))
             apply(plan, self.pid, self._memory.fileno())
+
+    def _other_modes(
+        self, sites: Sequence[Site], mode: Mode | None
+    ) -> tuple[list[SiteState], list[SiteState]]:
+        """What is on by another mode than this, and all as they are once that is off."""
+        states = self.states(sites)
+        leaving = [one for one in states if mode and one.code_mode not in (None, mode)]
+        return leaving, [one._replace(code_mode=None) if one in leaving else one for one in states]
 
     def _disable(self, sites: Sequence[Site]) -> Applied:
         """Inside of `_alone`."""
