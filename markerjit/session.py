@@ -18,11 +18,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from markerjit.elf import parse_format
-from markerjit.errors import NoMarkers, NoSuchProcess, Refused, TargetGone, Unsupported
+from markerjit.errors import MarkerError, NoMarkers, NoSuchProcess, Refused, TargetGone, Unsupported
 from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.patch.apply import EXPLAINED, Applied, apply, strategy_for
 from markerjit.patch.arena import Arena
-from markerjit.patch.inject import DEFAULT_RING_SIZE, create_arena, install_trap
+from markerjit.patch.inject import (
+    DEFAULT_RING_SIZE,
+    LARGEST_RING,
+    create_arena,
+    install_trap,
+)
 from markerjit.patch.plan import Binding, Plan, Refusal, SiteState, plan_off, plan_on
 from markerjit.probes.record import recorder_taking, signature
 from markerjit.quiesce.calls import BorrowedThread, Caller, OwnThread
@@ -31,6 +36,7 @@ from markerjit.quiesce.permission import (
     check_seccomp_of_threads,
     threads_blocking_sigtrap,
 )
+from markerjit.ring.layout import PAGE
 from markerjit.sites.verify import verify
 from markerjit.stream import Decoder, EventStream
 from markerjit.view import View
@@ -56,6 +62,8 @@ class Session(View):
     """A view that can also switch markers and trace them. See the module."""
 
     def __init__(self, pid: int, *, ring_size: int = DEFAULT_RING_SIZE) -> None:
+        if ring_size & ring_size - 1 or not PAGE <= ring_size <= LARGEST_RING:
+            raise ValueError(f"a ring of {ring_size} bytes; a power of two from 4 KiB to 1 GiB")
         super().__init__(pid)
         self._ring_size = ring_size
         self._verified: set[Site] = set()
@@ -112,13 +120,13 @@ class Session(View):
         with self._alone():
             sites = self._matching(pattern)
             arena = self._need_arena(sites, mode)
+            self._tell_of_markers(arena, sites)
             arena.claim_rings()
         try:
-            counting = self._counting(sites)
-            stream = EventStream(
-                arena, self._decoders(arena, sites), alive=self._memory.alive, poll_s=poll_s
-            )
+            decoders = self._decoders(arena, sites)
+            stream = EventStream(arena, decoders, alive=self._memory.alive, poll_s=poll_s)
             with self._alone():
+                counting = self._counting(sites)
                 self._enable(sites, mode, RECORD)
             try:
                 yield stream
@@ -140,10 +148,12 @@ class Session(View):
                 with self._alone():
                     self._disable(sites)
                 return
-            except Refused as refused:
-                if not refused.try_again or time.monotonic() > deadline:
+            except (TargetGone, NoSuchProcess):
+                raise
+            except MarkerError as error:
+                if time.monotonic() > deadline:
                     raise Refused(
-                        f"{refused}; STILL ON: markerjit off {self.pid} '{pattern}' ends it",
+                        f"{error}; STILL ON: markerjit off {self.pid} '{pattern}' ends it",
                         try_again=True,
                     ) from None
             time.sleep(0.05)
@@ -176,6 +186,7 @@ class Session(View):
     def _enable(self, sites: Sequence[Site], mode: Mode | None, probe: str) -> Applied:
         """Inside of `_alone`."""
         arena = self._need_arena(sites, mode)
+        self._tell_of_markers(arena, sites)
         self._leave_other_modes(arena, sites, mode, probe)
         plan = self._plan(sites, on=True, mode=mode, probe=probe)
         self._prepare_traps(arena, plan)
@@ -240,9 +251,10 @@ class Session(View):
         check_seccomp_of_threads(self.pid, self._asked)
 
     def _note_switched(self, arena: Arena, modes: Mapping[Site, Mode | None]) -> None:
-        by_marker = {self._marker_id(arena, site): mode for site, mode in modes.items()}
+        by_marker = {self._find_marker(arena, site): mode for site, mode in modes.items()}
         for marker, mode in by_marker.items():
-            arena.note_switched(marker, mode)
+            if marker is not None:
+                arena.note_switched(marker, mode)
 
     def _verify(self, sites: Sequence[Site]) -> None:
         new = [site for site in sites if site not in self._verified]
@@ -315,23 +327,37 @@ class Session(View):
                 )
             if arena and site.slot not in bindings:
                 address = arena.record_probe if probe == RECORD else arena.count_probe
-                data = arena.entry_address(self._marker_id(arena, site))
-                bindings[site.slot] = Binding(address, data)
+                marker = self._find_marker(arena, site)
+                if marker is None:
+                    return None
+                bindings[site.slot] = Binding(address, arena.entry_address(marker))
         return bindings if arena else None
 
-    def _marker_id(self, arena: Arena, site: Site) -> int:
+    def _find_marker(self, arena: Arena, site: Site, *, tell: bool = False) -> int | None:
+        """The marker's id, None when the runtime was not told of it. With `tell` it is, now: inside
+        of `_alone`, since two controllers must not take the same place in the table."""
         known = self._ids.get(site)
         if known is None:
             note = site.note
             taking = recorder_taking(note.args, parse_format(note.format, note.args))
-            known = arena.find_marker(note.name, signature(note), *taking)
-            self._ids[site] = known
+            if tell:
+                known = arena.find_marker(note.name, signature(note), *taking)
+            else:
+                known = arena.known_marker(signature(note), taking.ops)
+            if known is not None:
+                self._ids[site] = known
         return known
 
+    def _tell_of_markers(self, arena: Arena, sites: Sequence[Site]) -> None:
+        for site in sites:
+            if site.slot:
+                self._find_marker(arena, site, tell=True)
+
     def _decoders(self, arena: Arena, sites: Sequence[Site]) -> dict[int, Decoder]:
-        return {
-            self._marker_id(arena, site): Decoder(
-                site.marker, site.note.args, parse_format(site.note.format, site.note.args)
-            )
-            for site in sites
-        }
+        decoders = {}
+        for site in sites:
+            marker = self._find_marker(arena, site)
+            if marker is not None:
+                fields = parse_format(site.note.format, site.note.args)
+                decoders[marker] = Decoder(site.marker, site.note.args, fields)
+        return decoders

@@ -92,7 +92,9 @@ def _show_events(session: markerjit.Session, mode: markerjit.Mode, what: str) ->
         for event in islice(stream, _SHOWN):
             print(f"  {to_line(event)}")
     states = {one.name: common.state_text(one) for one in session.statistics()}
-    print("  and off again" if set(states.values()) == {"off"} else f"  STILL ON: {states}")
+    if set(states.values()) != {"off"}:
+        raise markerjit.MarkerError(f"still on: {states}")
+    print("  and off again")
 
 
 def _show_costs(chosen: Sequence[showcase.Variant], options: argparse.Namespace) -> None:

@@ -29,6 +29,9 @@ MAPPING_PATH = "/memfd:markerjit"
 
 _MODES = tuple(Mode)
 
+_READ_BY_US: set[int] = set()
+"""Processes whose rings this process reads: another trace of ours would take its records."""
+
 
 Probes = frozenset[int]
 """Addresses of probes that are ours."""
@@ -127,12 +130,8 @@ class Arena:
         """Where the target has a marker's entry: the data of its slot."""
         return RemoteAddress(self.base + self.geometry.marker_offset(marker))
 
-    def find_marker(self, name: str, signature: str, ops: bytes, limits: Sequence[int]) -> int:
-        """The id of the marker with this signature, which is made when it is new.
-
-        An entry never changes what it describes: a thread may be reading it. Raises Refused when
-        the table is full.
-        """
+    def known_marker(self, signature: str, ops: bytes) -> int | None:
+        """The id of the marker with this signature; None when the runtime was not told of it."""
         known = self._ids.get(signature)
         if known is not None:
             return known
@@ -140,6 +139,18 @@ class Arena:
         for entry in self.entries():
             if entry.name_hash == name_hash and bytes(entry.ops)[: entry.argc] == ops:
                 return self._ids.setdefault(signature, int(entry.id))
+        return None
+
+    def find_marker(self, name: str, signature: str, ops: bytes, limits: Sequence[int]) -> int:
+        """The same, and the runtime is told of it when it is new: for who holds the target's lock.
+
+        An entry never changes what it describes: a thread may be reading it. Raises Refused when
+        the table is full.
+        """
+        known = self.known_marker(signature, ops)
+        if known is not None:
+            return known
+        name_hash = fnv1a(signature.encode())
         marker = self._used()
         if marker >= self.geometry.max_markers:
             raise Refused(f"the arena has room for {self.geometry.max_markers} markers")
@@ -194,16 +205,24 @@ class Arena:
     def claim_rings(self) -> None:
         """Become the one who reads the rings. Raises Refused while another process does."""
         reader = int(self._control().reader_pid)
-        if reader not in (0, os.getpid()) and os.path.exists(f"/proc/{reader}"):
+        ours = reader == os.getpid() and self.pid not in _READ_BY_US
+        if reader and not ours and os.path.exists(f"/proc/{reader}"):
             raise Refused(
                 f"process {reader} is tracing process {self.pid} already; end that trace first",
                 try_again=True,
             )
         self.write_control("reader_pid", os.getpid())
+        _READ_BY_US.add(self.pid)
 
     def release_rings(self) -> None:
         """No longer read the rings."""
+        _READ_BY_US.discard(self.pid)
         self.write_control("reader_pid", 0)
+
+    @property
+    def trap_installed(self) -> bool:
+        """Whether the runtime's handler has ever been the action for SIGTRAP."""
+        return bool(self._control().trap_installed)
 
     def write_control(self, field: str, value: int) -> None:
         """Set a number of the control block."""

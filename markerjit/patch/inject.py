@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from markerjit.errors import MarkerError, Unsupported
+from markerjit.errors import MarkerError, Refused, Unsupported
 from markerjit.memory import Memory
 from markerjit.model import RemoteAddress
 from markerjit.patch.arena import Arena, FileStore
@@ -37,6 +37,7 @@ from markerjit.ring import layout
 from markerjit.ring.layout import CODE_SIZE, CONTROL, PAGE, Control, Geometry
 
 DEFAULT_RING_SIZE = 1 << 20
+LARGEST_RING = 1 << 30
 MAX_MARKERS = 1024
 MAX_SITES = 1 << 14
 
@@ -179,15 +180,23 @@ def install_trap(arena: Arena, caller: Caller) -> None:
     """Make the runtime's handler the action for SIGTRAP, keeping the old one to pass on to.
 
     It stays: a thread may be on its way into it at any moment. But the program may have put another
-    in its place since, so it is looked at before each use.
+    in its place since, so it is looked at before each use. Raises Refused then: that one may pass
+    on to ours, and ours to it would go round for ever.
     """
     seen = CONTROL + Control.seen_trap.offset
     old = CONTROL + Control.old_trap.offset
     caller.run([_sigaction_call(0, arena.base + seen)])
     ours = arena.base + arena.entry.trap
-    if layout.Sigaction.from_buffer_copy(arena.store.read(seen, _SIGACTION_SIZE)).handler == ours:
+    found = layout.Sigaction.from_buffer_copy(arena.store.read(seen, _SIGACTION_SIZE))
+    if found.handler == ours:
         return
+    if arena.trap_installed:
+        raise Refused(
+            f"process {arena.pid} has put its own SIGTRAP handler in the place of ours: "
+            "breakpoints would go there; use the mode that the site was compiled for"
+        )
     action = layout.Sigaction(
+        mask=found.mask & ~(1 << _SIGTRAP - 1) if found.handler > 1 else 0,
         handler=ours,
         flags=_TRAP_FLAGS,
         restorer=arena.base + arena.entry.restorer,
@@ -195,6 +204,7 @@ def install_trap(arena: Arena, caller: Caller) -> None:
     # The new action stands where the call puts the old one: it is read first.
     arena.store.write(old, bytes(action))
     caller.run([_sigaction_call(arena.base + old, arena.base + old)])
+    arena.write_control("trap_installed", 1)
 
 
 def _sigaction_call(new: int, old: int) -> Call:

@@ -45,7 +45,8 @@ class Plan(NamedTuple):
 
     traps          breakpoint addresses and the bodies that they lead to, which the runtime has to
                    know before the first breakpoint is written
-    needs_runtime  the runtime is not in the target: this plan is for looking at
+    needs_runtime  the runtime is not in the target, or was not told of the markers: this plan is
+                   for looking at
     """
 
     title: str
@@ -56,7 +57,10 @@ class Plan(NamedTuple):
     def steps(self, quiescence: str) -> Iterator[str]:
         """What applying the plan does, a line a step, in order."""
         if self.needs_runtime:
-            yield "put the runtime into the process: a borrowed thread makes and maps a memfd"
+            yield (
+                "put the runtime into the process, if it is not there (a borrowed thread makes and "
+                "maps a memfd), and tell it of the markers"
+            )
         if self.traps:
             leads = counted(len(self.traps), "breakpoint")
             yield f"tell the runtime's SIGTRAP handler where to go from {leads}"

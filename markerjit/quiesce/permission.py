@@ -52,6 +52,15 @@ def _status_text(pid: int, task: str = "") -> str:
             return "\n" + file.read().decode(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         raise NoSuchProcess(pid) from None
+    except PermissionError:
+        raise _hidden(pid) from None
+
+
+def _hidden(pid: int) -> NotPermitted:
+    return NotPermitted(
+        f"process {pid} is hidden from us (/proc is mounted with hidepid); run markerjit as its "
+        "user, or with sudo"
+    )
 
 
 def _line(text: str, name: str, missing: str) -> str:
@@ -147,6 +156,8 @@ def _threads(pid: int) -> list[int]:
         return sorted(map(int, os.listdir(f"/proc/{pid}/task")))
     except (FileNotFoundError, ProcessLookupError):
         raise NoSuchProcess(pid) from None
+    except PermissionError:
+        raise _hidden(pid) from None
 
 
 def why_not(pid: int, tid: int = 0) -> str:

@@ -67,8 +67,10 @@ class Control(ctypes.Structure):
         ("owner_since", ctypes.c_uint64),
         ("old_trap", Sigaction),
         ("seen_trap", Sigaction),
+        ("trap_installed", ctypes.c_uint32),
         ("markers_used", ctypes.c_uint32),
         ("reader_pid", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 

@@ -48,7 +48,7 @@ def verify(read: Read, sites: Sequence[Site]) -> None:
     for mapped, group in groupby(sites, key=lambda site: site.object):
         of_object = list(group)
         digest = _digest(of_object)
-        remembered = _cache_file(mapped.build_id)
+        remembered = _cache_file(mapped.build_id, digest)
         if remembered and _read_cache(remembered) == digest:
             continue
         _ask_capstone(read, of_object)
@@ -97,11 +97,12 @@ def _digest(sites: Sequence[Site]) -> str:
     return told.hexdigest()
 
 
-def _cache_file(build_id: str | None) -> str | None:
+def _cache_file(build_id: str | None, digest: str) -> str | None:
+    """One for each build and selection of its sites."""
     if not build_id:
         return None
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(base, "markerjit", "verified", build_id)
+    return os.path.join(base, "markerjit", "verified", f"{build_id}-{digest[:16]}")
 
 
 def _read_cache(path: str) -> str | None:

@@ -242,7 +242,8 @@ def test_rings_have_one_reader_at_a_time() -> None:
     arena = make_arena()
 
     arena.claim_rings()
-    arena.claim_rings()  # again, by the same process
+    with pytest.raises(Refused, match=f"process {os.getpid()} is tracing process 7 already"):
+        arena.claim_rings()  # another trace of this process would take the first one's records
     arena.write_control("reader_pid", 1)
     with pytest.raises(Refused, match="process 1 is tracing process 7 already") as refused:
         arena.claim_rings()

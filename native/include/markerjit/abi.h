@@ -142,8 +142,10 @@ struct mj_control {
     struct mj_sigaction old_trap; /* the target's own SIGTRAP action, to pass on to */
     struct mj_sigaction
         seen_trap; /* for the controller: where the target's kernel puts an answer */
+    uint32_t trap_installed;
     uint32_t markers_used;
     uint32_t reader_pid; /* who takes records out of the rings; 0: nobody */
+    uint32_t reserved;
 };
 
 /* How the recorder takes an argument from the call. */
@@ -153,7 +155,7 @@ struct mj_control {
     3 /* char *, to its NUL, at most `limit` bytes                                */
 #define MJ_OP_PREFIX                                                                               \
     5                 /* char *, to its NUL or `limit` bytes, and nothing is read behind (%.8s)   */
-#define MJ_OP_BYTES 4 /* char *, as long as the argument before says, at most `limit` bytes */
+#define MJ_OP_BYTES 4 /* char *, to its NUL, as long as the argument before says, or `limit` */
 
 /* What the runtime needs to know of a marker; its index is the id in the records. */
 struct mj_marker {

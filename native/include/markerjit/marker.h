@@ -9,7 +9,7 @@
  * come from the arguments. A format that does not fit them does not compile. Arguments are
  * evaluated only while the marker is on, so they must not have side effects that the program
  * needs. At most MJ_MAX_ARGS of them: integers, floats, pointers, strings (%s), bounded strings
- * (%.*s with an int length before it).
+ * (%.*s with an int before it; as in printf a NUL ends them, too).
  *
  * Nothing is linked, no thread is started, nothing runs before main. Choose how the sites of a
  * translation unit are compiled with -DMJ_MODE=jump (the default), nop, pointer, sentinel, direct,

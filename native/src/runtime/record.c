@@ -28,20 +28,19 @@ static uint64_t measure(const char *text, uint64_t limit, uint8_t op) {
 
     if ((uint64_t)text < MJ_PAGE)
         return MJ_STRING_NULL;
-    if (op == MJ_OP_BYTES)
-        return limit;
     while (length < limit && text[length])
         length++;
     /* With %.8s what stands behind the limit need not be ours to read. */
     return op == MJ_OP_STRING && length == limit && text[length] ? length | MJ_STRING_CUT : length;
 }
 
-/* An int of the caller's as the length of a `%.*s`: negative ones count as nothing. */
+/* An int of the caller's as the most bytes of a `%.*s`, which a NUL ends too, as in printf; a
+   negative one is none at all. */
 static uint64_t bounded(uint64_t word, uint64_t limit, uint64_t *cut) {
     const int32_t asked = (int32_t)word;
 
-    *cut = asked > 0 && (uint64_t)asked > limit ? MJ_STRING_CUT : 0;
-    return asked <= 0 ? 0 : *cut ? limit : (uint64_t)asked;
+    *cut = asked < 0 || (uint64_t)asked > limit;
+    return *cut ? limit : (uint64_t)asked;
 }
 
 static inline void take(const struct mj_marker *marker, struct taken *taken, va_list args) {
@@ -65,7 +64,8 @@ static inline void take(const struct mj_marker *marker, struct taken *taken, va_
         } else if (marker->ops[i] == MJ_OP_BYTES) {
             const uint64_t length = bounded(i ? taken->words[i - 1] : 0, marker->limits[i], &cut);
 
-            taken->length[i] = measure((const char *)value.word, length, MJ_OP_BYTES) | cut;
+            taken->length[i] =
+                measure((const char *)value.word, length, cut ? MJ_OP_STRING : MJ_OP_PREFIX);
         } else {
             continue;
         }

@@ -69,6 +69,16 @@ static int may_borrow(const struct stopped_thread *thread, int mem_fd) {
     return MJ_OK;
 }
 
+/* Signals are blocked in our thread; whatever else may end a wait does not end this one. */
+static int wait_for(pid_t tid, int what, siginfo_t *info) {
+    int failed;
+
+    do
+        failed = waitid(P_PID, (id_t)tid, info, what | __WALL);
+    while (failed && errno == EINTR);
+    return failed;
+}
+
 /*
  * Let a thread whose signals are blocked run to its next stop of the wanted kind; 0 when it is
  * gone. What cannot be blocked is SIGSTOP, and job-control stops that follow from one: it is taken
@@ -80,9 +90,8 @@ static int run_to(struct stopped_thread *thread, enum __ptrace_request request, 
 
         /* Look first, and take only a stop: an end is for the parent, see wait_all. */
         if (ptrace(request, thread->tid, 0, 0) ||
-            waitid(P_PID, (id_t)thread->tid, &info, WSTOPPED | WEXITED | WNOWAIT | __WALL) ||
-            info.si_code != CLD_TRAPPED ||
-            waitid(P_PID, (id_t)thread->tid, &info, WSTOPPED | __WALL))
+            wait_for(thread->tid, WSTOPPED | WEXITED | WNOWAIT, &info) ||
+            info.si_code != CLD_TRAPPED || wait_for(thread->tid, WSTOPPED, &info))
             return 0;
         if (info.si_status == wanted)
             return 1;

@@ -159,7 +159,7 @@ static void look(struct stopped_thread *thread) {
     if (ptrace(PTRACE_GETSIGINFO, thread->tid, 0, &why))
         return;
     thread->plain = why.si_code == INTERRUPT_STOP;
-    thread->pending_signal = thread->plain ? 0 : why.si_signo;
+    thread->pending_signal = why.si_code >> 8 == PTRACE_EVENT_STOP ? 0 : why.si_signo;
 }
 
 /* Look at those that do not stand yet, take those that have ended off the list; returns how many
@@ -255,6 +255,7 @@ int in_own_thread(int (*work)(void *arguments), void *arguments, struct mj_repor
     pthread_attr_t small;
     pthread_t thread;
     cpu_set_t here;
+    sigset_t all, before;
 
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, STACK_SIZE);
@@ -262,7 +263,11 @@ int in_own_thread(int (*work)(void *arguments), void *arguments, struct mj_repor
     CPU_ZERO(&here);
     CPU_SET(sched_getcpu(), &here);
     pthread_attr_setaffinity_np(&small, sizeof here, &here);
+    /* No signal of the controller's may end a wait in there, least of all on borrowed registers. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     const int error = pthread_create(&thread, &small, do_job, &job);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&small);
     if (error)
         return fail(report, MJ_ERRNO, 0, error);
