@@ -31,8 +31,6 @@ _ACCEPTS = {
 _SEPARATORS = {code: " " for code in range(128) if not (chr(code).isalnum() or code == ord("_"))}
 _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\"}
 
-"""What a field can hold once decoded; None is a string whose pointer was null."""
-
 
 class _Conversion(NamedTuple):
     """One conversion of a format; `literal` is the text since the one before."""
