@@ -18,7 +18,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from markerjit.elf import parse_format
-from markerjit.errors import MarkerError, NoMarkers, NoSuchProcess, Refused, TargetGone, Unsupported
+from markerjit.errors import (
+    MarkerError,
+    NoMarkers,
+    NoSuchProcess,
+    NotPermitted,
+    Refused,
+    TargetGone,
+    Unsupported,
+)
 from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.patch.apply import EXPLAINED, Applied, apply, strategy_for
 from markerjit.patch.arena import Arena
@@ -95,7 +103,8 @@ class Session(View):
         return plan
 
     def enable(self, pattern: str, *, mode: Mode | None = None, probe: str = COUNT) -> Applied:
-        """Switch markers on: all that match, at all their sites, or none.
+        """Switch markers on: all that match, at all their sites, or none. (What is on by another
+        mode is switched off before; should the second step be refused, that stays off.)
 
         `probe` is "count" or "record" (use `trace` to read what that records). Raises
         UnknownMarker, Refused, UnexpectedBytes, NotPermitted, TargetGone.
@@ -141,7 +150,8 @@ class Session(View):
                 arena.release_rings()
 
     def _disable_for_sure(self, sites: Sequence[Site], pattern: str) -> None:
-        """Nobody comes after us to try again, so we do: for half a minute."""
+        """Nobody comes after us to try again, so we do, for half a minute, where that may help:
+        another controller or tracer is at work, or a thread waits in the kernel."""
         deadline = time.monotonic() + _TRY_AGAIN_S
         while True:
             try:
@@ -151,10 +161,12 @@ class Session(View):
             except (TargetGone, NoSuchProcess):
                 raise
             except MarkerError as error:
-                if time.monotonic() > deadline:
+                passing = isinstance(error, Refused) and error.try_again
+                may_help = passing or isinstance(error, NotPermitted)
+                if not may_help or time.monotonic() > deadline:
                     raise Refused(
                         f"{error}; STILL ON: markerjit off {self.pid} '{pattern}' ends it",
-                        try_again=True,
+                        try_again=may_help,
                     ) from None
             time.sleep(0.05)
 

@@ -56,7 +56,8 @@ def apply(plan: Plan, pid: int, mem_fd: int) -> Applied:
     """Write a plan, all of it or nothing.
 
     Raises UnexpectedBytes, Refused (try again), NotPermitted, TargetGone; the target is then as it
-    was before. MarkerError with "COULD NOT be rolled back" is the one exception, and says where.
+    was before. MarkerError with "COULD NOT be rolled back" is the one exception, and names the
+    edit.
     """
     if plan.needs_runtime:
         raise ValueError("a plan without the runtime's addresses cannot be applied")

@@ -1,8 +1,8 @@
 """Putting the runtime into a process, and its SIGTRAP handler: what needs a thread of the target.
 
-All is looked up and built before a thread is borrowed; the calls are made in one stop, and what was
-done before one of them failed is taken back. The runtime's code is written through the memfd before
-anything can run it.
+All is looked up and built before a thread is borrowed: once to make the memfd, and when that has
+been sized and filled, once to map it. What was done before a call failed is taken back. The
+runtime's code is written through the memfd before anything can run it.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ static int seize(struct stopped *stopped, pid_t tid, struct mj_report *report) {
                                                             : fail(report, MJ_ERRNO, tid, error);
     }
     stopped->threads[stopped->count++] = (struct stopped_thread){.tid = tid};
-    ptrace(PTRACE_INTERRUPT, tid, 0, 0); /* fails only if it is gone: wait_stopped sees that */
+    ptrace(PTRACE_INTERRUPT, tid, 0, 0); /* fails only if it is gone: wait_all sees that */
     return MJ_OK;
 }
 
@@ -155,9 +155,9 @@ static void look(struct stopped_thread *thread) {
     thread->stands = !ptrace(PTRACE_GETREGS, thread->tid, 0, &thread->regs);
     if (!thread->stands)
         return;
-    /* No siginfo: a job-control stop. */
     if (ptrace(PTRACE_GETSIGINFO, thread->tid, 0, &why))
         return;
+    /* Three kinds: our interrupt, a job-control stop, and a signal on its way to the thread. */
     thread->plain = why.si_code == INTERRUPT_STOP;
     thread->pending_signal = why.si_code >> 8 == PTRACE_EVENT_STOP ? 0 : why.si_signo;
 }
