@@ -16,7 +16,8 @@ VENV := .venv/bin
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format native native-complete targets debian clean bytecode
+.PHONY: help demo test torture kill-matrix check format native native-complete targets debian clean \
+	bytecode
 
 help:
 	@echo "make demo     set up .venv, build, and run the bundled server under load"
@@ -24,6 +25,8 @@ help:
 	@echo "make check    formats and types only"
 	@echo "make format   rewrite Python and C in the house's format"
 	@echo "make native   the runtime, libraries and demo programs, into $(NATIVE)/"
+	@echo "make torture  change code under running threads in all ways, for TORTURE_SECONDS (600)"
+	@echo "make kill-matrix  kill controllers and targets at every point of every operation"
 	@echo "make targets  the programs that tests attach to, into build/targets/"
 	@echo "make clean    remove everything that was made"
 
@@ -34,6 +37,11 @@ demo: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 test: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian check
 	@echo "pytest"
 	@$(VENV)/python -m pytest $(PYTEST_FLAGS)
+
+# Minutes; tests/races, and so `make test`, takes a choice of it.
+kill-matrix: $(VENV)/.test-ready native build/hooks/libmjstop.so build/targets/truth_floats
+	@for fault in kill target write writes; do echo "$$fault"; \
+		$(VENV)/python tests/races/matrix.py --fault $$fault || exit 1; done
 
 clean:
 	@rm -rf build dist $(NATIVE) .venv *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -100,6 +108,7 @@ HEADERS := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/include/markerjit/*
 RUNTIME_C := $(wildcard native/src/runtime/*.c)
 STOP_C := $(wildcard native/src/stop/*.c)
 LIB_C := $(wildcard native/lib/*.c)
+FENCE_C := $(wildcard native/src/fence/*.c)
 DEMO := kvserver kvserver-nop kvserver-pointer kvserver-none kvload
 
 # A part whose sources are not there is left out here, and named by native-complete at the end.
@@ -147,7 +156,13 @@ build/obj/stop/%.o: native/src/stop/%.c Makefile | build/.tools-here
 	@mkdir -p $(@D)
 	@$(compile) $(CFLAGS) -fPIC -fvisibility=hidden -c -o $@ $<
 
-$(NATIVE)/libmjstop.so: $(STOP_C:native/src/%.c=build/obj/%.o)
+# Part of both libraries.
+build/obj/fence/%.o: native/src/fence/%.c Makefile | build/.tools-here
+	@echo "cc      $<"
+	@mkdir -p $(@D)
+	@$(compile) $(CFLAGS) -fPIC -fvisibility=hidden -c -o $@ $<
+
+$(NATIVE)/libmjstop.so: $(STOP_C:native/src/%.c=build/obj/%.o) $(FENCE_C:native/src/%.c=build/obj/%.o)
 	@echo "ld      $@"
 	@mkdir -p $(@D)
 	@$(CC) -shared -o $@ $^
@@ -157,7 +172,17 @@ build/obj/lib/%.o: native/lib/%.c Makefile | build/.tools-here
 	@mkdir -p $(@D)
 	@$(compile) $(CFLAGS) -fPIC -c -o $@ $<
 
-$(NATIVE)/libmarkerjit.a: $(LIB_C:native/%.c=build/obj/%.o)
+# The first of them for tests/races, which make things go wrong at its race points.
+HOOKS_C := $(STOP_C) $(FENCE_C) $(wildcard tests/races/hooks.c)
+
+build/hooks/libmjstop.so: $(HOOKS_C) $(wildcard native/src/stop/*.h native/src/fence/*.h) \
+		$(wildcard native/include/markerjit/*.h) Makefile | build/.tools-here
+	@echo "cc      $@"
+	@mkdir -p $(@D)
+	@$(CC) -Inative/include $(WARNINGS) $(CFLAGS) -DMJ_RACE_HOOKS -pthread -fPIC \
+		-fvisibility=hidden -shared -o $@ $(HOOKS_C)
+
+$(NATIVE)/libmarkerjit.a: $(LIB_C:native/%.c=build/obj/%.o) $(FENCE_C:native/src/%.c=build/obj/%.o)
 	@echo "ar      $@"
 	@mkdir -p $(@D)
 	@rm -f $@
@@ -185,7 +210,7 @@ TARGETS += $(if $(wildcard native/targets/truth_plugin.c),truth_plugin.so)
 TARGETS += $(if $(wildcard native/targets/truth_threads.c),truth_static)
 TARGETS += $(if $(wildcard native/targets/truth_modes.c),$(MODES:%=truth_modes-%))
 
-targets: $(TARGETS:%=build/targets/%)
+targets: $(TARGETS:%=build/targets/%) $(if $(wildcard tests/races/hooks.c),build/hooks/libmjstop.so)
 
 # Compiled and linked in one step; -MF because the name of the program may have no suffix.
 target = echo "cc      $@"; mkdir -p build/targets build/obj/targets; \
@@ -213,6 +238,22 @@ build/targets/truth_modes-%: native/targets/truth_modes.c Makefile | build/.tool
 	@$(target) -DMJ_MODE=$* -o $@ $<
 
 -include $(wildcard build/obj/*/*.d)
+
+# ---- torture: build/torture ----------------------------------------------------------------------
+#
+# A program whose code is changed while it runs, by itself too: with the same objects that are in
+# libmjstop.so. TORTURE_SECONDS and TORTURE_FLIPS say how long; tests/torture/__main__.py.
+
+TORTURE_C := $(wildcard tests/torture/*.c)
+
+build/torture/victim: $(TORTURE_C) $(wildcard tests/torture/*.h native/targets/truth.h) \
+		$(STOP_C:native/src/%.c=build/obj/%.o) $(FENCE_C:native/src/%.c=build/obj/%.o) Makefile
+	@echo "cc      $@"
+	@mkdir -p $(@D)
+	@$(CC) -Inative/include $(WARNINGS) $(TARGET_CFLAGS) -o $@ $(TORTURE_C) $(filter %.o,$^)
+
+torture: $(VENV)/.demo-ready native build/torture/victim build/targets/truth_plugin.so
+	@PYTHONPATH=tests $(VENV)/python -m torture
 
 # ---- checks --------------------------------------------------------------------------------------
 #
@@ -250,7 +291,7 @@ format: $(VENV)/.test-ready
 # Only as root, only what is missing, and never a reason to stop: a test without its tool skips
 # and names the package.
 
-DEBIAN_PACKAGES := clang g++ gdb lld musl-tools redis-tools
+DEBIAN_PACKAGES := clang g++ gdb lld musl-tools redis-tools strace
 APT := DEBIAN_FRONTEND=noninteractive timeout 600 apt-get -y -qq -o DPkg::Lock::Timeout=120 \
 	-o Acquire::Retries=1
 

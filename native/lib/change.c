@@ -36,12 +36,16 @@
  * loader's lock their object may be gone.
  */
 #define _GNU_SOURCE
-#include "internal.h"
+#include "spot.h"
+
+#include "../src/fence/fence.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
@@ -57,26 +61,25 @@ static bool is_quiet(struct mj_slot *slot) {
 #endif
 }
 
-static bool all_quiet(const struct mj_sites *sites) {
-    for (size_t i = 0; i < sites->count; i++)
-        if (mj_can_switch(&sites->items[i]) && !is_quiet(sites->items[i].slot))
+static bool all_quiet(const struct mj_digest *digest) {
+    for (size_t i = 0; i < digest->use_count; i++)
+        if (!is_quiet(digest->uses[i].slot))
             return false;
     return true;
 }
 
 static int look_for_quiet(void *data) {
-    struct mj_sites *sites = data;
+    struct mj_digest *digest = data;
 
-    return !mj_sites_read(sites) && all_quiet(sites);
+    return !mj_digest_refresh(digest) && all_quiet(digest);
 }
 
-void mj_wait_until_quiet(const char *name) {
+void mj_wait_until_quiet(struct mj_digest *digest) {
     enum { YIELDS = 16, LONGEST_NS = 1000000 };
-    struct mj_sites sites = {.name = name};
     struct timespec pause = {0, 20000};
 
-    for (int looks = 0; !mj_with_objects_held(look_for_quiet, &sites); looks++) {
-        MJ_RACE("wait", name);
+    for (int looks = 0; !mj_with_objects_held(look_for_quiet, digest); looks++) {
+        MJ_RACE("wait", digest->name);
         if (looks < YIELDS) {
             sched_yield();
             continue;
@@ -85,62 +88,83 @@ void mj_wait_until_quiet(const char *name) {
         if (pause.tv_nsec < LONGEST_NS)
             pause.tv_nsec *= 2;
     }
-    mj_sites_deinit(&sites);
 }
 
-/* ---- the changes, with the objects held ------------------------------------------------------ */
+/* ---- the fence ------------------------------------------------------------------------------- */
 
-static uintptr_t probe_of(const struct mj_site *site) {
-    return (uintptr_t)__atomic_load_n(&site->slot->probe, __ATOMIC_ACQUIRE);
-}
+enum { MEMBARRIER_GLOBAL = 1 << 0 }; /* linux/membarrier.h, which musl-gcc does not find */
 
 static enum marker_sync last_sync;
 
 enum marker_sync mj_last_sync(void) { return __atomic_load_n(&last_sync, __ATOMIC_RELAXED); }
 
-static bool changes_code(const struct mj_sites *sites) {
-    for (size_t i = 0; i < sites->count; i++)
-        if (sites->items[i].kind != MJ_KIND_pointer)
+/* Returns when every thread has executed a serialising instruction, or as near as can be had. See
+   enum marker_sync for what each proves. GLOBAL waits for some ten milliseconds. */
+static enum marker_sync fence(void) {
+    if (!mj_fence_membarrier())
+        return MARKER_SYNC_CORE;
+    if (!mj_fence_signals(NULL))
+        return MARKER_SYNC_SIGNALS;
+    return syscall(SYS_membarrier, MEMBARRIER_GLOBAL, 0, 0) ? MARKER_SYNC_NOTHING
+                                                            : MARKER_SYNC_GLOBAL;
+}
+
+/* A slot is no code. */
+static void sync_cores(const struct mj_digest *digest) {
+    if (digest->spot_count)
+        __atomic_store_n(&last_sync, fence(), __ATOMIC_RELAXED);
+}
+
+/* ---- the changes, with the objects held ------------------------------------------------------ */
+
+static uintptr_t probe_in(const struct mj_slot *slot) {
+    return (uintptr_t)__atomic_load_n(&slot->probe, __ATOMIC_ACQUIRE);
+}
+
+static bool any_probe_in(const struct mj_digest *digest) {
+    for (size_t i = 0; i < digest->use_count; i++)
+        if (probe_in(digest->uses[i].slot))
             return true;
     return false;
 }
 
-static void sync_cores(const struct mj_sites *sites) {
-    if (changes_code(sites))
-        __atomic_store_n(&last_sync, mj_sync_cores(), __ATOMIC_RELAXED);
+static int judge_code(struct mj_digest *digest) {
+    /* downward: writing goes upward, and begins with what was looked at last */
+    for (size_t i = digest->spot_count; i-- > 0;)
+        if (!mj_spot_is(&digest->spots[i], MJ_DORMANT))
+            return -EILSEQ;
+    mj_look_at_maps(digest);
+    for (size_t i = 0; i < digest->run_count; i++)
+        if (digest->runs[i].is_shared)
+            return -EACCES;
+    return 0;
 }
 
-/* What stands against setting the probe at this site. */
-static int judge(const struct mj_change *change, const struct mj_site *site) {
-    if (!mj_can_switch(site))
+/* What stands against setting the probe. */
+static int judge(const struct mj_change *change) {
+    struct mj_digest *digest = change->digest;
+
+    if (!digest->site_count)
+        return -ENOENT;
+    if (!digest->all_switch)
         return -ENOTSUP;
-    if (probe_of(site))
+    if (any_probe_in(digest))
         return -EBUSY;
-    if (change->format && strcmp(change->format, site->format))
+    if (change->format && (!digest->one_format || strcmp(change->format, digest->format) != 0))
         return -EINVAL;
     /* a body without an inline probe would call the mark as if it were an address */
-    if (change->kind == MARKER_INLINE && !(site->flags & MJ_FLAG_INLINE))
+    if (change->kind == MARKER_INLINE && !digest->all_inline)
         return -ENODEV;
-    return mj_site_state(site) == MJ_DORMANT ? 0 : -EILSEQ;
-}
-
-static int judge_all(const struct mj_change *change) {
-    for (size_t i = 0; i < change->sites.count; i++) {
-        const int error = judge(change, &change->sites.items[i]);
-
-        if (error)
-            return error;
-    }
-    return change->sites.count ? mj_refuse_shared(&change->sites) : -ENOENT;
+    return judge_code(digest);
 }
 
 /* A slot serves all sites of its module. Exchanged, as a controller knows no lock of ours. */
 static int publish(const struct mj_change *change) {
-    for (size_t i = 0; i < change->sites.count; i++) {
-        struct mj_slot *slot = change->sites.items[i].slot;
+    for (size_t i = 0; i < change->digest->use_count; i++) {
+        struct mj_slot *slot = change->digest->uses[i].slot;
         mj_probe_fn *none = NULL;
 
-        if (probe_of(&change->sites.items[i]) == change->probe)
+        if (probe_in(slot) == change->probe)
             continue;
         __atomic_store_n(&slot->data, change->data, __ATOMIC_RELAXED);
         if (!__atomic_compare_exchange_n(&slot->probe, &none, (mj_probe_fn *)change->probe, false,
@@ -150,64 +174,62 @@ static int publish(const struct mj_change *change) {
     return 0;
 }
 
-/* Steps 4, 5 and (B). Takes only our probe out of the slots. */
-static int take_away(struct mj_change *change) {
-    const int error = mj_close_sites(&change->sites);
-
-    for (size_t i = 0; i < change->sites.count; i++) {
+/* Step 5 and (B), after 4. Takes only our probe out of the slots. */
+static void withdraw(struct mj_change *change) {
+    for (size_t i = 0; i < change->digest->use_count; i++) {
         mj_probe_fn *ours = (mj_probe_fn *)change->probe;
 
-        __atomic_compare_exchange_n(&change->sites.items[i].slot->probe, &ours, (mj_probe_fn *)NULL,
-                                    false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+        __atomic_compare_exchange_n(&change->digest->uses[i].slot->probe, &ours,
+                                    (mj_probe_fn *)NULL, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
     }
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* (B) pairs with (A) in mj_enter */
-    sync_cores(&change->sites);
-    change->quiet = all_quiet(&change->sites);
-    return error;
+    sync_cores(change->digest);
+    change->quiet = all_quiet(change->digest);
 }
 
 int mj_apply_set(void *data) {
     struct mj_change *change = data;
-    int error = mj_sites_read(&change->sites);
+    int error = mj_digest_refresh(change->digest);
 
     if (!error)
-        error = judge_all(change); /* 1 */
+        error = judge(change); /* 1 */
     if (error)
         return error;
 
     change->published = true;
     error = publish(change); /* 2 */
     if (!error)
-        error = mj_open_sites(&change->sites); /* 3 */
+        error = mj_open_sites(change->digest); /* 3 */
     if (error)
-        take_away(change);
+        withdraw(change);
     else
-        sync_cores(&change->sites);
+        sync_cores(change->digest);
     return error;
 }
 
 /* Sites that somebody else has the slot of, or that came later, are not ours to close. */
-static void keep_ours(struct mj_change *change) {
-    struct mj_sites *sites = &change->sites;
-    size_t kept = 0;
+static void find_ours(struct mj_change *change) {
+    for (size_t i = 0; i < change->digest->use_count; i++) {
+        struct mj_use *use = &change->digest->uses[i];
 
-    for (size_t i = 0; i < sites->count; i++)
-        if (mj_can_switch(&sites->items[i]) && probe_of(&sites->items[i]) == change->probe)
-            sites->items[kept++] = sites->items[i];
-    sites->count = kept;
+        use->ours = probe_in(use->slot) == change->probe;
+    }
 }
 
 int mj_apply_disable(void *data) {
     struct mj_change *change = data;
-    const int error = mj_sites_read(&change->sites);
+    int error = mj_digest_refresh(change->digest);
 
     if (error)
         return error;
     change->published = true;
-    keep_ours(change);
-    return take_away(change);
+    find_ours(change);
+    mj_look_at_maps(change->digest);
+    error = mj_close_sites(change->digest); /* 4 */
+    withdraw(change);
+    return error;
 }
 
 bool mj_is_on(const struct mj_site *site) {
-    return mj_site_state(site) == MJ_OPEN && (!site->slot || probe_of(site));
+    return mj_site_state(site) == MJ_OPEN && (!site->slot || probe_in(site->slot));
 }

@@ -57,8 +57,7 @@ static bool read_code(const struct dl_phdr_info *object, uintptr_t code, struct 
     if (!segment)
         return false;
     site->code = (const uint8_t *)code;
-    site->protection =
-        (uint8_t)(PROT_READ | PROT_EXEC | (segment->p_flags & PF_W ? PROT_WRITE : 0));
+    site->is_writable = (segment->p_flags & PF_W) != 0;
     return true;
 }
 
@@ -214,4 +213,21 @@ int mj_with_objects_held(int (*work)(void *argument), void *argument) {
 
     dl_iterate_phdr(work_once, &held);
     return held.result;
+}
+
+static int read_generation(struct dl_phdr_info *object, size_t size, void *data) {
+    struct mj_generation *generation = data;
+
+    if (size >= offsetof(struct dl_phdr_info, dlpi_subs) + sizeof(object->dlpi_subs))
+        *generation = (struct mj_generation){object->dlpi_adds, object->dlpi_subs, true};
+    return 1;
+}
+
+/* glibc counts loads, and unloads, under the lock under which it maps and unmaps; musl counts
+   loads, and unloads nothing. */
+struct mj_generation mj_generation_now(void) {
+    struct mj_generation generation = {0, 0, false};
+
+    dl_iterate_phdr(read_generation, &generation);
+    return generation;
 }

@@ -13,47 +13,66 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A probe that was set here. */
+/* A name that was ever set here. Stays, with what is known of its sites: about a page, and for many
+   sites 56 bytes each. */
 struct setting {
     struct setting *next;
-    uintptr_t probe; /* as in the slot */
-    bool leaving;    /* disabled, and waited for */
+    uintptr_t probe; /* as in the slot; 0: none is set */
+    bool leaving;    /* disabled, and waited for: only who waits uses the digest */
+    struct mj_digest digest;
     char name[];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct setting *settings; /* under lock */
+static struct setting *settings; /* under lock; the last one used first */
 
-static struct setting *setting_create(const char *name, uintptr_t probe) {
+static struct setting *setting_create(const char *name) {
     const size_t name_size = strlen(name) + 1;
     struct setting *setting = malloc(sizeof(*setting) + name_size);
 
     if (setting) {
-        *setting = (struct setting){.probe = probe};
+        *setting = (struct setting){.next = NULL};
         memcpy(setting->name, name, name_size);
+        setting->digest.name = setting->name;
     }
     return setting;
 }
 
-static struct setting **setting_find(const char *name) {
-    struct setting **at = &settings;
-
-    while (*at && strcmp((*at)->name, name))
-        at = &(*at)->next;
-    return at;
+static void setting_push(struct setting *setting) {
+    setting->next = settings;
+    settings = setting;
 }
 
-/* Called with the lock, and the setting in the list. Gives back both. */
+static struct setting *setting_find(const char *name) {
+    for (struct setting **at = &settings; *at; at = &(*at)->next)
+        if (!strcmp((*at)->name, name)) {
+            struct setting *found = *at;
+
+            *at = found->next;
+            setting_push(found);
+            return found;
+        }
+    return NULL;
+}
+
+/* The first in the list, whose name has no site. */
+static void setting_drop(struct setting *setting) {
+    settings = setting->next;
+    mj_digest_deinit(&setting->digest);
+    free(setting);
+}
+
+/* Called with the lock, which it gives back. */
 static void leave_and_unlock(struct setting *setting, bool quiet) {
     if (!quiet) {
         setting->leaving = true;
         pthread_mutex_unlock(&lock);
-        mj_wait_until_quiet(setting->name);
+        mj_wait_until_quiet(&setting->digest);
         pthread_mutex_lock(&lock);
+        setting->leaving = false;
     }
-    *setting_find(setting->name) = setting->next;
+    setting->probe = 0;
     pthread_mutex_unlock(&lock);
-    free(setting);
 }
 
 /* ---- the door -------------------------------------------------------------------------------- */
@@ -66,11 +85,31 @@ static bool is_sound(const char *name, mj_probe_fn *function, enum marker_kind k
     return kind == MARKER_CALL && function && !((uintptr_t)function & MJ_PROBE_COUNTED);
 }
 
+static int set_and_unlock(struct setting *setting, struct mj_change *change) {
+    int error;
+
+    if (setting->probe) {
+        pthread_mutex_unlock(&lock);
+        return -EBUSY;
+    }
+    change->digest = &setting->digest;
+    error = mj_with_objects_held(mj_apply_set, change);
+    if (!error || change->published)
+        setting->probe = change->probe;
+    if (error && change->published) {
+        leave_and_unlock(setting, change->quiet);
+        return error;
+    }
+    if (!setting->digest.site_count)
+        setting_drop(setting);
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
 /* Cancellation is off: what we call are cancellation points, and we hold locks. */
 int marker_set_probe_data(const char *name, const char *format, mj_probe_fn *function, void *data,
                           enum marker_kind kind) {
-    struct mj_change change = {
-        .sites = {.name = name}, .format = format, .kind = kind, .data = data};
+    struct mj_change change = {.format = format, .kind = kind, .data = data};
     struct setting *setting;
     int error, cancel_state;
 
@@ -78,25 +117,17 @@ int marker_set_probe_data(const char *name, const char *format, mj_probe_fn *fun
         return -EINVAL;
     change.probe =
         (kind == MARKER_INLINE ? MJ_PROBE_INLINE : (uintptr_t)function) | MJ_PROBE_COUNTED;
-    setting = setting_create(name, change.probe);
-    if (!setting)
-        return -ENOMEM;
-
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     pthread_mutex_lock(&lock);
-    error = *setting_find(name) ? -EBUSY : mj_with_objects_held(mj_apply_set, &change);
-    if (!error || change.published) {
-        setting->next = settings;
-        settings = setting;
-    }
-    if (error && change.published) {
-        leave_and_unlock(setting, change.quiet);
+    setting = setting_find(name);
+    if (!setting && (setting = setting_create(name)))
+        setting_push(setting);
+    if (setting) {
+        error = set_and_unlock(setting, &change);
     } else {
+        error = -ENOMEM;
         pthread_mutex_unlock(&lock);
-        if (error)
-            free(setting);
     }
-    mj_sites_deinit(&change.sites);
     pthread_setcancelstate(cancel_state, NULL);
     return error;
 }
@@ -111,7 +142,7 @@ int marker_set_probe(const char *name, mj_probe_fn *function, enum marker_kind k
 }
 
 int marker_disable_probe(const char *name) {
-    struct mj_change change = {.sites = {.name = name}};
+    struct mj_change change = {.digest = NULL};
     struct setting *setting;
     int error, cancel_state;
 
@@ -119,12 +150,13 @@ int marker_disable_probe(const char *name) {
         return -EINVAL;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     pthread_mutex_lock(&lock);
-    setting = *setting_find(name);
-    if (!setting) {
+    setting = setting_find(name);
+    if (!setting || !setting->probe) {
         error = -ENOENT;
     } else if (setting->leaving) {
         error = -EBUSY;
     } else {
+        change.digest = &setting->digest;
         change.probe = setting->probe;
         error = mj_with_objects_held(mj_apply_disable, &change);
     }
@@ -132,7 +164,6 @@ int marker_disable_probe(const char *name) {
         leave_and_unlock(setting, change.quiet);
     else
         pthread_mutex_unlock(&lock);
-    mj_sites_deinit(&change.sites);
     pthread_setcancelstate(cancel_state, NULL);
     return error;
 }

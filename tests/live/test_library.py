@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = Path(__file__).parent / "library"
-LIBRARY = sorted((ROOT / "native/lib").glob("*.c"))
+LIBRARY = sorted([*(ROOT / "native/lib").glob("*.c"), *(ROOT / "native/src/fence").glob("*.c")])
 
 TEXT_MODES = ["jump", "nop", "immediate"]
 MODES = [*TEXT_MODES, "pointer"]
@@ -151,6 +151,7 @@ def test_note_longer_than_its_segment_ends_the_walk(build: Build) -> None:
         "unloaded_while_set",
         "loaded_later",
         "probe_loads_objects",
+        "objects_come_and_go",
     ],
 )
 def test_one_name_in_several_objects(build: Build, parts: list[Path], case: str) -> None:
@@ -186,6 +187,63 @@ def test_threads_are_counted_and_waited_for(build: Build, case: str, mode: str) 
     assert_holds(build("hammer", f"-DMJ_MODE={mode}", "-DCYCLES=2000"), case)
 
 
+# ---- many sites --------------------------------------------------------------------------------
+
+BULK_CASES = [
+    "all_are_switched",
+    "failure_anywhere_is_taken_back",
+    "failure_to_take_back_is_said",
+    "code_may_not_become_writable",
+    "protections_are_kept",
+    "page_becomes_shared",
+]
+
+
+@pytest.mark.parametrize("many", [64, 100_000], ids=["together", "one-by-one"])
+@pytest.mark.parametrize("mode", TEXT_MODES)
+@pytest.mark.parametrize("case", BULK_CASES)
+def test_many_sites_are_written_all_or_none(build: Build, case: str, mode: str, many: int) -> None:
+    assert_holds(build("bulk", f"-DMJ_MODE={mode}", f"-DMJ_MANY={many}", *RACE), case)
+
+
+def test_code_that_cannot_be_protected_again_is_said(build: Build) -> None:
+    assert_holds(build("bulk", *RACE), "code_stays_writable")
+
+
+# ---- the fence by signals ----------------------------------------------------------------------
+
+FENCE_CASES = [
+    "every_thread_is_told_once",
+    "blocking_thread_is_named",
+    "late_answer_is_harmless",
+    "threads_born_meanwhile_are_told",
+    "threads_born_between_listings_are_told",
+    "short_lives_are_lived_with",
+    "first_thread_has_ended",
+    "signals_in_use_are_left_alone",
+    "foreign_signal_ends_the_process",
+    "child_of_fork_has_its_own",
+    "several_at_once",
+]
+
+
+@pytest.mark.parametrize("case", FENCE_CASES)
+def test_fence_by_signals(build: Build, case: str) -> None:
+    assert_holds(build("fence", *RACE), case)
+
+
+@pytest.mark.parametrize("case", FENCE_CASES)
+def test_fence_by_signals_with_musl(build: Build, case: str) -> None:
+    if not shutil.which("musl-gcc"):
+        pytest.skip("needs musl-gcc (Debian package musl-tools)")
+
+    assert_holds(build("fence", *RACE, compiler="musl-gcc"), case)
+
+
+def test_fence_by_signals_without_proc_says_so(build: Build) -> None:
+    assert_holds(build("fence", *RACE, '-DMJ_PROC="/nonexistent"'), "no_proc")
+
+
 # ---- when something fails ----------------------------------------------------------------------
 
 
@@ -199,6 +257,8 @@ def test_write_that_fails_in_the_middle_is_rolled_back(build: Build, mode: str) 
     [
         "no_membarrier",
         "only_global_membarrier",
+        "no_fence_at_all",
+        "maps_cannot_be_queried",
         "memory_file_is_read_only",
         "nothing_can_be_written",
     ],

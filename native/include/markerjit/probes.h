@@ -62,7 +62,11 @@ enum marker_kind {
  *   -EACCES  a site is in a shared mapping, where writing would change the file (looked up in
  *            /proc when setting; loaders map text private, and without /proc that is relied on)
  *   -EIO, -EPERM, -ENOMEM or what mprotect(2) says: the code could not be written
- * Where a write failed in the middle, threads may have run the probe meanwhile; none is in it now.
+ * Where a write failed in the middle, all that was written was taken back, in reverse; threads may
+ * have run the probe meanwhile; none is in it now. And the one exception:
+ *   -ENOTRECOVERABLE  that, and not all could be taken back. The probe is gone; a site may be open,
+ *            which costs time and is harmless (marker_for_each finds it no longer on, and setting
+ *            says -EILSEQ), or its page writable
  */
 int marker_set_probe(const char *name, mj_probe_fn *function, enum marker_kind kind);
 
@@ -111,15 +115,18 @@ struct marker_site {
  */
 int marker_for_each(int (*callback)(const struct marker_site *site, void *data), void *data);
 
-/* How other cores learn of changed code, in the order of preference. */
+/* How other cores learn of changed code. Tried in this order: CORE, SIGNALS, GLOBAL. (The numbers
+   are in the order of their invention.) */
 enum marker_sync {
-    MARKER_SYNC_UNUSED, /* no code was changed yet */
-    MARKER_SYNC_CORE,   /* membarrier, SYNC_CORE: every thread has executed a serialising
-                           instruction since the change. What the manuals ask for. */
-    MARKER_SYNC_GLOBAL, /* membarrier, GLOBAL: every CPU has gone through the scheduler or an
-                           interrupt since; serialising in practice, by no promise of Linux */
-    MARKER_SYNC_NOTHING /* neither allowed: rests on the change being one byte (native/lib/text.c)
-                         */
+    MARKER_SYNC_UNUSED,  /* no code was changed yet */
+    MARKER_SYNC_CORE,    /* membarrier, SYNC_CORE: every thread has executed a serialising
+                            instruction since the change. What the manuals ask for. */
+    MARKER_SYNC_GLOBAL,  /* membarrier, GLOBAL: every CPU has gone through the scheduler or an
+                            interrupt since; serialising in practice, by no promise of Linux */
+    MARKER_SYNC_NOTHING, /* none allowed: rests on the change being one byte (native/lib/text.c) */
+    MARKER_SYNC_SIGNALS  /* every thread has executed a serialising instruction in a signal handler
+                            of ours; some of their system calls may have returned EINTR
+                            (native/src/fence/fence.c) */
 };
 
 struct marker_statistics {

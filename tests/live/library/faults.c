@@ -14,18 +14,19 @@ static int fault_at = -1, writes, stop, passes;
 static uint64_t inside, hits;
 static uint8_t *faulty, faulty_old;
 
-static const struct found *sites;
+static uint8_t *deciding_byte(const void *site) {
+    return (uint8_t *)(uintptr_t)site + (MJ_KIND == MJ_KIND_jump);
+}
 
 /* Before the write number `fault_at`, somebody else changes the site that is to be written. */
 void mj_test_race(const char *point, const void *argument) {
-    (void)argument;
     if (strcmp(point, "write") || writes++ != fault_at)
         return;
     /* let threads into the probe, which is open at the sites before this one */
     for (const int before = __atomic_load_n(&passes, __ATOMIC_SEQ_CST);
          fault_at > 0 && !stop && __atomic_load_n(&passes, __ATOMIC_SEQ_CST) < before + 2;)
         sched_yield();
-    faulty = (uint8_t *)(uintptr_t)sites->sites[fault_at].address + (MJ_KIND == MJ_KIND_jump);
+    faulty = deciding_byte(argument);
     faulty_old = alter_byte(faulty, 0xcc);
 }
 
@@ -59,13 +60,13 @@ static void *run_many(void *unused) {
     return unused;
 }
 
-/* The running thread does not come by the third and fourth site, which are the ones altered. */
+/* Sites are written in the order of their addresses. The running thread does not come by the third
+   and fourth one, which are altered. */
 static void failed_write(void) {
     const uint64_t text = text_hash();
     const struct found found = find_sites("many");
     pthread_t runner;
 
-    sites = &found;
     CHECK_EQUAL(found.count, 4);
     CHECK_EQUAL(pthread_create(&runner, NULL, run_many, NULL), 0);
     for (int round = 0; round < 50; round++) {
@@ -111,6 +112,22 @@ static void refuse(int call, int error, uint32_t allowed) {
     CHECK_EQUAL(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
 }
 
+static void *run_elsewhere(void *unused) {
+    for (;;)
+        pause();
+    return unused;
+}
+
+/* From now on the page of this code is shared, and writable, so that a write would succeed. */
+static void share(const void *code) {
+    uint8_t *page = (uint8_t *)((uintptr_t)code & ~4095ul);
+    const int file = memfd_create("text", 0);
+
+    CHECK_EQUAL(write(file, page, 4096), 4096);
+    CHECK(mmap(page, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED | MAP_FIXED, file, 0) ==
+          page);
+}
+
 static void set_and_expect(enum marker_sync sync) {
     const uint64_t text = text_hash();
     struct marker_statistics numbers;
@@ -128,12 +145,31 @@ static void set_and_expect(enum marker_sync sync) {
 
 static void no_membarrier(void) {
     refuse(SYS_membarrier, ENOSYS, 12345);
-    set_and_expect(MARKER_SYNC_NOTHING);
+    set_and_expect(MARKER_SYNC_SIGNALS);
 }
 
 static void only_global_membarrier(void) {
     refuse(SYS_membarrier, EINVAL, 1);
+    refuse(SYS_rt_tgsigqueueinfo, EPERM, 12345);
+    pthread_t runner;
+    CHECK_EQUAL(pthread_create(&runner, NULL, run_elsewhere, NULL), 0);
     set_and_expect(MARKER_SYNC_GLOBAL);
+}
+
+static void no_fence_at_all(void) {
+    refuse(SYS_membarrier, ENOSYS, 12345);
+    refuse(SYS_rt_tgsigqueueinfo, EPERM, 12345);
+    pthread_t runner;
+    CHECK_EQUAL(pthread_create(&runner, NULL, run_elsewhere, NULL), 0);
+    set_and_expect(MARKER_SYNC_NOTHING);
+}
+
+/* Linux before 6.11: /proc/self/maps is read. */
+static void maps_cannot_be_queried(void) {
+    refuse(SYS_ioctl, ENOTTY, 12345);
+    set_and_expect(MARKER_SYNC_CORE);
+    share(find_sites("many").sites[0].address);
+    CHECK_EQUAL(marker_set_probe("many", MARKER_PROBE(on_many), MARKER_CALL), -EACCES);
 }
 
 static void memory_file_is_read_only(void) {
@@ -153,5 +189,5 @@ static void nothing_can_be_written(void) {
     CHECK(find_sites("many").sites[0].slot->probe == NULL);
 }
 
-MAIN(CASE(failed_write), CASE(no_membarrier), CASE(only_global_membarrier),
-     CASE(memory_file_is_read_only), CASE(nothing_can_be_written))
+MAIN(CASE(failed_write), CASE(no_membarrier), CASE(only_global_membarrier), CASE(no_fence_at_all),
+     CASE(maps_cannot_be_queried), CASE(memory_file_is_read_only), CASE(nothing_can_be_written))

@@ -159,6 +159,61 @@ static void probe_loads_objects(void) {
     pthread_join(watcher, NULL);
 }
 
+/* ---- what is known of sites does not outlive their object -------------------------------------
+ */
+
+static int stop;
+
+static void *load_and_unload(void *loads) {
+    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+        const struct part one = load(0), two = load(1);
+
+        one.pass(1);
+        two.pass(1);
+        CHECK_EQUAL(dlclose(one.handle), 0); /* so the second is alone for a while */
+        two.pass(1);
+        CHECK_EQUAL(dlclose(two.handle), 0);
+        __atomic_fetch_add((int *)loads, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static void *pass_main(void *unused) {
+    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED))
+        main_pass(1);
+    return unused;
+}
+
+static void on_concurrent(struct mj_slot *slot, int value) {
+    (void)slot;
+    __atomic_fetch_add(&calls, value, __ATOMIC_RELAXED);
+}
+
+static void objects_come_and_go(void) {
+    const struct found before = find_sites("shared_name");
+    pthread_t loader, runner;
+    int loads = 0;
+
+    CHECK_EQUAL(pthread_create(&loader, NULL, load_and_unload, &loads), 0);
+    CHECK_EQUAL(pthread_create(&runner, NULL, pass_main, NULL), 0);
+    for (int i = 0; i < 1000 || __atomic_load_n(&loads, __ATOMIC_RELAXED) < 200; i++) {
+        CHECK_EQUAL(marker_set_probe("shared_name", MARKER_PROBE(on_concurrent), MARKER_CALL), 0);
+        CHECK_EQUAL(marker_disable_probe("shared_name"), 0);
+    }
+    stop = 1;
+    pthread_join(loader, NULL);
+    pthread_join(runner, NULL);
+    calls = 0;
+    main_pass(1);
+    CHECK_EQUAL(calls, 0);
+    CHECK_EQUAL(find_sites("shared_name").count, before.count);
+    const struct part one = load(0);
+    CHECK_EQUAL(set(), 0);
+    main_pass(1);
+    one.pass(1);
+    CHECK_EQUAL(calls, 2);
+}
+
 static void truncated_note(void) {
     struct marker_statistics numbers;
 
@@ -171,7 +226,8 @@ static void truncated_note(void) {
 int main(int argc, char **argv) {
     const struct test_case cases[] = {CASE(all_are_set),         CASE(all_or_none),
                                       CASE(unloaded_while_set),  CASE(loaded_later),
-                                      CASE(probe_loads_objects), CASE(truncated_note)};
+                                      CASE(probe_loads_objects), CASE(objects_come_and_go),
+                                      CASE(truncated_note)};
 
     CHECK(argc == 4);
     paths[0] = argv[2];
