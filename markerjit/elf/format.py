@@ -28,6 +28,9 @@ _ACCEPTS = {
     **dict.fromkeys("pnS", _POINTERS),
     "s": (TypeClass.CHARS,),
 }
+_MAX_PRECISION = (1 << 31) - 1  # printf takes an int
+_MAX_PLACES = 1074  # after the point; no double has more
+_SHOWN_OF_FORMAT = 60
 _SEPARATORS = {code: " " for code in range(128) if not (chr(code).isalnum() or code == ord("_"))}
 _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\"}
 
@@ -67,7 +70,7 @@ def parse_format(format_: str, args: tuple[CType, ...]) -> tuple[Field, ...]:
         fields.append(Field(name, type_, ctype, next_arg, shown, limit))
         next_arg += 1
     if next_arg != len(args):
-        raise BadNote(f"has {len(args)} arguments; its format {format_!r} takes {next_arg}")
+        raise BadNote(f"has {len(args)} arguments; its format {_cut(format_)} takes {next_arg}")
     return tuple(fields)
 
 
@@ -133,18 +136,18 @@ def _take(text: str, start: int, letters: str) -> tuple[str, int]:
 
 def _argument(format_: str, args: Sequence[CType], index: int) -> CType:
     if index >= len(args):
-        raise BadNote(f"has {len(args)} arguments; its format {format_!r} takes more")
+        raise BadNote(f"has {len(args)} arguments; its format {_cut(format_)} takes more")
     return args[index]
 
 
 def _check_integer(ctype: CType, format_: str) -> None:
     if ctype.type_class not in _INTEGERS:
-        raise BadNote(f"has a width or precision of type {ctype} in its format {format_!r}")
+        raise BadNote(f"has a width or precision of type {ctype} in its format {_cut(format_)}")
 
 
 def _field_type(conversion: _Conversion, ctype: CType) -> FieldType:
     if ctype.type_class not in _ACCEPTS.get(conversion.letter, ()):
-        raise BadNote(f"has an argument of type {ctype} for {conversion.text!r}")
+        raise BadNote(f"has an argument of type {ctype} for {_cut(conversion.text)}")
     match conversion.letter:
         case "p" | "n" | "S":
             return FieldType.POINTER
@@ -160,14 +163,14 @@ def _field_type(conversion: _Conversion, ctype: CType) -> FieldType:
 
 def _shown_as(conversion: _Conversion, type_: FieldType) -> str:
     """The conversion without width and length; with `#`, and for floats the precision."""
-    letter, precision = conversion.letter, conversion.precision
+    letter = conversion.letter
     match type_:
         case FieldType.POINTER:
             return "p"
         case FieldType.CHAR:
             return "c"
-        case FieldType.FLOAT if precision is not None and precision.isdecimal():
-            return f".{precision}{letter}"
+        case FieldType.FLOAT if (precision := _precision(conversion)) is not None:
+            return f".{min(precision, _MAX_PLACES)}{letter}"
         case FieldType.INT if letter in "xXobB" and "#" in conversion.flags:
             return f"#{letter}"
         case _:
@@ -176,10 +179,26 @@ def _shown_as(conversion: _Conversion, type_: FieldType) -> str:
 
 def _limit(conversion: _Conversion, type_: FieldType) -> int | None:
     """A precision in the format itself bounds a string, which then needs no NUL."""
-    if type_ is not FieldType.STRING or conversion.precision is None:
-        return None
+    return _precision(conversion) if type_ is FieldType.STRING else None
+
+
+def _precision(conversion: _Conversion) -> int | None:
+    """The precision where it is a number; none at all behind the point is 0, below 0 is none."""
     digits = conversion.precision
-    return int(digits) if digits.isdecimal() else 0 if not digits else None
+    if digits == "":
+        return 0
+    if digits is None or not digits.isdecimal():
+        return None
+    # Looked at as text first: Python refuses to convert thousands of digits.
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > 10 or int(digits) > _MAX_PRECISION:
+        raise BadNote(f"has a precision that is too large in {_cut(conversion.text)}")
+    return int(digits)
+
+
+def _cut(text: str) -> str:
+    """A part of a format, for a message: an image may claim 64 KiB of it."""
+    return repr(text if len(text) <= _SHOWN_OF_FORMAT else text[:_SHOWN_OF_FORMAT] + "…")
 
 
 def _ends_with_0x(literal: str) -> bool:

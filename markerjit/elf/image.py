@@ -181,14 +181,17 @@ class FileImage(Image):
         self._file = _open(path)
         try:
             self._set_headers(os.pread(self._file, _PAGE, 0), self._read_at)
+            self._check_notes_are_in_file()
+            # Kept, because there are few of them and may be thousands of others, each read.
+            self._loads = [segment for segment in self.segments if segment.type == PT_LOAD]
         except BaseException:
             self.close()
             raise
 
     def read(self, address: int, size: int) -> bytes:
         """From the file, with zeros where a loaded segment is larger than its part of it."""
-        for segment in self.segments:
-            if segment.type != PT_LOAD or not segment.address <= address < segment.end:
+        for segment in self._loads:
+            if not segment.address <= address < segment.end:
                 continue
             if address + size > segment.end:
                 break
@@ -213,6 +216,12 @@ class FileImage(Image):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _check_notes_are_in_file(self) -> None:
+        """A small file may claim much of the same, or of the zeros that follow what it loads."""
+        size = os.fstat(self._file).st_size
+        if sum(segment.file_size for segment in self.note_segments()) > size:
+            raise BadFile(f"{self.name}: it claims more notes than it has bytes")
 
     def _read_at(self, offset: int, size: int) -> bytes:
         try:

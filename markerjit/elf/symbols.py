@@ -29,13 +29,17 @@ def function_at(path: str, build_id: str | None, address: int) -> str | None:
             return _lookup(ELFFile(file), address)
     except (MarkerError, ELFError, OSError):
         return None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return None  # pyelftools lets out whatever it runs into in a damaged table
 
 
 def _lookup(elf: ELFFile, address: int) -> str | None:
     for section in _tables(elf):
         for symbol in section.iter_symbols():
             start, size = symbol["st_value"], symbol["st_size"]
-            if symbol["st_info"]["type"] == "STT_FUNC" and start <= address < start + size:
+            if symbol["st_info"]["type"] != "STT_FUNC" or not start <= address < start + size:
+                continue
+            if symbol.name.isprintable():  # it goes to somebody's terminal
                 return f"{symbol.name}+{address - start:#x}"
     return None
 

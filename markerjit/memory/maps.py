@@ -17,6 +17,7 @@ from markerjit.memory.base import WhyNot, plain_refusal, proc_error
 from markerjit.model import RemoteAddress
 
 _DELETED = " (deleted)"
+_DIGITS = frozenset("0123456789abcdef")
 
 
 class Mapping(NamedTuple):
@@ -85,6 +86,7 @@ def _parse_line(line: str) -> Mapping:
     try:
         span, permissions, offset, device, inode, *rest = line.split(" ", 5)
         start, end = span.split("-")
+        major, minor = device.split(":")
         readable, writable, executable, shared = map(_flag, permissions, ("r", "w", "x", "s"))
         path = rest[0].lstrip(" ").replace("\\012", "\n") if rest else ""
         mapping = Mapping(
@@ -102,7 +104,10 @@ def _parse_line(line: str) -> Mapping:
         )
     except ValueError:
         raise BadMaps(line) from None
-    if len(permissions) != 4 or mapping.start >= mapping.end:
+    # int() takes more than the kernel writes: signs, underscores, digits of other scripts.
+    numbers = (start, end, offset, major, minor, inode)
+    strange = not all(numbers) or not _DIGITS.issuperset("".join(numbers))
+    if strange or len(permissions) != 4 or mapping.start >= mapping.end:
         raise BadMaps(line)
     return mapping
 
