@@ -29,20 +29,23 @@ if TYPE_CHECKING:
         UnknownMarker,
         Unsupported,
     )
+    from markerjit.mend import Repaired, repair
     from markerjit.model import Event, Field, Kind, Mode, Site
     from markerjit.patch.apply import Applied
     from markerjit.patch.plan import Plan, Refusal
     from markerjit.session import Session, attach
-    from markerjit.status import MarkerStatus, list_file
+    from markerjit.status import ArenaStatus, MarkerStatus, list_file
     from markerjit.stream import EventStream, StreamStatistics
     from markerjit.trace import line_formatter
     from markerjit.view import View
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "Session": "session",
     "attach": "session",
+    "Repaired": "mend",
+    "repair": "mend",
     "View": "view",
     "Applied": "patch.apply",
     "Plan": "patch.plan",
@@ -51,6 +54,7 @@ _HOME = {
     "list_file": "status",
     "EventStream": "stream",
     "StreamStatistics": "stream",
+    "ArenaStatus": "status",
     "MarkerStatus": "status",
     **dict.fromkeys(("Event", "Field", "Kind", "Mode", "Site"), "model"),
     **dict.fromkeys(
@@ -74,6 +78,7 @@ _HOME = {
 
 __all__ = [
     "Applied",
+    "ArenaStatus",
     "BadFile",
     "BadNote",
     "Event",
@@ -90,6 +95,7 @@ __all__ = [
     "Plan",
     "Refusal",
     "Refused",
+    "Repaired",
     "Session",
     "Site",
     "StreamStatistics",
@@ -102,6 +108,7 @@ __all__ = [
     "attach",
     "line_formatter",
     "list_file",
+    "repair",
 ]
 
 

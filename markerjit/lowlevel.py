@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from markerjit.elf import FileImage, MappedImage, parse_format, read_notes
 from markerjit.memory import FakeMemory, Mapping, Memory, ProcessMemory, read_maps
+from markerjit.model import Change
 from markerjit.patch.apply import Applied, apply
 from markerjit.patch.plan import Binding, Edit, Plan, Refusal, SiteState, plan_off, plan_on
+from markerjit.patch.protocol import PROTOCOLS, Context, plan_change
+from markerjit.quiesce.native import NativeTarget
+from markerjit.quiesce.strategy import STRATEGIES, Strategy
 from markerjit.ring.layout import Geometry
 from markerjit.ring.reader import Record, RingReader
 from markerjit.sites import Objects, discover_file, discover_process
 from markerjit.sites.verify import code_mode, verify
 
 __all__ = [
+    "PROTOCOLS",
+    "STRATEGIES",
     "Applied",
     "Binding",
+    "Change",
+    "Context",
     "Edit",
     "FakeMemory",
     "FileImage",
@@ -25,6 +33,7 @@ __all__ = [
     "MappedImage",
     "Mapping",
     "Memory",
+    "NativeTarget",
     "Objects",
     "Plan",
     "ProcessMemory",
@@ -32,11 +41,13 @@ __all__ = [
     "Refusal",
     "RingReader",
     "SiteState",
+    "Strategy",
     "apply",
     "code_mode",
     "discover_file",
     "discover_process",
     "parse_format",
+    "plan_change",
     "plan_off",
     "plan_on",
     "read_maps",

@@ -179,3 +179,34 @@ class Event(NamedTuple):
     tid: int
     name: str
     fields: dict[str, Value]
+
+
+class Change(NamedTuple):
+    """Bytes that are to become others: what is wanted, not yet how.
+
+    `what` is for people; `code` says whether threads execute the bytes. `new` is empty while it is
+    not known: in a plan made before the runtime is in the target. `quiet` is for data: no thread
+    reads it now, because the sites that would are closed. `completion` is where a thread goes on
+    that comes to a breakpoint in the place of the instruction, if it can be said so simply.
+    """
+
+    address: RemoteAddress
+    old: bytes
+    new: bytes
+    what: str
+    code: bool
+    quiet: bool = False
+    completion: RemoteAddress | None = None
+
+
+class Edit(NamedTuple):
+    """One write of a plan: struct mj_edit of abi.h, which explains `step`, `again` and `store`."""
+
+    address: RemoteAddress
+    old: bytes
+    new: bytes
+    what: str
+    code: bool
+    step: int = 0
+    again: bool = False
+    store: bool = False

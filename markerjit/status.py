@@ -9,8 +9,11 @@ from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, NoMarkers
 from markerjit.model import Field, Kind, Mode, RemoteAddress, Site
 from markerjit.patch.arena import Arena, Counted, Probes, fnv1a
+from markerjit.patch.journal import Journal
+from markerjit.patch.lease import Reader, reader_of
 from markerjit.patch.plan import SiteState
 from markerjit.probes.record import signature
+from markerjit.quiesce.owner import Owner, is_gone
 from markerjit.ring.layout import MarkerEntry
 from markerjit.sites import discover_file, matching
 
@@ -40,6 +43,39 @@ class MarkerStatus(NamedTuple):
     by: int
     hits: int
     lost: int
+
+
+class ArenaStatus(NamedTuple):
+    """What a process holds of ours.
+
+    owner    who put the runtime there, and `since` when (CLOCK_REALTIME, s)
+    reader   who records now, None when nobody does
+    writer   who has a change in the making, or left one behind, None when nobody has
+    """
+
+    owner: Owner
+    since: int
+    reader: Reader | None
+    writer: Owner | None
+
+    @property
+    def to_mend(self) -> str | None:
+        """What a controller left that is gone, in a few words."""
+        if self.writer and is_gone(self.writer):
+            return f"{self.writer} is gone and left a change half done"
+        if self.reader and self.reader.over:
+            gone = is_gone(self.reader.owner)
+            why = "is gone" if gone else "has not read for too long"
+            return f"{self.reader.owner} {why} and left its markers recording"
+        return None
+
+
+def arena_status(arena: Arena) -> ArenaStatus:
+    """Reads it; takes no lock, so a change may be in the making. Raises Unsupported for a journal
+    that makes no sense."""
+    left = Journal(arena).left()
+    since = int(arena.control.owner_since)
+    return ArenaStatus(arena.owner, since, reader_of(arena), left.owner if left else None)
 
 
 def marker_statuses(

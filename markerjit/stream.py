@@ -67,7 +67,9 @@ class Clock:
 class EventStream:
     """Iterate over it for events, until `stop` is called or the target ends.
 
-    `poll_s` is how long to wait when the rings were empty; `target_ended` says why it ended.
+    `poll_s` is how long to wait when the rings were empty. `renew` says that somebody reads, and
+    returns False when another reader has taken our place. `target_ended` and `dispossessed` say why
+    the stream ended.
     """
 
     def __init__(
@@ -76,10 +78,13 @@ class EventStream:
         decoders: Mapping[int, Decoder],
         *,
         alive: Callable[[], bool],
+        renew: Callable[[], bool] = lambda: True,
         poll_s: float = 0.02,
     ) -> None:
         self.poll_s = poll_s
         self.target_ended = False
+        self.dispossessed = False
+        self._renew = renew
         self._arena = arena
         self._decoders = decoders
         self._alive = alive
@@ -103,6 +108,8 @@ class EventStream:
         """The same events, a list for each poll that found some."""
         while not self._stopped:
             self.target_ended = not self._alive()
+            if not self.keep():
+                return
             events = self.poll()
             if events:
                 yield events
@@ -122,6 +129,15 @@ class EventStream:
     def stop(self) -> None:
         """End the iteration after what is in the rings now. May be called from a signal handler."""
         self._stopped = True
+
+    def keep(self) -> bool:
+        """Keep the rings for us, without looking into them: for who is busy elsewhere for seconds.
+        False when another reader has them now."""
+        try:
+            self.dispossessed = self.dispossessed or not self._renew()
+        except TargetGone:  # says nothing about the rings
+            self.target_ended = True
+        return not self.dispossessed
 
     def poll(self) -> list[Event]:
         """The events since the last poll, in order of time."""

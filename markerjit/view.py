@@ -9,15 +9,19 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from markerjit.elf import Read
 from markerjit.errors import NoMarkers, TargetGone
 from markerjit.memory import Mapping, ProcessMemory, parse_maps, read_maps_text
 from markerjit.model import RemoteAddress, Site
-from markerjit.patch.arena import Arena, Probes, find_arenas
+from markerjit.patch.arena import Arena, Probes, find_arenas, is_arena
 from markerjit.patch.plan import SLOT_SIZE, SiteState
 from markerjit.quiesce.permission import check_before_looking, why_not
 from markerjit.sites import Objects, discover_process, matching
-from markerjit.sites.verify import code_mode
-from markerjit.status import MarkerStatus, marker_statuses
+from markerjit.sites.verify import code_state
+from markerjit.status import ArenaStatus, MarkerStatus, arena_status, marker_statuses
+
+_MANY = 16
+_CHUNK = 4096
 
 
 class View:
@@ -30,6 +34,7 @@ class View:
         self.pid = pid
         self._maps: tuple[Mapping, ...] = ()
         self._maps_text = ""
+        self._files: tuple[Mapping, ...] = ()
         self._objects = Objects((), (), (), None)
         self._arena: Arena | None = None
         self._probes: Probes = frozenset()
@@ -76,11 +81,16 @@ class View:
 
     def states(self, sites: Sequence[Site]) -> list[SiteState]:
         """How sites are now. Raises UnexpectedBytes for one that holds neither state."""
-        return [self._state(site) for site in sites]
+        read = Reader(self._memory.read).read if len(sites) > _MANY else self._memory.read
+        return [state_of(read, site) for site in sites]
 
     def statistics(self, pattern: str = "*") -> list[MarkerStatus]:
         """Every marker that matches: whether it is on, since when, by whom, hits and losses."""
         return marker_statuses(self.states(self.sites(pattern)), self._arena, self._probes)
+
+    def arena(self) -> ArenaStatus | None:
+        """What the process holds of ours, and by whom; None without the runtime."""
+        return arena_status(self._arena) if self._arena else None
 
     @property
     def has_runtime(self) -> bool:
@@ -101,17 +111,21 @@ class View:
         return self._memory.read(address, size)
 
     def _look_again(self) -> None:
-        """Discover again if the mappings have changed: a library may have come or gone."""
+        """Discover again if the mapped files have changed: a library may have come or gone. Stacks
+        and heaps come and go all the time, and have no markers."""
         self._check_alive()
         text = read_maps_text(self.pid, why_not=why_not)
         if text == self._maps_text:
             return
         if not text:  # its memory is taken away a moment before it counts as ended
             raise TargetGone(self.pid)
-        self._maps = maps = parse_maps(text)
-        self._objects = discover_process(self._memory.read, maps)
-        self._check_alive()
-        self._maps_text = text
+        maps = parse_maps(text)
+        files = files_of(maps)
+        if files != self._files:
+            objects = discover_process(self._memory.read, maps)
+            self._check_alive()
+            self._objects, self._files = objects, files
+        self._maps, self._maps_text = maps, text
         if self._arena is None:
             self._arena, self._probes = find_arenas(self.pid, self._memory, maps)
 
@@ -131,7 +145,38 @@ class View:
         )
 
     def _state(self, site: Site) -> SiteState:
-        mode = code_mode(self._memory.read, site)
-        slot = self._memory.read(site.slot, SLOT_SIZE) if site.slot else bytes(SLOT_SIZE)
-        probe = RemoteAddress(int.from_bytes(slot[:8], "little"))
-        return SiteState(site, mode, probe, RemoteAddress(int.from_bytes(slot[8:], "little")))
+        return state_of(self._memory.read, site)
+
+
+def files_of(maps: Sequence[Mapping]) -> tuple[Mapping, ...]:
+    """The mappings in which markers can be. Memory of its own a program maps and unmaps all the
+    time."""
+    return tuple(one for one in maps if one.path[:1] not in ("", "[") and not is_arena(one))
+
+
+def state_of(read: Read, site: Site) -> SiteState:
+    """How a site is now. Raises UnexpectedBytes."""
+    mode, head = code_state(read, site)
+    slot = read(site.slot, SLOT_SIZE) if site.slot else bytes(SLOT_SIZE)
+    probe = RemoteAddress(int.from_bytes(slot[:8], "little"))
+    data = RemoteAddress(int.from_bytes(slot[8:], "little"))
+    return SiteState(site, mode, probe, data, head)
+
+
+class Reader:
+    """Reads by pages and keeps them: for a hundred thousand sites, at one moment."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._chunks: dict[int, bytes] = {}
+
+    def read(self, address: RemoteAddress, size: int) -> bytes:
+        """As the function that it was made with; raises what that raises."""
+        at = address % _CHUNK
+        if at + size > _CHUNK:
+            return self._read(address, size)
+        start = address - at
+        chunk = self._chunks.get(start)
+        if chunk is None:
+            chunk = self._chunks[start] = self._read(RemoteAddress(start), _CHUNK)
+        return chunk[at : at + size]

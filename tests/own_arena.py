@@ -24,6 +24,7 @@ from markerjit.ring.layout import CONTROL, Control, Geometry
 from markerjit.ring.reader import Record, RingReader
 
 MADV_WIPEONFORK = 18
+PARTS = ("markers", "counts", "sites", "journal_edits", "ring")
 SYS_ARCH_PRCTL, ARCH_GET_FS = 158, 0x1003
 
 
@@ -65,16 +66,18 @@ class OwnArena:
         self.base = RemoteAddress(address_of(memory))
         self.geometry = geometry
         self.store = MemoryStore(OwnMemory(memory), self.base)
-        self.store.write(0, Path(package_file("runtime.bin")).read_bytes())
+        code = Path(package_file("runtime.bin")).read_bytes()
+        self.store.write(0, code)
         numbers = {
             "magic": layout.MAGIC,
             "version": layout.VERSION,
             "cpu_flags": layout.CPU_RDPID if " rdpid" in Path("/proc/cpuinfo").read_text() else 0,
+            "runtime_id": fnv1a(code),
             "arena_size": geometry.size,
             "alive": address_of(self.alive),
             "tid_offset": own_tid_offset(),
             **{name: getattr(geometry, name) for name in Geometry._fields},
-            **{n: getattr(geometry, n) for n in ("markers", "counts", "sites", "ring")},
+            **{n: getattr(geometry, n) for n in PARTS},
             "ring_stride": geometry.ring_stride,
             **control,
         }
@@ -106,9 +109,16 @@ def address_of(memory: mmap.mmap) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
+def fnv1a(data: bytes) -> int:
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 & (1 << 64) - 1
+    return value
+
+
 def own_tid_offset() -> int:
     base = ctypes.c_uint64()
     ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_GET_FS, ctypes.byref(base))
     thread = Thread(threading.get_native_id(), RemoteAddress(base.value))
     with ProcessMemory(os.getpid()) as memory:
-        return find_tid_offset(memory, [thread])
+        return find_tid_offset(memory, os.getpid(), [thread])

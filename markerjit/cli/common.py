@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from markerjit import Field, MarkerStatus, Site
+    from markerjit import ArenaStatus, Field, MarkerStatus, Site, View
 
 Json = dict[str, Any]
 
@@ -46,6 +47,16 @@ def add_mode(parser: argparse.ArgumentParser) -> None:
         "--mode",
         choices=("jump", "nop", "pointer", "sentinel", "immediate", "int3"),
         help="how to switch the sites on (default: as each was compiled)",
+    )
+
+
+def add_quiesce(parser: argparse.ArgumentParser) -> None:
+    """How threads are kept from harm."""
+    parser.add_argument(
+        "--quiesce",
+        choices=("stop", "membarrier", "none"),
+        help="stop all threads (default); let them run and fence all cores, by a borrowed thread; "
+        "or let them run and trust that one byte has no parts",
     )
 
 
@@ -104,6 +115,28 @@ def marker_json(marker: MarkerStatus) -> Json:
         "lost": marker.lost,
         "sites": [site_json(site) for site in marker.sites],
     }
+
+
+def arena_json(status: ArenaStatus | None) -> Json | None:
+    """What a process holds of ours."""
+    if status is None:
+        return None
+    reader = status.reader
+    return {
+        "owner": status.owner.pid,
+        "since": status.since,
+        "reader": reader.owner.pid if reader else None,
+        "lease_s": round(reader.left_s, 1) if reader and reader.left_s is not None else None,
+        "writer": status.writer.pid if status.writer else None,
+        "to_mend": status.to_mend,
+    }
+
+
+def offer_repair(view: View) -> None:
+    """Say on standard error what a dead controller left, and what to do."""
+    status = view.arena()
+    if status and status.to_mend:
+        print(f"markerjit: {status.to_mend}: markerjit repair {view.pid}", file=sys.stderr)
 
 
 def state_text(marker: MarkerStatus) -> str:

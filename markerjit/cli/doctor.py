@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from markerjit.cli import common
-from markerjit.doctor import WALL, examine_machine, examine_process
+from markerjit.doctor import Finding, examine_machine, examine_process, verdict, works
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -20,15 +21,25 @@ def run(options: argparse.Namespace) -> int:
     findings = list(examine_machine())
     if options.pid is not None:
         findings += examine_process(options.pid)
-    walls = sum(finding.level == WALL for finding in findings)
     if options.json:
         import json
 
         told = [finding._asdict() for finding in findings]
-        print(json.dumps({"pid": options.pid, "works": not walls, "findings": told}))
-        return 1 if walls else 0
+        print(json.dumps({"pid": options.pid, "works": works(findings), "findings": told}))
+    else:
+        _print(findings)
+        subject = f"process {options.pid}" if options.pid else "this machine"
+        print(f"{subject}: {verdict(findings)}")
+    return 0 if works(findings) else 1
+
+
+def _print(findings: Sequence[Finding]) -> None:
+    """A line each, and the way round below it."""
     for finding in findings:
-        print(f"{finding.level:<8} {finding.what:<12} {finding.found}")
-    subject = f"process {options.pid}" if options.pid else "this machine"
-    print(f"{subject}: " + (f"{walls} in the way" if walls else "markerjit can work"))
-    return 1 if walls else 0
+        print(f"{finding.level:<8} {finding.what:<12} {_one_line(finding.found)}")
+        if finding.way_round:
+            print(f"{'':<22}way round: {_one_line(finding.way_round)}")
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\n", "\\n")  # a path may have one

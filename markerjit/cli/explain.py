@@ -16,6 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     common.add_target(parser)
     common.add_pattern(parser)
     common.add_mode(parser)
+    common.add_quiesce(parser)
     common.add_json(parser)
     parser.set_defaults(run=run)
 
@@ -29,10 +30,13 @@ def run(options: argparse.Namespace) -> int:
     else:
         with markerjit.attach(pid) as session:
             try:
-                plan: markerjit.Plan | markerjit.Refusal = session.plan(options.pattern, mode=mode)
+                plan: markerjit.Plan | markerjit.Refusal = session.plan(
+                    options.pattern, mode=mode, quiesce=options.quiesce
+                )
             except markerjit.Refused as refused:
                 plan = markerjit.Refusal(refused.reason, refused.try_again)
-            explanations = explain_process(session, options.pattern, plan, session.quiescence)
+            explanations = explain_process(session, options.pattern, plan)
+            common.offer_repair(session)
     if options.json:
         import json
 
@@ -95,7 +99,7 @@ def _plan_lines(told: Explanation) -> Iterator[str]:
         yield f"cannot be switched on: {told.plan.reason}"
         return
     yield f"plan: {told.plan.title}"
-    for number, step in enumerate(told.plan.steps(told.quiescence), 1):
+    for number, step in enumerate(told.plan.steps(), 1):
         yield f"  {number}. {step}"
     for remark in told.remarks:
         yield f"  note: {remark}"
@@ -123,7 +127,7 @@ def _plan_json(told: Explanation) -> common.Json:
         return {"refused": told.plan.reason, "try_again": told.plan.try_again}
     return {
         "title": told.plan.title,
-        "steps": list(told.plan.steps(told.quiescence)),
+        "steps": list(told.plan.steps()),
         "edits": [
             {
                 "address": edit.address,
@@ -133,6 +137,7 @@ def _plan_json(told: Explanation) -> common.Json:
                 "code": edit.code,
             }
             for edit in told.plan.edits
+            if edit.new != edit.old  # others are only compared
         ],
         "remarks": list(told.remarks),
     }

@@ -22,9 +22,10 @@ def run(options: argparse.Namespace) -> int:
     """Print the markers of a process or a file."""
     pid = common.as_pid(options.target)
     if pid is not None:
-        with markerjit.View(pid) as session:
-            markers = session.statistics(options.pattern)
-            problems: Sequence[Exception] = session.problems
+        with markerjit.View(pid) as view:
+            markers = view.statistics(options.pattern)
+            problems: Sequence[Exception] = view.problems
+            common.offer_repair(view)
     else:
         markers, problems = markerjit.list_file(options.target, options.pattern)
     if options.json:

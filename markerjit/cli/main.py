@@ -21,6 +21,7 @@ COMMANDS = {
     "off": "switch markers of a process off",
     "status": "what is on in a process, since when, by whom, hits and losses",
     "trace": "switch markers on, stream their events, switch them off",
+    "repair": "after an accident: finish or take back what a controller left",
     "explain": "a marker's note, bytes and assembly, and what a switch would write",
 }
 

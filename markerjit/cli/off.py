@@ -13,6 +13,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     common.add_pid(parser)
     common.add_pattern(parser)
+    common.add_quiesce(parser)
     common.add_json(parser)
     parser.set_defaults(run=run)
 
@@ -20,5 +21,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Switch off, and say what that took."""
     with markerjit.attach(options.pid) as session:
-        report(session, options, session.disable(options.pattern))
+        applied = session.disable(options.pattern, quiesce=options.quiesce)
+        report(session, options, applied)
     return 0

@@ -13,6 +13,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     common.add_pid(parser)
     common.add_pattern(parser)
     common.add_mode(parser)
+    common.add_quiesce(parser)
     parser.add_argument(
         "--probe",
         choices=("count", "record"),
@@ -27,7 +28,9 @@ def run(options: argparse.Namespace) -> int:
     """Switch on, and say what that took."""
     mode = markerjit.Mode(options.mode) if options.mode else None
     with markerjit.attach(options.pid) as session:
-        applied = session.enable(options.pattern, mode=mode, probe=options.probe)
+        applied = session.enable(
+            options.pattern, mode=mode, probe=options.probe, quiesce=options.quiesce
+        )
         report(session, options, applied)
     return 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 import markerjit
 from markerjit.cli import common
@@ -19,13 +18,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what is on; with --json all markers."""
-    with markerjit.View(options.pid) as session:
-        markers = session.statistics(options.pattern)
+    with markerjit.View(options.pid) as view:
+        markers = view.statistics(options.pattern)
+        arena = view.arena()
+        common.offer_repair(view)
     if options.json:
         import json
 
         document = {
             "pid": options.pid,
+            "arena": common.arena_json(arena),
             "markers": [common.marker_json(marker) for marker in markers],
         }
         print(json.dumps(document, ensure_ascii=False))
@@ -48,10 +50,10 @@ def run(options: argparse.Namespace) -> int:
         )
     off = len(markers) - sum(marker.mode is not None for marker in markers)
     print(f"{off} of {len(markers)} markers are off")
-    if any(marker.probe == "record" and not _runs(marker.by) for marker in markers):
-        print(f"recording for a controller that is gone: markerjit off {options.pid} '*' ends it")
+    if arena:
+        print(f"runtime: there for {common.ago(arena.since)}, put by pid {arena.owner.pid}")
+        if arena.reader:
+            lease = arena.reader.left_s
+            until = "" if lease is None else f", lease {max(lease, 0):.0f} s"
+            print(f"recording: for pid {arena.reader.owner.pid}{until}")
     return 0
-
-
-def _runs(pid: int) -> bool:
-    return os.path.exists(f"/proc/{pid}")

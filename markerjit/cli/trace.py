@@ -23,6 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     common.add_pid(parser)
     common.add_pattern(parser)
     common.add_mode(parser)
+    common.add_quiesce(parser)
     parser.add_argument("--duration", metavar="S", type=common.seconds, help="end after S seconds")
     parser.add_argument("--events", metavar="N", type=common.positive, help="end after N events")
     parser.add_argument(
@@ -42,10 +43,15 @@ def run(options: argparse.Namespace) -> int:
     end = _End()
     with (
         markerjit.attach(options.pid, ring_size=options.ring_size) as session,
-        session.trace(options.pattern, mode=mode) as stream,
+        session.trace(options.pattern, mode=mode, quiesce=options.quiesce) as stream,
     ):
         end.arm(stream, options.duration)
         shown = _print_events(stream, options, end)
+    if stream.dispossessed:
+        raise markerjit.Refused(
+            f"another controller took the rings of process {options.pid}: we did not read them for "
+            "too long"
+        )
     _print_summary(shown, stream.statistics(), options, end)
     if stream.target_ended:
         raise markerjit.TargetGone(options.pid)
@@ -99,6 +105,8 @@ class _End:
             elif self._wanted:
                 self.unread = True
                 return False
+            elif self._stream:
+                self._stream.keep()  # a reader that pauses us does not lose us the rings
         return True
 
     def _on_signal(self, *_: object) -> None:

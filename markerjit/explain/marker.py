@@ -12,7 +12,6 @@ from markerjit.elf import FileImage, Read, parse_format
 from markerjit.elf.symbols import function_at
 from markerjit.errors import MemoryFault, NoMarkers
 from markerjit.model import Field, Kind, Mode, RemoteAddress, Site
-from markerjit.patch.apply import EXPLAINED, STOP
 from markerjit.patch.plan import Plan, Refusal, SiteState, plan_on
 from markerjit.sites import discover_file, matching
 from markerjit.sites.verify import dormant_code, verify
@@ -34,7 +33,6 @@ class Explanation(NamedTuple):
     active     its hot path while on, by mode
     body       where the arguments are evaluated, up to and including the call
     plan       what would be written; a Refusal where it cannot be switched
-    quiescence what makes writing safe
     note       what else to know, a line each
     """
 
@@ -46,13 +44,10 @@ class Explanation(NamedTuple):
     active: dict[Mode, tuple[Instruction, ...]]
     body: tuple[Instruction, ...]
     plan: Plan | Refusal
-    quiescence: str
     remarks: tuple[str, ...]
 
 
-def explain_process(
-    view: View, pattern: str, plan: Plan | Refusal, quiescence: str
-) -> list[Explanation]:
+def explain_process(view: View, pattern: str, plan: Plan | Refusal) -> list[Explanation]:
     """Every site of a process whose marker matches, with the plan that a session made for them.
 
     Raises UnknownMarker, UnexpectedBytes.
@@ -63,10 +58,7 @@ def explain_process(
             "the runtime is not in the process yet: `on` puts it there first, and then knows what "
             "the slot is to hold"
         )
-    return [
-        _explain(view.read, state, plan, quiescence, remarks)
-        for state in view.states(view.sites(pattern))
-    ]
+    return [_explain(view.read, state, plan, remarks) for state in view.states(view.sites(pattern))]
 
 
 def explain_file(path: str, pattern: str, *, mode: Mode | None = None) -> list[Explanation]:
@@ -83,11 +75,11 @@ def explain_file(path: str, pattern: str, *, mode: Mode | None = None) -> list[E
             return image.read(address, size)
 
         verify(read, [state.site for state in states])
-        return [_explain(read, state, plan, EXPLAINED[STOP], remarks) for state in states]
+        return [_explain(read, state, plan, remarks) for state in states]
 
 
 def _explain(
-    read: Read, state: SiteState, plan: Plan | Refusal, quiescence: str, remarks: Sequence[str]
+    read: Read, state: SiteState, plan: Plan | Refusal, remarks: Sequence[str]
 ) -> Explanation:
     site = state.site
     start, code = dormant_code(read, site)
@@ -108,7 +100,6 @@ def _explain(
         active=_active_forms(site, start, code),
         body=_body(read, site),
         plan=plan,
-        quiescence=quiescence,
         remarks=tuple(own),
     )
 

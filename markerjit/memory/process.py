@@ -83,8 +83,7 @@ class ProcessMemory:
 
         A fault in the middle leaves what stands before it written.
         """
-        if not self.writable:
-            raise NotPermitted(f"process {self.pid} may be looked at but not changed")
+        self.check_writable()
         size = len(data)
         self._check_span(address, size, "write")
         done = 0
@@ -97,9 +96,22 @@ class ProcessMemory:
                 raise self._gone()
             done += count
 
+    def check_writable(self) -> None:
+        """Raise NotPermitted where the kernel let us only read."""
+        if not self.writable:
+            raise NotPermitted(
+                f"process {self.pid} may be looked at but not changed: its memory does not open "
+                "for writing (is /proc mounted read-only?)"
+            )
+
     def fileno(self) -> int:
         """The descriptor of /proc/PID/mem, for native helpers and os functions. Still ours."""
         return self._memory
+
+    @property
+    def pidfd(self) -> int:
+        """The descriptor that holds the process, for native helpers. Still ours."""
+        return self._pidfd
 
     @contextmanager
     def locked(self) -> Iterator[bool]:
@@ -134,6 +146,14 @@ class ProcessMemory:
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         return not poll.poll(0)
+
+    def has_program(self, address: RemoteAddress) -> bool:
+        """Whether it still runs the program that it ran when we came, which had memory there. A
+        program that becomes another (execve) takes the old one's memory away."""
+        try:
+            return bool(os.pread(self._memory, 1, address))
+        except OSError:
+            return True
 
     def close(self) -> None:
         """Let go of the process. May be called again."""

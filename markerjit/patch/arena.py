@@ -21,17 +21,15 @@ from typing import NamedTuple
 from markerjit.errors import MarkerError, Refused
 from markerjit.memory import Mapping, Memory
 from markerjit.model import Mode, RemoteAddress
+from markerjit.quiesce.owner import Owner, from_entry
 from markerjit.ring import layout
-from markerjit.ring.layout import CONTROL, Control, MarkerEntry
+from markerjit.ring.layout import CONTROL, SCRATCH, Control, MarkerEntry
 from markerjit.ring.reader import Store
 
 MAPPING_PATH = "/memfd:markerjit"
 
 _MODES = tuple(Mode)
-
-_READ_BY_US: set[int] = set()
-"""Processes whose rings this process reads: another trace of ours would take its records."""
-
+_PUNCH_HOLE, _KEEP_SIZE = 2, 1  # fallocate(2)
 
 Probes = frozenset[int]
 """Addresses of probes that are ours."""
@@ -58,6 +56,13 @@ class FileStore:
         """Make the memfd this large."""
         os.ftruncate(self._descriptor, size)
 
+    def release(self, offset: int, size: int) -> None:
+        """Give the memory of these bytes back; they read as zeros. Where that cannot be done it is
+        not: nobody needs it."""
+        libc = ctypes.CDLL(None)
+        length, start = ctypes.c_int64(size), ctypes.c_int64(offset)
+        libc.fallocate(self._descriptor, _PUNCH_HOLE | _KEEP_SIZE, start, length)
+
     def close(self) -> None:
         """Close the descriptor."""
         os.close(self._descriptor)
@@ -77,6 +82,9 @@ class MemoryStore:
     def write(self, offset: int, data: bytes) -> None:
         """All of `data`."""
         self._memory.write(RemoteAddress(self._base + offset), data)
+
+    def release(self, offset: int, size: int) -> None:
+        """Not possible from here."""
 
     def close(self) -> None:
         """Nothing to close: the memory is not ours."""
@@ -98,6 +106,7 @@ class Arena:
         self.pid = pid
         self.base = base
         self.store: Store = store
+        self.release = store.release
         self._close = store.close
         self._ids: dict[str, int] = {}
         head = store.read(CONTROL, ctypes.sizeof(Control))
@@ -202,38 +211,51 @@ class Arena:
             else:
                 raise Refused(f"the arena has room for {self.geometry.max_sites // 2} breakpoints")
 
-    def claim_rings(self) -> None:
-        """Become the one who reads the rings. Raises Refused while another process does."""
-        reader = int(self._control().reader_pid)
-        ours = reader == os.getpid() and self.pid not in _READ_BY_US
-        if reader and not ours and os.path.exists(f"/proc/{reader}"):
-            raise Refused(
-                f"process {reader} is tracing process {self.pid} already; end that trace first",
-                try_again=True,
-            )
-        self.write_control("reader_pid", os.getpid())
-        _READ_BY_US.add(self.pid)
+    def forget_traps(self, addresses: Sequence[RemoteAddress]) -> None:
+        """The code there is gone, and a breakpoint in what comes in its place is not ours.
 
-    def release_rings(self) -> None:
-        """No longer read the rings."""
-        _READ_BY_US.discard(self.pid)
-        self.write_control("reader_pid", 0)
+        The entry keeps its address, so that others are still found behind it; without a body it
+        is nobody's.
+        """
+        mask = self.geometry.max_sites - 1
+        size = ctypes.sizeof(layout.TrapSite)
+        for address in addresses:
+            at = (address * 0x9E3779B97F4A7C15 % (1 << 64) >> 32) & mask
+            for _ in range(self.geometry.max_sites // 2):
+                offset = self.geometry.sites + at * size
+                found = layout.TrapSite.from_buffer_copy(self.store.read(offset, size))
+                if found.address == address:
+                    self.store.write(offset + 8, bytes(8))
+                if found.address in (0, address):
+                    break
+                at = (at + 1) & mask
+
+    @property
+    def scratch(self) -> RemoteAddress:
+        """Where a borrowed thread's way back is kept."""
+        return RemoteAddress(self.base + SCRATCH)
+
+    @property
+    def owner(self) -> Owner:
+        """Who put the arena here."""
+        return from_entry(self.control.owner)
 
     @property
     def trap_installed(self) -> bool:
         """Whether the runtime's handler has ever been the action for SIGTRAP."""
-        return bool(self._control().trap_installed)
+        return bool(self.current().trap_installed)
 
     def write_control(self, field: str, value: int) -> None:
         """Set a number of the control block."""
         place = getattr(Control, field)
         self.store.write(CONTROL + place.offset, value.to_bytes(place.size, "little"))
 
-    def _control(self) -> Control:
+    def current(self) -> Control:
+        """The control block as it is now; `control` is as it was when we came."""
         return Control.from_buffer_copy(self.store.read(CONTROL, ctypes.sizeof(Control)))
 
     def _used(self) -> int:
-        return int(self._control().markers_used)
+        return int(self.current().markers_used)
 
 
 def fnv1a(data: bytes) -> int:
@@ -253,18 +275,14 @@ def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> tuple[Aren
     """
     own: Arena | None = None
     probes: set[int] = set()
-    for first in maps:
-        if first.path != MAPPING_PATH or first.offset:
-            continue
-        pieces = [one for one in maps if one.path == MAPPING_PATH and one.inode == first.inode]
-        size = max(piece.end for piece in pieces) - first.start
-        descriptor = _find_descriptor(pid, first.inode)
-        store = MemoryStore(memory, first.start) if descriptor is None else FileStore(descriptor)
+    for start, size, inode in _mapped(maps):
+        descriptor = _find_descriptor(pid, inode)
+        store = MemoryStore(memory, start) if descriptor is None else FileStore(descriptor)
         try:
             if not any(store.read(CONTROL, Control.magic.size)):  # one in the making, or never made
                 store.close()
                 continue
-            arena = Arena(pid, first.start, store, size)
+            arena = Arena(pid, start, store, size)
         except BaseException:
             store.close()
             raise
@@ -276,17 +294,66 @@ def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> tuple[Aren
     return own, frozenset(probes)
 
 
+class Unfinished(NamedTuple):
+    """What a controller left that died while it made an arena: what is mapped (or 0, 0), with the
+    page behind it, and the target's descriptors of the memfd."""
+
+    start: RemoteAddress
+    size: int
+    descriptors: tuple[int, ...]
+
+
+def find_unfinished(pid: int, memory: Memory, maps: Sequence[Mapping]) -> list[Unfinished]:
+    """Memfds of ours without an arena in them. For who holds the target's lock: otherwise somebody
+    may be at work on one."""
+    found = []
+    mapped = {inode: (start, size) for start, size, inode in _mapped(maps)}
+    open_ones = _descriptors(pid)
+    for inode in {*mapped, *open_ones}:
+        start, size = mapped.get(inode, (RemoteAddress(0), 0))
+        if start and any(memory.read(RemoteAddress(start + CONTROL), Control.magic.size)):
+            continue
+        numbers = tuple(open_ones.get(inode, ()))
+        if start and numbers:
+            # The page behind it is there already, or still a part of the mapping.
+            size = max(size, os.stat(f"/proc/{pid}/fd/{numbers[0]}").st_size + layout.PAGE)
+        found.append(Unfinished(start, size, numbers))
+    return found
+
+
+def is_arena(mapping: Mapping) -> bool:
+    """Whether this is a piece of an arena, finished or not."""
+    return mapping.path == MAPPING_PATH
+
+
+def _mapped(maps: Sequence[Mapping]) -> Iterator[tuple[RemoteAddress, int, int]]:
+    """Start, size and inode of each arena's mapping, whose protection differs by part."""
+    for first in maps:
+        if is_arena(first) and not first.offset:
+            end = max(piece.end for piece in maps if is_arena(piece) and piece.inode == first.inode)
+            yield first.start, end - first.start, first.inode
+
+
 def _is_alive(memory: Memory, arena: Arena) -> bool:
     return any(memory.read(RemoteAddress(arena.control.alive), 8))
 
 
 def _find_descriptor(pid: int, inode: int) -> int | None:
     """Our own descriptor of the target's memfd, if the target has it still."""
+    for number in _descriptors(pid).get(inode, ()):
+        with contextlib.suppress(OSError):
+            return os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
+    return None
+
+
+def _descriptors(pid: int) -> dict[int, list[int]]:
+    """The target's descriptors of memfds of ours, by inode."""
     directory = f"/proc/{pid}/fd"
+    found: dict[int, list[int]] = {}
     with contextlib.suppress(OSError):
         for name in os.listdir(directory):
             path = f"{directory}/{name}"
             with contextlib.suppress(OSError):
-                if os.readlink(path).startswith(MAPPING_PATH) and os.stat(path).st_ino == inode:
-                    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    return None
+                if os.readlink(path).startswith(MAPPING_PATH):
+                    found.setdefault(os.stat(path).st_ino, []).append(int(name))
+    return found

@@ -10,19 +10,18 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from markerjit.errors import MarkerError, Refused, Unsupported
 from markerjit.memory import Memory
 from markerjit.model import RemoteAddress
-from markerjit.patch.arena import Arena, FileStore
+from markerjit.patch.arena import MAPPING_PATH, Arena, FileStore, Unfinished, fnv1a
 from markerjit.quiesce.calls import (
     SYS_CLOSE,
     SYS_FCNTL,
     SYS_MADVISE,
     SYS_MEMFD_CREATE,
     SYS_MMAP,
-    SYS_MPROTECT,
     SYS_MUNMAP,
     SYS_RT_SIGACTION,
     Call,
@@ -32,17 +31,19 @@ from markerjit.quiesce.calls import (
     Thread,
 )
 from markerjit.quiesce.native import package_file
-from markerjit.quiesce.permission import read_status
+from markerjit.quiesce.owner import ourselves
+from markerjit.quiesce.permission import read_status, tid_inside
 from markerjit.ring import layout
 from markerjit.ring.layout import CODE_SIZE, CONTROL, PAGE, Control, Geometry
 
 DEFAULT_RING_SIZE = 1 << 20
 LARGEST_RING = 1 << 30
-MAX_MARKERS = 1024
-MAX_SITES = 1 << 14
+MAX_MARKERS = 1 << 14
+MAX_SITES = 1 << 18
+MAX_EDITS = 1 << 19
 
 _PROT_READ, _PROT_WRITE, _PROT_EXEC = 1, 2, 4
-_MAP_SHARED, _MAP_PRIVATE, _MAP_ANONYMOUS = 1, 2, 0x20
+_MAP_SHARED, _MAP_PRIVATE, _MAP_FIXED, _MAP_ANONYMOUS = 1, 2, 0x10, 0x20
 _MFD_CLOEXEC = 1
 _F_DUPFD_CLOEXEC = 1030
 _MADV_WIPEONFORK = 18
@@ -81,20 +82,20 @@ def create_arena(
     """
     with open(package_file("runtime.bin"), "rb") as file:
         code = file.read()
-    geometry = Geometry(_possible_cpus(), ring_size, MAX_MARKERS, MAX_SITES)
+    geometry = _geometry(ring_size)
     threads = caller.threads()
     descriptor = _make_memfd(pid, caller, owner)
-    undo = [Call("close", SYS_CLOSE, (descriptor,))]
+    undo: list[Call] = []
     with contextlib.ExitStack() as failing:
-        failing.callback(_undo, caller, undo)
-        store = FileStore(os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC))
+        failing.callback(_undo_all, pid, caller, descriptor, undo)
+        store = _open_memfd(pid, descriptor, still_there=lambda: memory.read(owner, 1))
         failing.callback(store.close)
         # By us and not by the target, which its limit of file sizes would kill (RLIMIT_FSIZE).
         store.resize(geometry.size)
         store.write(0, code)
         base, alive = _map(caller, descriptor, geometry.size)
-        undo += [_unmap(base, geometry.size), _unmap(alive, PAGE)]
-        control = _control(geometry, alive, find_tid_offset(memory, threads))
+        undo.append(_unmap(base, geometry.size + PAGE))
+        control = _control(geometry, code, alive, find_tid_offset(memory, pid, threads))
         # The magic last: until then nobody takes it for an arena.
         magic = Control.magic.size
         store.write(CONTROL + magic, bytes(control)[magic:])
@@ -107,6 +108,34 @@ def create_arena(
         return arena
 
 
+def _is_ours(path: str) -> bool:
+    """Is this descriptor our memfd? A program may have closed it, and opened its own file."""
+    try:
+        return os.readlink(path).startswith(MAPPING_PATH)
+    except FileNotFoundError:
+        return False
+
+
+def _open_memfd(pid: int, descriptor: int, still_there: Callable[[], object]) -> FileStore:
+    """The new memfd. Raises Refused when the program has closed it, and what `still_there` raises
+    when the process has ended."""
+    with contextlib.suppress(FileNotFoundError):
+        opened = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+        if _is_ours(f"/proc/self/fd/{opened}") and not os.fstat(opened).st_size:
+            return FileStore(opened)
+        os.close(opened)
+    still_there()
+    raise Refused(
+        f"process {pid} closed a descriptor that was made for the runtime; try again",
+        try_again=True,
+    )
+
+
+def _undo_all(pid: int, caller: Caller, descriptor: int, calls: Sequence[Call]) -> None:
+    ours = _is_ours(f"/proc/{pid}/fd/{descriptor}")
+    _undo(caller, [*calls, *([Call("close", SYS_CLOSE, (descriptor,))] if ours else [])])
+
+
 def _undo(caller: Caller, calls: Sequence[Call]) -> None:
     with contextlib.suppress(MarkerError):  # the first error is the one to be told
         caller.run(calls)
@@ -117,7 +146,11 @@ def _unmap(start: int, size: int) -> Call:
 
 
 def _make_memfd(pid: int, caller: Caller, name: RemoteAddress) -> int:
-    """A memfd in the target: its descriptor, of a number out of the way where one can be had."""
+    """A memfd in the target: its descriptor, of a number out of the way where one can be had.
+
+    Alone, because a thread that closes descriptors which it does not know, and opens its own, could
+    give another file the number that is closed here.
+    """
     high = max(read_status(pid).descriptor_slots - _SLOTS_BELOW_END, 0)
     calls = [
         Call("memfd_create", SYS_MEMFD_CREATE, (name, _MFD_CLOEXEC)),
@@ -125,7 +158,7 @@ def _make_memfd(pid: int, caller: Caller, name: RemoteAddress) -> int:
         Call("close", SYS_CLOSE, (Result(0),)),
     ]
     try:
-        return caller.run(calls)[1]
+        return caller.run(calls, alone=True)[1]
     except CallFailed as failed:
         if failed.call is calls[1]:  # the limit of descriptors was lowered below `high`
             return failed.results[0]
@@ -135,43 +168,59 @@ def _make_memfd(pid: int, caller: Caller, name: RemoteAddress) -> int:
 
 
 def _map(caller: Caller, descriptor: int, size: int) -> tuple[RemoteAddress, RemoteAddress]:
-    """Map the arena and the page that tells a fork's child. Raises CallFailed, undone."""
-    read_write = _PROT_READ | _PROT_WRITE
+    """Map the arena, and behind it the page that tells a fork's child. Raises CallFailed, undone.
+
+    In one piece, so that who finds the first part after our death knows where the rest is.
+    """
+    read_write, read_exec = _PROT_READ | _PROT_WRITE, _PROT_READ | _PROT_EXEC
+    fixed_shared = _MAP_SHARED | _MAP_FIXED
+    private = _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_FIXED
+    behind = Result(0, size)
     calls = [
-        Call("mmap", SYS_MMAP, (0, size, read_write, _MAP_SHARED, descriptor, 0)),
-        Call("mprotect", SYS_MPROTECT, (Result(0), CODE_SIZE, _PROT_READ | _PROT_EXEC)),
-        Call("mmap", SYS_MMAP, (0, PAGE, read_write, _MAP_PRIVATE | _MAP_ANONYMOUS, -1, 0)),
-        Call("madvise", SYS_MADVISE, (Result(2), PAGE, _MADV_WIPEONFORK)),
+        Call("mmap", SYS_MMAP, (0, size + PAGE, read_write, _MAP_SHARED, descriptor, 0)),
+        # Not by mprotect, which a program may have forbidden itself (PR_SET_MDWE).
+        Call("mmap", SYS_MMAP, (Result(0), CODE_SIZE, read_exec, fixed_shared, descriptor, 0)),
+        Call("mmap", SYS_MMAP, (behind, PAGE, read_write, private, -1, 0)),
+        Call("madvise", SYS_MADVISE, (behind, PAGE, _MADV_WIPEONFORK)),
     ]
     try:
-        results = caller.run(calls)
+        base = caller.run(calls)[0]
     except CallFailed as failed:
-        undo = [_unmap(start, size) for start in failed.results[:1]]
-        undo += [_unmap(start, PAGE) for start in failed.results[2:3]]
-        if undo:
-            _undo(caller, undo)
+        if failed.results:
+            _undo(caller, [_unmap(failed.results[0], size + PAGE)])
         raise
-    return RemoteAddress(results[0]), RemoteAddress(results[2])
+    return RemoteAddress(base), RemoteAddress(base + size)
 
 
-def _control(geometry: Geometry, alive: RemoteAddress, tid_offset: int) -> Control:
+def remove_unfinished(caller: Caller, left: Unfinished) -> None:
+    """Take away what a controller left that died while it made an arena."""
+    calls = [Call("close", SYS_CLOSE, (descriptor,)) for descriptor in left.descriptors]
+    if left.start:
+        calls.insert(0, _unmap(left.start, left.size))
+    caller.run(calls)
+
+
+def _control(geometry: Geometry, code: bytes, alive: RemoteAddress, tid_offset: int) -> Control:
     return Control(
         magic=layout.MAGIC,
         version=layout.VERSION,
         cpu_flags=layout.CPU_RDPID if _has_rdpid() else 0,
+        runtime_id=fnv1a(code),
         arena_size=geometry.size,
         rings=geometry.rings,
         ring_size=geometry.ring_size,
         max_markers=geometry.max_markers,
         max_sites=geometry.max_sites,
+        max_edits=geometry.max_edits,
         markers=geometry.markers,
         counts=geometry.counts,
         sites=geometry.sites,
+        journal_edits=geometry.journal_edits,
         ring=geometry.ring,
         ring_stride=geometry.ring_stride,
         alive=alive,
         tid_offset=tid_offset,
-        owner_pid=os.getpid(),
+        owner=ourselves().entry(),
         owner_since=int(time.time()),
     )
 
@@ -211,13 +260,31 @@ def _sigaction_call(new: int, old: int) -> Call:
     return Call("rt_sigaction", SYS_RT_SIGACTION, (_SIGTRAP, new, old, 8))
 
 
-def find_tid_offset(memory: Memory, threads: Sequence[Thread]) -> int:
-    """Where, from its fs base, every thread has its own id; -1 when there is no such place."""
+def arena_size(ring_size: int = DEFAULT_RING_SIZE) -> int:
+    """Bytes of addresses that an arena takes in a process."""
+    return _geometry(ring_size).size + PAGE
+
+
+def _geometry(ring_size: int) -> Geometry:
+    return Geometry(_possible_cpus(), ring_size, MAX_MARKERS, MAX_SITES, MAX_EDITS)
+
+
+def find_tid_offset(memory: Memory, pid: int, threads: Sequence[Thread]) -> int:
+    """Where, from its fs base, every thread has its own id; -1 when there is no such place.
+
+    Threads that have ended meanwhile have no id. A thread knows itself by the number that it has in
+    its own pid namespace.
+    """
+    found = [
+        (thread, _tid_offsets(memory, thread, tid_inside(pid, thread.tid))) for thread in threads
+    ]
+    there = {thread.tid for thread in threads if os.path.exists(f"/proc/{pid}/task/{thread.tid}")}
     common: set[int] | None = None
-    for thread in threads:
+    for thread, offsets in found:
+        if thread.tid not in there:
+            continue
         if not thread.fs_base:
             return -1
-        offsets = _tid_offsets(memory, thread)
         common = offsets if common is None else common & offsets
     for known in _KNOWN_TID_OFFSETS:
         if common and known in common:
@@ -225,13 +292,13 @@ def find_tid_offset(memory: Memory, threads: Sequence[Thread]) -> int:
     return min(common) if common else -1
 
 
-def _tid_offsets(memory: Memory, thread: Thread) -> set[int]:
+def _tid_offsets(memory: Memory, thread: Thread, tid: int) -> set[int]:
     block = b""
     with contextlib.suppress(MarkerError):
         to_page_end = -thread.fs_base % PAGE or PAGE
         block = memory.read(thread.fs_base, to_page_end)
         block += memory.read(RemoteAddress(thread.fs_base + to_page_end), PAGE)
-    wanted = thread.tid.to_bytes(4, "little")
+    wanted = tid.to_bytes(4, "little")
     limit = min(len(block), _TCB_SIZE) - 3
     return {offset for offset in range(0, limit, 4) if block[offset : offset + 4] == wanted}
 

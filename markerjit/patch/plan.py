@@ -3,15 +3,12 @@
 A plan is made from what was seen at the sites, and is checked again when it is applied: every edit
 names the bytes that it expects. Switching one site is:
 
-    on    slot.data, slot.probe, then the one byte of code that opens the site
-    off   the byte of code back, then slot.probe
+    on    slot.data, slot.probe, then the code that opens the site
+    off   the code back, then slot.probe
 
 so no thread can enter a body whose probe is not there, and one that is inside finds either the
-probe or NULL. An edit of code is one byte and leaves a whole instruction, in every mode: there is
-none that a thread could see half of. That byte is still written while all threads are stopped (or,
-in our own process, followed by a fence on every core), because the processor manuals promise
-nothing for an instruction that another core changes while it is executed: Intel SDM volume 3,
-"Handling Self- and Cross-Modifying Code".
+probe or NULL. How bytes are changed while threads run is for the protocols
+(markerjit/patch/protocol); most changes of code are one byte.
 """
 
 from __future__ import annotations
@@ -19,30 +16,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from markerjit.model import Kind, Mode, RemoteAddress, Site
+from markerjit.model import Change, Edit, Kind, Mode, RemoteAddress, Site
+from markerjit.patch.protocol import Context, Refusal, plan_change
+from markerjit.quiesce.strategy import STOP, Strategy
 from markerjit.x86.templates import TEMPLATES, modes
+
+__all__ = [
+    "Binding",
+    "Edit",
+    "Plan",
+    "Refusal",
+    "SiteState",
+    "by_slot",
+    "plan_off",
+    "plan_on",
+]
 
 SLOT_PROBE = 0
 SLOT_DATA = 8
 SLOT_SIZE = 16
 
 
-class Edit(NamedTuple):
-    """Bytes to replace. `what` is for people; `code` says whether threads execute them.
-
-    `new` is empty while it is not known: in a plan made before the runtime is in the target.
-    """
-
-    address: RemoteAddress
-    old: bytes
-    new: bytes
-    what: str
-    code: bool
-
-
 class Plan(NamedTuple):
     """Edits in the order in which they are written; taken back in reverse if one fails.
 
+    strategy       of quiescence
     traps          breakpoint addresses and the bodies that they lead to, which the runtime has to
                    know before the first breakpoint is written
     needs_runtime  the runtime is not in the target, or was not told of the markers: this plan is
@@ -51,10 +49,16 @@ class Plan(NamedTuple):
 
     title: str
     edits: tuple[Edit, ...]
+    strategy: Strategy = STOP
     traps: tuple[tuple[RemoteAddress, RemoteAddress], ...] = ()
     needs_runtime: bool = False
 
-    def steps(self, quiescence: str) -> Iterator[str]:
+    @property
+    def changes(self) -> int:
+        """How many edits change something; the others are only compared."""
+        return sum(edit.old != edit.new for edit in self.edits)
+
+    def steps(self) -> Iterator[str]:
         """What applying the plan does, a line a step, in order."""
         if self.needs_runtime:
             yield (
@@ -67,26 +71,22 @@ class Plan(NamedTuple):
         if not self.edits:
             yield "nothing to write: it is so already"
             return
-        yield f"quiesce: {quiescence}"
-        places = counted(len(self.edits), "place")
+        yield f"write the {counted(len(self.edits), 'edit')} into the journal"
+        yield f"quiesce: {self.strategy.explained}"
+        places = counted(len({edit.address for edit in self.edits}), "place")
         yield f"compare the old bytes at {places}; give up if any differs"
         for edit in self.edits:
+            if edit.new == edit.old:
+                continue  # only compared
             new = edit.new.hex(" ") or "its address in the runtime"
             yield f"write {edit.address:#x}: {edit.old.hex(' ')} -> {new}  ({edit.what})"
         yield "read everything back; if anything differs, put the old bytes back in reverse order"
-        yield "resume"
+        yield "resume, and empty the journal" if self.strategy.stops else "empty the journal"
 
 
 def counted(number: int, noun: str) -> str:
     """`1 site`, `2 sites`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-class Refusal(NamedTuple):
-    """No, why, and whether the same may work later."""
-
-    reason: str
-    try_again: bool = False
 
 
 class Binding(NamedTuple):
@@ -97,12 +97,14 @@ class Binding(NamedTuple):
 
 
 class SiteState(NamedTuple):
-    """A site as it was found: how its code is switched, and what its slot holds."""
+    """A site as it was found: how its code is switched, what its slot holds, and the bytes of its
+    head (empty for kinds whose code does not change, and where nobody looked)."""
 
     site: Site
     code_mode: Mode | None
     probe: RemoteAddress
     data: RemoteAddress
+    head: bytes = b""
 
     @property
     def mode(self) -> Mode | None:
@@ -125,14 +127,17 @@ def plan_on(
     *,
     mode: Mode | None = None,
     ours: frozenset[int] = frozenset(),
+    strategy: Strategy = STOP,
+    own: bool = False,
 ) -> Plan | Refusal:
     """Switch all sites on, in `mode`, or as each is on already, or as it was made for.
 
     `bindings` say what each slot is to hold; without them the plan is for looking at. `ours` are
     the addresses of our probes: a slot with another one belongs to the program itself
-    (marker_set_probe) and is refused, as the original refused it with EBUSY.
+    (marker_set_probe) and is refused, as the original refused it with EBUSY. `own`: it is this
+    process.
     """
-    edits: list[Edit] = []
+    code: list[Change] = []
     traps: list[tuple[RemoteAddress, RemoteAddress]] = []
     for state in states:
         site = state.site
@@ -141,30 +146,81 @@ def plan_on(
             return chosen
         if state.probe not in (*ours, state.idle_probe):
             return _foreign_probe(state)
-        if state.code_mode not in (None, chosen):
-            # From one mode to another two bytes would change, with a state between that is neither.
-            return Refusal(f"{site.marker} is on by {state.code_mode}; switch it off first")
         if chosen is Mode.INT3:
             traps.append((site.address, site.body))
-        edits += _code_edits(state, chosen)
-    slots = _slot_edits(states, bindings)
-    return Plan(_title("on", states), (*slots, *edits), tuple(traps), bindings is None)
+        code += _code_change(state, chosen)
+    context = Context(strategy, own, handler=bool(traps) or _any_breakpoint(states))
+    edits = _in_order((*_slot_changes(states, bindings), code), context)
+    if isinstance(edits, Refusal):
+        return edits
+    if edits:
+        edits = (*_guards(states, edits), *edits)
+    return Plan(_title("on", states), edits, strategy, tuple(traps), bindings is None)
 
 
-def plan_off(states: Sequence[SiteState], *, ours: frozenset[int] = frozenset()) -> Plan | Refusal:
-    """Switch all sites off. The slots keep their data, which a thread inside may still read."""
-    edits: list[Edit] = []
+def _guards(states: Sequence[SiteState], edits: Sequence[Edit]) -> Iterator[Edit]:
+    """Slots' data that the plan leaves as it is, as edits that change nothing. Without them an
+    object that was loaded anew, at the same address, would get a probe without its data."""
+    changed = {edit.address for edit in edits}
+    for state in _slot_states(states):
+        address = RemoteAddress(state.site.slot + SLOT_DATA)
+        if address not in changed:
+            data = state.data.to_bytes(8, "little")
+            yield Edit(address, data, data, f"{state.site.marker}: slot.data", False)
+
+
+def plan_off(
+    states: Sequence[SiteState],
+    *,
+    ours: frozenset[int] = frozenset(),
+    strategy: Strategy = STOP,
+    own: bool = False,
+) -> Plan | Refusal:
+    """Switch all sites off. The slots keep their data, which a thread inside may still read; and
+    their probe, where threads run on and it could not be taken away by one store."""
+    code: list[Change] = []
     for state in states:
         if state.site.kind is Kind.DIRECT:
             return _always_on(state.site)
         if state.probe not in (*ours, state.idle_probe):
             return _foreign_probe(state)
-        edits += _code_edits(state, None)
-    for state in _by_slot(states):
-        if state.probe != state.idle_probe:
-            what = f"{state.site.marker}: slot.probe, none"
-            edits.append(_word_edit(state, SLOT_PROBE, state.probe, state.idle_probe, what))
-    return Plan(_title("off", states), tuple(edits))
+        code += _code_change(state, None)
+    slots = [
+        _word_change(state, SLOT_PROBE, state.idle_probe, "slot.probe, none")
+        for state in _slot_states(states)
+        if state.probe != state.idle_probe and (strategy.stops or own or _is_switch(state.site))
+    ]
+    edits = _in_order((code, slots), Context(strategy, own, handler=_any_breakpoint(states)))
+    if isinstance(edits, Refusal):
+        return edits
+    return Plan(_title("off", states), edits, strategy)
+
+
+def _in_order(groups: Sequence[Sequence[Change]], context: Context) -> tuple[Edit, ...] | Refusal:
+    """The edits of the groups, one group after the other; inside a group all first steps, then all
+    second ones, each in the order of addresses."""
+    edits: list[Edit] = []
+    step = 0
+    for group in groups:
+        of_group: list[Edit] = []
+        for change in group:
+            planned = plan_change(change, context)
+            if isinstance(planned, Refusal):
+                return planned
+            of_group += planned
+        of_group.sort(key=lambda edit: (edit.step, edit.address))
+        edits += [edit._replace(step=step + edit.step) if step else edit for edit in of_group]
+        step = edits[-1].step + 1 if edits else 0
+    return tuple(edits)
+
+
+def _any_breakpoint(states: Sequence[SiteState]) -> bool:
+    return any(state.code_mode is Mode.INT3 for state in states)
+
+
+def _is_switch(site: Site) -> bool:
+    """Whether the slot itself decides, and not code."""
+    return site.kind in (Kind.POINTER, Kind.SENTINEL)
 
 
 def _title(how: str, states: Sequence[SiteState]) -> str:
@@ -201,37 +257,54 @@ def _always_on(site: Site) -> Refusal:
     )
 
 
-def _code_edits(state: SiteState, wanted: Mode | None) -> Iterator[Edit]:
-    """An edit for each byte of the head that has to change: never more than one."""
+def _code_change(state: SiteState, wanted: Mode | None) -> Iterator[Change]:
+    """From the first byte of the head that changes to the last one; most often the same."""
     site = state.site
     template = TEMPLATES.get(site.kind)
-    if template is None:
+    if template is None or state.code_mode is wanted:
         return
-    old = template.active[state.code_mode] if state.code_mode else template.dormant
+    usual = template.active[state.code_mode] if state.code_mode else template.dormant
+    old = state.head or usual  # behind a breakpoint a change that was left half done may differ
     new = template.active[wanted] if wanted else template.dormant
-    what = f"{site.marker}: {site.kind} site {wanted or 'off'}"
-    for index, (before, after) in enumerate(zip(old, new, strict=True)):
-        if before != after:
-            address = RemoteAddress(site.address + index)
-            yield Edit(address, bytes([before]), bytes([after]), what, code=True)
+    differs = [index for index in range(len(old)) if old[index] != new[index]]
+    span = slice(differs[0], differs[-1] + 1)
+    yield Change(
+        RemoteAddress(site.address + span.start),
+        old[span],
+        new[span],
+        f"{site.marker}: {site.kind} site {wanted or 'off'}",
+        code=True,
+        completion=site.body,
+    )
 
 
-def _slot_edits(
+def _slot_changes(
     states: Sequence[SiteState], bindings: Mapping[RemoteAddress, Binding] | None
-) -> Iterator[Edit]:
-    for state in _by_slot(states):
+) -> tuple[list[Change], list[Change]]:
+    """All data, then all probes: a thread that finds the probe finds its data."""
+    open_slots = {state.site.slot for state in states if state.mode or _is_switch(state.site)}
+    data, probes = [], []
+    for state in _slot_states(states):
         new = bindings[state.site.slot] if bindings is not None else None
-        name = state.site.marker
+        quiet = state.site.slot not in open_slots
         if new is None or state.data != new.data:
-            yield _word_edit(state, SLOT_DATA, state.data, new and new.data, f"{name}: slot.data")
+            data.append(_word_change(state, SLOT_DATA, new and new.data, "slot.data", quiet))
         if new is None or state.probe != new.probe:
-            yield _word_edit(
-                state, SLOT_PROBE, state.probe, new and new.probe, f"{name}: slot.probe"
-            )
+            probes.append(_word_change(state, SLOT_PROBE, new and new.probe, "slot.probe", quiet))
+    return data, probes
 
 
-def _by_slot(states: Sequence[SiteState]) -> Iterator[SiteState]:
-    """One state for each slot: the sites of a marker in one object share theirs."""
+def by_slot(sites: Sequence[Site]) -> Iterator[Site]:
+    """One site for each slot: the sites of a marker in one object share theirs."""
+    seen: set[int] = set()
+    for site in sites:
+        if site.slot and site.slot not in seen:
+            seen.add(site.slot)
+            yield site
+
+
+def _slot_states(states: Sequence[SiteState]) -> Iterator[SiteState]:
+    """One state for each slot."""
     seen: set[int] = set()
     for state in states:
         if state.site.slot and state.site.slot not in seen:
@@ -239,7 +312,15 @@ def _by_slot(states: Sequence[SiteState]) -> Iterator[SiteState]:
             yield state
 
 
-def _word_edit(state: SiteState, offset: int, old: int, new: int | None, what: str) -> Edit:
-    address = RemoteAddress(state.site.slot + offset)
-    new_bytes = b"" if new is None else new.to_bytes(8, "little")
-    return Edit(address, old.to_bytes(8, "little"), new_bytes, what, code=False)
+def _word_change(
+    state: SiteState, offset: int, new: int | None, what: str, quiet: bool = False
+) -> Change:
+    old = state.data if offset == SLOT_DATA else state.probe
+    return Change(
+        RemoteAddress(state.site.slot + offset),
+        old.to_bytes(8, "little"),
+        b"" if new is None else new.to_bytes(8, "little"),
+        f"{state.site.marker}: {what}",
+        code=False,
+        quiet=quiet,
+    )

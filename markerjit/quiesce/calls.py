@@ -19,7 +19,6 @@ from markerjit.quiesce.outcome import explain_failure
 
 SYS_CLOSE = 3
 SYS_MMAP = 9
-SYS_MPROTECT = 10
 SYS_MUNMAP = 11
 SYS_RT_SIGACTION = 13
 SYS_MADVISE = 28
@@ -57,7 +56,10 @@ class CallFailed(MarkerError):
     """A system call made in the target failed; `results` are those of the calls before it."""
 
     def __init__(self, call: Call, error: int, results: list[int]) -> None:
-        super().__init__(f"{call.name} failed in the target: {os.strerror(error)}")
+        super().__init__(
+            f"{call.name} failed in the target: {os.strerror(error)}; markerjit doctor PID may "
+            "know the reason"
+        )
         self.call = call
         self.error = error
         self.results = results
@@ -69,47 +71,46 @@ class Caller(Protocol):
     def threads(self) -> list[Thread]:
         """Some of the target's threads."""
 
-    def run(self, calls: Sequence[Call]) -> list[int]:
-        """The results of all calls. Raises CallFailed."""
+    def run(self, calls: Sequence[Call], *, alone: bool = False) -> list[int]:
+        """The results of all calls; `alone`: no other thread runs meanwhile, where that can be
+        had. Raises CallFailed."""
 
 
 class BorrowedThread:
     """Calls made by a stopped thread of another process. See borrow.c for what that takes."""
 
-    def __init__(self, pid: int, mem_fd: int, syscall_address: RemoteAddress) -> None:
-        self._pid = pid
-        self._mem_fd = mem_fd
-        self._syscall_address = syscall_address
+    def __init__(self, target: native.NativeTarget) -> None:
+        self._target = target
 
     def threads(self) -> list[Thread]:
         """The first threads, as all of them were stopped. Raises Refused, TargetGone."""
         found = self._native_threads()
         return [Thread(one.tid, RemoteAddress(one.fs_base)) for one in found]
 
-    def run(self, calls: Sequence[Call]) -> list[int]:
+    def run(self, calls: Sequence[Call], *, alone: bool = False) -> list[int]:
         """Borrow a thread, make the calls, let it go. Raises CallFailed, Refused, TargetGone."""
+        self._target.alone = alone
         prepared = (native.NativeCall * len(calls))(*map(_prepare, calls))
         found = self._native_threads()
         threads = (native.NativeThread * len(found))(*found)
         report = native.Report()
         status = native.library().mj_borrow(
-            self._pid, threads, len(found), self._mem_fd, self._syscall_address,
-            prepared, len(calls), report,
-        )  # fmt: skip
+            self._target, threads, len(found), prepared, len(calls), report
+        )
         results = [call.result for call in prepared]
         if status == native.CALL_FAILED:
             raise CallFailed(calls[report.index], report.error, results[: report.index])
         if status != native.OK:
-            raise explain_failure(self._pid, status, report)
+            raise explain_failure(self._target.pid, status, report)
         return results
 
     def _native_threads(self) -> list[native.NativeThread]:
         threads = (native.NativeThread * _MAX_THREADS)()
         count = ctypes.c_uint32(_MAX_THREADS)
         report = native.Report()
-        status = native.library().mj_threads(self._pid, threads, ctypes.byref(count), report)
+        status = native.library().mj_threads(self._target, threads, ctypes.byref(count), report)
         if status != native.OK:
-            raise explain_failure(self._pid, status, report)
+            raise explain_failure(self._target.pid, status, report)
         return threads[: count.value]
 
 
@@ -131,7 +132,7 @@ class OwnThread:
         _system_call(SYS_ARCH_PRCTL, [_ARCH_GET_FS, ctypes.addressof(base)])
         return [Thread(threading.get_native_id(), RemoteAddress(base.value))]
 
-    def run(self, calls: Sequence[Call]) -> list[int]:
+    def run(self, calls: Sequence[Call], *, alone: bool = False) -> list[int]:
         """The results in order. Raises CallFailed."""
         results: list[int] = []
         for call in calls:

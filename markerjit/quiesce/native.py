@@ -10,6 +10,8 @@ import ctypes
 import os
 from functools import cache
 
+from markerjit.ring.layout import EditEntry
+
 OK = 0
 ERRNO = 1
 GONE = 2
@@ -21,19 +23,34 @@ NO_THREAD = 7
 CALL_FAILED = 8
 NOT_64_BIT = 9
 NOT_UNDONE = 10
+NOT_SYNCED = 11
+MOVED = 12
+SIGTRAP_BLOCKED = 13
+
+STOP = 1
+MEMBARRIER = 2
+SIGNALS = 3
+NONE = 4
 
 MAX_EDIT = 16
 
 
-class NativeEdit(ctypes.Structure):
-    """struct mj_edit."""
+class NativeTarget(ctypes.Structure):
+    """struct mj_target."""
 
     _fields_ = [
-        ("address", ctypes.c_uint64),
-        ("size", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
-        ("old_bytes", ctypes.c_uint8 * MAX_EDIT),
-        ("new_bytes", ctypes.c_uint8 * MAX_EDIT),
+        ("pid", ctypes.c_int32),
+        ("pidfd", ctypes.c_int32),
+        ("mem_fd", ctypes.c_int32),
+        ("needs_sigtrap", ctypes.c_int32),
+        ("alone", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("syscall_ret", ctypes.c_uint64),
+        ("sigreturn", ctypes.c_uint64),
+        ("pop_rax_ret", ctypes.c_uint64),
+        ("scratch", ctypes.c_uint64),
+        ("mapped", ctypes.c_char_p),
+        ("mapped_size", ctypes.c_uint64),
     ]
 
 
@@ -72,7 +89,7 @@ class Report(ctypes.Structure):
         ("resume_ns", ctypes.c_uint64),
         ("found", ctypes.c_uint8 * MAX_EDIT),
         ("borrowed", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("written", ctypes.c_uint32),
     ]
 
 
@@ -85,16 +102,15 @@ def package_file(name: str) -> str:
 def library() -> ctypes.CDLL:
     """The helper, loaded once. Raises OSError when the native part was not built."""
     loaded = ctypes.CDLL(package_file("libmjstop.so"))
-    edits = ctypes.POINTER(NativeEdit)
+    target = ctypes.POINTER(NativeTarget)
     report = ctypes.POINTER(Report)
-    u32, u64, pid = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int
-    loaded.mj_write.argtypes = [ctypes.c_int, edits, u32, report]
-    loaded.mj_write_own.argtypes = [ctypes.c_int, edits, u32, report]
-    loaded.mj_write_stopped.argtypes = [pid, ctypes.c_int, edits, u32, report]
+    u32, u64 = ctypes.c_uint32, ctypes.c_uint64
+    edits = ctypes.POINTER(EditEntry)
+    loaded.mj_apply.argtypes = [target, ctypes.c_int, edits, u32, report]
     threads = ctypes.POINTER(NativeThread)
-    loaded.mj_threads.argtypes = [pid, threads, ctypes.POINTER(u32), report]
+    loaded.mj_threads.argtypes = [target, threads, ctypes.POINTER(u32), report]
     calls = ctypes.POINTER(NativeCall)
-    loaded.mj_borrow.argtypes = [pid, threads, u32, ctypes.c_int, u64, calls, u32, report]
+    loaded.mj_borrow.argtypes = [target, threads, u32, calls, u32, report]
     loaded.mj_clock_pair.argtypes = [ctypes.POINTER(u64), ctypes.POINTER(u64)]
     loaded.mj_clock_pair.restype = None
     return loaded

@@ -17,6 +17,13 @@ def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError
     """
     if status == native.GONE:
         return TargetGone(pid)
+    if status == native.BUSY and report.borrowed:
+        return Refused(
+            f"thread {report.tid} of process {pid} did not come back from a call that it made for "
+            "us (is another thread stuck in a page fault, or the process frozen?); it goes on by "
+            f"itself when the call ends; then markerjit repair {pid}",
+            try_again=True,
+        )
     if status == native.BUSY:
         return Refused(
             f"thread {report.tid} of process {pid} did not stop in time: it waits in the kernel "
@@ -34,14 +41,43 @@ def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError
             f"continue it with kill -CONT {pid} and try again",
             try_again=True,
         )
+    if status == native.SIGTRAP_BLOCKED:
+        return Refused(
+            f"thread {report.tid} blocks SIGTRAP: a breakpoint would kill the process; use the "
+            "mode that the site was compiled for"
+        )
+    if status == native.MOVED:
+        return Refused(
+            f"an object of process {pid} was loaded or unloaded just now; try again",
+            try_again=True,
+        )
     if status == native.NOT_64_BIT:
         return Unsupported(f"process {pid} runs 32-bit code; markerjit is for x86-64")
-    if status in (native.NOT_VERIFIED, native.NOT_UNDONE):
+    if status == native.NOT_VERIFIED:
         found = bytes(report.found).hex(" ")
-        undone = "was rolled back" if status == native.NOT_VERIFIED else "COULD NOT be rolled back"
         return MarkerError(
-            f"edit {report.index} read back as {found} after writing; the change {undone}"
+            f"edit {report.index} read back as {found} after writing; all was rolled back"
         )
+    if status == native.NOT_UNDONE:
+        return MarkerError(
+            f"edit {report.index} COULD NOT be rolled back ({os.strerror(report.error)}); what was "
+            f"to be written is in the journal: markerjit repair {pid}"
+        )
+    if status == native.NOT_SYNCED:
+        return Refused(_why_not_synced(pid, report), try_again=report.error == errno.EAGAIN)
     if report.error in (errno.EPERM, errno.EACCES):
         return NotPermitted(why_not(pid, report.tid))
-    return MarkerError(f"cannot change process {pid}: {os.strerror(report.error)}")
+    written = f" at edit {report.index}, and was rolled back" if report.written else ""
+    return MarkerError(f"cannot change process {pid}{written}: {os.strerror(report.error)}")
+
+
+def _why_not_synced(pid: int, report: native.Report) -> str:
+    if report.error == errno.EAGAIN:
+        return (
+            f"thread {report.tid} of process {pid} did not answer the signal (does it block it?); "
+            "all was rolled back"
+        )
+    return (
+        f"process {pid} cannot fence its cores ({os.strerror(report.error)}: is this a kernel "
+        "without membarrier SYNC_CORE?); all was rolled back; use --quiesce stop"
+    )

@@ -15,8 +15,10 @@ from markerjit.errors import Unsupported
 PAGE = 4096
 CODE_SIZE = 2 * PAGE
 CONTROL = CODE_SIZE
+SCRATCH = CONTROL + PAGE
+SCRATCH_SIZE = 16 * PAGE
 MAGIC = 0x74696A72656B726D
-VERSION = 1
+VERSION = 2
 NAME = b"markerjit"
 MAX_ARGS = 12
 MAX_STRING = 4096
@@ -25,6 +27,8 @@ STRING_CUT = 1 << 32
 STRING_NULL = 1 << 33
 RECORD_SIZE = 24
 CPU_RDPID = 1
+JOURNAL_EMPTY = 0
+JOURNAL_OPEN = 1
 
 OP_GP = 1
 OP_FP = 2
@@ -44,6 +48,43 @@ class Sigaction(ctypes.Structure):
     ]
 
 
+class OwnerEntry(ctypes.Structure):
+    """struct mj_owner."""
+
+    _fields_ = [
+        ("pid", ctypes.c_uint32),
+        ("pid_namespace", ctypes.c_uint32),
+        ("started", ctypes.c_uint64),
+    ]
+
+
+class JournalHead(ctypes.Structure):
+    """struct mj_journal."""
+
+    _fields_ = [
+        ("state", ctypes.c_uint32),
+        ("edits", ctypes.c_uint32),
+        ("since", ctypes.c_uint64),
+        ("owner", OwnerEntry),
+    ]
+
+
+class EditEntry(ctypes.Structure):
+    """struct mj_edit."""
+
+    _fields_ = [
+        ("address", ctypes.c_uint64),
+        ("size", ctypes.c_uint8),
+        ("step", ctypes.c_uint8),
+        ("code", ctypes.c_uint8),
+        ("again", ctypes.c_uint8),
+        ("store", ctypes.c_uint8),
+        ("reserved", ctypes.c_uint8 * 3),
+        ("old_bytes", ctypes.c_uint8 * 16),
+        ("new_bytes", ctypes.c_uint8 * 16),
+    ]
+
+
 class Control(ctypes.Structure):
     """struct mj_control."""
 
@@ -51,26 +92,31 @@ class Control(ctypes.Structure):
         ("magic", ctypes.c_uint64),
         ("version", ctypes.c_uint32),
         ("cpu_flags", ctypes.c_uint32),
+        ("runtime_id", ctypes.c_uint64),
         ("arena_size", ctypes.c_uint64),
         ("rings", ctypes.c_uint32),
         ("ring_size", ctypes.c_uint32),
         ("max_markers", ctypes.c_uint32),
         ("max_sites", ctypes.c_uint32),
+        ("max_edits", ctypes.c_uint32),
+        ("tid_offset", ctypes.c_int32),
         ("markers", ctypes.c_uint64),
         ("counts", ctypes.c_uint64),
         ("sites", ctypes.c_uint64),
+        ("journal_edits", ctypes.c_uint64),
         ("ring", ctypes.c_uint64),
         ("ring_stride", ctypes.c_uint64),
         ("alive", ctypes.c_uint64),
-        ("tid_offset", ctypes.c_int32),
-        ("owner_pid", ctypes.c_uint32),
+        ("owner", OwnerEntry),
         ("owner_since", ctypes.c_uint64),
         ("old_trap", Sigaction),
         ("seen_trap", Sigaction),
         ("trap_installed", ctypes.c_uint32),
         ("markers_used", ctypes.c_uint32),
-        ("reader_pid", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("reader", OwnerEntry),
+        ("lease", ctypes.c_uint64),
+        ("lease_ns", ctypes.c_uint64),
+        ("journal", JournalHead),
     ]
 
 
@@ -100,7 +146,12 @@ class Count(ctypes.Structure):
 class TrapSite(ctypes.Structure):
     """struct mj_trap_site."""
 
-    _fields_ = [("address", ctypes.c_uint64), ("body", ctypes.c_uint64)]
+    _fields_ = [
+        ("address", ctypes.c_uint64),
+        ("body", ctypes.c_uint64),
+        ("pushed", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64),
+    ]
 
 
 class Entry(ctypes.Structure):
@@ -129,10 +180,11 @@ class Geometry(NamedTuple):
     ring_size: int
     max_markers: int
     max_sites: int
+    max_edits: int
 
     @property
     def markers(self) -> int:
-        return CONTROL + PAGE
+        return SCRATCH + SCRATCH_SIZE
 
     @property
     def counts(self) -> int:
@@ -144,8 +196,12 @@ class Geometry(NamedTuple):
         return _page_up(self.counts + used)
 
     @property
-    def ring(self) -> int:
+    def journal_edits(self) -> int:
         return _page_up(self.sites + self.max_sites * ctypes.sizeof(TrapSite))
+
+    @property
+    def ring(self) -> int:
+        return _page_up(self.journal_edits + self.max_edits * ctypes.sizeof(EditEntry))
 
     @property
     def ring_stride(self) -> int:
@@ -185,18 +241,23 @@ def checked_control(data: bytes, mapped_size: int) -> tuple[Control, Geometry]:
             f"the target holds an arena of version {control.version}, this controller speaks "
             f"{VERSION}; use the markerjit that made it, or restart the target"
         )
-    geometry = Geometry(control.rings, control.ring_size, control.max_markers, control.max_sites)
+    geometry = Geometry(
+        control.rings, control.ring_size,
+        control.max_markers, control.max_sites, control.max_edits,
+    )  # fmt: skip
     stated = (
         control.arena_size, control.markers, control.counts,
-        control.sites, control.ring, control.ring_stride,
+        control.sites, control.journal_edits, control.ring, control.ring_stride,
     )  # fmt: skip
     derived = (
         geometry.size, geometry.markers, geometry.counts,
-        geometry.sites, geometry.ring, geometry.ring_stride,
+        geometry.sites, geometry.journal_edits, geometry.ring, geometry.ring_stride,
     )  # fmt: skip
     powers = _is_power_of_two(geometry.ring_size) and _is_power_of_two(geometry.max_sites)
     sane = 0 < geometry.rings <= 8192 and powers
-    if not sane or stated != derived or geometry.size != mapped_size:
+    # While an arena is being made, the page behind it still looks like a part of it.
+    fits = mapped_size in (geometry.size, geometry.size + PAGE)
+    if not sane or stated != derived or not fits:
         raise Unsupported("the arena's control block contradicts itself; restart the target")
     return control, geometry
 

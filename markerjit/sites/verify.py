@@ -26,15 +26,20 @@ def code_mode(read: Read, site: Site) -> Mode | None:
 
     Raises UnexpectedBytes for code that is neither.
     """
+    return code_state(read, site)[0]
+
+
+def code_state(read: Read, site: Site) -> tuple[Mode | None, bytes]:
+    """The same, and the bytes of the head, which say so."""
     if site.kind in _SLOT_KINDS:
-        return None
+        return None, b""
     expected = site_bytes(site.kind, site.address, site.body)
     found = read(site.address, len(expected))
     head = len(TEMPLATES[site.kind].dormant)
     try:
         if found[head:] != expected[head:]:
             raise ValueError
-        return mode_of(site.kind, found[:head])
+        return mode_of(site.kind, found[:head]), found[:head]
     except ValueError:
         where = f"{site.marker} in {site.object.path}"
         raise UnexpectedBytes(site.address, found, expected, where) from None

@@ -21,7 +21,10 @@ NOP = 0x90
 INT3 = 0xCC
 
 NEAR_LENGTH = 5
-SYSCALL = b"\x0f\x05"
+SYSCALL_RET = b"\x0f\x05\xc3"
+SIGRETURN = (b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05", b"\xb8\x0f\0\0\0\x0f\x05")
+"""`mov $15, %rax; syscall`, as C libraries have it for signal handlers to return to."""
+POP_RAX_RET = b"\x58\xc3"
 
 
 class Template(NamedTuple):
@@ -97,9 +100,12 @@ def site_bytes(kind: Kind, address: int, body: int) -> bytes:
 def mode_of(kind: Kind, head: bytes) -> Mode | None:
     """How a site with these first bytes is switched on; None when it is dormant.
 
-    Raises ValueError for bytes that are neither.
+    What stands behind a breakpoint is not executed, so there the first byte decides: a change that
+    was left half done may have another tail. Raises ValueError for bytes that are neither.
     """
     template = TEMPLATES[kind]
+    if head[0] == INT3 and Mode.INT3 in template.active:
+        return Mode.INT3
     if head == template.dormant:
         return None
     for mode, active in template.active.items():

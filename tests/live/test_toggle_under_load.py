@@ -340,7 +340,8 @@ def test_look_at_an_arena_in_the_making(target: Callable) -> None:
         with running("on", pid, "kv_*") as controller:
             while controller.poll() is None:
                 assert modes_of(pid)
-        assert controller.returncode == 0
+            said = controller.communicate(timeout=30)
+        assert controller.returncode == 0, said
 
 
 def test_two_controllers_that_come_at_the_same_moment(target: Callable) -> None:

@@ -16,9 +16,12 @@ from pathlib import Path
 import pytest
 
 from markerjit.elf import notes
-from markerjit.model import Kind, TypeClass
-from markerjit.patch import inject, plan
+from markerjit.model import Edit, Kind, RemoteAddress, TypeClass
+from markerjit.patch import arena, inject, plan
+from markerjit.patch import pack as pack_module
+from markerjit.patch.pack import pack
 from markerjit.quiesce import calls, native
+from markerjit.quiesce.strategy import STRATEGIES
 from markerjit.ring import layout, reader
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -37,7 +40,10 @@ CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_count": layout.Count,
     "mj_trap_site": layout.TrapSite,
     "mj_entry": layout.Entry,
-    "mj_edit": native.NativeEdit,
+    "mj_owner": layout.OwnerEntry,
+    "mj_journal": layout.JournalHead,
+    "mj_edit": layout.EditEntry,
+    "mj_target": native.NativeTarget,
     "mj_call": native.NativeCall,
     "mj_thread": native.NativeThread,
     "mj_report": native.Report,
@@ -66,6 +72,9 @@ CONSTANTS = {
     "MJ_ARENA_NAME": layout.NAME.decode(),
     "MJ_PAGE": layout.PAGE,
     "MJ_CODE_SIZE": layout.CODE_SIZE,
+    "MJ_SCRATCH_SIZE": layout.SCRATCH_SIZE,
+    "MJ_JOURNAL_EMPTY": layout.JOURNAL_EMPTY,
+    "MJ_JOURNAL_OPEN": layout.JOURNAL_OPEN,
     "MJ_CPU_RDPID": layout.CPU_RDPID,
     "MJ_OP_GP": layout.OP_GP,
     "MJ_OP_FP": layout.OP_FP,
@@ -90,7 +99,11 @@ STATUSES = [
     "CALL_FAILED",
     "NOT_64_BIT",
     "NOT_UNDONE",
+    "NOT_SYNCED",
+    "MOVED",
+    "SIGTRAP_BLOCKED",
 ]
+QUIESCENCES = ["STOP", "MEMBARRIER", "SIGNALS", "NONE"]
 
 NOT_MIRRORED = {
     "MJ_KIND_none": "emits no note",
@@ -107,6 +120,7 @@ KERNEL = {
     "MAP_SHARED": inject._MAP_SHARED,
     "MAP_PRIVATE": inject._MAP_PRIVATE,
     "MAP_ANONYMOUS": inject._MAP_ANONYMOUS,
+    "MAP_FIXED": inject._MAP_FIXED,
     "MADV_WIPEONFORK": inject._MADV_WIPEONFORK,
     "MFD_CLOEXEC": inject._MFD_CLOEXEC,
     "F_DUPFD_CLOEXEC": inject._F_DUPFD_CLOEXEC,
@@ -115,6 +129,9 @@ KERNEL = {
     "SA_RESTORER": inject._SA_RESTORER,
     "SA_ONSTACK": inject._SA_ONSTACK,
     "SA_RESTART": inject._SA_RESTART,
+    "SA_NODEFER": inject._SA_NODEFER,
+    "FALLOC_FL_PUNCH_HOLE": arena._PUNCH_HOLE,
+    "FALLOC_FL_KEEP_SIZE": arena._KEEP_SIZE,
     "sizeof(struct sigaction)": ctypes.sizeof(layout.Sigaction),
 }
 KERNEL_HEADERS = [
@@ -124,6 +141,7 @@ KERNEL_HEADERS = [
     "linux/mman.h",
     "linux/memfd.h",
     "linux/fcntl.h",
+    "linux/falloc.h",
 ]
 
 
@@ -172,7 +190,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, ob
     for name in constants(ABI):
         kind = f'_Generic(({name}), char *: "text {name} %s\\n", default: "number {name} %lu\\n")'
         lines.append(f"printf({kind}, {name});")
-    lines += [f'printf("status {name} %d\\n", MJ_{name});' for name in STATUSES]
+    lines += [f'printf("status {name} %d\\n", MJ_{name});' for name in (*STATUSES, *QUIESCENCES)]
     source = (
         f'#include <stdio.h>\n#include "{ABI}"\n#include "{STOP}"\n'
         f"int main(void) {{\n{chr(10).join(lines)}\n}}\n"
@@ -287,27 +305,56 @@ def test_both_mirrors_of_the_number_of_arguments_are_the_same() -> None:
 
 
 def test_every_constant_of_the_arena_in_python_is_one_of_the_headers() -> None:
-    derived = {"CONTROL", "RECORD_SIZE", "RING_RESERVED", "RING_CONSUMED", "RING_DATA"}
+    derived = {"CONTROL", "SCRATCH", "RECORD_SIZE", "RING_RESERVED", "RING_CONSUMED", "RING_DATA"}
     names = {name for name, v in vars(layout).items() if name.isupper() and name[0] != "_"}
     mirrored = {key.removeprefix("MJ_").removeprefix("ARENA_") for key in CONSTANTS}
 
     assert names - derived <= mirrored
     assert layout.CONTROL == layout.CODE_SIZE
+    assert layout.SCRATCH == layout.CONTROL + layout.PAGE
+    assert ctypes.sizeof(layout.Control) <= layout.PAGE
 
 
-def test_every_status_of_the_helper_has_its_number(
+def test_every_status_and_quiescence_of_the_helper_has_its_number(
     compiled: dict[str, dict[str, object]],
 ) -> None:
     in_header = re.findall(r"\bMJ_(\w+) = \d+", _without_comments(STOP))
-    in_python = {name: getattr(native, name) for name in STATUSES}
+    in_python = {name: getattr(native, name) for name in (*STATUSES, *QUIESCENCES)}
 
-    assert in_header == STATUSES
+    assert in_header == [*STATUSES, *QUIESCENCES]
     assert in_python == compiled["statuses"]
     assert {n for n, v in vars(native).items() if n.isupper() and isinstance(v, int)} == {
         *STATUSES,
+        *QUIESCENCES,
         "MAX_EDIT",
     }
     assert compiled["fields"]["mj_edit"]["old_bytes"][1] == native.MAX_EDIT
+    assert {name: one.number for name, one in STRATEGIES.items()} == {
+        name.lower(): compiled["statuses"][name] for name in QUIESCENCES
+    }
+
+
+def test_packed_edits_are_what_the_compiler_lays_out(
+    compiled: dict[str, dict[str, object]],
+) -> None:
+    fields = compiled["fields"]["mj_edit"]
+    edit = Edit(RemoteAddress(0x1122334455667788), b"old", b"new", "", True, 5, True, True)
+
+    packed = pack([edit])
+
+    assert len(packed) == pack_module.SIZE == compiled["sizes"]["mj_edit"]
+    values = {
+        name: int.from_bytes(packed[at : at + size], "little")
+        for name, (at, size) in fields.items()
+        if not name.endswith("_bytes")
+    }
+    assert values == {
+        "address": edit.address, "size": 3, "step": 5, "code": 1, "again": 1, "store": 1,
+        "reserved": 0,
+    }  # fmt: skip
+    for name in ("old", "new"):
+        at, size = fields[f"{name}_bytes"]
+        assert packed[at : at + size] == name.encode().ljust(size, b"\0")
 
 
 def test_runtime_is_built_for_this_layout_and_its_functions_are_inside_it(build: Path) -> None:
@@ -332,16 +379,16 @@ def test_numbers_of_the_kernel_are_those_of_its_headers(tmp_path: Path) -> None:
     assert found == KERNEL
 
 
-def test_handler_finds_the_instruction_pointer_where_libc_has_it(tmp_path: Path) -> None:
-    stated = re.search(r"#define UCONTEXT_RIP (\d+)", TRAP.read_text())
+def test_handler_finds_the_registers_that_it_changes_where_libc_has_it(tmp_path: Path) -> None:
+    stated = dict(re.findall(r"#define UCONTEXT_(R[IS]P) (\d+)", TRAP.read_text()))
     source = (
         "#define _GNU_SOURCE\n#include <stddef.h>\n#include <stdio.h>\n#include <ucontext.h>\n"
         "#include <signal.h>\nint main(void) {\n"
-        'printf("%zu %zu\\n", offsetof(ucontext_t, uc_mcontext.gregs[REG_RIP]), '
-        "offsetof(siginfo_t, si_code)); }\n"
+        'printf("%zu %zu %zu\\n", offsetof(ucontext_t, uc_mcontext.gregs[REG_RIP]), '
+        "offsetof(ucontext_t, uc_mcontext.gregs[REG_RSP]), offsetof(siginfo_t, si_code)); }\n"
     )
 
-    ((rip, code),) = _run_c(tmp_path, source)
+    ((rip, rsp, code),) = _run_c(tmp_path, source)
 
-    assert stated and int(stated[1]) == int(rip)
+    assert stated == {"RIP": rip, "RSP": rsp}
     assert int(code) == 2 * 4  # ((const int32_t *)info)[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -14,18 +15,29 @@ from markerjit.errors import MarkerError, Refused, Unsupported
 from markerjit.memory import FakeMemory
 from markerjit.model import Mode, RemoteAddress
 from markerjit.patch import arena as arena_module
+from markerjit.patch import inject
 from markerjit.patch.arena import Arena, FileStore, MemoryStore, fnv1a
 from markerjit.patch.inject import find_tid_offset
 from markerjit.quiesce.calls import Thread
 from markerjit.ring import layout
-from markerjit.ring.layout import CONTROL, PAGE, Control, Geometry, checked_control
+from markerjit.ring.layout import (
+    CONTROL,
+    PAGE,
+    SCRATCH,
+    SCRATCH_SIZE,
+    Control,
+    EditEntry,
+    Geometry,
+    TrapSite,
+    checked_control,
+)
 
 # Every table fills its pages exactly, so that one entry more needs a page more.
-GEOMETRY = Geometry(rings=2, ring_size=4096, max_markers=128, max_sites=256)
+GEOMETRY = Geometry(rings=2, ring_size=4096, max_markers=128, max_sites=256, max_edits=64)
 BASE = RemoteAddress(0x7000_0000)
 NUMBERS = (
-    "arena_size", "rings", "ring_size", "max_markers", "max_sites",
-    "markers", "counts", "sites", "ring", "ring_stride",
+    "arena_size", "rings", "ring_size", "max_markers", "max_sites", "max_edits",
+    "markers", "counts", "sites", "journal_edits", "ring", "ring_stride",
 )  # fmt: skip
 
 
@@ -49,10 +61,10 @@ def make_arena(geometry: Geometry = GEOMETRY) -> Arena:
 
 
 def test_a_control_block_as_it_should_be_is_believed() -> None:
-    control, geometry = checked_control(control_block(owner_pid=812), GEOMETRY.size)
+    control, geometry = checked_control(control_block(owner_since=812), GEOMETRY.size)
 
     assert geometry == GEOMETRY
-    assert control.owner_pid == 812
+    assert control.owner_since == 812
 
 
 @pytest.mark.parametrize("name", ["magic", "version", *NUMBERS])
@@ -63,8 +75,10 @@ def test_every_number_of_a_control_block_is_checked(name: str, change: str) -> N
     wrong = {"one more": right + 1, "one less": right - 1, "zero": 0, "most": (1 << 8 * size) - 1}
     if name == "max_sites" and change == "one less":
         pytest.skip("fits the same page: see the next test")
-    if name == "max_markers" and change == "one less":
+    if name in ("max_markers", "max_edits") and change == "one less":
         pytest.skip("an arena with an entry less is one")
+    if name == "max_edits" and change == "one more":
+        wrong[change] += PAGE // ctypes.sizeof(EditEntry)  # one more fits the same page
 
     with pytest.raises(Unsupported):
         checked_control(control_block(**{name: wrong[change]}), GEOMETRY.size)
@@ -77,7 +91,11 @@ def test_a_number_of_sites_that_is_no_power_of_two_is_not_believed(sites: int) -
         checked_control(control_block(max_sites=sites), GEOMETRY.size)
 
 
-@pytest.mark.parametrize("difference", [-PAGE, PAGE])
+def test_a_page_behind_it_that_still_looks_like_a_part_is_no_contradiction() -> None:
+    checked_control(control_block(), GEOMETRY.size + PAGE)
+
+
+@pytest.mark.parametrize("difference", [-PAGE, 2 * PAGE])
 def test_a_mapping_of_another_size_is_not_believed(difference: int) -> None:
     with pytest.raises(Unsupported, match="contradicts itself"):
         checked_control(control_block(), GEOMETRY.size + difference)
@@ -104,17 +122,23 @@ def test_any_numbers_are_refused_or_fit_the_mapping(numbers: dict[str, int]) -> 
     ring_bits=st.integers(12, 24),
     markers=st.integers(1, 5000),
     sites_bits=st.integers(0, 16),
+    edits=st.integers(0, 5000),
 )
 def test_parts_of_an_arena_follow_each_other_and_do_not_overlap(
-    rings: int, ring_bits: int, markers: int, sites_bits: int
+    rings: int, ring_bits: int, markers: int, sites_bits: int, edits: int
 ) -> None:
-    geometry = Geometry(rings, 1 << ring_bits, markers, 1 << sites_bits)
+    geometry = Geometry(rings, 1 << ring_bits, markers, 1 << sites_bits, edits)
 
-    assert CONTROL + ctypes.sizeof(Control) <= geometry.markers
+    assert CONTROL + ctypes.sizeof(Control) <= SCRATCH
+    assert geometry.markers >= SCRATCH + SCRATCH_SIZE
     assert geometry.marker_offset(markers) <= geometry.counts
     assert geometry.count_offset(rings - 1, markers) <= geometry.sites
-    assert geometry.sites + (16 << sites_bits) <= geometry.ring
-    starts = (geometry.markers, geometry.counts, geometry.sites, geometry.ring, geometry.size)
+    assert geometry.sites + (ctypes.sizeof(TrapSite) << sites_bits) <= geometry.journal_edits
+    assert geometry.journal_edits + edits * ctypes.sizeof(EditEntry) <= geometry.ring
+    starts = (
+        geometry.markers, geometry.counts, geometry.sites,
+        geometry.journal_edits, geometry.ring, geometry.size,
+    )  # fmt: skip
     assert all(start % PAGE == 0 for start in starts)
     assert geometry.ring_offset(rings) == geometry.size
 
@@ -238,21 +262,15 @@ def test_counters_are_added_up_over_the_rings() -> None:
     assert arena.counted(2) == (0, 0)
 
 
-def test_rings_have_one_reader_at_a_time() -> None:
-    arena = make_arena()
+def test_memory_that_is_given_back_reads_as_zeros_and_nothing_else_does() -> None:
+    store = FileStore(os.memfd_create("test"))
+    store.resize(3 * PAGE)
+    store.write(0, b"x" * 3 * PAGE)
 
-    arena.claim_rings()
-    with pytest.raises(Refused, match=f"process {os.getpid()} is tracing process 7 already"):
-        arena.claim_rings()  # another trace of this process would take the first one's records
-    arena.write_control("reader_pid", 1)
-    with pytest.raises(Refused, match="process 1 is tracing process 7 already") as refused:
-        arena.claim_rings()
-    assert refused.value.try_again
-    arena.write_control("reader_pid", 1 << 30)  # one that has ended
-    arena.claim_rings()
-    arena.release_rings()
+    store.release(PAGE, PAGE)
 
-    assert arena._control().reader_pid == 0
+    assert store.read(0, 3 * PAGE) == b"x" * PAGE + bytes(PAGE) + b"x" * PAGE
+    store.close()
 
 
 # ---- where a thread's id stands ------------------------------------------------------------------
@@ -263,6 +281,16 @@ def tcb(*ids: tuple[int, int], size: int = 2 * PAGE) -> bytes:
     for offset, tid in ids:
         block[offset : offset + 4] = tid.to_bytes(4, "little")
     return bytes(block)
+
+
+@pytest.fixture(autouse=True)
+def ended(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Threads of process 7 that have ended; all others are there, by the number that they have."""
+    gone: set[int] = set()
+    there = SimpleNamespace(exists=lambda path: int(path.rsplit("/", 1)[1]) not in gone)
+    monkeypatch.setattr(inject, "os", SimpleNamespace(path=there))
+    monkeypatch.setattr(inject, "tid_inside", lambda pid, tid: tid)
+    return gone
 
 
 FIRST, SECOND = Thread(812, RemoteAddress(0x10000)), Thread(813, RemoteAddress(0x20100))
@@ -288,17 +316,34 @@ def test_thread_id_is_found_where_all_threads_have_it(
 ) -> None:
     memory = FakeMemory({FIRST.fs_base: tcb(*first), SECOND.fs_base: tcb(*second)})
 
-    assert find_tid_offset(memory, [FIRST, SECOND]) == offset
+    assert find_tid_offset(memory, 7, [FIRST, SECOND]) == offset
+
+
+def test_a_thread_that_has_ended_meanwhile_is_not_asked(ended: set[int]) -> None:
+    memory = FakeMemory({FIRST.fs_base: tcb((0x2D0, 812)), SECOND.fs_base: tcb()})
+
+    assert find_tid_offset(memory, 7, [FIRST, SECOND]) == -1
+    ended.add(SECOND.tid)
+    assert find_tid_offset(memory, 7, [FIRST, SECOND]) == 0x2D0
+
+
+def test_a_thread_knows_itself_by_its_number_in_its_own_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(inject, "tid_inside", lambda pid, tid: tid - 800)
+    memory = FakeMemory({FIRST.fs_base: tcb((0x2D0, 12), (0x30, 812))})
+
+    assert find_tid_offset(memory, 7, [FIRST]) == 0x2D0
 
 
 def test_a_thread_control_block_may_end_with_its_page() -> None:
     at_end = Thread(812, RemoteAddress(0x10000 + PAGE - 0x400))
     memory = FakeMemory({0x10000: bytes(PAGE - 0x400) + tcb((0x2D0, 812), size=0x400)})
 
-    assert find_tid_offset(memory, [at_end]) == 0x2D0
+    assert find_tid_offset(memory, 7, [at_end]) == 0x2D0
 
 
 def test_no_thread_or_none_with_a_base_is_no_place() -> None:
-    assert find_tid_offset(FakeMemory(), []) == -1
-    assert find_tid_offset(FakeMemory(), [FIRST]) == -1
-    assert find_tid_offset(FakeMemory(), [Thread(812, RemoteAddress(0))]) == -1
+    assert find_tid_offset(FakeMemory(), 7, []) == -1
+    assert find_tid_offset(FakeMemory(), 7, [FIRST]) == -1
+    assert find_tid_offset(FakeMemory(), 7, [Thread(812, RemoteAddress(0))]) == -1

@@ -15,8 +15,11 @@ import markerjit
 from markerjit.cli import common, main
 from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, NoSuchProcess
+from markerjit.mend import FINISHED, NOTHING, ROLLED_BACK, Repaired
 from markerjit.model import CType, Kind, MappedObject, Mode, Note, RemoteAddress, Site, TypeClass
-from markerjit.status import MarkerStatus
+from markerjit.patch.lease import Reader
+from markerjit.quiesce.owner import Owner, ourselves
+from markerjit.status import ArenaStatus, MarkerStatus
 
 NOBODY = str(1 << 30)
 INT = CType(TypeClass.SIGNED, 4)
@@ -45,6 +48,7 @@ class FakeView:
 
     markers: tuple[MarkerStatus, ...] = ()
     problems: tuple[MarkerError, ...] = ()
+    held: ArenaStatus | None = None
     asked: tuple[int, str] | None = None
 
     def __init__(self, pid: int) -> None:
@@ -59,6 +63,9 @@ class FakeView:
     def statistics(self, pattern: str = "*") -> list[MarkerStatus]:
         type(self).asked = (self.pid, pattern)
         return list(self.markers)
+
+    def arena(self) -> ArenaStatus | None:
+        return self.held
 
 
 @pytest.fixture
@@ -105,6 +112,12 @@ def run(*arguments: str) -> int:
         ("trace", "1", "a", "--ring-size", "3"),
         ("trace", "1", "a", "--ring-size", "2048"),
         ("explain", "1"),
+        ("on", "1", "a", "--quiesce", "x"),
+        ("off", "1", "a", "--quiesce", "signals"),
+        ("trace", "1", "a", "--quiesce", ""),
+        ("repair",),
+        ("repair", "x"),
+        ("repair", "1", "a"),
         ("--version", "--cflags"),
     ],
 )
@@ -133,7 +146,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     for name, line in main.COMMANDS.items():
         assert f"{name} " in shown
         assert line.split()[0] in shown
-    assert {"list", "on", "off", "status", "trace", "explain"} <= set(main.COMMANDS)
+    assert {"list", "on", "off", "status", "trace", "repair", "explain"} <= set(main.COMMANDS)
 
 
 @pytest.mark.parametrize("name", main.COMMANDS)
@@ -180,6 +193,7 @@ def test_digits_are_a_pid(target: str, pid: int | None) -> None:
         ("status", NOBODY),
         ("status", str(os.getpid())),
         ("trace", NOBODY, "a"),
+        ("repair", NOBODY),
         ("explain", NOBODY, "a"),
         ("explain", "/etc/passwd", "a"),
         ("on", "9" * 30, "a"),
@@ -246,7 +260,8 @@ def test_status_as_json_has_every_fact_of_every_marker(
     assert run("status", "7", "kv_*", "--json") == 0
     off, on = (told := json.loads(capsys.readouterr().out))["markers"]
 
-    assert (view.asked, told["pid"], set(told)) == ((7, "kv_*"), 7, {"pid", "markers"})
+    assert (view.asked, told["pid"], told["arena"]) == ((7, "kv_*"), 7, None)
+    assert set(told) == {"pid", "arena", "markers"}
     assert on == {
         "name": "kv_get",
         "format": "key %s n %d",
@@ -318,6 +333,124 @@ def test_status_for_people_shows_what_is_on_or_was_hit(
         "was_on off - - 12345 0",
         "2 of 3 markers are off",
     ]
+
+
+US, GONE = ourselves(), Owner(1 << 30, ourselves().pid_namespace, 5)
+
+
+def test_status_for_people_says_who_put_the_runtime_there_and_who_reads(
+    view: type[FakeView], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common.time, "time", lambda: 1_000 + 7_300.5)
+    view.markers = (make_marker(),)
+    view.held = ArenaStatus(GONE, 1_000, Reader(US, 7.4, False), None)
+
+    assert run("status", "7") == 0
+    shown = capsys.readouterr()
+
+    assert shown.out.splitlines()[-2:] == [
+        f"runtime: there for {common.ago(1_000)}, put by pid {GONE.pid}",
+        f"recording: for pid {US.pid}, lease 7 s",
+    ]
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "said"),
+    [
+        (Reader(GONE, 3.0, True), None, "is gone and left its markers recording"),
+        (Reader(US, -1.0, True), None, "has not read for too long and left its markers recording"),
+        (None, GONE, "is gone and left a change half done"),
+        (Reader(GONE, None, True), GONE, "is gone and left a change half done"),
+        (Reader(US, None, False), None, None),
+        (Reader(US, 9.0, False), US, None),  # at work
+    ],
+)
+@pytest.mark.parametrize("command", ["list", "status"])
+def test_what_a_controller_left_is_told_on_standard_error_and_in_json(
+    command: str,
+    reader: Reader | None,
+    writer: Owner | None,
+    said: str | None,
+    view: type[FakeView],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view.markers = (make_marker(),)
+    view.held = ArenaStatus(US, 1_000, reader, writer)
+
+    assert run(command, "7", "--json") == 0
+    shown = capsys.readouterr()
+    told = json.loads(shown.out)
+
+    who = writer or (reader and reader.owner)
+    sentence = f"process {who.pid} {said}" if said and who else None
+    expected = "" if sentence is None else f"markerjit: {sentence}: markerjit repair 7\n"
+    assert shown.err == expected
+    if command == "status":
+        assert told["arena"] == {
+            "owner": US.pid,
+            "since": 1_000,
+            "reader": reader.owner.pid if reader else None,
+            "lease_s": reader.left_s if reader else None,
+            "writer": writer.pid if writer else None,
+            "to_mend": sentence,
+        }
+
+
+NO_REPAIR = Repaired(NOTHING, None, 0, 0, 0, (), (), 0)
+
+
+@pytest.mark.parametrize(
+    ("repaired", "lines"),
+    [
+        (NO_REPAIR, ["process 7 needs no repair"]),
+        (
+            NO_REPAIR._replace(journal=FINISHED, owner=GONE, since=5, places=3),
+            [f"a change that process {GONE.pid} began was complete; it stands"],
+        ),
+        (
+            NO_REPAIR._replace(
+                journal=ROLLED_BACK, owner=GONE, since=5, places=3, written=1,
+                left_alone=("0x10 holds 90, not ours",), switched_off=("a", "b"), removed=2,
+            ),
+            [
+                f"a change of 3 places that process {GONE.pid} began was taken back: "
+                "1 had to be mended",
+                "left alone: 0x10 holds 90, not ours",
+                "switched off, since whoever recorded them is gone: a, b",
+                "2 unfinished arenas removed",
+            ],
+        ),
+        (NO_REPAIR._replace(removed=1), ["1 unfinished arena removed"]),
+    ],
+)  # fmt: skip
+def test_repair_says_what_was_found_and_done(
+    repaired: Repaired,
+    lines: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(markerjit, "repair", lambda pid: repaired)
+
+    assert run("repair", "7") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert run("repair", "7", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+
+    assert said == lines
+    assert told == {
+        "pid": 7,
+        "repaired": repaired.anything,
+        "journal": repaired.journal,
+        "owner": repaired.owner.pid if repaired.owner else None,
+        "since": repaired.since or None,
+        "places": repaired.places,
+        "written": repaired.written,
+        "left_alone": list(repaired.left_alone),
+        "switched_off": list(repaired.switched_off),
+        "removed": repaired.removed,
+    }
+    assert repaired.anything == (lines != ["process 7 needs no repair"])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-# As the design draws it, and rooms that came later: sites, status, stream, view.
+# As the design draws it, and rooms that came later: sites, status, stream, view, switching, mend.
 FLOORS = (
     ("errors",),
     ("model",),
@@ -24,7 +24,8 @@ FLOORS = (
     ("patch", "probes"),
     ("status", "stream"),
     ("view",),
-    ("session", "explain", "doctor"),
+    ("switching",),
+    ("session", "explain", "doctor", "mend"),
     ("apps",),
     ("cli",),
 )

@@ -13,13 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from markerjit.errors import NoSuchProcess, NotPermitted, Unsupported
+from markerjit.errors import NoSuchProcess, NotPermitted, Refused, Unsupported
 from markerjit.quiesce import permission
 from markerjit.quiesce.permission import (
+    Credentials,
     ProcessStatus,
+    check_before_borrowing,
     check_before_looking,
     check_before_stopping,
     has_capability,
+    proc_trouble,
+    read_credentials,
     read_status,
     threads_blocking_sigtrap,
     why_not,
@@ -164,6 +168,52 @@ def test_threads_of_nobody_are_an_error_of_the_house() -> None:
         threads_blocking_sigtrap(1 << 30)
 
 
+def test_credentials_of_ourselves() -> None:
+    who = read_credentials(os.getpid())
+
+    assert who.uids[:3] == os.getresuid()
+    assert who.gids[:3] == os.getresgid()
+    assert who.dumpable
+
+
+def test_a_proc_that_is_ours_is_no_trouble() -> None:
+    assert proc_trouble() == ""
+
+
+@pytest.mark.parametrize("pid", [os.getpid(), 1, 1 << 30])
+def test_a_proc_of_another_pid_namespace_is_believed_for_nobody(
+    monkeypatch: pytest.MonkeyPatch, pid: int
+) -> None:
+    """There, 7 may be another process than the one that ptrace and pidfd_open call 7."""
+    monkeypatch.setattr(permission.os, "readlink", lambda _: "7")
+
+    for check in (check_before_looking, check_before_stopping):
+        with pytest.raises(NotPermitted, match=r"another pid namespace .*, 7 there"):
+            check(pid)
+
+
+def test_no_proc_is_not_taken_for_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(permission.os, "readlink", missing)
+
+    with pytest.raises(NotPermitted, match="/proc is not mounted"):
+        check_before_looking(os.getpid())
+
+
+def test_a_process_that_hidepid_leaves_out_is_not_taken_for_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forbidden(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(permission.os, "kill", forbidden)
+
+    with pytest.raises(NotPermitted, match="hidden from us"):
+        read_status(1 << 30)
+
+
 # ---- the checks, on real processes ---------------------------------------------------------------
 
 
@@ -180,6 +230,25 @@ def test_a_process_stopped_by_job_control_passes(start: Start) -> None:
     wait_state(process.pid, "T")
 
     check_before_stopping(process.pid)
+    with pytest.raises(Refused, match=f"stopped .*kill -CONT {process.pid}") as caught:
+        check_before_borrowing(process.pid)
+    assert caught.value.try_again
+
+    process.send_signal(signal.SIGCONT)
+    wait_state(process.pid, "S")
+    check_before_borrowing(process.pid)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_frozen_process_passes_but_none_of_its_threads_may_be_borrowed(
+    start: Start, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    pid = start().pid
+    monkeypatch.setattr(permission, "frozen_by", lambda _: version)
+
+    check_before_stopping(pid)
+    with pytest.raises(Refused, match=f"frozen .*version {version}.*thaw it"):
+        check_before_borrowing(pid)
 
 
 def test_a_zombie_is_unsupported(start: Start) -> None:
@@ -252,12 +321,21 @@ class Facts:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.status = ProcessStatus(7, "kv", "S", 1000, 0, 0, 1, 64, False)
+        self.who = Credentials((1000,) * 4, (100,) * 4, 0, dumpable=True)
         self.capable = False
+        self.user_namespace = False
         self.scope: int | None = None
         monkeypatch.setattr(permission, "read_status", self._read)
         monkeypatch.setattr(permission, "has_capability", lambda n: n == 19 and self.capable)
         monkeypatch.setattr(permission, "yama_scope", lambda: self.scope)
+        monkeypatch.setattr(permission, "in_user_namespace", lambda: self.user_namespace)
+        monkeypatch.setattr(permission, "security_modules", lambda: ["lockdown", "selinux"])
+        monkeypatch.setattr(permission, "read_credentials", self._credentials)
         monkeypatch.setattr(permission.os, "getuid", lambda: 1000)
+        monkeypatch.setattr(permission.os, "getgid", lambda: 100)
+
+    def _credentials(self, pid: int) -> Credentials:
+        return self.who if pid == 7 else Credentials((1000,) * 4, (100,) * 4, 1 << 3, True)
 
     def _read(self, pid: int) -> ProcessStatus:
         if pid == 7:
@@ -294,7 +372,50 @@ def test_why_not_of_a_process_whose_tracer_has_gone(facts: Facts) -> None:
 def test_why_not_although_we_may_trace_everything(facts: Facts) -> None:
     facts.capable = True
 
-    assert "although we have CAP_SYS_PTRACE" in why_not(7)
+    assert "although we have CAP_SYS_PTRACE: a security module" in why_not(7)
+    assert "(active: lockdown, selinux)" in why_not(7)
+
+
+def test_why_not_of_a_process_outside_of_our_user_namespace(facts: Facts) -> None:
+    facts.capable = facts.user_namespace = True
+
+    assert "holds in our own user namespace, and the process is outside" in why_not(7)
+
+
+def test_why_not_although_we_may_trace_everything_but_for_yama(facts: Facts) -> None:
+    facts.capable = True
+    facts.scope = 3
+
+    assert why_not(7) == (
+        "cannot stop process 7: kernel.yama.ptrace_scope is 3; nobody may trace until the machine "
+        "is started again without it"
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"uids": (1000, 0, 0, 0)},
+        {"uids": (1000, 1000, 0, 1000)},
+        {"gids": (100, 8, 8, 8)},
+        {"gids": (100, 100, 8, 100)},
+    ],
+)
+def test_why_not_of_a_set_user_id_program(facts: Facts, changed: dict) -> None:
+    facts.who = facts.who._replace(**changed)
+
+    assert "runs with ids that are not ours" in why_not(7)
+
+
+def test_why_not_of_a_process_with_capabilities_says_so_where_they_are_not_ours(
+    facts: Facts,
+) -> None:
+    facts.scope = 1
+    facts.who = facts.who._replace(permitted=1 << 3)
+    assert "capabilities" not in why_not(7)
+
+    facts.who = facts.who._replace(permitted=1 << 3 | 1 << 19)
+    assert "it has capabilities that we do not have" in why_not(7)
 
 
 def test_why_not_of_somebody_elses_process(facts: Facts) -> None:
@@ -322,8 +443,21 @@ def test_why_not_of_a_process_that_does_not_want_to_be_traced(
     facts: Facts, scope: int | None
 ) -> None:
     facts.scope = scope
+    assert "or a security module forbids it (active: lockdown, selinux)" in why_not(7)
 
-    assert "made itself untraceable" in why_not(7)
+    facts.who = facts.who._replace(dumpable=False)
+    assert "made itself untraceable (PR_SET_DUMPABLE" in why_not(7)
+
+
+def test_why_not_of_a_process_that_ends_while_we_ask(
+    facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(pid: int) -> Credentials:
+        raise NoSuchProcess(pid)
+
+    monkeypatch.setattr(permission, "read_credentials", gone)
+
+    assert why_not(7) == "process 7 has ended"
 
 
 def test_why_not_names_the_thread(facts: Facts) -> None:
@@ -335,7 +469,7 @@ def test_why_not_is_one_sentence_in_every_case(facts: Facts) -> None:
     for tracer in (0, 9):
         for uid in (0, 1000):
             for facts.capable in (False, True):
-                for facts.scope in (None, 1):
+                for facts.scope in (None, 1, 3):
                     facts.status = facts.status._replace(tracer=tracer, uid=uid)
                     assert "\n" not in why_not(7)
                     assert not why_not(7).endswith(".")

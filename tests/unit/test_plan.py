@@ -23,6 +23,7 @@ from markerjit.patch.plan import (
     plan_off,
     plan_on,
 )
+from markerjit.quiesce.strategy import MEMBARRIER, NONE, SIGNALS, STOP, Strategy
 from markerjit.sites.verify import code_mode
 from markerjit.x86.templates import TEMPLATES, modes, site_bytes
 
@@ -41,6 +42,7 @@ CHANGES = [
     for current, wanted in product((None, *modes(kind)), modes(kind))
 ]
 ON_CASES = [case for case in CHANGES if case[1] in (None, case[2])]
+OTHER_MODE = [case for case in CHANGES if case not in ON_CASES]
 OFF_CASES = [(kind, current) for kind in SWITCHABLE for current in (None, *modes(kind))]
 
 
@@ -113,14 +115,26 @@ def apply_edit(edit: Edit, memory: FakeMemory) -> None:
     memory.write(edit.address, edit.new)
 
 
-def on(states: Sequence[SiteState], mode: Mode | None = None) -> Plan:
-    plan = plan_on(states, {s.site.slot: BINDING for s in states}, mode=mode, ours=OURS)
+def on(
+    states: Sequence[SiteState],
+    mode: Mode | None = None,
+    *,
+    strategy: Strategy = STOP,
+    own: bool = False,
+) -> Plan:
+    bindings = {s.site.slot: BINDING for s in states}
+    plan = plan_on(states, bindings, mode=mode, ours=OURS, strategy=strategy, own=own)
     assert isinstance(plan, Plan)
     return plan
 
 
-def off(states: Sequence[SiteState]) -> Plan:
-    plan = plan_off(states, ours=OURS)
+def changes(plan: Plan) -> list[Edit]:
+    """Edits without those that only guard: what they write stands there already."""
+    return [edit for edit in plan.edits if edit.old != edit.new]
+
+
+def off(states: Sequence[SiteState], *, strategy: Strategy = STOP, own: bool = False) -> Plan:
+    plan = plan_off(states, ours=OURS, strategy=strategy, own=own)
     assert isinstance(plan, Plan)
     return plan
 
@@ -155,7 +169,7 @@ def test_switching_on_gives_a_site_that_is_recognised_as_on(
     apply(on([state], wanted), memory)
 
     assert see(memory, state.site).mode is wanted
-    assert see(memory, state.site)[2:] == BINDING
+    assert see(memory, state.site)[2:4] == BINDING
 
 
 @pytest.mark.parametrize(("kind", "current"), OFF_CASES)
@@ -265,7 +279,7 @@ def test_on_and_off_again_leaves_the_bytes_as_they_were(kind: Kind, mode: Mode) 
 def test_another_probe_of_ours_is_put_in_place_without_touching_the_code(kind: Kind) -> None:
     state = make_state(kind, modes(kind)[0], probe=OTHER_PROBE)
 
-    edits = on([state]).edits
+    edits = changes(on([state]))
 
     assert [(edit.address, edit.code) for edit in edits] == [(SLOT + SLOT_PROBE, False)]
     assert edits[0].new == PROBE.to_bytes(8, "little")
@@ -278,6 +292,197 @@ def test_only_breakpoints_are_announced(kind: Kind) -> None:
     for mode in modes(kind):
         expected = ((state.site.address, state.site.body),) if mode is Mode.INT3 else ()
         assert on([state], mode).traps == expected
+
+
+@pytest.mark.parametrize(("kind", "current", "wanted"), CHANGES)
+def test_a_plan_that_opens_depends_on_the_data_of_every_slot(
+    kind: Kind, current: Mode | None, wanted: Mode
+) -> None:
+    """An object that was loaded anew at the same address has none: its probe would find nothing."""
+    plan = on([make_state(kind, current)], wanted)
+
+    places = [edit.address for edit in plan.edits]
+    assert places.count(RemoteAddress(SLOT + SLOT_DATA)) == bool(plan.edits)
+    steps = [edit.step for edit in plan.edits]
+    assert steps == sorted(steps)
+
+
+# ---- another mode than now -----------------------------------------------------------------------
+
+WAYS = [(STOP, False), (MEMBARRIER, False), (NONE, False), (MEMBARRIER, True), (SIGNALS, True),
+        (NONE, True)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("strategy", "own"), WAYS)
+@pytest.mark.parametrize(("kind", "current", "wanted"), OTHER_MODE)
+def test_another_mode_than_now_is_one_plan_and_no_step_of_it_is_off(
+    kind: Kind, current: Mode, wanted: Mode, strategy: Strategy, own: bool
+) -> None:
+    state = make_state(kind, current)
+    memory = memory_of(state)
+
+    plan = on([state], wanted, strategy=strategy, own=own)
+
+    seen = []
+    for edit in plan.edits:
+        apply_edit(edit, memory)
+        seen.append(see(memory, state.site).mode)
+    assert seen[-1] is wanted
+    assert set(seen) <= {current, wanted}
+    assert plan.strategy is strategy
+    assert bool(plan.traps) == (wanted is Mode.INT3)
+
+
+@pytest.mark.parametrize(("strategy", "own"), WAYS)
+@pytest.mark.parametrize(
+    ("current", "wanted", "edits"),
+    [
+        (Mode.JUMP, Mode.INT3, [(0, "eb", "cc", 0), (1, "00", "05", 1)]),
+        (Mode.INT3, Mode.JUMP, [(1, "05", "00", 0), (0, "cc", "eb", 1)]),
+    ],
+)
+def test_a_jump_becomes_a_breakpoint_and_back_with_the_breakpoint_over_its_tail(
+    current: Mode, wanted: Mode, edits: list[tuple], strategy: Strategy, own: bool
+) -> None:
+    """Whoever comes while the tail is written falls into the trap, and so to the body."""
+    state = make_state(Kind.JUMP, current)
+
+    found = changes(on([state], wanted, strategy=strategy, own=own))
+
+    first = found[0].step
+    assert [
+        (edit.address - state.site.address, edit.old.hex(), edit.new.hex(), edit.step - first)
+        for edit in found
+    ] == edits
+    assert all(edit.code and not edit.again and not edit.store for edit in found)
+
+
+@pytest.mark.parametrize("current", [Mode.JUMP, Mode.INT3])
+def test_sites_of_one_plan_take_each_step_together_and_in_the_order_of_addresses(
+    current: Mode,
+) -> None:
+    sites = [make_site(Kind.JUMP, address=0x1000 + 0x40 * n) for n in (2, 0, 1)]
+    states = [make_state(Kind.JUMP, current, site=site) for site in sites]
+    wanted = Mode.INT3 if current is Mode.JUMP else Mode.JUMP
+
+    edits = changes(on(states, wanted))
+
+    steps = [edit.step for edit in edits]
+    assert steps == sorted(steps)
+    assert len(set(steps)) == 2
+    for step in set(steps):
+        places = [edit.address for edit in edits if edit.step == step]
+        assert len(places) == 3
+        assert places == sorted(places)
+
+
+def test_the_slot_comes_steps_before_the_code_that_opens_and_after_the_code_that_closes() -> None:
+    state = make_state(Kind.JUMP, None)
+
+    opening = on([state]).edits
+    closing = off([make_state(Kind.JUMP, Mode.JUMP)]).edits
+
+    assert [(edit.what.split(": ")[1], edit.step) for edit in opening] == [
+        ("slot.data", 0), ("slot.probe", 1), ("jump site jump", 2),
+    ]  # fmt: skip
+    assert [(edit.code, edit.step) for edit in closing] == [(True, 0), (False, 1)]
+
+
+# ---- under threads that run ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", [MEMBARRIER, NONE])
+@pytest.mark.parametrize("kind", SWITCHABLE)
+def test_from_outside_only_slots_that_nobody_reads_are_written_under_threads(
+    kind: Kind, strategy: Strategy
+) -> None:
+    """A pointer or sentinel site reads its slot whenever it is come by."""
+    states = [make_state(kind, None)]
+
+    plan = plan_on(states, {SLOT: BINDING}, ours=OURS, strategy=strategy)
+
+    if kind in TEMPLATES:
+        assert isinstance(plan, Plan)
+        assert len(plan.edits) == 3
+        assert not any(edit.store for edit in plan.edits)
+    else:
+        assert "use --quiesce stop" in refusal(plan)
+
+
+@pytest.mark.parametrize("strategy", [MEMBARRIER, SIGNALS, NONE])
+@pytest.mark.parametrize("kind", SWITCHABLE)
+def test_in_our_own_process_every_slot_is_stored_to(kind: Kind, strategy: Strategy) -> None:
+    edits = on([make_state(kind, None)], strategy=strategy, own=True).edits
+
+    assert [edit.store for edit in edits] == [not edit.code for edit in edits]
+
+
+@pytest.mark.parametrize("strategy", [MEMBARRIER, NONE])
+def test_the_slot_of_an_open_site_is_not_changed_from_outside_under_threads(
+    strategy: Strategy,
+) -> None:
+    state = make_state(Kind.JUMP, Mode.JUMP, probe=OTHER_PROBE)
+
+    plan = plan_on([state], {SLOT: BINDING}, ours=OURS, strategy=strategy)
+
+    assert "kv_get: slot.probe" in refusal(plan)
+
+
+@pytest.mark.parametrize("strategy", [MEMBARRIER, NONE])
+def test_a_slot_is_not_quiet_while_any_of_its_sites_is_open(strategy: Strategy) -> None:
+    one, two = (make_site(Kind.JUMP, address=address) for address in (0x1000, 0x1040))
+    closed = SiteState(one, None, OTHER_PROBE, ENTRY)
+    opened = make_state(Kind.JUMP, Mode.JUMP, site=two, probe=OTHER_PROBE)
+
+    for states in ([closed, opened], [opened, closed]):
+        plan = plan_on(states, {SLOT: BINDING}, ours=OURS, strategy=strategy)
+        assert "slot.probe" in refusal(plan)
+    alone = plan_on([closed], {SLOT: BINDING}, ours=OURS, strategy=strategy)
+    assert isinstance(alone, Plan)
+
+
+@pytest.mark.parametrize("strategy", [MEMBARRIER, NONE])
+@pytest.mark.parametrize("kind", [kind for kind in SWITCHABLE if kind in TEMPLATES])
+def test_switching_off_from_outside_under_threads_leaves_the_probe(
+    kind: Kind, strategy: Strategy
+) -> None:
+    state = make_state(kind, modes(kind)[0])
+    memory = memory_of(state)
+
+    plan = off([state], strategy=strategy)
+    apply(plan, memory)
+
+    assert [edit.code for edit in plan.edits] == [True]
+    assert see(memory, state.site)[1:4] == (None, PROBE, ENTRY)
+    # ... which is ours when it is switched on again, by anybody
+    assert [edit.code for edit in changes(on([see(memory, state.site)], strategy=strategy))] == [
+        True
+    ]
+    assert off([see(memory, state.site)], strategy=strategy).edits == ()
+    # ... and goes when threads stand
+    assert [edit.address for edit in off([see(memory, state.site)]).edits] == [SLOT + SLOT_PROBE]
+
+
+@pytest.mark.parametrize("kind", [Kind.POINTER, Kind.SENTINEL])
+@pytest.mark.parametrize("strategy", [MEMBARRIER, NONE])
+def test_what_the_slot_alone_switches_is_not_switched_off_from_outside_under_threads(
+    kind: Kind, strategy: Strategy
+) -> None:
+    state = make_state(kind, modes(kind)[0])
+
+    assert "--quiesce stop" in refusal(plan_off([state], ours=OURS, strategy=strategy))
+    assert len(off([state], strategy=strategy, own=True).edits) == 1
+
+
+@pytest.mark.parametrize("kind", SWITCHABLE)
+def test_strategies_are_refused_where_they_cannot_be(kind: Kind) -> None:
+    state = make_state(kind, None)
+
+    own = plan_on([state], {SLOT: BINDING}, ours=OURS, strategy=STOP, own=True)
+    other = plan_on([state], {SLOT: BINDING}, ours=OURS, strategy=SIGNALS)
+
+    assert "cannot stop all its own threads" in refusal(own)
+    assert "no handler of ours" in refusal(other)
 
 
 # ---- several sites -------------------------------------------------------------------------------
@@ -317,7 +522,7 @@ def test_sites_that_are_half_on_are_completed() -> None:
         SiteState(two, None, PROBE, ENTRY),
     ]
 
-    assert [edit.address for edit in on(states).edits] == [two.address + 1]
+    assert [edit.address for edit in changes(on(states))] == [two.address + 1]
     assert off(states).edits[0].address == one.address + 1
 
 
@@ -344,16 +549,6 @@ def test_a_direct_site_is_refused_both_ways() -> None:
     assert "always calls its probe" in refusal(plan_off([state]))
 
 
-@pytest.mark.parametrize(
-    ("kind", "current", "wanted"), [case for case in CHANGES if case not in ON_CASES]
-)
-def test_another_mode_than_that_of_now_is_refused(kind: Kind, current: Mode, wanted: Mode) -> None:
-    """Two bytes would change, and the state between them is neither of the two."""
-    plan = plan_on([make_state(kind, current)], {SLOT: BINDING}, mode=wanted, ours=OURS)
-
-    assert refusal(plan) == f"kv_get is on by {current}; switch it off first"
-
-
 @pytest.mark.parametrize("kind", SWITCHABLE)
 def test_a_probe_of_the_program_itself_is_refused_both_ways(kind: Kind) -> None:
     state = make_state(kind, modes(kind)[0], probe=RemoteAddress(0xBAD0))
@@ -374,26 +569,47 @@ def test_one_refused_site_refuses_all() -> None:
 def test_steps_tell_what_is_written_in_order() -> None:
     state = make_state(Kind.JUMP, None)
 
-    assert list(on([state]).steps("hold everybody")) == [
-        "quiesce: hold everybody",
+    assert list(on([state]).steps()) == [
+        "write the 3 edits into the journal",
+        f"quiesce: {STOP.explained}",
         "compare the old bytes at 3 places; give up if any differs",
         "write 0x9008: 00 00 00 00 00 00 00 00 -> 00 80 00 00 00 00 00 00  (kv_get: slot.data)",
         "write 0x9000: 00 00 00 00 00 00 00 00 -> 00 70 00 00 00 00 00 00  (kv_get: slot.probe)",
         "write 0x1001: 05 -> 00  (kv_get: jump site jump)",
         "read everything back; if anything differs, put the old bytes back in reverse order",
-        "resume",
+        "resume, and empty the journal",
     ]
 
 
+def test_steps_of_a_place_that_is_written_twice_count_it_once() -> None:
+    state = make_state(Kind.JUMP, Mode.JUMP)
+
+    steps = list(on([state], Mode.INT3).steps())
+
+    assert "write the 3 edits into the journal" in steps
+    assert "compare the old bytes at 3 places; give up if any differs" in steps
+    assert [step[:19] for step in steps if step.startswith("write 0x1")] == [
+        "write 0x1000: eb ->", "write 0x1001: 00 ->",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("strategy", [MEMBARRIER, NONE])
+def test_steps_under_threads_that_run_resume_nobody(strategy: Strategy) -> None:
+    steps = list(on([make_state(Kind.JUMP, None)], strategy=strategy).steps())
+
+    assert f"quiesce: {strategy.explained}" in steps
+    assert steps[-1] == "empty the journal"
+
+
 def test_steps_begin_with_what_the_runtime_is_told() -> None:
-    steps = list(on([make_state(Kind.NOP, None)], Mode.INT3).steps("hold everybody"))
+    steps = list(on([make_state(Kind.NOP, None)], Mode.INT3).steps())
 
     assert "SIGTRAP handler" in steps[0]
     assert "1 breakpoint" in steps[0]
-    assert steps[1] == "quiesce: hold everybody"
+    assert steps[1] == "write the 3 edits into the journal"
 
 
 def test_steps_of_nothing_say_so() -> None:
-    assert list(off([make_state(Kind.JUMP, None)]).steps("hold everybody")) == [
+    assert list(off([make_state(Kind.JUMP, None)]).steps()) == [
         "nothing to write: it is so already"
     ]

@@ -23,7 +23,7 @@ from markerjit.ring.decode import decode
 from markerjit.ring.layout import MAX_STRING, OP_BYTES, OP_FP, OP_GP, OP_STRING, Geometry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-GEOMETRY = Geometry(rings=1, ring_size=1 << 16, max_markers=8, max_sites=4)
+GEOMETRY = Geometry(rings=1, ring_size=1 << 16, max_markers=8, max_sites=4, max_edits=4)
 INT = CType(TypeClass.SIGNED, 4)
 CHARS = CType(TypeClass.CHARS, 8)
 
@@ -240,7 +240,7 @@ def test_counting_counts_and_records_nothing(own: OwnArena, helper: ctypes.CDLL)
 
 @pytest.mark.parametrize("limit", [0, 8, 100, 250])
 def test_a_full_ring_counts_every_loss(build: Path, limit: int) -> None:
-    own = OwnArena(Geometry(rings=1, ring_size=1 << 14, max_markers=2, max_sites=4))
+    own = OwnArena(Geometry(rings=1, ring_size=1 << 14, max_markers=2, max_sites=4, max_edits=4))
     slot = own.slot([OP_GP, OP_STRING], [0, limit])
     text = c_char_p(b"x" * 300)
     seen = 0
@@ -256,7 +256,7 @@ def test_a_full_ring_counts_every_loss(build: Path, limit: int) -> None:
 
 
 def test_a_record_larger_than_the_ring_is_lost_and_the_ring_goes_on(build: Path) -> None:
-    own = OwnArena(Geometry(rings=1, ring_size=1 << 12, max_markers=2, max_sites=4))
+    own = OwnArena(Geometry(rings=1, ring_size=1 << 12, max_markers=2, max_sites=4, max_edits=4))
     large, small = own.slot([OP_STRING] * 2, [4000] * 2), own.slot([OP_GP])
 
     large.hit(c_char_p(b"x" * 4000), c_char_p(b"x" * 4000))
@@ -269,7 +269,7 @@ def test_a_record_larger_than_the_ring_is_lost_and_the_ring_goes_on(build: Path)
 def test_threads_and_a_reader_lose_nothing_but_what_is_counted(
     build: Path, helper: ctypes.CDLL
 ) -> None:
-    own = OwnArena(Geometry(rings=2, ring_size=1 << 14, max_markers=8, max_sites=4))
+    own = OwnArena(Geometry(rings=2, ring_size=1 << 14, max_markers=8, max_sites=4, max_edits=4))
     each = 20_000
     slots = [own.slot([OP_GP], name=f"m{index}") for index in range(3)]
     threads = [

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from markerjit.ring.layout import FILLER, RECORD_SIZE, RING_CONSUMED, RING_DATA, Geometry
 from markerjit.ring.reader import Record, RingReader
 
-GEOMETRY = Geometry(rings=3, ring_size=512, max_markers=4, max_sites=4)
+GEOMETRY = Geometry(rings=3, ring_size=512, max_markers=4, max_sites=4, max_edits=4)
 SIZE = GEOMETRY.ring_size
 CPU = 1
 HEAD = GEOMETRY.ring_offset(CPU)

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from markerjit.model import Edit, RemoteAddress
+from markerjit.patch.pack import as_native, pack
 from markerjit.quiesce import native
 from markerjit.quiesce.permission import read_status
 
@@ -41,8 +43,9 @@ ENDED_BY_A_SIGNAL = {
     "clock_nanosleep": f"{EINTR} 0 1",
     **dict.fromkeys(("pause", "sigsuspend", "io_getevents"), f"-1 {EINTR} 1"),
     **dict.fromkeys(("sigwaitinfo", "sigtimedwait"), f"{int(signal.SIGUSR1)} 0 0"),
-    "spin": "0 0 1",
+    **dict.fromkeys(("spin", "vector"), "0 0 1"),
 }
+RUNNING = ("spin", "vector", "loop")
 WAITS = {**ENDED_BY_A_BYTE, **ENDED_BY_A_SIGNAL}
 
 
@@ -60,8 +63,11 @@ class Child:
         assert self.process.stdout is not None
         self.output = self.process.stdout
         places = dict(word.split("=") for word in self.output.readline().decode().split()[1:])
-        self.syscall, self.data, self.text = (int(places[n]) for n in ("syscall", "data", "text"))
-        self.wait_state("R" if call in ("spin", "loop") else "D" if call == "vfork" else "S")
+        self.data, self.text = int(places["data"]), int(places["text"])
+        self.target = native.NativeTarget(pid=self.pid, pidfd=-1, mem_fd=self.memory)
+        for gadget in ("syscall_ret", "sigreturn", "pop_rax_ret", "scratch"):
+            setattr(self.target, gadget, int(places[gadget]))
+        self.wait_state("R" if call in RUNNING else "D" if call == "vfork" else "S")
 
     def wait_state(self, state: str) -> None:
         for _ in range(1_000_000):
@@ -81,22 +87,20 @@ class Child:
         threads = [native.NativeThread(tid=tid) for tid in tids or (self.pid,)]
         self.report = native.Report()
         status: int = native.library().mj_borrow(
-            self.pid, (native.NativeThread * len(threads))(*threads), len(threads), self.memory,
-            self.syscall, prepared, len(calls), self.report,
+            self.target, (native.NativeThread * len(threads))(*threads), len(threads),
+            prepared, len(calls), self.report,
         )  # fmt: skip
         self.results = [call.result for call in prepared]
         return status
 
-    def write(self, *edits: tuple[int, bytes, bytes]) -> int:
-        """Write while all its threads are stopped: address, old and new bytes."""
-        prepared = (native.NativeEdit * len(edits))()
-        for edit, (address, old, new) in zip(prepared, edits, strict=True):
-            edit.address, edit.size = address, len(new)
-            edit.old_bytes[: len(old)] = old
-            edit.new_bytes[: len(new)] = new
+    def write(
+        self, *edits: tuple[int, bytes, bytes], quiescence: int = native.STOP, code: bool = True
+    ) -> int:
+        """A transaction: address, old and new bytes of each edit."""
+        packed = pack([Edit(RemoteAddress(at), old, new, "", code) for at, old, new in edits])
         self.report = native.Report()
-        status: int = native.library().mj_write_stopped(
-            self.pid, self.memory, prepared, len(edits), self.report
+        status: int = native.library().mj_apply(
+            self.target, quiescence, as_native(packed), len(edits), self.report
         )
         return status
 
@@ -166,11 +170,11 @@ def word(number: int) -> bytes:
 @pytest.mark.parametrize("call", WAITS)
 def test_a_call_of_a_borrowed_thread_ends_as_if_nobody_had_come_by(start: Start, call: str) -> None:
     child = start(call)
-    for _ in range(TIMES // 4 if call == "spin" else TIMES):
+    for _ in range(TIMES // 4 if call in RUNNING else TIMES):
         assert child.borrow((SYS_GETPID,), (SYS_GETPPID,)) == native.OK
         assert child.results == [child.pid, os.getpid()]
     silent = child.is_silent()
-    child.wait_state("R" if call == "spin" else "S")
+    child.wait_state("R" if call in RUNNING else "S")
     child.end_wait(call)
 
     assert child.result() == WAITS[call]
@@ -180,11 +184,11 @@ def test_a_call_of_a_borrowed_thread_ends_as_if_nobody_had_come_by(start: Start,
 @pytest.mark.parametrize("call", WAITS)
 def test_a_call_of_a_stopped_thread_ends_as_if_nobody_had_come_by(start: Start, call: str) -> None:
     child = start(call)
-    for number in range(TIMES // 4 if call == "spin" else TIMES):
+    for number in range(TIMES // 4 if call in RUNNING else TIMES):
         old, new = word(1 + number), word(2 + number)
         assert child.write((child.data, old, new)) == native.OK
     silent = child.is_silent()
-    child.wait_state("R" if call == "spin" else "S")
+    child.wait_state("R" if call in RUNNING else "S")
     child.end_wait(call)
 
     assert child.result() == WAITS[call]
@@ -322,9 +326,7 @@ def test_a_call_may_refer_to_the_result_of_an_earlier_one(start: Start) -> None:
     pairs[0].refs[:], pairs[1].refs[:] = [-1] * 6, [0] + [-1] * 5
     threads = (native.NativeThread * 1)(native.NativeThread(tid=child.pid))
 
-    status = native.library().mj_borrow(
-        child.pid, threads, 1, child.memory, child.syscall, pairs, 2, native.Report()
-    )
+    status = native.library().mj_borrow(child.target, threads, 1, pairs, 2, native.Report())
 
     assert status == native.OK
     assert [call.result for call in pairs] == [child.pid, 0]
@@ -372,7 +374,9 @@ def test_threads_are_listed_with_their_bases(start: Start) -> None:
     child = start("futex")
     threads, count = (native.NativeThread * 8)(), ctypes.c_uint32(8)
 
-    status = native.library().mj_threads(child.pid, threads, ctypes.byref(count), native.Report())
+    status = native.library().mj_threads(
+        child.target, threads, ctypes.byref(count), native.Report()
+    )
 
     assert status == native.OK
     found = {thread.tid: thread.fs_base for thread in threads[: count.value]}

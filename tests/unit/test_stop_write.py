@@ -1,7 +1,7 @@
-"""mj_write: all or nothing, whatever fails. Its memory is made up, and fails where a test wants.
+"""A transaction: all or nothing, whatever fails. Its memory is made up, and fails where wanted.
 
-write.c is compiled with pread and pwrite renamed (stop/faults.c), so that what they do, and in
-which order, is up to Python.
+transaction.c, runs.c and write.c are compiled with pread and pwrite renamed (stop/faults.c), so
+that what they do, and in which order, is up to Python; and so is the synchronisation of the cores.
 """
 
 from __future__ import annotations
@@ -11,101 +11,139 @@ import errno
 import mmap
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from own_arena import address_of
 
 from markerjit.errors import MarkerError, NotPermitted, Refused, TargetGone
+from markerjit.model import Change, Edit, RemoteAddress
+from markerjit.patch.pack import as_native, pack
+from markerjit.patch.protocol import Context, breakpoint
 from markerjit.quiesce import native
 from markerjit.quiesce.outcome import explain_failure
+from markerjit.quiesce.strategy import STOP as STOPPING
+from markerjit.x86.templates import INT3
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STOP = ROOT / "native" / "src" / "stop"
 FAULTS = Path(__file__).parent / "stop" / "faults.c"
 START = 0x1000
-READ, WRITE = 0, 1
+READ, WRITE, SYNC = 0, 1, 2
 FAILED = -1
 
 Access = ctypes.CFUNCTYPE(
     ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long,
     ctypes.POINTER(ctypes.c_int),
 )  # fmt: skip
-Step = tuple[int, int]  # READ or WRITE, and the address
+Sync = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+Step = tuple[int, int]  # READ or WRITE, and the address; or SYNC and 0
 
 
 class FaultyMemory:
     """Memory behind pread and pwrite.
 
-    steps   every access, in order
-    faults  by number of the access: an errno; 0 is an access of no bytes; less is a short one
-    sneak   by number of the access: a byte that somebody else puts there just before
+    steps   every access and synchronisation, in order
+    sizes   of every access
+    faults  by number of the step: an errno; 0 is an access of no bytes; less is a short one
+    sneak   by number of the step: a byte that somebody else puts there just before
+    hole    addresses that are not mapped
+    states  the content after each write
     """
 
     def __init__(self, library: ctypes.CDLL, content: bytes) -> None:
         self.content = bytearray(content)
         self.steps: list[Step] = []
+        self.sizes: list[int] = []
         self.faults: dict[int, int] = {}
         self.sneak: dict[int, tuple[int, int]] = {}
+        self.hole = range(0)
+        self.states: list[bytes] = []
         self._library = library
         self._access = Access(self._reach)
-        ctypes.c_void_p.in_dll(library, "mj_test_access").value = ctypes.cast(
-            self._access, ctypes.c_void_p
-        ).value
+        self._sync = Sync(self._synchronise)
 
     def _reach(self, writing: int, place: int, size: int, address: int, error: object) -> int:
-        number = len(self.steps)
-        self.steps.append((writing, address))
-        if number in self.sneak:
-            at, byte = self.sneak[number]
-            self.content[at - START] = byte
+        number = self._step((writing, address), size)
         fault = self.faults.get(number)
+        if fault is None and address in self.hole:
+            fault = errno.EIO
         if fault is not None and fault >= 0:
             error[0] = fault  # type: ignore[index]
             return FAILED if fault else 0
         size = size if fault is None else -fault
+        if address < self.hole.start:
+            size = min(size, self.hole.start - address)
         at = address - START
         if writing:
             self.content[at : at + size] = ctypes.string_at(place, size)
+            self.states.append(bytes(self.content))
         else:
             ctypes.memmove(place, bytes(self.content[at : at + size]), size)
         return size
 
-    def write(self, edits: Sequence[tuple[int, bytes, bytes]]) -> int:
-        """The status; the report is in `report`."""
-        prepared = (native.NativeEdit * len(edits))()
-        for edit, (address, old, new) in zip(prepared, edits, strict=True):
-            edit.address, edit.size = address, len(new)
-            edit.old_bytes[: len(old)] = old
-            edit.new_bytes[: len(new)] = new
+    def _synchronise(self, _: object) -> int:
+        return -self.faults.get(self._step((SYNC, 0), 0), 0)
+
+    def _step(self, step: Step, size: int) -> int:
+        number = len(self.steps)
+        self.steps.append(step)
+        self.sizes.append(size)
+        if number in self.sneak:
+            at, byte = self.sneak[number]
+            self.content[at - START] = byte
+        return number
+
+    def apply(self, edits: Sequence[Edit], *, nobody_runs: bool = False) -> int:
+        """The status; the report is in `report`. While nobody runs, the edits of code are written
+        as runs."""
+        image = [i for i, one in enumerate(edits) if one.code and nobody_runs] or [0]
+        first, images = image[0], image[-1] - image[0] + 1 if nobody_runs else 0
+        for name, function in (("mj_test_access", self._access), ("mj_test_sync", self._sync)):
+            place = ctypes.c_void_p.in_dll(self._library, name)
+            place.value = ctypes.cast(function, ctypes.c_void_p).value
+        packed = pack(edits)
         self.report = native.Report()
-        return int(self._library.mj_write(0, prepared, len(edits), ctypes.byref(self.report)))
+        return int(
+            self._library.mj_test_transact(
+                as_native(packed), len(edits), first, images, ctypes.byref(self.report)
+            )
+        )
+
+    def of(self, kind: int) -> list[int]:
+        """The addresses of all steps of a kind."""
+        return [address for what, address in self.steps if what == kind]
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     path = tmp_path_factory.mktemp("faults") / "faults.so"
-    sources = [STOP / "write.c", STOP / "threads.c", FAULTS]
-    renamed = ["-Dpread=test_pread", "-Dpwrite=test_pwrite"]
+    sources = [STOP / "transaction.c", STOP / "runs.c", STOP / "write.c", FAULTS]
+    renamed = ["-Dpread=test_pread", "-Dpwrite=test_pwrite", "-Dprocess_vm_readv=test_readv"]
     subprocess.run(
         ["gcc", "-O1", "-shared", "-fPIC", *renamed, f"-I{STOP}", "-o", path, *sources], check=True
     )
     return ctypes.CDLL(str(path))
 
 
+def edit(at: int, old: bytes, new: bytes, step: int = 0, *, code: bool = False) -> Edit:
+    return Edit(RemoteAddress(at), old, new, "", code, step)
+
+
 BEFORE = bytes(range(64))
-EDITS = [
-    (START + 1, b"\1", b"\xa1"),
-    (START + 16, BEFORE[16:24], b"new word"),
-    (START + 3, b"\3", b"\xa3"),
-    (START + 32, BEFORE[32:48], b"sixteen bytes of"),
+TOGETHER = [
+    edit(START + 1, b"\1", b"\xa1"),
+    edit(START + 16, BEFORE[16:24], b"new word"),
+    edit(START + 3, b"\3", b"\xa3"),
+    edit(START + 32, BEFORE[32:48], b"sixteen bytes of"),
 ]
-COUNT = len(EDITS)
+IN_STEPS = [one._replace(step=step) for step, one in enumerate(TOGETHER)]
+COUNT = len(TOGETHER)
 AFTER = bytearray(BEFORE)
-for _address, _old, _new in EDITS:
-    AFTER[_address - START : _address - START + len(_new)] = _new
-PLACES = [address for address, _, _ in EDITS]
+for _one in TOGETHER:
+    AFTER[_one.address - START : _one.address - START + len(_one.new)] = _one.new
+PLACES = [one.address for one in TOGETHER]
 
 
 @pytest.fixture
@@ -113,127 +151,442 @@ def memory(library: ctypes.CDLL) -> FaultyMemory:
     return FaultyMemory(library, BEFORE)
 
 
+@pytest.fixture(params=["together", "in steps", "with code"])
+def edits(request: pytest.FixtureRequest) -> list[Edit]:
+    if request.param == "with code":
+        return [one._replace(code=True) for one in IN_STEPS]
+    return TOGETHER if request.param == "together" else IN_STEPS
+
+
 # ---- in order ------------------------------------------------------------------------------------
 
 
 def test_all_are_compared_then_all_written_then_all_read_back(memory: FaultyMemory) -> None:
-    assert memory.write(EDITS) == native.OK
+    assert memory.apply(TOGETHER) == native.OK
 
     assert memory.content == AFTER
     assert memory.steps == [(phase, at) for phase in (READ, WRITE, READ) for at in PLACES]
+    assert memory.report.written == COUNT
+
+
+def test_all_are_compared_and_then_each_step_is_written_and_read_back(memory: FaultyMemory) -> None:
+    assert memory.apply(IN_STEPS) == native.OK
+
+    assert memory.content == AFTER
+    expected = [(READ, at) for at in PLACES]
+    for at in PLACES:
+        expected += [(WRITE, at), (READ, at)]
+    assert memory.steps == expected
+
+
+def test_after_a_step_with_code_and_after_no_other_cores_are_synchronised(
+    memory: FaultyMemory,
+) -> None:
+    edits = [one._replace(code=one.step in (1, 3)) for one in IN_STEPS]
+
+    assert memory.apply(edits) == native.OK
+
+    after = [memory.steps[i - 1] for i, step in enumerate(memory.steps) if step[0] == SYNC]
+    assert after == [(READ, PLACES[1]), (READ, PLACES[3])]
 
 
 def test_no_edits_are_nothing_to_do(memory: FaultyMemory) -> None:
-    assert memory.write([]) == native.OK
+    assert memory.apply([]) == native.OK
     assert memory.steps == []
 
 
 @pytest.mark.parametrize("wrong", range(COUNT))
-def test_one_unexpected_byte_and_nothing_is_written(memory: FaultyMemory, wrong: int) -> None:
-    at = PLACES[wrong] - START + len(EDITS[wrong][1]) - 1
+def test_one_unexpected_byte_and_nothing_is_written(
+    memory: FaultyMemory, edits: list[Edit], wrong: int
+) -> None:
+    at = PLACES[wrong] - START + len(edits[wrong].old) - 1
     memory.content[at] ^= 0x80
     seen = bytes(memory.content)
 
-    assert memory.write(EDITS) == native.UNEXPECTED
+    assert memory.apply(edits) == native.UNEXPECTED
 
     assert memory.content == seen
     assert memory.steps == [(READ, at) for at in PLACES[: wrong + 1]]
     assert memory.report.index == wrong
-    assert memory.report.found[len(EDITS[wrong][1]) - 1] == seen[at]
+    assert memory.report.found[len(edits[wrong].old) - 1] == seen[at]
+    assert memory.report.written == 0
 
 
 # ---- when an access fails ------------------------------------------------------------------------
 
 
+def steps_of(library: ctypes.CDLL, edits: Sequence[Edit]) -> list[Step]:
+    """What happens when nothing fails."""
+    memory = FaultyMemory(library, BEFORE)
+    assert memory.apply(edits) == native.OK
+    return memory.steps
+
+
 @pytest.mark.parametrize("number", range(COUNT))
-def test_memory_that_cannot_be_read_is_not_written(memory: FaultyMemory, number: int) -> None:
+def test_memory_that_cannot_be_read_is_not_written(
+    memory: FaultyMemory, edits: list[Edit], number: int
+) -> None:
     memory.faults[number] = errno.EIO
 
-    assert memory.write(EDITS) == native.ERRNO
+    assert memory.apply(edits) == native.ERRNO
 
     assert memory.content == BEFORE
     assert (memory.report.index, memory.report.error) == (number, errno.EIO)
 
 
 @pytest.mark.parametrize("number", range(COUNT))
-def test_a_write_that_fails_takes_back_those_before_it_in_reverse_order(
-    memory: FaultyMemory, number: int
+def test_a_write_that_fails_takes_back_those_before_it(
+    memory: FaultyMemory, library: ctypes.CDLL, edits: list[Edit], number: int
 ) -> None:
-    memory.faults[COUNT + number] = errno.EIO
+    writes = [i for i, step in enumerate(steps_of(library, edits)) if step[0] == WRITE]
+    memory.faults[writes[number]] = errno.EIO
 
-    assert memory.write(EDITS) == native.ERRNO
+    assert memory.apply(edits) == native.ERRNO
 
     assert memory.content == BEFORE
     assert (memory.report.index, memory.report.error) == (number, errno.EIO)
-    assert memory.steps[COUNT + number + 1 :] == [(WRITE, at) for at in PLACES[:number][::-1]]
+    assert memory.report.written == number
+    back = [at for what, at in memory.steps[writes[number] + 1 :] if what == WRITE]
+    expected = PLACES[:number] if edits is TOGETHER else PLACES[:number][::-1]
+    assert back == expected  # steps in reverse; in one step there is no order
 
 
 @pytest.mark.parametrize("number", range(COUNT))
 def test_a_byte_that_reads_back_otherwise_takes_everything_back(
-    memory: FaultyMemory, number: int
+    memory: FaultyMemory, library: ctypes.CDLL, edits: list[Edit], number: int
 ) -> None:
-    memory.sneak[2 * COUNT] = (PLACES[number], 0x55)
+    steps = steps_of(library, edits)
+    written = max(i for i, step in enumerate(steps) if step == (WRITE, PLACES[number]))
+    memory.sneak[written + 1] = (PLACES[number], 0x55)
 
-    assert memory.write(EDITS) == native.NOT_VERIFIED
+    assert memory.apply(edits) == native.NOT_VERIFIED
 
     assert memory.content == BEFORE
     assert (memory.report.index, memory.report.found[0]) == (number, 0x55)
-    assert memory.steps[-COUNT:] == [(WRITE, at) for at in PLACES[::-1]]
 
 
-@pytest.mark.parametrize("number", range(COUNT))
-def test_memory_that_cannot_be_read_back_takes_everything_back(
-    memory: FaultyMemory, number: int
+def test_every_access_or_synchronisation_may_fail_and_all_is_as_it_was(
+    library: ctypes.CDLL, edits: list[Edit]
 ) -> None:
-    memory.faults[2 * COUNT + number] = errno.EIO
+    for number, (what, _) in enumerate(steps_of(library, edits)):
+        memory = FaultyMemory(library, BEFORE)
+        memory.faults[number] = errno.EIO
 
-    assert memory.write(EDITS) == native.ERRNO
-    assert memory.content == BEFORE
+        status = memory.apply(edits)
+
+        assert status == (native.NOT_SYNCED if what == SYNC else native.ERRNO)
+        assert memory.report.error == errno.EIO
+        assert memory.content == BEFORE
+
+
+def test_what_is_taken_back_is_synchronised_as_on_the_way_there(memory: FaultyMemory) -> None:
+    edits = [one._replace(code=True) for one in IN_STEPS]
+    memory.sneak[len(PLACES) + 3 * 3 + 1] = (PLACES[3], 0x55)  # the last is read back
+
+    assert memory.apply(edits) == native.NOT_VERIFIED
+
+    back = memory.steps[len(PLACES) + 3 * 3 + 2 :]
+    assert back == [step for at in PLACES[::-1] for step in ((WRITE, at), (SYNC, 0))]
 
 
 @pytest.mark.parametrize(("failing", "undone"), [(n, m) for n in range(1, COUNT) for m in range(n)])
-def test_what_cannot_be_taken_back_is_told_and_the_rest_is_taken_back(
+def test_where_a_step_cannot_be_taken_back_the_steps_before_it_stay(
     memory: FaultyMemory, failing: int, undone: int
 ) -> None:
-    memory.faults[COUNT + failing] = errno.EIO
-    memory.faults[COUNT + failing + 1 + undone] = errno.EIO
+    """A breakpoint without its tail harms nobody; a tail without its breakpoint would."""
+    write = COUNT + 2 * failing
+    memory.faults[write] = errno.EIO
+    memory.faults[write + 1 + undone] = errno.EACCES
     stays = failing - 1 - undone
 
-    assert memory.write(EDITS) == native.NOT_UNDONE
+    assert memory.apply(IN_STEPS) == native.NOT_UNDONE
 
-    assert memory.report.index == stays
+    assert (memory.report.index, memory.report.error) == (stays, errno.EACCES)
     expected = bytearray(BEFORE)
-    address, _, new = EDITS[stays]
-    expected[address - START : address - START + len(new)] = new
+    for one in IN_STEPS[: stays + 1]:
+        expected[one.address - START : one.address - START + len(one.new)] = one.new
     assert memory.content == expected
 
 
-@pytest.mark.parametrize("number", range(3 * COUNT))
+def test_a_synchronisation_that_fails_on_the_way_back_is_told(memory: FaultyMemory) -> None:
+    edits = [one._replace(code=True) for one in IN_STEPS[:2]]
+    first, second = 2 + 2, 2 + 5  # of the two steps
+    memory.faults[second] = errno.EAGAIN
+    memory.faults[second + 2] = errno.EAGAIN
+
+    assert memory.apply(edits) == native.NOT_UNDONE
+    assert memory.steps[first] == memory.steps[second] == memory.steps[second + 2] == (SYNC, 0)
+    assert memory.content[1] == 0xA1  # the first step stays
+    assert memory.content[16:] == BEFORE[16:]
+
+
 @pytest.mark.parametrize("fault", [errno.ESRCH, 0])
 def test_memory_that_is_gone_needs_nothing_taken_back(
-    memory: FaultyMemory, number: int, fault: int
+    library: ctypes.CDLL, edits: list[Edit], fault: int
 ) -> None:
-    memory.faults[number] = fault
+    for number, (what, _) in enumerate(steps_of(library, edits)):
+        memory = FaultyMemory(library, BEFORE)
+        memory.faults[number] = fault
 
-    assert memory.write(EDITS) == native.GONE
-    assert len(memory.steps) == number + 1
+        if what != SYNC:
+            assert memory.apply(edits) == native.GONE
+            assert len(memory.steps) == number + 1
 
 
 @pytest.mark.parametrize("written", [1, 15])
-def test_a_write_that_ends_half_way_is_taken_back_too(memory: FaultyMemory, written: int) -> None:
+def test_a_write_that_ends_half_way_is_taken_back_too(
+    memory: FaultyMemory, library: ctypes.CDLL, edits: list[Edit], written: int
+) -> None:
     """The kernel stops at a page that it cannot reach: nobody is gone then."""
-    memory.faults[COUNT + 3] = -written
+    memory.faults[steps_of(library, edits).index((WRITE, PLACES[3]))] = -written
 
-    assert memory.write(EDITS) not in (native.OK, native.GONE)
+    assert memory.apply(edits) not in (native.OK, native.GONE)
     assert memory.content == BEFORE
 
 
-def test_edits_of_one_place_are_taken_back_in_the_right_order(memory: FaultyMemory) -> None:
+def test_edits_of_one_place_in_one_step_are_taken_back(memory: FaultyMemory) -> None:
     """The second expects what was there before the first: it can never be verified."""
-    edits = [(START, b"\0", b"\1"), (START, b"\0", b"\2")]
+    edits = [edit(START, b"\0", b"\1"), edit(START, b"\0", b"\2")]
 
-    assert memory.write(edits) == native.NOT_VERIFIED
+    assert memory.apply(edits) == native.NOT_VERIFIED
     assert memory.content == BEFORE
+
+
+def test_a_place_that_an_earlier_step_writes_is_compared_in_its_own_step(
+    memory: FaultyMemory,
+) -> None:
+    first = edit(START + 1, b"\1", b"\xcc", 0)
+    again = edit(START + 1, b"\xcc", b"\xa1", 1)
+
+    assert memory.apply([first, again]) == native.UNEXPECTED  # without the word that it is again
+    assert memory.content == BEFORE
+    assert memory.apply([first, again._replace(again=True)]) == native.OK
+    assert memory.content[1] == 0xA1
+
+
+def test_a_place_that_changed_between_two_of_our_steps_ends_it(memory: FaultyMemory) -> None:
+    first = edit(START + 1, b"\1", b"\xcc", 0)
+    again = edit(START + 1, b"\xcc", b"\xa1", 1)._replace(again=True)
+    memory.sneak[3] = (START + 1, 0x55)  # compared, written, read back; then by somebody else
+
+    assert memory.apply([first, again]) == native.UNEXPECTED
+    assert (memory.report.index, memory.report.found[0]) == (1, 0x55)
+
+
+# ---- a breakpoint first --------------------------------------------------------------------------
+
+SPANS = [
+    (b"\x01\x02\x03", b"\xa1\xa2\xa3"),
+    (b"\x01\x02\x03", bytes([INT3]) + b"\xa2\xa3"),
+    (bytes([INT3]) + b"\x02\x03", b"\xa1\xa2\xa3"),
+]
+
+
+def whole(span: bytes, old: bytes, new: bytes) -> bool:
+    """Whether a thread may come by."""
+    return span[:1] == bytes([INT3]) or span in (old, new)
+
+
+@pytest.mark.parametrize(("old", "new"), SPANS)
+def test_no_fault_leaves_a_span_in_pieces_without_a_breakpoint_on_it(
+    library: ctypes.CDLL, old: bytes, new: bytes
+) -> None:
+    change = Change(RemoteAddress(START), old, new, "", True, completion=RemoteAddress(1))
+    edits = breakpoint.plan(change, Context(STOPPING, handler=True))
+    assert isinstance(edits, tuple)
+    undisturbed = FaultyMemory(library, old)
+    assert undisturbed.apply(edits) == native.OK
+    assert undisturbed.content == new
+
+    count = len(undisturbed.steps)
+    for first in range(count):
+        for second in range(first, first + count):
+            memory = FaultyMemory(library, old)
+            memory.faults = {first: errno.EIO, second: errno.EIO}
+
+            status = memory.apply(edits)
+
+            assert all(whole(state[: len(old)], old, new) for state in memory.states)
+            assert memory.content == old or status == native.NOT_UNDONE
+
+
+def test_a_span_in_pieces_would_be_noticed() -> None:
+    assert not whole(b"\x01\xa2\xa3", *SPANS[0])
+
+
+# ---- many close together -------------------------------------------------------------------------
+
+
+def close_together(number: int, gap: int, *, code: bool = True) -> list[Edit]:
+    return [edit(START + n * gap, b"\0", b"\x01", code=code) for n in range(number)]
+
+
+def zeros_and(edits: Sequence[Edit], content: bytes) -> bytes:
+    changed = bytearray(content)
+    for one in edits:
+        changed[one.address - START] = 1
+    return bytes(changed)
+
+
+def test_code_that_lies_close_together_is_written_at_once_while_nobody_runs(
+    library: ctypes.CDLL,
+) -> None:
+    edits = close_together(100, 64)
+    between = bytearray(b"\x90" * 6400)
+    for one in edits:
+        between[one.address - START] = 0
+    memory = FaultyMemory(library, bytes(between))
+
+    assert memory.apply(edits, nobody_runs=True) == native.OK
+
+    assert memory.content == zeros_and(edits, between)
+    assert [what for what, _ in memory.steps] == [READ, READ, WRITE, READ, SYNC]
+
+
+@pytest.mark.parametrize("code", [True, False])
+def test_under_threads_that_run_every_edit_is_written_by_itself(
+    library: ctypes.CDLL, code: bool
+) -> None:
+    """Not only threads write what stands between: the kernel does, and other processes."""
+    edits = close_together(100, 64, code=code)
+    memory = FaultyMemory(library, bytes(6400))
+
+    assert memory.apply(edits) == native.OK
+
+    assert memory.of(WRITE) == [one.address for one in edits]
+    assert {memory.sizes[i] for i, step in enumerate(memory.steps) if step[0] == WRITE} == {1}
+
+
+def test_data_before_and_behind_a_run_is_written_by_itself(library: ctypes.CDLL) -> None:
+    edits = close_together(20, 64)
+    for n, one in enumerate(edits):
+        data = n < 5 or n >= 15
+        edits[n] = one._replace(code=not data, step=(n >= 5) + (n >= 15))
+    memory = FaultyMemory(library, bytes(20 * 64))
+
+    assert memory.apply(edits, nobody_runs=True) == native.OK
+
+    data = [one.address for one in edits if not one.code]
+    assert memory.of(WRITE) == [*data[:5], edits[5].address, *data[5:]]
+    assert memory.content == zeros_and(edits, bytes(20 * 64))
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_three_are_too_few_to_be_written_at_once(library: ctypes.CDLL, number: int) -> None:
+    memory = FaultyMemory(library, bytes(4 * 64))
+
+    assert memory.apply(close_together(number, 64), nobody_runs=True) == native.OK
+    assert len(memory.of(WRITE)) == (1 if number == 4 else 3)
+
+
+def test_nothing_longer_than_64_kib_is_written_at_once(library: ctypes.CDLL) -> None:
+    edits = close_together(200, 1024)
+    memory = FaultyMemory(library, bytes(200 * 1024))
+
+    assert memory.apply(edits, nobody_runs=True) == native.OK
+
+    assert max(memory.sizes) <= 1 << 16
+    assert len(memory.of(WRITE)) == 4
+    assert memory.content == zeros_and(edits, bytes(200 * 1024))
+
+
+def test_what_lies_far_apart_is_not_written_at_once(library: ctypes.CDLL) -> None:
+    edits = close_together(8, 3 * 4096)
+    memory = FaultyMemory(library, bytes(8 * 3 * 4096))
+
+    assert memory.apply(edits, nobody_runs=True) == native.OK
+    assert len(memory.of(WRITE)) == 8
+
+
+@pytest.mark.parametrize("nobody_runs", [True, False])
+def test_a_hole_between_edits_is_not_touched(library: ctypes.CDLL, nobody_runs: bool) -> None:
+    """An unmapped page between the last byte of one page and the first of the next but one."""
+    edits = [edit(START + at, b"\0", b"\1", code=True) for at in (4093, 4094, 4095, 8192, 8193)]
+    memory = FaultyMemory(library, bytes(3 * 4096))
+    memory.hole = range(START + 4096, START + 8192)
+
+    assert memory.apply(edits, nobody_runs=nobody_runs) == native.OK
+    assert memory.content == zeros_and(edits, bytes(3 * 4096))
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 57, 99])
+def test_one_unexpected_byte_in_a_run_is_named(library: ctypes.CDLL, wrong: int) -> None:
+    edits = close_together(100, 64)
+    memory = FaultyMemory(library, bytes(6400))
+    memory.content[64 * wrong] = 0x55
+    seen = bytes(memory.content)
+
+    assert memory.apply(edits, nobody_runs=True) == native.UNEXPECTED
+    assert (memory.report.index, memory.report.found[0]) == (wrong, 0x55)
+    assert memory.content == seen
+
+
+@pytest.mark.parametrize("at", [0, 64, 3, 6336])
+def test_a_run_that_reads_back_otherwise_is_taken_back(library: ctypes.CDLL, at: int) -> None:
+    """What stands between, too, was written by us: only it is not ours to restore."""
+    memory = FaultyMemory(library, bytes(6400))
+    memory.sneak[3] = (START + at, 0x55)
+
+    assert memory.apply(close_together(100, 64), nobody_runs=True) == native.NOT_VERIFIED
+
+    between = at % 64 != 0
+    assert memory.content.count(0x55) == between
+    assert memory.content.count(0) == 6400 - between
+
+
+def test_an_edit_in_a_run_that_was_written_in_part_is_taken_back(library: ctypes.CDLL) -> None:
+    edits = [edit(START + 64 * n, bytes(4), b"four", code=True) for n in range(10)]
+    memory = FaultyMemory(library, bytes(640))
+    memory.faults[2] = -(64 * 3 + 2)
+
+    assert memory.apply(edits, nobody_runs=True) == native.ERRNO
+
+    assert memory.of(WRITE)[1:] == [one.address for one in edits[:4]]
+    assert memory.report.index == 3
+    assert memory.content == bytes(640)
+
+
+@pytest.mark.parametrize("written", [0, 1, 64, 65, 4096, 6335, 6336])
+def test_only_as_much_of_a_run_as_was_written_is_taken_back(
+    library: ctypes.CDLL, written: int
+) -> None:
+    """The rest may be where nothing can be written, and then nothing could be taken back."""
+    edits = close_together(100, 64)
+    memory = FaultyMemory(library, bytes(6400))
+    memory.faults[2] = -written or errno.EIO
+
+    assert memory.apply(edits, nobody_runs=True) == native.ERRNO
+
+    reached = [one.address for one in edits if one.address < START + written]
+    assert memory.of(WRITE)[1:] == reached
+    assert memory.report.index == len(reached)
+    assert memory.report.written == len(reached)
+    assert memory.content == bytes(6400)
+
+
+def test_every_access_of_many_edits_may_fail_and_all_is_as_it_was(library: ctypes.CDLL) -> None:
+    edits = [
+        *close_together(5, 8, code=False),
+        *(edit(START + 0x100 + at * 1024, b"\0", b"\1", 1, code=True) for at in range(150)),
+        *(edit(START + 0x40 + at * 8, b"\0", b"\1", 2) for at in range(5)),
+    ]
+    content = bytes(152 * 1024)
+    undisturbed = FaultyMemory(library, content)
+    assert undisturbed.apply(edits, nobody_runs=True) == native.OK
+    assert undisturbed.content == zeros_and(edits, content)
+
+    for number, (what, _) in enumerate(undisturbed.steps):
+        half = -(undisturbed.sizes[number] // 2)
+        for fault in (errno.EIO, half or errno.EIO):
+            memory = FaultyMemory(library, content)
+            memory.faults[number] = fault
+
+            status = memory.apply(edits, nobody_runs=True)
+
+            assert status in (native.OK, native.ERRNO, native.NOT_SYNCED)
+            # A comparison that cannot be made at once is made edit by edit.
+            done = status == native.OK and what == READ
+            assert memory.content == (undisturbed.content if done else content)
 
 
 # ---- our own process -----------------------------------------------------------------------------
@@ -244,36 +597,74 @@ def own_page() -> mmap.mmap:
     return mmap.mmap(-1, mmap.PAGESIZE)
 
 
-def write_own(edits: Sequence[tuple[int, bytes, bytes]]) -> int:
-    prepared = (native.NativeEdit * len(edits))()
-    for edit, (address, old, new) in zip(prepared, edits, strict=True):
-        edit.address, edit.size = address, len(new)
-        edit.old_bytes[: len(old)] = old
-        edit.new_bytes[: len(new)] = new
-    descriptor = os.open("/proc/self/mem", os.O_RDWR)
-    try:
-        report = native.Report()
-        return int(native.library().mj_write_own(descriptor, prepared, len(edits), report))
-    finally:
-        os.close(descriptor)
+@pytest.fixture(params=[native.MEMBARRIER, native.SIGNALS, native.NONE])
+def own(request: pytest.FixtureRequest, build: Path) -> Iterator[Own]:
+    with open("/proc/self/mem", "r+b", buffering=0) as file:
+        yield Own(request.param, file.fileno())
 
 
-def test_words_and_bytes_of_our_own_process_are_written(build: Path, own_page: mmap.mmap) -> None:
+class Own:
+    """Changes of this process, by each quiescence that it has."""
+
+    def __init__(self, quiescence: int, mem_fd: int) -> None:
+        self._quiescence = quiescence
+        self._target = native.NativeTarget(pid=os.getpid(), pidfd=-1, mem_fd=mem_fd)
+
+    def apply(self, *edits: Edit) -> int:
+        packed, self.report = pack(edits), native.Report()
+        return int(
+            native.library().mj_apply(
+                self._target, self._quiescence, as_native(packed), len(edits), self.report
+            )
+        )
+
+
+def stored(at: int, old: bytes, new: bytes) -> Edit:
+    return edit(at, old, new)._replace(store=True)
+
+
+def test_words_and_bytes_of_our_own_process_are_written(own: Own, own_page: mmap.mmap) -> None:
     start = address_of(own_page)
 
-    assert write_own([(start, bytes(8), b"one word"), (start + 13, b"\0", b"!")]) == native.OK
-    assert own_page[:14] == b"one word\0\0\0\0\0!"
+    status = own.apply(
+        stored(start, bytes(8), b"one word"), edit(start + 13, b"\0", b"!"),
+        stored(start + 20, bytes(4), b"half"), stored(start + 26, bytes(2), b"qu"),
+        stored(start + 31, b"\0", b"."),
+    )  # fmt: skip
+
+    assert status == native.OK
+    assert own_page[:32] == b"one word\0\0\0\0\0!\0\0\0\0\0\0half\0\0qu\0\0\0."
 
 
 def test_one_unexpected_byte_of_our_own_and_nothing_is_written(
-    build: Path, own_page: mmap.mmap
+    own: Own, own_page: mmap.mmap
 ) -> None:
     start = address_of(own_page)
 
-    assert write_own([(start, bytes(8), b"one word"), (start + 8, b"\1", b"!")]) == (
-        native.UNEXPECTED
-    )
+    edits = stored(start, bytes(8), b"one word"), edit(start + 8, b"\1", b"!")
+    assert own.apply(*edits) == native.UNEXPECTED
     assert own_page[:16] == bytes(16)
+
+
+@pytest.mark.parametrize(("offset", "size"), [(4, 8), (2, 4), (1, 2), (0, 3), (0, 16)])
+def test_what_is_no_aligned_word_is_not_stored_and_what_was_is_taken_back(
+    own: Own, own_page: mmap.mmap, offset: int, size: int
+) -> None:
+    start = address_of(own_page)
+
+    status = own.apply(
+        stored(start, bytes(8), b"one word"), stored(start + 16 + offset, bytes(size), b"x" * size)
+    )
+
+    assert (status, own.report.index, own.report.error) == (native.ERRNO, 1, errno.EINVAL)
+    assert own_page[:64] == bytes(64)
+
+
+def test_a_process_is_not_asked_to_stop_itself(own: Own, own_page: mmap.mmap) -> None:
+    own._quiescence = native.STOP
+
+    assert own.apply(edit(address_of(own_page), b"\0", b"!")) == native.ERRNO
+    assert (own.report.error, own_page[:1]) == (errno.EINVAL, b"\0")
 
 
 def address_of_code() -> int:
@@ -283,10 +674,10 @@ def address_of_code() -> int:
     return int(function(None, mmap.PAGESIZE, 5, 0x22, (1 << 64) - 1, 0))
 
 
-def test_code_of_our_own_is_written_although_it_is_not_writable(build: Path) -> None:
+def test_code_of_our_own_is_written_although_it_is_not_writable(own: Own) -> None:
     address = address_of_code()
 
-    assert write_own([(address + 3, b"\0", b"\xc3")]) == native.OK
+    assert own.apply(edit(address + 3, b"\0", b"\xc3", code=True)) == native.OK
     assert ctypes.string_at(address, 4) == b"\0\0\0\xc3"
 
 
@@ -302,7 +693,17 @@ def test_code_of_our_own_is_written_although_it_is_not_writable(build: Path) -> 
         (native.NO_THREAD, {}, Refused, "no thread of process 7 can be borrowed"),
         (native.NOT_64_BIT, {}, MarkerError, "32-bit"),
         (native.NOT_VERIFIED, {"index": 3}, MarkerError, "edit 3 .*was rolled back"),
-        (native.NOT_UNDONE, {"index": 3}, MarkerError, "COULD NOT be rolled back"),
+        (
+            native.NOT_UNDONE,
+            {"index": 3},
+            MarkerError,
+            "edit 3 COULD NOT be rolled back .*repair 7",
+        ),
+        (native.MOVED, {}, Refused, "loaded or unloaded just now; try again$"),
+        (native.SIGTRAP_BLOCKED, {"tid": 9}, MarkerError, "thread 9 .*SIGTRAP"),
+        (native.NOT_SYNCED, {"error": errno.EAGAIN, "tid": 9}, Refused, "thread 9 .*block"),
+        (native.NOT_SYNCED, {"error": errno.EINVAL}, Refused, "cannot fence.*--quiesce stop"),
+        (native.ERRNO, {"error": errno.EIO, "written": 2}, MarkerError, "and was rolled back: In"),
         (native.ERRNO, {"error": errno.EPERM}, NotPermitted, "process 7"),
         (native.ERRNO, {"error": errno.EACCES}, NotPermitted, "process 7"),
         (native.ERRNO, {"error": errno.EIO}, MarkerError, "Input/output error"),
@@ -317,4 +718,5 @@ def test_each_failure_is_said_in_one_sentence(
     with pytest.raises(kind, match=said):
         raise error
     assert "\n" not in str(error)
-    assert getattr(error, "try_again", False) == (kind is Refused)
+    not_now = kind is Refused and facts.get("error") != errno.EINVAL
+    assert getattr(error, "try_again", False) == not_now

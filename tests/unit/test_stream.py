@@ -17,7 +17,7 @@ from markerjit.patch.arena import Counted
 from markerjit.ring.layout import RING_CONSUMED, RING_DATA, Geometry
 from markerjit.stream import Clock, Decoder, EventStream, StreamStatistics
 
-GEOMETRY = Geometry(rings=3, ring_size=4096, max_markers=4, max_sites=4)
+GEOMETRY = Geometry(rings=3, ring_size=4096, max_markers=4, max_sites=4, max_edits=4)
 INT = CType(TypeClass.SIGNED, 4)
 DECODERS = {
     1: Decoder("get", (INT,), parse_format("n %d", (INT,))),

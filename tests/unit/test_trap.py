@@ -16,12 +16,12 @@ from own_arena import OwnArena, address_of
 
 from markerjit.errors import Refused
 from markerjit.model import RemoteAddress
-from markerjit.ring.layout import CONTROL, Control, Geometry, Sigaction
+from markerjit.ring.layout import CONTROL, Control, Geometry, Sigaction, TrapSite
 from markerjit.x86.templates import INT3, NOP
 
-GEOMETRY = Geometry(rings=1, ring_size=4096, max_markers=1, max_sites=16)
+GEOMETRY = Geometry(rings=1, ring_size=4096, max_markers=1, max_sites=16, max_edits=4)
 SIGTRAP = 5
-RIP = 168
+RSP, RIP = 160, 168
 SI_KERNEL, SI_USER, SI_TKILL = 128, 0, -6
 BODY = RemoteAddress(0x1234_5678)
 
@@ -46,16 +46,28 @@ class Trap:
         self.own.store.write(place, bytes(Sigaction(handler=handler)))
 
     def at(self, offset: int, code: int = SI_KERNEL) -> int:
-        """Where the program goes on after a trap at `offset` of the code, from its start."""
+        """Where the program goes on after a trap at `offset` of the code; `pushed` is then what it
+        has more on its stack."""
         info, context = (ctypes.c_int32 * 32)(), (ctypes.c_uint64 * 32)()
         info[2] = code
         context[RIP // 8] = self.start + offset + 1  # behind the breakpoint
+        stack = (ctypes.c_uint64 * 8)(*[7] * 8)
+        top = context[RSP // 8] = ctypes.addressof(stack) + 4 * 8
         self.info = ctypes.addressof(info)
         Handler(self.own.base + self.arena.entry.trap)(SIGTRAP, info, context)
+        moved = (top - context[RSP // 8]) // 8
+        self.pushed = stack[4 - moved : 4]
+        assert stack[: 4 - moved] == [7] * (4 - moved)
+        assert stack[4:] == [7] * 4
         return context[RIP // 8]
 
     def add(self, offset: int, body: RemoteAddress = BODY) -> None:
         self.arena.add_traps([(RemoteAddress(self.start + offset), body)])
+
+    def fill(self, index: int, entry: TrapSite) -> None:
+        """Write a place of the table."""
+        place = self.own.geometry.sites + index * ctypes.sizeof(TrapSite)
+        self.own.store.write(place, bytes(entry))
 
     def went_through(self, offset: int) -> bool:
         """Whether a trap there is passed on, which leaves it where it was."""
@@ -90,7 +102,19 @@ def test_a_breakpoint_leads_to_its_body(trap: Trap) -> None:
     trap.add(7)
 
     assert trap.at(7) == BODY
+    assert trap.pushed == []
     assert trap.passed_on == []
+
+
+def test_a_breakpoint_in_the_place_of_a_call_leads_there_with_its_way_back_on_the_stack(
+    trap: Trap,
+) -> None:
+    address = trap.start + 7
+    place = (address * 0x9E3779B97F4A7C15 % (1 << 64) >> 32) % GEOMETRY.max_sites
+    trap.fill(place, TrapSite(address=address, body=BODY, pushed=address + 5))
+
+    assert trap.at(7) == BODY
+    assert trap.pushed == [address + 5]
 
 
 def test_a_breakpoint_that_was_taken_away_meanwhile_is_run_again(trap: Trap) -> None:
@@ -130,8 +154,7 @@ def test_a_table_that_is_full_is_refused_and_still_answers(trap: Trap) -> None:
 
 def test_a_search_in_a_table_without_a_free_place_ends(trap: Trap) -> None:
     for index in range(GEOMETRY.max_sites):
-        entry = (1 + index).to_bytes(8, "little") + (2).to_bytes(8, "little")
-        trap.own.store.write(GEOMETRY.sites + 16 * index, entry)
+        trap.fill(index, TrapSite(address=1 + index, body=2))
 
     assert trap.went_through(7)
 

@@ -96,20 +96,26 @@ struct mj_slot {
  *
  *     code      MJ_CODE_SIZE bytes, r-x: the runtime, position-independent
  *     control   one page: struct mj_control
+ *     scratch   MJ_SCRATCH_SIZE bytes: where a borrowed thread finds its way back from
  *     markers   struct mj_marker[max_markers]
  *     counts    struct mj_count[rings][max_markers]
  *     sites     struct mj_trap_site[max_sites], an open-addressing hash table
+ *     journal   struct mj_edit[max_edits]
  *     rings     each a page of struct mj_ring and ring_size bytes of records
+ *
+ * and behind it one private page, of which a fork's child gets a zeroed one (see `alive`).
+ * The tables are large; the memfd has holes where nothing was ever written.
  *
  * The runtime finds everything at fixed distances from its own code. All offsets in the control
  * block count from the start of the arena. Everything from `control` on is writable by the target,
  * so a controller believes nothing in it: it checks every number against what it mapped.
  */
 #define MJ_ARENA_MAGIC 0x74696a72656b726d /* "mrkerjit" in memory */
-#define MJ_ARENA_VERSION 1
+#define MJ_ARENA_VERSION 2
 #define MJ_ARENA_NAME "markerjit"
 #define MJ_PAGE 4096
 #define MJ_CODE_SIZE (2 * MJ_PAGE)
+#define MJ_SCRATCH_SIZE (16 * MJ_PAGE)
 
 #define MJ_CPU_RDPID 1u /* rdpid works; otherwise the CPU number is read with lsl */
 
@@ -121,31 +127,79 @@ struct mj_sigaction {
     uint64_t mask;
 };
 
+/*
+ * A controller. A pid alone is given away again, so the moment of its start goes with it (field 22
+ * of /proc/PID/stat), and the pid namespace in which the number counts (inode of
+ * /proc/PID/ns/pid).
+ */
+struct mj_owner {
+    uint32_t pid; /* 0: nobody */
+    uint32_t pid_namespace;
+    uint64_t started;
+};
+
+/*
+ * What a controller is about to write, so that the next one can finish it or take it back. The
+ * edits are in the journal before `state` is MJ_JOURNAL_OPEN, and that is before the first of them
+ * is written; it is MJ_JOURNAL_EMPTY again when all are written or all are taken back. A journal
+ * that is open while nobody holds the target's lock belongs to a controller that died.
+ */
+#define MJ_JOURNAL_EMPTY 0
+#define MJ_JOURNAL_OPEN 1
+struct mj_journal {
+    uint32_t state;
+    uint32_t edits;
+    uint64_t since; /* CLOCK_REALTIME, seconds */
+    struct mj_owner owner;
+};
+
+/*
+ * One place to change. Edits with the same step are written together, and steps in their order,
+ * with the cores synchronised after each that changes code.
+ */
+struct mj_edit {
+    uint64_t address;
+    uint8_t size;  /* 1 to 16 */
+    uint8_t step;  /* never smaller than that of the edit before */
+    uint8_t code;  /* threads execute these bytes */
+    uint8_t again; /* an earlier step writes here too: not compared before that */
+    uint8_t store; /* by one aligned store of 1, 2, 4 or 8 bytes; only in our own process, where
+                      the address is writable */
+    uint8_t reserved[3];
+    uint8_t old_bytes[16];
+    uint8_t new_bytes[16];
+};
+
 struct mj_control {
     uint64_t magic;
     uint32_t version;
     uint32_t cpu_flags;
+    uint64_t runtime_id; /* FNV-1a of the runtime's code */
     uint64_t arena_size;
     uint32_t rings;     /* one for each possible CPU */
     uint32_t ring_size; /* a power of two */
     uint32_t max_markers;
     uint32_t max_sites; /* a power of two */
+    uint32_t max_edits;
+    int32_t tid_offset; /* where a thread's id stands, from its fs base; < 0: not found */
     uint64_t markers;   /* offsets of the parts */
     uint64_t counts;
     uint64_t sites;
+    uint64_t journal_edits;
     uint64_t ring;
     uint64_t ring_stride;
     uint64_t alive; /* address of a page that a fork wipes: a word that is 1 in this process only */
-    int32_t tid_offset; /* where a thread's id stands, from its fs base; < 0: not found */
-    uint32_t owner_pid; /* who made the arena, and when: CLOCK_REALTIME, seconds */
+    struct mj_owner owner; /* who made the arena, and when: CLOCK_REALTIME, seconds */
     uint64_t owner_since;
     struct mj_sigaction old_trap; /* the target's own SIGTRAP action, to pass on to */
     struct mj_sigaction
         seen_trap; /* for the controller: where the target's kernel puts an answer */
     uint32_t trap_installed;
     uint32_t markers_used;
-    uint32_t reader_pid; /* who takes records out of the rings; 0: nobody */
-    uint32_t reserved;
+    struct mj_owner reader; /* who takes records out of the rings */
+    uint64_t lease;         /* time stamp counter until which the reader has them; 0: for ever */
+    uint64_t lease_ns;      /* the same moment in CLOCK_MONOTONIC, for other controllers */
+    struct mj_journal journal;
 };
 
 /* How the recorder takes an argument from the call. */
@@ -177,9 +231,15 @@ struct mj_count {
     uint64_t lost; /* of these, not recorded: the ring was full */
 };
 
+/*
+ * Where a thread goes on that comes to a breakpoint, as if it had executed the instruction there:
+ * at `body`, and for a call with `pushed` on its stack.
+ */
 struct mj_trap_site {
     uint64_t address; /* of the int3; 0: free */
     uint64_t body;
+    uint64_t pushed; /* 0: nothing */
+    uint64_t reserved;
 };
 
 /* Positions count bytes from the start of the trace and never wrap. */

@@ -7,7 +7,8 @@
  *
  *   1  take the arguments from the call and measure the strings
  *   2  reserve: move `reserved` by compare-and-swap, or count a loss when the reader is too far
- *      behind; the time is read inside the loop, so that within a ring positions follow time
+ *      behind, or has gone; the time is read inside the loop, so that within a ring positions
+ *      follow time
  *   3  write the fields
  *   4  commit (C): a release store of the position, pairs with (D) in ring/reader.py, which reads
  *      commit words first and the fields in a later system call
@@ -84,10 +85,12 @@ static inline uint64_t commit_word(uint64_t position, uint64_t size) {
     return position << 16 | size / 8;
 }
 
-/* Returns the record's position, or ~0 when the ring is full. Fills what cannot be used at the end
-   of the ring. */
-static inline uint64_t reserve(struct mj_ring *ring, char *data, uint64_t ring_size, uint64_t size,
-                               uint64_t *time) {
+/* Returns the record's position, or ~0 when the ring is full, or when its reader did not renew its
+   lease: nobody may come for the records. Fills what cannot be used at the end of the ring. */
+static inline uint64_t reserve(const struct mj_control *control, struct mj_ring *ring, char *data,
+                               uint64_t size, uint64_t *time) {
+    const uint64_t lease = __atomic_load_n(&control->lease, __ATOMIC_RELAXED);
+    const uint64_t ring_size = control->ring_size;
     uint64_t position = __atomic_load_n(&ring->reserved, __ATOMIC_RELAXED);
     uint64_t filler;
 
@@ -99,6 +102,8 @@ static inline uint64_t reserve(struct mj_ring *ring, char *data, uint64_t ring_s
         if (position + filler + size - consumed > ring_size)
             return ~0ul;
         *time = read_clock();
+        if (lease && *time > lease)
+            return ~0ul;
     } while (!__atomic_compare_exchange_n(&ring->reserved, &position, position + filler + size, 0,
                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED));
     if (filler) {
@@ -148,7 +153,7 @@ void mj_record(struct mj_slot *slot, ...) {
     struct mj_ring *ring = mj_part(control->ring + cpu * control->ring_stride);
     char *data = (char *)ring + MJ_PAGE;
     uint64_t time;
-    const uint64_t position = reserve(ring, data, ring_size, taken.size, &time); /* 2 */
+    const uint64_t position = reserve(control, ring, data, taken.size, &time); /* 2 */
 
     if (position == ~0ul) {
         __atomic_fetch_add(&count->lost, 1, __ATOMIC_RELAXED);

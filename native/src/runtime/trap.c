@@ -3,8 +3,9 @@
  * trap.c: the SIGTRAP handler of mode int3.
  *
  * A breakpoint of ours sends the thread to the body of its marker, which returns to where a dormant
- * site goes on. Nothing is emulated and no instruction is copied: every kind of site that takes an
- * int3 has a body that replaces what the first byte began.
+ * site goes on. No instruction is copied: every kind of site that takes an int3 has a body that
+ * replaces what the first byte began. The same table completes jumps and calls that are being
+ * changed by the breakpoint protocol (markerjit/patch/protocol/breakpoint.py).
  *
  * A trap that is not ours goes to the action that the program had before. What is lost on the way:
  * that action's SA_RESETHAND, and that it may have run with other signals blocked when its mask
@@ -20,9 +21,13 @@
 #define NR_tgkill 234
 #define NR_getpid 39
 #define INT3 0xcc
+#ifndef NULL
+#define NULL ((void *)0)
+#endif
 
-/* Offset of the saved rip in struct ucontext: arch/x86/include/uapi/asm/sigcontext.h, 40 bytes of
-   flags, link and stack, then 16 registers. */
+/* Offsets in struct ucontext: arch/x86/include/uapi/asm/sigcontext.h, 40 bytes of flags, link and
+   stack, then 15 registers and rsp, and rip. */
+#define UCONTEXT_RSP 160
 #define UCONTEXT_RIP 168
 
 static long syscall4(long number, long a, long b, long c, long d) {
@@ -36,9 +41,9 @@ static long syscall4(long number, long a, long b, long c, long d) {
     return result;
 }
 
-/* The body for a breakpoint at this address, or 0. Entries are only ever added, the body before the
-   address; their number is bounded, so a full table ends the search too. */
-static uint64_t find_body(const struct mj_control *control, uint64_t address) {
+/* What is known of a breakpoint at this address, or NULL. Entries are only ever added, the address
+   last; their number is bounded, so a full table ends the search too. */
+static const struct mj_trap_site *find_site(const struct mj_control *control, uint64_t address) {
     const struct mj_trap_site *sites = mj_part(control->sites);
     const uint32_t mask = control->max_sites - 1;
     uint32_t at = (uint32_t)(address * 0x9e3779b97f4a7c15ul >> 32) & mask;
@@ -46,12 +51,12 @@ static uint64_t find_body(const struct mj_control *control, uint64_t address) {
     for (uint32_t tried = 0; tried <= mask; tried++, at = (at + 1) & mask) {
         const uint64_t found = __atomic_load_n(&sites[at].address, __ATOMIC_ACQUIRE);
 
-        if (found == address)
-            return sites[at].body;
+        if (found == address) /* without a body: its object was unloaded */
+            return sites[at].body ? &sites[at] : NULL;
         if (!found)
             break;
     }
-    return 0;
+    return NULL;
 }
 
 /* What the kernel would have done without us. */
@@ -72,17 +77,27 @@ static void pass_on(const struct mj_control *control, int signal, void *info, vo
              0); /* is delivered at once: SIGTRAP is not blocked here (SA_NODEFER) */
 }
 
+/* Complete the instruction under the breakpoint: go where it would have gone. */
+static void complete(const struct mj_trap_site *site, uint64_t *rip, uint64_t *rsp) {
+    if (site->pushed) {
+        *rsp -= 8;
+        *(uint64_t *)*rsp = site->pushed;
+    }
+    *rip = site->body;
+}
+
 __attribute__((used)) void mj_trap(int signal, void *info, void *context) {
     const struct mj_control *control = mj_control();
     uint64_t *rip = (uint64_t *)((char *)context + UCONTEXT_RIP);
+    uint64_t *rsp = (uint64_t *)((char *)context + UCONTEXT_RSP);
     const uint64_t address = *rip - 1;
     const int sent = ((const int32_t *)info)[2] <= SI_USER_OR_LESS;
-    const uint64_t body = sent ? 0 : find_body(control, address);
+    const struct mj_trap_site *site = sent ? NULL : find_site(control, address);
 
-    if (!body)
+    if (!site)
         pass_on(control, signal, info, context);
     else if (*(const volatile uint8_t *)address == INT3)
-        *rip = body;
+        complete(site, rip, rsp);
     else /* switched off between the trap and now: run what stands there */
         *rip = address;
 }

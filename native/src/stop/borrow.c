@@ -6,23 +6,42 @@
  *      restartable sequence (whose abort would be lost while its rip is elsewhere); otherwise it
  *      goes on and the next one is tried. The others run: under load each switch to the borrowed
  *      thread and back can take milliseconds
- *   2  all signals are blocked for it, so that none is delivered on borrowed registers
- *   3  each call: rip to a `syscall` instruction, orig_rax to -1 so that the kernel does not take
+ *   2  its way back is written into its memory (frame.c, lay.c): into the arena's scratch, or
+ *      below its stack pointer and the red zone
+ *   3  it is put on that way: a harmless system call, and then `ret`
+ *   4  all signals are blocked for it, so that none is delivered on borrowed registers
+ *   5  each call: rip to a `syscall` instruction, orig_rax to -1 so that the kernel does not take
  *      our registers for those of an interrupted call, and PTRACE_SYSCALL through entry and exit.
  *      Not PTRACE_SINGLESTEP: its SIGTRAP would reset a blocked or ignored action of the target
- *   4  PTRACE_INTERRUPT and continue: it stops again before any instruction, at the same place in
+ *   6  PTRACE_INTERRUPT and continue: it stops again before any instruction, at the same place in
  *      the kernel as in 1, so that with the old registers an interrupted call is restarted as usual
- *   5  old registers, old signal mask
+ *   7  old signal mask
+ *   8  old registers
+ *   9  what was in the place of the frame
+ *
+ * When we are killed, the kernel lets the thread go. From 3 to 8 it then finishes the call that it
+ * is in, and the frame brings it back, signal mask included: so 3 comes before 4, and 7 before 8.
+ * Before 3 and after 8 it has its own registers and mask. What calls have done by then stays done:
+ * markerjit/mend.py tidies up. A thread that does not come back from a call in time is left to find
+ * its way in the same manner.
  */
 
 #define _GNU_SOURCE
-#include "threads.h"
+#include "borrow.h"
 
+#include "lay.h"
+#include "race.h"
+
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CODE_64 0x33 /* cs of 64-bit user code */
@@ -60,177 +79,238 @@ static int in_restartable_sequence(int mem_fd, const struct stopped_thread *thre
     return thread->regs.rip - section.start < section.length;
 }
 
+static int is_in_scratch(const struct mj_target *target, uint64_t stack_pointer) {
+    return target->scratch && stack_pointer - target->scratch < MJ_SCRATCH_SIZE;
+}
+
 /* 1 */
-static int may_borrow(const struct stopped_thread *thread, int mem_fd) {
+static int may_borrow(const struct mj_target *target, const struct stopped_thread *thread) {
     if (thread->regs.cs != CODE_64)
         return MJ_NOT_64_BIT;
-    if (!thread->plain || in_restartable_sequence(mem_fd, thread))
+    if (!thread->plain || is_in_scratch(target, thread->regs.rsp) ||
+        in_restartable_sequence(target->mem_fd, thread))
         return MJ_NO_THREAD;
     return MJ_OK;
 }
 
-/* Signals are blocked in our thread; whatever else may end a wait does not end this one. */
-static int wait_for(pid_t tid, int what, siginfo_t *info) {
-    int failed;
+/* A call that takes longer waits for a lock that another thread of the target holds in a page fault
+   without end, or in a frozen control group. */
+#define CALL_TIMEOUT_NS 5000000000ul
 
-    do
-        failed = waitid(P_PID, (id_t)tid, info, what | __WALL);
-    while (failed && errno == EINTR);
-    return failed;
+/* 0, or -1 with errno ETIMEDOUT. */
+static int wait_for(pid_t tid, int what, siginfo_t *info) {
+    const uint64_t deadline_ns = now_ns() + CALL_TIMEOUT_NS;
+    struct timespec pause = {.tv_nsec = 2000};
+
+    for (uint32_t looks = 0;; looks++) {
+        info->si_pid = 0;
+        if (waitid(P_PID, (id_t)tid, info, what | WNOHANG | __WALL) && errno != EINTR)
+            return -1;
+        if (info->si_pid)
+            return 0;
+        if (looks < 50)
+            continue;
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 256000)
+            pause.tv_nsec *= 2;
+        if (now_ns() > deadline_ns) {
+            errno = ETIMEDOUT;
+            return -1;
+        }
+    }
 }
 
 /*
- * Let a thread whose signals are blocked run to its next stop of the wanted kind; 0 when it is
- * gone. What cannot be blocked is SIGSTOP, and job-control stops that follow from one: it is taken
- * away here and sent again in the end.
+ * Let a thread whose signals are blocked run to its next stop of the wanted kind. What cannot be
+ * blocked is SIGSTOP, and job-control stops that follow from one: it is taken away here and sent
+ * again in the end. MJ_OK, MJ_GONE or MJ_BUSY.
  */
-static int run_to(struct stopped_thread *thread, enum __ptrace_request request, int wanted) {
+static int run_to(struct borrowed *borrowed, enum __ptrace_request request, int wanted) {
+    struct stopped_thread *thread = &borrowed->stopped.threads[0];
+
     for (;;) {
         siginfo_t info;
 
         /* Look first, and take only a stop: an end is for the parent, see wait_all. */
-        if (ptrace(request, thread->tid, 0, 0) ||
-            wait_for(thread->tid, WSTOPPED | WEXITED | WNOWAIT, &info) ||
-            info.si_code != CLD_TRAPPED || wait_for(thread->tid, WSTOPPED, &info))
-            return 0;
+        if (ptrace(request, thread->tid, 0, 0))
+            return MJ_GONE;
+        if (wait_for(thread->tid, WSTOPPED | WEXITED | WNOWAIT, &info)) {
+            borrowed->adrift = errno == ETIMEDOUT;
+            borrowed->report->tid = thread->tid;
+            return borrowed->adrift ? MJ_BUSY : MJ_GONE;
+        }
+        if (info.si_code != CLD_TRAPPED || wait_for(thread->tid, WSTOPPED, &info))
+            return MJ_GONE;
         if (info.si_status == wanted)
-            return 1;
-        if (info.si_status == SIGSTOP)
-            thread->resend_signal = SIGSTOP;
+            return MJ_OK;
+        if (info.si_status != SIGSTOP) /* a fault: the code there is not what we looked for */
+            return MJ_GONE;
+        thread->resend_signal = SIGSTOP;
     }
 }
 
-/* 3 */
-static int make_call(struct stopped_thread *thread, uint64_t syscall_address, struct mj_call *calls,
-                     uint32_t index) {
-    struct user_regs_struct regs = thread->regs;
-    struct mj_call *call = &calls[index];
-    uint64_t args[6];
+/* The thread on its frame, about to make this call. */
+static struct user_regs_struct on_frame(const struct borrowed *borrowed, uint64_t number,
+                                        const uint64_t args[6]) {
+    struct user_regs_struct regs = borrowed->stopped.threads[0].regs;
 
-    for (int i = 0; i < 6; i++)
-        args[i] = call->args[i] + (call->refs[i] >= 0 && (uint32_t)call->refs[i] < index
-                                       ? (uint64_t)calls[call->refs[i]].result
-                                       : 0);
-    regs.rip = syscall_address;
+    regs.rip = borrowed->target->syscall_ret;
+    regs.rsp = borrowed->frame.address;
     regs.orig_rax = (uint64_t)-1;
-    regs.rax = call->number;
+    regs.rax = number;
     regs.rdi = args[0];
     regs.rsi = args[1];
     regs.rdx = args[2];
     regs.r10 = args[3];
     regs.r8 = args[4];
     regs.r9 = args[5];
-    if (ptrace(PTRACE_SETREGS, thread->tid, 0, &regs) ||
-        !run_to(thread, PTRACE_SYSCALL, SYSCALL_STOP) ||
-        !run_to(thread, PTRACE_SYSCALL, SYSCALL_STOP) ||
-        ptrace(PTRACE_GETREGS, thread->tid, 0, &regs))
-        return 0;
-    call->result = (int64_t)regs.rax;
-    return 1;
+    return regs;
 }
 
-static int make_calls(struct stopped_thread *thread, uint64_t syscall_address,
-                      struct mj_call *calls, uint32_t count, struct mj_report *report) {
-    uint64_t mask, all = ~0ul;
-    int status = MJ_OK;
+/* 2, 3, 4 */
+static int take(struct borrowed *borrowed) {
+    static const uint64_t no_args[6];
+    const struct stopped_thread *thread = &borrowed->stopped.threads[0];
+    const uint64_t all = ~0ul;
 
-    report->borrowed = 1;
-    if (ptrace(PTRACE_GETSIGMASK, thread->tid, sizeof mask, &mask) ||
-        ptrace(PTRACE_SETSIGMASK, thread->tid, sizeof all, &all)) { /* 2 */
-        report->error = errno;
-        return errno == ESRCH ? MJ_GONE : MJ_ERRNO;
-    }
-    for (uint32_t i = 0; i < count && status == MJ_OK; i++) {
-        if (!make_call(thread, syscall_address, calls, i)) {
-            status = MJ_GONE;
-        } else if (calls[i].result < 0 && calls[i].result > -4096) {
-            report->index = i;
-            report->error = (int)-calls[i].result;
-            status = MJ_CALL_FAILED;
-        }
-    }
-    if (status != MJ_GONE && (ptrace(PTRACE_INTERRUPT, thread->tid, 0, 0) || /* 4 */
-                              !run_to(thread, PTRACE_CONT, INTERRUPT_STOP)))
-        status = MJ_GONE;
-    if (ptrace(PTRACE_SETREGS, thread->tid, 0, &thread->regs) || /* 5 */
-        ptrace(PTRACE_SETSIGMASK, thread->tid, sizeof mask, &mask))
-        status = MJ_GONE;
-    return status;
-}
-
-struct borrowing {
-    pid_t pid;
-    const struct mj_thread *threads;
-    uint32_t thread_count;
-    int mem_fd;
-    uint64_t syscall_address;
-    struct mj_call *calls;
-    uint32_t count;
-    struct mj_report *report;
-};
-
-static int borrow_one(const struct borrowing *all, pid_t tid) {
-    struct stopped stopped;
-    int status = stop_one(all->pid, tid, &stopped, all->report);
+    if (ptrace(PTRACE_GETSIGMASK, thread->tid, sizeof borrowed->mask, &borrowed->mask))
+        return MJ_GONE;
+    const int status = lay_frame(borrowed); /* 2 */
 
     if (status != MJ_OK)
         return status;
-    status = may_borrow(&stopped.threads[0], all->mem_fd);
-    if (status == MJ_OK)
-        status = make_calls(&stopped.threads[0], all->syscall_address, all->calls, all->count,
-                            all->report);
-    resume_all(&stopped, all->report);
-    return status;
-}
+    MJ_RACE("borrow: frame");
+    const struct user_regs_struct regs = on_frame(borrowed, SYS_getpid, no_args);
 
-static int borrow_any(void *arguments) {
-    const struct borrowing *all = arguments;
-    int status = MJ_NO_THREAD;
-
-    /* Only these say that nothing was borrowed and another thread may do. */
-    for (uint32_t i = 0; i < all->thread_count; i++) {
-        status = borrow_one(all, all->threads[i].tid);
-        if (status != MJ_NO_THREAD && status != MJ_BUSY &&
-            (status != MJ_GONE || all->report->borrowed))
-            break;
-    }
-    return status;
-}
-
-int mj_borrow(pid_t pid, const struct mj_thread *threads, uint32_t thread_count, int mem_fd,
-              uint64_t syscall_address, struct mj_call *calls, uint32_t count,
-              struct mj_report *report) {
-    struct borrowing all = {pid,   threads, thread_count, mem_fd, syscall_address,
-                            calls, count,   report};
-
-    return in_own_thread(borrow_any, &all, report);
-}
-
-struct listing {
-    pid_t pid;
-    struct mj_thread *threads;
-    uint32_t *count;
-    struct mj_report *report;
-};
-
-static int list_threads(void *arguments) {
-    const struct listing *all = arguments;
-    struct stopped stopped;
-    const int status = stop_all(all->pid, &stopped, all->report);
-
-    if (status != MJ_OK)
-        return status;
-    if (*all->count > stopped.count)
-        *all->count = stopped.count;
-    for (uint32_t i = 0; i < *all->count; i++)
-        all->threads[i] = (struct mj_thread){.tid = stopped.threads[i].tid,
-                                             .fs_base = stopped.threads[i].regs.fs_base};
-    resume_all(&stopped, all->report);
+    if (ptrace(PTRACE_SETREGS, thread->tid, 0, &regs)) /* 3 */
+        return MJ_GONE;
+    MJ_RACE("borrow: on the way back");
+    if (ptrace(PTRACE_SETSIGMASK, thread->tid, sizeof all, &all)) /* 4 */
+        return MJ_GONE;
+    MJ_RACE("borrow: signals blocked");
     return MJ_OK;
 }
 
-int mj_threads(pid_t pid, struct mj_thread *threads, uint32_t *count, struct mj_report *report) {
-    struct listing all = {pid, threads, count, report};
+/* 1 to 4, of the thread that stands in borrowed->stopped. */
+static int take_stopped(struct borrowed *borrowed) {
+    int status = may_borrow(borrowed->target, &borrowed->stopped.threads[0]); /* 1 */
 
-    return in_own_thread(list_threads, &all, report);
+    if (status == MJ_OK)
+        status = take(borrowed);
+    borrowed->report->borrowed |= status == MJ_OK;
+    return status;
+}
+
+static int can_return(const struct mj_target *target) {
+    return target->syscall_ret && (target->sigreturn || target->pop_rax_ret);
+}
+
+int borrow_begin(const struct mj_target *target, pid_t tid, struct borrowed *borrowed,
+                 struct mj_report *report) {
+    borrowed->target = target;
+    borrowed->report = report;
+    borrowed->adrift = 0;
+    if (!can_return(target))
+        return MJ_NO_THREAD;
+    int status = stop_one(target, tid, &borrowed->stopped, report);
+
+    if (status != MJ_OK)
+        return status;
+    status = take_stopped(borrowed);
+    if (status != MJ_OK)
+        resume_all(&borrowed->stopped, report);
+    return status;
+}
+
+int borrow_one_of(const struct mj_target *target, struct stopped *others, struct borrowed *borrowed,
+                  struct mj_report *report) {
+    const uint32_t count = can_return(target) ? others->count : 0;
+    int status = MJ_NO_THREAD;
+
+    borrowed->target = target;
+    borrowed->report = report;
+    borrowed->adrift = 0;
+    if (!stopped_alone(others, &borrowed->stopped))
+        return MJ_NO_THREAD;
+    for (uint32_t i = 0; i < count && status == MJ_NO_THREAD; i++) {
+        borrowed->stopped.threads[0] = others->threads[i];
+        status = take_stopped(borrowed);
+        if (status == MJ_OK)
+            others->threads[i] = others->threads[--others->count];
+    }
+    if (status != MJ_OK)
+        free(borrowed->stopped.threads);
+    return status;
+}
+
+int may_try_another(int status) {
+    return status == MJ_NO_THREAD || status == MJ_BUSY || status == MJ_GONE;
+}
+
+int borrow_any(const struct mj_target *target, struct borrowed *borrowed,
+               struct mj_report *report) {
+    char path[64];
+    int status = MJ_GONE;
+
+    snprintf(path, sizeof path, "/proc/%d/task", target->pid);
+    DIR *tasks = opendir(path);
+    if (!tasks)
+        return MJ_GONE;
+    for (struct dirent *entry; may_try_another(status) && (entry = readdir(tasks));)
+        if (atoi(entry->d_name) > 0)
+            status = borrow_begin(target, atoi(entry->d_name), borrowed, report);
+    closedir(tasks);
+    return status;
+}
+
+/* 5 */
+int borrow_call(struct borrowed *borrowed, uint64_t number, const uint64_t args[6],
+                int64_t *result) {
+    const pid_t tid = borrowed->stopped.threads[0].tid;
+    struct user_regs_struct regs = on_frame(borrowed, number, args);
+
+    if (ptrace(PTRACE_SETREGS, tid, 0, &regs))
+        return MJ_GONE;
+    MJ_RACE("borrow: call");
+    int status = run_to(borrowed, PTRACE_SYSCALL, SYSCALL_STOP);
+
+    MJ_RACE("borrow: entry");
+    if (status == MJ_OK)
+        status = run_to(borrowed, PTRACE_SYSCALL, SYSCALL_STOP);
+    if (status != MJ_OK)
+        return status;
+    if (ptrace(PTRACE_GETREGS, tid, 0, &regs))
+        return MJ_GONE;
+    MJ_RACE("borrow: exit");
+    *result = (int64_t)regs.rax;
+    return MJ_OK;
+}
+
+/* 6 to 9 */
+static int give_back(struct borrowed *borrowed) {
+    const struct stopped_thread *thread = &borrowed->stopped.threads[0];
+
+    if (borrowed->adrift)
+        return MJ_BUSY;
+    if (ptrace(PTRACE_INTERRUPT, thread->tid, 0, 0))
+        return MJ_GONE;
+    const int status = run_to(borrowed, PTRACE_CONT, INTERRUPT_STOP); /* 6 */
+
+    if (status != MJ_OK)
+        return status;
+    if (ptrace(PTRACE_SETSIGMASK, thread->tid, sizeof borrowed->mask, &borrowed->mask)) /* 7 */
+        return MJ_GONE;
+    MJ_RACE("borrow: mask");
+    if (ptrace(PTRACE_SETREGS, thread->tid, 0, &thread->regs)) /* 8 */
+        return MJ_GONE;
+    MJ_RACE("borrow: registers");
+    take_frame_away(borrowed); /* 9 */
+    return MJ_OK;
+}
+
+int borrow_end(struct borrowed *borrowed) {
+    const int status = give_back(borrowed);
+
+    resume_all(&borrowed->stopped, borrowed->report);
+    return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * stop.h: what has to be native on the controller's side, because a thread of the target stands
- * still meanwhile: stopping all threads, checked writes, and system calls in the target's name.
+ * still meanwhile: stopping all threads, transactions, and system calls in the target's name.
  *
  * Called from Python through ctypes; markerjit/quiesce/native.py mirrors every structure, and a
  * test compares them. Every path resumes what it stopped. ptrace belongs to the thread that
@@ -9,6 +9,8 @@
  */
 #ifndef MARKERJIT_STOP_H
 #define MARKERJIT_STOP_H
+
+#include "../../include/markerjit/abi.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -28,14 +30,33 @@ enum mj_status {
     MJ_CALL_FAILED = 8,  /* a borrowed system call failed: report->index, report->error          */
     MJ_NOT_64_BIT = 9,   /* a thread runs 32-bit code                                            */
     MJ_NOT_UNDONE = 10,  /* an edit failed, and so did taking back an earlier one: report->index */
+    MJ_NOT_SYNCED = 11,  /* the cores could not be synchronised: report->error, report->tid      */
+    MJ_MOVED = 12,       /* something else is mapped where an edit is; not written               */
+    MJ_SIGTRAP_BLOCKED = 13, /* report->tid blocks it; not written                               */
 };
 
-struct mj_edit {
-    uint64_t address;
-    uint32_t size; /* 1 to 16 */
-    uint32_t reserved;
-    uint8_t old_bytes[16];
-    uint8_t new_bytes[16];
+/* How threads are kept from harm: docs/explanation/quiescence.md says what each proves. */
+enum mj_quiescence {
+    MJ_STOP = 1,       /* all threads of another process are stopped for the whole transaction */
+    MJ_MEMBARRIER = 2, /* they run; after each step with code, membarrier SYNC_CORE in the target */
+    MJ_SIGNALS = 3,    /* our own process: after each such step, a signal handler in each thread */
+    MJ_NONE = 4,       /* they run, and nothing is synchronised */
+};
+
+/* The process. In our own (its pid is ours), `mem_fd` is one of /proc/self/mem. */
+struct mj_target {
+    int32_t pid;
+    int32_t pidfd; /* held since before the pid was looked at; < 0: there is none */
+    int32_t mem_fd;
+    int32_t needs_sigtrap; /* no thread may block it: there will be breakpoints */
+    int32_t alone;         /* mj_borrow: no other thread may run meanwhile */
+    int32_t reserved;
+    uint64_t syscall_ret; /* address of `syscall; ret` in the target */
+    uint64_t sigreturn;   /* of `mov $15, %eax; syscall`, or 0 */
+    uint64_t pop_rax_ret; /* of `pop %rax; ret`, used where there is no sigreturn */
+    uint64_t scratch;     /* MJ_SCRATCH_SIZE bytes that are ours, or 0: the thread's own stack */
+    const char *mapped;   /* lines of /proc/PID/maps that have to be there still, in order */
+    uint64_t mapped_size;
 };
 
 /* A system call for a borrowed thread. Argument i is args[i], plus the result of call refs[i] when
@@ -64,35 +85,28 @@ struct mj_report {
     uint64_t resume_ns; /* from the first one resumed to the last one */
     uint8_t found[16];
     uint32_t borrowed; /* a thread made calls for us */
-    uint32_t reserved;
+    uint32_t written;  /* edits that were written, also if they were taken back */
 };
 
-/* Check all edits, write all, read all back; on any failure take back what was written. The target
-   runs on meanwhile: for edits of data, or where the caller knows why that is safe. */
-MJ_EXPORT int mj_write(int mem_fd, const struct mj_edit *edits, uint32_t count,
-                       struct mj_report *report);
-
-/* The same in this process, where an aligned word is written by one store: for slots that other
-   threads are reading. Fences the cores afterwards, so that every thread runs what is written. */
-MJ_EXPORT int mj_write_own(int mem_fd, const struct mj_edit *edits, uint32_t count,
-                           struct mj_report *report);
-
-/* The same while all threads of the process are stopped and none stands inside an edit of several
-   bytes. */
-MJ_EXPORT int mj_write_stopped(pid_t pid, int mem_fd, const struct mj_edit *edits, uint32_t count,
-                               struct mj_report *report);
+/*
+ * A transaction: compare, write and read back every edit, or leave everything as it was. Several
+ * bytes of code at once are for MJ_STOP (refused while a thread stands inside them) or for steps
+ * that put a breakpoint on the first byte; the planner (markerjit/patch/protocol) sees to that.
+ */
+MJ_EXPORT int mj_apply(const struct mj_target *target, int quiescence, const struct mj_edit *edits,
+                       uint32_t count, struct mj_report *report);
 
 /* Ids and fs bases of the first `*count` threads, taken while all are stopped. */
-MJ_EXPORT int mj_threads(pid_t pid, struct mj_thread *threads, uint32_t *count,
+MJ_EXPORT int mj_threads(const struct mj_target *target, struct mj_thread *threads, uint32_t *count,
                          struct mj_report *report);
 
 /*
  * Have one of these threads make system calls, in order, until one fails; the others run on.
- * `syscall_address` is a `syscall` instruction in the target. Registers, signal mask and an
- * interrupted system call are as before afterwards.
+ * Registers, signal mask and an interrupted system call are as before afterwards, also when we are
+ * killed in the middle: see borrow.c.
  */
-MJ_EXPORT int mj_borrow(pid_t pid, const struct mj_thread *threads, uint32_t thread_count,
-                        int mem_fd, uint64_t syscall_address, struct mj_call *calls, uint32_t count,
+MJ_EXPORT int mj_borrow(const struct mj_target *target, const struct mj_thread *threads,
+                        uint32_t thread_count, struct mj_call *calls, uint32_t count,
                         struct mj_report *report);
 
 /* The time stamp counter and CLOCK_MONOTONIC in nanoseconds at the same moment, as close as eight

@@ -13,10 +13,12 @@
 
 #define _GNU_SOURCE
 #include "threads.h"
+#include "race.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -30,8 +32,9 @@
 #include <unistd.h>
 
 #define STOP_TIMEOUT_NS 300000000ul /* a thread in uninterruptible sleep may take for ever */
-#define SPINS_BEFORE_SLEEP 20       /* some 5 us: what a running thread needs to stop */
-#define STACK_SIZE (128 * 1024)
+#define LOADED_TIMEOUT_NS 5000000000ul
+#define SPINS_BEFORE_SLEEP 20 /* some 5 us: what a running thread needs to stop */
+#define STACK_SIZE (256 * 1024)
 #define SHORTEST_SLEEP_NS 5000
 #define LONGEST_SLEEP_NS 320000
 #define KERNEL_ERESTARTNOHAND 514 /* include/linux/errno.h: restart, unless a handler ran */
@@ -88,20 +91,22 @@ static int fail(struct mj_report *report, int status, pid_t tid, int error) {
 }
 
 /* A thread that has ended and is still listed: the first thread may end before the others. */
-static int is_dead(pid_t pid, pid_t tid) {
+static char state_of(pid_t pid, pid_t tid) {
     char path[64], line[512];
     ssize_t got;
 
     snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, tid);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return 1;
+        return 'X';
     got = read(fd, line, sizeof line - 1);
     close(fd);
     line[got > 0 ? got : 0] = 0;
     const char *name_end = strrchr(line, ')');
-    return !name_end || name_end[1] != ' ' || strchr("ZX", name_end[2]);
+    return name_end && name_end[1] == ' ' && name_end[2] ? name_end[2] : 'X';
 }
+
+static int is_dead(pid_t pid, pid_t tid) { return strchr("ZX", state_of(pid, tid)) != NULL; }
 
 static int seize(struct stopped *stopped, pid_t tid, struct mj_report *report) {
     if (stopped->count == stopped->room) {
@@ -120,6 +125,7 @@ static int seize(struct stopped *stopped, pid_t tid, struct mj_report *report) {
                                                             : fail(report, MJ_ERRNO, tid, error);
     }
     stopped->threads[stopped->count++] = (struct stopped_thread){.tid = tid};
+    MJ_RACE("seized");
     ptrace(PTRACE_INTERRUPT, tid, 0, 0); /* fails only if it is gone: wait_all sees that */
     return MJ_OK;
 }
@@ -146,6 +152,51 @@ static int seize_new(struct stopped *stopped, uint32_t *found, struct mj_report 
 }
 
 /*
+ * These return EINTR after a stop even if no signal handler runs: some always, those of sockets
+ * when there is a timeout (SO_RCVTIMEO, SO_SNDTIMEO). We put the kernel's own "restart unless a
+ * handler ran" in its place, which it looks at when the thread goes on: so a signal that is really
+ * pending still ends the call, and our stop does not. A timeout starts afresh. Others are left
+ * alone: an EINTR of close, say, must not be followed by a second close.
+ */
+static int leaks_eintr(uint64_t number) {
+    switch (number) {
+    case SYS_accept:
+    case SYS_accept4:
+    case SYS_connect:
+    case SYS_epoll_pwait:
+    case SYS_epoll_pwait2:
+    case SYS_epoll_wait:
+    case SYS_io_getevents:
+    case SYS_io_pgetevents:
+    case SYS_io_uring_enter:
+    case SYS_read:
+    case SYS_readv:
+    case SYS_recvfrom:
+    case SYS_recvmmsg:
+    case SYS_recvmsg:
+    case SYS_rt_sigtimedwait:
+    case SYS_semop:
+    case SYS_semtimedop:
+    case SYS_sendmmsg:
+    case SYS_sendmsg:
+    case SYS_sendto:
+    case SYS_write:
+    case SYS_writev:
+        return 1;
+    }
+    return 0;
+}
+
+/* At once and not when the thread is resumed: we may be killed before that. */
+static void mend_system_call(struct stopped_thread *thread) {
+    if ((int64_t)thread->regs.orig_rax < 0 || (int64_t)thread->regs.rax != -EINTR ||
+        !leaks_eintr(thread->regs.orig_rax))
+        return;
+    thread->regs.rax = (uint64_t)-KERNEL_ERESTARTNOHAND;
+    ptrace(PTRACE_SETREGS, thread->tid, 0, &thread->regs);
+}
+
+/*
  * Does the thread stand, and why? Asked of ptrace and not taken from a wait status: another thread
  * of our own process that waits for its child, the target, may have taken that.
  */
@@ -160,6 +211,8 @@ static void look(struct stopped_thread *thread) {
     /* Three kinds: our interrupt, a job-control stop, and a signal on its way to the thread. */
     thread->plain = why.si_code == INTERRUPT_STOP;
     thread->pending_signal = why.si_code >> 8 == PTRACE_EVENT_STOP ? 0 : why.si_signo;
+    if (thread->plain)
+        mend_system_call(thread);
 }
 
 /* Look at those that do not stand yet, take those that have ended off the list; returns how many
@@ -185,6 +238,11 @@ static uint32_t look_at_all(struct stopped *stopped) {
 /*
  * Wait for all, in any order, and for stops only: the end of a process is its parent's to be told,
  * and a tracer that took the status would keep it from a parent that is in our own process.
+ *
+ * The stop of a thread that has a signal to take is left unwaited: when its status has been taken,
+ * the kernel forgets the signal if we are killed, and a SIGTRAP of a breakpoint that is forgotten
+ * lets the thread run on in the middle of an instruction. Such a thread hides the others from
+ * waitid, which then are found by looking at each.
  */
 static int wait_all(struct stopped *stopped, struct mj_report *report) {
     const uint64_t deadline_ns = now_ns() + STOP_TIMEOUT_NS;
@@ -194,38 +252,53 @@ static int wait_all(struct stopped *stopped, struct mj_report *report) {
     for (uint32_t i = 0; i < stopped->count; i++)
         running += !stopped->threads[i].stands;
     while (running) {
+        struct stopped_thread *thread;
         siginfo_t info = {.si_pid = 0};
 
-        if (!waitid(P_ALL, 0, &info, WSTOPPED | WNOHANG | __WALL | __WNOTHREAD) && info.si_pid) {
-            struct stopped_thread *thread = find(stopped, info.si_pid);
-
-            if (thread && !thread->stands) {
-                look(thread);
-                running -= thread->stands;
-            }
+        if (!waitid(P_ALL, 0, &info, WSTOPPED | WNOHANG | WNOWAIT | __WALL | __WNOTHREAD) &&
+            info.si_pid && (thread = find(stopped, info.si_pid)) && !thread->stands) {
+            look(thread);
+            running -= thread->stands;
+            if (!thread->pending_signal)
+                waitid(P_PID, (id_t)thread->tid, &info, WSTOPPED | WNOHANG | __WALL | __WNOTHREAD);
             spins = 0;
         } else if (++spins > SPINS_BEFORE_SLEEP) {
             /* The thread may need our CPU to get to its stop: give it room, more each time. */
             nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
             sleep_ns = sleep_ns < LONGEST_SLEEP_NS ? 2 * sleep_ns : sleep_ns;
             running = look_at_all(stopped);
-            if (running && now_ns() > deadline_ns)
-                return fail(report, MJ_BUSY, first_that_runs(stopped)->tid, 0);
+            if (running && now_ns() > deadline_ns) {
+                const pid_t tid = first_that_runs(stopped)->tid;
+
+                /* One that only waits for a CPU will come to its stop: on a machine with a hundred
+                   busy tasks that takes a while. */
+                if (now_ns() > deadline_ns + LOADED_TIMEOUT_NS ||
+                    state_of(stopped->pid, tid) == 'D')
+                    return fail(report, MJ_BUSY, tid, 0);
+            }
         }
     }
     return MJ_OK;
 }
 
-static void begin(pid_t pid, struct stopped *stopped) {
+static void begin(const struct mj_target *target, struct stopped *stopped) {
     memset(stopped, 0, sizeof *stopped);
-    stopped->pid = pid;
+    stopped->pid = target->pid;
+    stopped->pidfd = target->pidfd;
     stopped->old_slack = prctl(PR_GET_TIMERSLACK);
     prctl(PR_SET_TIMERSLACK, 1); /* else every short sleep takes 50 us more */
     stopped->started_ns = now_ns();
 }
 
+/* The number belongs to the process that we mean as long as that has not ended. */
+static int is_another(const struct stopped *stopped) {
+    struct pollfd ended = {.fd = stopped->pidfd, .events = POLLIN};
+
+    return stopped->pidfd >= 0 && poll(&ended, 1, 0) > 0;
+}
+
 static int end(struct stopped *stopped, int status, struct mj_report *report) {
-    if (status == MJ_OK && !stopped->count)
+    if (status == MJ_OK && (!stopped->count || is_another(stopped)))
         status = fail(report, MJ_GONE, stopped->pid, ESRCH);
     prctl(PR_SET_TIMERSLACK, stopped->old_slack);
     raise_priority(stopped);
@@ -275,10 +348,10 @@ int in_own_thread(int (*work)(void *arguments), void *arguments, struct mj_repor
     return job.status;
 }
 
-int stop_all(pid_t pid, struct stopped *stopped, struct mj_report *report) {
+int stop_all(const struct mj_target *target, struct stopped *stopped, struct mj_report *report) {
     int status = MJ_OK;
 
-    begin(pid, stopped);
+    begin(target, stopped);
     for (uint32_t found = 1; found && status == MJ_OK;) {
         status = seize_new(stopped, &found, report);
         if (status == MJ_OK)
@@ -287,8 +360,9 @@ int stop_all(pid_t pid, struct stopped *stopped, struct mj_report *report) {
     return end(stopped, status, report);
 }
 
-int stop_one(pid_t pid, pid_t tid, struct stopped *stopped, struct mj_report *report) {
-    begin(pid, stopped);
+int stop_one(const struct mj_target *target, pid_t tid, struct stopped *stopped,
+             struct mj_report *report) {
+    begin(target, stopped);
     int status = seize(stopped, tid, report);
 
     if (status == MJ_OK)
@@ -296,48 +370,12 @@ int stop_one(pid_t pid, pid_t tid, struct stopped *stopped, struct mj_report *re
     return end(stopped, status, report);
 }
 
-/*
- * These return EINTR after a stop even if no signal handler runs: some always, those of sockets
- * when there is a timeout (SO_RCVTIMEO, SO_SNDTIMEO). We put the kernel's own "restart unless a
- * handler ran" in its place, which it looks at when the thread goes on: so a signal that is really
- * pending still ends the call, and our stop does not. A timeout starts afresh. Others are left
- * alone: an EINTR of close, say, must not be followed by a second close.
- */
-static int leaks_eintr(uint64_t number) {
-    switch (number) {
-    case SYS_accept:
-    case SYS_accept4:
-    case SYS_connect:
-    case SYS_epoll_pwait:
-    case SYS_epoll_pwait2:
-    case SYS_epoll_wait:
-    case SYS_io_getevents:
-    case SYS_io_pgetevents:
-    case SYS_io_uring_enter:
-    case SYS_read:
-    case SYS_readv:
-    case SYS_recvfrom:
-    case SYS_recvmmsg:
-    case SYS_recvmsg:
-    case SYS_rt_sigtimedwait:
-    case SYS_semop:
-    case SYS_semtimedop:
-    case SYS_sendmmsg:
-    case SYS_sendmsg:
-    case SYS_sendto:
-    case SYS_write:
-    case SYS_writev:
-        return 1;
-    }
-    return 0;
-}
-
-static void mend_system_call(struct stopped_thread *thread) {
-    if ((int64_t)thread->regs.orig_rax < 0 || (int64_t)thread->regs.rax != -EINTR ||
-        !leaks_eintr(thread->regs.orig_rax))
-        return;
-    thread->regs.rax = (uint64_t)-KERNEL_ERESTARTNOHAND;
-    ptrace(PTRACE_SETREGS, thread->tid, 0, &thread->regs);
+int stopped_alone(const struct stopped *all, struct stopped *one) {
+    *one = *all;
+    one->raised = 0;
+    one->count = one->room = 1;
+    one->threads = malloc(sizeof *one->threads);
+    return one->threads != NULL;
 }
 
 void resume_all(struct stopped *stopped, struct mj_report *report) {
@@ -348,8 +386,7 @@ void resume_all(struct stopped *stopped, struct mj_report *report) {
 
         if (!thread->stands)
             continue;
-        if (thread->plain)
-            mend_system_call(thread);
+        MJ_RACE("resume");
         ptrace(PTRACE_DETACH, thread->tid, 0, thread->pending_signal);
         if (thread->resend_signal)
             syscall(SYS_tgkill, stopped->pid, thread->tid, thread->resend_signal);

@@ -24,6 +24,7 @@ struct stopped_thread {
 
 struct stopped {
     pid_t pid;
+    int pidfd;
     struct stopped_thread *threads;
     uint32_t count;
     uint32_t room;
@@ -45,10 +46,14 @@ int in_own_thread(int (*work)(void *arguments), void *arguments, struct mj_repor
 
 /* Stop every thread, new ones too, until none is new. On failure all that were stopped run again.
    Returns an mj_status. */
-int stop_all(pid_t pid, struct stopped *stopped, struct mj_report *report);
+int stop_all(const struct mj_target *target, struct stopped *stopped, struct mj_report *report);
 
 /* The same for one thread; MJ_GONE when it has ended. */
-int stop_one(pid_t pid, pid_t tid, struct stopped *stopped, struct mj_report *report);
+int stop_one(const struct mj_target *target, pid_t tid, struct stopped *stopped,
+             struct mj_report *report);
+
+/* Room for one thread of these, with nobody's priority to give back. 0 without memory. */
+int stopped_alone(const struct stopped *all, struct stopped *one);
 
 /* Resume all and give back everything; fills in the times. Harmless on a zeroed structure. */
 void resume_all(struct stopped *stopped, struct mj_report *report);

@@ -1,174 +1,184 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * write.c: the only code that writes into a target's text.
- *
- *   1  compare all: nothing is written unless every edit finds the bytes that it expects
- *   2  write, in order
- *   3  read all back
- *   4  if 2 or 3 fails, put the old bytes back in reverse order
+ * write.c: bytes into a target's text and data, and out of it.
  *
  * Through /proc/PID/mem, which writes to r-x pages by giving the process a private copy
  * (process_vm_writev cannot). One edit of one byte is one store in the kernel's copy; of several
- * bytes it is not promised to be, so those need the threads stopped.
+ * bytes it is not promised to be.
+ *
+ * Edits that lie close together make a run, which is read by one system call. They are written one
+ * by one here; many edits of code, while nobody runs, as runs: see runs.c. Data is never written
+ * so, because not only threads write data: the kernel does in a system call that goes on without
+ * its thread (io_uring, AIO), and other processes do in shared memory.
  */
 
 #define _GNU_SOURCE
-#include "threads.h"
+#include "write.h"
+
+#include "race.h"
 
 #include <errno.h>
-#include <linux/membarrier.h>
 #include <string.h>
-#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-enum moved { NOTHING, SOME, ALL };
+enum {
+    LARGEST_GAP = 4095, /* less than a page, so that there is no hole in it */
+    FEWEST_IN_RUN = 4,  /* of fewer, reading what stands between costs more than it saves */
+    PAGE_BYTES = 4096,
+};
 
-/* Some bytes of an edit are an error like none. */
-static enum moved all_of(ssize_t bytes, const struct mj_edit *edit) {
-    if (bytes == (ssize_t)edit->size)
-        return ALL;
-    if (bytes <= 0)
-        return NOTHING;
-    errno = EIO;
-    return SOME;
+static const uint8_t *bytes_of(const struct mj_edit *edit, enum bytes which) {
+    return which == OLD_BYTES ? edit->old_bytes : edit->new_bytes;
 }
 
-typedef enum moved put_fn(int mem_fd, const struct mj_edit *edit, const uint8_t *bytes);
+/* Of more than a page process_vm_readv is twice as fast, which copies once and not twice. Where it
+   cannot (execute-only memory, a process that has become another program) /proc/PID/mem says so. */
+int read_bytes(const struct mj_target *target, uint64_t address, void *bytes, size_t size) {
+    const struct iovec here = {bytes, size}, there = {(void *)address, size};
 
-static enum moved get(int mem_fd, const struct mj_edit *edit, uint8_t *bytes) {
-    return all_of(pread(mem_fd, bytes, edit->size, (off_t)edit->address), edit);
+    if (size > PAGE_BYTES && process_vm_readv(target->pid, &here, 1, &there, 1, 0) == (ssize_t)size)
+        return 1;
+    errno = 0;
+    const ssize_t got = pread(target->mem_fd, bytes, size, (off_t)address);
+
+    if (got > 0 && got < (ssize_t)size)
+        errno = EIO;
+    return got == (ssize_t)size;
 }
 
-static enum moved put(int mem_fd, const struct mj_edit *edit, const uint8_t *bytes) {
-    return all_of(pwrite(mem_fd, bytes, edit->size, (off_t)edit->address), edit);
+size_t write_bytes(const struct mj_target *target, uint64_t address, const void *bytes,
+                   size_t size) {
+    errno = 0;
+    if (MJ_FAILS("write"))
+        return 0;
+    const ssize_t written = pwrite(target->mem_fd, bytes, size, (off_t)address);
+
+    MJ_RACE("written");
+    if (written > 0 && written < (ssize_t)size)
+        errno = EIO;
+    return written > 0 ? (size_t)written : 0;
 }
 
-/* In our own process. Only words outside the code are stored to directly: an edit of text has
-   another size, and its page is not writable. */
-static enum moved put_own(int mem_fd, const struct mj_edit *edit, const uint8_t *bytes) {
-    uint64_t word;
+/* Where threads read the place while we write it: one store, in our own process. */
+static size_t store(uint64_t address, const uint8_t *bytes, size_t size) {
+    uint64_t word = 0;
 
-    if (edit->size != sizeof word || edit->address % sizeof word)
-        return put(mem_fd, edit, bytes);
-    memcpy(&word, bytes, sizeof word);
-    __atomic_store_n((uint64_t *)edit->address, word, __ATOMIC_SEQ_CST);
-    return ALL;
+    errno = EINVAL;
+    if (MJ_FAILS("write") || address % size)
+        return 0;
+    memcpy(&word, bytes, size);
+    switch (size) {
+    case 1:
+        __atomic_store_n((uint8_t *)address, (uint8_t)word, __ATOMIC_SEQ_CST);
+        break;
+    case 2:
+        __atomic_store_n((uint16_t *)address, (uint16_t)word, __ATOMIC_SEQ_CST);
+        break;
+    case 4:
+        __atomic_store_n((uint32_t *)address, (uint32_t)word, __ATOMIC_SEQ_CST);
+        break;
+    case 8:
+        __atomic_store_n((uint64_t *)address, word, __ATOMIC_SEQ_CST);
+        break;
+    default:
+        return 0;
+    }
+    MJ_RACE("written");
+    return size;
 }
 
-/* A read or write that failed: 0 bytes mean that there is no memory any more. */
-static int fault(struct mj_report *report, uint32_t index) {
+/* Most edits are one byte, and there may be a hundred thousand. */
+static int differs(const uint8_t *found, const struct mj_edit *edit, enum bytes which) {
+    const uint8_t *expected = bytes_of(edit, which);
+
+    return *found != *expected || (edit->size > 1 && memcmp(found, expected, edit->size));
+}
+
+int fault(struct mj_report *report, uint32_t index) {
     report->index = index;
     report->error = errno;
     return errno == ESRCH || !errno ? MJ_GONE : MJ_ERRNO;
 }
 
-static int compare_all(int mem_fd, const struct mj_edit *edits, uint32_t count, int written,
-                       struct mj_report *report) {
+uint32_t run_of(const struct mj_edit *edits, uint32_t count, size_t *size) {
+    const uint64_t start = edits[0].address;
+    uint64_t end = start + edits[0].size;
+    uint32_t n = 1;
+
+    while (n < count && edits[n].address >= end && edits[n].address - end <= LARGEST_GAP &&
+           edits[n].code == edits[0].code &&
+           edits[n].address + edits[n].size - start <= RUN_BYTES) {
+        end = edits[n].address + edits[n].size;
+        n++;
+    }
+    *size = end - start;
+    return n;
+}
+
+static int compare_one(const struct mj_target *target, const struct mj_edit *edit,
+                       enum bytes expected, uint32_t index, struct mj_report *report) {
+    if (!read_bytes(target, edit->address, report->found, edit->size))
+        return fault(report, index);
+    if (!memcmp(report->found, bytes_of(edit, expected), edit->size))
+        return MJ_OK;
+    report->index = index;
+    return MJ_UNEXPECTED;
+}
+
+int compare_edits(const struct mj_target *target, const struct mj_edit *edits, uint32_t count,
+                  enum bytes expected, struct mj_report *report) {
+    uint8_t image[RUN_BYTES];
+    int status = MJ_OK;
+
+    for (uint32_t i = 0; i < count && status == MJ_OK;) {
+        size_t size;
+        const uint32_t n = run_of(&edits[i], count - i, &size);
+        const uint64_t start = edits[i].address;
+        /* What cannot be read as a whole (a hole, perhaps) is read edit by edit. */
+        const int whole = n >= FEWEST_IN_RUN && read_bytes(target, start, image, size);
+
+        for (const uint32_t end = i + n; i < end && status == MJ_OK; i++)
+            if (!whole || differs(image + (edits[i].address - start), &edits[i], expected))
+                status = compare_one(target, &edits[i], expected, i, report);
+    }
+    return status;
+}
+
+int write_edits(const struct mj_target *target, const struct mj_edit *edits, uint32_t count,
+                enum bytes which, uint32_t *done, struct mj_report *report) {
+    for (*done = 0; *done < count; ++*done) {
+        const struct mj_edit *edit = &edits[*done];
+        const uint8_t *bytes = bytes_of(edit, which);
+
+        if (!memcmp(edit->old_bytes, edit->new_bytes, edit->size))
+            continue; /* only compared */
+        const size_t written = edit->store ? store(edit->address, bytes, edit->size)
+                                           : write_bytes(target, edit->address, bytes, edit->size);
+
+        if (written == edit->size)
+            continue;
+        const int status = fault(report, *done);
+
+        if (written) /* in part: it is taken back with the others */
+            ++*done;
+        return status;
+    }
+    return MJ_OK;
+}
+
+void privatise_pages(const struct mj_target *target, const struct mj_edit *edits, uint32_t count) {
+    uint64_t last_page = 0;
+
     for (uint32_t i = 0; i < count; i++) {
-        const uint8_t *expected = written ? edits[i].new_bytes : edits[i].old_bytes;
+        const uint64_t page = edits[i].address / PAGE_BYTES;
+        uint8_t byte;
 
-        errno = 0;
-        if (get(mem_fd, &edits[i], report->found) != ALL)
-            return fault(report, i);
-        if (memcmp(report->found, expected, edits[i].size)) {
-            report->index = i;
-            return written ? MJ_NOT_VERIFIED : MJ_UNEXPECTED;
-        }
+        if (!edits[i].code || page == last_page)
+            continue;
+        last_page = page;
+        /* Errors show when the edit itself is compared and written. */
+        if (read_bytes(target, edits[i].address, &byte, 1) && edits[i].old_bytes[0] == byte)
+            (void)!pwrite(target->mem_fd, &byte, 1, (off_t)edits[i].address);
     }
-    return MJ_OK;
-}
-
-static int take_back(put_fn *put_bytes, int mem_fd, const struct mj_edit *edits, uint32_t count,
-                     int status, struct mj_report *report) {
-    while (count--)
-        if (put_bytes(mem_fd, &edits[count], edits[count].old_bytes) != ALL) {
-            report->index = count;
-            status = MJ_NOT_UNDONE;
-        }
-    return status;
-}
-
-static int write_all(put_fn *put_bytes, int mem_fd, const struct mj_edit *edits, uint32_t count,
-                     struct mj_report *report) {
-    int status = compare_all(mem_fd, edits, count, 0, report); /* 1 */
-
-    if (status != MJ_OK)
-        return status;
-    for (uint32_t i = 0; i < count; i++) { /* 2 */
-        errno = 0;
-        const enum moved moved = put_bytes(mem_fd, &edits[i], edits[i].new_bytes);
-
-        if (moved != ALL) {
-            status = fault(report, i);
-            if (status == MJ_GONE)
-                return status;
-            return take_back(put_bytes, mem_fd, edits, i + (moved == SOME), status, report);
-        }
-    }
-    status = compare_all(mem_fd, edits, count, 1, report); /* 3 */
-    if (status == MJ_OK || status == MJ_GONE)
-        return status;
-    return take_back(put_bytes, mem_fd, edits, count, status, report); /* 4 */
-}
-
-int mj_write(int mem_fd, const struct mj_edit *edits, uint32_t count, struct mj_report *report) {
-    return write_all(put, mem_fd, edits, count, report);
-}
-
-int mj_write_own(int mem_fd, const struct mj_edit *edits, uint32_t count,
-                 struct mj_report *report) {
-    if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0)) {
-        report->error = errno;
-        return MJ_ERRNO;
-    }
-    const int status = write_all(put_own, mem_fd, edits, count, report);
-
-    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0);
-    return status;
-}
-
-/* A thread that stands at the first byte has not begun the old instruction and will begin the new
-   one; one that stands behind it would go on in the middle of the new bytes. */
-static int check_spans(const struct stopped *stopped, const struct mj_edit *edits, uint32_t count,
-                       struct mj_report *report) {
-    for (uint32_t t = 0; t < stopped->count; t++)
-        for (uint32_t i = 0; i < count; i++) {
-            const uint64_t rip = stopped->threads[t].regs.rip;
-
-            if (rip > edits[i].address && rip < edits[i].address + edits[i].size) {
-                report->tid = stopped->threads[t].tid;
-                report->index = i;
-                return MJ_IN_SPAN;
-            }
-        }
-    return MJ_OK;
-}
-
-struct stopped_write {
-    pid_t pid;
-    int mem_fd;
-    const struct mj_edit *edits;
-    uint32_t count;
-    struct mj_report *report;
-};
-
-static int write_stopped(void *arguments) {
-    const struct stopped_write *all = arguments;
-    struct stopped stopped;
-    int status = stop_all(all->pid, &stopped, all->report);
-
-    if (status != MJ_OK)
-        return status;
-    status = check_spans(&stopped, all->edits, all->count, all->report);
-    if (status == MJ_OK)
-        status = mj_write(all->mem_fd, all->edits, all->count, all->report);
-    resume_all(&stopped, all->report);
-    return status;
-}
-
-int mj_write_stopped(pid_t pid, int mem_fd, const struct mj_edit *edits, uint32_t count,
-                     struct mj_report *report) {
-    struct stopped_write all = {pid, mem_fd, edits, count, report};
-
-    return in_own_thread(write_stopped, &all, report);
 }

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * faults: native/src/stop/write.c on memory that the test makes up. It is compiled with pread and
- * pwrite renamed, and what they do is a function of the test.
+ * faults: transaction.c, runs.c and write.c of native/src/stop on memory that the test makes up.
+ * They are compiled with pread and pwrite renamed, and what those do is a function of the test; so
+ * is the synchronisation.
  */
+#include "transaction.h"
+
 #include <errno.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 
 typedef ssize_t access_fn(int writing, void *bytes, size_t size, off_t offset, int *error);
 
@@ -18,6 +22,12 @@ static ssize_t reach(int writing, void *bytes, size_t size, off_t offset) {
     return result;
 }
 
+ssize_t test_readv(pid_t pid, const struct iovec *here, unsigned long n, const struct iovec *there,
+                   unsigned long m, unsigned long flags) {
+    (void)pid, (void)here, (void)n, (void)there, (void)m, (void)flags;
+    return -1; /* all goes by way of pread */
+}
+
 ssize_t test_pread(int fd, void *bytes, size_t size, off_t offset) {
     (void)fd;
     return reach(0, bytes, size, offset);
@@ -26,4 +36,26 @@ ssize_t test_pread(int fd, void *bytes, size_t size, off_t offset) {
 ssize_t test_pwrite(int fd, const void *bytes, size_t size, off_t offset) {
     (void)fd;
     return reach(1, (void *)bytes, size, offset);
+}
+
+int (*mj_test_sync)(void *unused);
+
+/* Edits [first, first + in_runs) are written as runs, as apply.c does while nobody runs. */
+int mj_test_transact(const struct mj_edit *edits, uint32_t count, uint32_t first, uint32_t in_runs,
+                     struct mj_report *report) {
+    const struct mj_target target = {.mem_fd = 0};
+    struct runs runs = {0};
+
+    if (in_runs)
+        runs = runs_create(&edits[first], in_runs);
+    const struct transaction transaction = {.target = &target,
+                                            .edits = edits,
+                                            .count = count,
+                                            .runs = &runs,
+                                            .sync = mj_test_sync,
+                                            .report = report};
+    const int status = transact(&transaction);
+
+    runs_destroy(&runs);
+    return status;
 }

@@ -2,7 +2,7 @@
 /*
  * waiting: waits in one system call, and says how that ended.
  *
- *     waiting CALL      prints `ready syscall=ADDRESS data=ADDRESS text=ADDRESS`, waits, and prints
+ *     waiting CALL      prints `ready data=ADDRESS text=ADDRESS …`, waits, and prints
  *                       `RESULT ERRNO SIGNALS`, where SIGNALS is how often its handler ran
  *
  * What ends the wait is a byte on standard input (a socket), or SIGUSR1 where nothing else can. So
@@ -34,8 +34,14 @@
 
 #define LONG_S 1000
 
-extern const char a_syscall[];
-__asm__(".text\na_syscall: syscall\nret\n");
+/* For a borrowed thread: where it calls from, and two ways back. */
+extern const char a_syscall[], a_sigreturn[], a_pop[];
+__asm__(".text\na_syscall: syscall\nret\n"
+        "a_sigreturn: mov $15, %rax\nsyscall\n"
+        "a_pop: pop %rax\nret\n");
+
+/* As the arena has one: 16 pages that nobody else uses. */
+static char scratch[16 * 4096];
 
 /* For a stopped writer: a loop whose thread is mostly behind its first instruction, of 7 bytes. */
 extern char a_loop[];
@@ -125,6 +131,41 @@ static long spin(void) {
     return wrong;
 }
 
+/* The same of the floating point unit and of vectors: their values, sums that go on for long, and
+   the rounding mode. Returns how often something was wrong. */
+static long vector(void) {
+    typedef long lanes __attribute__((vector_size(32)));
+    const int wide = __builtin_cpu_supports("avx");
+    long wrong = 0;
+
+    while (!signals) {
+        const lanes one = {1, 20, 300, 4000};
+        double sum = 0;
+        long double x87;
+        lanes low = {0}, high = {0};
+        unsigned short control = 0, round_up = 0x0b7f;
+
+        __asm__ __volatile__("fnstcw %0\nfldcw %1" : "=m"(control) : "m"(round_up));
+        if (wide)
+            __asm__ __volatile__("vmovdqu %3, %%ymm3\nvmovdqu %3, %%ymm15\nfldpi\n"
+                                 "mov $500, %%eax\n1: dec %%eax\njnz 1b\n"
+                                 "vmovdqu %%ymm3, %0\nvmovdqu %%ymm15, %1\nfstpt %2\nvzeroupper"
+                                 : "=m"(low), "=m"(high), "=m"(x87)
+                                 : "m"(one)
+                                 : "eax", "xmm3", "xmm15", "st", "cc");
+        for (int i = 1; i <= 1000; i++)
+            sum += i * 0.5;
+        unsigned short kept = 0;
+
+        __asm__ __volatile__("fnstcw %0\nfldcw %1" : "=m"(kept) : "m"(control));
+        wrong += sum != 250250 || (kept & 0x0f3f) != (round_up & 0x0f3f);
+        if (wide)
+            wrong += memcmp(&low, &one, sizeof one) || memcmp(&high, &one, sizeof one) ||
+                     x87 < 3.14159265L || x87 > 3.14159266L;
+    }
+    return wrong;
+}
+
 static long wait_in(const char *call) {
     struct timespec long_time = {.tv_sec = LONG_S}, rest;
     struct timeval long_value = {.tv_sec = LONG_S};
@@ -199,6 +240,8 @@ static long wait_in(const char *call) {
     }
     if (IS("spin"))
         return spin();
+    if (IS("vector"))
+        return vector();
     if (IS("loop"))
         __asm__ __volatile__("jmp a_loop");
     other_thread();
@@ -238,8 +281,9 @@ int main(int argc, char **argv) {
         if (!strcmp(*option, "catch"))
             handle(SIGTRAP, 0);
     }
-    printf("ready syscall=%lu data=%lu text=%lu\n", (uintptr_t)a_syscall, (uintptr_t)&data,
-           (uintptr_t)a_loop);
+    printf("ready data=%lu text=%lu syscall_ret=%lu sigreturn=%lu pop_rax_ret=%lu scratch=%lu\n",
+           (uintptr_t)&data, (uintptr_t)a_loop, (uintptr_t)a_syscall, (uintptr_t)a_sigreturn,
+           (uintptr_t)a_pop, (uintptr_t)scratch);
     fflush(stdout);
     errno = 0;
     const long result = wait_in(argv[1]);

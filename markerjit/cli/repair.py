@@ -1,0 +1,41 @@
+"""`markerjit repair PID`: after an accident, finish or take back what a controller left."""
+
+from __future__ import annotations
+
+import argparse
+
+import markerjit
+from markerjit.cli import common
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    common.add_pid(parser)
+    common.add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Repair, and say what was found and done."""
+    repaired = markerjit.repair(options.pid)
+    if options.json:
+        import json
+
+        owner = repaired.owner.pid if repaired.owner else None
+        document = {
+            "pid": options.pid,
+            "repaired": repaired.anything,
+            "journal": repaired.journal,
+            "owner": owner,
+            "since": repaired.since or None,
+            "places": repaired.places,
+            "written": repaired.written,
+            "left_alone": list(repaired.left_alone),
+            "switched_off": list(repaired.switched_off),
+            "removed": repaired.removed,
+        }
+        print(json.dumps(document))
+    else:
+        sentences = list(repaired.sentences())
+        print("\n".join(sentences or [f"process {options.pid} needs no repair"]))
+    return 0

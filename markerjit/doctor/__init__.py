@@ -1,0 +1,25 @@
+"""What will work here, and on a process, and why not: asked beforehand, by reading only.
+
+Each finding is good, a warning (something less will do, or may go wrong) or a wall (the job cannot
+work), and says the way round. Nobody is stopped, and nothing of a process is written.
+
+What this does not know: what no file of the kernel tells from outside. Those are named in
+docs/reference/doctor.md; `on` then runs into them, says so, and leaves the process as it was.
+"""
+
+from __future__ import annotations
+
+from markerjit.doctor.finding import GOOD, WALL, WARNING, Finding, verdict, works
+from markerjit.doctor.machine import examine_machine
+from markerjit.doctor.process import examine_process
+
+__all__ = [
+    "GOOD",
+    "WALL",
+    "WARNING",
+    "Finding",
+    "examine_machine",
+    "examine_process",
+    "verdict",
+    "works",
+]

@@ -1,0 +1,45 @@
+"""A finding, and what several of them together say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+GOOD = "good"
+WARNING = "warning"
+WALL = "wall"
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at. `level` is GOOD, WARNING or WALL.
+
+    `what` is one of the words of docs/reference/doctor.md, `found` a fact, and `way_round` what to
+    do about it: "" where nothing has to be done.
+    """
+
+    level: str
+    what: str
+    found: str
+    way_round: str = ""
+
+
+def split(level: str, what: str, message: str) -> Finding:
+    """A finding from the message of an error, whose way round follows its last semicolon."""
+    found, _, way_round = message.rpartition("; ")
+    if not found:
+        return Finding(level, what, message, "none that is known here")
+    return Finding(level, what, found, way_round)
+
+
+def works(findings: Sequence[Finding]) -> bool:
+    """Whether the job can work: no wall is in the way."""
+    return all(finding.level != WALL for finding in findings)
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """One line: `this will work`, or the first wall and how many more there are."""
+    walls = [finding for finding in findings if finding.level == WALL]
+    if not walls:
+        return "this will work"
+    more = f" (and {len(walls) - 1} more in the way)" if len(walls) > 1 else ""
+    return f"this cannot work: {walls[0].found}{more}"

@@ -1,0 +1,274 @@
+"""The machine and markerjit's own installation: kernel, processor, /proc, what forbids ptrace.
+
+What a rule means for one process is asked of that process (process.py): most rules here have
+exceptions, so they are walls only where they have none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import re
+from collections.abc import Iterator
+
+from markerjit.doctor.finding import GOOD, WALL, WARNING, Finding
+from markerjit.quiesce.native import package_file
+from markerjit.quiesce.permission import (
+    CAP_SYS_PTRACE,
+    has_capability,
+    in_user_namespace,
+    proc_trouble,
+    round_yama,
+    security_modules,
+    yama_scope,
+)
+
+_BUILT = ("libmjstop.so", "runtime.bin", "include/markerjit/marker.h")
+_PAGE = 4096
+_SYS_MEMBARRIER = 324
+_SYNC_CORE = {"SYNC_CORE": 1 << 5, "its registration": 1 << 6}
+
+
+def examine_machine() -> Iterator[Finding]:
+    """The machine, and markerjit's own installation."""
+    yield _machine()
+    yield _kernel()
+    missing = [name for name in _BUILT if not os.path.exists(package_file(name))]
+    if missing:
+        yield Finding(WALL, "native part", f"{missing[0]} is missing", "run make native")
+    else:
+        yield Finding(GOOD, "native part", "built")
+    yield _proc()
+    yield from _cpu_numbers()
+    yield _ptrace_rule()
+    yield from _own_seccomp()
+    yield from _modules()
+    yield _code_writes()
+    yield _clock()
+    yield _membarrier()
+
+
+def _machine() -> Finding:
+    machine, system = platform.machine(), platform.system()
+    found = f"{system} {platform.release()}, {machine}"
+    if (machine, system) != ("x86_64", "Linux"):
+        return Finding(WALL, "machine", found, "markerjit is for Linux on x86-64")
+    return Finding(GOOD, "machine", found)
+
+
+def _kernel() -> Finding:
+    """By trying, where that is possible: distributions carry features back."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        if error.errno == errno.ENOSYS:
+            return Finding(
+                WALL, "kernel", "it has no pidfd_open", "use Linux 5.3 or later, best 5.13"
+            )
+        return Finding(
+            WALL,
+            "kernel",
+            f"pidfd_open is forbidden to us ({error.strerror})",
+            "run markerjit outside of this container, or allow the call in its seccomp profile",
+        )
+    numbers = [int(number) for number in re.findall(r"\d+", platform.release())[:2]]
+    if numbers < [5, 13]:
+        return Finding(
+            WARNING,
+            "kernel",
+            "it does not tell where restartable sequences (rseq) are, so a thread could be "
+            "borrowed inside one",
+            "use Linux 5.13 or later where programs use rseq (glibc 2.35 does)",
+        )
+    return Finding(GOOD, "kernel", "has pidfd_open, and tells of restartable sequences")
+
+
+def _proc() -> Finding:
+    trouble = proc_trouble()
+    if trouble:
+        return Finding(WALL, "/proc", trouble, "mount the /proc of our own pid namespace")
+    options = _proc_options()
+    if "ro" in options:
+        return Finding(
+            WALL,
+            "/proc",
+            "it is mounted read-only: code is written through /proc/PID/mem",
+            "run markerjit where /proc is writable, outside of this container",
+        )
+    hiding = next((one for one in options if one.startswith("hidepid=")), "hidepid=0")
+    if hiding not in ("hidepid=0", "hidepid=off") and not has_capability(CAP_SYS_PTRACE):
+        return Finding(
+            WARNING,
+            "/proc",
+            f"it is mounted with {hiding}: processes of others are hidden from us",
+            "run markerjit as the process's user, or with sudo",
+        )
+    return Finding(GOOD, "/proc", "is that of our pid namespace, and can be written")
+
+
+def _proc_options() -> list[str]:
+    options: list[str] = []
+    for line in _read("/proc/self/mounts").splitlines():
+        _, where, _, mounted, *_ = line.split(" ")
+        if where == "/proc":
+            options = mounted.split(",")  # of several the last one is on top
+    return options
+
+
+def _cpu_numbers() -> Iterator[Finding]:
+    if not _read("/sys/devices/system/cpu/possible"):
+        yield Finding(
+            WALL,
+            "/sys",
+            "/sys/devices/system/cpu/possible cannot be read: it says how many rings to make",
+            "mount /sys: mount -t sysfs sysfs /sys",
+        )
+
+
+def _ptrace_rule() -> Finding:
+    scope = yama_scope() or 0
+    capable = has_capability(CAP_SYS_PTRACE)
+    if scope >= 3 or (scope == 2 and not capable):
+        found = f"kernel.yama.ptrace_scope is {scope}"
+        return Finding(WALL, "ptrace", found, round_yama(scope))
+    if capable and in_user_namespace():
+        return Finding(
+            GOOD, "ptrace", "we have CAP_SYS_PTRACE in our own user namespace, not outside of it"
+        )
+    if capable:
+        return Finding(GOOD, "ptrace", "we have CAP_SYS_PTRACE")
+    if scope == 1:
+        found = "kernel.yama.ptrace_scope is 1: only our own children"
+        return Finding(WARNING, "ptrace", found, round_yama(scope))
+    return Finding(GOOD, "ptrace", "allowed for processes of our own user")
+
+
+def _own_seccomp() -> Iterator[Finding]:
+    if "\nSeccomp:\t2" in _read("/proc/self/status"):
+        yield Finding(
+            WARNING,
+            "own seccomp",
+            "we run under a seccomp filter ourselves (a container's?), which may forbid ptrace",
+            "run markerjit outside of the container, or allow ptrace and membarrier in its profile",
+        )
+
+
+def _modules() -> Iterator[Finding]:
+    active = security_modules()
+    if _read("/sys/fs/selinux/booleans/deny_ptrace").startswith("1"):
+        yield Finding(
+            WALL,
+            "security",
+            "SELinux forbids ptrace to everybody (deny_ptrace)",
+            "sudo setsebool deny_ptrace off",
+        )
+    elif _read("/sys/fs/selinux/enforce").startswith("1"):
+        yield Finding(
+            WARNING,
+            "security",
+            "SELinux enforces its policy, which may forbid ptrace, or new code in a domain "
+            "(execmem)",
+            "if `on` is refused, ausearch -m avc names the rule",
+        )
+    profile = _read("/proc/self/attr/apparmor/current").strip("\0\n ")
+    if profile.endswith("(enforce)"):
+        yield Finding(
+            WARNING,
+            "security",
+            f"AppArmor confines us ({profile}), and may forbid ptrace",
+            "run markerjit outside of that profile",
+        )
+    # Lockdown is named because people ask: it restricts /dev/mem, kprobes and BPF, not this.
+    lockdown = re.search(r"\[(\w+)]", _read("/sys/kernel/security/lockdown"))
+    names = ", ".join(active) if active else "none that the kernel tells of"
+    told = f"; lockdown is {lockdown[1]}, which does not matter here" if lockdown else ""
+    yield Finding(GOOD, "security", f"security modules: {names}{told}")
+
+
+def _code_writes() -> Finding:
+    if forced_writes():
+        return Finding(GOOD, "code writes", "/proc/PID/mem writes to code")
+    if "proc_mem.force_override=never" not in _read("/proc/cmdline").split():
+        return Finding(
+            WARNING,
+            "code writes",
+            "/proc/PID/mem does not write to our own code: the kernel may allow that to a tracer "
+            "only, or to nobody (proc_mem.force_override)",
+            "start the kernel with proc_mem.force_override=always, or use markers compiled as "
+            "pointer",
+        )
+    return Finding(
+        WARNING,
+        "code writes",
+        "the kernel was started with proc_mem.force_override=never: no code can be written",
+        "start it without that, or use markers compiled as pointer, which need no code written",
+    )
+
+
+def forced_writes() -> bool:
+    """Whether /proc/PID/mem writes to pages that are not writable: tried on one of our own.
+
+    Since Linux 6.12 the kernel's configuration or its command line may forbid it; only a try tells.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    read_only, private_anonymous = 1, 0x22
+    page = libc.mmap(None, _PAGE, read_only, private_anonymous, -1, 0)
+    if page in (None, ctypes.c_void_p(-1).value):
+        return True  # no memory: then nothing is known, and nothing is said
+    try:
+        memory = os.open("/proc/self/mem", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            return os.pwrite(memory, b"\1", page) == 1
+        finally:
+            os.close(memory)
+    except OSError as error:
+        return error.errno != errno.EIO
+    finally:
+        libc.munmap(ctypes.c_void_p(page), ctypes.c_size_t(_PAGE))
+
+
+def _clock() -> Finding:
+    source = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+    name = _read(source).strip() or "unknown"
+    flags = next(
+        (line.split() for line in _read("/proc/cpuinfo").splitlines() if line.startswith("flags")),
+        [],
+    )
+    if flags and "tsc" not in flags:
+        way = "trace on a processor with a time stamp counter"
+        return Finding(WALL, "clock", "the processor has no time stamp counter", way)
+    if name == "tsc" or name.startswith("kvm"):
+        trusted = f"the kernel trusts the time stamp counter ({name})"
+        return Finding(GOOD, "clock", trusted)
+    return Finding(
+        WARNING,
+        "clock",
+        f"the kernel's clock is {name}: times of events may be wrong between CPUs",
+        "do not compare times of different CPUs",
+    )
+
+
+def _membarrier() -> Finding:
+    """MEMBARRIER_CMD_QUERY, membarrier(2)."""
+    commands = ctypes.CDLL(None).syscall(_SYS_MEMBARRIER, 0, 0, 0)
+    missing = [name for name, bit in _SYNC_CORE.items() if commands < 0 or not commands & bit]
+    if missing:
+        return Finding(
+            WARNING,
+            "membarrier",
+            f"{' and '.join(missing)} are missing: a program cannot switch its own markers",
+            "switch them from outside, or use Linux 4.16 or later",
+        )
+    return Finding(GOOD, "membarrier", "SYNC_CORE is there")
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

@@ -1,0 +1,282 @@
+"""One process: may we stop it, must we not, what is in it, and is there room for the runtime.
+
+It asks what `on` asks, of the same functions, in the same order, and goes on after the first no. So
+the two agree, as long as the process stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator, Sequence
+
+from markerjit.doctor.finding import GOOD, WALL, WARNING, Finding, split
+from markerjit.doctor.machine import forced_writes
+from markerjit.doctor.room import examine_room
+from markerjit.errors import (
+    MarkerError,
+    NoSuchProcess,
+    NotPermitted,
+    Refused,
+    UnexpectedBytes,
+    Unsupported,
+)
+from markerjit.memory import Mapping, ProcessMemory, read_maps
+from markerjit.model import Kind, RemoteAddress, Site
+from markerjit.patch.plan import counted
+from markerjit.quiesce.cgroup import frozen_by
+from markerjit.quiesce.permission import (
+    ProcessStatus,
+    check_before_borrowing,
+    check_before_looking,
+    check_before_stopping,
+    check_seccomp_of_threads,
+    read_status,
+    threads_blocking_sigtrap,
+    why_not,
+)
+from markerjit.view import View
+
+_NAMESPACES = ("user", "pid", "mnt")
+_SWITCHED_BY_DATA = (Kind.POINTER, Kind.SENTINEL)
+
+
+def examine_process(pid: int) -> Iterator[Finding]:
+    """A process. Raises NoSuchProcess."""
+    try:
+        status = check_before_looking(pid)
+    except Unsupported as error:
+        yield Finding(WALL, "process", str(error), "name a process that runs a program")
+        return
+    except NotPermitted as error:
+        yield split(WALL, "process", str(error))
+        return
+    threads = counted(status.threads, "thread")
+    yield Finding(GOOD, "process", f"{pid} ({_command(pid)}) of {_user(status.uid)}, {threads}")
+    yield _stopping(pid)
+    yield from _seccomp(pid)
+    try:
+        with ProcessMemory(pid, why_not=why_not) as memory:
+            yield _access(memory)
+    except NoSuchProcess:
+        raise
+    except MarkerError as error:
+        yield split(WALL, "access", str(error))
+        return  # what follows needs the same permission
+    yield from _namespaces(pid)
+    try:
+        with View(pid) as view:
+            yield from _examine_markers(view)
+            yield from _state(pid, status, view.has_runtime)
+            arena = view.arena()
+            if arena and arena.to_mend:
+                yield Finding(WARNING, "runtime", arena.to_mend, f"markerjit repair {pid}")
+            elif arena:
+                yield Finding(GOOD, "runtime", "is there")
+            else:
+                yield Finding(GOOD, "runtime", "is not there yet; `on` puts it there")
+                yield from examine_room(pid, read_maps(pid, why_not=why_not))
+    except NoSuchProcess:
+        raise
+    except MarkerError as error:
+        yield split(WALL, "markers", str(error))
+    yield _breakpoints(pid)
+
+
+def _stopping(pid: int) -> Finding:
+    try:
+        check_before_stopping(pid)
+    except Unsupported:
+        pass  # seccomp: told by _seccomp, also where only a thread has it
+    except MarkerError as error:
+        return split(WALL, "tracer", str(error))
+    return Finding(GOOD, "tracer", "none")
+
+
+def _seccomp(pid: int) -> Iterator[Finding]:
+    try:
+        check_seccomp_of_threads(pid, set())
+    except Unsupported as error:
+        yield Finding(
+            WALL,
+            "seccomp",
+            str(error),
+            "start the program without the filter (systemd: SystemCallFilter=, containers: "
+            "seccomp=unconfined), or switch its markers from inside, see markerjit/probes.h",
+        )
+    else:
+        yield Finding(GOOD, "seccomp", "no filter")
+
+
+def _access(memory: ProcessMemory) -> Finding:
+    if memory.writable:
+        return Finding(GOOD, "access", "its memory can be read and written")
+    return Finding(
+        WALL,
+        "access",
+        "its memory can be read and not written: is /proc mounted read-only?",
+        "run markerjit where /proc is writable, outside of this container",
+    )
+
+
+def _namespaces(pid: int) -> Iterator[Finding]:
+    other = [name for name in _NAMESPACES if _namespace(pid, name) != _namespace("self", name)]
+    if not other:
+        yield Finding(GOOD, "namespaces", "the same as ours")
+        return
+    known = f"{', '.join(other)} of its own"
+    if "pid" in other:
+        yield Finding(
+            WARNING,
+            "namespaces",
+            f"{known}: thread ids in its events are those in there, or 0",
+            "run markerjit inside (nsenter) where they matter",
+        )
+    else:
+        yield Finding(GOOD, "namespaces", f"{known}, which does not matter")
+
+
+def _namespace(pid: int | str, name: str) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/{name}")
+    except OSError:
+        return ""  # not told, or this kernel has no such namespaces
+
+
+def _state(pid: int, status: ProcessStatus, has_runtime: bool) -> Iterator[Finding]:
+    """Does it stand still already? What has the runtime can be switched all the same."""
+    try:
+        check_before_borrowing(pid)
+    except Refused as refused:
+        if not has_runtime or frozen_by(pid) == 1:
+            yield split(WALL, "state", str(refused))
+            return
+        yield Finding(
+            WARNING,
+            "state",
+            "stopped (SIGSTOP), or frozen: markers can be switched, and it stays stopped; nothing "
+            "can be put into it (breakpoints)",
+            f"kill -CONT {pid}, or thaw its control group, for modes that it has not had yet",
+        )
+        return
+    if status.state == "D":
+        yield Finding(
+            WARNING,
+            "state",
+            "it waits in the kernel where nothing interrupts it (vfork, disk)",
+            "if `on` is refused, try again",
+        )
+    else:
+        yield Finding(GOOD, "state", "it can be stopped")
+
+
+def _examine_markers(view: View) -> Iterator[Finding]:
+    sites = view.sites()
+    names = {site.marker for site in sites}
+    yield Finding(GOOD, "markers", f"{len(names)} at {counted(len(sites), 'site')}")
+    for problem in view.problems:
+        yield Finding(WARNING, "note", str(problem), "its markers are not offered; build it again")
+    for path in sorted({site.object.path for site in sites if site.object.deleted}):
+        yield Finding(
+            WARNING,
+            "object",
+            f"{path} was deleted or replaced since it was loaded",
+            "markers are taken from memory; restart the program to run the new file",
+        )
+    yield from _writable_code(sites, read_maps(view.pid, why_not=why_not))
+    yield from _altered(view, sites)
+
+
+def _writable_code(sites: Sequence[Site], maps: tuple[Mapping, ...]) -> Iterator[Finding]:
+    """What `on` would write, and whether that may be written: a wall where nothing is left."""
+    switched = [site for site in sites if site.kind is not Kind.DIRECT]
+    if not switched:
+        yield Finding(
+            WALL,
+            "markers",
+            "all are compiled as direct: they always call their probe",
+            "build the program with another MJ_MODE",
+        )
+        return
+    shared = [one for one in maps if one.shared and not one.path.startswith("/memfd:markerjit")]
+    refused = [site for site in switched if any(_within(one, _written(site)) for one in shared)]
+    for path in sorted({site.object.path for site in refused}):
+        yield Finding(
+            WALL if len(refused) == len(switched) else WARNING,
+            "object",
+            f"the code of {path} is mapped shared: writing changes the file",
+            "load it privately (MAP_PRIVATE, as the dynamic loader does)",
+        )
+    by_code = [site for site in switched if site.kind not in _SWITCHED_BY_DATA]
+    if by_code and not forced_writes() and _nobody_may():
+        yield Finding(
+            WALL if len(by_code) == len(switched) else WARNING,
+            "code writes",
+            "the kernel was started with proc_mem.force_override=never: code cannot be written",
+            "start it without that, or build the program with MJ_MODE=pointer",
+        )
+
+
+def _nobody_may() -> bool:
+    """Whether not even a tracer may write to code, as far as the command line tells."""
+    try:
+        with open("/proc/cmdline", encoding="utf-8", errors="replace") as file:
+            return "proc_mem.force_override=never" in file.read().split()
+    except OSError:
+        return False
+
+
+def _written(site: Site) -> Sequence[RemoteAddress]:
+    code = () if site.kind in _SWITCHED_BY_DATA else (site.address,)
+    return (*code, site.slot) if site.slot else code
+
+
+def _within(mapping: Mapping, addresses: Sequence[RemoteAddress]) -> bool:
+    return any(mapping.start <= address < mapping.end for address in addresses)
+
+
+def _altered(view: View, sites: Sequence[Site]) -> Iterator[Finding]:
+    altered = []
+    for site in sites:
+        try:
+            view.states([site])
+        except UnexpectedBytes as error:
+            altered.append((site.marker, error))
+    if altered:
+        names = ", ".join(sorted({marker for marker, _ in altered}))
+        yield Finding(
+            WALL if len(altered) == len(sites) else WARNING,
+            "markers",
+            f"{counted(len(altered), 'site')} (of {names}) hold other bytes than expected: "
+            f"{altered[0][1]}".removesuffix("; has another tool patched it?"),
+            "take away what another tool has patched there; the other markers can be switched",
+        )
+
+
+def _breakpoints(pid: int) -> Finding:
+    blocking = threads_blocking_sigtrap(pid)
+    if blocking:
+        return Finding(
+            WARNING,
+            "mode int3",
+            f"thread {blocking[0]} blocks SIGTRAP: a breakpoint would kill the process",
+            "use the mode that the sites were compiled for",
+        )
+    return Finding(GOOD, "mode int3", "no thread blocks SIGTRAP now")
+
+
+def _command(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:
+            words = file.read(4096).rstrip(b"\0").split(b"\0")
+    except OSError:
+        words = []
+    line = b" ".join(words).decode(errors="replace") or read_status(pid).name
+    return "".join(one if one.isprintable() else "?" for one in line)[:100]
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"

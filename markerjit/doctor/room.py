@@ -1,0 +1,136 @@
+"""Is there room in a process for the arena? Its limits, mappings, descriptors and memory.
+
+Asked only while there is no arena. `on` would run into a wall here as a system call that fails in
+the target, and take back what it did before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from markerjit.doctor.finding import GOOD, WALL, WARNING, Finding
+from markerjit.errors import Unsupported
+from markerjit.memory import Mapping
+from markerjit.patch.inject import arena_size
+from markerjit.quiesce.cgroup import memory_left
+from markerjit.ring.layout import PAGE
+
+_NEW_MAPPINGS = 3
+"""In /proc/PID/maps: the arena's code, the rest, and the page that tells a fork's child."""
+
+
+def examine_room(pid: int, maps: tuple[Mapping, ...]) -> Iterator[Finding]:
+    """Walls and warnings, or one good finding. Nothing where the arena's size cannot be told: that
+    is a wall of the machine."""
+    try:
+        arena_size()
+    except Unsupported:
+        return
+    found = [*_limits(pid, maps), *_memory(pid)]
+    yield from found
+    if not found:
+        yield Finding(GOOD, "room", f"for {arena_size() >> 10} KiB, one descriptor")
+
+
+def _limits(pid: int, maps: tuple[Mapping, ...]) -> Iterator[Finding]:
+    limits = _soft_limits(pid)
+    space, data = limits.get("Max address space"), limits.get("Max data size")
+    files = limits.get("Max open files")
+    used, size = sum(one.size for one in maps if one.path != "[vsyscall]"), arena_size()
+    if space is not None and used + size > space:
+        yield Finding(
+            WALL,
+            "room",
+            f"RLIMIT_AS allows {space >> 10} KiB of addresses, {used >> 10} are used and "
+            f"{size >> 10} needed",
+            f"prlimit --pid {pid} --as={used + 2 * size}",
+        )
+    held = _data_size(pid)
+    if data is not None and held + PAGE > data:
+        yield Finding(
+            WALL,
+            "room",
+            f"RLIMIT_DATA allows {data >> 10} KiB of private memory, and all is used",
+            f"prlimit --pid {pid} --data={held + (1 << 20)}",
+        )
+    if files is not None:
+        lowest = _lowest_free_descriptor(pid)
+        if lowest >= files:
+            yield Finding(
+                WALL,
+                "room",
+                f"RLIMIT_NOFILE allows {files} descriptors, and all are used",
+                f"prlimit --pid {pid} --nofile={lowest + 8}",
+            )
+    most = _number("/proc/sys/vm/max_map_count", " ")
+    if most is not None and len(maps) + _NEW_MAPPINGS > most:
+        yield Finding(
+            WALL,
+            "room",
+            f"vm.max_map_count allows {most} mappings, and {len(maps)} are there",
+            f"sudo sysctl vm.max_map_count={most + 1024}",
+        )
+
+
+def _memory(pid: int) -> Iterator[Finding]:
+    size = arena_size()
+    memory = memory_left(pid)
+    if memory and memory.left < size:
+        yield Finding(
+            WARNING,
+            "memory",
+            f"its control group has {max(memory.left, 0) >> 10} KiB left of {memory.limit >> 10}: "
+            f"the rings take up to {size >> 10}, and the kernel might end the process",
+            "raise the group's limit (memory.max), or count instead of recording",
+        )
+    facts = dict(line.split(":", 1) for line in _read("/proc/meminfo").splitlines())
+    limit, used = (int(facts.get(name, "0").split()[0]) for name in ("CommitLimit", "Committed_AS"))
+    if _number("/proc/sys/vm/overcommit_memory", " ") == 2 and used + (size >> 10) > limit:
+        yield Finding(
+            WARNING,
+            "memory",
+            f"vm.overcommit_memory is 2, and {used} KiB of {limit} are promised already",
+            "end something, or sudo sysctl vm.overcommit_ratio to a higher number",
+        )
+
+
+def _soft_limits(pid: int) -> dict[str, int]:
+    """/proc/PID/limits without those that are unlimited: name, soft, hard, unit in columns."""
+    limits = {}
+    for line in _read(f"/proc/{pid}/limits").splitlines()[1:]:
+        name, soft, hard = line[:26].strip(), line[26:47].strip(), line[47:68].strip()
+        if name == "Max data size" and soft == "0":  # the kernel takes the hard one: mm/mmap.c
+            soft = hard
+        if soft.isdigit():
+            limits[name] = int(soft)
+    return limits
+
+
+def _data_size(pid: int) -> int:
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def _lowest_free_descriptor(pid: int) -> int:
+    try:
+        used = set(map(int, os.listdir(f"/proc/{pid}/fd")))
+    except OSError:
+        return 0
+    return next(number for number in range(len(used) + 1) if number not in used)
+
+
+def _number(path: str, separator: str) -> int | None:
+    """The last number of a file such as `0-127`."""
+    text = _read(path).strip().split(",")[-1].split(separator)[-1]
+    return int(text) if text.isdigit() else None
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

@@ -1,0 +1,95 @@
+"""The journal: what a controller is about to write, kept in the target's arena.
+
+    1  all edits into the journal
+    2  its head, last of all the word that says that it is open
+    3  the edits are written (apply.py)
+    4  the word again: empty
+
+A controller that dies before 2 has written nothing of the program; between 2 and 4 its journal says
+what to look at. Only who holds the target's lock opens or reads a journal, so one that is open then
+belongs to somebody who is gone, or who could not undo what he did.
+
+What this does not do: judge the bytes in the target, or mend them (mend.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import NamedTuple
+
+from markerjit.errors import Refused, Unsupported
+from markerjit.model import Edit
+from markerjit.patch.arena import Arena
+from markerjit.patch.pack import SIZE, unpack
+from markerjit.quiesce.owner import Owner, from_entry, ourselves
+from markerjit.ring.layout import (
+    CONTROL,
+    JOURNAL_EMPTY,
+    JOURNAL_OPEN,
+    Control,
+    EditEntry,
+    JournalHead,
+)
+
+_HEAD = CONTROL + Control.journal.offset
+_LARGE = 1 << 20
+
+
+class Left(NamedTuple):
+    """A journal that was found open: whose it is, since when (CLOCK_REALTIME, s), and what is in
+    it."""
+
+    owner: Owner
+    since: int
+    edits: tuple[Edit, ...]
+
+
+class Journal:
+    """The journal of an arena."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+
+    def open(self, packed: bytes | bytearray) -> None:
+        """Steps 1 and 2. Raises Refused when there is no room for so many edits."""
+        geometry = self._arena.geometry
+        count = len(packed) // SIZE
+        if count > geometry.max_edits:
+            raise Refused(
+                f"{count} edits in one transaction; the journal has room for "
+                f"{geometry.max_edits}: switch fewer markers at a time"
+            )
+        store = self._arena.store
+        store.write(geometry.journal_edits, bytes(packed))
+        head = JournalHead(JOURNAL_OPEN, count, int(time.time()), ourselves().entry())
+        word = JournalHead.state.size
+        store.write(_HEAD + word, bytes(head)[word:])
+        store.write(_HEAD, bytes(head)[:word])
+
+    def close(self) -> None:
+        """Step 4."""
+        geometry = self._arena.geometry
+        head = self._head()
+        self._arena.store.write(_HEAD, JOURNAL_EMPTY.to_bytes(4, "little"))
+        used = min(head.edits, geometry.max_edits) * SIZE
+        if used > _LARGE:
+            self._arena.release(geometry.journal_edits, used)
+
+    def left(self) -> Left | None:
+        """What is open now, or None. Raises Unsupported when it cannot be understood."""
+        head = self._head()
+        if head.state == JOURNAL_EMPTY:
+            return None
+        geometry = self._arena.geometry
+        if head.state != JOURNAL_OPEN or head.edits > geometry.max_edits:
+            raise Unsupported("the journal in the arena makes no sense; restart the target")
+        packed = self._arena.store.read(geometry.journal_edits, head.edits * SIZE)
+        sizes = packed[EditEntry.size.offset :: SIZE]
+        if not all(0 < size <= EditEntry.new_bytes.size for size in sizes):
+            raise Unsupported("an edit in the journal makes no sense; restart the target")
+        return Left(from_entry(head.owner), head.since, tuple(unpack(packed)))
+
+    def _head(self) -> JournalHead:
+        data = self._arena.store.read(_HEAD, ctypes.sizeof(JournalHead))
+        return JournalHead.from_buffer_copy(data)

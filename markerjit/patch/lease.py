@@ -1,0 +1,107 @@
+"""Who reads the rings of a process, and for how long: one reader at a time, who renews a lease.
+
+A reader that dies, or is held up for longer than its lease, loses its probes: the runtime records
+for it no more (it counts what it does not record as lost), and the next controller switches them
+off. What is switched on to count needs no reader, and has no lease.
+
+The lease stands twice in the control block: as a time stamp counter, for the runtime, which has
+just read that clock; and in CLOCK_MONOTONIC, for other controllers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import time
+from typing import NamedTuple
+
+from markerjit.errors import Refused
+from markerjit.patch.arena import Arena
+from markerjit.quiesce.native import clock_pair
+from markerjit.quiesce.owner import NOBODY, Owner, from_entry, is_gone, ourselves
+from markerjit.ring.layout import CONTROL, Control, OwnerEntry
+
+LEASE_S = 10.0
+_RENEW_S = 1.0
+
+_READER = CONTROL + Control.reader.offset
+_LEASE = CONTROL + Control.lease.offset
+_TIMES = struct.Struct("<QQ")
+
+_READ_BY_US: set[int] = set()
+"""Processes whose rings this process reads: another trace of ours would take its records."""
+
+
+class Reader(NamedTuple):
+    """Who reads the rings now. `left_s` is what is left of the lease, None where there is none yet;
+    `over` says that the rings are free: it is gone, or did not renew."""
+
+    owner: Owner
+    left_s: float | None
+    over: bool
+
+
+def reader_of(arena: Arena) -> Reader | None:
+    """Who reads the rings, or None."""
+    control = arena.current()
+    owner = from_entry(control.reader)
+    if owner == NOBODY:
+        return None
+    left = (control.lease_ns - time.monotonic_ns()) / 1e9 if control.lease_ns else None
+    return Reader(owner, left, is_gone(owner) or (left is not None and left < 0))
+
+
+class Lease:
+    """Our claim on the rings of one arena. Claimed under the target's lock."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._first = clock_pair()
+        self._renewed_at = 0.0
+
+    def claim(self) -> None:
+        """Become the reader. Raises Refused while somebody else is."""
+        reader = reader_of(self._arena)
+        ours = reader and reader.owner == ourselves() and self._arena.pid not in _READ_BY_US
+        if reader and not reader.over and not ours:
+            raise Refused(
+                f"{reader.owner} is tracing process {self._arena.pid} already; end that trace "
+                "first",
+                try_again=True,
+            )
+        self._arena.store.write(_LEASE, _TIMES.pack(0, 0))
+        self._arena.store.write(_READER, bytes(ourselves().entry()))
+        _READ_BY_US.add(self._arena.pid)
+
+    def renew(self) -> bool:
+        """Say that we are still there; at most once a second it costs anything. False when another
+        reader has taken our place."""
+        now = time.monotonic()
+        if now - self._renewed_at < _RENEW_S:
+            return True
+        if not self._is_ours():
+            return False
+        counter, monotonic = clock_pair()
+        elapsed = monotonic - self._first[1]
+        if elapsed > 0:
+            length = int(LEASE_S * 1e9)
+            ticks = (counter - self._first[0]) * length // elapsed
+            self._arena.store.write(_LEASE, _TIMES.pack(counter + ticks, monotonic + length))
+        self._renewed_at = now
+        return True
+
+    def release(self) -> None:
+        """Read no more."""
+        _READ_BY_US.discard(self._arena.pid)
+        if self._is_ours():
+            end(self._arena)
+
+    def _is_ours(self) -> bool:
+        data = self._arena.store.read(_READER, ctypes.sizeof(OwnerEntry))
+        return from_entry(OwnerEntry.from_buffer_copy(data)) == ourselves()
+
+
+def end(arena: Arena) -> None:
+    """Nobody reads the rings."""
+    arena.store.write(_READER, bytes(NOBODY.entry()))
+    arena.store.write(_LEASE, _TIMES.pack(0, 0))

@@ -1,0 +1,77 @@
+"""A switch made ready to be made again: the plan, packed, with all that it rests on.
+
+A plan is made from what was read under the target's lock, and its edits name the bytes that they
+change. To be used once more, without reading and planning, it has to name the others too: the rest
+of each head, and the words of each slot. They become edits that change nothing, so the native
+comparison notices any other state, whoever made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from markerjit.model import Edit, Mode, RemoteAddress
+from markerjit.patch.pack import pack
+from markerjit.patch.plan import SLOT_DATA, SLOT_PROBE, Plan, SiteState
+from markerjit.sites import Objects
+
+
+class Prepared(NamedTuple):
+    """`plan`, its edits packed, and how many of them change something; what has to be mapped for
+    it, and how the markers (by id) are afterwards. It holds for as long as `objects` are those of
+    the process."""
+
+    objects: Objects
+    plan: Plan
+    packed: bytearray
+    changes: int
+    mapped: bytes
+    modes: Mapping[int, Mode | None]
+
+
+def prepare(
+    objects: Objects,
+    plan: Plan,
+    states: Sequence[SiteState],
+    mapped: bytes,
+    modes: Mapping[int, Mode | None],
+) -> Prepared | None:
+    """From the plan that was applied and the states that it was made from. None for one that cannot
+    stand for itself: it has breakpoints, or left some of the sites as they were."""
+    if plan.traps or any(state.code_mode is Mode.INT3 for state in states):
+        return None
+    steps = {int(edit.address): edit.step for edit in plan.edits}
+    guards = list(_guards(states, steps))
+    if any(guard is None for guard in guards):
+        return None
+    edits = sorted(
+        {edit.address: edit for edit in (*filter(None, guards), *plan.edits)}.values(),
+        key=lambda edit: (edit.step, edit.address),
+    )
+    whole = plan._replace(edits=tuple(edits))
+    return Prepared(objects, whole, pack(edits), whole.changes, mapped, modes)
+
+
+def _guards(states: Sequence[SiteState], steps: Mapping[int, int]) -> Iterator[Edit | None]:
+    """Edits for what the plan does not change; a None for a site of which it changes nothing."""
+    for state in states:
+        site = state.site
+        words = (site.slot + SLOT_PROBE, site.slot + SLOT_DATA) if site.slot else ()
+        head = range(site.address, site.address + len(state.head))
+        changed = [steps[place] for place in (*head, *words) if place in steps]
+        in_head = [steps[place] for place in head if place in steps]
+        if not changed or (state.head and not in_head):
+            yield None
+            continue
+        for index, place in enumerate(head):
+            if place not in steps:
+                byte = state.head[index : index + 1]
+                yield _guard(place, byte, site.marker, code=True, step=in_head[0])
+        for place, word in zip(words, (state.probe, state.data), strict=False):
+            if place not in steps:
+                yield _guard(place, word.to_bytes(8, "little"), site.marker, code=False, step=0)
+
+
+def _guard(place: int, found: bytes, marker: str, *, code: bool, step: int) -> Edit:
+    return Edit(RemoteAddress(place), found, found, f"{marker}: as it was", code, step)

@@ -1,0 +1,53 @@
+"""What the protocols have in common: from a change to the edits that make it, or a reason why not.
+
+A protocol plans and touches nothing. Its edits carry steps, counted from 0 for each change; after
+each step that changes code the cores are synchronised, as the strategy has it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from markerjit.model import Change, Edit
+from markerjit.quiesce.strategy import Strategy
+
+PAGE = 4096
+
+
+class Refusal(NamedTuple):
+    """No, why, and whether the same may work later."""
+
+    reason: str
+    try_again: bool = False
+
+
+class Context(NamedTuple):
+    """What a protocol has to know besides the change.
+
+    own       the target is our own process
+    handler   a breakpoint would find its way: our SIGTRAP handler is, or will be, installed
+    writable  the address can be stored to
+    """
+
+    strategy: Strategy
+    own: bool = False
+    handler: bool = False
+    writable: bool = False
+
+
+def one_edit(change: Change, *, store: bool = False) -> tuple[Edit, ...]:
+    """The whole change as one edit."""
+    return (Edit(change.address, change.old, change.new, change.what, change.code, store=store),)
+
+
+def judged(change: Change, context: Context, *, atomic: bool) -> Refusal | None:
+    """What the strategy says."""
+    reason = context.strategy.refusal(change, atomic=atomic, own=context.own)
+    if reason is None:
+        return None
+    return Refusal(f"quiescence {context.strategy.name} does not cover {change.what}: {reason}")
+
+
+def in_aligned_word(address: int, size: int) -> bool:
+    """Whether all bytes are inside one naturally aligned quadword."""
+    return address // 8 == (address + size - 1) // 8

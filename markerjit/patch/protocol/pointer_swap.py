@@ -1,0 +1,20 @@
+"""An aligned eight-byte word of data: a slot's probe, or what belongs to it.
+
+Why it is safe: in our own process it is one store (Intel SDM volume 3, "Guaranteed Atomic
+Operations"). From outside it is a copy made by the kernel, of which nobody promises that it is one
+store, so either threads stand, or none reads the word now: the slot of a closed site is quiet.
+"""
+
+from __future__ import annotations
+
+from markerjit.model import Change, Edit
+from markerjit.patch.protocol.base import Context, Refusal, judged, one_edit
+
+SIZE = 8
+
+
+def plan(change: Change, context: Context) -> tuple[Edit, ...] | Refusal:
+    """One edit of eight bytes."""
+    if change.code or len(change.old) != SIZE or change.address % SIZE:
+        return Refusal(f"{change.what}: not an aligned pointer")
+    return judged(change, context, atomic=True) or one_edit(change, store=context.own)

@@ -1,0 +1,24 @@
+"""Several bytes of code at once, while all threads stand.
+
+Why it is safe: nobody runs, and the native part refuses while a thread stands behind the first
+byte and before the end. What it does not survive is the controller's death between the bytes; so
+they may not cross a page, at whose border the kernel's copy can be interrupted. Where a breakpoint
+can be completed, that protocol is chosen first.
+"""
+
+from __future__ import annotations
+
+from markerjit.model import Change, Edit
+from markerjit.patch.protocol.base import PAGE, Context, Refusal, judged, one_edit
+
+
+def plan(change: Change, context: Context) -> tuple[Edit, ...] | Refusal:
+    """One edit of the whole span."""
+    if not context.strategy.stops:
+        return Refusal(
+            f"{change.what}: {len(change.old)} bytes change at once, and threads run; "
+            "use --quiesce stop"
+        )
+    if change.address // PAGE != (change.address + len(change.old) - 1) // PAGE:
+        return Refusal(f"{change.what}: the span crosses a page, and has no breakpoint to lean on")
+    return judged(change, context, atomic=False) or one_edit(change)

@@ -1,0 +1,76 @@
+"""Who a controller is, so that another one can tell later whether it still runs.
+
+A pid alone is given away again; with the moment of its start it is unique until the machine is
+booted again, within its pid namespace. Field 22 of /proc/PID/stat, proc_pid_stat(5).
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import NamedTuple
+
+from markerjit.ring.layout import OwnerEntry
+
+_STATE, _STARTED = 0, 19  # of the fields behind the name
+
+
+class Owner(NamedTuple):
+    """A controller: its pid, the pid namespace in which that counts, when it started (clock ticks
+    after boot)."""
+
+    pid: int
+    pid_namespace: int
+    started: int
+
+    def __str__(self) -> str:
+        return f"process {self.pid}"
+
+    def entry(self) -> OwnerEntry:
+        """As the arena has it."""
+        return OwnerEntry(*self)
+
+
+NOBODY = Owner(0, 0, 0)
+
+
+def from_entry(entry: OwnerEntry) -> Owner:
+    """From the arena."""
+    return Owner(entry.pid, entry.pid_namespace, entry.started)
+
+
+def ourselves() -> Owner:
+    """This process."""
+    return _process(os.getpid())
+
+
+@cache  # by pid, because a fork's child is another controller
+def _process(pid: int) -> Owner:
+    return Owner(pid, _namespace(), _started(pid) or 0)
+
+
+def is_gone(owner: Owner) -> bool:
+    """Whether it certainly runs no more. Of another pid namespace we cannot know."""
+    if not owner.pid:
+        return True
+    return owner.pid_namespace == _namespace() and _started(owner.pid) != owner.started
+
+
+def _namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino & 0xFFFFFFFF
+    except OSError:
+        return 0
+
+
+def _started(pid: int) -> int | None:
+    """None for a process that has ended, a zombie too."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read()
+    except OSError:
+        return None
+    fields = text[text.rfind(b")") + 2 :].split()
+    if len(fields) <= _STARTED or fields[_STATE] in (b"Z", b"X"):
+        return None
+    return int(fields[_STARTED])

@@ -1,0 +1,389 @@
+"""Switching markers of a process: looking again, planning, applying, writing down who did it.
+
+All that changes a process happens inside of `_alone`: with the target's lock, after a new look at
+what is mapped, and after asking whether the process may be stopped. A journal that is open there
+belongs to a controller that is gone, and nothing is switched before it is mended (mend.py).
+
+What this does not do: streams and what a session promises about them (session.py).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from markerjit.elf import parse_format
+from markerjit.errors import (
+    MarkerError,
+    NoMarkers,
+    NoSuchProcess,
+    Refused,
+    TargetGone,
+    UnexpectedBytes,
+)
+from markerjit.memory import parse_maps, read_maps_text
+from markerjit.model import Mode, RemoteAddress, Site
+from markerjit.patch import lease
+from markerjit.patch.apply import NOTHING, Applied, apply
+from markerjit.patch.arena import Arena
+from markerjit.patch.inject import DEFAULT_RING_SIZE, LARGEST_RING, create_arena, install_trap
+from markerjit.patch.journal import Journal
+from markerjit.patch.plan import (
+    Binding,
+    Plan,
+    Refusal,
+    SiteState,
+    by_slot,
+    plan_off,
+    plan_on,
+)
+from markerjit.patch.prepared import Prepared, prepare
+from markerjit.probes.record import recorder_taking, signature
+from markerjit.quiesce import native
+from markerjit.quiesce.calls import BorrowedThread, Caller, OwnThread
+from markerjit.quiesce.gadgets import Gadgets, find_gadgets
+from markerjit.quiesce.permission import (
+    check_before_borrowing,
+    check_before_stopping,
+    check_seccomp_of_threads,
+    threads_blocking_sigtrap,
+    why_not,
+)
+from markerjit.quiesce.strategy import STRATEGIES, Strategy, default_strategy
+from markerjit.ring.layout import PAGE
+from markerjit.sites.verify import verify
+from markerjit.view import View, files_of
+
+RECORD = "record"
+COUNT = "count"
+
+_ASK_AGAIN_S = 1.0
+
+
+class Wanted(NamedTuple):
+    """How markers are to be: off, or on by a mode (None: as compiled) with a probe."""
+
+    on: bool
+    strategy: Strategy
+    mode: Mode | None = None
+    probe: str = COUNT
+
+
+class Switching(View):
+    """A view that can also switch markers. See the module; `Session` is the door."""
+
+    def __init__(self, pid: int, *, ring_size: int = DEFAULT_RING_SIZE) -> None:
+        if ring_size & ring_size - 1 or not PAGE <= ring_size <= LARGEST_RING:
+            raise ValueError(f"a ring of {ring_size} bytes; a power of two from 4 KiB to 1 GiB")
+        super().__init__(pid)
+        self._ring_size = ring_size
+        self._own = pid == os.getpid()
+        self._verified: set[RemoteAddress] = set()
+        self._ids: dict[RemoteAddress, int] = {}
+        self._known_objects = self._objects
+        self._asked: set[int] = set()
+        self._asked_at = 0.0
+        self._gadgets: tuple[str, Gadgets] | None = None
+        self._prepared: dict[tuple[str, Wanted], Prepared] = {}
+
+    # ---- alone ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _alone(self, *, mending: bool = False) -> Iterator[None]:
+        """Nobody else switches markers of the process meanwhile, and it may be stopped.
+
+        Asked under the lock, because another controller's stop looks like a debugger.
+        """
+        with self._memory.locked() as got:
+            if not got:
+                raise Refused(
+                    f"another controller is switching markers of process {self.pid}; try again",
+                    try_again=True,
+                )
+            self._look_again()
+            self._forget_what_went()
+            self._check_threads()
+            if not mending and self._arena:
+                self._refuse_open_journal(self._arena)
+                self._switch_off_for_the_gone(self._arena)
+            try:
+                yield
+            except (TargetGone, NoSuchProcess):
+                raise
+            except MarkerError as error:
+                passing = isinstance(error, Refused) and error.try_again
+                if passing or self._own or not self._objects_changed():
+                    raise
+                raise Refused(
+                    f"an object of process {self.pid} was loaded or unloaded just now ({error}); "
+                    "try again",
+                    try_again=True,
+                ) from None
+
+    def _objects_changed(self) -> bool:
+        """Whether files were mapped or unmapped since we looked."""
+        return files_of(parse_maps(read_maps_text(self.pid, why_not=why_not))) != self._files
+
+    def _forget_what_went(self) -> None:
+        """Nothing that is known of an address holds when another object is there."""
+        before = self._known_objects
+        if before is self._objects:
+            return
+        self._known_objects = self._objects
+        self._verified.clear()
+        self._ids.clear()
+        self._prepared.clear()
+        if self._arena:
+            there = {site.address for site in self._objects.sites}
+            gone = [site.address for site in before.sites if site.address not in there]
+            self._arena.forget_traps(gone)
+
+    def _check_threads(self) -> None:
+        """May the process be stopped, and each of its threads? Threads that were asked less than a
+        second ago are not asked again: with hundreds it would take longer than the stop."""
+        check_before_stopping(self.pid)
+        self._memory.check_writable()
+        now = time.monotonic()
+        if now - self._asked_at > _ASK_AGAIN_S:
+            self._asked.clear()
+            self._asked_at = now
+        check_seccomp_of_threads(self.pid, self._asked)
+
+    def _refuse_open_journal(self, arena: Arena) -> None:
+        left = Journal(arena).left()
+        if left:
+            raise Refused(
+                f"{left.owner} began a change of process {self.pid} and did not end it; "
+                f"markerjit repair {self.pid} mends that"
+            )
+
+    def _switch_off_for_the_gone(self, arena: Arena) -> list[str]:
+        """A reader that is gone, or has not renewed its lease, loses its probes. Returns the names
+        of the markers."""
+        reader = lease.reader_of(arena)
+        if reader is None or not reader.over:
+            return []
+        states = self.states(self._objects.sites)
+        recording = [one.site for one in states if one.mode and one.probe == arena.record_probe]
+        lease.end(arena)
+        if recording:
+            self._switch(recording, Wanted(False, default_strategy(own=self._own)))
+        return sorted({site.marker for site in recording})
+
+    # ---- planning ------------------------------------------------------------------------------
+
+    def _strategy(self, name: str | None) -> Strategy:
+        if name is None:
+            return default_strategy(own=self._own)
+        if name not in STRATEGIES:
+            raise ValueError(f"{name} is no quiescence; there are {', '.join(STRATEGIES)}")
+        return STRATEGIES[name]
+
+    def _plan(self, sites: Sequence[Site], wanted: Wanted) -> Plan:
+        self._verify(sites)
+        return self._plan_from(self.states(sites), wanted)
+
+    def _plan_from(self, states: Sequence[SiteState], wanted: Wanted) -> Plan:
+        how = {"ours": self._probes, "strategy": wanted.strategy, "own": self._own}
+        if wanted.on:
+            bindings = self._bindings([state.site for state in states], wanted.probe)
+            plan = plan_on(states, bindings, mode=wanted.mode, **how)  # type: ignore[arg-type]
+        else:
+            plan = plan_off(states, **how)  # type: ignore[arg-type]
+        if isinstance(plan, Refusal):
+            raise Refused(plan.reason, try_again=plan.try_again)
+        self._refuse_shared(plan)
+        return plan
+
+    def _verify(self, sites: Sequence[Site]) -> None:
+        new = [site for site in sites if site.address not in self._verified]
+        if new:
+            verify(self._memory.read, new)
+            self._verified.update(site.address for site in new)
+
+    def _refuse_shared(self, plan: Plan) -> None:
+        """A write into a shared mapping would change the file for everybody."""
+        shared = [mapping for mapping in self._maps if mapping.shared]
+        for edit in plan.edits:
+            for mapping in shared:
+                if mapping.start <= edit.address < mapping.end:
+                    raise Refused(
+                        f"{edit.address:#x} is in a shared mapping of {mapping.path}: "
+                        "writing there would change the file"
+                    )
+
+    def _bindings(self, sites: Sequence[Site], probe: str) -> dict[RemoteAddress, Binding] | None:
+        arena = self._arena
+        bindings: dict[RemoteAddress, Binding] = {}
+        signatures: dict[RemoteAddress, str] = {}
+        for site in sites:
+            if not site.slot:
+                continue
+            wanted = signature(site.note)
+            if signatures.setdefault(site.slot, wanted) != wanted:
+                raise Refused(
+                    f"{site.marker} has sites with different formats or types in one object "
+                    f"({site.source}); give one of them another name"
+                )
+            if arena and site.slot not in bindings:
+                address = arena.record_probe if probe == RECORD else arena.count_probe
+                marker = self._find_marker(arena, site)
+                if marker is None:
+                    return None
+                bindings[site.slot] = Binding(address, arena.entry_address(marker))
+        return bindings if arena else None
+
+    # ---- switching, inside of `_alone` ---------------------------------------------------------
+
+    def _switch_again(self, pattern: str, wanted: Wanted) -> Applied:
+        """Switch all markers that match; as before, if it was done before and nothing came or
+        went."""
+        prepared = self._prepared.pop((pattern, wanted), None)
+        if prepared and prepared.objects is self._objects and self._arena:
+            try:
+                applied = self._apply(
+                    prepared.plan, prepared.mapped, prepared.packed, prepared.changes
+                )
+            except UnexpectedBytes:
+                pass
+            else:
+                self._prepared[pattern, wanted] = prepared
+                for marker, mode in prepared.modes.items():
+                    self._arena.note_switched(marker, mode)
+                return applied
+        sites = self._matching(pattern)
+        states, plan, applied = self._switch(sites, wanted)
+        if self._arena and plan.edits:
+            mapped, modes = self._mapped_at(plan), self._modes(self._arena, sites)
+            prepared = prepare(self._objects, plan, states, mapped, modes)
+            if prepared:
+                self._prepared[pattern, wanted] = prepared
+        return applied
+
+    def _switch(
+        self, sites: Sequence[Site], wanted: Wanted
+    ) -> tuple[list[SiteState], Plan, Applied]:
+        """What it was, what was done, and what that took."""
+        if wanted.on:
+            arena = self._need_arena(sites, wanted)
+            self._tell_of_markers(arena, sites)
+        self._verify(sites)
+        states = self.states(sites)
+        plan = self._plan_from(states, wanted)
+        if not plan.edits:
+            return states, plan, NOTHING
+        if plan.traps and self._arena:
+            self._prepare_traps(self._arena, plan)
+        applied = self._apply(plan, self._mapped_at(plan))
+        self._note_switched(sites)
+        return states, plan, applied
+
+    def _apply(
+        self,
+        plan: Plan,
+        mapped: bytes,
+        packed: bytearray | None = None,
+        changes: int | None = None,
+    ) -> Applied:
+        target = self._target(mapped, borrowing=plan.strategy.borrows)
+        target.needs_sigtrap = bool(plan.traps)
+        journal = Journal(self._arena) if self._arena else None
+        return apply(plan, target, journal, packed, changes)
+
+    def _mapped_at(self, plan: Plan) -> bytes:
+        """The lines of /proc/PID/maps for the places of a plan."""
+        starts = [mapping.start for mapping in self._maps]
+        wanted = sorted({bisect_right(starts, edit.address) - 1 for edit in plan.edits})
+        lines = self._maps_text.split("\n")
+        return os.fsencode("".join(lines[at] + "\n" for at in wanted if at >= 0))
+
+    def _target(self, mapped: bytes = b"", *, borrowing: bool = False) -> native.NativeTarget:
+        """The process as the native part needs it; `borrowing` where it may need a thread."""
+        target = native.NativeTarget(
+            pid=self.pid,
+            pidfd=self._memory.pidfd,
+            mem_fd=self._memory.fileno(),
+            mapped=mapped,
+            mapped_size=len(mapped),
+        )
+        if borrowing and not self._own:
+            check_before_borrowing(self.pid)
+            gadgets = self._find_gadgets()
+            target.syscall_ret, target.sigreturn, target.pop_rax_ret = gadgets
+            if self._arena:
+                target.scratch = self._arena.scratch
+        return target
+
+    def _find_gadgets(self) -> Gadgets:
+        if self._gadgets is None or self._gadgets[0] is not self._maps_text:
+            found = find_gadgets(self._memory.read, self._maps)
+            self._gadgets = self._maps_text, found
+        return self._gadgets[1]
+
+    def _caller(self) -> Caller:
+        return OwnThread() if self._own else BorrowedThread(self._target(borrowing=True))
+
+    def _prepare_traps(self, arena: Arena, plan: Plan) -> None:
+        blocking = threads_blocking_sigtrap(self.pid)
+        if blocking:
+            raise Refused(
+                f"thread {blocking[0]} blocks SIGTRAP ({len(blocking)} do): a breakpoint would "
+                "kill the process; use the mode that the site was compiled for"
+            )
+        arena.add_traps(plan.traps)
+        install_trap(arena, self._caller())
+
+    def _need_arena(self, sites: Sequence[Site], wanted: Wanted) -> Arena:
+        """The arena, made if need be: but not before the plan has been made without it, so that
+        nothing is put into a process for a switch that is refused."""
+        if self._arena is None:
+            self._plan(sites, wanted)
+            owner = self._objects.owner
+            if owner is None:
+                raise NoMarkers(self._no_markers())
+            self._arena = create_arena(
+                self.pid, self._memory, self._caller(), owner, ring_size=self._ring_size
+            )
+            self._probes |= {self._arena.record_probe, self._arena.count_probe}
+        return self._arena
+
+    # ---- who is on, by whom --------------------------------------------------------------------
+
+    def _find_marker(self, arena: Arena, site: Site, *, tell: bool = False) -> int | None:
+        """The marker's id, None when the runtime was not told of it. With `tell` it is, now: inside
+        of `_alone`, since two controllers must not take the same place in the table."""
+        known = self._ids.get(site.slot)
+        if known is None:
+            note = site.note
+            taking = recorder_taking(note.args, parse_format(note.format, note.args))
+            if tell:
+                known = arena.find_marker(note.name, signature(note), *taking)
+            else:
+                known = arena.known_marker(signature(note), taking.ops)
+            if known is not None:
+                self._ids[site.slot] = known
+        return known
+
+    def _tell_of_markers(self, arena: Arena, sites: Sequence[Site]) -> None:
+        for site in by_slot(sites):
+            self._find_marker(arena, site, tell=True)
+
+    def _note_switched(self, sites: Sequence[Site]) -> None:
+        arena = self._arena
+        if arena is None:
+            return
+        for marker, mode in self._modes(arena, sites).items():
+            arena.note_switched(marker, mode)
+
+    def _modes(self, arena: Arena, sites: Sequence[Site]) -> dict[int, Mode | None]:
+        """How each marker is, by its first site."""
+        modes: dict[int, Mode | None] = {}
+        for site in by_slot(sites):
+            marker = self._find_marker(arena, site)
+            if marker is not None and marker not in modes:
+                modes[marker] = self._state(site).mode
+        return modes

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * apply.c: a transaction under each kind of quiescence.
+ *
+ * stop        all threads stand from before the first comparison until the last byte is read back.
+ *             Each has left user code by an interrupt or a system call and goes back by a
+ *             serialising return, so none can run old bytes
+ * membarrier  of another process: one of its threads is borrowed and makes the fences, since
+ *             membarrier(2) acts on its caller's process; the others run. Of our own: we make them
+ * signals     of our own process: fence.c
+ * none        nothing but the order of the steps
+ */
+
+#define _GNU_SOURCE
+#include "borrow.h"
+#include "mapped.h"
+#include "race.h"
+#include "transaction.h"
+#include "write.h"
+
+#include "../fence/fence.h"
+
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef PTRACE_GETSIGMASK
+#define PTRACE_GETSIGMASK 0x420a
+#endif
+
+enum { TRIES_IN_SPAN = 16 };
+
+struct application {
+    const struct mj_target *target;
+    const struct mj_edit *edits;
+    uint32_t count;
+    struct mj_report *report;
+};
+
+static struct transaction transaction_of(const struct application *all) {
+    return (struct transaction){
+        .target = all->target, .edits = all->edits, .count = all->count, .report = all->report};
+}
+
+/* ---- stop ------------------------------------------------------------------------------------ */
+
+/* Whether any edit leaves room for a thread to stand inside. */
+static int has_spans(const struct application *all) {
+    for (uint32_t i = 0; i < all->count; i++)
+        if (all->edits[i].code && all->edits[i].size > 1)
+            return 1;
+    return 0;
+}
+
+/* A thread that stands at the first byte has not begun the old instruction and will begin the new
+   one; one that stands behind it would go on in the middle of the new bytes. */
+static int check_spans(const struct stopped *stopped, const struct application *all) {
+    for (uint32_t t = 0; t < stopped->count; t++)
+        for (uint32_t i = 0; i < all->count; i++) {
+            const uint64_t inside = stopped->threads[t].regs.rip - all->edits[i].address;
+
+            if (all->edits[i].code && inside > 0 && inside < all->edits[i].size) {
+                all->report->tid = stopped->threads[t].tid;
+                all->report->index = i;
+                return MJ_IN_SPAN;
+            }
+        }
+    return MJ_OK;
+}
+
+/* Runs are made of edits of code that are one step: flips. */
+static struct runs runs_of(const struct application *all) {
+    uint32_t first = 0, end;
+
+    while (first < all->count && !all->edits[first].code)
+        first++;
+    for (end = first; end < all->count && all->edits[end].code; end++)
+        if (all->edits[end].step != all->edits[first].step || all->edits[end].again)
+            return (struct runs){0};
+    return runs_create(&all->edits[first], end - first);
+}
+
+#define LIBC_SIGNAL (1ul << 31) /* 32: libc lets no program block it */
+
+/* Asked of ptrace, since /proc shows the mask for the length of a call: one of ppoll or sigwait may
+   let in what is blocked before and after. A mask with libc's own signal is libc's own, held while
+   a thread is created or ends, and no code of the program runs under it. */
+static int check_sigtrap(const struct stopped *stopped, struct mj_report *report) {
+    for (uint32_t t = 0; t < stopped->count; t++) {
+        uint64_t mask;
+
+        if (ptrace(PTRACE_GETSIGMASK, stopped->threads[t].tid, sizeof mask, &mask))
+            continue;
+        if (mask & 1ul << (SIGTRAP - 1) && !(mask & LIBC_SIGNAL)) {
+            report->tid = stopped->threads[t].tid;
+            return MJ_SIGTRAP_BLOCKED;
+        }
+    }
+    return MJ_OK;
+}
+
+static int apply_stopped_once(const struct application *all, const struct runs *runs, int spans) {
+    struct transaction transaction = transaction_of(all);
+    struct stopped stopped;
+    int status = stop_all(all->target, &stopped, all->report);
+
+    if (status != MJ_OK)
+        return status;
+    MJ_RACE("stopped");
+    transaction.runs = runs;
+    status = still_mapped(all->target, all->report);
+    if (status == MJ_OK && all->target->needs_sigtrap)
+        status = check_sigtrap(&stopped, all->report);
+    if (status == MJ_OK && spans)
+        status = check_spans(&stopped, all);
+    if (status == MJ_OK)
+        status = transact(&transaction);
+    MJ_RACE("done");
+    resume_all(&stopped, all->report);
+    return status;
+}
+
+static int apply_stopped(void *arguments) {
+    const struct application *all = arguments;
+    const int spans = has_spans(all);
+    struct runs runs = runs_of(all);
+    int status = still_mapped(all->target, all->report);
+
+    if (status == MJ_OK) { /* a first look; what counts is the one while nobody runs */
+        privatise_pages(all->target, all->edits, all->count);
+        status = MJ_IN_SPAN;
+    }
+    for (int i = 0; i < TRIES_IN_SPAN && status == MJ_IN_SPAN; i++)
+        status = apply_stopped_once(all, &runs, spans);
+    runs_destroy(&runs);
+    return status;
+}
+
+/* ---- membarrier in another process ----------------------------------------------------------- */
+
+static int fence_by_borrowed(void *argument) {
+    static const uint64_t fence[6] = {MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE};
+    int64_t result;
+
+    if (borrow_call(argument, SYS_membarrier, fence, &result) != MJ_OK)
+        return -ESRCH;
+    return (int)result;
+}
+
+/* Once in the life of a process it has to say that it will want this; it may be said again. */
+static int register_borrowed(struct borrowed *borrowed) {
+    static const uint64_t wanted[6] = {MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE};
+    int64_t result;
+    const int status = borrow_call(borrowed, SYS_membarrier, wanted, &result);
+
+    if (status != MJ_OK || !result)
+        return status;
+    borrowed->report->error = (int)-result;
+    return MJ_NOT_SYNCED;
+}
+
+static int apply_fenced(void *arguments) {
+    const struct application *all = arguments;
+    struct transaction transaction = transaction_of(all);
+    struct borrowed borrowed;
+    int status = borrow_any(all->target, &borrowed, all->report);
+
+    if (status != MJ_OK)
+        return status;
+    transaction.sync = fence_by_borrowed;
+    transaction.argument = &borrowed;
+    status = register_borrowed(&borrowed);
+    if (status == MJ_OK) /* the others run, so this can only be a moment old */
+        status = still_mapped(all->target, all->report);
+    if (status == MJ_OK)
+        status = transact(&transaction);
+    const int ended = borrow_end(&borrowed);
+
+    return ended == MJ_OK ? status : ended;
+}
+
+/* ---- our own process ------------------------------------------------------------------------- */
+
+static int fence_own(void *argument) {
+    (void)argument;
+    return mj_fence_membarrier();
+}
+
+static int signal_own(void *argument) {
+    const struct application *all = argument;
+
+    return mj_fence_signals(&all->report->tid);
+}
+
+static int apply_own(struct application *all, int quiescence) {
+    struct transaction transaction = transaction_of(all);
+
+    transaction.sync = quiescence == MJ_MEMBARRIER ? fence_own
+                       : quiescence == MJ_SIGNALS  ? signal_own
+                                                   : NULL;
+    transaction.argument = all;
+    return transact(&transaction);
+}
+
+/* A store would go to our own memory. */
+static int has_stores(const struct application *all) {
+    for (uint32_t i = 0; i < all->count; i++)
+        if (all->edits[i].store)
+            return 1;
+    return 0;
+}
+
+int mj_apply(const struct mj_target *target, int quiescence, const struct mj_edit *edits,
+             uint32_t count, struct mj_report *report) {
+    struct application all = {target, edits, count, report};
+    const int own = target->pid == getpid();
+
+    switch (!own && has_stores(&all) ? 0 : quiescence) {
+    case MJ_STOP:
+        if (!own)
+            return in_own_thread(apply_stopped, &all, report);
+        break;
+    case MJ_MEMBARRIER:
+        return own ? apply_own(&all, quiescence) : in_own_thread(apply_fenced, &all, report);
+    case MJ_SIGNALS:
+        if (own)
+            return apply_own(&all, quiescence);
+        break;
+    case MJ_NONE:
+        return apply_own(&all, quiescence); /* nothing in it needs the process to be ours */
+    }
+    report->error = EINVAL;
+    return MJ_ERRNO;
+}

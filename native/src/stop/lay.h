@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/* lay.h: where the way back of a borrowed thread stands. */
+#ifndef MARKERJIT_LAY_H
+#define MARKERJIT_LAY_H
+
+#include "borrow.h"
+
+/* Put the frame of a stopped thread, whose mask is known, into its memory. MJ_OK, MJ_ERRNO, or
+   MJ_NO_THREAD when there is no room for it. */
+int lay_frame(struct borrowed *borrowed);
+
+/* The thread has its own registers again. */
+void take_frame_away(const struct borrowed *borrowed);
+
+#endif

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+/* mapped.h: what is mapped where the edits are. */
+#ifndef MARKERJIT_MAPPED_H
+#define MARKERJIT_MAPPED_H
+
+#include "stop.h"
+
+/* MJ_MOVED when a line of target->mapped is no longer in /proc/PID/maps. */
+int still_mapped(const struct mj_target *target, struct mj_report *report);
+
+#endif

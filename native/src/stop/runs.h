@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/* runs.h: a step of many edits of code, prepared to be compared and written by runs. */
+#ifndef MARKERJIT_RUNS_H
+#define MARKERJIT_RUNS_H
+
+#include "stop.h"
+
+struct run;
+struct place;
+
+struct runs {
+    struct run *runs; /* NULL: there are none */
+    uint32_t count;
+    struct place *places;
+    const struct mj_edit *edits;
+    uint32_t edit_count;
+};
+
+/* Before anybody stands still. Without memory, or for few edits, there are none. */
+struct runs runs_create(const struct mj_edit *edits, uint32_t count);
+void runs_destroy(struct runs *runs);
+
+/* Does every place hold its old byte? MJ_OK, MJ_UNEXPECTED, MJ_ERRNO, MJ_GONE; report->index counts
+   from runs->edits. */
+int runs_compare(const struct mj_target *target, const struct runs *runs, struct mj_report *report);
+
+/* Write the new bytes, each run with what stands between, and read it back. *done says how many
+   edits were written, the last run of them perhaps in part. Also MJ_NOT_VERIFIED. */
+int runs_write(const struct mj_target *target, const struct runs *runs, uint32_t *done,
+               struct mj_report *report);
+
+#endif

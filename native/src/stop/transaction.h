@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* transaction.h: all edits or none. */
+#ifndef MARKERJIT_TRANSACTION_H
+#define MARKERJIT_TRANSACTION_H
+
+#include "runs.h"
+
+struct transaction {
+    const struct mj_target *target;
+    const struct mj_edit *edits;
+    uint32_t count;
+    const struct runs *runs; /* of all edits of code, if those are one step; or NULL. Only while
+                            nobody runs */
+    /* After each step with code. NULL: there is nothing to do. 0, or -errno. */
+    int (*sync)(void *argument);
+    void *argument;
+    struct mj_report *report;
+};
+
+int transact(const struct transaction *transaction);
+
+#endif

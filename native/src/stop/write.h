@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* write.h: bytes of edits, in and out of a process. */
+#ifndef MARKERJIT_WRITE_H
+#define MARKERJIT_WRITE_H
+
+#include "stop.h"
+
+/* Which of an edit's bytes. */
+enum bytes { OLD_BYTES, NEW_BYTES };
+
+#define RUN_BYTES 65536 /* fits the first caches, and our small stack */
+
+/* All of them: 1; else 0, and errno, which is 0 when there is no memory any more. */
+int read_bytes(const struct mj_target *target, uint64_t address, void *bytes, size_t size);
+
+/* How many were written, with errno as above if not all. */
+size_t write_bytes(const struct mj_target *target, uint64_t address, const void *bytes,
+                   size_t size);
+
+/* What errno means: MJ_GONE or MJ_ERRNO, with the facts in the report. */
+int fault(struct mj_report *report, uint32_t index);
+
+/* How many of these edits, from the first on, lie close together; *size is their length, with what
+   stands between. At most RUN_BYTES, and no page without an edit in between. */
+uint32_t run_of(const struct mj_edit *edits, uint32_t count, size_t *size);
+
+/* Does every one of these edits find the expected bytes? MJ_OK, MJ_UNEXPECTED, MJ_ERRNO, MJ_GONE;
+   report->index counts from `edits`. */
+int compare_edits(const struct mj_target *target, const struct mj_edit *edits, uint32_t count,
+                  enum bytes expected, struct mj_report *report);
+
+/* Write the edits in order. *done says how many were written, the last one perhaps in part. */
+int write_edits(const struct mj_target *target, const struct mj_edit *edits, uint32_t count,
+                enum bytes which, uint32_t *done, struct mj_report *report);
+
+/* Give the process its own copy of every page of code that the edits touch: the first write to a
+   page is dear, and this is not yet the moment at which threads stand. */
+void privatise_pages(const struct mj_target *target, const struct mj_edit *edits, uint32_t count);
+
+#endif

@@ -1,0 +1,96 @@
+"""What a borrowed thread needs of the target's own code, looked for in made-up mappings."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from markerjit.errors import Unsupported
+from markerjit.memory import FakeMemory, Mapping, ProcessMemory, read_maps
+from markerjit.memory.maps import parse_maps
+from markerjit.quiesce.gadgets import find_gadgets
+from markerjit.x86.templates import POP_RAX_RET, SIGRETURN, SYSCALL_RET
+
+SIZE = 4096
+PROGRAM, LIBC, VDSO = 0x10000, 0x20000, 0x30000
+PADDING = b"\x90" * 64
+
+
+def mapping(start: int, path: str = "/bin/kv", *, access: str = "r-xp") -> Mapping:
+    (one,) = parse_maps(f"{start:x}-{start + SIZE:x} {access} 00000000 00:00 0 {path}\n")
+    return one
+
+
+def memory_of(**codes: bytes) -> FakeMemory:
+    """`at_PLACE=code`; the code is in the middle of its page."""
+    places = {"program": PROGRAM, "libc": LIBC, "vdso": VDSO}
+    return FakeMemory(
+        {places[n]: (PADDING + code).ljust(SIZE, b"\x90") for n, code in codes.items()}
+    )
+
+
+MAPS = [mapping(PROGRAM), mapping(LIBC, "/lib/libc.so.6"), mapping(VDSO, "[vdso]")]
+
+
+@pytest.mark.parametrize("sigreturn", SIGRETURN)
+def test_what_is_there_is_found_where_it_is(sigreturn: bytes) -> None:
+    memory = memory_of(program=b"", libc=SYSCALL_RET + sigreturn + POP_RAX_RET, vdso=b"")
+
+    found = find_gadgets(memory.read, MAPS)
+
+    start = LIBC + len(PADDING)
+    assert found == (start, start + 3, start + 3 + len(sigreturn))
+
+
+def test_the_c_library_is_looked_through_first() -> None:
+    everything = SYSCALL_RET + SIGRETURN[0] + POP_RAX_RET
+    memory = memory_of(program=everything, libc=everything, vdso=everything)
+
+    assert all(LIBC < at < LIBC + SIZE for at in find_gadgets(memory.read, MAPS))
+
+
+def test_parts_may_come_from_several_mappings() -> None:
+    memory = memory_of(program=POP_RAX_RET, libc=b"", vdso=SYSCALL_RET)
+
+    found = find_gadgets(memory.read, MAPS)
+
+    assert (found.syscall_ret, found.sigreturn) == (VDSO + len(PADDING), 0)
+    assert found.pop_rax_ret == PROGRAM + len(PADDING)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [b"", SYSCALL_RET, SIGRETURN[0] + POP_RAX_RET, POP_RAX_RET, SIGRETURN[1]],
+)
+def test_a_process_without_a_way_back_is_refused(code: bytes) -> None:
+    with pytest.raises(Unsupported, match="so none is borrowed"):
+        find_gadgets(memory_of(program=code).read, MAPS[:1])
+
+
+def test_only_code_is_looked_through_and_not_the_page_that_the_kernel_emulates() -> None:
+    everything = SYSCALL_RET + SIGRETURN[0]
+    memory = memory_of(program=everything, libc=everything, vdso=everything)
+    maps = [
+        mapping(PROGRAM, access="rw-p"),
+        mapping(LIBC, "[vsyscall]", access="--xp"),
+        mapping(VDSO, access="r--p"),
+    ]
+
+    with pytest.raises(Unsupported):
+        find_gadgets(memory.read, maps)
+
+
+def test_a_mapping_that_cannot_be_read_is_passed_over() -> None:
+    memory = memory_of(vdso=SYSCALL_RET + SIGRETURN[0])
+
+    assert find_gadgets(memory.read, MAPS).syscall_ret == VDSO + len(PADDING)
+
+
+def test_this_very_process_has_what_is_needed() -> None:
+    with ProcessMemory(os.getpid()) as memory:
+        found = find_gadgets(memory.read, read_maps("self"))
+
+        assert memory.read(found.syscall_ret, 3) == SYSCALL_RET
+        back = memory.read(found.sigreturn, 9) if found.sigreturn else SIGRETURN[0]
+        assert back == SIGRETURN[0] or back[: len(SIGRETURN[1])] == SIGRETURN[1]

@@ -1,0 +1,233 @@
+"""Who reads the rings: claimed, renewed, run out, taken away; with clocks of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from markerjit.errors import Refused
+from markerjit.memory import FakeMemory
+from markerjit.model import RemoteAddress
+from markerjit.patch import lease as lease_module
+from markerjit.patch.arena import Arena, MemoryStore
+from markerjit.patch.lease import LEASE_S, Lease, end, reader_of
+from markerjit.quiesce.owner import Owner, ourselves
+from markerjit.ring import layout
+from markerjit.ring.layout import CONTROL, Control, Geometry
+
+GEOMETRY = Geometry(rings=1, ring_size=4096, max_markers=4, max_sites=4, max_edits=4)
+BASE = RemoteAddress(0x7000_0000)
+PID = 7
+US = ourselves()
+GONE = Owner(1 << 30, US.pid_namespace, 5)
+INIT = Owner(
+    1, US.pid_namespace, int(Path("/proc/1/stat").read_text().rsplit(")", 1)[1].split()[19])
+)
+S = 1_000_000_000
+TICKS_PER_NS = 3
+
+
+class Clock:
+    """Time that passes when the test says so. The counter goes three times as fast."""
+
+    def __init__(self) -> None:
+        self.now_ns = 50 * S
+
+    def monotonic(self) -> float:
+        return self.now_ns / S
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def pair(self) -> tuple[int, int]:
+        return 7_000 + self.now_ns * TICKS_PER_NS, self.now_ns
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    one = Clock()
+    monkeypatch.setattr(lease_module, "time", one)
+    monkeypatch.setattr(lease_module, "clock_pair", one.pair)
+    yield one
+    lease_module._READ_BY_US.clear()
+
+
+@pytest.fixture
+def arena(clock: Clock) -> Arena:
+    numbers = ("markers", "counts", "sites", "journal_edits", "ring", "ring_stride")
+    control = Control(
+        magic=layout.MAGIC, version=layout.VERSION, arena_size=GEOMETRY.size,
+        **{name: getattr(GEOMETRY, name) for name in (*numbers, *Geometry._fields)},
+    )  # fmt: skip
+    memory = FakeMemory({BASE: bytes(GEOMETRY.size)})
+    memory.write(RemoteAddress(BASE + CONTROL), bytes(control))
+    return Arena(PID, BASE, MemoryStore(memory, BASE), GEOMETRY.size)
+
+
+def put_reader(arena: Arena, owner: Owner, *, lease_ns: int = 0) -> None:
+    arena.store.write(CONTROL + Control.reader.offset, bytes(owner.entry()))
+    arena.write_control("lease", lease_ns * TICKS_PER_NS)
+    arena.write_control("lease_ns", lease_ns)
+
+
+def test_rings_that_nobody_claimed_have_no_reader(arena: Arena) -> None:
+    assert reader_of(arena) is None
+
+
+def test_who_claims_the_rings_is_their_reader_without_a_limit_at_first(arena: Arena) -> None:
+    """Markers are switched on after that, and only then is there something to renew for."""
+    Lease(arena).claim()
+
+    assert reader_of(arena) == (US, None, False)
+    assert (arena.current().lease, arena.current().lease_ns) == (0, 0)
+
+
+def test_a_second_trace_of_this_process_is_refused(arena: Arena) -> None:
+    """It would take the first one's records."""
+    Lease(arena).claim()
+
+    with pytest.raises(Refused, match=f"process {US.pid} is tracing process 7 already") as refused:
+        Lease(arena).claim()
+    assert refused.value.try_again
+
+
+def test_rings_that_this_process_left_behind_are_its_own(arena: Arena) -> None:
+    put_reader(arena, US)
+
+    Lease(arena).claim()
+
+    assert reader_of(arena) == (US, None, False)
+
+
+@pytest.mark.parametrize("left_ns", [0, 5 * S])
+def test_rings_that_another_reads_are_refused(arena: Arena, clock: Clock, left_ns: int) -> None:
+    put_reader(arena, INIT, lease_ns=left_ns and clock.now_ns + left_ns)
+
+    with pytest.raises(Refused, match="process 1 is tracing process 7 already"):
+        Lease(arena).claim()
+    reader = reader_of(arena)
+    assert reader is not None
+    assert (reader.owner, reader.over) == (INIT, False)
+
+
+def test_rings_of_a_reader_that_is_gone_are_free(arena: Arena, clock: Clock) -> None:
+    put_reader(arena, GONE, lease_ns=clock.now_ns + 5 * S)
+
+    assert reader_of(arena) == (GONE, 5.0, True)
+    Lease(arena).claim()
+    assert reader_of(arena) == (US, None, False)
+
+
+def test_rings_of_a_reader_that_did_not_renew_are_free(arena: Arena, clock: Clock) -> None:
+    put_reader(arena, INIT, lease_ns=clock.now_ns + 5 * S)
+
+    clock.now_ns += 5 * S
+    assert not reader_of(arena).over  # type: ignore[union-attr]
+    clock.now_ns += 1
+    assert reader_of(arena).over  # type: ignore[union-attr]
+    Lease(arena).claim()
+    assert reader_of(arena) == (US, None, False)
+
+
+def test_a_reader_whose_pid_was_given_away_is_gone(arena: Arena) -> None:
+    put_reader(arena, INIT._replace(started=INIT.started + 1))
+
+    assert reader_of(arena).over  # type: ignore[union-attr]
+
+
+def test_renewing_gives_the_whole_lease_in_both_clocks(arena: Arena, clock: Clock) -> None:
+    lease = Lease(arena)
+    lease.claim()
+    for _ in range(3):
+        clock.now_ns += 2 * S
+
+        assert lease.renew()
+
+        length = int(LEASE_S * S)
+        control = arena.current()
+        assert control.lease_ns == clock.now_ns + length
+        assert control.lease == clock.pair()[0] + length * TICKS_PER_NS
+        assert reader_of(arena) == (US, LEASE_S, False)
+
+
+def test_renewing_again_within_a_second_costs_nothing(
+    arena: Arena, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = Lease(arena)
+    lease.claim()
+    clock.now_ns += 2 * S
+    assert lease.renew()
+    before = bytes(arena.current())
+    monkeypatch.setattr(arena, "store", None)  # not even looked at
+
+    clock.now_ns += S - 1
+    assert lease.renew()
+
+    monkeypatch.undo()
+    assert bytes(arena.current()) == before
+
+
+def test_a_lease_that_runs_out_is_noticed_before_it_is_renewed_for_another(
+    arena: Arena, clock: Clock
+) -> None:
+    lease = Lease(arena)
+    lease.claim()
+    clock.now_ns += 2 * S
+    lease.renew()
+    clock.now_ns += int((LEASE_S + 1) * S)
+    put_reader(arena, INIT, lease_ns=clock.now_ns + 5 * S)  # came, found it over, and took it
+    taken = bytes(arena.current())
+
+    assert not lease.renew()
+    lease.release()
+
+    assert bytes(arena.current()) == taken
+
+
+def test_a_reader_that_nobody_replaced_goes_on_after_a_pause(arena: Arena, clock: Clock) -> None:
+    lease = Lease(arena)
+    lease.claim()
+    clock.now_ns += 100 * S
+
+    assert lease.renew()
+    assert reader_of(arena) == (US, LEASE_S, False)
+
+
+def test_after_a_release_nobody_reads_and_anybody_may_claim(arena: Arena, clock: Clock) -> None:
+    lease = Lease(arena)
+    lease.claim()
+    clock.now_ns += 2 * S
+    lease.renew()
+
+    lease.release()
+
+    assert reader_of(arena) is None
+    assert (arena.current().lease, arena.current().lease_ns) == (0, 0)
+    Lease(arena).claim()
+
+
+def test_a_claim_takes_the_old_lease_away_before_it_takes_the_name(
+    arena: Arena, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the old one still there the new reader would be over before it had begun."""
+    put_reader(arena, GONE, lease_ns=1)
+    seen = []
+    write = arena.store.write
+    monkeypatch.setattr(
+        arena.store, "write", lambda *what: (write(*what), seen.append(arena.current().lease_ns))
+    )
+
+    Lease(arena).claim()
+
+    assert seen == [0, 0]
+
+
+def test_ending_leaves_nobody(arena: Arena) -> None:
+    put_reader(arena, GONE, lease_ns=5)
+
+    end(arena)
+
+    assert reader_of(arena) is None
+    assert arena.current().lease_ns == 0

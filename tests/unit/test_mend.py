@@ -1,0 +1,236 @@
+"""Mending without a process: which places a journal has, which of them are ours to mend, and that
+a mending that is interrupted anywhere leaves whole instructions, as the change itself did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from types import SimpleNamespace
+
+import pytest
+
+from markerjit import mend
+from markerjit.memory import FakeMemory
+from markerjit.mend import Place, places_of
+from markerjit.model import Change, Edit, Kind, Mode, RemoteAddress
+from markerjit.patch.protocol import Context, breakpoint
+from markerjit.quiesce.strategy import STOP
+from markerjit.x86.templates import INT3, TEMPLATES
+from tests.unit.test_plan import (
+    ENTRY,
+    PROBE,
+    SLOT,
+    SiteState,
+    make_site,
+    make_state,
+    memory_of,
+    off,
+    on,
+)
+
+TRAP = bytes([INT3])
+HERE = RemoteAddress(0x1000)
+
+
+def place(at: int, before: str, after: str, *, step: int = 0, between: Sequence[str] = ()) -> Place:
+    old, new = bytes.fromhex(before), bytes.fromhex(after)
+    middle = frozenset((old, new, *map(bytes.fromhex, between)))
+    return Place(RemoteAddress(at), old, new, middle, True, step)
+
+
+def edit(at: int, old: str, new: str, step: int = 0) -> Edit:
+    return Edit(RemoteAddress(at), bytes.fromhex(old), bytes.fromhex(new), "", True, step)
+
+
+# ---- the places of a journal ---------------------------------------------------------------------
+
+
+def test_an_edit_is_a_place_with_what_stood_there_and_what_was_to_come() -> None:
+    assert places_of([edit(HERE, "05", "00")]) == [place(HERE, "05", "00")]
+
+
+def test_places_come_in_the_order_in_which_they_are_taken_back() -> None:
+    edits = [
+        edit(0x30, "00", "01"),
+        edit(0x10, "02", "03", 1),
+        edit(0x20, "04", "05", 1),
+        edit(0x40, "06", "07", 2),
+    ]
+
+    assert [one.address for one in places_of(edits)] == [0x40, 0x10, 0x20, 0x30]
+
+
+def test_a_place_that_is_written_twice_is_one_with_all_that_it_may_hold() -> None:
+    change = Change(HERE, b"\xeb\5", b"\x90\x90", "", True, completion=HERE)
+    edits = breakpoint.plan(change, Context(STOP, handler=True))
+
+    assert places_of(edits) == [  # type: ignore[arg-type]
+        place(HERE + 1, "05", "90", step=1),
+        place(HERE, "eb", "90", between=["cc"]),
+    ]
+
+
+def test_a_word_and_a_byte_at_one_address_are_two_places() -> None:
+    edits = [edit(HERE, "00" * 8, "01" * 8), edit(HERE, "02", "03")]
+
+    assert len(places_of(edits)) == 2
+
+
+# ---- taking back ---------------------------------------------------------------------------------
+
+
+def back(edits: Sequence[Edit], memory: FakeMemory) -> list[Edit]:
+    now = [(one, memory.read(one.address, len(one.before))) for one in places_of(edits)]
+    return list(mend._back(now))
+
+
+def write(memory: FakeMemory, edits: Sequence[Edit]) -> None:
+    for one in edits:
+        assert memory.read(one.address, len(one.old)) == one.old
+        memory.write(one.address, one.new)
+
+
+def test_what_was_not_written_yet_is_not_taken_back() -> None:
+    memory = FakeMemory({HERE: b"\5\6"})
+
+    assert back([edit(HERE, "05", "00"), edit(HERE + 1, "06", "01")], memory) == []
+
+
+def test_each_step_of_the_change_is_a_step_of_the_way_back() -> None:
+    edits = [edit(0x1000, "00", "01"), edit(0x1001, "00", "01"), edit(0x1002, "00", "01", 1)]
+    memory = FakeMemory({HERE: b"\1\1\1"})
+
+    found = back(edits, memory)
+
+    assert [(one.address, one.step) for one in found] == [(0x1002, 0), (0x1000, 1), (0x1001, 1)]
+    assert all((one.old, one.new) == (b"\1", b"\0") for one in found)
+
+
+CHANGES = [
+    (current, wanted)
+    for current, wanted in product((None, Mode.JUMP, Mode.INT3), repeat=2)
+    if current is not wanted
+]
+
+
+@pytest.mark.parametrize(("current", "wanted"), CHANGES)
+def test_a_switch_that_ended_anywhere_and_a_mending_that_ended_anywhere_leave_whole_instructions(
+    current: Mode | None, wanted: Mode | None
+) -> None:
+    """And the next mending, which finds the same journal, brings back what stood there before."""
+    state = make_state(Kind.JUMP, current)
+    head = TEMPLATES[Kind.JUMP]
+    edits = (on([state], wanted) if wanted else off([state])).edits
+    site = state.site.address
+
+    for done in range(len(edits) + 1):
+        ended = memory_of(state)
+        write(ended, edits[:done])
+        for mended in range(len(back(edits, ended)) + 1):
+            memory = memory_of(state)
+            write(memory, edits[:done])
+            for one in back(edits, memory)[:mended]:
+                write(memory, [one])
+                found = memory.read(site, 2)
+                assert found[:1] == TRAP or found in (head.dormant, *head.active.values())
+            write(memory, back(edits, memory))
+            assert back(edits, memory) == []
+            assert memory.segments == memory_of(state).segments
+
+
+def test_a_slot_is_mended_after_the_code_that_opened_on_it() -> None:
+    state = make_state(Kind.JUMP, None)
+    memory = memory_of(state)
+    edits = on([state]).edits
+    write(memory, edits)
+
+    found = back(edits, memory)
+
+    assert [one.address - state.site.address for one in found if one.code] == [1]
+    assert [one.address for one in found] == [state.site.address + 1, SLOT, SLOT + 8]
+
+
+# ---- whose places --------------------------------------------------------------------------------
+
+
+def split(memory: FakeMemory, places: Sequence[Place], *sites: object) -> tuple[list, list[str]]:
+    process = SimpleNamespace(_objects=SimpleNamespace(sites=sites), _memory=memory)
+    return mend._Repairing._split(process, places)  # type: ignore[arg-type]
+
+
+def test_places_of_sites_and_slots_that_hold_what_the_journal_knows_are_ours() -> None:
+    states = [
+        make_state(Kind.JUMP, None, site=make_site(Kind.JUMP, address=a)) for a in (0x1000, 0x1040)
+    ]
+    memory = memory_of(*states)
+    edits = on(states).edits
+
+    for done in range(len(edits) + 1):
+        if done:
+            write(memory, edits[done - 1 : done])
+        ours, left_alone = split(memory, places_of(edits), *(state.site for state in states))
+        assert ours == places_of(edits)
+        assert left_alone == []
+
+
+@pytest.mark.parametrize("at", [0x0FFF, 0x1007, 0x103F, 0x8FFF, 0x9010, 0x0, (1 << 64) - 8])
+def test_a_place_that_belongs_to_no_marker_is_left_alone_and_not_even_read(at: int) -> None:
+    """Its object may have been unloaded, and another mapped there."""
+    state = make_state(Kind.JUMP, None)
+
+    ours, left_alone = split(FakeMemory(), [place(at, "05", "00")], state.site)
+
+    assert ours == []
+    assert left_alone == [f"{at:#x} belongs to no marker that is mapped now"]
+
+
+def test_a_process_without_any_site_has_no_place_that_is_ours() -> None:
+    assert split(FakeMemory(), [place(HERE, "05", "00")])[0] == []
+
+
+@pytest.mark.parametrize("foreign", ["90", "cc", "06"])
+def test_a_place_that_holds_what_the_journal_does_not_know_is_left_alone_and_said(
+    foreign: str,
+) -> None:
+    state = make_state(Kind.JUMP, None)
+    memory = memory_of(state)
+    memory.write(RemoteAddress(0x1001), bytes.fromhex(foreign))
+    places = [place(0x1001, "05", "00"), place(0x1000, "eb", "eb")]
+
+    ours, left_alone = split(memory, places, state.site)
+
+    assert ours == places[1:]
+    assert left_alone == [f"0x1001 holds {foreign}, not ours"]
+
+
+def test_a_breakpoint_that_the_journal_knows_of_is_ours() -> None:
+    state = make_state(Kind.JUMP, None)
+    memory = memory_of(state)
+    memory.write(HERE, TRAP)
+
+    ours, _ = split(memory, [place(HERE, "eb", "90", between=["cc"])], state.site)
+
+    assert len(ours) == 1
+
+
+def test_a_place_that_cannot_be_read_is_left_alone_and_the_others_are_mended() -> None:
+    state = make_state(Kind.JUMP, None)
+    far = make_site(Kind.JUMP, address=0x5000, slot=0)
+    places = [place(0x5001, "05", "00"), place(0x1001, "05", "00")]
+
+    ours, (reason,) = split(memory_of(state), places, state.site, far)
+
+    assert ours == places[1:]
+    assert "0x5001" in reason
+
+
+def test_a_place_half_outside_of_a_slot_is_not_taken_for_its_end() -> None:
+    """A word that begins in a slot and ends behind it is nobody's."""
+    state = SiteState(make_site(Kind.JUMP), None, PROBE, ENTRY)
+    word = Place(RemoteAddress(SLOT + 12), bytes(8), b"x" * 8, frozenset((bytes(8),)), False, 0)
+    memory = memory_of(state)
+    memory.add(RemoteAddress(SLOT + 16), bytes(16))
+
+    ours, _ = split(memory, [word], state.site)
+
+    assert ours == []
