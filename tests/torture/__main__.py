@@ -1,0 +1,154 @@
+"""`make torture`: all combinations again and again, a line for each, and a table at the end.
+
+    TORTURE_SECONDS   how long, 600 if not said; every combination gets its turn in any case
+    TORTURE_FLIPS     and at least so many flips
+
+Writes build/torture.json. Exit code 1 when an allowed combination went wrong, or when one that
+leaves out what it must not went well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+
+from torture.combinations import (
+    ALLOWED,
+    CROWDS,
+    LINE,
+    MUST_FAIL,
+    SEEN_ENOUGH,
+    SEEN_ONLY,
+    Combination,
+    LeftOut,
+    inside,
+)
+from torture.driver import Seen, allowed_wrongs, arguments, failed, run
+from torture.marks import Marked, switch_marks
+from torture.victims import ROOT, victim
+
+LONGEST_TURN_S = 3.0
+MARK_ROUNDS = 50
+WIDTH = 15
+COLUMNS = (
+    "flips",
+    "transitions",
+    "executions",
+    "torn",
+    "trapped",
+    "signals",
+    "births",
+    "libraries",
+)
+
+
+def numbers(seen: Seen) -> str:
+    """The columns of a line."""
+    return "".join(f"{getattr(seen, column):>{WIDTH},}" for column in COLUMNS)
+
+
+def for_seconds(turn_s: float) -> Callable[[Seen], bool]:
+    """Enough after so long, once some flip was seen."""
+    end = time.monotonic() + turn_s
+    return lambda seen: time.monotonic() > end and seen.transitions > 0
+
+
+def torture(seconds: float, flips: int) -> dict[Combination, Seen]:
+    """All that is allowed, in turns, until the time is over and there were so many flips."""
+    turn_s = min(LONGEST_TURN_S, seconds / len(ALLOWED))
+    end = time.monotonic() + seconds
+    all_seen: dict[Combination, Seen] = {}
+    while not all_seen or time.monotonic() < end or total(all_seen.values()).flips < flips:
+        for number, combination in enumerate(ALLOWED, 1):
+            seen = run(combination, for_seconds(turn_s))
+            all_seen.setdefault(combination, Seen()).add(seen)
+            print(f"{number:>4}/{len(ALLOWED)}{numbers(seen)}  {combination}", flush=True)
+            for wrong in allowed_wrongs(combination, seen):
+                print(f"     WRONG: {wrong}", flush=True)
+    return all_seen
+
+
+def leave_out(left_out: LeftOut) -> Seen:
+    """Until it fails, or until it should long have failed."""
+    seen = run(left_out.combination, lambda seen: seen.flips >= left_out.within)
+    how = f"{seen.torn} torn" if seen.torn else seen.ended or "did not fail"
+    counts = f"{seen.flips:>13,} flips, {seen.transitions:>9,} seen: {how:<14.14}"
+    print(f"{counts}  {left_out.combination} without {left_out.lacks}", flush=True)
+    return seen
+
+
+def marks() -> Marked:
+    """A real marker, with everything else going on."""
+    with victim(arguments(inside("jmp5", LINE, "int3/mem", "membarrier", CROWDS[-1]))) as target:
+        return switch_marks(target, MARK_ROUNDS, "flip 10 int3 mem membarrier")
+
+
+def total(all_seen: Iterable[Seen]) -> Seen:
+    """All of them together."""
+    together = Seen()
+    for seen in all_seen:
+        together.add(seen)
+    return together
+
+
+def print_table(all_seen: dict[Combination, Seen]) -> None:
+    """Each combination's sums, and those of all."""
+    print("".join(f"{column:>{WIDTH}}" for column in COLUMNS))
+    for combination, seen in all_seen.items():
+        print(f"{numbers(seen)}  {combination}")
+    print(f"{numbers(total(all_seen.values()))}  together")
+
+
+def save(all_seen: dict[Combination, Seen], lacking: dict[LeftOut, Seen], marked: Marked) -> None:
+    """All of it, for whoever wants to compare."""
+    record = {
+        "machine": {"cpu": cpu(), "cpus": os.cpu_count(), "kernel": platform.release()},
+        "allowed": [
+            {"combination": str(c), "wrong": allowed_wrongs(c, seen), **seen.as_dict()}
+            for c, seen in all_seen.items()
+        ],
+        "left_out": [
+            {"lacks": left.lacks, "combination": str(left.combination), **seen.as_dict()}
+            for left, seen in lacking.items()
+        ],
+        "marks": asdict(marked),
+    }
+    (ROOT / "build" / "torture.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def cpu() -> str:
+    """Vendor, family and model, from /proc/cpuinfo."""
+    with open("/proc/cpuinfo") as lines:
+        said = dict(line.split(":", 1) for line in lines if ":" in line)
+    named = {name.strip(): value.strip() for name, value in said.items()}
+    return f"{named['vendor_id']} family {named['cpu family']} model {named['model']}"
+
+
+def main() -> int:
+    """0: all that is allowed went well, and all that must fail failed."""
+    seconds = float(os.environ.get("TORTURE_SECONDS", "600"))
+    flips = int(os.environ.get("TORTURE_FLIPS", "0"))
+    all_seen = torture(seconds, flips)
+    print("\nleft out, and what it took to fail")
+    lacking = {left_out: leave_out(left_out) for left_out in (*MUST_FAIL, *SEEN_ONLY)}
+    print()
+    print_table(all_seen)
+    marked = marks()
+    print(f"\nmarks: {marked}")
+    save(all_seen, lacking, marked)
+    bad = [c for c, seen in all_seen.items() if allowed_wrongs(c, seen)]
+    well = [left for left in MUST_FAIL if not failed(lacking[left])]
+    harmless = [left for left in well if lacking[left].transitions >= SEEN_ENOUGH]
+    print(f"\n{len(all_seen)} combinations, {len(bad)} went wrong; ", end="")
+    print(f"{len(MUST_FAIL)} must fail, {len(harmless)} did not", end="")
+    print(f" and {len(well) - len(harmless)} could not, for want of observed flips")
+    return 1 if bad or harmless or not marked.adds_up else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
