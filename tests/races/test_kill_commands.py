@@ -1,0 +1,157 @@
+"""After a kill, as a user meets it: status says what was left, on refuses, repair mends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import markerjit
+from markerjit.ring.layout import SCRATCH_SIZE
+from tests.conftest import ROOT, make
+
+pytestmark = [pytest.mark.races, pytest.mark.live]
+
+KILLED = Path(__file__).with_name("killed.py")
+
+
+def cli(*args: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "markerjit.cli.main", *map(str, args)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.fixture
+def left() -> Callable[..., tuple[int, list[int]]]:
+    """Leaves a process as a killed controller does; returns that controller's pid, and where the
+    process's threads were."""
+    make("native", "build/hooks/libmjstop.so")
+
+    def leave(
+        scenario: str, pid: int, point: str, occurrence: int, **hooks: str
+    ) -> tuple[int, list[int]]:
+        command = [sys.executable, KILLED, scenario, str(pid), point, str(occurrence)]
+        environment = os.environ | hooks
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        controller, *counters = done.stdout.split()
+        return int(controller), [int(counter, 0) for counter in counters]
+
+    return leave
+
+
+def test_status_names_a_half_done_change_and_the_command_that_mends_it(target, left):
+    program = target("truth_floats", "read")
+    controller, _ = left("on, stop", program.pid, "written", 6)
+
+    said = cli("status", program.pid)
+
+    assert said.returncode == 0
+    assert f"process {controller} is gone and left a change half done" in said.stderr
+    assert f"markerjit repair {program.pid}" in said.stderr
+
+
+def test_nothing_is_switched_on_top_of_a_half_done_change(target, left):
+    program = target("truth_floats", "read")
+    left("on, stop", program.pid, "written", 6)
+
+    refused = [cli("on", program.pid, "*"), cli("off", program.pid, "*")]
+
+    for one in refused:
+        assert one.returncode == 1
+        assert f"markerjit repair {program.pid} mends that" in one.stderr
+        assert one.stderr.count("\n") == 1
+
+
+def test_repair_says_whose_change_it_took_back(target, left):
+    program = target("truth_floats", "read")
+    controller, _ = left("on, stop", program.pid, "written", 6)
+
+    repaired = cli("repair", program.pid)
+    again = cli("repair", program.pid)
+
+    assert repaired.returncode == again.returncode == 0
+    assert f"that process {controller} began was taken back" in repaired.stdout
+    assert again.stdout == f"process {program.pid} needs no repair\n"
+    assert not cli("status", program.pid).stderr
+
+
+def test_repair_lets_a_complete_change_stand(target, left):
+    program = target("truth_floats", "read")
+    left("on, stop", program.pid, "done", 1)
+
+    repaired = cli("repair", program.pid)
+
+    assert "was complete; it stands" in repaired.stdout
+    assert "2 of 2 markers are off" not in cli("status", program.pid).stdout
+
+
+def test_repair_removes_an_arena_that_was_never_finished(target, left):
+    program = target("truth_floats", "read")
+    left("first use, stop", program.pid, "memory: write", 1)
+
+    repaired = cli("repair", program.pid)
+
+    assert repaired.stdout == "1 unfinished arena removed\n"
+    assert "markerjit" not in Path(f"/proc/{program.pid}/maps").read_text()
+
+
+def test_a_reader_that_was_killed_is_switched_off_by_the_next_command(target, left):
+    program = target("truth_floats", "read")
+    left("trace", program.pid, "journal: closed", 1)
+
+    status = cli("status", program.pid)
+    repaired = cli("repair", program.pid)
+
+    assert "left its markers recording" in status.stderr
+    assert "switched off, since whoever recorded them is gone" in repaired.stdout
+
+
+def test_a_signal_that_came_with_the_stop_is_not_lost_by_a_kill(target, left):
+    """Between being seized and being stopped a thread may come to a breakpoint: it then stands with
+    a SIGTRAP to take. Without it, it would run on in the middle of an instruction."""
+    program = target("truth_threads", "2", "--paused")
+    with markerjit.View(program.pid) as view:
+        behind = {site.address + 1 for site in view.sites()}
+    with markerjit.attach(program.pid) as session:
+        session.enable("*", mode=markerjit.Mode.INT3)
+    program.command("resume")
+    caught = 0
+
+    for _ in range(4):
+        _, counters = left(
+            "int3 to jump, stop", program.pid, "stopped", 1,
+            MJ_PAUSE_POINT="seized", MJ_PAUSE_US="5000",
+        )  # fmt: skip
+        caught += len(behind.intersection(counters))
+        markerjit.repair(program.pid)
+
+    turns = program.ask("pause")["truth_loop"]
+    with markerjit.View(program.pid) as view:
+        hits = {one.name: one.hits for one in view.statistics()}["truth_loop"]
+    assert caught
+    assert hits == turns
+
+
+def test_a_later_borrowing_leaves_the_frame_of_a_killed_one_alone(target, left):
+    """Its thread may not be back yet, and would go on with the registers of another one."""
+    program = target("truth_floats", "read")
+    left("jump to int3, membarrier", program.pid, "borrow: exit", 1)
+
+    with markerjit.attach(program.pid) as session:
+        scratch = session._arena.scratch
+        frame = session.read(scratch, SCRATCH_SIZE)
+        session.disable("*", quiesce="membarrier")
+        later = session.read(scratch, SCRATCH_SIZE)
+
+    assert int.from_bytes(frame[:8], "little") == program.pid  # the first thread's
+    assert later == frame
+    assert program.ask("counts")["registers"] == 0

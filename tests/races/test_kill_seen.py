@@ -1,0 +1,40 @@
+"""The kill matrix would see it: with a damaged way back, as before there was one, it finds harm."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = [pytest.mark.races, pytest.mark.live, pytest.mark.slow]
+
+
+@pytest.mark.parametrize(
+    ("damage", "seen"),
+    [
+        ("return", "the target ended: SIGSEGV"),  # as without any frame
+        ("register", "registers wrong"),
+        ("vector", "registers wrong"),
+        ("mask", "masks wrong"),
+        ("eintr", ""),  # EINTR, or worse if the thread was not in a call just then
+    ],
+)
+def test_a_damaged_way_back_is_seen(met, damage, seen):
+    # In the way back of a thread that waits in the kernel: what it was interrupted in shows too.
+    (killed,) = met(
+        "--spoil", damage, "--scenario", "on, membarrier", "--point", "borrow: exit", "--short",
+        "--first", "read", "--one",
+    )  # fmt: skip
+
+    assert killed.died
+    assert killed.borrowed
+    assert any(seen in harm for harm in killed.harm), killed.harm
+
+
+def test_the_same_kill_harms_nobody_with_the_way_back_as_it_is(met):
+    (killed,) = met(
+        "--scenario", "on, membarrier", "--point", "borrow: exit", "--short",
+        "--first", "read", "--one",
+    )  # fmt: skip
+
+    assert killed.died
+    assert killed.borrowed
+    assert not killed.harm

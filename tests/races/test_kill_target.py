@@ -1,0 +1,33 @@
+"""A target that dies in the middle ends the controller with a clear error, and in time."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = [pytest.mark.races, pytest.mark.live, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def outcomes(met):
+    return met(
+        "--fault", "target", "--short", "--scenario", "first use, membarrier",
+        "--scenario", "on, stop",
+    )  # fmt: skip
+
+
+def test_a_controller_never_hangs_or_breaks_when_its_target_dies(outcomes):
+    wrong = [(one.scenario, one.point, harm) for one in outcomes for harm in one.harm]
+
+    assert not wrong
+
+
+def test_it_says_that_the_target_has_ended(outcomes):
+    said = [one.error for one in outcomes if one.error]
+
+    assert len(said) > len(outcomes) / 2
+    assert all(error.startswith(("TargetGone: ", "NoSuchProcess: ")) for error in said)
+
+
+def test_targets_die_while_a_thread_is_borrowed_and_while_all_stand(outcomes):
+    assert sum(one.borrowed for one in outcomes) >= 5
+    assert sum(one.stopped > 1 for one in outcomes) >= 4
