@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from markerjit.errors import MemoryFault
+from markerjit.errors import MarkerError, MemoryFault, UnexpectedBytes
 from markerjit.model import Edit, RemoteAddress, Site
 from markerjit.patch.apply import apply
 from markerjit.patch.arena import find_unfinished
@@ -26,13 +27,11 @@ from markerjit.patch.plan import SLOT_SIZE, Plan, counted
 from markerjit.quiesce.owner import Owner
 from markerjit.quiesce.strategy import default_strategy
 from markerjit.switching import Switching
-from markerjit.x86.templates import NEAR_LENGTH
+from markerjit.x86.templates import TEMPLATES
 
 NOTHING = "nothing"
 FINISHED = "finished"
 ROLLED_BACK = "rolled back"
-
-_SITE_SIZE = 2 + NEAR_LENGTH
 
 
 class Repaired(NamedTuple):
@@ -121,10 +120,17 @@ class _Repairing(Switching):
             mended = self._mend(left) if left else Repaired(NOTHING, None, 0, 0, 0, (), (), 0)
             names = self._switch_off_for_the_gone(self._arena) if self._arena else []
             removed = 0
+            kept: list[str] = []
             for unfinished in find_unfinished(self.pid, self._memory, self._maps):
-                remove_unfinished(self._caller(), unfinished)
-                removed += 1
-            return mended._replace(switched_off=tuple(names), removed=removed)
+                try:
+                    remove_unfinished(self._caller(), unfinished)
+                    removed += 1
+                except MarkerError as error:  # what was mended is mended, and is to be told
+                    kept.append(f"an unfinished arena: {error}")
+            left_alone = (*mended.left_alone, *kept)
+            return mended._replace(
+                left_alone=left_alone, switched_off=tuple(names), removed=removed
+            )
 
     def _mend(self, left: Left) -> Repaired:
         assert self._arena
@@ -136,7 +142,7 @@ class _Repairing(Switching):
         plan = Plan("repair", tuple(edits), default_strategy(own=self._own))
         # The journal is left as it is while this is written: whoever comes after our own death
         # finds the same places in it.
-        apply(plan, self._target(), None)
+        apply(plan, self._target(self._mapped_at(plan)), None)
         Journal(self._arena).close()
         self._note_as_found(ours)
         return Repaired(
@@ -173,12 +179,15 @@ class _Repairing(Switching):
             near = any(address in touched for address in range(site.address, site.address + 2))
             marker = self._find_marker(self._arena, site) if near or site.slot in touched else None
             if marker is not None:
-                self._arena.note_switched(marker, self._state(site).mode)
+                with suppress(MemoryFault, UnexpectedBytes):
+                    self._arena.note_switched(marker, self._state(site).mode)
 
 
 def _spans(sites: Sequence[Site]) -> Iterator[tuple[int, int]]:
+    """What a switch may change: the heads of sites, and slots."""
     for site in sites:
-        yield site.address, site.address + _SITE_SIZE
+        if site.kind in TEMPLATES:
+            yield site.address, site.address + len(TEMPLATES[site.kind].dormant)
         if site.slot:
             yield site.slot, site.slot + SLOT_SIZE
 

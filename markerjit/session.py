@@ -25,9 +25,10 @@ from markerjit.patch.arena import Arena
 from markerjit.patch.inject import DEFAULT_RING_SIZE
 from markerjit.patch.lease import Lease
 from markerjit.patch.plan import Plan
+from markerjit.patch.wanted import COUNT, RECORD, Wanted
 from markerjit.quiesce.strategy import default_strategy
 from markerjit.stream import Decoder, EventStream
-from markerjit.switching import COUNT, RECORD, Switching, Wanted
+from markerjit.switching import Switching
 
 __all__ = ["COUNT", "RECORD", "Session", "attach"]
 
@@ -111,6 +112,7 @@ class Session(Switching):
             self._tell_of_markers(arena, sites)
             lease = Lease(arena)
             lease.claim()
+        switched = off = False
         try:
             stream = EventStream(
                 arena,
@@ -122,25 +124,29 @@ class Session(Switching):
             with self._alone():
                 counting = self._counting(sites)
                 self._switch(sites, wanted)
+                switched = True
             try:
                 yield stream
             finally:
                 with suppress(TargetGone, NoSuchProcess):
-                    if not stream.dispossessed:
-                        self._disable_for_sure(sites, pattern)
-                        self._count_again(counting)
+                    self._disable_for_sure(lease, sites, counting, pattern)
+                off = True
         finally:
             with suppress(TargetGone):
-                lease.release()
+                lease.release(keep=switched and not off)
 
-    def _disable_for_sure(self, sites: Sequence[Site], pattern: str) -> None:
+    def _disable_for_sure(
+        self, lease: Lease, sites: Sequence[Site], counting: dict[Mode, list[Site]], pattern: str
+    ) -> None:
         """Nobody comes after us to try again, so we do, for half a minute, where that may help:
         another controller or tracer is at work, or a thread waits in the kernel."""
         deadline = time.monotonic() + _TRY_AGAIN_S
         while True:
             try:
                 with self._alone():
-                    self._switch(self._still_there(sites), self._wanted_off())
+                    if lease.is_ours():  # else the markers are somebody else's by now
+                        self._switch(self._still_there(sites), self._wanted_off())
+                        self._count_again(counting)
                 return
             except (TargetGone, NoSuchProcess):
                 raise
@@ -172,9 +178,8 @@ class Session(Switching):
 
     def _count_again(self, counting: dict[Mode, list[Site]]) -> None:
         for mode, sites in counting.items():
-            with self._alone():
-                wanted = Wanted(True, default_strategy(own=self._own), mode, COUNT)
-                self._switch(self._still_there(sites), wanted)
+            wanted = Wanted(True, default_strategy(own=self._own), mode, COUNT)
+            self._switch(self._still_there(sites), wanted)
 
     def _decoders(self, arena: Arena, sites: Sequence[Site]) -> dict[int, Decoder]:
         decoders = {}

@@ -48,21 +48,25 @@ class MarkerStatus(NamedTuple):
 class ArenaStatus(NamedTuple):
     """What a process holds of ours.
 
-    owner    who put the runtime there, and `since` when (CLOCK_REALTIME, s)
-    reader   who records now, None when nobody does
-    writer   who has a change in the making, or left one behind, None when nobody has
+    owner      who put the runtime there, and `since` when (CLOCK_REALTIME, s)
+    runtime    which build of it: a hash of its code
+    reader     who records now, None when nobody does
+    writer     who has a change in the making, None when nobody has
+    abandoned  that change is half done, and nobody is at it
     """
 
     owner: Owner
     since: int
+    runtime: int
     reader: Reader | None
     writer: Owner | None
+    abandoned: bool
 
     @property
     def to_mend(self) -> str | None:
-        """What a controller left that is gone, in a few words."""
-        if self.writer and is_gone(self.writer):
-            return f"{self.writer} is gone and left a change half done"
+        """What a controller left, in a few words."""
+        if self.abandoned:
+            return f"{self.writer} left a change half done"
         if self.reader and self.reader.over:
             gone = is_gone(self.reader.owner)
             why = "is gone" if gone else "has not read for too long"
@@ -70,12 +74,17 @@ class ArenaStatus(NamedTuple):
         return None
 
 
-def arena_status(arena: Arena) -> ArenaStatus:
-    """Reads it; takes no lock, so a change may be in the making. Raises Unsupported for a journal
-    that makes no sense."""
-    left = Journal(arena).left()
-    since = int(arena.control.owner_since)
-    return ArenaStatus(arena.owner, since, reader_of(arena), left.owner if left else None)
+def arena_status(arena: Arena, *, locked: bool) -> ArenaStatus:
+    """Reads it. `locked`: somebody holds the target's lock, so a change may be in the making."""
+    writer = Journal(arena).owner()
+    return ArenaStatus(
+        arena.owner,
+        int(arena.control.owner_since),
+        int(arena.control.runtime_id),
+        reader_of(arena),
+        writer,
+        writer is not None and not locked,
+    )
 
 
 def marker_statuses(
@@ -131,8 +140,8 @@ def _status(
         mode=mode,
         partly=len(found) > 1,
         probe=_probe_name(group[0], arena, probes) if mode else "",
-        since=int(entry.since) if entry else 0,
-        by=int(entry.by) if entry else 0,
+        since=int(entry.since) if entry and mode else 0,
+        by=int(entry.by) if entry and mode else 0,
         hits=counted.hits,
         lost=counted.lost,
     )

@@ -108,16 +108,14 @@ class EventStream:
         """The same events, a list for each poll that found some."""
         while not self._stopped:
             self.target_ended = not self._alive()
-            if not self.keep():
-                return
             events = self.poll()
             if events:
                 yield events
-            if self.target_ended:
+            if self.target_ended or self.dispossessed:
                 break
             if not events:
                 time.sleep(self.poll_s)
-        events = self.drain()
+        events = self.drain() if self.keep() else []
         if events:
             yield events
 
@@ -140,8 +138,8 @@ class EventStream:
         return not self.dispossessed
 
     def poll(self) -> list[Event]:
-        """The events since the last poll, in order of time."""
-        return self._take(self._clock.update())
+        """The events since the last poll, in order of time. Keeps the rings for us."""
+        return self._take(self._clock.update()) if self.keep() else []
 
     def drain(self) -> list[Event]:
         """All that is left in the rings, also what a poll would keep back."""

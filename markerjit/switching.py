@@ -13,12 +13,12 @@ import os
 import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple
+from contextlib import contextmanager, suppress
 
 from markerjit.elf import parse_format
 from markerjit.errors import (
     MarkerError,
+    MemoryFault,
     NoMarkers,
     NoSuchProcess,
     Refused,
@@ -42,6 +42,7 @@ from markerjit.patch.plan import (
     plan_on,
 )
 from markerjit.patch.prepared import Prepared, prepare
+from markerjit.patch.wanted import RECORD, Wanted
 from markerjit.probes.record import recorder_taking, signature
 from markerjit.quiesce import native
 from markerjit.quiesce.calls import BorrowedThread, Caller, OwnThread
@@ -58,19 +59,7 @@ from markerjit.ring.layout import PAGE
 from markerjit.sites.verify import verify
 from markerjit.view import View, files_of
 
-RECORD = "record"
-COUNT = "count"
-
 _ASK_AGAIN_S = 1.0
-
-
-class Wanted(NamedTuple):
-    """How markers are to be: off, or on by a mode (None: as compiled) with a probe."""
-
-    on: bool
-    strategy: Strategy
-    mode: Mode | None = None
-    probe: str = COUNT
 
 
 class Switching(View):
@@ -100,8 +89,10 @@ class Switching(View):
         """
         with self._memory.locked() as got:
             if not got:
+                writer = Journal(self._arena).owner() if self._arena else None
                 raise Refused(
-                    f"another controller is switching markers of process {self.pid}; try again",
+                    f"{writer or 'another controller'} is switching markers of process {self.pid}; "
+                    "try again",
                     try_again=True,
                 )
             self._look_again()
@@ -116,7 +107,12 @@ class Switching(View):
                 raise
             except MarkerError as error:
                 passing = isinstance(error, Refused) and error.try_again
-                if passing or self._own or not self._objects_changed():
+                if (
+                    passing
+                    or self._own
+                    or type(error) is MarkerError
+                    or not self._objects_changed()
+                ):
                     raise
                 raise Refused(
                     f"an object of process {self.pid} was loaded or unloaded just now ({error}); "
@@ -165,14 +161,20 @@ class Switching(View):
         """A reader that is gone, or has not renewed its lease, loses its probes. Returns the names
         of the markers."""
         reader = lease.reader_of(arena)
-        if reader is None or not reader.over:
+        if reader is None or not reader.over or lease.read_by_us(self.pid):
             return []
-        states = self.states(self._objects.sites)
-        recording = [one.site for one in states if one.mode and one.probe == arena.record_probe]
-        lease.end(arena)
+        recording = [site for site in self._objects.sites if self._records(arena, site)]
         if recording:
             self._switch(recording, Wanted(False, default_strategy(own=self._own)))
+        lease.end(arena)  # last: until then it is known that something is left
         return sorted({site.marker for site in recording})
+
+    def _records(self, arena: Arena, site: Site) -> bool:
+        try:
+            state = self._state(site)
+        except (MemoryFault, UnexpectedBytes):  # somebody else's doing, and not in our way
+            return False
+        return state.mode is not None and state.probe == arena.record_probe
 
     # ---- planning ------------------------------------------------------------------------------
 
@@ -312,6 +314,7 @@ class Switching(View):
         )
         if borrowing and not self._own:
             check_before_borrowing(self.pid)
+            check_seccomp_of_threads(self.pid, set())  # all of them, however lately they were asked
             gadgets = self._find_gadgets()
             target.syscall_ret, target.sigreturn, target.pop_rax_ret = gadgets
             if self._arena:
@@ -328,20 +331,24 @@ class Switching(View):
         return OwnThread() if self._own else BorrowedThread(self._target(borrowing=True))
 
     def _prepare_traps(self, arena: Arena, plan: Plan) -> None:
+        self._refuse_blocked_sigtrap()
+        arena.add_traps(plan.traps)
+        install_trap(arena, self._caller())
+
+    def _refuse_blocked_sigtrap(self) -> None:
         blocking = threads_blocking_sigtrap(self.pid)
         if blocking:
             raise Refused(
                 f"thread {blocking[0]} blocks SIGTRAP ({len(blocking)} do): a breakpoint would "
                 "kill the process; use the mode that the site was compiled for"
             )
-        arena.add_traps(plan.traps)
-        install_trap(arena, self._caller())
 
     def _need_arena(self, sites: Sequence[Site], wanted: Wanted) -> Arena:
         """The arena, made if need be: but not before the plan has been made without it, so that
         nothing is put into a process for a switch that is refused."""
         if self._arena is None:
-            self._plan(sites, wanted)
+            if self._plan(sites, wanted).traps:
+                self._refuse_blocked_sigtrap()
             owner = self._objects.owner
             if owner is None:
                 raise NoMarkers(self._no_markers())
@@ -385,5 +392,7 @@ class Switching(View):
         for site in by_slot(sites):
             marker = self._find_marker(arena, site)
             if marker is not None and marker not in modes:
-                modes[marker] = self._state(site).mode
+                # It is switched already: an object that was unloaded since is no failure of that.
+                with suppress(MemoryFault, UnexpectedBytes):
+                    modes[marker] = self._state(site).mode
         return modes

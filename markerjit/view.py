@@ -90,7 +90,11 @@ class View:
 
     def arena(self) -> ArenaStatus | None:
         """What the process holds of ours, and by whom; None without the runtime."""
-        return arena_status(self._arena) if self._arena else None
+        if self._arena is None:
+            return None
+        # The lock first: a change that ends in between leaves an empty journal.
+        locked = self._memory.is_locked()
+        return arena_status(self._arena, locked=locked)
 
     @property
     def has_runtime(self) -> bool:

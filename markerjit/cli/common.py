@@ -125,6 +125,7 @@ def arena_json(status: ArenaStatus | None) -> Json | None:
     return {
         "owner": status.owner.pid,
         "since": status.since,
+        "runtime": f"{status.runtime:016x}",
         "reader": reader.owner.pid if reader else None,
         "lease_s": round(reader.left_s, 1) if reader and reader.left_s is not None else None,
         "writer": status.writer.pid if status.writer else None,

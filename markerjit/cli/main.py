@@ -7,6 +7,7 @@ keeps its traceback. A command's module is imported when the command is used.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -62,6 +63,11 @@ def run(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone, as `head` does. Keep the interpreter from complaining.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF):
+            raise  # a bug of ours
+        print(f"markerjit: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 

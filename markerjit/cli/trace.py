@@ -47,12 +47,12 @@ def run(options: argparse.Namespace) -> int:
     ):
         end.arm(stream, options.duration)
         shown = _print_events(stream, options, end)
+    _print_summary(shown, stream.statistics(), options, end)
     if stream.dispossessed:
         raise markerjit.Refused(
             f"another controller took the rings of process {options.pid}: we did not read them for "
             "too long"
         )
-    _print_summary(shown, stream.statistics(), options, end)
     if stream.target_ended:
         raise markerjit.TargetGone(options.pid)
     return 0
@@ -82,7 +82,8 @@ class _End:
         self._wanted = False
         self._stream: markerjit.EventStream | None = None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                signal.signal(number, self._on_signal)
 
     def arm(self, stream: markerjit.EventStream, duration: float | None) -> None:
         """From now on signals end this stream, and so does the time."""

@@ -128,6 +128,15 @@ class ProcessMemory:
             if got:
                 fcntl.flock(self._memory, fcntl.LOCK_UN)
 
+    def is_locked(self) -> bool:
+        """Whether somebody holds the target's lock now. (We too, if we do.)"""
+        try:
+            fcntl.flock(self._memory, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._memory, fcntl.LOCK_UN)
+        return False
+
     def _lock(self) -> bool:
         deadline = time.monotonic() + _LOCK_TIMEOUT_S
         while True:

@@ -80,7 +80,7 @@ def _apply_journalled(
     packed: bytearray,
     report: native.Report,
 ) -> int:
-    status = native.OK
+    status: int | None = None
     try:
         if journal:
             journal.open(packed)
@@ -91,5 +91,6 @@ def _apply_journalled(
         )
         return status
     finally:
-        if journal and status not in (native.NOT_UNDONE, native.GONE):
+        # Interrupted in between, nobody knows: then the journal tells the next one to look.
+        if journal and status not in (None, native.NOT_UNDONE, native.GONE):
             journal.close()

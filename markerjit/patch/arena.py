@@ -30,6 +30,7 @@ MAPPING_PATH = "/memfd:markerjit"
 
 _MODES = tuple(Mode)
 _PUNCH_HOLE, _KEEP_SIZE = 2, 1  # fallocate(2)
+_ENTRY = struct.Struct("<QQQ")  # struct mj_trap_site behind its address
 
 Probes = frozenset[int]
 """Addresses of probes that are ours."""
@@ -204,7 +205,7 @@ class Arena:
                 found = layout.TrapSite.from_buffer_copy(self.store.read(offset, size))
                 if found.address in (0, address):
                     # The body first: the handler believes an entry once its address is there.
-                    self.store.write(offset + 8, int(body).to_bytes(8, "little"))
+                    self.store.write(offset + 8, _ENTRY.pack(body, 0, 0))
                     self.store.write(offset, int(address).to_bytes(8, "little"))
                     break
                 at = (at + 1) & mask
@@ -214,8 +215,8 @@ class Arena:
     def forget_traps(self, addresses: Sequence[RemoteAddress]) -> None:
         """The code there is gone, and a breakpoint in what comes in its place is not ours.
 
-        The entry keeps its address, so that others are still found behind it; without a body it
-        is nobody's.
+        In this process: the child of a fork shares the table and may still have the code. So the
+        entry stays, and says that it holds for others only.
         """
         mask = self.geometry.max_sites - 1
         size = ctypes.sizeof(layout.TrapSite)
@@ -225,7 +226,7 @@ class Arena:
                 offset = self.geometry.sites + at * size
                 found = layout.TrapSite.from_buffer_copy(self.store.read(offset, size))
                 if found.address == address:
-                    self.store.write(offset + 8, bytes(8))
+                    self.store.write(offset + layout.TrapSite.gone.offset, b"\x01")
                 if found.address in (0, address):
                     break
                 at = (at + 1) & mask
@@ -305,20 +306,50 @@ class Unfinished(NamedTuple):
 
 def find_unfinished(pid: int, memory: Memory, maps: Sequence[Mapping]) -> list[Unfinished]:
     """Memfds of ours without an arena in them. For who holds the target's lock: otherwise somebody
-    may be at work on one."""
+    may be at work on one.
+
+    A controller has descriptors of other processes' arenas, which are not its own and not mapped:
+    in a process that has the helper library loaded, only what is mapped counts.
+    """
     found = []
     mapped = {inode: (start, size) for start, size, inode in _mapped(maps)}
     open_ones = _descriptors(pid)
-    for inode in {*mapped, *open_ones}:
+    is_controller = any(one.path.endswith("/libmjstop.so") for one in maps)
+    for inode in mapped if is_controller else {*mapped, *open_ones}:
         start, size = mapped.get(inode, (RemoteAddress(0), 0))
-        if start and any(memory.read(RemoteAddress(start + CONTROL), Control.magic.size)):
-            continue
         numbers = tuple(open_ones.get(inode, ()))
-        if start and numbers:
+        if start:
+            if any(memory.read(RemoteAddress(start + CONTROL), Control.magic.size)):
+                continue
             # The page behind it is there already, or still a part of the mapping.
-            size = max(size, os.stat(f"/proc/{pid}/fd/{numbers[0]}").st_size + layout.PAGE)
+            size = max(size, *(_size(pid, number) + layout.PAGE for number in numbers), 0)
+        elif any(_has_magic(pid, number) for number in numbers):
+            continue
         found.append(Unfinished(start, size, numbers))
     return found
+
+
+def _size(pid: int, number: int) -> int:
+    with contextlib.suppress(OSError):
+        return os.stat(f"/proc/{pid}/fd/{number}").st_size
+    return 0
+
+
+def _has_magic(pid: int, number: int) -> bool:
+    """Also where that cannot be known: then it is left alone."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/fd/{number}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        return any(os.pread(descriptor, Control.magic.size, CONTROL))
+    finally:
+        os.close(descriptor)
+
+
+def is_memfd(link: str) -> bool:
+    """Whether a link of /proc/PID/fd names a memfd of ours."""
+    return link.removesuffix(" (deleted)") == MAPPING_PATH
 
 
 def is_arena(mapping: Mapping) -> bool:
@@ -354,6 +385,6 @@ def _descriptors(pid: int) -> dict[int, list[int]]:
         for name in os.listdir(directory):
             path = f"{directory}/{name}"
             with contextlib.suppress(OSError):
-                if os.readlink(path).startswith(MAPPING_PATH):
+                if is_memfd(os.readlink(path)):
                     found.setdefault(os.stat(path).st_ino, []).append(int(name))
     return found

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from markerjit.errors import MarkerError, Refused, Unsupported
 from markerjit.memory import Memory
 from markerjit.model import RemoteAddress
-from markerjit.patch.arena import MAPPING_PATH, Arena, FileStore, Unfinished, fnv1a
+from markerjit.patch.arena import Arena, FileStore, Unfinished, fnv1a, is_memfd
 from markerjit.quiesce.calls import (
     SYS_CLOSE,
     SYS_FCNTL,
@@ -111,7 +111,7 @@ def create_arena(
 def _is_ours(path: str) -> bool:
     """Is this descriptor our memfd? A program may have closed it, and opened its own file."""
     try:
-        return os.readlink(path).startswith(MAPPING_PATH)
+        return is_memfd(os.readlink(path))
     except FileNotFoundError:
         return False
 
@@ -238,6 +238,7 @@ def install_trap(arena: Arena, caller: Caller) -> None:
     ours = arena.base + arena.entry.trap
     found = layout.Sigaction.from_buffer_copy(arena.store.read(seen, _SIGACTION_SIZE))
     if found.handler == ours:
+        arena.write_control("trap_installed", 1)  # who installed it may not have come so far
         return
     if arena.trap_installed:
         raise Refused(

@@ -76,8 +76,15 @@ class Journal:
         if used > _LARGE:
             self._arena.release(geometry.journal_edits, used)
 
+    def owner(self) -> Owner | None:
+        """Who has it open, or None: for those who do not hold the lock, and so may not believe
+        what stands in it."""
+        head = self._head()
+        return from_entry(head.owner) if head.state == JOURNAL_OPEN else None
+
     def left(self) -> Left | None:
-        """What is open now, or None. Raises Unsupported when it cannot be understood."""
+        """What is open now, or None. For who holds the lock. Raises Unsupported when it cannot be
+        understood."""
         head = self._head()
         if head.state == JOURNAL_EMPTY:
             return None

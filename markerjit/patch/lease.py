@@ -23,6 +23,7 @@ from markerjit.ring.layout import CONTROL, Control, OwnerEntry
 
 LEASE_S = 10.0
 _RENEW_S = 1.0
+_BASELINE_NS = 2_000_000
 
 _READER = CONTROL + Control.reader.offset
 _LEASE = CONTROL + Control.lease.offset
@@ -69,36 +70,48 @@ class Lease:
                 "first",
                 try_again=True,
             )
-        self._arena.store.write(_LEASE, _TIMES.pack(0, 0))
+        self._write_lease()
         self._arena.store.write(_READER, bytes(ourselves().entry()))
         _READ_BY_US.add(self._arena.pid)
 
     def renew(self) -> bool:
-        """Say that we are still there; at most once a second it costs anything. False when another
-        reader has taken our place."""
-        now = time.monotonic()
-        if now - self._renewed_at < _RENEW_S:
-            return True
-        if not self._is_ours():
+        """Say that we are still there; written once a second. False when another reader has taken
+        our place."""
+        if not self.is_ours():
             return False
-        counter, monotonic = clock_pair()
-        elapsed = monotonic - self._first[1]
-        if elapsed > 0:
-            length = int(LEASE_S * 1e9)
-            ticks = (counter - self._first[0]) * length // elapsed
-            self._arena.store.write(_LEASE, _TIMES.pack(counter + ticks, monotonic + length))
-        self._renewed_at = now
+        now = time.monotonic()
+        if now - self._renewed_at >= _RENEW_S:
+            self._write_lease()
+            self._renewed_at = now
         return True
 
-    def release(self) -> None:
-        """Read no more."""
+    def release(self, *, keep: bool = False) -> None:
+        """Read no more. With `keep` the lease is left to run out: something still records, and the
+        next controller is to know."""
         _READ_BY_US.discard(self._arena.pid)
-        if self._is_ours():
+        if not keep and self.is_ours():
             end(self._arena)
 
-    def _is_ours(self) -> bool:
+    def _write_lease(self) -> None:
+        counter, monotonic = clock_pair()
+        elapsed = monotonic - self._first[1]
+        if elapsed < _BASELINE_NS:  # too short to tell how fast the counter goes
+            time.sleep((_BASELINE_NS - elapsed) / 1e9)
+            counter, monotonic = clock_pair()
+            elapsed = monotonic - self._first[1]
+        length = int(LEASE_S * 1e9)
+        ticks = (counter - self._first[0]) * length // elapsed
+        self._arena.store.write(_LEASE, _TIMES.pack(counter + ticks, monotonic + length))
+
+    def is_ours(self) -> bool:
+        """Whether no other reader has taken our place."""
         data = self._arena.store.read(_READER, ctypes.sizeof(OwnerEntry))
         return from_entry(OwnerEntry.from_buffer_copy(data)) == ourselves()
+
+
+def read_by_us(pid: int) -> bool:
+    """Whether a trace of this process reads the rings of that one."""
+    return pid in _READ_BY_US
 
 
 def end(arena: Arena) -> None:

@@ -89,7 +89,9 @@ class BorrowedThread:
 
     def run(self, calls: Sequence[Call], *, alone: bool = False) -> list[int]:
         """Borrow a thread, make the calls, let it go. Raises CallFailed, Refused, TargetGone."""
-        self._target.alone = alone
+        # Without a place of ours for its way back, that stands below the thread's stack pointer:
+        # where that is no real stack, others must not run meanwhile.
+        self._target.alone = alone or not self._target.scratch
         prepared = (native.NativeCall * len(calls))(*map(_prepare, calls))
         found = self._native_threads()
         threads = (native.NativeThread * len(found))(*found)

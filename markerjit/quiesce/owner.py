@@ -53,7 +53,25 @@ def is_gone(owner: Owner) -> bool:
     """Whether it certainly runs no more. Of another pid namespace we cannot know."""
     if not owner.pid:
         return True
-    return owner.pid_namespace == _namespace() and _started(owner.pid) != owner.started
+    if owner.pid_namespace != _namespace():
+        return False
+    started = _started(owner.pid)
+    if started is None and _is_hidden(owner.pid):
+        return False
+    return started != owner.started
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether it runs, and /proc does not tell us of it (hidepid)."""
+    if os.path.exists(f"/proc/{pid}/stat"):
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _namespace() -> int:

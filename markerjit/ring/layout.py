@@ -150,7 +150,7 @@ class TrapSite(ctypes.Structure):
         ("address", ctypes.c_uint64),
         ("body", ctypes.c_uint64),
         ("pushed", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64),
+        ("gone", ctypes.c_uint64),
     ]
 
 

@@ -2,9 +2,13 @@
 /*
  * internal.h: what the files of libmarkerjit.a tell one another.
  *
- *     notes.c   loaded objects -> sites      digest.c  what a switch needs of one name's sites,
- * kept text.c    a site's bytes: judge        maps.c    how a place in memory is mapped write.c
- * change bytes: all or none    change.c  set, take away, wait probes.c  the door, and what was set
+ *  - notes.c: loaded objects -> sites
+ *  - digest.c: what a switch needs of one name's sites, kept
+ *  - text.c: a site's bytes: judge
+ *  - maps.c: how a place in memory is mapped
+ *  - write.c: change bytes, all or none
+ *  - change.c: set, take away, wait
+ *  - probes.c: the door, and what was set
  */
 #ifndef MJ_LIB_INTERNAL_H
 #define MJ_LIB_INTERNAL_H

@@ -92,9 +92,15 @@ static int write_spot(struct writer *writer, const struct mj_run *run, const str
 static bool open_for_writing(struct writer *writer, const struct mj_run *run) {
     const struct mj_spot *spots = &writer->digest->spots[run->first];
 
-    return run->count >= MJ_MANY && run->protection >= 0 && !run->is_shared &&
-           !protect(mj_deciding_byte(&spots[0]), mj_deciding_byte(&spots[run->count - 1]),
-                    run->protection | PROT_WRITE);
+    const uint8_t *first = mj_deciding_byte(&spots[0]);
+    const uint8_t *last = mj_deciding_byte(&spots[run->count - 1]);
+
+    if (run->count < MJ_MANY || run->protection < 0 || run->is_shared)
+        return false;
+    if (!protect(first, last, run->protection | PROT_WRITE))
+        return true;
+    protect(first, last, run->protection); /* it may have come a part of the way */
+    return false;
 }
 
 static int close_for_writing(struct writer *writer, const struct mj_run *run) {
@@ -119,7 +125,7 @@ static int open_run(struct writer *writer, const struct mj_run *run, size_t *wri
     for (size_t i = 0, seen = 0; i < run->count && !error;) {
         mj_fetch_ahead(spots, i, run->count);
         error = write_spot(writer, run, &spots[i++], is_open);
-        *written += !error;
+        *written += !error || mj_spot_is(&spots[i - 1], writer->to); /* written, and then failed */
         if (!error && (i % PIECE == 0 || i == run->count))
             for (; seen < i && !error; seen++)
                 error = mj_spot_is(&spots[seen], writer->to) ? 0 : -EIO;

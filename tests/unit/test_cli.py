@@ -343,7 +343,7 @@ def test_status_for_people_says_who_put_the_runtime_there_and_who_reads(
 ) -> None:
     monkeypatch.setattr(common.time, "time", lambda: 1_000 + 7_300.5)
     view.markers = (make_marker(),)
-    view.held = ArenaStatus(GONE, 1_000, Reader(US, 7.4, False), None)
+    view.held = ArenaStatus(GONE, 1_000, 7, Reader(US, 7.4, False), None, False)
 
     assert run("status", "7") == 0
     shown = capsys.readouterr()
@@ -360,10 +360,10 @@ def test_status_for_people_says_who_put_the_runtime_there_and_who_reads(
     [
         (Reader(GONE, 3.0, True), None, "is gone and left its markers recording"),
         (Reader(US, -1.0, True), None, "has not read for too long and left its markers recording"),
-        (None, GONE, "is gone and left a change half done"),
-        (Reader(GONE, None, True), GONE, "is gone and left a change half done"),
+        (None, GONE, "left a change half done"),
+        (Reader(GONE, None, True), GONE, "left a change half done"),
+        (None, US, "left a change half done"),  # it could not undo it, and lives
         (Reader(US, None, False), None, None),
-        (Reader(US, 9.0, False), US, None),  # at work
     ],
 )
 @pytest.mark.parametrize("command", ["list", "status"])
@@ -376,7 +376,7 @@ def test_what_a_controller_left_is_told_on_standard_error_and_in_json(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     view.markers = (make_marker(),)
-    view.held = ArenaStatus(US, 1_000, reader, writer)
+    view.held = ArenaStatus(US, 1_000, 7, reader, writer, writer is not None)
 
     assert run(command, "7", "--json") == 0
     shown = capsys.readouterr()
@@ -390,6 +390,7 @@ def test_what_a_controller_left_is_told_on_standard_error_and_in_json(
         assert told["arena"] == {
             "owner": US.pid,
             "since": 1_000,
+            "runtime": "0000000000000007",
             "reader": reader.owner.pid if reader else None,
             "lease_s": reader.left_s if reader else None,
             "writer": writer.pid if writer else None,

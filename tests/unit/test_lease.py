@@ -41,6 +41,9 @@ class Clock:
     def monotonic_ns(self) -> int:
         return self.now_ns
 
+    def sleep(self, seconds: float) -> None:
+        self.now_ns += int(seconds * S)
+
     def pair(self) -> tuple[int, int]:
         return 7_000 + self.now_ns * TICKS_PER_NS, self.now_ns
 
@@ -76,12 +79,14 @@ def test_rings_that_nobody_claimed_have_no_reader(arena: Arena) -> None:
     assert reader_of(arena) is None
 
 
-def test_who_claims_the_rings_is_their_reader_without_a_limit_at_first(arena: Arena) -> None:
-    """Markers are switched on after that, and only then is there something to renew for."""
+def test_who_claims_the_rings_is_their_reader_and_has_a_lease_at_once(
+    arena: Arena, clock: Clock
+) -> None:
+    """Killed before the first renewal, it would hold them for ever otherwise."""
     Lease(arena).claim()
 
-    assert reader_of(arena) == (US, None, False)
-    assert (arena.current().lease, arena.current().lease_ns) == (0, 0)
+    assert reader_of(arena) == (US, LEASE_S, False)
+    assert arena.current().lease == clock.pair()[0] + int(LEASE_S * S) * TICKS_PER_NS
 
 
 def test_a_second_trace_of_this_process_is_refused(arena: Arena) -> None:
@@ -98,7 +103,7 @@ def test_rings_that_this_process_left_behind_are_its_own(arena: Arena) -> None:
 
     Lease(arena).claim()
 
-    assert reader_of(arena) == (US, None, False)
+    assert reader_of(arena) == (US, LEASE_S, False)
 
 
 @pytest.mark.parametrize("left_ns", [0, 5 * S])
@@ -117,7 +122,7 @@ def test_rings_of_a_reader_that_is_gone_are_free(arena: Arena, clock: Clock) -> 
 
     assert reader_of(arena) == (GONE, 5.0, True)
     Lease(arena).claim()
-    assert reader_of(arena) == (US, None, False)
+    assert reader_of(arena) == (US, LEASE_S, False)
 
 
 def test_rings_of_a_reader_that_did_not_renew_are_free(arena: Arena, clock: Clock) -> None:
@@ -128,7 +133,7 @@ def test_rings_of_a_reader_that_did_not_renew_are_free(arena: Arena, clock: Cloc
     clock.now_ns += 1
     assert reader_of(arena).over  # type: ignore[union-attr]
     Lease(arena).claim()
-    assert reader_of(arena) == (US, None, False)
+    assert reader_of(arena) == (US, LEASE_S, False)
 
 
 def test_a_reader_whose_pid_was_given_away_is_gone(arena: Arena) -> None:
@@ -152,21 +157,37 @@ def test_renewing_gives_the_whole_lease_in_both_clocks(arena: Arena, clock: Cloc
         assert reader_of(arena) == (US, LEASE_S, False)
 
 
-def test_renewing_again_within_a_second_costs_nothing(
+def test_renewing_again_within_a_second_writes_nothing(
     arena: Arena, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = Lease(arena)
     lease.claim()
     clock.now_ns += 2 * S
     assert lease.renew()
-    before = bytes(arena.current())
-    monkeypatch.setattr(arena, "store", None)  # not even looked at
+    monkeypatch.setattr(arena.store, "write", None)
 
     clock.now_ns += S - 1
     assert lease.renew()
 
-    monkeypatch.undo()
-    assert bytes(arena.current()) == before
+
+def test_another_reader_is_noticed_within_that_second_too(arena: Arena, clock: Clock) -> None:
+    lease = Lease(arena)
+    lease.claim()
+    assert lease.renew()
+    put_reader(arena, INIT, lease_ns=clock.now_ns + 5 * S)
+
+    assert not lease.renew()
+
+
+def test_a_lease_that_is_kept_runs_out_by_itself(arena: Arena, clock: Clock) -> None:
+    lease = Lease(arena)
+    lease.claim()
+
+    lease.release(keep=True)
+
+    assert reader_of(arena) == (US, LEASE_S, False)
+    clock.now_ns += int(LEASE_S * S) + 1
+    assert reader_of(arena).over  # type: ignore[union-attr]
 
 
 def test_a_lease_that_runs_out_is_noticed_before_it_is_renewed_for_another(
@@ -221,7 +242,7 @@ def test_a_claim_takes_the_old_lease_away_before_it_takes_the_name(
 
     Lease(arena).claim()
 
-    assert seen == [0, 0]
+    assert seen == [clock.now_ns + int(LEASE_S * S)] * 2
 
 
 def test_ending_leaves_nobody(arena: Arena) -> None:

@@ -228,7 +228,7 @@ struct mj_marker {
 /* One for each ring and marker, so that CPUs do not share a line. */
 struct mj_count {
     uint64_t hits; /* executions of the probe, recorded or not */
-    uint64_t lost; /* of these, not recorded: the ring was full */
+    uint64_t lost; /* of these, not recorded: the ring was full, or its reader gone */
 };
 
 /*
@@ -239,7 +239,7 @@ struct mj_trap_site {
     uint64_t address; /* of the int3; 0: free */
     uint64_t body;
     uint64_t pushed; /* 0: nothing */
-    uint64_t reserved;
+    uint64_t gone;   /* the code was unloaded; but a fork's child, which shares this, may have it */
 };
 
 /* Positions count bytes from the start of the trace and never wrap. */

@@ -123,7 +123,7 @@ enum marker_sync {
                             instruction since the change. What the manuals ask for. */
     MARKER_SYNC_GLOBAL,  /* membarrier, GLOBAL: every CPU has gone through the scheduler or an
                             interrupt since; serialising in practice, by no promise of Linux */
-    MARKER_SYNC_NOTHING, /* none allowed: rests on the change being one byte (native/lib/text.c) */
+    MARKER_SYNC_NOTHING, /* none allowed: rests on the change being one byte (native/lib/spot.h) */
     MARKER_SYNC_SIGNALS  /* every thread has executed a serialising instruction in a signal handler
                             of ours; some of their system calls may have returned EINTR
                             (native/src/fence/fence.c) */

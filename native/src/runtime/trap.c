@@ -8,8 +8,9 @@
  * changed by the breakpoint protocol (markerjit/patch/protocol/breakpoint.py).
  *
  * A trap that is not ours goes to the action that the program had before. What is lost on the way:
- * that action's SA_RESETHAND, and that it may have run with other signals blocked when its mask
- * was changed afterwards.
+ * that action's SA_RESETHAND; that it may have run with other signals blocked when its mask was
+ * changed afterwards; and that it ran with SIGTRAP blocked, on the thread's own stack, and ended
+ * system calls, if it was made so: ours has SA_NODEFER, SA_ONSTACK and SA_RESTART.
  */
 
 #include "runtime.h"
@@ -51,8 +52,8 @@ static const struct mj_trap_site *find_site(const struct mj_control *control, ui
     for (uint32_t tried = 0; tried <= mask; tried++, at = (at + 1) & mask) {
         const uint64_t found = __atomic_load_n(&sites[at].address, __ATOMIC_ACQUIRE);
 
-        if (found == address) /* without a body: its object was unloaded */
-            return sites[at].body ? &sites[at] : NULL;
+        if (found == address)
+            return sites[at].gone && mj_alive(control) ? NULL : &sites[at];
         if (!found)
             break;
     }

@@ -175,9 +175,8 @@ static int apply_fenced(void *arguments) {
         status = still_mapped(all->target, all->report);
     if (status == MJ_OK)
         status = transact(&transaction);
-    const int ended = borrow_end(&borrowed);
-
-    return ended == MJ_OK ? status : ended;
+    borrow_end(&borrowed); /* whatever becomes of the thread, the edits are as `status` says */
+    return status;
 }
 
 /* ---- our own process ------------------------------------------------------------------------- */
@@ -227,8 +226,11 @@ int mj_apply(const struct mj_target *target, int quiescence, const struct mj_edi
         if (own)
             return apply_own(&all, quiescence);
         break;
-    case MJ_NONE:
-        return apply_own(&all, quiescence); /* nothing in it needs the process to be ours */
+    case MJ_NONE: { /* nothing in it needs the process to be ours */
+        const int status = still_mapped(target, report);
+
+        return status == MJ_OK ? apply_own(&all, quiescence) : status;
+    }
     }
     report->error = EINVAL;
     return MJ_ERRNO;

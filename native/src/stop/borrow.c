@@ -83,11 +83,30 @@ static int is_in_scratch(const struct mj_target *target, uint64_t stack_pointer)
     return target->scratch && stack_pointer - target->scratch < MJ_SCRATCH_SIZE;
 }
 
+static int holds(const struct mj_target *target, uint64_t address, const char *code, size_t size) {
+    char found[16];
+
+    return address && pread(target->mem_fd, found, size, (off_t)address) == (ssize_t)size &&
+           !memcmp(found, code, size);
+}
+
+/* They were found a while ago; their object may have been unloaded. */
+static int has_gadgets(const struct mj_target *target) {
+    if (!holds(target, target->syscall_ret, "\x0f\x05\xc3", 3)) /* syscall; ret */
+        return 0;
+    if (!target->sigreturn)
+        return holds(target, target->pop_rax_ret, "\x58\xc3", 2); /* pop %rax; ret */
+    return holds(target, target->sigreturn, "\x48\xc7\xc0\x0f\0\0\0\x0f\x05", 9) ||
+           holds(target, target->sigreturn, "\xb8\x0f\0\0\0\x0f\x05", 7);
+}
+
 /* 1 */
 static int may_borrow(const struct mj_target *target, const struct stopped_thread *thread) {
+    if (is_dead(target->pid, thread->tid)) /* the number is another process's thread by now */
+        return MJ_NO_THREAD;
     if (thread->regs.cs != CODE_64)
         return MJ_NOT_64_BIT;
-    if (!thread->plain || is_in_scratch(target, thread->regs.rsp) ||
+    if (!thread->plain || !has_gadgets(target) || is_in_scratch(target, thread->regs.rsp) ||
         in_restartable_sequence(target->mem_fd, thread))
         return MJ_NO_THREAD;
     return MJ_OK;
@@ -141,8 +160,12 @@ static int run_to(struct borrowed *borrowed, enum __ptrace_request request, int 
         }
         if (info.si_code != CLD_TRAPPED || wait_for(thread->tid, WSTOPPED, &info))
             return MJ_GONE;
-        if (info.si_status == wanted)
+        const int event = info.si_status >> 8 == PTRACE_EVENT_STOP;
+
+        if (info.si_status == wanted || (event && wanted == INTERRUPT_STOP))
             return MJ_OK;
+        if (event) /* its process stops by job control: so it will when it is let go */
+            continue;
         if (info.si_status != SIGSTOP) /* a fault: the code there is not what we looked for */
             return MJ_GONE;
         thread->resend_signal = SIGSTOP;
@@ -243,20 +266,25 @@ int borrow_one_of(const struct mj_target *target, struct stopped *others, struct
     return status;
 }
 
-int may_try_another(int status) {
-    return status == MJ_NO_THREAD || status == MJ_BUSY || status == MJ_GONE;
+int may_try_another(int status, uint32_t *busy) {
+    if (status == MJ_BUSY) /* each took its time: a process that is frozen has many of them */
+        return ++*busy < 3;
+    return status == MJ_NO_THREAD || status == MJ_GONE;
 }
 
 int borrow_any(const struct mj_target *target, struct borrowed *borrowed,
                struct mj_report *report) {
     char path[64];
+    uint32_t busy = 0;
     int status = MJ_GONE;
 
     snprintf(path, sizeof path, "/proc/%d/task", target->pid);
     DIR *tasks = opendir(path);
-    if (!tasks)
-        return MJ_GONE;
-    for (struct dirent *entry; may_try_another(status) && (entry = readdir(tasks));)
+    if (!tasks) {
+        report->error = errno;
+        return errno == ENOENT || errno == ESRCH ? MJ_GONE : MJ_ERRNO;
+    }
+    for (struct dirent *entry; may_try_another(status, &busy) && (entry = readdir(tasks));)
         if (atoi(entry->d_name) > 0)
             status = borrow_begin(target, atoi(entry->d_name), borrowed, report);
     closedir(tasks);

@@ -24,8 +24,9 @@ int borrow_begin(const struct mj_target *target, pid_t tid, struct borrowed *bor
 int borrow_one_of(const struct mj_target *target, struct stopped *others, struct borrowed *borrowed,
                   struct mj_report *report);
 
-/* Whether a status says that nothing was borrowed, and another thread may do. */
-int may_try_another(int status);
+/* Whether a status says that nothing was borrowed, and another thread may do; *busy counts those
+   that did not stop in time. */
+int may_try_another(int status, uint32_t *busy);
 
 /* Borrow any thread of the process. */
 int borrow_any(const struct mj_target *target, struct borrowed *borrowed, struct mj_report *report);

@@ -42,15 +42,17 @@ static int call_and_give_back(const struct borrowing *all, struct borrowed *borr
     const int status = make_calls(borrowed, all->calls, all->count);
     const int ended = borrow_end(borrowed);
 
-    return ended == MJ_OK ? status : ended;
+    /* What calls were made is known, unless the process is gone. */
+    return status == MJ_OK && ended == MJ_GONE ? ended : status;
 }
 
 static int borrow_and_call(void *arguments) {
     const struct borrowing *all = arguments;
     struct borrowed borrowed;
+    uint32_t busy = 0;
     int status = MJ_NO_THREAD;
 
-    for (uint32_t i = 0; i < all->thread_count && may_try_another(status); i++)
+    for (uint32_t i = 0; i < all->thread_count && may_try_another(status, &busy); i++)
         status = borrow_begin(all->target, all->threads[i].tid, &borrowed, all->report);
     return status == MJ_OK ? call_and_give_back(all, &borrowed) : status;
 }

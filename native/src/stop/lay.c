@@ -12,6 +12,7 @@
 #define _GNU_SOURCE
 #include "lay.h"
 
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define RED_ZONE 128 /* bytes below the stack pointer that code may use: System V ABI, 3.2.2 */
@@ -24,13 +25,30 @@ static int pass_scratch(const struct mj_target *target, uint64_t from, uint64_t 
            user == from && pwrite(target->mem_fd, &to, sizeof to, at) == sizeof to;
 }
 
-static int move_frame(const struct borrowed *borrowed, uint8_t *read_into, const uint8_t *from) {
+static int read_place(const struct borrowed *borrowed, uint8_t *bytes) {
     const size_t size = borrowed->frame.size;
-    const off_t at = (off_t)borrowed->frame.address;
-    const int mem_fd = borrowed->target->mem_fd;
 
-    return (!read_into || pread(mem_fd, read_into, size, at) == (ssize_t)size) &&
-           (!from || pwrite(mem_fd, from, size, at) == (ssize_t)size);
+    return pread(borrowed->target->mem_fd, bytes, size, (off_t)borrowed->frame.address) ==
+           (ssize_t)size;
+}
+
+/* Not by /proc/PID/mem: that would write into the guard page below a stack that is full, where the
+   thread itself could not read it. */
+static int write_place(const struct borrowed *borrowed, const uint8_t *bytes) {
+    const struct iovec here = {(void *)bytes, borrowed->frame.size};
+    const struct iovec there = {(void *)borrowed->frame.address, borrowed->frame.size};
+
+    return process_vm_writev(borrowed->target->pid, &here, 1, &there, 1, 0) ==
+           (ssize_t)borrowed->frame.size;
+}
+
+static int put_frame(struct borrowed *borrowed) {
+    if (!read_place(borrowed, borrowed->covered))
+        return 0;
+    if (write_place(borrowed, borrowed->frame.bytes))
+        return 1;
+    write_place(borrowed, borrowed->covered); /* it may have been written in part */
+    return 0;
 }
 
 int lay_frame(struct borrowed *borrowed) {
@@ -45,7 +63,7 @@ int lay_frame(struct borrowed *borrowed) {
     borrowed->report->error = frame_build(target, thread, borrowed->mask, limit, &borrowed->frame);
     if (borrowed->report->error)
         status = MJ_ERRNO;
-    else if (!move_frame(borrowed, borrowed->covered, borrowed->frame.bytes))
+    else if (!put_frame(borrowed))
         status = MJ_NO_THREAD;
     if (status != MJ_OK && borrowed->in_scratch)
         pass_scratch(target, (uint64_t)thread->tid, 0);
@@ -56,5 +74,5 @@ void take_frame_away(const struct borrowed *borrowed) {
     if (borrowed->in_scratch) /* nobody misses what is in there */
         pass_scratch(borrowed->target, (uint64_t)borrowed->stopped.threads[0].tid, 0);
     else
-        move_frame(borrowed, NULL, borrowed->covered);
+        write_place(borrowed, borrowed->covered);
 }

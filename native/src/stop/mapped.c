@@ -19,27 +19,34 @@
 
 enum { FIRST_SIZE = 64 * 1024 };
 
+/* NULL and errno where it cannot be read. */
 static char *read_maps(pid_t pid, size_t *size) {
-    size_t room = FIRST_SIZE, used = 0;
+    size_t room = FIRST_SIZE;
     char path[64], *text = malloc(room);
     ssize_t got = -1;
 
     snprintf(path, sizeof path, "/proc/%d/maps", pid);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && text && (got = read(fd, text + used, room - used)) > 0) {
-        used += (size_t)got;
-        if (used == room) {
-            char *grown = realloc(text, room *= 2);
+    const int fd = text ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int error = errno;
 
-            if (!grown)
-                free(text);
-            text = grown;
-        }
+    *size = 0;
+    while (fd >= 0 && text && (got = read(fd, text + *size, room - *size)) > 0) {
+        *size += (size_t)got;
+        char *grown = *size == room ? realloc(text, room *= 2) : text;
+
+        if (!grown)
+            free(text);
+        text = grown;
     }
-    if (fd >= 0)
+    if (fd >= 0) {
+        error = text ? errno : ENOMEM;
         close(fd);
-    *size = used;
-    return text;
+    }
+    if (text && !got)
+        return text;
+    free(text);
+    errno = error;
+    return NULL;
 }
 
 /* Both are in order of address, so one walk through the process's lines finds all of ours. */
@@ -51,8 +58,8 @@ int still_mapped(const struct mj_target *target, struct mj_report *report) {
         return MJ_OK;
     char *text = read_maps(target->pid, &size);
     if (!text) {
-        report->error = ENOMEM;
-        return MJ_ERRNO;
+        report->error = errno;
+        return errno == ENOENT || errno == ESRCH ? MJ_GONE : MJ_ERRNO;
     }
     for (const char *at = text, *stop = text + size; at < stop && wanted < end;) {
         const char *newline = memchr(at, '\n', (size_t)(stop - at));

@@ -48,7 +48,7 @@ struct mj_target {
     int32_t pid;
     int32_t pidfd; /* held since before the pid was looked at; < 0: there is none */
     int32_t mem_fd;
-    int32_t needs_sigtrap; /* no thread may block it: there will be breakpoints */
+    int32_t needs_sigtrap; /* MJ_STOP: no thread may block it, there will be breakpoints */
     int32_t alone;         /* mj_borrow: no other thread may run meanwhile */
     int32_t reserved;
     uint64_t syscall_ret; /* address of `syscall; ret` in the target */

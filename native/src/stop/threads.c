@@ -97,8 +97,8 @@ static char state_of(pid_t pid, pid_t tid) {
 
     snprintf(path, sizeof path, "/proc/%d/task/%d/stat", pid, tid);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 'X';
+    if (fd < 0) /* we may be out of descriptors: that says nothing of the thread */
+        return errno == ENOENT || errno == ESRCH ? 'X' : '?';
     got = read(fd, line, sizeof line - 1);
     close(fd);
     line[got > 0 ? got : 0] = 0;
@@ -106,7 +106,7 @@ static char state_of(pid_t pid, pid_t tid) {
     return name_end && name_end[1] == ' ' && name_end[2] ? name_end[2] : 'X';
 }
 
-static int is_dead(pid_t pid, pid_t tid) { return strchr("ZX", state_of(pid, tid)) != NULL; }
+int is_dead(pid_t pid, pid_t tid) { return strchr("ZX", state_of(pid, tid)) != NULL; }
 
 static int seize(struct stopped *stopped, pid_t tid, struct mj_report *report) {
     if (stopped->count == stopped->room) {

@@ -52,6 +52,9 @@ int stop_all(const struct mj_target *target, struct stopped *stopped, struct mj_
 int stop_one(const struct mj_target *target, pid_t tid, struct stopped *stopped,
              struct mj_report *report);
 
+/* Whether a thread of this process has ended, or never was one of it. */
+int is_dead(pid_t pid, pid_t tid);
+
 /* Room for one thread of these, with nobody's priority to give back. 0 without memory. */
 int stopped_alone(const struct stopped *all, struct stopped *one);
 

@@ -139,7 +139,7 @@ static int undo_step(const struct transaction *all, struct step step) {
         if (one == MJ_OK || one == MJ_GONE)
             return status == MJ_OK ? one : status;
         status = MJ_NOT_UNDONE;
-        step.first += done + 1;
+        step.first = all->report->index + 1; /* write_step has made it one of all edits */
     }
     return status;
 }

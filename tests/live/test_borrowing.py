@@ -1,0 +1,95 @@
+"""Threads that are borrowed while the process around them is disturbed, or was mistaken."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+import markerjit
+from markerjit.memory import ProcessMemory, read_maps
+from markerjit.quiesce import native
+from markerjit.quiesce.calls import BorrowedThread, Call
+from markerjit.quiesce.gadgets import find_gadgets
+
+SYS_GETPID = 39
+GETPID = Call("getpid", SYS_GETPID, ())
+
+
+def native_target(memory: ProcessMemory) -> native.NativeTarget:
+    gadgets = find_gadgets(memory.read, read_maps(memory.pid))
+    return native.NativeTarget(memory.pid, memory.pidfd, memory.fileno(), 0, 0, 0, *gadgets)
+
+
+def state_of(pid: int) -> str:
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        return next(line.split()[1] for line in file if line.startswith("State"))
+
+
+def test_a_thread_of_another_process_is_not_borrowed(target: Callable) -> None:
+    meant, other = target("truth_threads", "1"), target("truth_threads", "1")
+
+    with ProcessMemory(meant.pid) as memory:
+        threads = (native.NativeThread * 1)(native.NativeThread(tid=other.pid))
+        calls = (native.NativeCall * 1)(native.NativeCall(number=SYS_GETPID))
+        calls[0].refs[:] = [-1] * 6
+        report = native.Report()
+        status = native.library().mj_borrow(
+            native_target(memory), threads, 1, calls, 1, ctypes.byref(report)
+        )
+
+    assert status in (native.NO_THREAD, native.GONE)
+    assert not report.borrowed
+    assert other.ask("counts")["threads"] == 1
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_job_control_in_the_middle_ends_no_borrowing(target: Callable, alone: bool) -> None:
+    program = target("truth_threads", "2", "--rate", "100")
+    ended = threading.Event()
+
+    def stop_and_go() -> None:
+        while not ended.is_set():
+            os.kill(program.pid, signal.SIGTSTP)
+            time.sleep(0.0005)
+            os.kill(program.pid, signal.SIGCONT)
+            time.sleep(0.0005)
+
+    disturbing = threading.Thread(target=stop_and_go)
+    with ProcessMemory(program.pid) as memory:
+        caller = BorrowedThread(native_target(memory))
+        made = refused = 0
+        disturbing.start()
+        try:
+            while made < 50 and refused < 5_000:
+                try:
+                    assert caller.run([GETPID], alone=alone) == [program.pid]
+                    made += 1
+                except markerjit.Refused as no:  # it stood still just then
+                    assert no.try_again
+                    refused += 1
+        finally:
+            ended.set()
+            disturbing.join()
+    os.kill(program.pid, signal.SIGCONT)
+
+    assert made == 50
+    assert program.ask("counts")["threads"] == 2
+
+
+def test_a_process_that_was_stopped_meanwhile_stays_so(target: Callable) -> None:
+    program = target("truth_threads", "1")
+
+    with markerjit.attach(program.pid) as session:
+        session.enable("*")
+        os.kill(program.pid, signal.SIGSTOP)
+        session.disable("*")
+
+        assert state_of(program.pid) == "T"
+    os.kill(program.pid, signal.SIGCONT)
+    assert program.ask("counts")["threads"] == 1
