@@ -65,8 +65,9 @@ class ArenaStatus(NamedTuple):
     @property
     def to_mend(self) -> str | None:
         """What a controller left, in a few words."""
-        if self.abandoned:
-            return f"{self.writer} left a change half done"
+        if self.abandoned and self.writer:
+            and_gone = "is gone and " if is_gone(self.writer) else ""
+            return f"{self.writer} {and_gone}left a change half done"
         if self.reader and self.reader.over:
             gone = is_gone(self.reader.owner)
             why = "is gone" if gone else "has not read for too long"

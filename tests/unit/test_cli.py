@@ -360,8 +360,8 @@ def test_status_for_people_says_who_put_the_runtime_there_and_who_reads(
     [
         (Reader(GONE, 3.0, True), None, "is gone and left its markers recording"),
         (Reader(US, -1.0, True), None, "has not read for too long and left its markers recording"),
-        (None, GONE, "left a change half done"),
-        (Reader(GONE, None, True), GONE, "left a change half done"),
+        (None, GONE, "is gone and left a change half done"),
+        (Reader(GONE, None, True), GONE, "is gone and left a change half done"),
         (None, US, "left a change half done"),  # it could not undo it, and lives
         (Reader(US, None, False), None, None),
     ],
