@@ -42,7 +42,7 @@ def prepare(
     if plan.traps or any(state.code_mode is Mode.INT3 for state in states):
         return None
     steps = {int(edit.address): edit.step for edit in plan.edits}
-    guards = list(_guards(states, steps))
+    guards = list(_guards(states, steps, plan.edits[-1].step + 1))
     if any(guard is None for guard in guards):
         return None
     edits = sorted(
@@ -53,8 +53,11 @@ def prepare(
     return Prepared(objects, whole, pack(edits), whole.changes, mapped, modes)
 
 
-def _guards(states: Sequence[SiteState], steps: Mapping[int, int]) -> Iterator[Edit | None]:
-    """Edits for what the plan does not change; a None for a site of which it changes nothing."""
+def _guards(
+    states: Sequence[SiteState], steps: Mapping[int, int], last: int
+) -> Iterator[Edit | None]:
+    """Edits for what the plan does not change; a None for a site of which it changes nothing. Data
+    is a step of its own, the `last`: among code it would keep that from being written by runs."""
     for state in states:
         site = state.site
         words = (site.slot + SLOT_PROBE, site.slot + SLOT_DATA) if site.slot else ()
@@ -70,7 +73,7 @@ def _guards(states: Sequence[SiteState], steps: Mapping[int, int]) -> Iterator[E
                 yield _guard(place, byte, site.marker, code=True, step=in_head[0])
         for place, word in zip(words, (state.probe, state.data), strict=False):
             if place not in steps:
-                yield _guard(place, word.to_bytes(8, "little"), site.marker, code=False, step=0)
+                yield _guard(place, word.to_bytes(8, "little"), site.marker, code=False, step=last)
 
 
 def _guard(place: int, found: bytes, marker: str, *, code: bool, step: int) -> Edit:

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -72,3 +74,50 @@ def test_another_session_in_between_is_noticed(target: Callable) -> None:
         assert head(session) == DORMANT
         assert session.enable("truth_loop", mode=Mode.JUMP).written != 0
         assert other.enable("truth_loop", mode=Mode.JUMP).written == 0
+
+
+LIBRARY = """
+#include <markerjit/marker.h>
+void lib(int i) { MARK(both, "i %d", i); MARK(both, "i %d", i); MARK(both, "i %d", i); }
+"""
+PROGRAM = """
+#include <markerjit/marker.h>
+#include <stdio.h>
+#include <unistd.h>
+void lib(int i);
+int main(void) {
+    puts("ready");
+    fflush(stdout);
+    for (int i = 0;; i++) {
+        MARK(both, "i %d", i); MARK(both, "i %d", i); MARK(both, "i %d", i);
+        lib(i);
+        usleep(1000);
+    }
+}
+"""
+
+
+def test_a_marker_of_two_objects_is_switched_in_both_each_time(tmp_path: Path, repo: Path) -> None:
+    """In the order of addresses one object's data lies between the code of both."""
+    (tmp_path / "lib.c").write_text(LIBRARY)
+    (tmp_path / "main.c").write_text(PROGRAM)
+    compile_ = ["gcc", "-O1", f"-I{repo / 'native/include'}"]
+    subprocess.run(
+        [*compile_, "-fPIC", "-shared", "-o", "lib.so", "lib.c"], cwd=tmp_path, check=True
+    )
+    subprocess.run([*compile_, "-o", "main", "main.c", "./lib.so"], cwd=tmp_path, check=True)
+    program = subprocess.Popen([tmp_path / "main"], cwd=tmp_path, stdout=subprocess.PIPE)
+    try:
+        assert program.stdout
+        assert program.stdout.readline() == b"ready\n"
+        with markerjit.attach(program.pid) as session:
+            sites = session.sites("both")
+            assert len({site.object for site in sites}) == 2
+            for _ in range(3):
+                session.enable("both")
+                assert {state.mode for state in session.states(sites)} == {Mode.JUMP}
+                session.disable("both")
+                assert {state.mode for state in session.states(sites)} == {None}
+    finally:
+        program.kill()
+        program.communicate()

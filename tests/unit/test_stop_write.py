@@ -98,8 +98,11 @@ class FaultyMemory:
     def apply(self, edits: Sequence[Edit], *, nobody_runs: bool = False) -> int:
         """The status; the report is in `report`. While nobody runs, the edits of code are written
         as runs."""
-        image = [i for i, one in enumerate(edits) if one.code and nobody_runs] or [0]
-        first, images = image[0], image[-1] - image[0] + 1 if nobody_runs else 0
+        code = [i for i, one in enumerate(edits) if one.code and nobody_runs] or [0]
+        return self.apply_runs(edits, code[0], code[-1] - code[0] + 1 if nobody_runs else 0)
+
+    def apply_runs(self, edits: Sequence[Edit], first: int, count: int) -> int:
+        """The same, with these edits as runs; 0: none."""
         for name, function in (("mj_test_access", self._access), ("mj_test_sync", self._sync)):
             place = ctypes.c_void_p.in_dll(self._library, name)
             place.value = ctypes.cast(function, ctypes.c_void_p).value
@@ -107,7 +110,7 @@ class FaultyMemory:
         self.report = native.Report()
         return int(
             self._library.mj_test_transact(
-                as_native(packed), len(edits), first, images, ctypes.byref(self.report)
+                as_native(packed), len(edits), first, count, ctypes.byref(self.report)
             )
         )
 
@@ -469,6 +472,20 @@ def test_data_before_and_behind_a_run_is_written_by_itself(library: ctypes.CDLL)
     data = [one.address for one in edits if not one.code]
     assert memory.of(WRITE) == [*data[:5], edits[5].address, *data[5:]]
     assert memory.content == zeros_and(edits, bytes(20 * 64))
+
+
+@pytest.mark.parametrize("code_behind", [0, 1, 4])
+def test_a_step_that_runs_are_only_a_part_of_is_written_whole(
+    library: ctypes.CDLL, code_behind: int
+) -> None:
+    """Two objects in one step: code, data, and code again."""
+    edits = close_together(6 + code_behind, 64)
+    edits[5] = edits[5]._replace(code=False)
+    memory = FaultyMemory(library, bytes(6400))
+
+    assert memory.apply_runs(edits, first=0, count=5) == native.OK
+
+    assert memory.content == zeros_and(edits, bytes(6400))
 
 
 @pytest.mark.parametrize("number", [3, 4])

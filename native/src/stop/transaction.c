@@ -40,16 +40,21 @@ static struct step step_before(const struct transaction *all, uint32_t end) {
     return step_at(all, first);
 }
 
-/* Whether these edits are those of the runs. */
-static int has_runs(const struct transaction *all, uint32_t first) {
+static int starts_runs(const struct transaction *all, uint32_t first) {
     return all->runs && all->runs->count && &all->edits[first] == all->runs->edits;
+}
+
+/* Whether these edits are those of the runs: all of them, and no other. */
+static int are_runs(const struct transaction *all, uint32_t first, uint32_t end) {
+    return starts_runs(all, first) && end - first == all->runs->edit_count;
 }
 
 /* Compare edits [first, end) with what they expect. */
 static int compare(const struct transaction *all, uint32_t first, uint32_t end) {
-    const int status = has_runs(all, first) ? runs_compare(all->target, all->runs, all->report)
-                                            : compare_edits(all->target, &all->edits[first],
-                                                            end - first, OLD_BYTES, all->report);
+    const int status =
+        are_runs(all, first, end)
+            ? runs_compare(all->target, all->runs, all->report)
+            : compare_edits(all->target, &all->edits[first], end - first, OLD_BYTES, all->report);
 
     if (status != MJ_OK)
         all->report->index += first;
@@ -63,9 +68,9 @@ static int compare_some(const struct transaction *all, uint32_t first, uint32_t 
     for (uint32_t stop; first < end && status == MJ_OK; first = stop) {
         stop = first + 1;
         while (stop < end && all->edits[stop].again == all->edits[first].again &&
-               !has_runs(all, stop))
+               !starts_runs(all, stop))
             stop++;
-        if (has_runs(all, first))
+        if (starts_runs(all, first))
             stop = first + all->runs->edit_count;
         if (!all->edits[first].again == !again)
             status = compare(all, first, stop);
@@ -88,7 +93,7 @@ static int synchronise(const struct transaction *all, struct step step) {
 
 static int write_step(const struct transaction *all, struct step step, enum bytes which,
                       uint32_t *done) {
-    const int status = which == NEW_BYTES && has_runs(all, step.first)
+    const int status = which == NEW_BYTES && are_runs(all, step.first, step.end)
                            ? runs_write(all->target, all->runs, done, all->report)
                            : write_edits(all->target, &all->edits[step.first],
                                          step.end - step.first, which, done, all->report);
@@ -109,7 +114,7 @@ static int do_step(const struct transaction *all, struct step step, uint32_t *do
     all->report->written += *done;
     if (status != MJ_OK)
         return status;
-    if (!has_runs(all, step.first)) { /* those are read back as they are written */
+    if (!are_runs(all, step.first, step.end)) { /* those are read back as they are written */
         MJ_RACE("read back");
         status = compare_edits(all->target, &all->edits[step.first], step.end - step.first,
                                NEW_BYTES, all->report); /* 4 */
