@@ -16,6 +16,7 @@ from markerjit.memory import ProcessMemory, read_maps
 from markerjit.quiesce import native
 from markerjit.quiesce.calls import BorrowedThread, Call
 from markerjit.quiesce.gadgets import find_gadgets
+from tests.live.test_commands import state_of, wait_until
 
 SYS_GETPID = 39
 GETPID = Call("getpid", SYS_GETPID, ())
@@ -24,11 +25,6 @@ GETPID = Call("getpid", SYS_GETPID, ())
 def native_target(memory: ProcessMemory) -> native.NativeTarget:
     gadgets = find_gadgets(memory.read, read_maps(memory.pid))
     return native.NativeTarget(memory.pid, memory.pidfd, memory.fileno(), 0, 0, 0, *gadgets)
-
-
-def state_of(pid: int) -> str:
-    with open(f"/proc/{pid}/status", encoding="ascii") as file:
-        return next(line.split()[1] for line in file if line.startswith("State"))
 
 
 def test_a_thread_of_another_process_is_not_borrowed(target: Callable) -> None:
@@ -90,6 +86,7 @@ def test_a_process_that_was_stopped_meanwhile_stays_so(target: Callable) -> None
         os.kill(program.pid, signal.SIGSTOP)
         session.disable("*")
 
-        assert state_of(program.pid) == "T"
+        # A thread that is let go is woken, and goes back into the stop by itself: ptrace(2).
+        wait_until(lambda: state_of(program.pid) == "T", "the stop")
     os.kill(program.pid, signal.SIGCONT)
     assert program.ask("counts")["threads"] == 1
