@@ -75,14 +75,14 @@ static long time_membarrier(void) {
 static long time_on(void) {
     const long start = now_ns();
 
-    must(marker_set_probe("own", MARKER_PROBE(on_own), MARKER_CALL));
+    must(marker_set_probe("bench", MARKER_PROBE(on_own), MARKER_CALL));
     return now_ns() - start;
 }
 
 static long time_off(void) {
     const long start = now_ns();
 
-    must(marker_disable_probe("own"));
+    must(marker_disable_probe("bench"));
     return now_ns() - start;
 }
 

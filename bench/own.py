@@ -18,52 +18,24 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import sites as crowds
+
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARY = [*(ROOT / "native/lib").glob("*.c"), *(ROOT / "native/src/fence").glob("*.c")]
-COMPILE = ["cc", "-O2", "-pthread", "-I", str(ROOT / "native/include")]
 SIZES = (1, 1_000, 100_000)
-PART = 1_000  # sites that one object has, at most: gcc takes seconds for so many
-
-STEP = (
-    "__attribute__((noinline)) static int step{i}(int n)"
-    ' {{ MARK(own, "n %d", n); return n * {factor} + 1; }}\n'
-)
 
 Samples = dict[str, list[float]]
 
 
-def part_source(sites: int) -> str:
-    """A function `part` that goes through so many sites, each in a function of its own."""
-    steps = "".join(STEP.format(i=i, factor=i % 7 + 3) for i in range(sites))
-    calls = "".join(f"    n = step{i}(n);\n" for i in range(sites))
-    return (
-        "#include <markerjit/marker.h>\n"
-        f"int part(int n);\n{steps}int part(int n) {{\n{calls}    return n;\n}}\n"
-    )
-
-
-def table_source(parts: int) -> str:
-    """All the copies of `part`, as own.c wants them."""
-    declarations = "".join(f"int part{i}(int n);\n" for i in range(parts))
-    names = "".join(f"part{i}, " for i in range(parts))
-    return f"{declarations}int (*const parts[])(int) = {{{names}0}};\n"
-
-
 def build(directory: Path, sites: int) -> Path:
-    """own.c with so many sites. A part is compiled once, and linked under many names."""
-    program = directory / f"own{sites}"
-    source, table = directory / f"part{sites}.c", directory / f"table{sites}.c"
-    compiled = directory / f"part{sites}.o"
-    parts = max(sites // PART, 1)
-    copies = [directory / f"part{sites}-{i}.o" for i in range(parts)]
-    source.write_text(part_source(min(sites, PART)))
-    table.write_text(table_source(parts))
-    subprocess.run([*COMPILE, "-c", source, "-o", compiled], check=True)
-    for i, copy in enumerate(copies):
-        rename = f"--redefine-sym=part=part{i}"
-        subprocess.run(["objcopy", rename, compiled, copy], check=True)
-    sources = [ROOT / "bench/own.c", table, *LIBRARY]
-    subprocess.run([*COMPILE, "-o", program, *sources, *copies], check=True)
+    """own.c with so many sites, and the library."""
+    program, table = directory / "own", directory / "table.c"
+    parts = max(sites // crowds.PART, 1)
+    directory.mkdir()
+    table.write_text(crowds.table_source(parts))
+    part = crowds.compile_part(crowds.part_source(min(sites, crowds.PART), 1))
+    sources = [ROOT / "bench/own.c", table, *LIBRARY, *crowds.copies(part, parts, directory)]
+    subprocess.run([*crowds.COMPILE, "-o", program, *sources], check=True)
     return program
 
 
@@ -97,7 +69,7 @@ def main() -> None:
     options = parser.parse_args()
     results: dict[int, Samples] = {}
     with tempfile.TemporaryDirectory() as directory:
-        programs = [build(Path(directory), sites) for sites in SIZES]
+        programs = [build(Path(directory) / str(sites), sites) for sites in SIZES]
         for program in programs:
             sites, samples = measure(program, options.rounds)
             results[sites] = samples

@@ -67,7 +67,7 @@ def part_source(sites: int, names: int) -> str:
 
 
 def table_source(parts: int) -> str:
-    """All the copies of `part`, as sites.c wants them."""
+    """All the copies of `part`, as sites.c and own.c want them."""
     declarations = "".join(f"int part{i}(int n);\n" for i in range(parts))
     names = "".join(f"part{i}, " for i in range(parts))
     return f"{declarations}int (*const parts[])(int) = {{{names}0}};\n"
@@ -82,7 +82,7 @@ def build(sites: int, names: int = 1) -> Built:
     built = Built(directory / "crowd", directory / "crowd.so")
     if not built.library.exists():
         directory.mkdir(parents=True, exist_ok=True)
-        _link(built, _compile_part(part_source(min(sites, PART), names)), parts)
+        _link(built, compile_part(part_source(min(sites, PART), names)), parts)
     return built
 
 
@@ -95,8 +95,8 @@ def _digest(more: str) -> str:
     return told.hexdigest()
 
 
-def _compile_part(source: str) -> Path:
-    """The object of a part. All that have a thousand sites of one name share it."""
+def compile_part(source: str) -> Path:
+    """The object of a part, from the cache if it can; the parts of all tables are shared."""
     compiled = CACHE / f"part-{_digest(source)}.o"
     if not compiled.exists():
         with tempfile.TemporaryDirectory(dir=CACHE) as directory:
@@ -107,15 +107,19 @@ def _compile_part(source: str) -> Path:
     return compiled
 
 
+def copies(part: Path, number: int, directory: Path) -> list[Path]:
+    """A part again and again, each under a name of its own, as the table has them."""
+    made = [directory / f"part{i}.o" for i in range(number)]
+    for i, copy in enumerate(made):
+        subprocess.run(["objcopy", f"--redefine-sym=part=part{i}", part, copy], check=True)
+    return made
+
+
 def _link(built: Built, part: Path, parts: int) -> None:
     with tempfile.TemporaryDirectory(dir=CACHE) as directory:
         table = Path(directory) / "table.c"
         table.write_text(table_source(parts))
-        sources = [ROOT / "bench/sites.c", table]
-        for i in range(parts):
-            copy = Path(directory) / f"part{i}.o"
-            subprocess.run(["objcopy", f"--redefine-sym=part=part{i}", part, copy], check=True)
-            sources.append(copy)
+        sources = [ROOT / "bench/sites.c", table, *copies(part, parts, Path(directory))]
         for target, more in ((built.program, ()), (built.library, ("-shared",))):
             unfinished = Path(directory) / target.name
             subprocess.run([*COMPILE, *more, "-o", unfinished, *sources], check=True)

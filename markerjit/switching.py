@@ -190,12 +190,18 @@ class Switching(View):
         return self._plan_from(self.states(sites), wanted)
 
     def _plan_from(self, states: Sequence[SiteState], wanted: Wanted) -> Plan:
-        how = {"ours": self._probes, "strategy": wanted.strategy, "own": self._own}
         if wanted.on:
             bindings = self._bindings([state.site for state in states], wanted.probe)
-            plan = plan_on(states, bindings, mode=wanted.mode, **how)  # type: ignore[arg-type]
+            plan = plan_on(
+                states,
+                bindings,
+                mode=wanted.mode,
+                ours=self._probes,
+                strategy=wanted.strategy,
+                own=self._own,
+            )
         else:
-            plan = plan_off(states, **how)  # type: ignore[arg-type]
+            plan = plan_off(states, ours=self._probes, strategy=wanted.strategy, own=self._own)
         if isinstance(plan, Refusal):
             raise Refused(plan.reason, try_again=plan.try_again)
         self._refuse_shared(plan)

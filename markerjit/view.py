@@ -16,12 +16,12 @@ from markerjit.model import RemoteAddress, Site
 from markerjit.patch.arena import Arena, Probes, find_arenas, is_arena
 from markerjit.patch.plan import SLOT_SIZE, SiteState
 from markerjit.quiesce.permission import check_before_looking, why_not
+from markerjit.ring.layout import PAGE
 from markerjit.sites import Objects, discover_process, matching
 from markerjit.sites.verify import code_state
 from markerjit.status import ArenaStatus, MarkerStatus, arena_status, marker_statuses
 
 _MANY = 16
-_CHUNK = 4096
 
 
 class View:
@@ -176,11 +176,11 @@ class Reader:
 
     def read(self, address: RemoteAddress, size: int) -> bytes:
         """As the function that it was made with; raises what that raises."""
-        at = address % _CHUNK
-        if at + size > _CHUNK:
+        at = address % PAGE
+        if at + size > PAGE:
             return self._read(address, size)
         start = address - at
         chunk = self._chunks.get(start)
         if chunk is None:
-            chunk = self._chunks[start] = self._read(RemoteAddress(start), _CHUNK)
+            chunk = self._chunks[start] = self._read(RemoteAddress(start), PAGE)
         return chunk[at : at + size]

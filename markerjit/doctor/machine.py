@@ -190,7 +190,7 @@ def _modules() -> Iterator[Finding]:
 def _code_writes() -> Finding:
     if forced_writes():
         return Finding(GOOD, "code writes", "/proc/PID/mem writes to code")
-    if "proc_mem.force_override=never" not in _read("/proc/cmdline").split():
+    if not nobody_may_force():
         return Finding(
             WARNING,
             "code writes",
@@ -205,6 +205,11 @@ def _code_writes() -> Finding:
         "the kernel was started with proc_mem.force_override=never: no code can be written",
         "start it without that, or use markers compiled as pointer, which need no code written",
     )
+
+
+def nobody_may_force() -> bool:
+    """Whether not even a tracer may write to code, as far as the command line tells."""
+    return "proc_mem.force_override=never" in _read("/proc/cmdline").split()
 
 
 def forced_writes() -> bool:

@@ -11,7 +11,7 @@ import pwd
 from collections.abc import Iterator, Sequence
 
 from markerjit.doctor.finding import GOOD, WALL, WARNING, Finding, split
-from markerjit.doctor.machine import forced_writes
+from markerjit.doctor.machine import forced_writes, nobody_may_force
 from markerjit.doctor.room import examine_room
 from markerjit.errors import (
     MarkerError,
@@ -23,6 +23,7 @@ from markerjit.errors import (
 )
 from markerjit.memory import Mapping, ProcessMemory, read_maps
 from markerjit.model import Kind, RemoteAddress, Site
+from markerjit.patch.arena import is_arena
 from markerjit.patch.plan import counted
 from markerjit.quiesce.cgroup import frozen_by
 from markerjit.quiesce.permission import (
@@ -200,7 +201,7 @@ def _writable_code(sites: Sequence[Site], maps: tuple[Mapping, ...]) -> Iterator
             "build the program with another MJ_MODE",
         )
         return
-    shared = [one for one in maps if one.shared and not one.path.startswith("/memfd:markerjit")]
+    shared = [one for one in maps if one.shared and not is_arena(one)]
     refused = [site for site in switched if any(_within(one, _written(site)) for one in shared)]
     for path in sorted({site.object.path for site in refused}):
         yield Finding(
@@ -210,22 +211,13 @@ def _writable_code(sites: Sequence[Site], maps: tuple[Mapping, ...]) -> Iterator
             "load it privately (MAP_PRIVATE, as the dynamic loader does)",
         )
     by_code = [site for site in switched if site.kind not in _SWITCHED_BY_DATA]
-    if by_code and not forced_writes() and _nobody_may():
+    if by_code and not forced_writes() and nobody_may_force():
         yield Finding(
             WALL if len(by_code) == len(switched) else WARNING,
             "code writes",
             "the kernel was started with proc_mem.force_override=never: code cannot be written",
             "start it without that, or build the program with MJ_MODE=pointer",
         )
-
-
-def _nobody_may() -> bool:
-    """Whether not even a tracer may write to code, as far as the command line tells."""
-    try:
-        with open("/proc/cmdline", encoding="utf-8", errors="replace") as file:
-            return "proc_mem.force_override=never" in file.read().split()
-    except OSError:
-        return False
 
 
 def _written(site: Site) -> Sequence[RemoteAddress]:

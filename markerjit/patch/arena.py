@@ -196,19 +196,13 @@ class Arena:
 
         Raises Refused when the table is full.
         """
-        mask = self.geometry.max_sites - 1
-        size = ctypes.sizeof(layout.TrapSite)
         for address, body in traps:
-            at = (address * 0x9E3779B97F4A7C15 % (1 << 64) >> 32) & mask
-            for _ in range(self.geometry.max_sites // 2):
-                offset = self.geometry.sites + at * size
-                found = layout.TrapSite.from_buffer_copy(self.store.read(offset, size))
-                if found.address in (0, address):
+            for offset, found in self._trap_places(address):
+                if found in (0, address):
                     # The body first: the handler believes an entry once its address is there.
                     self.store.write(offset + 8, _ENTRY.pack(body, 0, 0))
                     self.store.write(offset, int(address).to_bytes(8, "little"))
                     break
-                at = (at + 1) & mask
             else:
                 raise Refused(f"the arena has room for {self.geometry.max_sites // 2} breakpoints")
 
@@ -218,18 +212,22 @@ class Arena:
         In this process: the child of a fork shares the table and may still have the code. So the
         entry stays, and says that it holds for others only.
         """
-        mask = self.geometry.max_sites - 1
-        size = ctypes.sizeof(layout.TrapSite)
         for address in addresses:
-            at = (address * 0x9E3779B97F4A7C15 % (1 << 64) >> 32) & mask
-            for _ in range(self.geometry.max_sites // 2):
-                offset = self.geometry.sites + at * size
-                found = layout.TrapSite.from_buffer_copy(self.store.read(offset, size))
-                if found.address == address:
+            for offset, found in self._trap_places(address):
+                if found == address:
                     self.store.write(offset + layout.TrapSite.gone.offset, b"\x01")
-                if found.address in (0, address):
+                if found in (0, address):
                     break
-                at = (at + 1) & mask
+
+    def _trap_places(self, address: RemoteAddress) -> Iterator[tuple[int, int]]:
+        """Where an address may stand in the table, in the order in which trap.c looks, and which
+        address does."""
+        mask = self.geometry.max_sites - 1
+        at = (address * 0x9E3779B97F4A7C15 % (1 << 64) >> 32) & mask
+        for tried in range(self.geometry.max_sites // 2):
+            place = at + tried & mask
+            offset = self.geometry.sites + place * ctypes.sizeof(layout.TrapSite)
+            yield offset, int.from_bytes(self.store.read(offset, 8), "little")
 
     @property
     def scratch(self) -> RemoteAddress:
@@ -373,7 +371,10 @@ def _find_descriptor(pid: int, inode: int) -> int | None:
     """Our own descriptor of the target's memfd, if the target has it still."""
     for number in _descriptors(pid).get(inode, ()):
         with contextlib.suppress(OSError):
-            return os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
+            descriptor = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
+            if os.fstat(descriptor).st_ino == inode:
+                return descriptor
+            os.close(descriptor)  # the program has put a file of its own there since
     return None
 
 

@@ -112,7 +112,7 @@ def _is_ours(path: str) -> bool:
     """Is this descriptor our memfd? A program may have closed it, and opened its own file."""
     try:
         return is_memfd(os.readlink(path))
-    except FileNotFoundError:
+    except OSError:
         return False
 
 

@@ -6,8 +6,9 @@
     4  the word again: empty
 
 A controller that dies before 2 has written nothing of the program; between 2 and 4 its journal says
-what to look at. Only who holds the target's lock opens or reads a journal, so one that is open then
-belongs to somebody who is gone, or who could not undo what he did.
+what to look at. Only who holds the target's lock opens a journal or believes what is in it, so one
+that is open then belongs to somebody who is gone, or who could not undo what he did. Others may ask
+whose it is.
 
 What this does not do: judge the bytes in the target, or mend them (mend.py).
 """

@@ -13,8 +13,8 @@ probe or NULL. How bytes are changed while threads run is for the protocols
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from markerjit.model import Change, Edit, Kind, Mode, RemoteAddress, Site
 from markerjit.patch.protocol import Context, Refusal, plan_change
@@ -31,6 +31,8 @@ __all__ = [
     "plan_off",
     "plan_on",
 ]
+
+T = TypeVar("T")
 
 SLOT_PROBE = 0
 SLOT_DATA = 8
@@ -296,20 +298,20 @@ def _slot_changes(
 
 def by_slot(sites: Sequence[Site]) -> Iterator[Site]:
     """One site for each slot: the sites of a marker in one object share theirs."""
-    seen: set[int] = set()
-    for site in sites:
-        if site.slot and site.slot not in seen:
-            seen.add(site.slot)
-            yield site
+    return _first_of_each((site.slot, site) for site in sites)
 
 
 def _slot_states(states: Sequence[SiteState]) -> Iterator[SiteState]:
     """One state for each slot."""
-    seen: set[int] = set()
-    for state in states:
-        if state.site.slot and state.site.slot not in seen:
-            seen.add(state.site.slot)
-            yield state
+    return _first_of_each((state.site.slot, state) for state in states)
+
+
+def _first_of_each(slots: Iterable[tuple[int, T]]) -> Iterator[T]:
+    seen = {0}  # no slot
+    for slot, one in slots:
+        if slot not in seen:
+            seen.add(slot)
+            yield one
 
 
 def _word_change(

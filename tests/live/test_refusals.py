@@ -11,13 +11,15 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import markerjit
 from markerjit import Mode
+from tests.live import answering
+from tests.live.answering import Answering
 from tests.live.test_commands import (
     CLI,
     ENVIRONMENT,
@@ -108,33 +110,11 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-class Answering:
-    """A program that gives every byte back."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.pid = process.pid
-        self._process = process
-        assert self._process.stdout is not None
-        assert self._process.stdout.read(1) == b"r"
-
-    def answers(self) -> bool:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with suppress(BrokenPipeError):
-            self._process.stdin.write(b"?")
-            return self._process.stdout.read(1) == b"?"
-        return False
-
-
 @contextmanager
 def started(*command: object) -> Iterator[Answering]:
-    with subprocess.Popen(
-        list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
-    ) as process:
-        try:
-            yield Answering(process)
-        finally:
-            process.kill()
+    with answering.started(*command) as program:
+        assert program.ready == b"r"
+        yield program
 
 
 # ---- what is no process to work on -------------------------------------------------------------

@@ -23,6 +23,7 @@ from typing import Any
 
 import pytest
 
+from tests.live.answering import started
 from tests.live.test_commands import CLI, ENVIRONMENT, ROOT, facts, state_of, wait_until
 
 PROGRAM = r"""
@@ -150,39 +151,6 @@ def hostile() -> Iterator[Path]:
         flags = ["-O2", "-w", "-pthread", f"-I{ROOT}/native/include", "-xc", "-", "-o", path]
         subprocess.run(["cc", *flags], input=PROGRAM, text=True, check=True, timeout=60)
         yield path
-
-
-class Answering:
-    """A program that gives every byte back."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.pid = process.pid
-        self.process = process
-        assert process.stdout is not None
-        self.ready = process.stdout.read(1)
-
-    def answers(self) -> bool:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        with suppress(BrokenPipeError):
-            self.process.stdin.write(b"?")
-            return self.process.stdout.read(1) == b"?"
-        return False
-
-
-@contextmanager
-def started(*command: object, **kwargs: Any) -> Iterator[Answering]:
-    with subprocess.Popen(
-        list(map(str, command)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        bufsize=0,
-        **kwargs,
-    ) as process:
-        try:
-            yield Answering(process)
-        finally:
-            process.kill()
 
 
 def through(command: Sequence[str], *args: object) -> subprocess.CompletedProcess[str]:

@@ -11,8 +11,6 @@ from typing import NamedTuple
 from markerjit.model import Change, Edit
 from markerjit.quiesce.strategy import Strategy
 
-PAGE = 4096
-
 
 class Refusal(NamedTuple):
     """No, why, and whether the same may work later."""
@@ -46,8 +44,3 @@ def judged(change: Change, context: Context, *, atomic: bool) -> Refusal | None:
     if reason is None:
         return None
     return Refusal(f"quiescence {context.strategy.name} does not cover {change.what}: {reason}")
-
-
-def in_aligned_word(address: int, size: int) -> bool:
-    """Whether all bytes are inside one naturally aligned quadword."""
-    return address // 8 == (address + size - 1) // 8

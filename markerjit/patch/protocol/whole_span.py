@@ -9,7 +9,8 @@ can be completed, that protocol is chosen first.
 from __future__ import annotations
 
 from markerjit.model import Change, Edit
-from markerjit.patch.protocol.base import PAGE, Context, Refusal, judged, one_edit
+from markerjit.patch.protocol.base import Context, Refusal, judged, one_edit
+from markerjit.ring.layout import PAGE
 
 
 def plan(change: Change, context: Context) -> tuple[Edit, ...] | Refusal:

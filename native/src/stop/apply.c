@@ -25,10 +25,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#ifndef PTRACE_GETSIGMASK
-#define PTRACE_GETSIGMASK 0x420a
-#endif
-
 enum { TRIES_IN_SPAN = 16 };
 
 struct application {

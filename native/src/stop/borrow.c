@@ -4,8 +4,8 @@
  *
  *   1  one thread is stopped, and taken if our interrupt stopped it in 64-bit code, outside a
  *      restartable sequence (whose abort would be lost while its rip is elsewhere); otherwise it
- *      goes on and the next one is tried. The others run: under load each switch to the borrowed
- *      thread and back can take milliseconds
+ *      goes on and the next one is tried. The others run, because under load each switch to the
+ *      borrowed thread and back can take milliseconds; unless they are asked to stand (calls.c)
  *   2  its way back is written into its memory (frame.c, lay.c): into the arena's scratch, or
  *      below its stack pointer and the red zone
  *   3  it is put on that way: a harmless system call, and then `ret`
@@ -46,10 +46,6 @@
 
 #define CODE_64 0x33 /* cs of 64-bit user code */
 
-#ifndef PTRACE_GETSIGMASK
-#define PTRACE_GETSIGMASK 0x420a
-#define PTRACE_SETSIGMASK 0x420b
-#endif
 #ifndef PTRACE_GET_RSEQ_CONFIGURATION
 #define PTRACE_GET_RSEQ_CONFIGURATION 0x420f
 #endif
@@ -141,8 +137,9 @@ static int wait_for(pid_t tid, int what, siginfo_t *info) {
 
 /*
  * Let a thread whose signals are blocked run to its next stop of the wanted kind. What cannot be
- * blocked is SIGSTOP, and job-control stops that follow from one: it is taken away here and sent
- * again in the end. MJ_OK, MJ_GONE or MJ_BUSY.
+ * blocked is SIGSTOP: it is taken away here and sent again in the end. Nor can a stop of the whole
+ * process, for a signal that another thread took: the thread is in that again when it is let go.
+ * MJ_OK, MJ_GONE or MJ_BUSY.
  */
 static int run_to(struct borrowed *borrowed, enum __ptrace_request request, int wanted) {
     struct stopped_thread *thread = &borrowed->stopped.threads[0];
@@ -164,7 +161,7 @@ static int run_to(struct borrowed *borrowed, enum __ptrace_request request, int 
 
         if (info.si_status == wanted || (event && wanted == INTERRUPT_STOP))
             return MJ_OK;
-        if (event) /* its process stops by job control: so it will when it is let go */
+        if (event)
             continue;
         if (info.si_status != SIGSTOP) /* a fault: the code there is not what we looked for */
             return MJ_GONE;
@@ -224,17 +221,11 @@ static int take_stopped(struct borrowed *borrowed) {
     return status;
 }
 
-static int can_return(const struct mj_target *target) {
-    return target->syscall_ret && (target->sigreturn || target->pop_rax_ret);
-}
-
 int borrow_begin(const struct mj_target *target, pid_t tid, struct borrowed *borrowed,
                  struct mj_report *report) {
     borrowed->target = target;
     borrowed->report = report;
     borrowed->adrift = 0;
-    if (!can_return(target))
-        return MJ_NO_THREAD;
     int status = stop_one(target, tid, &borrowed->stopped, report);
 
     if (status != MJ_OK)
@@ -247,7 +238,7 @@ int borrow_begin(const struct mj_target *target, pid_t tid, struct borrowed *bor
 
 int borrow_one_of(const struct mj_target *target, struct stopped *others, struct borrowed *borrowed,
                   struct mj_report *report) {
-    const uint32_t count = can_return(target) ? others->count : 0;
+    const uint32_t count = others->count;
     int status = MJ_NO_THREAD;
 
     borrowed->target = target;

@@ -9,6 +9,12 @@
 #include <sys/ptrace.h>
 #include <sys/user.h>
 
+/* Not in every sys/ptrace.h; Linux 3.11 */
+#ifndef PTRACE_GETSIGMASK
+#define PTRACE_GETSIGMASK 0x420a
+#define PTRACE_SETSIGMASK 0x420b
+#endif
+
 /* What waitid(2) says of a stop: by our own PTRACE_INTERRUPT, at a system call. */
 #define INTERRUPT_STOP (SIGTRAP | PTRACE_EVENT_STOP << 8)
 #define SYSCALL_STOP (SIGTRAP | 0x80)
