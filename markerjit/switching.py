@@ -193,13 +193,9 @@ class Switching(View):
         if wanted.on:
             bindings = self._bindings([state.site for state in states], wanted.probe)
             plan = plan_on(
-                states,
-                bindings,
-                mode=wanted.mode,
-                ours=self._probes,
-                strategy=wanted.strategy,
-                own=self._own,
-            )
+                states, bindings,
+                mode=wanted.mode, ours=self._probes, strategy=wanted.strategy, own=self._own,
+            )  # fmt: skip
         else:
             plan = plan_off(states, ours=self._probes, strategy=wanted.strategy, own=self._own)
         if isinstance(plan, Refusal):
