@@ -37,6 +37,7 @@ class View:
         self._files: tuple[Mapping, ...] = ()
         self._objects = Objects((), (), (), None)
         self._arena: Arena | None = None
+        self._in_the_making = False
         self._probes: Probes = frozenset()
         check_before_looking(pid)
         self._memory = ProcessMemory(pid, why_not=why_not)
@@ -119,7 +120,7 @@ class View:
         and heaps come and go all the time, and have no markers."""
         self._check_alive()
         text = read_maps_text(self.pid, why_not=why_not)
-        if text == self._maps_text:
+        if text == self._maps_text and not self._in_the_making:
             return
         if not text:  # its memory is taken away a moment before it counts as ended
             raise TargetGone(self.pid)
@@ -132,6 +133,8 @@ class View:
         self._maps, self._maps_text = maps, text
         if self._arena is None:
             self._arena, self._probes = find_arenas(self.pid, self._memory, maps)
+        # Another controller may have mapped one and not filled it yet: that changes no mapping.
+        self._in_the_making = self._arena is None and any(map(is_arena, maps))
 
     def _matching(self, pattern: str) -> tuple[Site, ...]:
         return matching(self._objects.sites, pattern)

@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import markerjit
+from markerjit.ring.layout import CONTROL, Control
 
 pytestmark = pytest.mark.live
 
@@ -81,3 +83,25 @@ def test_ring_of_an_impossible_size_is_refused_before_anything_is_touched(
 
     with markerjit.View(program.pid) as view:
         assert not view.has_runtime
+
+
+def test_an_arena_that_was_only_mapped_when_we_came_is_found_when_it_is_made(
+    target: Callable,
+) -> None:
+    program = target("truth_threads", "1")
+
+    with markerjit.attach(program.pid) as first:
+        first.enable("truth_loop")
+        arena = first._arena
+        assert arena
+        made = arena.store.read(CONTROL, Control.magic.size)
+        arena.store.write(CONTROL, bytes(len(made)))  # as before the last step of making it
+        with markerjit.attach(program.pid) as second:
+            before = second.has_runtime
+            arena.store.write(CONTROL, made)
+            second.disable("truth_loop")
+            after = second.has_runtime
+        maps = Path(f"/proc/{program.pid}/maps").read_text()
+
+    assert (before, after) == (False, True)
+    assert len({line.split()[4] for line in maps.splitlines() if "memfd:markerjit" in line}) == 1
