@@ -105,7 +105,7 @@ WARNINGS := -Wall -Wextra $(WERROR)
 compile = $(CC) -Inative/include $(WARNINGS) -MMD -MP
 
 HEADERS := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/include/markerjit/*.h))
-RUNTIME_C := $(wildcard native/src/runtime/*.c)
+RUNTIME_C := $(wildcard native/src/runtime/*.c native/src/runtime/*.S)
 STOP_C := $(wildcard native/src/stop/*.c)
 LIB_C := $(wildcard native/lib/*.c)
 FENCE_C := $(wildcard native/src/fence/*.c)
@@ -142,7 +142,12 @@ build/obj/runtime/%.o: native/src/runtime/%.c Makefile | build/.tools-here
 	@mkdir -p $(@D)
 	@$(compile) $(RUNTIME_CFLAGS) -c -o $@ $<
 
-build/runtime.elf: $(RUNTIME_C:native/src/%.c=build/obj/%.o) $(RUNTIME_LD)
+build/obj/runtime/%.o: native/src/runtime/%.S Makefile | build/.tools-here
+	@echo "as      $<"
+	@mkdir -p $(@D)
+	@$(compile) -c -o $@ $<
+
+build/runtime.elf: $(addsuffix .o,$(basename $(RUNTIME_C:native/src/%=build/obj/%))) $(RUNTIME_LD)
 	@echo "ld      $@"
 	@$(CC) $(RUNTIME_LDFLAGS) -o $@ $(filter %.o,$^)
 
@@ -188,9 +193,10 @@ $(NATIVE)/libmarkerjit.a: $(LIB_C:native/%.c=build/obj/%.o) $(FENCE_C:native/src
 	@rm -f $@
 	@$(AR) rcs $@ $^
 
+# -f: one that runs just now keeps the file that it has.
 $(NATIVE)/demo/%: build/targets/%
 	@mkdir -p $(@D)
-	@cp $< $@
+	@cp -f $< $@
 
 # ---- targets: build/targets ----------------------------------------------------------------------
 #
@@ -291,7 +297,8 @@ format: $(VENV)/.test-ready
 # Only as root, only what is missing, and never a reason to stop: a test without its tool skips
 # and names the package.
 
-DEBIAN_PACKAGES := clang g++ gdb lld musl-tools redis-tools strace
+DEBIAN_PACKAGES := babeltrace2 clang g++ gdb liblttng-ust-dev lld lttng-tools musl-tools redis-tools \
+	strace
 APT := DEBIAN_FRONTEND=noninteractive timeout 600 apt-get -y -qq -o DPkg::Lock::Timeout=120 \
 	-o Acquire::Retries=1
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from markerjit.cprobes import Values
     from markerjit.errors import (
         BadFile,
         BadNote,
@@ -29,17 +30,34 @@ if TYPE_CHECKING:
         UnknownMarker,
         Unsupported,
     )
+    from markerjit.flight import Flight, Picture
     from markerjit.mend import Repaired, repair
+    from markerjit.merge import Merged, merge
     from markerjit.model import Event, Field, Kind, Mode, Site
     from markerjit.patch.apply import Applied
     from markerjit.patch.plan import Plan, Refusal
+    from markerjit.probes.compile import compile_probe
+    from markerjit.probes.native import Compiled
+    from markerjit.recorders import compiled_probe
+    from markerjit.ring.batch import Batch
     from markerjit.session import Session, attach
     from markerjit.status import ArenaStatus, MarkerStatus, list_file
     from markerjit.stream import EventStream, StreamStatistics
     from markerjit.trace import line_formatter
+    from markerjit.trace.convert import convert
+    from markerjit.trace.open import check_output, open_sink, open_trace, takes_packets
+    from markerjit.trace.reading import BadTrace, Trace
+    from markerjit.trace.statistics import (
+        MarkerSummary,
+        NumberSummary,
+        Summary,
+        ValueSummary,
+        summarise,
+    )
     from markerjit.view import View
+    from markerjit.watch import Watch
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _HOME = {
     "Session": "session",
@@ -47,6 +65,27 @@ _HOME = {
     "Repaired": "mend",
     "repair": "mend",
     "View": "view",
+    "Batch": "ring.batch",
+    "Compiled": "probes.native",
+    "compile_probe": "probes.compile",
+    "compiled_probe": "recorders",
+    "Values": "cprobes",
+    "Flight": "flight",
+    "Picture": "flight",
+    "Merged": "merge",
+    "merge": "merge",
+    "Watch": "watch",
+    "convert": "trace.convert",
+    "BadTrace": "trace.reading",
+    "Trace": "trace.reading",
+    **dict.fromkeys(
+        ("MarkerSummary", "NumberSummary", "Summary", "ValueSummary", "summarise"),
+        "trace.statistics",
+    ),
+    "check_output": "trace.open",
+    "open_sink": "trace.open",
+    "open_trace": "trace.open",
+    "takes_packets": "trace.open",
     "Applied": "patch.apply",
     "Plan": "patch.plan",
     "Refusal": "patch.plan",
@@ -81,17 +120,25 @@ __all__ = [
     "ArenaStatus",
     "BadFile",
     "BadNote",
+    "BadTrace",
+    "Batch",
+    "Compiled",
     "Event",
     "EventStream",
     "Field",
+    "Flight",
     "Kind",
     "MarkerError",
     "MarkerStatus",
+    "MarkerSummary",
     "MemoryFault",
+    "Merged",
     "Mode",
     "NoMarkers",
     "NoSuchProcess",
     "NotPermitted",
+    "NumberSummary",
+    "Picture",
     "Plan",
     "Refusal",
     "Refused",
@@ -99,16 +146,30 @@ __all__ = [
     "Session",
     "Site",
     "StreamStatistics",
+    "Summary",
     "TargetGone",
+    "Trace",
     "UnexpectedBytes",
     "UnknownMarker",
     "Unsupported",
+    "ValueSummary",
+    "Values",
     "View",
+    "Watch",
     "__version__",
     "attach",
+    "check_output",
+    "compile_probe",
+    "compiled_probe",
+    "convert",
     "line_formatter",
     "list_file",
+    "merge",
+    "open_sink",
+    "open_trace",
     "repair",
+    "summarise",
+    "takes_packets",
 ]
 
 

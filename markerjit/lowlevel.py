@@ -14,8 +14,11 @@ from markerjit.patch.plan import Binding, Edit, Plan, Refusal, SiteState, plan_o
 from markerjit.patch.protocol import PROTOCOLS, Context, plan_change
 from markerjit.quiesce.native import NativeTarget
 from markerjit.quiesce.strategy import STRATEGIES, Strategy
+from markerjit.ring.clock import Calibration
+from markerjit.ring.drain import RingDrain
 from markerjit.ring.layout import Geometry
-from markerjit.ring.reader import Record, RingReader
+from markerjit.ring.reader import SharedRing
+from markerjit.ring.types import RecordType, Time
 from markerjit.sites import Objects, discover_file, discover_process
 from markerjit.sites.verify import code_mode, verify
 
@@ -24,6 +27,7 @@ __all__ = [
     "STRATEGIES",
     "Applied",
     "Binding",
+    "Calibration",
     "Change",
     "Context",
     "Edit",
@@ -37,11 +41,13 @@ __all__ = [
     "Objects",
     "Plan",
     "ProcessMemory",
-    "Record",
+    "RecordType",
     "Refusal",
-    "RingReader",
+    "RingDrain",
+    "SharedRing",
     "SiteState",
     "Strategy",
+    "Time",
     "apply",
     "code_mode",
     "discover_file",

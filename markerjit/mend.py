@@ -20,7 +20,7 @@ from typing import NamedTuple
 from markerjit.errors import MarkerError, MemoryFault, UnexpectedBytes
 from markerjit.model import Edit, RemoteAddress, Site
 from markerjit.patch.apply import apply
-from markerjit.patch.arena import find_unfinished
+from markerjit.patch.find import find_unfinished
 from markerjit.patch.inject import remove_unfinished
 from markerjit.patch.journal import Journal, Left
 from markerjit.patch.plan import SLOT_SIZE, Plan, counted
@@ -177,10 +177,12 @@ class _Repairing(Switching):
         touched = {place.address for place in places}
         for site in self._objects.sites:
             near = any(address in touched for address in range(site.address, site.address + 2))
-            marker = self._find_marker(self._arena, site) if near or site.slot in touched else None
-            if marker is not None:
+            if near or site.slot in touched:
                 with suppress(MemoryFault, UnexpectedBytes):
-                    self._arena.note_switched(marker, self._state(site).mode)
+                    state = self._state(site)
+                    marker = self._arena.marker_at(state.data)
+                    if marker is not None:
+                        self._arena.note_switched(marker, state.mode)
 
 
 def _spans(sites: Sequence[Site]) -> Iterator[tuple[int, int]]:

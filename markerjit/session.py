@@ -13,43 +13,60 @@ looks like a change of the child.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from time import CLOCK_BOOTTIME, clock_gettime, monotonic, sleep, time_ns
 
-from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, NoSuchProcess, NotPermitted, Refused, TargetGone
+from markerjit.flight import Flight
 from markerjit.model import Mode, Site
 from markerjit.patch.apply import Applied
-from markerjit.patch.arena import Arena
-from markerjit.patch.inject import DEFAULT_RING_SIZE
-from markerjit.patch.lease import Lease
+from markerjit.patch.lease import Lease, read_by_us, reader_of
 from markerjit.patch.plan import Plan
 from markerjit.patch.wanted import COUNT, RECORD, Wanted
+from markerjit.probes.native import Compiled
+from markerjit.quiesce.native import clock_pair
 from markerjit.quiesce.strategy import default_strategy
-from markerjit.stream import Decoder, EventStream
-from markerjit.switching import Switching
+from markerjit.readying import Readying
+from markerjit.recorders import (
+    compiled_probe,
+    name_of_probe,
+    nothing_read,
+    options_of,
+)
+from markerjit.ring.clock import Calibration
+from markerjit.ring.types import DEFAULT_TEXT, RecordType, Time
+from markerjit.rings import Rings
+from markerjit.stream import EventStream
+from markerjit.trace.sink import TraceInfo
+from markerjit.watch import Watch
 
 __all__ = ["COUNT", "RECORD", "Session", "attach"]
 
 _TRY_AGAIN_S = 30
+_RECENT_S = 10
 
 
-def attach(pid: int | None = None, *, ring_size: int = DEFAULT_RING_SIZE) -> Session:
+def attach(pid: int | None = None, *, ring_size: int | None = None) -> Session:
     """Open a session with a process; without a pid with this one.
 
-    `ring_size` is the bytes of records for each CPU, a power of two; it is used when the process
-    has no arena yet. Raises NoSuchProcess, NotPermitted, Unsupported, NoMarkers.
+    `ring_size` is the bytes of records for each CPU, a power of two; without it what the process
+    has already, or 1 MiB. Raises NoSuchProcess, NotPermitted, Unsupported, NoMarkers.
     """
     return Session(os.getpid() if pid is None else pid, ring_size=ring_size)
 
 
-class Session(Switching):
+class Session(Readying):
     """A view that can also switch markers and trace them. See the module.
 
     `quiesce` is the name of a strategy (markerjit.quiesce.strategy): "stop", the default for
     another process; "membarrier", the default for this one; "signals", "none".
     """
+
+    def __init__(self, pid: int, *, ring_size: int | None = None) -> None:
+        super().__init__(pid, ring_size=ring_size)
+        self._first_clock, self._attached_at = clock_pair(), clock_gettime(CLOCK_BOOTTIME)
 
     def plan(
         self,
@@ -64,7 +81,7 @@ class Session(Switching):
 
         Where the runtime is not in the target yet, its addresses are missing in the plan.
         """
-        wanted = Wanted(on, self._strategy(quiesce), mode, probe)
+        wanted = Wanted(on, self._strategy(quiesce), mode, probe, nothing_read(probe))
         return self._plan(self.sites(pattern), wanted)
 
     def enable(
@@ -72,23 +89,35 @@ class Session(Switching):
         pattern: str,
         *,
         mode: Mode | None = None,
-        probe: str = COUNT,
+        probe: str | Compiled = COUNT,
         quiesce: str | None = None,
     ) -> Applied:
         """Switch markers on: all that match, at all their sites, in one transaction, or none.
 
-        `probe` is "count" or "record" (use `trace` to read what that records). Raises
-        UnknownMarker, Refused, UnexpectedBytes, NotPermitted, TargetGone.
+        `probe` is "count" or "record" (use `trace` to read what that records), or one in C:
+        "FILE.c:function", or what `compile_probe` made of it. Raises UnknownMarker, Refused,
+        UnexpectedBytes, NotPermitted, TargetGone, and for one in C what compile_probe raises.
         """
-        wanted = Wanted(True, self._strategy(quiesce), mode, probe)
+        compiled = compiled_probe(probe)
+        options = nothing_read(probe)
+        wanted = Wanted(True, self._strategy(quiesce), mode, name_of_probe(probe), options)
         with self._alone():
-            return self._switch_again(pattern, wanted)
+            if not compiled:
+                return self._switch_again(pattern, wanted)
+            sites = self._matching(pattern)
+            self._load_probe(sites, wanted, compiled)
+            _, _, applied = self._switch(sites, wanted)
+            return applied
 
     def disable(self, pattern: str, *, quiesce: str | None = None) -> Applied:
-        """Switch markers off, with the same promises and errors as `enable`."""
+        """Switch markers off, with the same promises and errors as `enable`. Waits until no thread
+        is in a probe written in C."""
         wanted = Wanted(False, self._strategy(quiesce))
         with self._alone():
-            return self._switch_again(pattern, wanted)
+            entered = self._may_be_entered(self._matching(pattern))
+            applied = self._switch_again(pattern, wanted)
+            self._wait_until_left(entered)
+        return applied
 
     @contextmanager
     def trace(
@@ -97,95 +126,187 @@ class Session(Switching):
         *,
         mode: Mode | None = None,
         poll_s: float = 0.02,
+        probe: str | Compiled = RECORD,
         quiesce: str | None = None,
+        time: Time | str | None = None,
+        thread_id: bool = True,
+        fields: Sequence[str] | None = None,
+        text: int = DEFAULT_TEXT,
+        resume: bool = False,
     ) -> Iterator[EventStream]:
         """Record markers and stream the events; at the end they are off, however it ends.
 
-        Those that were on and counting before count again. While the stream is polled it holds a
+        `probe` may be one in C, as for `enable`: then the events are those that it emits. `time` is
+        where an event's time comes from: "tsc", the time stamp counter; "monotonic" or
+        "coarse", the system's clocks; "none", only the order on each CPU; None: the first where it
+        can be used, or else the second. `fields` are the names of those to record, `text` the most
+        bytes of a string. With `resume` it begins with what a reader left that died.
+
+        Markers that were on and counting before count again. While the stream is polled it holds a
         lease of the rings; one that is not for longer than that loses its probes. Raises what
         `enable` raises, and Refused while another controller reads the rings.
         """
-        wanted = Wanted(True, self._strategy(quiesce), mode, RECORD)
+        compiled = compiled_probe(probe)
+        options = options_of(compiled, time, thread_id, fields, text)._replace(counted=False)
+        wanted = Wanted(True, self._strategy(quiesce), mode, name_of_probe(probe), options)
         with self._alone():
-            sites = self._matching(pattern)
-            arena = self._need_arena(sites, wanted)
-            self._tell_of_markers(arena, sites)
+            arena, sites = self._ready_to_record(pattern, wanted, compiled)
+            self._refuse_while_flying(arena)
             lease = Lease(arena)
             lease.claim()
+            try:
+                resume = resume and not arena.is_overwritten()  # there nobody was to read
+                dropped = 0 if resume else Rings(arena, {}).unread()
+                self._fit_rings(arena, keep=resume)
+            except BaseException:
+                lease.release()
+                raise
         switched = off = False
         try:
             stream = EventStream(
                 arena,
-                self._decoders(arena, sites),
+                self._types(sites, wanted, resume=resume),
                 alive=lambda: self._memory.alive() and self._memory.has_program(arena.base),
                 renew=lease.renew,
                 poll_s=poll_s,
+                resume=resume,
+                dropped_bytes=dropped,
+                first_clock=self._early_clock(),
             )
             with self._alone():
                 counting = self._counting(sites)
-                self._switch(sites, wanted)
-                switched = True
+                switched = True  # or partly, whatever interrupts us: only an error has undone it
+                try:
+                    self._switch(sites, wanted)
+                except MarkerError:
+                    switched = False
+                    raise
             try:
                 yield stream
             finally:
                 with suppress(TargetGone, NoSuchProcess):
                     self._disable_for_sure(lease, sites, counting, pattern)
                 off = True
+                with suppress(TargetGone):
+                    if lease.is_ours():
+                        stream.finish()
         finally:
             with suppress(TargetGone):
                 lease.release(keep=switched and not off)
+
+    def record(
+        self,
+        pattern: str,
+        *,
+        mode: Mode | None = None,
+        probe: str | Compiled = RECORD,
+        quiesce: str | None = None,
+        time: Time | str | None = None,
+        thread_id: bool = True,
+        fields: Sequence[str] | None = None,
+        text: int = DEFAULT_TEXT,
+    ) -> Applied:
+        """Switch markers on as a flight recorder: the rings keep the newest events, and nobody
+        reads them but who takes a picture (`flight`). `disable` ends it. Arguments as of `trace`.
+
+        Raises what `enable` raises, and Refused while another controller reads the rings.
+        """
+        compiled = compiled_probe(probe)
+        options = options_of(compiled, time, thread_id, fields, text)
+        wanted = Wanted(True, self._strategy(quiesce), mode, name_of_probe(probe), options)
+        with self._alone():
+            arena, sites = self._ready_to_record(pattern, wanted, compiled)
+            reader = reader_of(arena)
+            if reader and (not reader.over or read_by_us(self.pid)):
+                raise Refused(f"{reader.owner} is tracing process {self.pid}; end that trace first")
+            flying = self._is_flying(arena)
+            self._refuse_other_flight(options)
+            if flying:
+                self._fit_rings(arena, keep=True)
+            else:
+                self._fit_rings(arena)
+                for entry in arena.entries():
+                    arena.note_counts(int(entry.id))
+                Rings(arena, {}).start(overwrite=True)
+            _, _, applied = self._switch(sites, wanted)
+        return applied
+
+    def flight(self) -> Flight:
+        """The flight recorder that is, or was, switched on in the process; see `record`.
+
+        Raises Refused where there is none.
+        """
+        self._look_again()
+        if not self._arena or not self._recorders or not self._arena.is_overwritten():
+            raise Refused(
+                f"process {self.pid} has no flight recorder; "
+                f"markerjit record {self.pid} PATTERN --flight begins one"
+            )
+        notes = [site.note for site in self._objects.sites]
+        return Flight(self._arena, partial(self._recorders.types, notes))
+
+    def watch_flight(self) -> Watch:
+        """For who waits beside the flight recorder until the process ends.
+
+        Raises Refused where there is none, or where the rings would end with the process.
+        """
+        flight = self.flight()
+        assert self._arena
+        return Watch(flight, self._arena, self._memory.pidfd)
+
+    @property
+    def ring_size(self) -> int:
+        """Bytes of records for each CPU."""
+        return self._arena.ring_sizes()[0] if self._arena else self._ring_size or 0
+
+    def trace_info(self, types: tuple[RecordType, ...], clock: Calibration) -> TraceInfo:
+        """What a file with events of these types says of where they come from."""
+        sources: dict[str, str] = {}
+        for site in self._objects.sites:
+            sources.setdefault(site.marker, site.source)
+        return TraceInfo(
+            types,
+            clock,
+            self.pid,
+            self.command,
+            os.uname().nodename,
+            time_ns(),
+            {type_.marker: sources.get(type_.marker, "") for type_ in types},
+        )
+
+    def _early_clock(self) -> tuple[int, int] | None:
+        """The clocks when we came: so the stream need not wait to see them move. Not if that is
+        long ago: meanwhile the machine may have slept."""
+        recent = clock_gettime(CLOCK_BOOTTIME) - self._attached_at < _RECENT_S
+        return self._first_clock if recent else None
 
     def _disable_for_sure(
         self, lease: Lease, sites: Sequence[Site], counting: dict[Mode, list[Site]], pattern: str
     ) -> None:
         """Nobody comes after us to try again, so we do, for half a minute, where that may help:
         another controller or tracer is at work, or a thread waits in the kernel."""
-        deadline = time.monotonic() + _TRY_AGAIN_S
+        deadline = monotonic() + _TRY_AGAIN_S
         while True:
             try:
                 with self._alone():
                     if lease.is_ours():  # else the markers are somebody else's by now
-                        self._switch(self._still_there(sites), self._wanted_off())
+                        there = self._still_there(sites)
+                        entered = self._may_be_entered(there)
+                        self._switch(there, self._wanted_off())
                         self._count_again(counting)
+                        self._wait_until_left(entered)
                 return
             except (TargetGone, NoSuchProcess):
                 raise
             except MarkerError as error:
                 passing = isinstance(error, Refused) and error.try_again
                 may_help = passing or isinstance(error, NotPermitted)
-                if not may_help or time.monotonic() > deadline:
+                if not may_help or monotonic() > deadline:
                     raise Refused(
                         f"{error}; STILL ON: markerjit off {self.pid} '{pattern}' ends it",
                         try_again=may_help,
                     ) from None
-            time.sleep(0.05)
+            sleep(0.05)
 
     def _wanted_off(self) -> Wanted:
         return Wanted(False, default_strategy(own=self._own))
-
-    def _still_there(self, sites: Sequence[Site]) -> list[Site]:
-        """Objects may have been unloaded since."""
-        known = set(self._objects.sites)
-        return [site for site in sites if site in known]
-
-    def _counting(self, sites: Sequence[Site]) -> dict[Mode, list[Site]]:
-        """Sites that are on and only count: somebody left them so, and finds them so again."""
-        found: dict[Mode, list[Site]] = {}
-        for state in self.states(sites):
-            if state.mode and self._arena and state.probe == self._arena.count_probe:
-                found.setdefault(state.mode, []).append(state.site)
-        return found
-
-    def _count_again(self, counting: dict[Mode, list[Site]]) -> None:
-        for mode, sites in counting.items():
-            wanted = Wanted(True, default_strategy(own=self._own), mode, COUNT)
-            self._switch(self._still_there(sites), wanted)
-
-    def _decoders(self, arena: Arena, sites: Sequence[Site]) -> dict[int, Decoder]:
-        decoders = {}
-        for site in sites:
-            marker = self._find_marker(arena, site)
-            if marker is not None:
-                fields = parse_format(site.note.format, site.note.args)
-                decoders[marker] = Decoder(site.marker, site.note.args, fields)
-        return decoders

@@ -8,13 +8,15 @@ from typing import NamedTuple
 from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, NoMarkers
 from markerjit.model import Field, Kind, Mode, RemoteAddress, Site
-from markerjit.patch.arena import Arena, Counted, Probes, fnv1a
+from markerjit.patch.arena import Arena, fnv1a
+from markerjit.patch.find import Probes
 from markerjit.patch.journal import Journal
 from markerjit.patch.lease import Reader, reader_of
 from markerjit.patch.plan import SiteState
 from markerjit.probes.record import signature
 from markerjit.quiesce.owner import Owner, is_gone
-from markerjit.ring.layout import MarkerEntry
+from markerjit.ring.layout import PROBE_COUNTED, MarkerEntry
+from markerjit.rings import Rings, is_flying
 from markerjit.sites import discover_file, matching
 
 
@@ -61,6 +63,7 @@ class ArenaStatus(NamedTuple):
     reader: Reader | None
     writer: Owner | None
     abandoned: bool
+    flight: bool = False
 
     @property
     def to_mend(self) -> str | None:
@@ -85,11 +88,12 @@ def arena_status(arena: Arena, *, locked: bool) -> ArenaStatus:
         reader_of(arena),
         writer,
         writer is not None and not locked,
+        is_flying(arena),
     )
 
 
 def marker_statuses(
-    states: Sequence[SiteState], arena: Arena | None, probes: Probes = frozenset()
+    states: Sequence[SiteState], arena: Arena | None, probes: Probes | None = None
 ) -> list[MarkerStatus]:
     """One status for each name and format, in the order of the names.
 
@@ -98,8 +102,21 @@ def marker_statuses(
     groups: dict[tuple[str, str], list[SiteState]] = {}
     for state in states:
         groups.setdefault((state.site.marker, state.site.note.format), []).append(state)
-    entries = {int(one.name_hash): one for one in arena.entries()} if arena else {}
-    return [_status(group, arena, probes, entries) for _, group in sorted(groups.items())]
+    entries: dict[int, list[MarkerEntry]] = {}
+    for entry in arena.entries() if arena else ():
+        entries.setdefault(int(entry.name_hash), []).append(entry)
+    late = _late(arena) if arena else {}
+    return [
+        _status(group, arena, probes or Probes(), entries, late)
+        for _, group in sorted(groups.items())
+    ]
+
+
+def _late(arena: Arena) -> dict[int, int]:
+    """Executions by marker that nobody has counted: the reader who does so has gone, and has left
+    their records in the rings."""
+    reader = reader_of(arena)
+    return {} if reader and not reader.over else Rings(arena, {}).waiting()
 
 
 def list_file(path: str, pattern: str = "*") -> tuple[list[MarkerStatus], tuple[MarkerError, ...]]:
@@ -125,13 +142,16 @@ def _status(
     group: Sequence[SiteState],
     arena: Arena | None,
     probes: Probes,
-    entries: dict[int, MarkerEntry],
+    entries: dict[int, list[MarkerEntry]],
+    late: dict[int, int],
 ) -> MarkerStatus:
     note = group[0].site.note
     found = {state.mode for state in group}
     mode = next((one for one in found if one), None)
-    entry = entries.get(fnv1a(signature(note).encode()))
-    counted = arena.counted(int(entry.id)) if arena and entry else Counted(0, 0)
+    known = entries.get(fnv1a(signature(note).encode()), ())
+    now = arena.marker_at(group[0].data) if arena else None
+    entry = next((one for one in known if one.id == now), None)
+    counted = [arena.counted(int(one.id)) for one in known] if arena else []
     return MarkerStatus(
         name=note.name,
         format=note.format,
@@ -143,16 +163,26 @@ def _status(
         probe=_probe_name(group[0], arena, probes) if mode else "",
         since=int(entry.since) if entry and mode else 0,
         by=int(entry.by) if entry and mode else 0,
-        hits=counted.hits,
-        lost=counted.lost,
+        hits=sum(one.hits for one in counted) + sum(late.get(int(one.id), 0) for one in known),
+        lost=sum(one.lost for one in counted),
     )
 
 
 def _probe_name(state: SiteState, arena: Arena | None, probes: Probes) -> str:
-    if arena and state.probe == arena.record_probe:
+    if arena and arena.records(state.probe, state.data):
         return "record"
     if arena and state.probe == arena.count_probe:
         return "count"
+    if arena and (in_c := _probe_in_c(state, arena)):
+        return in_c
     if state.probe in probes:
         return "inherited"
     return "the program's own" if state.probe else "none"
+
+
+def _probe_in_c(state: SiteState, arena: Arena) -> str | None:
+    if not state.probe & PROBE_COUNTED or not arena.current().data_used:
+        return None
+    from markerjit.cprobes import function_at
+
+    return function_at(arena, state.probe)

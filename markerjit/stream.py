@@ -3,30 +3,35 @@
 Rings are polled. What is later than the moment at which a poll began is kept back for the next one,
 because another ring, read before, may still get something earlier. A thread that is held up in the
 middle of recording delivers its event late; its time is right all the same.
+
+Events come as `Event`s, or by the thousand as columns of numbers (`record_batches`), for files.
+numpy is imported when the first are decoded: by then the markers are on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from markerjit.errors import TargetGone
-from markerjit.model import CType, Event, Field
+from markerjit.model import Event, Field
 from markerjit.patch.arena import Arena
 from markerjit.quiesce.native import clock_pair
-from markerjit.ring.decode import BadRecord, decode
-from markerjit.ring.reader import Record, RingReader
+from markerjit.ring.batch import Batch, Columns, Packet
+from markerjit.ring.clock import NS, Calibration
+from markerjit.ring.timeline import Timeline
+from markerjit.ring.types import RecordType, Time
+from markerjit.rings import Found, Rings
 
-_SHORTEST_BASELINE_NS = 2_000_000
-
-
-class Decoder(NamedTuple):
-    """How to read the records of one marker."""
-
-    name: str
-    args: tuple[CType, ...]
-    fields: tuple[Field, ...]
+TICK_NS = 10_000_000
+"""CLOCK_MONOTONIC_COARSE is never further behind: a kernel has at least 100 ticks a second."""
+_FAR = 1 << 32
+"""Ticks or nanoseconds, seconds anyway: what seems to come so much later than now is from another
+clock, as in a time namespace, or is nonsense. It is not waited for."""
+_LOSSES_NS = NS // 4
+_FINISHING_NS = NS // 5
 
 
 class StreamStatistics(NamedTuple):
@@ -39,66 +44,53 @@ class StreamStatistics(NamedTuple):
     damaged_rings: int
 
 
-class Clock:
-    """From the time stamp counter to CLOCK_MONOTONIC, by two readings of both.
-
-    The counter is taken to be invariant and the same on all CPUs, as Linux requires of one that is
-    its clock source ("tsc").
-    """
-
-    def __init__(self) -> None:
-        self._first = self._last = clock_pair()
-
-    def update(self) -> int:
-        """Read both again; returns the counter."""
-        self._last = clock_pair()
-        if self._last[1] - self._first[1] < _SHORTEST_BASELINE_NS:
-            time.sleep(_SHORTEST_BASELINE_NS / 1e9)
-            self._last = clock_pair()
-        return self._last[0]
-
-    def nanoseconds(self, counter: int) -> int:
-        """CLOCK_MONOTONIC when the counter stood so."""
-        ticks = self._last[0] - self._first[0]
-        elapsed = self._last[1] - self._first[1]
-        return self._last[1] + (counter - self._last[0]) * elapsed // ticks
-
-
 class EventStream:
     """Iterate over it for events, until `stop` is called or the target ends.
 
-    `poll_s` is how long to wait when the rings were empty. `renew` says that somebody reads, and
-    returns False when another reader has taken our place. `target_ended` and `dispossessed` say why
-    the stream ended.
+    `types` are what may come out of the rings, by the markers' ids. `poll_s` is how long to wait
+    when the rings were empty. `renew` says that somebody reads, and returns False when another
+    reader has taken our place. `target_ended` and `dispossessed` say why the stream ended. With
+    `resume` it goes on where an earlier reader stopped; otherwise what that left is dropped,
+    `dropped_bytes` of it.
     """
 
     def __init__(
         self,
         arena: Arena,
-        decoders: Mapping[int, Decoder],
+        types: Mapping[int, RecordType],
         *,
         alive: Callable[[], bool],
         renew: Callable[[], bool] = lambda: True,
         poll_s: float = 0.02,
+        resume: bool = False,
+        dropped_bytes: int = 0,
+        first_clock: tuple[int, int] | None = None,
     ) -> None:
         self.poll_s = poll_s
+        self.types = dict(types)
         self.target_ended = False
         self.dispossessed = False
+        self._time = next((type_.time for type_ in types.values()), Time.TSC)
         self._renew = renew
         self._arena = arena
-        self._decoders = decoders
         self._alive = alive
-        self._clock = Clock()
-        self._rings = [
-            RingReader(arena.store, arena.geometry, cpu) for cpu in range(arena.geometry.rings)
-        ]
-        self._lost_before = self._lost_now = self._count_lost()
-        self._held: list[Record] = []
+        self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
+        self._timeline = Timeline(clock_pair, self._wall_offset_ns, first_clock)
+        self._rings = Rings(arena, self.types)
+        self._lost_before = self._losses()
+        self._lost_now, self._lost_at = self._lost_before, 0
+        self._held: dict[int, list[Columns]] = {}
+        self._stopped = self._finished = False
+        self._left: list[Packet] = []
+        self._left_records = 0
         self._events = 0
-        self._bad = 0
-        self._stopped = False
-        for ring in self._rings:
-            ring.discard()
+        self.dropped_bytes = dropped_bytes
+        if resume:
+            self._lost_before = self._lost_since_on()
+            self._rings.resume()
+        else:
+            self._note_counts()
+            self._rings.start()
 
     def __iter__(self) -> Iterator[Event]:
         for batch in self.batches():
@@ -106,23 +98,48 @@ class EventStream:
 
     def batches(self) -> Iterator[list[Event]]:
         """The same events, a list for each poll that found some."""
-        while not self._stopped:
-            self.target_ended = not self._alive()
-            events = self.poll()
+        for batch in self.record_batches():
+            events = self._as_events(batch.columns)
             if events:
                 yield events
-            if self.target_ended or self.dispossessed:
+
+    def record_batches(self, *, packets: bool = False, columns: bool = True) -> Iterator[Batch]:
+        """What each poll found, as it was recorded (`packets`) and decoded (`columns`)."""
+        while not self._stopped:
+            over = self.is_over()
+            batch = self.poll_batch(packets=packets, columns=columns)
+            if batch:
+                yield batch
+            if over or self.dispossessed:
                 break
-            if not events:
+            if not batch:
                 time.sleep(self.poll_s)
-        events = self.drain() if self.keep() else []
-        if events:
-            yield events
+        last = self.rest(packets=packets, columns=columns)
+        if last:
+            yield last
 
     @property
     def fields(self) -> dict[str, tuple[Field, ...]]:
         """The fields of each marker, by its name."""
-        return {decoder.name: decoder.fields for decoder in self._decoders.values()}
+        found: dict[str, dict[str, Field]] = {}
+        for type_ in self.types.values():
+            found.setdefault(type_.marker, {}).update((one.name, one) for one in type_.fields)
+        return {marker: tuple(fields.values()) for marker, fields in found.items()}
+
+    @property
+    def time(self) -> Time:
+        """Where the events' times come from."""
+        return self._time
+
+    @property
+    def left_out(self) -> int:
+        """Events that were found and are of none of the types."""
+        return self._rings.left_out
+
+    def is_over(self) -> bool:
+        """Whether nothing more will come but what is in the rings now."""
+        self.target_ended = self.target_ended or not self._alive()
+        return self._stopped or self.target_ended or self.dispossessed
 
     def stop(self) -> None:
         """End the iteration after what is in the rings now. May be called from a signal handler."""
@@ -130,7 +147,9 @@ class EventStream:
 
     def keep(self) -> bool:
         """Keep the rings for us, without looking into them: for who is busy elsewhere for seconds.
-        False when another reader has them now."""
+        False when another reader has them now, and has not waited until we had finished."""
+        if self._finished:
+            return not self.dispossessed
         try:
             self.dispossessed = self.dispossessed or not self._renew()
         except TargetGone:  # says nothing about the rings
@@ -139,51 +158,156 @@ class EventStream:
 
     def poll(self) -> list[Event]:
         """The events since the last poll, in order of time. Keeps the rings for us."""
-        return self._take(self._clock.update()) if self.keep() else []
+        batch = self.poll_batch()
+        return self._as_events(batch.columns) if batch else []
+
+    def poll_until(self, until: int | None) -> list[Event]:
+        """The same, up to a moment that `now` has told, of this stream or of one of another process
+        with the same kind of time. What is later is kept back."""
+        batch = self._take(until)
+        return self._as_events(batch.columns) if batch else []
 
     def drain(self) -> list[Event]:
         """All that is left in the rings, also what a poll would keep back."""
-        self._clock.update()
-        return self._take(None)
+        batch = self.rest()
+        return self._as_events(batch.columns) if batch else []
+
+    def poll_batch(self, *, packets: bool = False, columns: bool = True) -> Batch | None:
+        """What is new, as `record_batches` has it; None when nothing is."""
+        until = self.now()
+        return self._take(until, packets=packets, columns=columns)
+
+    def rest(self, *, packets: bool = False, columns: bool = True) -> Batch | None:
+        """All that is left, also what a poll would keep back."""
+        self._timeline.update()
+        return self._take(None, packets=packets, columns=columns)
+
+    def finish(self) -> None:
+        """Take what is left out of the rings, for `drain`: from now on they are somebody else's.
+        What a thread is recording is waited for, but not for long."""
+        until = time.monotonic_ns() + _FINISHING_NS
+        last = False
+        while self._rings.unread() and not last:
+            last = time.monotonic_ns() > until
+            found = self._rings.poll(packets=True, last=last)
+            if not found.records:
+                time.sleep(0.001)
+            for one in found.columns:
+                self._held.setdefault(one.type.id, []).append(one)
+            self._left += found.packets
+            self._left_records += found.records
+        self.note_losses()
+        self._note_counts()
+        self._finished = True
+
+    def _note_counts(self) -> None:
+        """For who resumes: what was lost before is no part of it."""
+        for marker in self.types:
+            self._arena.note_counts(marker)
+
+    def note_losses(self) -> None:
+        """Look how many were lost until now; else it is looked at a few times a second."""
+        with suppress(TargetGone):
+            self._lost_now, self._lost_at = self._losses(), time.monotonic_ns()
 
     def statistics(self) -> StreamStatistics:
         """What has been seen so far."""
         return StreamStatistics(
-            self._events,
-            self._lost_now - self._lost_before,
-            self._bad,
-            sum(ring.damaged for ring in self._rings),
+            self._events, sum(self.lost().values()), self._rings.bad, self._rings.damaged
         )
 
-    def _take(self, until: int | None) -> list[Event]:
-        records = self._held
+    def lost(self) -> dict[tuple[int, str], int]:
+        """Events lost since the stream began, by (cpu, marker); only where there are some."""
+        before, now = self._lost_before, self._lost_now
+        return {key: now[key] - before[key] for key in now if now[key] > before.get(key, 0)}
+
+    def clock(self) -> Calibration:
+        """For the times of records that come next."""
+        if self._time is Time.TSC:
+            return self._timeline.line(time.sleep)
+        return Calibration(self._time, 0, 0, NS, self._wall_offset_ns)
+
+    def use_clock_of(self, other: EventStream) -> None:
+        """Tell times as another stream does, so that events of both have one order."""
+        self._timeline, self._wall_offset_ns = other._timeline, other._wall_offset_ns
+
+    def now(self) -> int | None:
+        """Now, as records have it; None where they have no time."""
+        counter = self._timeline.update()
+        match self._time:
+            case Time.TSC:
+                return counter
+            case Time.MONOTONIC:
+                return time.monotonic_ns()
+            case Time.COARSE:
+                return time.monotonic_ns() - TICK_NS
+        return None
+
+    def _take(
+        self, until: int | None, *, packets: bool = False, columns: bool = True
+    ) -> Batch | None:
+        """All that is recorded now; of columns what is before `until`. None if that is nothing."""
+        found = Found(self._left if packets else [], [], self._left_records)
+        self._left, self._left_records = [], 0
         try:
-            for ring in self._rings:
-                records.extend(ring.poll())
-            self._lost_now = self._count_lost()
+            if self.keep() and not self._finished:
+                found = self._rings.poll(packets=packets, columns=columns)
+                if until is None or time.monotonic_ns() - self._lost_at > _LOSSES_NS:
+                    self.note_losses()
         except TargetGone:  # and its arena is out of reach with it
             self._stopped = self.target_ended = True
-        records.sort(key=lambda record: record.time)
-        if until is not None:
-            self._held = [record for record in records if record.time >= until]
-            records = records[: len(records) - len(self._held)]
-        else:
-            self._held = []
-        events = [event for event in map(self._decode, records) if event]
-        self._events += len(events)
-        return events
-
-    def _decode(self, record: Record) -> Event | None:
-        decoder = self._decoders.get(record.marker)
-        if decoder is None:
-            return None  # switched on before, by somebody else
-        try:
-            fields = decode(record.payload, decoder.args, decoder.fields)
-        except BadRecord:
-            self._bad += 1
+        ready = self._in_order(found.columns, until)
+        self._events += sum(len(one.time) for one in ready) if columns else found.records
+        if not ready and not found.packets:
             return None
-        when = self._clock.nanoseconds(record.time)
-        return Event(when, record.cpu, record.tid, decoder.name, fields)
+        return Batch(found.packets, ready, self.lost())
 
-    def _count_lost(self) -> int:
-        return sum(self._arena.counted(marker).lost for marker in self._decoders)
+    def _in_order(self, columns: Sequence[Columns], until: int | None) -> list[Columns]:
+        """What was kept back and what is new, up to `until`; the rest is kept back."""
+        for one in columns:
+            self._held.setdefault(one.type.id, []).append(one)
+        if not self._held:
+            return []
+        from markerjit.ring.columns import merge, take
+
+        ready = []
+        for marker, parts in list(self._held.items()):
+            now = merge(parts)
+            del self._held[marker]
+            if until is not None:
+                now, later = take(now, until)
+                later, never = take(later, until + _FAR)
+                now = merge([now, never]) if len(never.time) else now
+                if len(later.time):
+                    self._held[marker] = [later]
+            if len(now.time):
+                ready.append(now)
+        return ready
+
+    def _as_events(self, columns: Sequence[Columns]) -> list[Event]:
+        if not columns:
+            return []
+        from markerjit.ring.columns import events
+
+        return events(columns, self.clock())
+
+    def _lost_since_on(self) -> dict[tuple[int, str], int]:
+        """Losses before the markers were last switched on."""
+        found: dict[tuple[int, str], int] = {}
+        for marker, type_ in self.types.items():
+            before = self._arena.marker_entry(marker).lost_before
+            for ring, count in enumerate(self._arena.counts(marker)):
+                key = ring % self._arena.geometry.cpus, type_.marker
+                old = min(before, count.lost)
+                before -= old
+                found[key] = found.get(key, 0) + old
+        return found
+
+    def _losses(self) -> dict[tuple[int, str], int]:
+        """Lost events of each marker, by CPU: of both of its rings."""
+        found: dict[tuple[int, str], int] = {}
+        for marker, type_ in self.types.items():
+            for ring, count in enumerate(self._arena.counts(marker)):
+                key = ring % self._arena.geometry.cpus, type_.marker
+                found[key] = found.get(key, 0) + count.lost
+        return found

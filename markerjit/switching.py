@@ -15,7 +15,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from markerjit.elf import parse_format
 from markerjit.errors import (
     MarkerError,
     MemoryFault,
@@ -30,6 +29,7 @@ from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.patch import lease
 from markerjit.patch.apply import NOTHING, Applied, apply
 from markerjit.patch.arena import Arena
+from markerjit.patch.find import Probes
 from markerjit.patch.inject import DEFAULT_RING_SIZE, LARGEST_RING, create_arena, install_trap
 from markerjit.patch.journal import Journal
 from markerjit.patch.plan import (
@@ -42,8 +42,8 @@ from markerjit.patch.plan import (
     plan_on,
 )
 from markerjit.patch.prepared import Prepared, prepare
-from markerjit.patch.wanted import RECORD, Wanted
-from markerjit.probes.record import recorder_taking, signature
+from markerjit.patch.wanted import Wanted
+from markerjit.probes.record import signature
 from markerjit.quiesce import native
 from markerjit.quiesce.calls import BorrowedThread, Caller, OwnThread
 from markerjit.quiesce.gadgets import Gadgets, find_gadgets
@@ -55,7 +55,8 @@ from markerjit.quiesce.permission import (
     why_not,
 )
 from markerjit.quiesce.strategy import STRATEGIES, Strategy, default_strategy
-from markerjit.ring.layout import PAGE
+from markerjit.recorders import Recorders
+from markerjit.ring.layout import PAGE, PROBE_COUNTED
 from markerjit.sites.verify import verify
 from markerjit.view import View, files_of
 
@@ -65,14 +66,15 @@ _ASK_AGAIN_S = 1.0
 class Switching(View):
     """A view that can also switch markers. See the module; `Session` is the door."""
 
-    def __init__(self, pid: int, *, ring_size: int = DEFAULT_RING_SIZE) -> None:
-        if ring_size & ring_size - 1 or not PAGE <= ring_size <= LARGEST_RING:
+    def __init__(self, pid: int, *, ring_size: int | None = None) -> None:
+        fits = ring_size is None or PAGE <= ring_size <= LARGEST_RING
+        if not fits or (ring_size is not None and ring_size.bit_count() != 1):
             raise ValueError(f"a ring of {ring_size} bytes; a power of two from 4 KiB to 1 GiB")
         super().__init__(pid)
         self._ring_size = ring_size
         self._own = pid == os.getpid()
         self._verified: set[RemoteAddress] = set()
-        self._ids: dict[RemoteAddress, int] = {}
+        self._made: Recorders | None = None
         self._known_objects = self._objects
         self._asked: set[int] = set()
         self._asked_at = 0.0
@@ -131,7 +133,6 @@ class Switching(View):
             return
         self._known_objects = self._objects
         self._verified.clear()
-        self._ids.clear()
         self._prepared.clear()
         if self._arena:
             there = {site.address for site in self._objects.sites}
@@ -158,23 +159,26 @@ class Switching(View):
             )
 
     def _switch_off_for_the_gone(self, arena: Arena) -> list[str]:
-        """A reader that is gone, or has not renewed its lease, loses its probes. Returns the names
-        of the markers."""
+        """A reader that is gone, or lets its lease end, loses its probes: of these markers."""
         reader = lease.reader_of(arena)
         if reader is None or not reader.over or lease.read_by_us(self.pid):
             return []
-        recording = [site for site in self._objects.sites if self._records(arena, site)]
+        recording = [site for site in self._objects.sites if self._records(arena, site, reader)]
         if recording:
             self._switch(recording, Wanted(False, default_strategy(own=self._own)))
         lease.end(arena)  # last: until then it is known that something is left
         return sorted({site.marker for site in recording})
 
-    def _records(self, arena: Arena, site: Site) -> bool:
+    def _records(self, arena: Arena, site: Site, reader: lease.Reader) -> bool:
+        """Whether it records for this reader; what a probe in C does, who switched it on knows."""
         try:
             state = self._state(site)
         except (MemoryFault, UnexpectedBytes):  # somebody else's doing, and not in our way
             return False
-        return state.mode is not None and state.probe == arena.record_probe
+        if not state.mode or arena.records(state.probe, state.data):
+            return bool(state.mode)
+        marker = arena.marker_at(state.data) if state.probe & PROBE_COUNTED else None
+        return marker is not None and arena.marker_entry(marker).by == reader.owner.pid
 
     # ---- planning ------------------------------------------------------------------------------
 
@@ -191,7 +195,7 @@ class Switching(View):
 
     def _plan_from(self, states: Sequence[SiteState], wanted: Wanted) -> Plan:
         if wanted.on:
-            bindings = self._bindings([state.site for state in states], wanted.probe)
+            bindings = self._bindings([state.site for state in states], wanted)
             plan = plan_on(
                 states, bindings,
                 mode=wanted.mode, ours=self._probes, strategy=wanted.strategy, own=self._own,
@@ -220,25 +224,27 @@ class Switching(View):
                         "writing there would change the file"
                     )
 
-    def _bindings(self, sites: Sequence[Site], probe: str) -> dict[RemoteAddress, Binding] | None:
-        arena = self._arena
+    def _bindings(
+        self, sites: Sequence[Site], wanted: Wanted
+    ) -> dict[RemoteAddress, Binding] | None:
+        arena, recorders = self._arena, self._recorders
         bindings: dict[RemoteAddress, Binding] = {}
         signatures: dict[RemoteAddress, str] = {}
         for site in sites:
             if not site.slot:
                 continue
-            wanted = signature(site.note)
-            if signatures.setdefault(site.slot, wanted) != wanted:
+            described = signature(site.note)
+            if signatures.setdefault(site.slot, described) != described:
                 raise Refused(
                     f"{site.marker} has sites with different formats or types in one object "
                     f"({site.source}); give one of them another name"
                 )
-            if arena and site.slot not in bindings:
-                address = arena.record_probe if probe == RECORD else arena.count_probe
-                marker = self._find_marker(arena, site)
+            if arena and recorders and site.slot not in bindings:
+                marker = recorders.find(site.note, wanted.options)
                 if marker is None:
                     return None
-                bindings[site.slot] = Binding(address, arena.entry_address(marker))
+                probe = recorders.probe(marker, wanted.probe)
+                bindings[site.slot] = Binding(probe, arena.entry_address(marker))
         return bindings if arena else None
 
     # ---- switching, inside of `_alone` ---------------------------------------------------------
@@ -273,17 +279,16 @@ class Switching(View):
     ) -> tuple[list[SiteState], Plan, Applied]:
         """What it was, what was done, and what that took."""
         if wanted.on:
-            arena = self._need_arena(sites, wanted)
-            self._tell_of_markers(arena, sites)
+            self._need_arena(sites, wanted)
+            self._tell_of_markers(sites, wanted)
         self._verify(sites)
         states = self.states(sites)
         plan = self._plan_from(states, wanted)
-        if not plan.edits:
-            return states, plan, NOTHING
         if plan.traps and self._arena:
             self._prepare_traps(self._arena, plan)
-        applied = self._apply(plan, self._mapped_at(plan))
-        self._note_switched(sites)
+        applied = self._apply(plan, self._mapped_at(plan)) if plan.edits else NOTHING
+        if plan.edits or not wanted.on:  # who switched it off may have been killed before this
+            self._note_switched(sites, states)
         return states, plan, applied
 
     def _apply(
@@ -355,46 +360,40 @@ class Switching(View):
             if owner is None:
                 raise NoMarkers(self._no_markers())
             self._arena = create_arena(
-                self.pid, self._memory, self._caller(), owner, ring_size=self._ring_size
-            )
-            self._probes |= {self._arena.record_probe, self._arena.count_probe}
+                self.pid, self._memory, self._caller(), owner,
+                ring_size=self._ring_size or DEFAULT_RING_SIZE,
+            )  # fmt: skip
+            self._probes = Probes([*self._probes.bases, self._arena.base])
         return self._arena
 
     # ---- who is on, by whom --------------------------------------------------------------------
 
-    def _find_marker(self, arena: Arena, site: Site, *, tell: bool = False) -> int | None:
-        """The marker's id, None when the runtime was not told of it. With `tell` it is, now: inside
-        of `_alone`, since two controllers must not take the same place in the table."""
-        known = self._ids.get(site.slot)
-        if known is None:
-            note = site.note
-            taking = recorder_taking(note.args, parse_format(note.format, note.args))
-            if tell:
-                known = arena.find_marker(note.name, signature(note), *taking)
-            else:
-                known = arena.known_marker(signature(note), taking.ops)
-            if known is not None:
-                self._ids[site.slot] = known
-        return known
+    @property
+    def _recorders(self) -> Recorders | None:
+        if self._arena and (self._made is None or self._made.arena is not self._arena):
+            self._made = Recorders(self._arena)
+        return self._made
 
-    def _tell_of_markers(self, arena: Arena, sites: Sequence[Site]) -> None:
-        for site in by_slot(sites):
-            self._find_marker(arena, site, tell=True)
+    def _tell_of_markers(self, sites: Sequence[Site], wanted: Wanted) -> None:
+        if self._recorders:
+            notes = [site.note for site in by_slot(sites)]
+            self._recorders.tell(notes, wanted.options, wanted.probe)
 
-    def _note_switched(self, sites: Sequence[Site]) -> None:
-        arena = self._arena
-        if arena is None:
-            return
-        for marker, mode in self._modes(arena, sites).items():
-            arena.note_switched(marker, mode)
+    def _note_switched(self, sites: Sequence[Site], before: Sequence[SiteState]) -> None:
+        """What the slots had before is off."""
+        if arena := self._arena:
+            had = [arena.marker_at(state.data) for state in before]
+            modes = {one: None for one in had if one is not None} | self._modes(arena, sites)
+            for marker, mode in modes.items():
+                arena.note_switched(marker, mode)
 
     def _modes(self, arena: Arena, sites: Sequence[Site]) -> dict[int, Mode | None]:
         """How each marker is, by its first site."""
         modes: dict[int, Mode | None] = {}
         for site in by_slot(sites):
-            marker = self._find_marker(arena, site)
-            if marker is not None and marker not in modes:
-                # It is switched already: an object that was unloaded since is no failure of that.
-                with suppress(MemoryFault, UnexpectedBytes):
-                    modes[marker] = self._state(site).mode
+            # It is switched already: an object that was unloaded since is no failure of that.
+            with suppress(MemoryFault, UnexpectedBytes):
+                state = self._state(site)
+                if (marker := arena.marker_at(state.data)) is not None:
+                    modes.setdefault(marker, state.mode)
         return modes

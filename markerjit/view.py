@@ -7,25 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from markerjit.elf import Read
 from markerjit.errors import NoMarkers, TargetGone
 from markerjit.memory import Mapping, ProcessMemory, parse_maps, read_maps_text
 from markerjit.model import RemoteAddress, Site
-from markerjit.patch.arena import Arena, Probes, find_arenas, is_arena
-from markerjit.patch.plan import SLOT_SIZE, SiteState
+from markerjit.patch.arena import Arena
+from markerjit.patch.find import Probes, find_arenas, is_arena
+from markerjit.patch.plan import SLOT_SIZE, SiteState, entries_of
 from markerjit.quiesce.permission import check_before_looking, why_not
 from markerjit.ring.layout import PAGE
 from markerjit.sites import Objects, discover_process, matching
 from markerjit.sites.verify import code_state
 from markerjit.status import ArenaStatus, MarkerStatus, arena_status, marker_statuses
 
+if TYPE_CHECKING:
+    from markerjit.cprobes import Values
+
 _MANY = 16
 
 
 class View:
-    """Open until `close`, or for the length of a `with`. `pid` is the process.
+    """Open until `close`, or for the length of a `with`. `pid` is the process, `command` its line.
 
     Raises NoSuchProcess, NotPermitted, Unsupported, NoMarkers.
     """
@@ -38,8 +42,9 @@ class View:
         self._objects = Objects((), (), (), None)
         self._arena: Arena | None = None
         self._in_the_making = False
-        self._probes: Probes = frozenset()
+        self._probes = Probes()
         check_before_looking(pid)
+        self.command = command_of(pid)
         self._memory = ProcessMemory(pid, why_not=why_not)
         try:
             self._look_again()
@@ -87,7 +92,23 @@ class View:
 
     def statistics(self, pattern: str = "*") -> list[MarkerStatus]:
         """Every marker that matches: whether it is on, since when, by whom, hits and losses."""
-        return marker_statuses(self.states(self.sites(pattern)), self._arena, self._probes)
+        found = marker_statuses(self.states(self.sites(pattern)), self._arena, self._probes)
+        return [self._with_entries(one) if ".c:" in one.probe else one for one in found]
+
+    def _with_entries(self, marker: MarkerStatus) -> MarkerStatus:
+        """Nobody counts the calls of a probe in C but the marker itself, in its slot."""
+        slots = {site.slot for site in marker.sites if site.slot}
+        entered = sum(entries_of(self._memory.read, slot)[0] for slot in slots)
+        return marker._replace(hits=marker.hits + entered)
+
+    def probe_values(self) -> list[Values]:
+        """What probes in C have counted, by file."""
+        self._look_again()
+        if self._arena is None or not self._arena.current().data_used:
+            return []
+        from markerjit.cprobes import values
+
+        return values(self._arena)
 
     def arena(self) -> ArenaStatus | None:
         """What the process holds of ours, and by whom; None without the runtime."""
@@ -153,6 +174,15 @@ class View:
 
     def _state(self, site: Site) -> SiteState:
         return state_of(self._memory.read, site)
+
+
+def command_of(pid: int) -> str:
+    """The command line of a process; "" when it has ended, or is a kernel's."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read(4096).rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def files_of(maps: Sequence[Mapping]) -> tuple[Mapping, ...]:

@@ -24,6 +24,13 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_configure() -> None:
+    """Programs are sent SIGHUP and SIGINT, which they inherit as ignored from nohup or a shell's
+    background."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def make(*goals: str) -> None:
     """Run make in the checkout; one at a time, as several test runs may share it."""
     (ROOT / "build").mkdir(exist_ok=True)

@@ -2,6 +2,10 @@
 
 It is laid out as abi.h says, by the test and not by the code under test (patch/inject.py), and
 nothing is patched: a "marker" is a slot, and hitting it is a call of the slot's probe.
+
+There are three ways to record, which `OwnArena.way` chooses: ASSEMBLED, code made for the marker;
+RESTARTABLE, mj_record in restartable sequences; SHARED, mj_record in a process without those.
+Markers with texts have no code of their own.
 """
 
 from __future__ import annotations
@@ -14,18 +18,48 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from markerjit.memory import ProcessMemory
-from markerjit.model import RemoteAddress
-from markerjit.patch.arena import Arena, MemoryStore
+from markerjit.model import CType, Event, Kind, Note, RemoteAddress, TypeClass
+from markerjit.patch.arena import Arena, Counted
 from markerjit.patch.inject import find_tid_offset
+from markerjit.patch.store import MemoryStore
+from markerjit.probes.record import Recording, recording, signature, takes_a_recorder
+from markerjit.probes.recorder import LARGEST, Setting, Shape, make_recorder
 from markerjit.quiesce.calls import Thread
 from markerjit.quiesce.native import package_file
 from markerjit.ring import layout
-from markerjit.ring.layout import CONTROL, Control, Geometry
-from markerjit.ring.reader import Record, RingReader
+from markerjit.ring.batch import Packet
+from markerjit.ring.clock import NS, Calibration
+from markerjit.ring.columns import columns_of, events
+from markerjit.ring.drain import RingDrain
+from markerjit.ring.layout import ALIVE, CONTROL, PAGE, Control, Geometry
+from markerjit.ring.reader import SharedRing
+from markerjit.ring.types import Options, RecordType, Time
+from markerjit.ring.walk import Walked, least_words, walk, walk_packet
 
 MADV_WIPEONFORK = 18
-PARTS = ("markers", "counts", "sites", "journal_edits", "ring")
+MAP_PRIVATE_FIXED_ANONYMOUS = 0x32
+PARTS = (
+    "markers", "counts", "sites", "journal_edits", "heads", "commits", "ring", "ring_stride",
+)  # fmt: skip
 SYS_ARCH_PRCTL, ARCH_GET_FS = 158, 0x1003
+CPUS = max(os.sched_getaffinity(0)) + 1
+
+AS_USUAL = Options()
+ASSEMBLED, RESTARTABLE, SHARED = WAYS = ("assembled", "restartable", "shared")
+
+INT = CType(TypeClass.SIGNED, 4)
+LONG = CType(TypeClass.SIGNED, 8)
+DOUBLE = CType(TypeClass.FLOAT, 8)
+POINTER = CType(TypeClass.POINTER, 8)
+CHARS = CType(TypeClass.CHARS, 8)
+
+
+def geometry_of(
+    *, cpus: int = CPUS, ring_size: int = 1 << 16, max_markers: int = 8, max_sites: int = 4,
+    max_edits: int = 4,
+) -> Geometry:  # fmt: skip
+    """Of a small arena."""
+    return Geometry(cpus, ring_size, max_markers, max_sites, max_edits, ring_size)
 
 
 class OwnMemory:
@@ -55,54 +89,181 @@ class Slot(ctypes.Structure):
 
 
 class OwnArena:
-    """`store`, `geometry` and `arena` as a controller has them; `slot()` makes a marker."""
+    """`store`, `geometry` and `arena` as a controller has them; `marker()` makes a marker.
 
-    def __init__(self, geometry: Geometry, **control: int) -> None:
+    `control` are numbers of the control block that are to be others.
+    """
+
+    def __init__(
+        self, geometry: Geometry | None = None, *, way: str = RESTARTABLE, **control: int
+    ) -> None:
+        self.way = way
+        self.geometry = geometry = geometry or geometry_of()
         access = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
         memory = mmap.mmap(-1, geometry.size, flags=mmap.MAP_SHARED, prot=access)
-        self.alive = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE)
-        self.alive.madvise(MADV_WIPEONFORK)
-        self.alive[0] = 1
+        # Never unmapped, not at the end either: whenever the kernel interrupts a thread it looks at
+        # the last sequence that the thread was in.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
         self.base = RemoteAddress(address_of(memory))
-        self.geometry = geometry
+        map_alive(self.base)
         self.store = MemoryStore(OwnMemory(memory), self.base)
-        code = Path(package_file("runtime.bin")).read_bytes()
-        self.store.write(0, code)
+        self.code = Path(package_file("runtime.bin")).read_bytes()
+        self.store.write(0, self.code)
+        entry = layout.Entry.from_buffer_copy(self.code)
         numbers = {
             "magic": layout.MAGIC,
             "version": layout.VERSION,
-            "cpu_flags": layout.CPU_RDPID if " rdpid" in Path("/proc/cpuinfo").read_text() else 0,
-            "runtime_id": fnv1a(code),
+            "cpu_flags": cpu_flags(),
+            "runtime_id": fnv1a(self.code),
             "arena_size": geometry.size,
-            "alive": address_of(self.alive),
             "tid_offset": own_tid_offset(),
+            "rseq_offset": 0 if way == SHARED else own_rseq_offset(),
+            "pid": os.getpid(),
+            "clock": own_clock(),
+            "code_used": layout.RUNTIME_SIZE,
             **{name: getattr(geometry, name) for name in Geometry._fields},
-            **{n: getattr(geometry, n) for n in PARTS},
-            "ring_stride": geometry.ring_stride,
+            **{name: getattr(geometry, name) for name in PARTS},
             **control,
         }
-        self.store.write(CONTROL, bytes(Control(**numbers)))
+        sequences = [
+            layout.Restartable(
+                start=self.base + one.start,
+                length=one.end - one.start,
+                abort=self.base + one.abort,
+            )
+            for one in entry.sequences
+        ]
+        block = Control(**numbers)
+        block.sequences = type(block.sequences)(*sequences)
+        self.store.write(CONTROL, bytes(block))
+        for ring in range(geometry.rings):
+            head = layout.Head(
+                data=self.base + geometry.ring_offset(ring),
+                mask=geometry.ring_size - 1,
+                limit=geometry.ring_size,
+            )
+            self.store.write(geometry.head_offset(ring), bytes(head))
+        self.revive()
         self.arena = Arena(os.getpid(), self.base, self.store, geometry.size)
-        self.readers = [RingReader(self.store, geometry, cpu) for cpu in range(geometry.rings)]
+        self.types: dict[int, RecordType] = {}
+        self.own = [
+            RingDrain(
+                self.store, geometry.head_offset(cpu), geometry.ring_offset(cpu),
+                geometry.ring_size, cpu, cpu,
+            )
+            for cpu in range(geometry.cpus)
+        ]  # fmt: skip
+        self.shared = [
+            SharedRing(self.store, geometry, cpu, geometry.ring_size)
+            for cpu in range(geometry.cpus)
+        ]
 
-    def slot(
+    def revive(self) -> None:
+        """What happens in this process is recorded: for a child, where it is not."""
+        self.store.write(ALIVE, self.geometry.cpus.to_bytes(8, "little"))
+
+    def marker(
         self,
-        ops: Sequence[int],
-        limits: Sequence[int] = (),
-        *,
+        format_: str,
+        *args: CType,
+        options: Options = AS_USUAL,
         name: str = "m",
         count: bool = False,
     ) -> Slot:
-        """A slot whose probe records (or only counts) arguments taken with these operations."""
-        arena = self.arena
-        padded = (*limits, *[0] * (len(ops) - len(limits)))
-        marker = arena.find_marker(name, f"{name} {list(ops)} {padded}", bytes(ops), padded)
-        probe = arena.count_probe if count else arena.record_probe
-        return Slot(probe=probe, data=arena.entry_address(marker))
+        """A slot whose probe records (or only counts) a marker of this format and these types."""
+        note = Note(name, Kind.JUMP, False, format_, args, "a.c", 1, 1, 2, 3, 4)
+        made = recording(note, options)
+        marker = self.arena.find_marker(name, signature(note), made.entry())
+        self.types[marker] = RecordType(
+            marker, name, format_, made.type.fields, time=options.time, tid=options.thread_id
+        )
+        probe = self.arena.entry.record
+        if count:
+            probe = self.arena.entry.count
+        elif self.way == ASSEMBLED and takes_a_recorder(made, self.arena.control):
+            probe = self._assembled(marker, made)
+        return Slot(probe=self.base + probe, data=self.arena.entry_address(marker))
 
-    def records(self) -> list[Record]:
-        """All that is committed, ring by ring."""
-        return [record for reader in self.readers for record in reader.poll()]
+    def _assembled(self, marker: int, made: Recording) -> int:
+        """The offset of the code that records this marker, made now where there is none."""
+        known = self.arena.marker_entry(marker).recorder
+        if known:
+            return known
+        functions = ("record_event", "pass_", "turn", "lose")
+        places = {name: self.base + getattr(self.arena.entry, name) for name in functions}
+        setting = Setting(self.base, self.arena.control, **places)
+        place = self.arena.entry_address(marker)
+        shape = Shape(
+            marker, place, made.ops, made.type.size,
+            timed=bool(made.time), tid=bool(made.tid), counted=bool(made.counted),
+        )  # fmt: skip
+        address = self.arena.place_for_code(LARGEST)
+        assert address is not None
+        recorder = make_recorder(shape, setting, address)
+        assert len(recorder.code) <= LARGEST
+        self.arena.put_code(address, recorder.code)
+        self.arena.set_recorder(marker, RemoteAddress(recorder.entry))
+        return recorder.entry - self.base
+
+    def walks(self) -> list[Walked]:
+        """All that is there now, by ring: each CPU's own first."""
+        own = [next(ring.take(), (0, b"")) for ring in self.own]
+        return self._walks(own, [one.poll() for one in self.shared])
+
+    def _walks(self, own: Sequence[tuple[int, bytes]], shared: Sequence[bytes]) -> list[Walked]:
+        least = least_words(self.types)
+        found = [
+            walk(data, start, least, cpu=ring.cpu, ring=ring.ring)
+            for ring, (start, data) in zip(self.own, own, strict=True)
+            if data
+        ]
+        found += [
+            walk_packet(Packet(ring.cpu, ring.ring, data), least)
+            for ring, data in zip(self.shared, shared, strict=True)
+            if data
+        ]
+        assert not any(walked.damaged for walked in found)
+        return found
+
+    def picture(self) -> list[Event]:
+        """The same, of rings that are overwritten."""
+        pictures = [own.picture() for own in self.own], [one.picture() for one in self.shared]
+        return self._events(self._walks(*pictures))
+
+    def start(self, *, overwrite: bool = False) -> None:
+        """Forget what is in the rings."""
+        for ring in (*self.own, *self.shared):
+            ring.start(overwrite=overwrite)
+
+    def records(self) -> list[Event]:
+        """All that is there now, in order of time. Times are as recorded."""
+        return self._events(self.walks())
+
+    def _events(self, walks: list[Walked]) -> list[Event]:
+        found = columns_of(walks, self.types)
+        assert not found.bad
+        return events(found.columns, Calibration(Time.TSC, 0, 0, NS, 0))
+
+    @property
+    def damaged(self) -> int:
+        """How often a ring made no sense."""
+        return sum(ring.damaged for ring in (*self.own, *self.shared))
+
+    def counted(self, name: str = "m") -> Counted:
+        """Of a marker: executions, and events that were lost."""
+        (marker,) = (one.id for one in self.types.values() if one.marker == name)
+        return self.arena.counted(marker)
+
+
+def map_alive(base: int) -> None:
+    """The page that tells the child of a fork that it is one."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    place, size = ctypes.c_void_p(base + ALIVE), ctypes.c_size_t(PAGE)
+    access = mmap.PROT_READ | mmap.PROT_WRITE
+    found = libc.mmap(place, size, access, MAP_PRIVATE_FIXED_ANONYMOUS, -1, ctypes.c_long(0))
+    assert found == base + ALIVE
+    assert not libc.madvise(place, size, MADV_WIPEONFORK)
 
 
 def address_of(memory: mmap.mmap) -> int:
@@ -116,9 +277,42 @@ def fnv1a(data: bytes) -> int:
     return value
 
 
-def own_tid_offset() -> int:
+def cpu_flags() -> int:
+    words = set(Path("/proc/cpuinfo").read_text().split())
+    rdpid, rtm = ("rdpid" in words, "rtm" in words)
+    return layout.CPU_RDPID * rdpid | layout.CPU_RTM * rtm
+
+
+def own_fs_base() -> int:
     base = ctypes.c_uint64()
     ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_GET_FS, ctypes.byref(base))
-    thread = Thread(threading.get_native_id(), RemoteAddress(base.value))
+    return base.value
+
+
+def own_tid_offset() -> int:
+    thread = Thread(threading.get_native_id(), RemoteAddress(own_fs_base()), RemoteAddress(0))
     with ProcessMemory(os.getpid()) as memory:
         return find_tid_offset(memory, os.getpid(), [thread])
+
+
+def own_rseq_offset() -> int:
+    """As the C library says it (glibc 2.35 and later)."""
+    return ctypes.c_ssize_t.in_dll(ctypes.CDLL(None), "__rseq_offset").value
+
+
+def own_clock() -> int:
+    """The vDSO's clock_gettime."""
+    function = ctypes.CDLL("linux-vdso.so.1").__vdso_clock_gettime
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def marker_id(arena: OwnArena, slot: Slot) -> int:
+    """The marker whose slot this is."""
+    marker = arena.arena.marker_at(RemoteAddress(slot.data))
+    assert marker is not None
+    return marker
+
+
+def numbers(events: Sequence[Event], field: str = "n") -> list[int]:
+    """One field of some events."""
+    return [int(event.fields[field]) for event in events]  # type: ignore[arg-type]

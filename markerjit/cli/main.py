@@ -22,6 +22,9 @@ COMMANDS = {
     "off": "switch markers of a process off",
     "status": "what is on in a process, since when, by whom, hits and losses",
     "trace": "switch markers on, stream their events, switch them off",
+    "record": "a flight recorder: keep the newest events, with nobody reading",
+    "dump": "save what a flight recorder has kept",
+    "read": "print, sum up or convert a trace that was written to a file",
     "repair": "after an accident: finish or take back what a controller left",
     "explain": "a marker's note, bytes and assembly, and what a switch would write",
 }

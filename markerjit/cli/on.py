@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 import markerjit
-from markerjit.cli import common
+from markerjit.cli import common, recording
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -16,9 +16,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     common.add_quiesce(parser)
     parser.add_argument(
         "--probe",
-        choices=("count", "record"),
+        metavar="PROBE",
+        type=recording.one_of("count", "record", ".c"),
         default="count",
-        help="count: hits only, see `status` (default); record: into the rings, for nobody yet",
+        help="count: hits only, see `status` (default); record: into the rings, for nobody yet; "
+        "FILE.c:function: a probe in C",
     )
     common.add_json(parser)
     parser.set_defaults(run=run)
@@ -27,10 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Switch on, and say what that took."""
     mode = markerjit.Mode(options.mode) if options.mode else None
+    probe = recording.probe_of(options.probe)
     with markerjit.attach(options.pid) as session:
-        applied = session.enable(
-            options.pattern, mode=mode, probe=options.probe, quiesce=options.quiesce
-        )
+        applied = session.enable(options.pattern, mode=mode, probe=probe, quiesce=options.quiesce)
         report(session, options, applied)
     return 0
 

@@ -7,6 +7,8 @@ import argparse
 import markerjit
 from markerjit.cli import common
 
+_BAR = 40  # characters of the longest
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
@@ -21,6 +23,7 @@ def run(options: argparse.Namespace) -> int:
     with markerjit.View(options.pid) as view:
         markers = view.statistics(options.pattern)
         arena = view.arena()
+        values = view.probe_values()
         common.offer_repair(view)
     if options.json:
         import json
@@ -29,6 +32,7 @@ def run(options: argparse.Namespace) -> int:
             "pid": options.pid,
             "arena": common.arena_json(arena),
             "markers": [common.marker_json(marker) for marker in markers],
+            "probes": [_values_json(one) for one in values],
         }
         print(json.dumps(document, ensure_ascii=False))
         return 0
@@ -50,10 +54,43 @@ def run(options: argparse.Namespace) -> int:
         )
     off = len(markers) - sum(marker.mode is not None for marker in markers)
     print(f"{off} of {len(markers)} markers are off")
+    for one in values:
+        _print_values(one)
     if arena:
         print(f"runtime: there for {common.ago(arena.since)}, put by pid {arena.owner.pid}")
+        if arena.flight:
+            print(
+                f"flight recorder: on; markerjit dump {options.pid} -o FILE saves what it has kept"
+            )
         if arena.reader:
             lease = arena.reader.left_s
             until = "" if lease is None else f", lease {max(lease, 0):.0f} s"
             print(f"recording: for pid {arena.reader.owner.pid}{until}")
     return 0
+
+
+def _values_json(values: markerjit.Values) -> common.Json:
+    return {
+        "source": values.source,
+        "counters": dict(values.counters),
+        "histograms": {
+            name: [bucket._asdict() for bucket in one.buckets()]
+            for name, one in values.histograms.items()
+        },
+    }
+
+
+def _print_values(values: markerjit.Values) -> None:
+    for name, number in values.counters.items():
+        print(f"{values.source}: {name} = {number}")
+    for name, histogram in values.histograms.items():
+        total = histogram.total
+        percentiles = ", ".join(
+            f"{percent} % <= {histogram.percentile(percent)}" for percent in (50, 90, 99) if total
+        )
+        print(f"{values.source}: {name}, {total} values" + (f": {percentiles}" if total else ""))
+        rows = list(histogram.buckets())
+        most = max((row.number for row in rows), default=1)
+        for row in rows:
+            bar = "#" * max(1, round(row.number * _BAR / most))
+            print(f"  {row.low:>12} ... {row.high:<12} {row.number:>10} {bar}")

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 
 from markerjit.doctor.finding import GOOD, WALL, WARNING, Finding
+from markerjit.quiesce import counter
 from markerjit.quiesce.native import package_file
 from markerjit.quiesce.permission import (
     CAP_SYS_PTRACE,
@@ -47,6 +48,7 @@ def examine_machine() -> Iterator[Finding]:
     yield from _modules()
     yield _code_writes()
     yield _clock()
+    yield _strings()
     yield _membarrier()
 
 
@@ -246,14 +248,29 @@ def _clock() -> Finding:
     if flags and "tsc" not in flags:
         way = "trace on a processor with a time stamp counter"
         return Finding(WALL, "clock", "the processor has no time stamp counter", way)
-    if name == "tsc" or name.startswith("kvm"):
-        trusted = f"the kernel trusts the time stamp counter ({name})"
+    if counter.is_trusted(_read(counter.SOURCES)):
+        trusted = f"the kernel trusts the time stamp counter (its clock is {name})"
         return Finding(GOOD, "clock", trusted)
     return Finding(
         WARNING,
         "clock",
-        f"the kernel's clock is {name}: times of events may be wrong between CPUs",
-        "do not compare times of different CPUs",
+        f"the kernel's clock is {name}, and it does not offer the time stamp counter as one",
+        "nothing to do: trace takes the system's clock instead, which costs more",
+    )
+
+
+def _strings() -> Finding:
+    flags = next(
+        (line.split() for line in _read("/proc/cpuinfo").splitlines() if line.startswith("flags")),
+        [],
+    )
+    if "rtm" in flags:
+        return Finding(GOOD, "strings", "are read in memory transactions (RTM)")
+    return Finding(
+        WARNING,
+        "strings",
+        "there are no memory transactions (RTM): an event with a string takes a system call",
+        "where half a microsecond is too much, record other fields only: trace --fields",
     )
 
 

@@ -23,7 +23,7 @@ from markerjit.errors import (
 )
 from markerjit.memory import Mapping, ProcessMemory, read_maps
 from markerjit.model import Kind, RemoteAddress, Site
-from markerjit.patch.arena import is_arena
+from markerjit.patch.find import is_arena
 from markerjit.patch.plan import counted
 from markerjit.quiesce.cgroup import frozen_by
 from markerjit.quiesce.permission import (

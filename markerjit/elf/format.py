@@ -3,11 +3,14 @@
     "key %s len %zu"  →  key: STRING, len: INT
     "%d of 0x%x"      →  arg1: INT, of: INT, shown as "#x"
     "body %.*s"       →  body: BYTES, of two arguments
+    "body %*ph"       →  body: BYTES, of two arguments, raw: printk's. To printf it is a pointer
+                         with a width and an h, so compilers take it
 
 The compiler has checked the format against the arguments, so a conflict here means a damaged note.
 Only positional arguments (`%2$d`) compile and are refused all the same.
 
-Authority: printf(3); ISO C 7.21.6.1.
+Authority: printf(3); ISO C 7.21.6.1; Documentation/core-api/printk-formats.rst, "Raw buffer as a
+hex string".
 """
 
 from __future__ import annotations
@@ -21,11 +24,13 @@ from markerjit.model import CType, Field, FieldType, TypeClass, Value
 
 _INTEGERS = (TypeClass.SIGNED, TypeClass.UNSIGNED, TypeClass.BOOL)
 _POINTERS = (TypeClass.POINTER, TypeClass.CHARS)
+_RAW = "ph"
+"""The conversion of bytes that are no text: %*ph."""
 # `%n` takes a pointer, stores nothing here, and is shown as one.
 _ACCEPTS = {
     **dict.fromkeys("diuxXobBcC", _INTEGERS),
     **dict.fromkeys("eEfFgGaA", (TypeClass.FLOAT,)),
-    **dict.fromkeys("pnS", _POINTERS),
+    **dict.fromkeys(("p", "n", "S", _RAW), _POINTERS),
     "s": (TypeClass.CHARS,),
 }
 _MAX_PRECISION = (1 << 31) - 1  # printf takes an int
@@ -78,13 +83,13 @@ def show(field: Field, value: Value) -> str:
     """A decoded value as its conversion asks for, without the width.
 
     Strings are quoted, with C's escapes. Bytes that are no printable text are shown in
-    hexadecimal, between angle brackets.
+    hexadecimal, between angle brackets; raw bytes as the kernel shows them, `00 1f ff`.
     """
     match value:
         case None:
             return "(null)"
         case bytes():
-            return _show_bytes(value)
+            return value.hex(" ") if field.conversion == _RAW else _show_bytes(value)
         case str():
             return _quote(value, "'" if field.type is FieldType.CHAR else '"')
         case float():
@@ -116,6 +121,8 @@ def _scan(format_: str) -> Iterator[_Conversion]:
         letter, at = format_[at : at + 1], at + 1
         if letter == "s" and "l" in length:
             letter = "S"  # %ls and %S are the same: wide characters, which nobody decodes
+        if format_.startswith("%*ph", start):
+            letter, at = _RAW, start + len("%*ph")
         if letter not in ("%", "m"):
             literal = format_[after_last:start]
             if letter in "xXp" and _ends_with_0x(literal):
@@ -151,6 +158,8 @@ def _field_type(conversion: _Conversion, ctype: CType) -> FieldType:
     match conversion.letter:
         case "p" | "n" | "S":
             return FieldType.POINTER
+        case "ph":
+            return FieldType.BYTES
         case "s":
             return FieldType.BYTES if conversion.precision == "*" else FieldType.STRING
         case "c" | "C":

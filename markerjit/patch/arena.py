@@ -4,13 +4,12 @@ It is a memfd that the target itself makes, at our request, and maps; abi.h says
 where. The target's descriptor of it is moved out of the way of the low numbers, and may be closed
 by the program without harm: then we read through /proc/PID/mem instead.
 
-What this does not do: make an arena (inject.py), decide which probe goes where (session.py), or
-write code of the program (apply.py).
+What this does not do: find an arena (find.py) or make one (inject.py), decide which probe goes
+where (switching.py), or write code of the program (apply.py).
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import struct
@@ -18,77 +17,17 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from markerjit.errors import MarkerError, Refused
-from markerjit.memory import Mapping, Memory
+from markerjit.errors import MarkerError, MemoryFault, Refused
 from markerjit.model import Mode, RemoteAddress
+from markerjit.patch.store import FileStore, MemoryStore
 from markerjit.quiesce.owner import Owner, from_entry
 from markerjit.ring import layout
-from markerjit.ring.layout import CONTROL, SCRATCH, Control, MarkerEntry
+from markerjit.ring.layout import CODE_SIZE, CONTROL, DATA, SCRATCH, Control, MarkerEntry
 from markerjit.ring.reader import Store
 
-MAPPING_PATH = "/memfd:markerjit"
-
 _MODES = tuple(Mode)
-_PUNCH_HOLE, _KEEP_SIZE = 2, 1  # fallocate(2)
+_WORD_MASK = (1 << 64) - 1
 _ENTRY = struct.Struct("<QQQ")  # struct mj_trap_site behind its address
-
-Probes = frozenset[int]
-"""Addresses of probes that are ours."""
-
-
-class FileStore:
-    """The arena through a descriptor of the memfd. It outlives the target."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Exactly `size` bytes."""
-        data = os.pread(self._descriptor, size, offset)
-        if len(data) != size:
-            raise MarkerError(f"the arena ends at {offset + len(data):#x}; was it truncated?")
-        return data
-
-    def write(self, offset: int, data: bytes) -> None:
-        """All of `data`."""
-        os.pwrite(self._descriptor, data, offset)
-
-    def resize(self, size: int) -> None:
-        """Make the memfd this large."""
-        os.ftruncate(self._descriptor, size)
-
-    def release(self, offset: int, size: int) -> None:
-        """Give the memory of these bytes back; they read as zeros. Where that cannot be done it is
-        not: nobody needs it."""
-        libc = ctypes.CDLL(None)
-        length, start = ctypes.c_int64(size), ctypes.c_int64(offset)
-        libc.fallocate(self._descriptor, _PUNCH_HOLE | _KEEP_SIZE, start, length)
-
-    def close(self) -> None:
-        """Close the descriptor."""
-        os.close(self._descriptor)
-
-
-class MemoryStore:
-    """The arena through the target's memory, where its descriptor is gone."""
-
-    def __init__(self, memory: Memory, base: RemoteAddress) -> None:
-        self._memory = memory
-        self._base = base
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Exactly `size` bytes."""
-        return self._memory.read(RemoteAddress(self._base + offset), size)
-
-    def write(self, offset: int, data: bytes) -> None:
-        """All of `data`."""
-        self._memory.write(RemoteAddress(self._base + offset), data)
-
-    def release(self, offset: int, size: int) -> None:
-        """Not possible from here."""
-
-    def close(self) -> None:
-        """Nothing to close: the memory is not ours."""
 
 
 class Counted(NamedTuple):
@@ -109,7 +48,7 @@ class Arena:
         self.store: Store = store
         self.release = store.release
         self._close = store.close
-        self._ids: dict[str, int] = {}
+        self._ids: dict[tuple[str, bytes], int] = {}
         head = store.read(CONTROL, ctypes.sizeof(Control))
         self.control, self.geometry = layout.checked_control(head, mapped_size)
         self.entry = layout.Entry.from_buffer_copy(store.read(0, ctypes.sizeof(layout.Entry)))
@@ -118,10 +57,18 @@ class Arena:
         """Let go of it; it stays in the target for the next controller."""
         self._close()
 
-    @property
-    def record_probe(self) -> RemoteAddress:
-        """The probe that records."""
-        return RemoteAddress(self.base + self.entry.record)
+    def record_probe(self, marker: int) -> RemoteAddress:
+        """The probe that records a marker: code of its own, or the one that records any."""
+        made = self.marker_entry(marker).recorder
+        return RemoteAddress(self.base + (made or self.entry.record))
+
+    def records(self, probe: RemoteAddress, data: RemoteAddress) -> bool:
+        """Whether a slot with these words records."""
+        if probe == self.base + self.entry.record:
+            return True
+        marker = self.marker_at(data)
+        made = self.marker_entry(marker).recorder if marker is not None else 0
+        return bool(made) and probe == self.base + made
 
     @property
     def count_probe(self) -> RemoteAddress:
@@ -131,7 +78,7 @@ class Arena:
     def entries(self) -> Iterator[MarkerEntry]:
         """The markers that the runtime has been told of, in the order of their ids."""
         size = ctypes.sizeof(MarkerEntry)
-        used = min(self._used(), self.geometry.max_markers)
+        used = min(self.markers_used, self.geometry.max_markers)
         table = self.store.read(self.geometry.markers, used * size)
         for index in range(used):
             yield MarkerEntry.from_buffer_copy(table, index * size)
@@ -140,36 +87,144 @@ class Arena:
         """Where the target has a marker's entry: the data of its slot."""
         return RemoteAddress(self.base + self.geometry.marker_offset(marker))
 
-    def known_marker(self, signature: str, ops: bytes) -> int | None:
-        """The id of the marker with this signature; None when the runtime was not told of it."""
-        known = self._ids.get(signature)
+    def marker_at(self, data: RemoteAddress) -> int | None:
+        """The id of the marker whose entry is at this address."""
+        offset = data - self.entry_address(0)
+        marker, rest = divmod(offset, ctypes.sizeof(MarkerEntry))
+        return marker if not rest and 0 <= marker < self.geometry.max_markers else None
+
+    def marker_entry(self, marker: int) -> MarkerEntry:
+        """A marker's entry, as it is now."""
+        data = self.store.read(self.geometry.marker_offset(marker), ctypes.sizeof(MarkerEntry))
+        return MarkerEntry.from_buffer_copy(data)
+
+    def known_marker(self, signature: str, wanted: MarkerEntry) -> int | None:
+        """The id of the marker with this signature that is recorded as `wanted` says; None when the
+        runtime was not told of it."""
+        how = _how(wanted)
+        known = self._ids.get((signature, how))
         if known is not None:
             return known
         name_hash = fnv1a(signature.encode())
         for entry in self.entries():
-            if entry.name_hash == name_hash and bytes(entry.ops)[: entry.argc] == ops:
-                return self._ids.setdefault(signature, int(entry.id))
+            if entry.name_hash == name_hash and _how(entry) == how:
+                return self._ids.setdefault((signature, how), int(entry.id))
         return None
 
-    def find_marker(self, name: str, signature: str, ops: bytes, limits: Sequence[int]) -> int:
+    def find_marker(self, name: str, signature: str, wanted: MarkerEntry) -> int:
         """The same, and the runtime is told of it when it is new: for who holds the target's lock.
 
-        An entry never changes what it describes: a thread may be reading it. Raises Refused when
-        the table is full.
+        What an entry describes never changes: a thread may be reading it. Raises Refused when the
+        table is full.
         """
-        known = self.known_marker(signature, ops)
+        known = self.known_marker(signature, wanted)
         if known is not None:
             return known
-        name_hash = fnv1a(signature.encode())
-        marker = self._used()
+        marker = self.markers_used
         if marker >= self.geometry.max_markers:
             raise Refused(f"the arena has room for {self.geometry.max_markers} markers")
-        entry = MarkerEntry(name_hash=name_hash, id=marker, argc=len(ops), name=name.encode()[:63])
-        entry.ops[: len(ops)] = ops
-        entry.limits[: len(limits)] = limits
+        entry = MarkerEntry.from_buffer_copy(wanted)
+        entry.name_hash, entry.id = fnv1a(signature.encode()), marker
+        entry.name = name.encode()[:63]
         self.store.write(self.geometry.marker_offset(marker), bytes(entry))
         self.write_control("markers_used", marker + 1)
-        return self._ids.setdefault(signature, marker)
+        return self._ids.setdefault((signature, _how(wanted)), marker)
+
+    def resize_rings(self, size: int) -> None:
+        """Use so many bytes of each ring from now on; what is in them is lost. For who holds the
+        lock, while nothing is recorded and nobody reads. Raises Refused when the arena has no room
+        for that."""
+        if size > self.geometry.ring_stride:
+            room = self.geometry.ring_stride >> 20
+            raise Refused(
+                f"the runtime in process {self.pid} has room for {room} MiB a CPU; restart the "
+                "process to have more"
+            )
+        self.geometry = self.geometry._replace(ring_size=size)
+        self.control.ring_size = size
+        self.write_control("ring_size", size)
+        for cpu in range(self.geometry.cpus):
+            self._begin_lap(cpu, size)
+        for ring in range(self.geometry.rings):
+            place = self.geometry.head_offset(ring)
+            end = int.from_bytes(self.store.read(place, 8), "little") + size
+            self.store.write(place + layout.RING_MASK, (size - 1).to_bytes(8, "little"))
+            self.store.write(place + layout.RING_LIMIT, (end % (1 << 64)).to_bytes(8, "little"))
+
+    def ring_sizes(self) -> list[int]:
+        """How many bytes of each ring are used now: another controller may have changed it, and may
+        have died over it."""
+        sizes = []
+        for ring in range(self.geometry.rings):
+            place = self.geometry.head_offset(ring) + layout.RING_MASK
+            size = int.from_bytes(self.store.read(place, 8), "little") + 1
+            fits = layout.PAGE <= size <= self.geometry.ring_stride and size & size - 1 == 0
+            sizes.append(size if fits else self.geometry.ring_size)
+        return sizes
+
+    def _begin_lap(self, cpu: int, size: int) -> None:
+        """Put the head of a shared ring to the begin of a lap, as rings are now. Never back: commit
+        words of that position would be there already."""
+        offset = self.geometry.head_offset(self.geometry.cpus + cpu)
+        laps = -(-int.from_bytes(self.store.read(offset, 8), "little") // size)
+        sums = (laps * layout.PAGE % (1 << 64)).to_bytes(8, "little") * (size // layout.PAGE)
+        self.store.write(self.geometry.sums_offset(cpu), sums)
+        self.store.write(offset, (laps * size % (1 << 64)).to_bytes(8, "little"))
+
+    def is_overwritten(self) -> bool:
+        """Whether the rings are a flight recorder's: nobody reads, and the newest is kept."""
+        offset = self.geometry.head_offset(0) + layout.RING_LIMIT
+        return self.store.read(offset, 8) == layout.NO_LIMIT.to_bytes(8, "little")
+
+    def place_for_code(self, size: int, align: int = 32) -> RemoteAddress | None:
+        """Where code of this size may be put, None when all is taken. For who holds the lock."""
+        start = -(-max(self.current().code_used, layout.RUNTIME_SIZE) // align) * align
+        return RemoteAddress(self.base + start) if start + size <= CODE_SIZE else None
+
+    def place_for_data(self, size: int, align: int = 64) -> RemoteAddress | None:
+        """The same for the variables of a probe. They are zeros."""
+        start = -(-self.current().data_used // align) * align
+        return RemoteAddress(self.base + DATA + start) if start + size <= layout.DATA_SIZE else None
+
+    def put_code(self, address: RemoteAddress, code: bytes) -> None:
+        """Write code where there is place for it, look whether it arrived, and take the place. It
+        stays for as long as the arena does: a thread may be in it. Raises Refused where the process
+        has closed its descriptor of the arena: its memory alone does not take code."""
+        offset = address - self.base
+        try:
+            self.store.write(offset, code)  # over what somebody left who died before taking it
+        except MemoryFault:
+            raise Refused(
+                f"process {self.pid} has closed its descriptor of the runtime's memory, so nothing "
+                "can be added to it; restart the process"
+            ) from None
+        if self.store.read(offset, len(code)) != code:
+            raise MarkerError("code for the runtime did not arrive in the target as it was written")
+        self.write_control("code_used", offset + len(code))
+
+    def take_data(self, address: RemoteAddress, data: bytes, size: int) -> None:
+        """The first bytes of a probe's variables, and the place of all of them."""
+        offset = address - self.base
+        self.store.write(offset, data)
+        self.write_control("data_used", offset - DATA + size)
+
+    def set_recorder(self, marker: int, recorder: RemoteAddress) -> None:
+        """From now on this code records the marker where it is switched on."""
+        offset = self.geometry.marker_offset(marker) + MarkerEntry.recorder.offset
+        self.store.write(offset, (recorder - self.base).to_bytes(4, "little"))
+
+    def note_counts(self, marker: int) -> None:
+        """Write down how far a marker's counters are, before it is switched on."""
+        counts = self.counts(marker)
+        passed, lost = sum(one.passed for one in counts), sum(one.lost for one in counts)
+        offset = self.geometry.marker_offset(marker) + MarkerEntry.passed_before.offset
+        self.store.write(offset, struct.pack("<QQ", passed & _WORD_MASK, lost & _WORD_MASK))
+
+    def note_delivered(self, marker: int, records: int) -> None:
+        """So many records more were taken out of the rings: for who reads them."""
+        offset = self.geometry.marker_offset(marker) + MarkerEntry.delivered.offset
+        before = int.from_bytes(self.store.read(offset, 8), "little")
+        self.store.write(offset, (before + records & _WORD_MASK).to_bytes(8, "little"))
 
     def note_switched(self, marker: int, mode: Mode | None) -> None:
         """Write down that a marker was switched, when and by whom, for `status`."""
@@ -181,15 +236,17 @@ class Arena:
 
     def counted(self, marker: int) -> Counted:
         """A marker's counters, added up."""
-        hits = lost = 0
-        for ring in range(self.geometry.rings):
-            data = self.store.read(
-                self.geometry.count_offset(ring, marker), ctypes.sizeof(layout.Count)
-            )
-            count = layout.Count.from_buffer_copy(data)
-            hits += count.hits
+        hits, lost = int(self.marker_entry(marker).delivered), 0
+        for count in self.counts(marker):
+            hits += count.passed + count.lost
             lost += count.lost
         return Counted(hits, lost)
+
+    def counts(self, marker: int) -> list[layout.Count]:
+        """A marker's counters, by ring."""
+        size = ctypes.sizeof(layout.Count)
+        offsets = (self.geometry.count_offset(ring, marker) for ring in range(self.geometry.rings))
+        return [layout.Count.from_buffer_copy(self.store.read(at, size)) for at in offsets]
 
     def add_traps(self, traps: Sequence[tuple[RemoteAddress, RemoteAddress]]) -> None:
         """Tell the SIGTRAP handler where breakpoints lead. Entries stay: see trap.c.
@@ -253,7 +310,9 @@ class Arena:
         """The control block as it is now; `control` is as it was when we came."""
         return Control.from_buffer_copy(self.store.read(CONTROL, ctypes.sizeof(Control)))
 
-    def _used(self) -> int:
+    @property
+    def markers_used(self) -> int:
+        """How many markers the runtime was told of; more may come at any time."""
         return int(self.current().markers_used)
 
 
@@ -265,127 +324,8 @@ def fnv1a(data: bytes) -> int:
     return value or 1
 
 
-def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> tuple[Arena | None, Probes]:
-    """The arena that a process has, or None, and the probes of all arenas that are mapped.
-
-    The child of a fork inherits its parent's mapping, which records nothing there: it is not the
-    child's arena, but its probes may still be in the child's slots. Raises Unsupported for an arena
-    that is not as it should be.
-    """
-    own: Arena | None = None
-    probes: set[int] = set()
-    for start, size, inode in _mapped(maps):
-        descriptor = _find_descriptor(pid, inode)
-        store = MemoryStore(memory, start) if descriptor is None else FileStore(descriptor)
-        try:
-            if not any(store.read(CONTROL, Control.magic.size)):  # one in the making, or never made
-                store.close()
-                continue
-            arena = Arena(pid, start, store, size)
-        except BaseException:
-            store.close()
-            raise
-        probes |= {arena.record_probe, arena.count_probe}
-        if own is None and _is_alive(memory, arena):
-            own = arena
-        else:
-            arena.close()
-    return own, frozenset(probes)
-
-
-class Unfinished(NamedTuple):
-    """What a controller left that died while it made an arena: what is mapped (or 0, 0), with the
-    page behind it, and the target's descriptors of the memfd."""
-
-    start: RemoteAddress
-    size: int
-    descriptors: tuple[int, ...]
-
-
-def find_unfinished(pid: int, memory: Memory, maps: Sequence[Mapping]) -> list[Unfinished]:
-    """Memfds of ours without an arena in them. For who holds the target's lock: otherwise somebody
-    may be at work on one.
-
-    A controller has descriptors of other processes' arenas, which are not its own and not mapped:
-    in a process that has the helper library loaded, only what is mapped counts.
-    """
-    found = []
-    mapped = {inode: (start, size) for start, size, inode in _mapped(maps)}
-    open_ones = _descriptors(pid)
-    is_controller = any(one.path.endswith("/libmjstop.so") for one in maps)
-    for inode in mapped if is_controller else {*mapped, *open_ones}:
-        start, size = mapped.get(inode, (RemoteAddress(0), 0))
-        numbers = tuple(open_ones.get(inode, ()))
-        if start:
-            if any(memory.read(RemoteAddress(start + CONTROL), Control.magic.size)):
-                continue
-            # The page behind it is there already, or still a part of the mapping.
-            size = max(size, *(_size(pid, number) + layout.PAGE for number in numbers), 0)
-        elif any(_has_magic(pid, number) for number in numbers):
-            continue
-        found.append(Unfinished(start, size, numbers))
-    return found
-
-
-def _size(pid: int, number: int) -> int:
-    with contextlib.suppress(OSError):
-        return os.stat(f"/proc/{pid}/fd/{number}").st_size
-    return 0
-
-
-def _has_magic(pid: int, number: int) -> bool:
-    """Also where that cannot be known: then it is left alone."""
-    try:
-        descriptor = os.open(f"/proc/{pid}/fd/{number}", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return True
-    try:
-        return any(os.pread(descriptor, Control.magic.size, CONTROL))
-    finally:
-        os.close(descriptor)
-
-
-def is_memfd(link: str) -> bool:
-    """Whether a link of /proc/PID/fd names a memfd of ours."""
-    return link.removesuffix(" (deleted)") == MAPPING_PATH
-
-
-def is_arena(mapping: Mapping) -> bool:
-    """Whether this is a piece of an arena, finished or not."""
-    return mapping.path == MAPPING_PATH
-
-
-def _mapped(maps: Sequence[Mapping]) -> Iterator[tuple[RemoteAddress, int, int]]:
-    """Start, size and inode of each arena's mapping, whose protection differs by part."""
-    for first in maps:
-        if is_arena(first) and not first.offset:
-            end = max(piece.end for piece in maps if is_arena(piece) and piece.inode == first.inode)
-            yield first.start, end - first.start, first.inode
-
-
-def _is_alive(memory: Memory, arena: Arena) -> bool:
-    return any(memory.read(RemoteAddress(arena.control.alive), 8))
-
-
-def _find_descriptor(pid: int, inode: int) -> int | None:
-    """Our own descriptor of the target's memfd, if the target has it still."""
-    for number in _descriptors(pid).get(inode, ()):
-        with contextlib.suppress(OSError):
-            descriptor = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
-            if os.fstat(descriptor).st_ino == inode:
-                return descriptor
-            os.close(descriptor)  # the program has put a file of its own there since
-    return None
-
-
-def _descriptors(pid: int) -> dict[int, list[int]]:
-    """The target's descriptors of memfds of ours, by inode."""
-    directory = f"/proc/{pid}/fd"
-    found: dict[int, list[int]] = {}
-    with contextlib.suppress(OSError):
-        for name in os.listdir(directory):
-            path = f"{directory}/{name}"
-            with contextlib.suppress(OSError):
-                if is_memfd(os.readlink(path)):
-                    found.setdefault(os.stat(path).st_ino, []).append(int(name))
-    return found
+def _how(entry: MarkerEntry) -> bytes:
+    """The part of an entry that says how its marker is recorded."""
+    whole = bytes(entry)
+    taken = whole[MarkerEntry.ops.offset : MarkerEntry.recorder.offset]
+    return bytes([entry.argc, entry.counted]) + taken

@@ -8,14 +8,17 @@ runtime's code is written through the memfd before anything can run it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import time
 from collections.abc import Callable, Sequence
 
 from markerjit.errors import MarkerError, Refused, Unsupported
-from markerjit.memory import Memory
+from markerjit.memory import Mapping, Memory, read_maps
 from markerjit.model import RemoteAddress
-from markerjit.patch.arena import Arena, FileStore, Unfinished, fnv1a, is_memfd
+from markerjit.patch.arena import Arena, fnv1a
+from markerjit.patch.find import Unfinished, is_memfd
+from markerjit.patch.store import FileStore
 from markerjit.quiesce.calls import (
     SYS_CLOSE,
     SYS_FCNTL,
@@ -38,6 +41,8 @@ from markerjit.ring.layout import CODE_SIZE, CONTROL, PAGE, Control, Geometry
 
 DEFAULT_RING_SIZE = 1 << 20
 LARGEST_RING = 1 << 30
+RING_ROOM = 16 << 20
+"""Addresses of each ring, so that it can grow. They cost memory only where all is locked."""
 MAX_MARKERS = 1 << 14
 MAX_SITES = 1 << 18
 MAX_EDITS = 1 << 19
@@ -46,7 +51,7 @@ _PROT_READ, _PROT_WRITE, _PROT_EXEC = 1, 2, 4
 _MAP_SHARED, _MAP_PRIVATE, _MAP_FIXED, _MAP_ANONYMOUS = 1, 2, 0x10, 0x20
 _MFD_CLOEXEC = 1
 _F_DUPFD_CLOEXEC = 1030
-_MADV_WIPEONFORK = 18
+_MADV_DONTDUMP, _MADV_WIPEONFORK = 16, 18
 
 # The memfd takes a number near the end of the table of descriptors, out of the program's way. Not
 # behind its end: to enlarge a table that threads share the kernel waits for all CPUs, and the
@@ -64,6 +69,7 @@ _TRAP_FLAGS = _SA_SIGINFO | _SA_RESTORER | _SA_ONSTACK | _SA_RESTART | _SA_NODEF
 # Where thread libraries keep the thread id, tried first: glibc 2.36, musl 1.2.
 _KNOWN_TID_OFFSETS = (0x2D0, 0x30)
 _TCB_SIZE = 0x1000
+_SEARCHED = 16  # threads
 
 
 def create_arena(
@@ -93,13 +99,18 @@ def create_arena(
         # By us and not by the target, which its limit of file sizes would kill (RLIMIT_FSIZE).
         store.resize(geometry.size)
         store.write(0, code)
-        base, alive = _map(caller, descriptor, geometry.size)
-        undo.append(_unmap(base, geometry.size + PAGE))
-        control = _control(geometry, code, alive, find_tid_offset(memory, pid, threads))
+        base = _map(caller, descriptor, geometry.size)
+        undo.append(_unmap(base, geometry.size))
+        control = _control(geometry, code, base)
+        control.tid_offset = find_tid_offset(memory, pid, threads[:_SEARCHED])
+        control.rseq_offset = find_rseq_offset(memory, threads)
+        control.pid = tid_inside(pid, pid)
+        control.clock = find_clock(pid, memory)
+        store.write(geometry.heads, _heads(geometry, base))
         # The magic last: until then nobody takes it for an arena.
         magic = Control.magic.size
         store.write(CONTROL + magic, bytes(control)[magic:])
-        memory.write(alive, (1).to_bytes(8, "little"))
+        memory.write(RemoteAddress(base + layout.ALIVE), geometry.cpus.to_bytes(8, "little"))
         if memory.read(base, len(code)) != code:
             raise MarkerError("the runtime did not arrive in the target as it was written")
         store.write(CONTROL, bytes(control)[:magic])
@@ -167,29 +178,27 @@ def _make_memfd(pid: int, caller: Caller, name: RemoteAddress) -> int:
         raise
 
 
-def _map(caller: Caller, descriptor: int, size: int) -> tuple[RemoteAddress, RemoteAddress]:
-    """Map the arena, and behind it the page that tells a fork's child. Raises CallFailed, undone.
-
-    In one piece, so that who finds the first part after our death knows where the rest is.
-    """
+def _map(caller: Caller, descriptor: int, size: int) -> RemoteAddress:
+    """Map the arena, and in it the page that tells a fork's child. Raises CallFailed, undone."""
     read_write, read_exec = _PROT_READ | _PROT_WRITE, _PROT_READ | _PROT_EXEC
     fixed_shared = _MAP_SHARED | _MAP_FIXED
     private = _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_FIXED
-    behind = Result(0, size)
+    alive = Result(0, layout.ALIVE)
     calls = [
-        Call("mmap", SYS_MMAP, (0, size + PAGE, read_write, _MAP_SHARED, descriptor, 0)),
+        Call("mmap", SYS_MMAP, (0, size, read_write, _MAP_SHARED, descriptor, 0)),
         # Not by mprotect, which a program may have forbidden itself (PR_SET_MDWE).
         Call("mmap", SYS_MMAP, (Result(0), CODE_SIZE, read_exec, fixed_shared, descriptor, 0)),
-        Call("mmap", SYS_MMAP, (behind, PAGE, read_write, private, -1, 0)),
-        Call("madvise", SYS_MADVISE, (behind, PAGE, _MADV_WIPEONFORK)),
+        Call("mmap", SYS_MMAP, (alive, PAGE, read_write, private, -1, 0)),
+        Call("madvise", SYS_MADVISE, (alive, PAGE, _MADV_WIPEONFORK)),
+        # A core dump would have all of it, also rooms of rings that nobody ever used.
+        Call("madvise", SYS_MADVISE, (Result(0), size, _MADV_DONTDUMP)),
     ]
     try:
-        base = caller.run(calls)[0]
+        return RemoteAddress(caller.run(calls)[0])
     except CallFailed as failed:
         if failed.results:
-            _undo(caller, [_unmap(failed.results[0], size + PAGE)])
+            _undo(caller, [_unmap(failed.results[0], size)])
         raise
-    return RemoteAddress(base), RemoteAddress(base + size)
 
 
 def remove_unfinished(caller: Caller, left: Unfinished) -> None:
@@ -200,14 +209,15 @@ def remove_unfinished(caller: Caller, left: Unfinished) -> None:
     caller.run(calls)
 
 
-def _control(geometry: Geometry, code: bytes, alive: RemoteAddress, tid_offset: int) -> Control:
+def _control(geometry: Geometry, code: bytes, base: RemoteAddress) -> Control:
+    entry = layout.Entry.from_buffer_copy(code)
     return Control(
         magic=layout.MAGIC,
         version=layout.VERSION,
-        cpu_flags=layout.CPU_RDPID if _has_rdpid() else 0,
+        cpu_flags=_cpu_flags(),
         runtime_id=fnv1a(code),
         arena_size=geometry.size,
-        rings=geometry.rings,
+        cpus=geometry.cpus,
         ring_size=geometry.ring_size,
         max_markers=geometry.max_markers,
         max_sites=geometry.max_sites,
@@ -216,12 +226,33 @@ def _control(geometry: Geometry, code: bytes, alive: RemoteAddress, tid_offset: 
         counts=geometry.counts,
         sites=geometry.sites,
         journal_edits=geometry.journal_edits,
+        heads=geometry.heads,
+        commits=geometry.commits,
         ring=geometry.ring,
         ring_stride=geometry.ring_stride,
-        alive=alive,
-        tid_offset=tid_offset,
+        code_used=layout.RUNTIME_SIZE,
+        sequences=(layout.Restartable * layout.SEQUENCES)(
+            *(
+                layout.Restartable(0, 0, base + one.start, one.end - one.start, base + one.abort)
+                for one in entry.sequences
+            )
+        ),
         owner=ourselves().entry(),
         owner_since=int(time.time()),
+    )
+
+
+def _heads(geometry: Geometry, base: RemoteAddress) -> bytes:
+    """Of empty rings, into which may be written what fits."""
+    return b"".join(
+        bytes(
+            layout.Head(
+                data=base + geometry.ring_offset(ring),
+                mask=geometry.ring_size - 1,
+                limit=geometry.ring_size,
+            )
+        )
+        for ring in range(geometry.rings)
     )
 
 
@@ -263,11 +294,12 @@ def _sigaction_call(new: int, old: int) -> Call:
 
 def arena_size(ring_size: int = DEFAULT_RING_SIZE) -> int:
     """Bytes of addresses that an arena takes in a process."""
-    return _geometry(ring_size).size + PAGE
+    return _geometry(ring_size).size
 
 
 def _geometry(ring_size: int) -> Geometry:
-    return Geometry(_possible_cpus(), ring_size, MAX_MARKERS, MAX_SITES, MAX_EDITS)
+    stride = max(ring_size, RING_ROOM)
+    return Geometry(_possible_cpus(), ring_size, MAX_MARKERS, MAX_SITES, MAX_EDITS, stride)
 
 
 def find_tid_offset(memory: Memory, pid: int, threads: Sequence[Thread]) -> int:
@@ -293,6 +325,50 @@ def find_tid_offset(memory: Memory, pid: int, threads: Sequence[Thread]) -> int:
     return min(common) if common else -1
 
 
+def find_rseq_offset(memory: Memory, threads: Sequence[Thread]) -> int:
+    """Where, from its fs base, every thread has its struct rseq; 0 where that is not so: what a
+    thread has there instead is not to be written.
+
+    A thread that was just born has not told the kernel yet, and comes to no marker before it has.
+    It is known by its control block, whose first and third words are its own address (tcbhead_t).
+    """
+    offsets = {thread.rseq - thread.fs_base for thread in threads if thread.rseq}
+    others = [thread for thread in threads if not thread.rseq]
+    # One that was made by clone(2) alone has there what is another's.
+    alone = len({thread.fs_base for thread in threads}) < len(threads)
+    if alone or len(offsets) != 1 or not all(_is_glibc_thread(memory, one) for one in others):
+        return 0
+    offset = offsets.pop()
+    return offset if abs(offset) < _TCB_SIZE and not offset % 32 else 0
+
+
+def _is_glibc_thread(memory: Memory, thread: Thread) -> bool:
+    with contextlib.suppress(MarkerError):
+        block = memory.read(thread.fs_base, 24)
+        own = thread.fs_base.to_bytes(8, "little")
+        return block[:8] == block[16:] == own
+    return False
+
+
+def find_clock(pid: int, memory: Memory) -> RemoteAddress:
+    """The vDSO's clock_gettime in the target, which has the same vDSO as we; 0 where it has not."""
+    ours, theirs = (_vdso(read_maps(one)) for one in (os.getpid(), pid))
+    try:
+        function = ctypes.cast(ctypes.CDLL("linux-vdso.so.1").__vdso_clock_gettime, ctypes.c_void_p)
+    except (OSError, AttributeError):
+        return RemoteAddress(0)
+    if ours is None or theirs is None or not function.value:
+        return RemoteAddress(0)
+    same = memory.read(theirs.start, theirs.end - theirs.start) == ctypes.string_at(
+        ours.start, ours.end - ours.start
+    )
+    return RemoteAddress(theirs.start + function.value - ours.start if same else 0)
+
+
+def _vdso(maps: Sequence[Mapping]) -> Mapping | None:
+    return next((mapping for mapping in maps if mapping.path == "[vdso]"), None)
+
+
 def _tid_offsets(memory: Memory, thread: Thread, tid: int) -> set[int]:
     block = b""
     with contextlib.suppress(MarkerError):
@@ -314,9 +390,11 @@ def _possible_cpus() -> int:
         raise Unsupported(f"cannot find out how many CPUs there are: {error}") from None
 
 
-def _has_rdpid() -> bool:
+def _cpu_flags() -> int:
+    """MJ_CPU_* of this machine."""
+    known = {"rdpid": layout.CPU_RDPID, "rtm": layout.CPU_RTM}
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
         for line in file:
             if line.startswith("flags"):
-                return " rdpid" in line
-    return False
+                return sum(known.get(flag, 0) for flag in line.split())
+    return 0

@@ -1,11 +1,9 @@
 """Who reads the rings of a process, and for how long: one reader at a time, who renews a lease.
 
-A reader that dies, or is held up for longer than its lease, loses its probes: the runtime records
-for it no more (it counts what it does not record as lost), and the next controller switches them
-off. What is switched on to count needs no reader, and has no lease.
-
-The lease stands twice in the control block: as a time stamp counter, for the runtime, which has
-just read that clock; and in CLOCK_MONOTONIC, for other controllers.
+A reader that dies, or is held up for longer than its lease, loses its probes: the rings fill, what
+does not fit is counted as lost, and the next controller switches the probes off. What is switched
+on to count needs no reader, and has no lease; a flight recorder has none either, because nobody is
+to read it.
 """
 
 from __future__ import annotations
@@ -17,17 +15,15 @@ from typing import NamedTuple
 
 from markerjit.errors import Refused
 from markerjit.patch.arena import Arena
-from markerjit.quiesce.native import clock_pair
 from markerjit.quiesce.owner import NOBODY, Owner, from_entry, is_gone, ourselves
 from markerjit.ring.layout import CONTROL, Control, OwnerEntry
 
 LEASE_S = 10.0
 _RENEW_S = 1.0
-_BASELINE_NS = 2_000_000
 
 _READER = CONTROL + Control.reader.offset
-_LEASE = CONTROL + Control.lease.offset
-_TIMES = struct.Struct("<QQ")
+_LEASE = CONTROL + Control.lease_ns.offset
+_TIME = struct.Struct("<Q")
 
 _READ_BY_US: set[int] = set()
 """Processes whose rings this process reads: another trace of ours would take its records."""
@@ -57,14 +53,13 @@ class Lease:
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self._first = clock_pair()
         self._renewed_at = 0.0
 
     def claim(self) -> None:
         """Become the reader. Raises Refused while somebody else is."""
         reader = reader_of(self._arena)
-        ours = reader and reader.owner == ourselves() and self._arena.pid not in _READ_BY_US
-        if reader and not reader.over and not ours:
+        ours = reader is not None and reader.owner == ourselves()
+        if reader and (read_by_us(self._arena.pid) if ours else not reader.over):
             raise Refused(
                 f"{reader.owner} is tracing process {self._arena.pid} already; end that trace "
                 "first",
@@ -93,15 +88,8 @@ class Lease:
             end(self._arena)
 
     def _write_lease(self) -> None:
-        counter, monotonic = clock_pair()
-        elapsed = monotonic - self._first[1]
-        if elapsed < _BASELINE_NS:  # too short to tell how fast the counter goes
-            time.sleep((_BASELINE_NS - elapsed) / 1e9)
-            counter, monotonic = clock_pair()
-            elapsed = monotonic - self._first[1]
-        length = int(LEASE_S * 1e9)
-        ticks = (counter - self._first[0]) * length // elapsed
-        self._arena.store.write(_LEASE, _TIMES.pack(counter + ticks, monotonic + length))
+        until = time.monotonic_ns() + int(LEASE_S * 1e9)
+        self._arena.store.write(_LEASE, _TIME.pack(until))
 
     def is_ours(self) -> bool:
         """Whether no other reader has taken our place."""
@@ -117,4 +105,4 @@ def read_by_us(pid: int) -> bool:
 def end(arena: Arena) -> None:
     """Nobody reads the rings."""
     arena.store.write(_READER, bytes(NOBODY.entry()))
-    arena.store.write(_LEASE, _TIMES.pack(0, 0))
+    arena.store.write(_LEASE, _TIME.pack(0))

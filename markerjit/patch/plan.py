@@ -13,7 +13,7 @@ probe or NULL. How bytes are changed while threads run is for the protocols
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from markerjit.model import Change, Edit, Kind, Mode, RemoteAddress, Site
@@ -37,6 +37,8 @@ T = TypeVar("T")
 SLOT_PROBE = 0
 SLOT_DATA = 8
 SLOT_SIZE = 16
+SLOT_ENTERED = 16
+SLOT_LEFT = 24
 
 
 class Plan(NamedTuple):
@@ -128,13 +130,13 @@ def plan_on(
     bindings: Mapping[RemoteAddress, Binding] | None,
     *,
     mode: Mode | None = None,
-    ours: frozenset[int] = frozenset(),
+    ours: Container[int] = (),
     strategy: Strategy = STOP,
     own: bool = False,
 ) -> Plan | Refusal:
     """Switch all sites on, in `mode`, or as each is on already, or as it was made for.
 
-    `bindings` say what each slot is to hold; without them the plan is for looking at. `ours` are
+    `bindings` say what each slot is to hold; without them the plan is for looking at. `ours` has
     the addresses of our probes: a slot with another one belongs to the program itself
     (marker_set_probe) and is refused, as the original refused it with EBUSY. `own`: it is this
     process.
@@ -146,7 +148,7 @@ def plan_on(
         chosen = _choose_mode(site, mode or state.code_mode)
         if isinstance(chosen, Refusal):
             return chosen
-        if state.probe not in (*ours, state.idle_probe):
+        if state.probe != state.idle_probe and state.probe not in ours:
             return _foreign_probe(state)
         if chosen is Mode.INT3:
             traps.append((site.address, site.body))
@@ -174,7 +176,7 @@ def _guards(states: Sequence[SiteState], edits: Sequence[Edit]) -> Iterator[Edit
 def plan_off(
     states: Sequence[SiteState],
     *,
-    ours: frozenset[int] = frozenset(),
+    ours: Container[int] = (),
     strategy: Strategy = STOP,
     own: bool = False,
 ) -> Plan | Refusal:
@@ -184,7 +186,7 @@ def plan_off(
     for state in states:
         if state.site.kind is Kind.DIRECT:
             return _always_on(state.site)
-        if state.probe not in (*ours, state.idle_probe):
+        if state.probe != state.idle_probe and state.probe not in ours:
             return _foreign_probe(state)
         code += _code_change(state, None)
     slots = [
@@ -294,6 +296,21 @@ def _slot_changes(
         if new is None or state.probe != new.probe:
             probes.append(_word_change(state, SLOT_PROBE, new and new.probe, "slot.probe", quiet))
     return data, probes
+
+
+def is_entered(read: Callable[[RemoteAddress, int], bytes], slot: RemoteAddress) -> bool:
+    """Whether a thread is in the probe of a slot, if its calls are counted."""
+    entered, left = entries_of(read, slot)
+    return entered != left
+
+
+def entries_of(read: Callable[[RemoteAddress, int], bytes], slot: RemoteAddress) -> tuple[int, int]:
+    """How often a counted probe of a slot was entered and left."""
+    # First how often it was left: between the reads a thread that comes and goes would otherwise
+    # balance one that is still inside.
+    left = read(RemoteAddress(slot + SLOT_LEFT), 8)
+    entered = read(RemoteAddress(slot + SLOT_ENTERED), 8)
+    return int.from_bytes(entered, "little"), int.from_bytes(left, "little")
 
 
 def by_slot(sites: Sequence[Site]) -> Iterator[Site]:

@@ -1,4 +1,4 @@
-"""What the recorder needs to know of a marker: how to take each argument from the call.
+"""How a marker is recorded: what of its arguments, in which record, and by which code.
 
 The codes are MJ_OP_* of abi.h. They follow from the C types and the format: a `char *` is copied as
 text only where the format says %s; with %p its value is recorded.
@@ -8,38 +8,106 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from markerjit.elf import parse_format
 from markerjit.errors import BadNote
-from markerjit.model import CType, Field, FieldType, Note, TypeClass
-from markerjit.ring.layout import MAX_ARGS, OP_BYTES, OP_FP, OP_GP, OP_PREFIX, OP_STRING
+from markerjit.model import Field, FieldType, Note, TypeClass
+from markerjit.ring import layout
+from markerjit.ring.types import TEXTS, Options, RecordType, Time, number_code
 
-MAX_STRING = 256
-"""Bytes of a string that are recorded, where the format does not say less."""
+_TIMES = {
+    Time.NONE: layout.TIME_NONE,
+    Time.TSC: layout.TIME_TSC,
+    Time.MONOTONIC: layout.TIME_MONOTONIC,
+    Time.COARSE: layout.TIME_COARSE,
+}
 
-_OP_OF_TEXT = {FieldType.STRING: OP_STRING, FieldType.BYTES: OP_BYTES}
 
-
-class Taking(NamedTuple):
-    """For each argument of the call, in order: how to take it, and the most bytes of its text."""
+class Recording(NamedTuple):
+    """What the runtime has to know of a marker that is recorded so: struct mj_marker, and for who
+    reads the records their type (with an `id` that is not known yet, -1)."""
 
     ops: bytes
     limits: tuple[int, ...]
+    time: int
+    tid: int
+    counted: int
+    type: RecordType
+
+    def entry(self) -> layout.MarkerEntry:
+        """The same as a marker's entry in the arena, without its name and id."""
+        entry = layout.MarkerEntry(
+            argc=len(self.ops),
+            size=self.type.size,
+            time=self.time,
+            tid=self.tid,
+            counted=self.counted,
+        )
+        entry.ops[: len(self.ops)] = self.ops
+        entry.limits[: len(self.limits)] = self.limits
+        return entry
 
 
-def recorder_taking(args: tuple[CType, ...], fields: tuple[Field, ...]) -> Taking:
-    """How the recorder takes the arguments. Raises BadNote for too many."""
-    if len(args) > MAX_ARGS:
-        raise BadNote(f"{len(args)} arguments; the recorder takes {MAX_ARGS}")
-    ops = [OP_FP if arg.type_class is TypeClass.FLOAT else OP_GP for arg in args]
-    limits = [0] * len(args)
+def recording(note: Note, options: Options) -> Recording:
+    """How a marker is recorded. Raises BadNote for too many arguments."""
+    if len(note.args) > layout.MAX_ARGS:
+        raise BadNote(f"{len(note.args)} arguments; the recorder takes {layout.MAX_ARGS}")
+    every = parse_format(note.format, note.args)
+    fields = tuple(one for one in every if options.fields is None or one.name in options.fields)
+    ops = [
+        layout.OP_SKIP_FP if arg.type_class is TypeClass.FLOAT else layout.OP_SKIP
+        for arg in note.args
+    ]
+    limits = [0] * len(note.args)
+    type_ = RecordType(-1, note.name, note.format, fields, time=options.time, tid=options.thread_id)
+    texts = sum(field.type in TEXTS for field in fields)
+    most = min(options.text, _room_for_a_text(type_, texts))
     for field in fields:
-        if field.type in _OP_OF_TEXT:
-            ops[field.arg] = _OP_OF_TEXT[field.type]
-            if field.limit is not None and field.limit <= MAX_STRING:
-                ops[field.arg] = OP_PREFIX
-            limits[field.arg] = MAX_STRING if field.limit is None else min(field.limit, MAX_STRING)
-    return Taking(bytes(ops), tuple(limits))
+        ops[field.arg] = _op(field, most)
+        if field.type in TEXTS:
+            limits[field.arg] = most if field.limit is None else min(field.limit, most)
+    time = _TIMES[options.time]
+    return Recording(
+        bytes(ops), tuple(limits), time, int(options.thread_id), int(options.counted), type_
+    )
+
+
+def _room_for_a_text(type_: RecordType, texts: int) -> int:
+    """So that a record with texts of this length fits; a word each for filling up."""
+    return (layout.MAX_RECORD - type_.size) // texts - 16 if texts else 0
+
+
+def _op(field: Field, most: int) -> int:
+    match field.type:
+        case FieldType.STRING:
+            bounded = field.limit is not None and field.limit <= most
+            return layout.OP_PREFIX if bounded else layout.OP_STRING
+        case FieldType.BYTES:
+            return layout.OP_RAW if field.conversion == "ph" else layout.OP_BYTES
+    code = number_code(field)
+    size_bits = int(code[1]).bit_length() - 1
+    op = layout.OP_FP if code[0] == "f" else layout.OP_GP
+    return op | size_bits << layout.OP_SIZE_SHIFT
+
+
+def recorded_type(note: Note, entry: layout.MarkerEntry) -> RecordType:
+    """What records are that the runtime makes of a marker, by its entry."""
+    skipped = (layout.OP_SKIP, layout.OP_SKIP_FP)
+    fields = [
+        field
+        for field in parse_format(note.format, note.args)
+        if entry.ops[field.arg] & (1 << layout.OP_SIZE_SHIFT) - 1 not in skipped
+    ]
+    times = {number: time for time, number in _TIMES.items()}
+    time = times.get(entry.time, Time.TSC)
+    return RecordType(int(entry.id), note.name, note.format, fields, time=time, tid=bool(entry.tid))
 
 
 def signature(note: Note) -> str:
     """What makes a marker's records readable: sites that agree in it share a marker's entry."""
     return f"{note.name}\0{note.format}\0{' '.join(map(str, note.args))}"
+
+
+def takes_a_recorder(made: Recording, control: layout.Control) -> bool:
+    """Whether code is made for it; otherwise mj_record does it."""
+    restartable = bool(control.rseq_offset)
+    return restartable and not made.type.has_text and made.time in (0, layout.TIME_TSC)

@@ -27,7 +27,7 @@ SYS_ARCH_PRCTL = 158
 SYS_MEMFD_CREATE = 319
 
 _ARCH_GET_FS = 0x1003
-_MAX_THREADS = 16
+_MAX_THREADS = 256
 
 
 class Result(NamedTuple):
@@ -46,10 +46,11 @@ class Call(NamedTuple):
 
 
 class Thread(NamedTuple):
-    """A thread of the target and where its thread control block is."""
+    """A thread of the target, where its thread control block is, and its struct rseq (0: none)."""
 
     tid: int
     fs_base: RemoteAddress
+    rseq: RemoteAddress = RemoteAddress(0)
 
 
 class CallFailed(MarkerError):
@@ -85,7 +86,9 @@ class BorrowedThread:
     def threads(self) -> list[Thread]:
         """The first threads, as all of them were stopped. Raises Refused, TargetGone."""
         found = self._native_threads()
-        return [Thread(one.tid, RemoteAddress(one.fs_base)) for one in found]
+        return [
+            Thread(one.tid, RemoteAddress(one.fs_base), RemoteAddress(one.rseq)) for one in found
+        ]
 
     def run(self, calls: Sequence[Call], *, alone: bool = False) -> list[int]:
         """Borrow a thread, make the calls, let it go. Raises CallFailed, Refused, TargetGone."""
@@ -132,7 +135,8 @@ class OwnThread:
         """The calling thread."""
         base = ctypes.c_uint64()
         _system_call(SYS_ARCH_PRCTL, [_ARCH_GET_FS, ctypes.addressof(base)])
-        return [Thread(threading.get_native_id(), RemoteAddress(base.value))]
+        fs_base = RemoteAddress(base.value)
+        return [Thread(threading.get_native_id(), fs_base, _own_rseq(fs_base))]
 
     def run(self, calls: Sequence[Call], *, alone: bool = False) -> list[int]:
         """The results in order. Raises CallFailed."""
@@ -146,6 +150,17 @@ class OwnThread:
                 raise CallFailed(call, error, results)
             results.append(result)
         return results
+
+
+def _own_rseq(fs_base: RemoteAddress) -> RemoteAddress:
+    """Where the C library has registered its area, if it says so (glibc 2.35)."""
+    libc = ctypes.CDLL(None)
+    try:
+        offset = ctypes.c_ssize_t.in_dll(libc, "__rseq_offset").value
+        size = ctypes.c_uint.in_dll(libc, "__rseq_size").value
+    except ValueError:
+        return RemoteAddress(0)
+    return RemoteAddress(fs_base + offset if size else 0)
 
 
 def _system_call(number: int, args: Sequence[int]) -> tuple[int, int]:

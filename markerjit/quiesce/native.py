@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from functools import cache
 
 from markerjit.ring.layout import EditEntry
@@ -73,6 +74,7 @@ class NativeThread(ctypes.Structure):
         ("tid", ctypes.c_int32),
         ("reserved", ctypes.c_int32),
         ("fs_base", ctypes.c_uint64),
+        ("rseq", ctypes.c_uint64),
     ]
 
 
@@ -114,6 +116,14 @@ def library() -> ctypes.CDLL:
     loaded.mj_clock_pair.argtypes = [ctypes.POINTER(u64), ctypes.POINTER(u64)]
     loaded.mj_clock_pair.restype = None
     return loaded
+
+
+def tsc_frequency(baseline_s: float = 0.05) -> int:
+    """Ticks of the time stamp counter in a second, measured."""
+    first = clock_pair()
+    time.sleep(baseline_s)
+    last = clock_pair()
+    return (last[0] - first[0]) * 1_000_000_000 // (last[1] - first[1])
 
 
 def clock_pair() -> tuple[int, int]:

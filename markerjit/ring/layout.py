@@ -13,28 +13,47 @@ from typing import NamedTuple
 from markerjit.errors import Unsupported
 
 PAGE = 4096
-CODE_SIZE = 2 * PAGE
+CODE_SIZE = 2048 * PAGE
+RUNTIME_SIZE = 4 * PAGE
 CONTROL = CODE_SIZE
-SCRATCH = CONTROL + PAGE
+ALIVE = CONTROL + PAGE
+SCRATCH = ALIVE + PAGE
 SCRATCH_SIZE = 16 * PAGE
+DATA = SCRATCH + SCRATCH_SIZE
+DATA_SIZE = 8192 * PAGE
 MAGIC = 0x74696A72656B726D
-VERSION = 2
+VERSION = 3
 NAME = b"markerjit"
 MAX_ARGS = 12
-MAX_STRING = 4096
 FILLER = 0xFFFF
-STRING_CUT = 1 << 32
-STRING_NULL = 1 << 33
-RECORD_SIZE = 24
+MAX_RECORD = PAGE - 8
 CPU_RDPID = 1
+CPU_RTM = 2
 JOURNAL_EMPTY = 0
 JOURNAL_OPEN = 1
 
+OP_SKIP = 0
 OP_GP = 1
 OP_FP = 2
 OP_STRING = 3
 OP_BYTES = 4
 OP_PREFIX = 5
+OP_RAW = 6
+OP_SKIP_FP = 7
+OP_SIZE_SHIFT = 4
+
+TIME_NONE = 0
+TIME_TSC = 1
+TIME_MONOTONIC = 2
+TIME_COARSE = 3
+
+PROBE_COUNTED = 1
+
+SEQUENCES = 3
+RSEQ_SIGNATURE = 0x53053053
+RSEQ_CPU = 4
+RSEQ_SEQUENCE = 8
+NO_LIMIT = (1 << 64) - 1
 
 
 class Sigaction(ctypes.Structure):
@@ -85,6 +104,18 @@ class EditEntry(ctypes.Structure):
     ]
 
 
+class Restartable(ctypes.Structure):
+    """struct mj_restartable, which is the kernel's struct rseq_cs."""
+
+    _fields_ = [
+        ("version", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("start", ctypes.c_uint64),
+        ("length", ctypes.c_uint64),
+        ("abort", ctypes.c_uint64),
+    ]
+
+
 class Control(ctypes.Structure):
     """struct mj_control."""
 
@@ -94,29 +125,36 @@ class Control(ctypes.Structure):
         ("cpu_flags", ctypes.c_uint32),
         ("runtime_id", ctypes.c_uint64),
         ("arena_size", ctypes.c_uint64),
-        ("rings", ctypes.c_uint32),
+        ("cpus", ctypes.c_uint32),
         ("ring_size", ctypes.c_uint32),
         ("max_markers", ctypes.c_uint32),
         ("max_sites", ctypes.c_uint32),
         ("max_edits", ctypes.c_uint32),
         ("tid_offset", ctypes.c_int32),
+        ("rseq_offset", ctypes.c_int32),
+        ("pid", ctypes.c_uint32),
         ("markers", ctypes.c_uint64),
         ("counts", ctypes.c_uint64),
         ("sites", ctypes.c_uint64),
         ("journal_edits", ctypes.c_uint64),
+        ("heads", ctypes.c_uint64),
+        ("commits", ctypes.c_uint64),
         ("ring", ctypes.c_uint64),
         ("ring_stride", ctypes.c_uint64),
-        ("alive", ctypes.c_uint64),
+        ("clock", ctypes.c_uint64),
         ("owner", OwnerEntry),
         ("owner_since", ctypes.c_uint64),
         ("old_trap", Sigaction),
         ("seen_trap", Sigaction),
         ("trap_installed", ctypes.c_uint32),
         ("markers_used", ctypes.c_uint32),
+        ("code_used", ctypes.c_uint32),
+        ("data_used", ctypes.c_uint32),
         ("reader", OwnerEntry),
-        ("lease", ctypes.c_uint64),
         ("lease_ns", ctypes.c_uint64),
         ("journal", JournalHead),
+        ("_pad", ctypes.c_uint64 * 3),  # the sequences are aligned to 32
+        ("sequences", Restartable * SEQUENCES),
     ]
 
 
@@ -132,7 +170,16 @@ class MarkerEntry(ctypes.Structure):
         ("mode", ctypes.c_uint8),
         ("ops", ctypes.c_uint8 * MAX_ARGS),
         ("limits", ctypes.c_uint16 * MAX_ARGS),
-        ("reserved", ctypes.c_uint8 * 4),
+        ("size", ctypes.c_uint16),
+        ("time", ctypes.c_uint8),
+        ("tid", ctypes.c_uint8),
+        ("recorder", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
+        ("passed_before", ctypes.c_uint64),
+        ("lost_before", ctypes.c_uint64),
+        ("delivered", ctypes.c_uint64),
+        ("counted", ctypes.c_uint8),
+        ("reserved", ctypes.c_uint8 * 7),
         ("name", ctypes.c_char * 64),
     ]
 
@@ -140,7 +187,7 @@ class MarkerEntry(ctypes.Structure):
 class Count(ctypes.Structure):
     """struct mj_count."""
 
-    _fields_ = [("hits", ctypes.c_uint64), ("lost", ctypes.c_uint64)]
+    _fields_ = [("passed", ctypes.c_uint64), ("lost", ctypes.c_uint64)]
 
 
 class TrapSite(ctypes.Structure):
@@ -151,6 +198,16 @@ class TrapSite(ctypes.Structure):
         ("body", ctypes.c_uint64),
         ("pushed", ctypes.c_uint64),
         ("gone", ctypes.c_uint64),
+    ]
+
+
+class SequenceEntry(ctypes.Structure):
+    """Where a restartable sequence of the runtime is, as offsets from its start."""
+
+    _fields_ = [
+        ("start", ctypes.c_uint32),
+        ("end", ctypes.c_uint32),
+        ("abort", ctypes.c_uint32),
     ]
 
 
@@ -165,26 +222,61 @@ class Entry(ctypes.Structure):
         ("count", ctypes.c_uint32),
         ("trap", ctypes.c_uint32),
         ("restorer", ctypes.c_uint32),
+        ("record_event", ctypes.c_uint32),
+        ("pass_", ctypes.c_uint32),
+        ("turn", ctypes.c_uint32),
+        ("lose", ctypes.c_uint32),
+        ("fetch", ctypes.c_uint32),
+        ("sequences", SequenceEntry * SEQUENCES),
     ]
 
 
-RING_RESERVED = 0
-RING_CONSUMED = 64
-RING_DATA = PAGE
+class Head(ctypes.Structure):
+    """struct mj_ring."""
+
+    _fields_ = [
+        ("head", ctypes.c_uint64),
+        ("room", ctypes.c_uint64),
+        ("data", ctypes.c_uint64),
+        ("mask", ctypes.c_uint64),
+        ("_pad", ctypes.c_uint64 * 4),
+        ("limit", ctypes.c_uint64),
+        ("begun", ctypes.c_uint64),
+        ("_rest", ctypes.c_uint64 * 6),
+    ]
+
+
+COUNT_SIZE = ctypes.sizeof(Count)
+TURN_FULL = 1
+"""What mj_turn returns where the reader is too far behind."""
+
+RING_HEAD = 0
+RING_ROOM = 8
+RING_DATA = 16
+RING_MASK = 24
+RING_LIMIT = 64
+RING_BEGUN = 72
+RING_HEAD_SIZE = 128
 
 
 class Geometry(NamedTuple):
     """How large the parts of an arena are, and so where each begins."""
 
-    rings: int
+    cpus: int
     ring_size: int
     max_markers: int
     max_sites: int
     max_edits: int
+    ring_stride: int
+
+    @property
+    def rings(self) -> int:
+        """A CPU's own, by its number, and then the shared ones."""
+        return 2 * self.cpus
 
     @property
     def markers(self) -> int:
-        return SCRATCH + SCRATCH_SIZE
+        return DATA + DATA_SIZE
 
     @property
     def counts(self) -> int:
@@ -200,28 +292,40 @@ class Geometry(NamedTuple):
         return _page_up(self.sites + self.max_sites * ctypes.sizeof(TrapSite))
 
     @property
-    def ring(self) -> int:
+    def heads(self) -> int:
         return _page_up(self.journal_edits + self.max_edits * ctypes.sizeof(EditEntry))
 
     @property
-    def ring_stride(self) -> int:
-        return PAGE + self.ring_size
+    def commits(self) -> int:
+        return _page_up(self.heads + self.rings * RING_HEAD_SIZE)
+
+    @property
+    def ring(self) -> int:
+        return _page_up(self.commits + self.cpus * (self.ring_stride // PAGE) * 8)
 
     @property
     def size(self) -> int:
         return self.ring + self.rings * self.ring_stride
 
     def count_offset(self, ring: int, marker: int) -> int:
-        """Where the counters of a marker on a CPU are."""
+        """Where the counters of a marker that go with a ring are."""
         return self.counts + (ring * self.max_markers + marker) * ctypes.sizeof(Count)
 
     def marker_offset(self, marker: int) -> int:
         """Where a marker's entry is."""
         return self.markers + marker * ctypes.sizeof(MarkerEntry)
 
+    def head_offset(self, ring: int) -> int:
+        """Where a ring's head is."""
+        return self.heads + ring * RING_HEAD_SIZE
+
     def ring_offset(self, ring: int) -> int:
-        """Where a ring's head is; its records start RING_DATA later."""
+        """Where a ring's records are."""
         return self.ring + ring * self.ring_stride
+
+    def sums_offset(self, cpu: int) -> int:
+        """Where the committed bytes of the pages of a CPU's shared ring are added up."""
+        return self.commits + cpu * (self.ring_stride // PAGE) * 8
 
 
 def _page_up(size: int) -> int:
@@ -242,22 +346,25 @@ def checked_control(data: bytes, mapped_size: int) -> tuple[Control, Geometry]:
             f"{VERSION}; use the markerjit that made it, or restart the target"
         )
     geometry = Geometry(
-        control.rings, control.ring_size,
-        control.max_markers, control.max_sites, control.max_edits,
+        control.cpus, control.ring_size,
+        control.max_markers, control.max_sites, control.max_edits, control.ring_stride,
     )  # fmt: skip
     stated = (
-        control.arena_size, control.markers, control.counts,
-        control.sites, control.journal_edits, control.ring, control.ring_stride,
+        control.arena_size, control.markers, control.counts, control.sites,
+        control.journal_edits, control.heads, control.commits, control.ring,
     )  # fmt: skip
     derived = (
-        geometry.size, geometry.markers, geometry.counts,
-        geometry.sites, geometry.journal_edits, geometry.ring, geometry.ring_stride,
+        geometry.size, geometry.markers, geometry.counts, geometry.sites,
+        geometry.journal_edits, geometry.heads, geometry.commits, geometry.ring,
     )  # fmt: skip
-    powers = _is_power_of_two(geometry.ring_size) and _is_power_of_two(geometry.max_sites)
-    sane = 0 < geometry.rings <= 8192 and powers
-    # While an arena is being made, the page behind it still looks like a part of it.
-    fits = mapped_size in (geometry.size, geometry.size + PAGE)
-    if not sane or stated != derived or not fits:
+    powers = all(
+        _is_power_of_two(number)
+        for number in (geometry.ring_size, geometry.max_markers, geometry.max_sites)
+    )
+    sane = 0 < geometry.cpus <= 8192 and powers
+    sane = sane and PAGE <= geometry.ring_size <= geometry.ring_stride
+    sane = sane and not geometry.ring_stride % PAGE
+    if not sane or stated != derived or mapped_size != geometry.size:
         raise Unsupported("the arena's control block contradicts itself; restart the target")
     return control, geometry
 

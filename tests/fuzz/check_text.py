@@ -41,6 +41,7 @@ FORMATS: tuple[tuple[str, tuple[CType, ...]], ...] = (
     ("%.8s 100%% %m %n %ls", (_S, _P, _P)),
     ("%*.*f %hhd", (_I32, _I32, _F64, TYPES[0])),
     ("on %d off %u", (TYPES[12], TYPES[12])),
+    ("body %*ph of %*ph %hd", (_I32, _P, _I32, _S, TYPES[1])),
     (" ".join(["%d"] * MAX_ARGS), (_I32,) * MAX_ARGS),
 )
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from markerjit.errors import MemoryFault
 from markerjit.model import RemoteAddress
-from markerjit.ring.layout import RING_CONSUMED, RING_DATA, Geometry
+from markerjit.ring.layout import RING_BEGUN, RING_HEAD, RING_LIMIT, Geometry
 
 
 class SpannedMemory:
@@ -41,7 +41,7 @@ class SpannedMemory:
 class Change(NamedTuple):
     """What the target does after the reader's nth read: a word of its own, at `at`.
 
-    `at` counts words: 0 is `reserved`, 1 is `consumed`, the others are the ring.
+    `at` counts words: first those of the head, in the order of RINGS_WORDS, then the ring's.
     """
 
     after_read: int
@@ -49,32 +49,36 @@ class Change(NamedTuple):
     word: int
 
 
+RINGS_WORDS = (RING_HEAD, RING_LIMIT, RING_BEGUN)
+
+
 class HostileRing:
     """One ring of an arena, whose target goes on writing while it is read.
 
-    reserved_seen, consumed_seen  what the reader has last read of the head
-    given_back                    what it has written to `consumed`, in order
+    head_seen, limit_seen  what the reader has last read there
+    limits                 what it has written as its limit, in order
     """
 
     def __init__(
         self,
         geometry: Geometry,
         ring: int,
-        head: tuple[int, int],
+        words: Sequence[int],
         data: bytes,
         changes: Sequence[Change] = (),
     ) -> None:
         assert len(data) == geometry.ring_size
-        self._head = geometry.ring_offset(ring)
-        self._words = list(head)
+        self._head = geometry.head_offset(ring)
+        self._start = geometry.ring_offset(ring)
+        self._words = dict(zip(RINGS_WORDS, words, strict=True))
         self._data = bytearray(data)
         self._changes = changes
         self.reads = 0
-        self.reserved_seen = self.consumed_seen = 0
-        self.given_back: list[int] = []
+        self.head_seen = self.limit_seen = 0
+        self.limits: list[int] = []
 
     def read(self, offset: int, size: int) -> bytes:
-        found = self._read(offset - self._head, size)
+        found = self._read(offset, size)
         self.reads += 1
         for change in self._changes:
             if change.after_read == self.reads:
@@ -82,28 +86,28 @@ class HostileRing:
         return found
 
     def write(self, offset: int, data: bytes) -> None:
-        assert (offset, len(data)) == (self._head + RING_CONSUMED, 8), "not the reader's to write"
-        position = int.from_bytes(data, "little")
-        assert position <= self.reserved_seen, "`consumed` beyond `reserved`"
-        if self.consumed_seen <= self.reserved_seen:
-            assert position >= self.consumed_seen, "`consumed` went backwards"
-        self._words[1] = position
-        self.given_back.append(position)
+        word = int.from_bytes(data, "little")
+        assert len(data) == 8
+        assert offset - self._head in (RING_LIMIT, RING_BEGUN), "not the reader's to write"
+        self._words[offset - self._head] = word
+        if offset - self._head == RING_LIMIT:
+            self.limits.append(word)
 
-    def _read(self, at: int, size: int) -> bytes:
-        if (at, size) == (0, 8):
-            self.reserved_seen = self._words[0]
-            return self.reserved_seen.to_bytes(8, "little")
-        if (at, size) == (RING_CONSUMED, 8):
-            self.consumed_seen = self._words[1]
-            return self.consumed_seen.to_bytes(8, "little")
-        start = at - RING_DATA
+    def _read(self, offset: int, size: int) -> bytes:
+        if offset - self._head in RINGS_WORDS and size == 8:
+            word = self._words[offset - self._head]
+            if offset == self._head + RING_HEAD:
+                self.head_seen = word
+            if offset == self._head + RING_LIMIT:
+                self.limit_seen = word
+            return word.to_bytes(8, "little")
+        start = offset - self._start
         assert 0 <= start <= start + size <= len(self._data), "outside of the ring"
         return bytes(self._data[start : start + size])
 
     def _change(self, change: Change) -> None:
-        if change.at < 2:
-            self._words[change.at] = change.word
+        if change.at < len(RINGS_WORDS):
+            self._words[RINGS_WORDS[change.at]] = change.word
             return
-        at = (change.at - 2) * 8 % len(self._data)
+        at = (change.at - len(RINGS_WORDS)) * 8 % len(self._data)
         self._data[at : at + 8] = change.word.to_bytes(8, "little")

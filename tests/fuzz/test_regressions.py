@@ -13,8 +13,11 @@ from markerjit.elf.symbols import function_at
 from markerjit.errors import BadFile, BadMaps, BadNote
 from markerjit.memory import parse_maps
 from markerjit.model import CType, TypeClass
+from markerjit.ring.reader import SharedRing
 from tests.conftest import ROOT, make
+from tests.fuzz.check_ring import geometry_of
 from tests.fuzz.objects import PROGRAMS, skeleton
+from tests.fuzz.stores import HostileRing
 
 CHARS = CType(TypeClass.CHARS, 8)
 DOUBLE = CType(TypeClass.FLOAT, 8)
@@ -160,3 +163,18 @@ def test_a_function_whose_name_is_not_for_terminals_has_none(tmp_path: Path, plu
 
     assert content != plugin
     assert _name_in(tmp_path, content) is None
+
+
+# ---- rings ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("head", "begun"), [(4, 0), (16, 4), (4096 + 7, 7)])
+def test_a_position_between_two_words_is_damage_to_a_picture(head: int, begun: int) -> None:
+    """It was a struct.error: less than a commit word was left to read."""
+    geometry = geometry_of(1, 4096, 1)
+    ring = SharedRing(
+        HostileRing(geometry, 1, (head, 0, begun), bytes(4096)), geometry, 0, geometry.ring_size
+    )
+
+    assert ring.picture() == b""
+    assert ring.damaged == 1

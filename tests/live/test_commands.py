@@ -347,6 +347,42 @@ def test_trace_leaves_everything_off_and_as_it_was(target: Callable, end: str, m
     assert program.ask("counts")["truth_loop"] > 0
 
 
+@pytest.mark.parametrize("count", [0, 1, 5000])
+def test_trace_calls_a_function_with_every_event(
+    target: Callable, tmp_path: Path, count: int
+) -> None:
+    program = target("truth_modes-jump")
+    seen = tmp_path / "seen.py"
+    seen.write_text("def tell(event):\n    print(event.name, event.fields['i'])\n")
+
+    with running("trace", program.pid, "truth_mode", "--probe", f"{seen}:tell") as tracer:
+        wait_on(program.pid, "truth_mode", tracer)
+        program.command(f"run {count}")
+        tracer.send_signal(signal.SIGINT)
+        told, errors = tracer.communicate(timeout=60)
+
+    assert told.splitlines() == [f"truth_mode {number}" for number in range(count)]
+    assert errors == f"{count} event{'' if count == 1 else 's'}, 0 lost\n"
+
+
+def test_trace_refuses_what_a_probe_of_ours_cannot_have(target: Callable, tmp_path: Path) -> None:
+    program = target("truth_modes-jump")
+    python, source = tmp_path / "f.py", tmp_path / "f.c"
+    python.write_text("def tell(event): pass\n")
+    source.write_text("#include <markerjit/probe.h>\nvoid f(struct mj_slot *slot, ...) {}\n")
+    file = tmp_path / "x.jsonl"
+
+    for options, why in (
+        (("--probe", f"{python}:tell", "-o", file), "leave out -o"),
+        (("--probe", f"{python}:nobody"), "has no function nobody"),
+        (("--probe", f"{source}:f", "--time", "none"), "leave out --time"),
+        (("--probe", f"{source}:f", "--text", "9"), "leave out --time"),
+    ):
+        one_line(cli("trace", program.pid, "truth_mode", *options), why)
+    assert not file.exists()
+    assert not any(modes_of(program.pid).values())
+
+
 def test_trace_ends_though_its_reader_has_stopped_reading(target: Callable) -> None:
     program = target("truth_threads", "2", "--rate", "20000")
     text = text_of(program.pid)

@@ -169,6 +169,27 @@ def test_program_that_closes_in_a_loop_keeps_its_own_files(target: Callable) -> 
     assert done == 100
 
 
+def test_program_that_closed_our_descriptor_records_in_other_ways_too(
+    target: Callable, tmp_path: Path
+) -> None:
+    """Its memory alone takes no code: where a marker would get a recorder, mj_record does it."""
+    program = target("truth_process")
+    source = tmp_path / "passed.c"
+    source.write_text("#include <markerjit/probe.h>\nvoid passed(struct mj_slot *slot, ...) {}\n")
+    with markerjit.attach(program.pid) as session, session.trace("*"):
+        program.command("pass 1")
+    program.command("close")
+
+    with markerjit.attach(program.pid) as session:
+        with session.trace("*", time="none", thread_id=False) as stream:
+            program.command("pass 10")
+        assert len(stream.drain()) == 10
+        probe = markerjit.compile_probe(source, "passed")
+        with pytest.raises(markerjit.Refused, match="has closed its descriptor"):
+            session.enable("*", probe=probe)
+        assert not any(marker.mode for marker in session.statistics())
+
+
 # ---- rights -------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ only fails, and so does a mirror whose original is gone.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import re
 import struct
 import subprocess
@@ -17,17 +18,18 @@ import pytest
 
 from markerjit.elf import notes
 from markerjit.model import Edit, Kind, RemoteAddress, TypeClass
-from markerjit.patch import arena, inject, plan
+from markerjit.patch import inject, plan, store
 from markerjit.patch import pack as pack_module
 from markerjit.patch.pack import pack
 from markerjit.quiesce import calls, native
 from markerjit.quiesce.strategy import STRATEGIES
-from markerjit.ring import layout, reader
+from markerjit.ring import layout, types
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ABI = ROOT / "native/include/markerjit/abi.h"
 STOP = ROOT / "native/src/stop/stop.h"
-TRAP = ROOT / "native/src/runtime/trap.c"
+RUNTIME = ROOT / "native/src/runtime"
+TRAP = RUNTIME / "trap.c"
 
 pytestmark = pytest.mark.oracle
 
@@ -35,6 +37,8 @@ Fields = dict[str, tuple[int, int]]  # offset and size, by name
 
 CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_sigaction": layout.Sigaction,
+    "mj_restartable": layout.Restartable,
+    "mj_ring": layout.Head,
     "mj_control": layout.Control,
     "mj_marker": layout.MarkerEntry,
     "mj_count": layout.Count,
@@ -55,7 +59,8 @@ FORMAT_MIRRORS = {
         notes.CONTENT,
         "version kind argc flags size reserved site body end slot text line types",
     ),
-    "mj_record": (reader._HEADER, "commit time tid marker reserved"),
+    "mj_record": (struct.Struct("<HHI"), "marker words tid"),
+    "mj_text": (struct.Struct("<II"), "length state"),
 }
 
 CONSTANTS = {
@@ -72,19 +77,31 @@ CONSTANTS = {
     "MJ_ARENA_NAME": layout.NAME.decode(),
     "MJ_PAGE": layout.PAGE,
     "MJ_CODE_SIZE": layout.CODE_SIZE,
+    "MJ_RUNTIME_SIZE": layout.RUNTIME_SIZE,
+    "MJ_ALIVE": layout.ALIVE,
     "MJ_SCRATCH_SIZE": layout.SCRATCH_SIZE,
+    "MJ_DATA_SIZE": layout.DATA_SIZE,
     "MJ_JOURNAL_EMPTY": layout.JOURNAL_EMPTY,
     "MJ_JOURNAL_OPEN": layout.JOURNAL_OPEN,
     "MJ_CPU_RDPID": layout.CPU_RDPID,
-    "MJ_OP_GP": layout.OP_GP,
-    "MJ_OP_FP": layout.OP_FP,
-    "MJ_OP_STRING": layout.OP_STRING,
-    "MJ_OP_PREFIX": layout.OP_PREFIX,
-    "MJ_OP_BYTES": layout.OP_BYTES,
+    "MJ_CPU_RTM": layout.CPU_RTM,
+    "MJ_PROBE_COUNTED": layout.PROBE_COUNTED,
+    "MJ_SEQUENCES": layout.SEQUENCES,
+    "MJ_RSEQ_SIGNATURE": layout.RSEQ_SIGNATURE,
+    "MJ_RSEQ_CPU": layout.RSEQ_CPU,
+    "MJ_RSEQ_SEQUENCE": layout.RSEQ_SEQUENCE,
     "MJ_FILLER": layout.FILLER,
-    "MJ_MAX_STRING": layout.MAX_STRING,
-    "MJ_STRING_CUT": layout.STRING_CUT,
-    "MJ_STRING_NULL": layout.STRING_NULL,
+    "MJ_MAX_RECORD": layout.MAX_RECORD,
+    **{f"MJ_{n}": v for n, v in vars(layout).items() if re.match("OP_(?!SIZE)|TIME_", n)},
+    **{f"MJ_TEXT_{one.name}": int(one) for one in types.TextState},
+    **{
+        f"MJ_CONTROL_{name.upper()}": getattr(layout.Control, name).offset
+        for name in ("cpus", "max_markers", "rseq_offset", "counts", "heads", "sequences")
+    },
+    "MJ_RING_ROOM": layout.RING_ROOM,
+    "MJ_RING_DATA": layout.RING_DATA,
+    "MJ_RING_MASK": layout.RING_MASK,
+    "MJ_RING_LIMIT": layout.RING_LIMIT,
 }
 
 STATUSES = [
@@ -107,8 +124,10 @@ QUIESCENCES = ["STOP", "MEMBARRIER", "SIGNALS", "NONE"]
 
 NOT_MIRRORED = {
     "MJ_KIND_none": "emits no note",
-    "MJ_PROBE_COUNTED": "between a program and its own library",
     "MJ_PROBE_INLINE": "between a program and its own library",
+    **dict.fromkeys(
+        ("MJ_SEQUENCE_APPEND", "MJ_SEQUENCE_TURN", "MJ_SEQUENCE_TALLY"), "within the runtime"
+    ),
 }
 
 KERNEL = {
@@ -130,9 +149,15 @@ KERNEL = {
     "SA_ONSTACK": inject._SA_ONSTACK,
     "SA_RESTART": inject._SA_RESTART,
     "SA_NODEFER": inject._SA_NODEFER,
-    "FALLOC_FL_PUNCH_HOLE": arena._PUNCH_HOLE,
-    "FALLOC_FL_KEEP_SIZE": arena._KEEP_SIZE,
+    "FALLOC_FL_PUNCH_HOLE": store._PUNCH_HOLE,
+    "FALLOC_FL_KEEP_SIZE": store._KEEP_SIZE,
     "sizeof(struct sigaction)": ctypes.sizeof(layout.Sigaction),
+    "offsetof(struct rseq, cpu_id)": layout.RSEQ_CPU,
+    "offsetof(struct rseq, rseq_cs)": layout.RSEQ_SEQUENCE,
+    "sizeof(struct rseq_cs)": ctypes.sizeof(layout.Restartable),
+    "offsetof(struct rseq_cs, start_ip)": layout.Restartable.start.offset,
+    "offsetof(struct rseq_cs, post_commit_offset)": layout.Restartable.length.offset,
+    "offsetof(struct rseq_cs, abort_ip)": layout.Restartable.abort.offset,
 }
 KERNEL_HEADERS = [
     "asm/signal.h",
@@ -142,6 +167,9 @@ KERNEL_HEADERS = [
     "linux/memfd.h",
     "linux/fcntl.h",
     "linux/falloc.h",
+    "linux/time.h",
+    "sys/rseq.h",
+    "stddef.h",
 ]
 
 
@@ -155,7 +183,8 @@ def _without_comments(path: Path) -> str:
 def structures(path: Path) -> dict[str, list[str]]:
     """The names of the fields of every structure that a header defines."""
     found = {}
-    for name, body in re.findall(r"struct (mj_\w+) \{(.*?)\n\};", _without_comments(path), re.S):
+    text = re.sub(r"struct \{[^}]*\}", "struct_without_a_name", _without_comments(path))
+    for name, body in re.findall(r"struct (mj_\w+) \{(.*?)\n\}[^;]*;", text, re.S):
         fields = []
         for declaration in body.split(";"):
             plain = re.sub(r"__attribute__\(\(.*?\)\)\)?|\[[^]]*\]", "", declaration)
@@ -212,8 +241,8 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, ob
 
 
 def _of_ctypes(mirror: type[ctypes.Structure]) -> Fields:
-    places = {name: getattr(mirror, name) for name, *_ in mirror._fields_}
-    return {name: (place.offset, place.size) for name, place in places.items()}
+    places = {name: getattr(mirror, name) for name, *_ in mirror._fields_ if name[0] != "_"}
+    return {name.rstrip("_"): (place.offset, place.size) for name, place in places.items()}
 
 
 def _of_format(mirror: struct.Struct, names: str) -> Fields:
@@ -258,7 +287,7 @@ def test_relative_addresses_of_a_note_count_from_their_own_places(
         assert getattr(notes, name.upper()) == fields[name][0]
 
 
-def test_slot_and_ring_have_their_words_where_the_planner_and_the_reader_look(
+def test_slot_ring_and_record_have_their_words_where_they_are_looked_for(
     compiled: dict[str, dict[str, object]],
 ) -> None:
     slot, ring = compiled["fields"]["mj_slot"], compiled["fields"]["mj_ring"]
@@ -267,20 +296,28 @@ def test_slot_and_ring_have_their_words_where_the_planner_and_the_reader_look(
     assert slot["data"] == (plan.SLOT_DATA, 8)
     assert set(slot) == {"probe", "data", "entered", "left"}
     assert plan.SLOT_SIZE == 16 <= compiled["sizes"]["mj_slot"]
-    assert ring == {"reserved": (layout.RING_RESERVED, 8), "consumed": (layout.RING_CONSUMED, 8)}
-    assert compiled["sizes"]["mj_ring"] <= layout.RING_DATA == layout.PAGE
-    assert compiled["sizes"]["mj_record"] == layout.RECORD_SIZE
+    assert ring == {
+        name: (getattr(layout, f"RING_{name.upper()}"), 8)
+        for name in ("head", "room", "data", "mask", "limit", "begun")
+    }
+    assert compiled["sizes"]["mj_ring"] == layout.RING_HEAD_SIZE
+    assert compiled["sizes"]["mj_count"] == layout.COUNT_SIZE
+    assert compiled["sizes"]["mj_record"] == types.HEAD_SIZE
+    assert compiled["sizes"]["mj_text"] == types.WORD
+    assert types.FILLER == layout.FILLER
 
 
 def test_no_structure_of_the_headers_is_without_a_mirror(
     compiled: dict[str, dict[str, object]],
 ) -> None:
-    mirrored = {*CTYPES_MIRRORS, *FORMAT_MIRRORS, "mj_slot", "mj_ring"}
+    mirrored = {*CTYPES_MIRRORS, *FORMAT_MIRRORS, "mj_slot"}
 
     assert set(compiled["sizes"]) == mirrored
 
 
-def test_no_structure_of_the_mirrors_is_without_its_original() -> None:
+def test_no_structure_of_the_mirrors_is_without_its_original(
+    compiled: dict[str, dict[str, object]],
+) -> None:
     found = {
         value
         for module in (layout, native)
@@ -288,7 +325,9 @@ def test_no_structure_of_the_mirrors_is_without_its_original() -> None:
         if isinstance(value, type) and issubclass(value, ctypes.Structure)
     }
 
-    assert found == set(CTYPES_MIRRORS.values())
+    assert found == {*CTYPES_MIRRORS.values(), layout.SequenceEntry}
+    of_one = compiled["fields"]["mj_entry"]["sequences"][1] // layout.SEQUENCES
+    assert ctypes.sizeof(layout.SequenceEntry) == of_one
 
 
 def test_every_constant_of_the_headers_has_its_value_in_python(
@@ -305,13 +344,19 @@ def test_both_mirrors_of_the_number_of_arguments_are_the_same() -> None:
 
 
 def test_every_constant_of_the_arena_in_python_is_one_of_the_headers() -> None:
-    derived = {"CONTROL", "SCRATCH", "RECORD_SIZE", "RING_RESERVED", "RING_CONSUMED", "RING_DATA"}
+    derived = {
+        "CONTROL", "SCRATCH", "DATA", "OP_SIZE_SHIFT", "NO_LIMIT", "COUNT_SIZE", "TURN_FULL",
+        "RING_HEAD", "RING_BEGUN", "RING_HEAD_SIZE",
+    }  # fmt: skip
     names = {name for name, v in vars(layout).items() if name.isupper() and name[0] != "_"}
     mirrored = {key.removeprefix("MJ_").removeprefix("ARENA_") for key in CONSTANTS}
 
     assert names - derived <= mirrored
     assert layout.CONTROL == layout.CODE_SIZE
-    assert layout.SCRATCH == layout.CONTROL + layout.PAGE
+    assert layout.ALIVE == layout.CONTROL + layout.PAGE
+    assert layout.SCRATCH == layout.ALIVE + layout.PAGE
+    assert layout.DATA == layout.SCRATCH + layout.SCRATCH_SIZE
+    assert layout.NO_LIMIT == (1 << 64) - 1
     assert ctypes.sizeof(layout.Control) <= layout.PAGE
 
 
@@ -364,19 +409,56 @@ def test_runtime_is_built_for_this_layout_and_its_functions_are_inside_it(build:
 
     assert (entry.magic, entry.version) == (layout.MAGIC, layout.VERSION)
     assert entry.size == len(code) <= layout.CODE_SIZE
-    functions = {entry.record, entry.count, entry.trap, entry.restorer}
-    assert len(functions) == 4
+    functions = {
+        entry.record, entry.count, entry.trap, entry.restorer, entry.record_event, entry.pass_,
+        entry.turn, entry.lose, entry.fetch,
+    }  # fmt: skip
+    assert len(functions) == 9
     assert all(ctypes.sizeof(layout.Entry) <= at < entry.size for at in functions)
+    assert entry.size <= layout.RUNTIME_SIZE
+    spans = [(one.start, one.end) for one in entry.sequences]
+    assert all(start < end < entry.size for start, end in spans)
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
+    for one in entry.sequences:
+        assert not any(start <= one.abort < end for start, end in spans)
+        signature = code[one.abort - 4 : one.abort]
+        assert signature == layout.RSEQ_SIGNATURE.to_bytes(4, "little")
+
+
+def test_what_adding_a_record_comes_to_has_one_number_in_c_assembly_and_python() -> None:
+    (enumeration,) = re.findall(r"enum \{ (MJ_DONE.*?) \}", (RUNTIME / "runtime.h").read_text())
+    in_c = {name.removeprefix("MJ_"): at for at, name in enumerate(enumeration.split(", "))}
+    defined = re.findall(r"^#define ([A-Z]+) (\d+)", (RUNTIME / "restart.S").read_text(), re.M)
+
+    assert {name: int(value) for name, value in defined}.items() <= in_c.items()
+    assert len(defined) == 3
+    assert in_c["FULL"] == layout.TURN_FULL
+    assert in_c["DONE"] == 0
+
+
+def _defined(file: str, pattern: str, name: str) -> dict[str, int]:
+    """Numbers that a part of the runtime states, which includes no headers."""
+    found = re.findall(pattern, (RUNTIME / file).read_text())
+    assert found, file
+    return {name.format(one): int(value) for one, value in found}
 
 
 def test_numbers_of_the_kernel_are_those_of_its_headers(tmp_path: Path) -> None:
-    lines = [f'printf("{n.replace(" ", "~")} %lu\\n", (long){n});' for n in KERNEL]
+    known = {
+        **KERNEL,
+        **_defined("fetch.c", r"#define NR_(\w+) (\d+)", "__NR_{}"),
+        **_defined("trap.c", r"#define NR_(\w+) (\d+)", "__NR_{}"),
+        **_defined("record.c", r"CLOCK_OF_(MONOTONIC) = (\d+)", "CLOCK_{}"),
+        **_defined("record.c", r"CLOCK_OF_(COARSE) = (\d+)", "CLOCK_MONOTONIC_{}"),
+        "RSEQ_SIG": layout.RSEQ_SIGNATURE,
+    }
+    lines = [f'printf("{n.replace(" ", "~")} %lu\\n", (long)({n}));' for n in known]
     includes = "".join(f"#include <{header}>\n" for header in KERNEL_HEADERS)
     source = f"int printf(const char *, ...);\n{includes}int main(void) {{ {''.join(lines)} }}"
 
     found = {name.replace("~", " "): int(value) for name, value in _run_c(tmp_path, source)}
 
-    assert found == KERNEL
+    assert found == known
 
 
 def test_handler_finds_the_registers_that_it_changes_where_libc_has_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import markerjit
-from markerjit.patch.arena import MAPPING_PATH
+from markerjit.patch.find import MAPPING_PATH
 from markerjit.ring.layout import SCRATCH_SIZE
 
 KINDS = ("floats", "epoll", "nanosleep", "futex", "read", "sigtimedwait", "ppoll")

@@ -7,61 +7,67 @@ import os
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+import made_arena
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_arena import BASE, PARTS, SparseMemory, control_block
 
-from markerjit.errors import MarkerError, Refused, Unsupported
+from markerjit.errors import MarkerError, Refused, TargetGone, Unsupported
 from markerjit.memory import FakeMemory
 from markerjit.model import Mode, RemoteAddress
 from markerjit.patch import arena as arena_module
 from markerjit.patch import inject
-from markerjit.patch.arena import Arena, FileStore, MemoryStore, fnv1a
-from markerjit.patch.inject import find_tid_offset
+from markerjit.patch.arena import Arena, fnv1a
+from markerjit.patch.inject import find_rseq_offset, find_tid_offset
+from markerjit.patch.store import FileStore, MemoryStore
 from markerjit.quiesce.calls import Thread
 from markerjit.ring import layout
 from markerjit.ring.layout import (
+    ALIVE,
+    CODE_SIZE,
     CONTROL,
+    DATA,
+    DATA_SIZE,
+    NO_LIMIT,
     PAGE,
+    RUNTIME_SIZE,
     SCRATCH,
     SCRATCH_SIZE,
     Control,
     EditEntry,
     Geometry,
+    Head,
+    MarkerEntry,
     TrapSite,
     checked_control,
 )
 
 # Every table fills its pages exactly, so that one entry more needs a page more.
-GEOMETRY = Geometry(rings=2, ring_size=4096, max_markers=128, max_sites=256, max_edits=64)
-BASE = RemoteAddress(0x7000_0000)
-NUMBERS = (
-    "arena_size", "rings", "ring_size", "max_markers", "max_sites", "max_edits",
-    "markers", "counts", "sites", "journal_edits", "ring", "ring_stride",
-)  # fmt: skip
-
-
-def control_block(geometry: Geometry = GEOMETRY, **corrupted: int) -> bytes:
-    facts = {
-        "magic": layout.MAGIC,
-        "version": layout.VERSION,
-        "arena_size": geometry.size,
-        **{name: getattr(geometry, name) for name in NUMBERS if name != "arena_size"},
-    }
-    return bytes(Control(**{**facts, **corrupted}))
+GEOMETRY = made_arena.geometry_of(
+    cpus=2, ring_size=PAGE, max_markers=128, max_sites=256, max_edits=64, ring_stride=4 * PAGE
+)
+NUMBERS = ("arena_size", *Geometry._fields, *PARTS)
 
 
 def make_arena(geometry: Geometry = GEOMETRY) -> Arena:
-    memory = FakeMemory({BASE: bytes(geometry.size)})
-    memory.write(RemoteAddress(BASE + CONTROL), control_block(geometry))
-    return Arena(7, BASE, MemoryStore(memory, BASE), geometry.size)
+    return made_arena.make_arena(geometry)
+
+
+def entry(ops: bytes = b"\1", limits: tuple[int, ...] = (), **facts: int) -> MarkerEntry:
+    """How a marker is recorded, as find_marker wants it."""
+    known = {"argc": len(ops), "size": 24, "time": 1, "tid": 1, "counted": 1}
+    wanted = MarkerEntry(**{**known, **facts})
+    wanted.ops[: len(ops)] = ops
+    wanted.limits[: len(limits)] = limits
+    return wanted
 
 
 # ---- believing a control block -------------------------------------------------------------------
 
 
 def test_a_control_block_as_it_should_be_is_believed() -> None:
-    control, geometry = checked_control(control_block(owner_since=812), GEOMETRY.size)
+    control, geometry = checked_control(control_block(GEOMETRY, owner_since=812), GEOMETRY.size)
 
     assert geometry == GEOMETRY
     assert control.owner_since == 812
@@ -71,46 +77,54 @@ def test_a_control_block_as_it_should_be_is_believed() -> None:
 @pytest.mark.parametrize("change", ["one more", "one less", "zero", "most"])
 def test_every_number_of_a_control_block_is_checked(name: str, change: str) -> None:
     size = getattr(Control, name).size
-    right = getattr(Control.from_buffer_copy(control_block()), name)
+    right = getattr(Control.from_buffer_copy(control_block(GEOMETRY)), name)
     wrong = {"one more": right + 1, "one less": right - 1, "zero": 0, "most": (1 << 8 * size) - 1}
-    if name == "max_sites" and change == "one less":
-        pytest.skip("fits the same page: see the next test")
-    if name in ("max_markers", "max_edits") and change == "one less":
+    if name == "max_edits" and change == "one less":
         pytest.skip("an arena with an entry less is one")
     if name == "max_edits" and change == "one more":
         wrong[change] += PAGE // ctypes.sizeof(EditEntry)  # one more fits the same page
 
     with pytest.raises(Unsupported):
-        checked_control(control_block(**{name: wrong[change]}), GEOMETRY.size)
+        checked_control(control_block(GEOMETRY, **{name: wrong[change]}), GEOMETRY.size)
 
 
-@pytest.mark.parametrize("sites", [255, 254, 129])
-def test_a_number_of_sites_that_is_no_power_of_two_is_not_believed(sites: int) -> None:
-    """abi.h promises one, and number - 1 is the mask of the hash table, here and in trap.c."""
-    with pytest.raises(Unsupported):
-        checked_control(control_block(max_sites=sites), GEOMETRY.size)
+@pytest.mark.parametrize("name", ["max_sites", "max_markers", "ring_size"])
+@pytest.mark.parametrize("less", [1, 2, 16])
+def test_what_has_to_be_a_power_of_two_is_not_believed_otherwise(name: str, less: int) -> None:
+    """abi.h promises it: recorders shift by it, and one less is a mask, here and in the runtime."""
+    geometry = GEOMETRY._replace(ring_size=4 * PAGE)
+    geometry = geometry._replace(**{name: getattr(geometry, name) - less})
+
+    with pytest.raises(Unsupported, match="contradicts itself"):
+        checked_control(control_block(geometry), geometry.size)
 
 
-def test_a_page_behind_it_that_still_looks_like_a_part_is_no_contradiction() -> None:
-    checked_control(control_block(), GEOMETRY.size + PAGE)
+@pytest.mark.parametrize(
+    ("size", "stride"), [(PAGE // 2, PAGE), (2 * PAGE, PAGE), (PAGE, PAGE + 8), (8 * PAGE, 0)]
+)
+def test_rings_that_do_not_fit_where_they_are_are_not_believed(size: int, stride: int) -> None:
+    geometry = GEOMETRY._replace(ring_size=size, ring_stride=stride)
+
+    with pytest.raises(Unsupported, match="contradicts itself"):
+        checked_control(control_block(geometry), geometry.size)
 
 
-@pytest.mark.parametrize("difference", [-PAGE, 2 * PAGE])
+@pytest.mark.parametrize("difference", [-PAGE, PAGE, 2 * PAGE])
 def test_a_mapping_of_another_size_is_not_believed(difference: int) -> None:
     with pytest.raises(Unsupported, match="contradicts itself"):
-        checked_control(control_block(), GEOMETRY.size + difference)
+        checked_control(control_block(GEOMETRY), GEOMETRY.size + difference)
 
 
 def test_an_arena_of_another_version_says_which() -> None:
     with pytest.raises(Unsupported, match=f"version 77, this controller speaks {layout.VERSION}"):
-        checked_control(control_block(version=77), GEOMETRY.size)
+        checked_control(control_block(GEOMETRY, version=77), GEOMETRY.size)
 
 
 @given(st.dictionaries(st.sampled_from(NUMBERS), st.integers(0, (1 << 64) - 1), min_size=1))
 def test_any_numbers_are_refused_or_fit_the_mapping(numbers: dict[str, int]) -> None:
     cut = {name: v & (1 << 8 * getattr(Control, name).size) - 1 for name, v in numbers.items()}
     try:
-        _, geometry = checked_control(control_block(**cut), GEOMETRY.size)
+        _, geometry = checked_control(control_block(GEOMETRY, **cut), GEOMETRY.size)
     except Unsupported:
         return
     assert geometry.size == GEOMETRY.size
@@ -118,29 +132,33 @@ def test_any_numbers_are_refused_or_fit_the_mapping(numbers: dict[str, int]) -> 
 
 
 @given(
-    rings=st.integers(1, 300),
-    ring_bits=st.integers(12, 24),
+    cpus=st.integers(1, 300),
+    pages=st.integers(1, 1 << 12),
     markers=st.integers(1, 5000),
     sites_bits=st.integers(0, 16),
     edits=st.integers(0, 5000),
 )
 def test_parts_of_an_arena_follow_each_other_and_do_not_overlap(
-    rings: int, ring_bits: int, markers: int, sites_bits: int, edits: int
+    cpus: int, pages: int, markers: int, sites_bits: int, edits: int
 ) -> None:
-    geometry = Geometry(rings, 1 << ring_bits, markers, 1 << sites_bits, edits)
+    geometry = Geometry(cpus, PAGE, markers, 1 << sites_bits, edits, pages * PAGE)
+    last = geometry.rings - 1
 
-    assert CONTROL + ctypes.sizeof(Control) <= SCRATCH
-    assert geometry.markers >= SCRATCH + SCRATCH_SIZE
+    assert RUNTIME_SIZE < CODE_SIZE == CONTROL
+    assert CONTROL + ctypes.sizeof(Control) <= ALIVE == CONTROL + PAGE
+    assert ALIVE + PAGE == SCRATCH
+    assert SCRATCH + SCRATCH_SIZE == DATA
+    assert geometry.markers == DATA + DATA_SIZE
     assert geometry.marker_offset(markers) <= geometry.counts
-    assert geometry.count_offset(rings - 1, markers) <= geometry.sites
+    assert geometry.count_offset(last, markers) <= geometry.sites
     assert geometry.sites + (ctypes.sizeof(TrapSite) << sites_bits) <= geometry.journal_edits
-    assert geometry.journal_edits + edits * ctypes.sizeof(EditEntry) <= geometry.ring
-    starts = (
-        geometry.markers, geometry.counts, geometry.sites,
-        geometry.journal_edits, geometry.ring, geometry.size,
-    )  # fmt: skip
+    assert geometry.journal_edits + edits * ctypes.sizeof(EditEntry) <= geometry.heads
+    assert geometry.head_offset(last + 1) <= geometry.commits == geometry.sums_offset(0)
+    assert geometry.sums_offset(cpus) == geometry.commits + cpus * pages * 8 <= geometry.ring
+    starts = [getattr(geometry, name) for name in PARTS]
+    assert starts == sorted(starts)
     assert all(start % PAGE == 0 for start in starts)
-    assert geometry.ring_offset(rings) == geometry.size
+    assert geometry.ring_offset(last + 1) == geometry.size
 
 
 # ---- stores --------------------------------------------------------------------------------------
@@ -194,36 +212,70 @@ def test_a_marker_is_made_once_whoever_asks() -> None:
     arena = make_arena()
     other = Arena(7, BASE, arena.store, GEOMETRY.size)  # type: ignore[arg-type]
 
-    first = arena.find_marker("get", "get %s", b"\3", (64,))
-    second = arena.find_marker("get", "get %d", b"\1", (0,))
+    first = arena.find_marker("get", "get %s", entry(b"\3", (64,)))
+    second = arena.find_marker("get", "get %d", entry(b"\1"))
 
     assert (first, second) == (0, 1)
-    assert arena.find_marker("get", "get %s", b"\3", (64,)) == 0
-    assert other.find_marker("get", "get %d", b"\1", (0,)) == 1
-    assert other.find_marker("put", "put", b"", ()) == 2
-    assert [entry.id for entry in arena.entries()] == [0, 1, 2]
+    assert arena.find_marker("get", "get %s", entry(b"\3", (64,))) == 0
+    assert other.find_marker("get", "get %d", entry(b"\1")) == 1
+    assert other.find_marker("put", "put", entry(b"")) == 2
+    assert other.known_marker("put", entry(b"\1")) is None
+    assert [one.id for one in arena.entries()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        entry(b"\3", (65,)),
+        entry(b"\4", (64,)),
+        entry(b"\3\0", (64,)),
+        entry(b"\3", (64,), size=32),
+        entry(b"\3", (64,), time=2),
+        entry(b"\3", (64,), tid=0),
+        entry(b"\3", (64,), counted=0),
+    ],
+    ids=["limit", "op", "arguments", "size", "time", "thread", "counted"],
+)
+def test_a_marker_that_is_recorded_otherwise_is_another(other: MarkerEntry) -> None:
+    arena = make_arena()
+    arena.find_marker("get", "get %s", entry(b"\3", (64,)))
+
+    assert arena.known_marker("get %s", other) is None
+    assert arena.find_marker("get", "get %s", other) == 1
+    assert arena.known_marker("get %s", entry(b"\3", (64,))) == 0
 
 
 def test_an_entry_tells_the_runtime_how_to_take_the_arguments() -> None:
     arena = make_arena()
 
-    arena.find_marker("x" * 70, "signature", b"\1\3", (0, 64))
+    arena.find_marker("x" * 70, "signature", entry(b"\1\3", (0, 64)))
 
-    (entry,) = arena.entries()
-    assert (entry.argc, bytes(entry.ops)[:3], list(entry.limits)[:3]) == (2, b"\1\3\0", [0, 64, 0])
-    assert entry.name == b"x" * 63
-    assert entry.name_hash == fnv1a(b"signature")
+    (one,) = arena.entries()
+    assert (one.argc, bytes(one.ops)[:3], list(one.limits)[:3]) == (2, b"\1\3\0", [0, 64, 0])
+    assert (one.size, one.time, one.tid, one.counted, one.recorder) == (24, 1, 1, 1, 0)
+    assert one.name == b"x" * 63
+    assert one.name_hash == fnv1a(b"signature")
+    assert bytes(arena.marker_entry(0)) == bytes(one)
+
+
+def test_markers_are_known_by_where_their_entries_are() -> None:
+    arena = make_arena()
+
     assert arena.entry_address(0) == BASE + GEOMETRY.markers
+    for marker in (0, 1, 127):
+        assert arena.marker_at(arena.entry_address(marker)) == marker
+    for place in (BASE, arena.entry_address(0) + 1, arena.entry_address(128), 0):
+        assert arena.marker_at(RemoteAddress(place)) is None
 
 
 def test_a_full_table_refuses_new_markers_and_finds_the_old() -> None:
     arena = make_arena()
     for number in range(GEOMETRY.max_markers):
-        arena.find_marker("m", f"m{number}", b"", ())
+        arena.find_marker("m", f"m{number}", entry())
 
     with pytest.raises(Refused, match="room for 128 markers"):
-        arena.find_marker("m", "one more", b"", ())
-    assert arena.find_marker("m", "m127", b"", ()) == 127
+        arena.find_marker("m", "one more", entry())
+    assert arena.find_marker("m", "m127", entry()) == 127
 
 
 def test_a_number_of_markers_that_cannot_be_is_not_followed() -> None:
@@ -238,7 +290,7 @@ def test_switching_is_written_down_and_changes_nothing_else(
 ) -> None:
     monkeypatch.setattr(arena_module.time, "time", lambda: 1234.5)
     arena = make_arena()
-    arena.find_marker("get", "get %s", b"\3", (64,))
+    arena.find_marker("get", "get %s", entry(b"\3", (64,)))
     (before,) = arena.entries()
 
     arena.note_switched(0, Mode.INT3)
@@ -252,14 +304,158 @@ def test_switching_is_written_down_and_changes_nothing_else(
     assert bytes(off) == bytes(before)
 
 
+def put_counts(arena: Arena, marker: int, *counts: tuple[int, int]) -> None:
+    for ring, (passed, lost) in enumerate(counts):
+        count = layout.Count(passed=passed, lost=lost)
+        arena.store.write(GEOMETRY.count_offset(ring, marker), bytes(count))
+
+
 def test_counters_are_added_up_over_the_rings() -> None:
     arena = make_arena()
-    for ring, (hits, lost) in enumerate([(5, 1), (1 << 40, 2)]):
-        count = layout.Count(hits=hits, lost=lost)
-        arena.store.write(GEOMETRY.count_offset(ring, 3), bytes(count))
+    put_counts(arena, 3, (5, 1), (1 << 40, 2), (7, 0), (0, 4))
 
-    assert arena.counted(3) == (5 + (1 << 40), 3)
+    assert arena.counted(3) == (12 + (1 << 40) + 7, 7)
+    assert [one.lost for one in arena.counts(3)] == [1, 2, 0, 4]
     assert arena.counted(2) == (0, 0)
+
+
+def test_what_the_reader_took_out_are_hits_too() -> None:
+    arena = make_arena()
+    put_counts(arena, 3, (5, 1))
+
+    arena.note_delivered(3, 10)
+    arena.note_delivered(3, 1)
+
+    assert arena.counted(3) == (17, 1)
+
+
+def test_counters_are_written_down_before_a_marker_is_switched_on() -> None:
+    arena = make_arena()
+    put_counts(arena, 3, (5, 1), (6, 2))
+
+    arena.note_counts(3)
+    put_counts(arena, 3, (50, 10))
+
+    one = arena.marker_entry(3)
+    assert (one.passed_before, one.lost_before) == (11, 3)
+
+
+# ---- code and data -------------------------------------------------------------------------------
+
+
+def test_code_is_put_one_piece_behind_the_other() -> None:
+    arena = make_arena()
+    first = arena.place_for_code(100)
+    assert first == BASE + RUNTIME_SIZE, "the place of the runtime is never given away"
+    arena.put_code(first, b"\x90" * 100)
+
+    second = arena.place_for_code(10)
+
+    assert second == first + 128
+    assert arena.place_for_code(10, align=4096) == BASE + RUNTIME_SIZE + 4096
+    assert arena.store.read(RUNTIME_SIZE, 101) == b"\x90" * 100 + b"\0"
+    assert arena.place_for_code(CODE_SIZE - RUNTIME_SIZE - 128) is not None
+    assert arena.place_for_code(CODE_SIZE - RUNTIME_SIZE - 127) is None
+
+
+def test_data_is_taken_one_piece_behind_the_other() -> None:
+    arena = make_arena()
+    first = arena.place_for_data(100)
+    assert first == BASE + DATA
+    arena.take_data(first, b"begin", 100)
+
+    assert arena.place_for_data(10) == BASE + DATA + 128
+    assert arena.place_for_data(10, align=PAGE) == BASE + DATA + PAGE
+    assert arena.store.read(DATA, 8) == b"begin\0\0\0"
+    assert arena.place_for_data(DATA_SIZE - 128) is not None
+    assert arena.place_for_data(DATA_SIZE - 127) is None
+
+
+def test_code_that_did_not_arrive_takes_no_place() -> None:
+    arena = make_arena()
+    place = arena.place_for_code(4)
+    assert place is not None
+    arena.store.write = lambda at, data: None  # type: ignore[method-assign]
+
+    with pytest.raises(MarkerError, match="did not arrive"):
+        arena.put_code(place, b"\x90" * 4)
+    assert arena.current().code_used == 0
+
+
+def test_a_recorder_is_what_a_slot_gets_and_is_known_by() -> None:
+    arena = make_arena()
+    arena.entry.record = 0x990
+    marker = arena.find_marker("get", "get", entry())
+    data, general = arena.entry_address(marker), arena.record_probe(marker)
+    assert arena.records(general, data)
+
+    arena.set_recorder(marker, RemoteAddress(BASE + 0x5000))
+
+    assert arena.record_probe(marker) == BASE + 0x5000
+    assert arena.records(RemoteAddress(BASE + 0x5000), data)
+    assert arena.records(general, data), "somebody may have switched it on before"
+    assert not arena.records(RemoteAddress(BASE + 0x5000), arena.entry_address(marker + 1))
+    assert not arena.records(RemoteAddress(BASE + 0x5000), RemoteAddress(0))
+    assert not arena.records(RemoteAddress(BASE), data)
+
+
+# ---- rings ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pages", [1, 2, 4])
+def test_rings_are_as_large_as_is_asked_for(pages: int) -> None:
+    arena = make_arena()
+    for ring in range(4):
+        arena.store.write(GEOMETRY.head_offset(ring), (5 * PAGE + 800).to_bytes(8, "little"))
+
+    arena.resize_rings(pages * PAGE)
+
+    assert arena.geometry == GEOMETRY._replace(ring_size=pages * PAGE)
+    assert arena.control.ring_size == arena.current().ring_size == pages * PAGE
+    again = Arena(7, BASE, arena.store, GEOMETRY.size)  # type: ignore[arg-type]
+    assert again.geometry == arena.geometry
+    heads = [
+        Head.from_buffer_copy(arena.store.read(GEOMETRY.head_offset(ring), 128))
+        for ring in range(4)
+    ]
+    assert [one.mask for one in heads] == [pages * PAGE - 1] * 4
+    assert [one.head for one in heads[:2]] == [5 * PAGE + 800] * 2
+    lap = {1: 6, 2: 6, 4: 8}[pages] * PAGE
+    assert [one.head for one in heads[2:]] == [lap] * 2, "no position comes again"
+    for cpu in range(2):
+        sums = arena.store.read(GEOMETRY.sums_offset(cpu), 8 * pages)
+        wanted = (lap // pages).to_bytes(8, "little")
+        assert sums == wanted * pages, "every page is free"
+
+
+def test_rings_do_not_grow_over_their_room() -> None:
+    arena = make_arena(GEOMETRY._replace(ring_stride=2 << 20))
+
+    with pytest.raises(Refused, match="room for 2 MiB a CPU; restart the process"):
+        arena.resize_rings(4 << 20)
+    assert arena.geometry.ring_size == PAGE
+
+
+def test_an_arena_knows_whether_its_rings_are_overwritten() -> None:
+    arena = make_arena()
+    assert not arena.is_overwritten()
+
+    place = GEOMETRY.head_offset(0) + layout.RING_LIMIT
+    arena.store.write(place, NO_LIMIT.to_bytes(8, "little"))
+
+    assert arena.is_overwritten()
+
+
+def test_an_arena_whose_process_has_ended_says_so() -> None:
+    memory = SparseMemory(GEOMETRY.size)
+    store = MemoryStore(memory, BASE)
+    store.write(CONTROL, control_block(GEOMETRY))
+    arena = Arena(7, BASE, store, GEOMETRY.size)
+
+    memory.gone = True
+
+    with pytest.raises(TargetGone):
+        arena.counted(0)
 
 
 def test_memory_that_is_given_back_reads_as_zeros_and_nothing_else_does() -> None:
@@ -347,3 +543,60 @@ def test_no_thread_or_none_with_a_base_is_no_place() -> None:
     assert find_tid_offset(FakeMemory(), 7, []) == -1
     assert find_tid_offset(FakeMemory(), 7, [FIRST]) == -1
     assert find_tid_offset(FakeMemory(), 7, [Thread(812, RemoteAddress(0))]) == -1
+
+
+# ---- where a thread's struct rseq stands ---------------------------------------------------------
+
+
+def glibc_thread(tid: int, fs_base: int, offset: int | None) -> Thread:
+    return Thread(tid, RemoteAddress(fs_base), RemoteAddress(fs_base + offset if offset else 0))
+
+
+def control_blocks(*threads: Thread) -> FakeMemory:
+    """As glibc has them: the first and the third word are their own address."""
+    own = {one.fs_base: one.fs_base.to_bytes(8, "little") for one in threads}
+    return FakeMemory({at: word + bytes(8) + word + bytes(8) for at, word in own.items()})
+
+
+@pytest.mark.parametrize("offset", [-0x40, 0x9C0, 0x20, -0xFE0])
+def test_restartable_sequences_are_had_where_all_threads_have_them(offset: int) -> None:
+    threads = [glibc_thread(812 + n, 0x10000 * (n + 1), offset) for n in range(3)]
+
+    assert find_rseq_offset(FakeMemory(), threads) == offset
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        (-0x40, -0x60),
+        (None, None),
+        (-0x48, -0x48),  # the kernel wants multiples of 32
+        (-0x2000, -0x2000),  # too far to be a part of the control block
+    ],
+)
+def test_restartable_sequences_in_other_places_are_not_used(offsets: tuple[int | None]) -> None:
+    threads = [glibc_thread(812 + n, 0x10000 * (n + 1), one) for n, one in enumerate(offsets)]
+
+    assert find_rseq_offset(control_blocks(*threads), threads) == 0
+
+
+def test_a_thread_that_was_just_born_will_have_them_too() -> None:
+    old, new = glibc_thread(812, 0x10000, -0x40), glibc_thread(813, 0x20000, None)
+
+    assert find_rseq_offset(control_blocks(old, new), [old, new]) == -0x40
+
+
+def test_a_thread_with_the_variables_of_another_has_none() -> None:
+    """Made by clone(2) alone. What it would read is where the other runs."""
+    old, raw = glibc_thread(812, 0x10000, -0x40), glibc_thread(813, 0x10000, None)
+
+    assert find_rseq_offset(control_blocks(old), [old, raw]) == 0
+
+
+def test_a_thread_that_is_not_the_librarys_has_none() -> None:
+    """What it has in that place is not to be written to."""
+    old, foreign = glibc_thread(812, 0x10000, -0x40), glibc_thread(813, 0x20000, None)
+
+    assert find_rseq_offset(FakeMemory({0x20000: bytes(PAGE)}), [old, foreign]) == 0
+    assert find_rseq_offset(FakeMemory(), [old, foreign]) == 0
+    assert find_rseq_offset(FakeMemory(), []) == 0

@@ -49,6 +49,7 @@ class FakeView:
     markers: tuple[MarkerStatus, ...] = ()
     problems: tuple[MarkerError, ...] = ()
     held: ArenaStatus | None = None
+    values: tuple[markerjit.Values, ...] = ()
     asked: tuple[int, str] | None = None
 
     def __init__(self, pid: int) -> None:
@@ -66,6 +67,9 @@ class FakeView:
 
     def arena(self) -> ArenaStatus | None:
         return self.held
+
+    def probe_values(self) -> list[markerjit.Values]:
+        return list(self.values)
 
 
 @pytest.fixture
@@ -261,7 +265,7 @@ def test_status_as_json_has_every_fact_of_every_marker(
     off, on = (told := json.loads(capsys.readouterr().out))["markers"]
 
     assert (view.asked, told["pid"], told["arena"]) == ((7, "kv_*"), 7, None)
-    assert set(told) == {"pid", "arena", "markers"}
+    assert set(told) == {"pid", "arena", "markers", "probes"}
     assert on == {
         "name": "kv_get",
         "format": "key %s n %d",

@@ -13,15 +13,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from own_arena import OwnArena, own_tid_offset
+from own_arena import OwnArena, own_clock, own_rseq_offset, own_tid_offset
 
 from markerjit.errors import MarkerError, MemoryFault, TargetGone, Unsupported
 from markerjit.memory import ProcessMemory, read_maps
 from markerjit.model import RemoteAddress
-from markerjit.patch import arena as arena_module
-from markerjit.patch import inject
+from markerjit.patch import find, inject
 from markerjit.patch.arena import Arena
 from markerjit.patch.inject import create_arena
+from markerjit.patch.store import MemoryStore
 from markerjit.quiesce.calls import (
     SYS_CLOSE,
     SYS_MMAP,
@@ -31,7 +31,7 @@ from markerjit.quiesce.calls import (
     OwnThread,
     Result,
 )
-from markerjit.ring.layout import CONTROL, PAGE
+from markerjit.ring.layout import ALIVE, CODE_SIZE, CONTROL, PAGE, RING_HEAD_SIZE, Head
 
 OWNER = ctypes.create_string_buffer(b"markerjit")
 CALLS = 8  # at most, of a creation
@@ -88,7 +88,11 @@ def descriptors() -> set[tuple[str, str]]:
 
 
 def arena_mappings() -> list[str]:
-    return [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:" in line]
+    return [
+        line
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        if "memfd:markerjit" in line
+    ]
 
 
 def make(memory: ProcessMemory, caller: OwnThread) -> Arena:
@@ -126,14 +130,20 @@ def test_an_arena_is_made_and_found_again(
     before = descriptors()
     arena = make(memory, thread)
 
-    found, probes = arena_module.find_arenas(os.getpid(), memory, read_maps("self"))
+    found, probes = find.find_arenas(os.getpid(), memory, read_maps("self"))
 
     assert found is not None
     assert found.base == arena.base
-    assert probes == {arena.record_probe, arena.count_probe}
+    assert arena.count_probe in probes
+    assert RemoteAddress(arena.base + arena.entry.record) in probes
+    assert RemoteAddress(arena.base + CODE_SIZE) not in probes
     assert bytes(found.control) == bytes(arena.control)
     assert arena.control.tid_offset == own_tid_offset()
-    assert [line.split()[1] for line in arena_mappings()] == ["r-xs", "rw-s"]
+    assert arena.control.rseq_offset == own_rseq_offset()
+    assert arena.control.clock == own_clock()
+    assert arena.control.pid == os.getpid()
+    mapped = [line.split()[1] for line in arena_mappings()]
+    assert mapped == ["r-xs", "rw-s", "rw-s"], "with a private page in the middle"
     assert len(thread.made) <= CALLS
     take_down(thread)
     check_nothing_left(before, thread)
@@ -232,8 +242,8 @@ def test_code_that_did_not_arrive_leaves_nothing(
 def namesake() -> Iterator[mmap.mmap]:
     """Memory that only has the name of an arena."""
     descriptor = os.memfd_create("markerjit")
-    os.ftruncate(descriptor, 4 * PAGE)
-    mapping = mmap.mmap(descriptor, 4 * PAGE)
+    os.ftruncate(descriptor, CONTROL + 4 * PAGE)
+    mapping = mmap.mmap(descriptor, CONTROL + 4 * PAGE)
     yield mapping
     mapping.close()
     take_down(FailingThread())  # the descriptor, and what was leaked of it
@@ -246,21 +256,25 @@ def test_what_only_has_the_name_of_an_arena_is_refused_and_let_go_of(
     namesake[CONTROL] = 1
 
     with pytest.raises(Unsupported, match="not an arena of ours"):
-        arena_module.find_arenas(os.getpid(), memory, read_maps("self"))
+        find.find_arenas(os.getpid(), memory, read_maps("self"))
     assert descriptors() == before
 
 
 def test_an_arena_in_the_making_is_none_yet(memory: ProcessMemory, namesake: mmap.mmap) -> None:
     before = descriptors()
 
-    found = arena_module.find_arenas(os.getpid(), memory, read_maps("self"))
+    found = find.find_arenas(os.getpid(), memory, read_maps("self"))
 
-    assert found == (None, frozenset())
+    assert found[0] is None
+    assert found[1].bases == ()
     assert descriptors() == before
 
 
 def test_a_process_without_an_arena_has_none(memory: ProcessMemory) -> None:
-    assert arena_module.find_arenas(os.getpid(), memory, read_maps("self")) == (None, frozenset())
+    arena, probes = find.find_arenas(os.getpid(), memory, read_maps("self"))
+
+    assert arena is None
+    assert probes.bases == ()
 
 
 def test_the_arena_of_these_tests_is_laid_out_as_one_that_is_made(
@@ -274,8 +288,22 @@ def test_the_arena_of_these_tests_is_laid_out_as_one_that_is_made(
     different = {
         name
         for name, kind in type(made.control)._fields_
-        if not issubclass(kind, ctypes.Structure)
+        if not issubclass(kind, ctypes.Structure | ctypes.Array)
         and getattr(made.control, name) != getattr(own.control, name)
     }
-    assert different <= {"alive", "owner_since"}
+    assert different <= {"owner_since"}
+    assert made.control.sequences[0].length > 0
+    for one, other in zip(made.control.sequences, own.control.sequences, strict=True):
+        assert (one.version, one.flags, one.length) == (other.version, other.flags, other.length)
+        assert one.start - made.base == other.start - own.base
+        assert one.abort - made.base == other.abort - own.base
+    for ring in range(made.geometry.rings):
+        heads = [
+            Head.from_buffer_copy(one.store.read(one.geometry.head_offset(ring), RING_HEAD_SIZE))
+            for one in (made, own)
+        ]
+        heads[0].data -= made.base - own.base
+        assert bytes(heads[0]) == bytes(heads[1])
+    alive = MemoryStore(memory, made.base).read(ALIVE, 8)
+    assert alive == own.store.read(ALIVE, 8) == made.geometry.cpus.to_bytes(8, "little")
     assert bytes(own.entry) == bytes(made.entry)

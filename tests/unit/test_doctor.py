@@ -36,10 +36,11 @@ class Machine:
         self.files = {
             "/proc/self/status": "Name:\tx\nSeccomp:\t0\n",
             "/proc/self/mounts": "proc /proc proc rw,nosuid 0 0\n",
-            "/proc/cpuinfo": "processor\t: 0\nflags\t\t: fpu tsc rdpid\n",
+            "/proc/cpuinfo": "processor\t: 0\nflags\t\t: fpu tsc rdpid rtm\n",
             "/proc/cmdline": "quiet\n",
             "/sys/devices/system/cpu/possible": "0-1\n",
             "/sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
+            "/sys/devices/system/clocksource/clocksource0/available_clocksource": "tsc hpet\n",
         }
         self.scope: int | None = None
         self.capable = False
@@ -144,12 +145,13 @@ def test_a_capability_of_a_user_namespace_is_told_as_one(box: Machine) -> None:
         ("/proc/self/mounts", "proc /proc proc rw,hidepid=invisible 0 0\n", WARNING, "invisible"),
         ("/proc/self/mounts", "p /proc proc ro 0 0\np /proc proc rw 0 0\n", None, ""),
         ("/sys/devices/system/cpu/possible", "", WALL, "cannot be read"),
-        ("/proc/cpuinfo", "flags\t: fpu\n", WALL, "no time stamp counter"),
+        ("/proc/cpuinfo", "flags\t: fpu rtm\n", WALL, "no time stamp counter"),
+        ("/proc/cpuinfo", "flags\t: fpu tsc\n", WARNING, "RTM"),
         (
-            "/sys/devices/system/clocksource/clocksource0/current_clocksource",
-            "hpet",
+            "/sys/devices/system/clocksource/clocksource0/available_clocksource",
+            "hpet acpi_pm",
             WARNING,
-            "hpet",
+            "does not offer the time stamp counter",
         ),
     ],
 )

@@ -59,6 +59,8 @@ def one(conversion: str, *types: CType) -> Field:
         ("%m %d", (INT,), ["arg1"]),
         ("width %*d next %d", (INT, INT, INT), ["width", "next"]),
         ("%.*s %d", (INT, CHARS, INT), ["arg1", "arg2"]),
+        ("%*ph %d", (INT, POINTER, INT), ["arg1", "arg2"]),
+        ("to 0x%*ph", (INT, POINTER), ["to"]),
     ],
 )
 def test_field_is_named_by_the_word_before_it(
@@ -118,6 +120,33 @@ def test_bounded_string_takes_two_arguments_and_is_one_field() -> None:
     ]
 
 
+@pytest.mark.parametrize("ctype", [POINTER, CHARS])
+def test_raw_bytes_take_two_arguments_and_are_one_field(ctype: CType) -> None:
+    fields = parse_format("body %*phand size %zu", (INT, ctype, SIZE))
+
+    assert [(f.name, f.type, f.arg, f.conversion, f.limit) for f in fields] == [
+        ("body", FieldType.BYTES, 1, "ph", None),
+        ("size", FieldType.INT, 2, "u", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "types"),
+    [
+        ("%ph", (POINTER,)),  # no length
+        ("%-*ph", (INT, POINTER)),
+        ("%*.*ph", (INT, INT, POINTER)),
+        ("%8ph", (POINTER,)),
+        ("%*p h", (INT, POINTER)),
+        ("%*lph", (INT, POINTER)),
+    ],
+)
+def test_what_only_looks_like_raw_bytes_is_a_pointer(text: str, types: tuple[CType, ...]) -> None:
+    field = one(text, *types)
+
+    assert (field.type, field.conversion) == (FieldType.POINTER, "p")
+
+
 def test_star_width_and_precision_are_no_fields() -> None:
     fields = parse_format("n %*d f %*.*f s %*.*s", (INT, LONG, INT, INT, DOUBLE, INT, INT, CHARS))
 
@@ -138,6 +167,10 @@ def test_star_width_and_precision_are_no_fields() -> None:
         ("%*d", (INT,)),
         ("%*d", (DOUBLE, INT)),
         ("%.*s", (CHARS, CHARS)),
+        ("%*ph", (POINTER,)),
+        ("%*ph", (POINTER, POINTER)),
+        ("%*ph", (INT, INT)),
+        ("%*ph", (INT, DOUBLE)),
         ("%s", (INT,)),
         ("%s", (POINTER,)),
         ("%d", (DOUBLE,)),
@@ -165,7 +198,7 @@ TYPES = st.sampled_from([INT, LONG, CHAR, UINT, SIZE, DOUBLE, FLOAT, POINTER, CH
 
 
 @given(
-    st.text(st.sampled_from("%dsxfpc.*-+#0 lhzab$1é\\\n")),
+    st.text(st.sampled_from("%dsxfphc.*-+#0 lhzab$1é\\\n")),
     st.lists(TYPES, max_size=12).map(tuple),
 )
 def test_any_format_parses_or_is_refused(text: str, types: tuple[CType, ...]) -> None:
@@ -239,6 +272,14 @@ def test_strings_are_quoted_as_in_c(value: str, shown: str) -> None:
 )
 def test_bytes_are_text_where_they_are_printable(value: bytes, shown: str) -> None:
     assert show(one("%.*s", INT, CHARS), value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(b"\0\x1f\xff", "00 1f ff"), (b"abc", "61 62 63"), (b"", ""), (None, "(null)")],
+)
+def test_raw_bytes_are_shown_as_the_kernel_does(value: bytes | None, shown: str) -> None:
+    assert show(one("%*ph", INT, POINTER), value) == shown
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,19 @@ from pathlib import Path
 
 import pytest
 
-# As the design draws it, and rooms that came later: sites, status, stream, view, switching, mend.
+# As the design draws it, and the rooms that came later.
 FLOORS = (
     ("errors",),
     ("model",),
     ("memory", "elf", "x86", "ring"),
     ("sites", "quiesce", "trace"),
     ("patch", "probes"),
-    ("status", "stream"),
+    ("cprobes", "rings"),
+    ("recorders", "status", "stream", "flight"),
+    ("merge", "watch"),
     ("view",),
     ("switching",),
+    ("readying",),
     ("session", "explain", "doctor", "mend"),
     ("apps",),
     ("cli",),

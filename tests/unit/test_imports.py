@@ -106,10 +106,32 @@ def test_a_cache_that_cannot_be_written_costs_time_only(target: Target, tmp_path
     assert "capstone" in modules("off", program.pid, "truth_*", cache=nowhere)
 
 
-def test_trace_imports_no_foreign_package_for_a_known_build(target: Target, tmp_path: Path) -> None:
+def test_trace_assembles_once_and_then_needs_numpy_only(target: Target, tmp_path: Path) -> None:
     program = target("truth_inline")
-    modules("on", program.pid, "truth_*", cache=tmp_path)
+    trace = ("trace", program.pid, "truth_*", "--duration", "0.001")
 
-    found = modules("trace", program.pid, "truth_*", "--duration", "0.001", cache=tmp_path)
+    first = modules(*trace, cache=tmp_path)
+    again = modules(*trace, cache=tmp_path)
 
-    assert not found & SLOW
+    assert {"capstone", "keystone", "numpy"} <= first
+    assert "numpy" in again
+    assert not again & {"capstone", "keystone", "psutil", "elftools", "pyarrow", "perfetto"}
+
+
+def test_numpy_is_imported_after_the_markers_are_on(target: Target, tmp_path: Path) -> None:
+    program = (
+        "import sys, markerjit\n"
+        f"with markerjit.attach({target('truth_inline').pid}) as session:\n"
+        "    with session.trace('truth_*') as stream:\n"
+        "        print('numpy' in sys.modules)\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.split() == ["False"]

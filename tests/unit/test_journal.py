@@ -7,24 +7,24 @@ import ctypes
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from made_arena import BASE, SparseMemory, control_block, geometry_of, make_arena
 
 from markerjit.errors import MarkerError, Refused, Unsupported
-from markerjit.memory import FakeMemory
 from markerjit.model import Edit, RemoteAddress
 from markerjit.patch import apply as apply_module
 from markerjit.patch import journal as journal_module
 from markerjit.patch.apply import apply
-from markerjit.patch.arena import Arena, MemoryStore
+from markerjit.patch.arena import Arena
 from markerjit.patch.journal import Journal
 from markerjit.patch.pack import SIZE, as_native, pack, unpack
 from markerjit.patch.plan import Plan
+from markerjit.patch.store import MemoryStore
 from markerjit.quiesce import native
 from markerjit.quiesce.owner import ourselves
 from markerjit.ring import layout
-from markerjit.ring.layout import CONTROL, Control, EditEntry, Geometry, JournalHead
+from markerjit.ring.layout import CONTROL, Control, EditEntry, JournalHead
 
-GEOMETRY = Geometry(rings=1, ring_size=4096, max_markers=4, max_sites=4, max_edits=40_000)
-BASE = RemoteAddress(0x7000_0000)
+GEOMETRY = geometry_of(max_edits=40_000)
 HEAD = CONTROL + Control.journal.offset
 EDITS = (
     Edit(RemoteAddress(0x1000), b"\xeb", b"\xcc", "journal", True),
@@ -33,14 +33,12 @@ EDITS = (
 )
 
 
-ARENA = bytes(GEOMETRY.size)
-
-
 class RecordingStore(MemoryStore):
-    """A store that remembers where it was written, and what was given back."""
+    """A store with an arena in it, that remembers where it was written, and what was given back."""
 
     def __init__(self) -> None:
-        super().__init__(FakeMemory({BASE: ARENA}), BASE)
+        super().__init__(SparseMemory(GEOMETRY.size), BASE)
+        super().write(CONTROL, control_block(GEOMETRY))
         self.writes: list[tuple[int, int]] = []
         self.released: list[tuple[int, int]] = []
 
@@ -59,14 +57,7 @@ def store() -> RecordingStore:
 
 @pytest.fixture
 def arena(store: RecordingStore) -> Arena:
-    numbers = ("markers", "counts", "sites", "journal_edits", "ring", "ring_stride")
-    control = Control(
-        magic=layout.MAGIC, version=layout.VERSION, arena_size=GEOMETRY.size,
-        **{name: getattr(GEOMETRY, name) for name in (*numbers, *Geometry._fields)},
-    )  # fmt: skip
-    store.write(CONTROL, bytes(control))
-    store.writes.clear()
-    return Arena(7, BASE, store, GEOMETRY.size)
+    return make_arena(GEOMETRY, store)
 
 
 def write_head(store: MemoryStore, **facts: int) -> None:
@@ -126,7 +117,7 @@ def test_what_was_opened_is_left_for_the_next_controller(
     monkeypatch.setattr(journal_module.time, "time", lambda: 1234.5)
 
     Journal(arena).open(pack(EDITS))
-    left = Journal(Arena(7, BASE, store, GEOMETRY.size)).left()
+    left = Journal(make_arena(GEOMETRY, store)).left()
 
     assert left is not None
     assert (left.owner, left.since, left.edits) == (ourselves(), 1234, EDITS)
@@ -255,16 +246,9 @@ def test_any_bytes_in_the_place_of_a_journal_are_nothing_or_edits_or_refused(
     head: bytes, body: bytes
 ) -> None:
     store = RecordingStore()
-    control = Control(
-        magic=layout.MAGIC, version=layout.VERSION, arena_size=GEOMETRY.size,
-        **{n: getattr(GEOMETRY, n) for n in Geometry._fields},
-        **{n: getattr(GEOMETRY, n) for n in (
-            "markers", "counts", "sites", "journal_edits", "ring", "ring_stride")},
-    )  # fmt: skip
-    store.write(CONTROL, bytes(control))
     store.write(HEAD, head[: ctypes.sizeof(JournalHead)])
     store.write(GEOMETRY.journal_edits, body)
-    journal = Journal(Arena(7, BASE, store, GEOMETRY.size))
+    journal = Journal(make_arena(GEOMETRY, store))
 
     try:
         left = journal.left()

@@ -6,31 +6,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from made_arena import geometry_of, make_arena
 
 from markerjit.errors import Refused
-from markerjit.memory import FakeMemory
-from markerjit.model import RemoteAddress
 from markerjit.patch import lease as lease_module
-from markerjit.patch.arena import Arena, MemoryStore
+from markerjit.patch.arena import Arena
 from markerjit.patch.lease import LEASE_S, Lease, end, reader_of
 from markerjit.quiesce.owner import Owner, ourselves
-from markerjit.ring import layout
-from markerjit.ring.layout import CONTROL, Control, Geometry
+from markerjit.ring.layout import CONTROL, Control
 
-GEOMETRY = Geometry(rings=1, ring_size=4096, max_markers=4, max_sites=4, max_edits=4)
-BASE = RemoteAddress(0x7000_0000)
-PID = 7
 US = ourselves()
 GONE = Owner(1 << 30, US.pid_namespace, 5)
 INIT = Owner(
     1, US.pid_namespace, int(Path("/proc/1/stat").read_text().rsplit(")", 1)[1].split()[19])
 )
 S = 1_000_000_000
-TICKS_PER_NS = 3
 
 
 class Clock:
-    """Time that passes when the test says so. The counter goes three times as fast."""
+    """Time that passes when the test says so."""
 
     def __init__(self) -> None:
         self.now_ns = 50 * S
@@ -41,37 +35,22 @@ class Clock:
     def monotonic_ns(self) -> int:
         return self.now_ns
 
-    def sleep(self, seconds: float) -> None:
-        self.now_ns += int(seconds * S)
-
-    def pair(self) -> tuple[int, int]:
-        return 7_000 + self.now_ns * TICKS_PER_NS, self.now_ns
-
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     one = Clock()
     monkeypatch.setattr(lease_module, "time", one)
-    monkeypatch.setattr(lease_module, "clock_pair", one.pair)
     yield one
     lease_module._READ_BY_US.clear()
 
 
 @pytest.fixture
 def arena(clock: Clock) -> Arena:
-    numbers = ("markers", "counts", "sites", "journal_edits", "ring", "ring_stride")
-    control = Control(
-        magic=layout.MAGIC, version=layout.VERSION, arena_size=GEOMETRY.size,
-        **{name: getattr(GEOMETRY, name) for name in (*numbers, *Geometry._fields)},
-    )  # fmt: skip
-    memory = FakeMemory({BASE: bytes(GEOMETRY.size)})
-    memory.write(RemoteAddress(BASE + CONTROL), bytes(control))
-    return Arena(PID, BASE, MemoryStore(memory, BASE), GEOMETRY.size)
+    return make_arena(geometry_of())
 
 
 def put_reader(arena: Arena, owner: Owner, *, lease_ns: int = 0) -> None:
     arena.store.write(CONTROL + Control.reader.offset, bytes(owner.entry()))
-    arena.write_control("lease", lease_ns * TICKS_PER_NS)
     arena.write_control("lease_ns", lease_ns)
 
 
@@ -86,7 +65,7 @@ def test_who_claims_the_rings_is_their_reader_and_has_a_lease_at_once(
     Lease(arena).claim()
 
     assert reader_of(arena) == (US, LEASE_S, False)
-    assert arena.current().lease == clock.pair()[0] + int(LEASE_S * S) * TICKS_PER_NS
+    assert arena.current().lease_ns == clock.now_ns + int(LEASE_S * S)
 
 
 def test_a_second_trace_of_this_process_is_refused(arena: Arena) -> None:
@@ -96,6 +75,16 @@ def test_a_second_trace_of_this_process_is_refused(arena: Arena) -> None:
     with pytest.raises(Refused, match=f"process {US.pid} is tracing process 7 already") as refused:
         Lease(arena).claim()
     assert refused.value.try_again
+
+
+def test_a_second_trace_is_refused_also_when_the_first_did_not_renew(
+    arena: Arena, clock: Clock
+) -> None:
+    Lease(arena).claim()
+    clock.now_ns += int(2 * LEASE_S * S)
+
+    with pytest.raises(Refused, match="is tracing process 7 already"):
+        Lease(arena).claim()
 
 
 def test_rings_that_this_process_left_behind_are_its_own(arena: Arena) -> None:
@@ -142,7 +131,7 @@ def test_a_reader_whose_pid_was_given_away_is_gone(arena: Arena) -> None:
     assert reader_of(arena).over  # type: ignore[union-attr]
 
 
-def test_renewing_gives_the_whole_lease_in_both_clocks(arena: Arena, clock: Clock) -> None:
+def test_renewing_gives_the_whole_lease(arena: Arena, clock: Clock) -> None:
     lease = Lease(arena)
     lease.claim()
     for _ in range(3):
@@ -150,10 +139,7 @@ def test_renewing_gives_the_whole_lease_in_both_clocks(arena: Arena, clock: Cloc
 
         assert lease.renew()
 
-        length = int(LEASE_S * S)
-        control = arena.current()
-        assert control.lease_ns == clock.now_ns + length
-        assert control.lease == clock.pair()[0] + length * TICKS_PER_NS
+        assert arena.current().lease_ns == clock.now_ns + int(LEASE_S * S)
         assert reader_of(arena) == (US, LEASE_S, False)
 
 
@@ -225,7 +211,7 @@ def test_after_a_release_nobody_reads_and_anybody_may_claim(arena: Arena, clock:
     lease.release()
 
     assert reader_of(arena) is None
-    assert (arena.current().lease, arena.current().lease_ns) == (0, 0)
+    assert arena.current().lease_ns == 0
     Lease(arena).claim()
 
 

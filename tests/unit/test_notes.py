@@ -34,6 +34,7 @@ void work(const char *key, int n, double d, float f, void *p, enum color color) 
     MARK(kv_part, "part %.*s", n, key);
     MARK(kv_all, "%d%u%ld%lu%hhd%hu%f%f%p%d%d%s", n, (unsigned)n, (long)n, (unsigned long)n,
          (signed char)n, (unsigned short)n, d, f, p, (bool_)n, color, key);
+    MARK(kv_raw, "raw %*ph of %*ph and %*ph", n, p, n, (unsigned char *)p, n, &color);
     MARK(kv_empty, "");
     MARK(kv_odd, "gr\303\266\303\237e 100%% \"q\" \\ %d", n);
 }
@@ -43,14 +44,14 @@ TEMPLATE = r"""
 #include <markerjit/marker.h>
 template <class T> void each(T value) { MARK(kv_each, "value %d", (int)value); }
 inline void shared(int n) { MARK(kv_get, "inline %d", n); }
-void work(const char *key, int n) {
+void work(int n) {
     each(n); each((long)n); shared(n); shared(n + 1);
     for (int i = 0; i < 4; i++) MARK(kv_loop, "i %d", i);
 }
 static void count(const char *, int) {}
 int main(int argc, char **argv) {
     MARK_INLINE(kv_inline, count, "key %s len %d", argv[0], argc);
-    work(argv[0], argc); return 0;
+    work(argc); return 0;
 }
 """
 KINDS = {
@@ -69,6 +70,7 @@ EXPECTED = [
         "%d%u%ld%lu%hhd%hu%f%f%p%d%d%s",
         ["i32", "u32", "i64", "u64", "i8", "u16", "f64", "f32", "pointer", "bool", "i32", "chars"],
     ),
+    ("kv_raw", "raw %*ph of %*ph and %*ph", ["i32", "pointer", "i32", "chars", "i32", "pointer"]),
     ("kv_empty", "", []),
     ("kv_odd", 'größe 100%% "q" \\ %d', ["i32"]),
 ]
@@ -92,6 +94,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory, repo: Path) -> Build:
             options = [
                 "-O2",
                 "-Wall",
+                "-Wextra",
                 "-Werror",
                 f"-DMJ_MODE={mode}",
                 *KINDS[kind],

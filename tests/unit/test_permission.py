@@ -93,7 +93,7 @@ def test_status_of_ourselves() -> None:
 
     assert status.pid == os.getpid()
     assert status.uid == os.getuid()
-    assert status.threads == threading.active_count()
+    assert status.threads == len(os.listdir("/proc/self/task"))
     assert (status.tracer, status.seccomp, status.kernel_thread) == (0, 0, False)
     assert status.state == "R"
 
@@ -159,7 +159,8 @@ def test_threads_that_block_sigtrap_are_found() -> None:
     checked.set()
     thread.join()
 
-    assert (before, found) == ([], tids)
+    # Before it there may be those of other packages: jemalloc's, in pyarrow, blocks all signals.
+    assert sorted({*found} - {*before}) == tids
 
 
 def test_threads_of_nobody_are_an_error_of_the_house() -> None:

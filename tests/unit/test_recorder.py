@@ -1,97 +1,80 @@
-"""The real recorder, in this process: what it writes is read with RingReader and decoded.
+"""The real recorders, in this process: what they write is read and decoded.
 
-It is called through slots, as a marker's body calls it: from several threads, from a signal handler
-that comes in at every instruction of another recording, from the child of a fork.
+They are called through slots, as a marker's body calls its probe, in each of the three ways of
+recording (own_arena.py). Texts are in test_texts.py, interruptions in test_interruptions.py.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import os
-import subprocess
+import struct
 import threading
-from ctypes import c_char_p, c_double, c_int, c_int32, c_uint64
+import time
+from collections.abc import Iterator
+from ctypes import c_char_p, c_double, c_int, c_int64, c_uint64
 from pathlib import Path
 
 import pytest
-from own_arena import OwnArena, Slot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from own_arena import (
+    ASSEMBLED,
+    CHARS,
+    CPUS,
+    DOUBLE,
+    INT,
+    LONG,
+    POINTER,
+    RESTARTABLE,
+    SHARED,
+    WAYS,
+    OwnArena,
+    Slot,
+    geometry_of,
+    marker_id,
+    numbers,
+    own_fs_base,
+    own_rseq_offset,
+)
+from recorder_code import Calls, compile_calls
 
-from markerjit.elf import parse_format
-from markerjit.model import CType, TypeClass, Value
-from markerjit.probes.record import recorder_taking
-from markerjit.ring.decode import decode
-from markerjit.ring.layout import MAX_STRING, OP_BYTES, OP_FP, OP_GP, OP_STRING, Geometry
+from markerjit.model import CType, Event, TypeClass, Value
+from markerjit.ring.layout import PAGE
+from markerjit.ring.types import Options, Time
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-GEOMETRY = Geometry(rings=1, ring_size=1 << 16, max_markers=8, max_sites=4, max_edits=4)
-INT = CType(TypeClass.SIGNED, 4)
-CHARS = CType(TypeClass.CHARS, 8)
+BOOL = CType(TypeClass.BOOL, 1)
+CLOCK_MONOTONIC_COARSE = 6
+SYS_RSEQ, RSEQ_UNREGISTER, RSEQ_SIGNATURE, RSEQ_SIZE = 334, 1, 0x53053053, 32
 
-HELPER = """
-#define _GNU_SOURCE
-#include <markerjit/abi.h>
-#include <signal.h>
-#include <ucontext.h>
-
-#define TRAP_FLAG 0x100
-
-void call_many(struct mj_slot *slot, uint64_t from, uint64_t to) {
-    for (uint64_t i = from; i < to; i++)
-        slot->probe(slot, i);
-}
-
-static struct mj_slot *nested;
-static uint64_t wanted, steps;
-
-/* After each instruction; at the wanted one, a recording inside the other. */
-static void on_step(int signal, siginfo_t *info, void *context) {
-    (void)signal, (void)info;
-    if (++steps < wanted)
-        return;
-    ((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
-    nested->probe(nested, wanted);
-}
-
-/* Whether the call was long enough to be interrupted after that instruction. */
-int call_interrupted(struct mj_slot *slot, struct mj_slot *inside, uint64_t after) {
-    struct sigaction action = {.sa_sigaction = on_step, .sa_flags = SA_SIGINFO}, old;
-
-    nested = inside;
-    wanted = after;
-    steps = 0;
-    sigaction(SIGTRAP, &action, &old);
-    __asm__ __volatile__("pushfq; orq %0, (%%rsp); popfq" : : "i"(TRAP_FLAG) : "memory", "cc");
-    slot->probe(slot, after);
-    __asm__ __volatile__("pushfq; andq %0, (%%rsp); popfq" : : "i"(~TRAP_FLAG) : "memory", "cc");
-    sigaction(SIGTRAP, &old, 0);
-    return steps >= wanted;
-}
-"""
+every_way = pytest.mark.parametrize("way", WAYS)
 
 
 @pytest.fixture(scope="module")
-def helper(build: Path, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """Calls that Python is too slow for, or cannot be interrupted in."""
-    folder = tmp_path_factory.mktemp("helper")
-    (folder / "helper.c").write_text(HELPER)
-    options = ["-O1", "-mno-red-zone", "-shared", "-fPIC", f"-I{ROOT}/native/include"]
-    library = folder / "helper.so"
-    subprocess.run(["gcc", *options, "-o", library, folder / "helper.c"], check=True)
-    return ctypes.CDLL(str(library))
+def calls(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Calls:
+    return compile_calls(tmp_path_factory.mktemp("calls"))
+
+
+@pytest.fixture(params=WAYS)
+def own(request: pytest.FixtureRequest, build: Path) -> OwnArena:
+    return OwnArena(way=request.param)
 
 
 @pytest.fixture
-def own(build: Path) -> OwnArena:
-    return OwnArena(GEOMETRY)
+def one_cpu() -> Iterator[None]:
+    """So that one ring gets all events of a kind."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    yield
+    os.sched_setaffinity(0, allowed)
 
 
 def taken(own: OwnArena, format_: str, args: tuple[CType, ...], *values: object) -> list[Value]:
-    """What a marker of this format and types delivers for these values."""
-    fields = parse_format(format_, args)
-    taking = recorder_taking(args, fields)
-    own.slot(taking.ops, taking.limits).hit(*values)
-    (record,) = own.records()
-    return list(decode(record.payload, args, fields).values())
+    """What a marker of this format and these types delivers for these values."""
+    own.marker(format_, *args).hit(*values)
+    (event,) = own.records()
+    return list(event.fields.values())
 
 
 # ---- values --------------------------------------------------------------------------------------
@@ -114,100 +97,39 @@ def test_unsigned_numbers_of_every_size(own: OwnArena, size: int) -> None:
     assert found == [most]
 
 
+def test_bools_chars_and_pointers(own: OwnArena) -> None:
+    args = (BOOL, INT, POINTER, CHARS, BOOL)
+    values = (c_int(1), c_int(ord("x")), c_uint64((1 << 64) - 16), c_uint64(3), c_int(0x100))
+
+    found = taken(own, "%d %c %p %p %d", args, *values)
+
+    assert found == [True, "x", (1 << 64) - 16, 3, False]
+
+
 def test_numbers_and_floats_in_registers_and_on_the_stack(own: OwnArena) -> None:
-    long, double = CType(TypeClass.SIGNED, 8), CType(TypeClass.FLOAT, 8)
-    args = (long, double) * 6
+    args = (LONG, DOUBLE) * 6
     values = [kind(i + 1) for i, kind in enumerate((c_uint64, c_double) * 6)]
 
     assert taken(own, "%ld %g " * 6, args, *values) == list(range(1, 13))
 
 
-def test_ten_floats_are_more_than_there_are_registers_for(own: OwnArena) -> None:
-    args = (CType(TypeClass.FLOAT, 8),) * 10
-
-    found = taken(own, "%g " * 10, args, *[c_double(i / 4) for i in range(10)])
+@pytest.mark.parametrize("ctype", [DOUBLE, CType(TypeClass.FLOAT, 4)])
+def test_ten_floats_are_more_than_there_are_registers_for(own: OwnArena, ctype: CType) -> None:
+    found = taken(own, "%g " * 10, (ctype,) * 10, *[c_double(i / 4) for i in range(10)])
 
     assert found == [i / 4 for i in range(10)]
 
 
-def test_strings_and_numbers_together(own: OwnArena) -> None:
-    args = (CHARS, INT, CHARS, CType(TypeClass.FLOAT, 4), CHARS)
-    values = (c_char_p(b"one"), c_int(-2), c_char_p(b""), c_double(0.5), c_char_p(b"eight..."))
+def test_twelve_numbers_of_mixed_sizes(own: OwnArena) -> None:
+    args = tuple(CType(TypeClass.SIGNED, size) for size in (1, 8, 2, 4) * 3)
 
-    assert taken(own, "%s %d %s %f %s", args, *values) == ["one", -2, "", 0.5, "eight..."]
-
-
-@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 255])
-def test_strings_come_whole_up_to_their_limit(own: OwnArena, length: int) -> None:
-    assert taken(own, "s %s", (CHARS,), c_char_p(b"x" * length)) == ["x" * length]
+    assert taken(own, "%d " * 12, args, *[c_int64(-i) for i in range(12)]) == [
+        -i for i in range(12)
+    ]
 
 
-@pytest.mark.parametrize("length", [257, 10_000])
-def test_longer_strings_are_cut_and_say_so(own: OwnArena, length: int) -> None:
-    assert taken(own, "s %s", (CHARS,), c_char_p(b"x" * length)) == ["x" * 256 + "…"]
-
-
-def test_a_precision_in_the_format_is_a_limit_and_no_cut(own: OwnArena) -> None:
-    assert taken(own, "s %.3s", (CHARS,), c_char_p(b"abcdef")) == ["abc"]
-
-
-def test_the_longest_string_that_a_marker_may_have(own: OwnArena) -> None:
-    own.slot([OP_STRING], [MAX_STRING]).hit(c_char_p(b"x" * (MAX_STRING - 1)))
-
-    (record,) = own.records()
-    assert record.payload == (MAX_STRING - 1).to_bytes(8, "little") + b"x" * 4095 + b"\0"
-
-
-@pytest.mark.parametrize("pointer", [0, 1, 4095])
-def test_a_string_in_the_first_page_is_null(own: OwnArena, pointer: int) -> None:
-    assert taken(own, "s %s", (CHARS,), c_uint64(pointer)) == [None]
-
-
-@pytest.mark.parametrize(
-    ("length", "found"),
-    [
-        (3, "abc"),
-        (0, ""),
-        (2, "ab"),
-        (-1, "abc"),  # is no bound, as in printf
-        (-(1 << 31), "abc"),
-        (6, "abc"),
-        (256, "abc"),
-    ],
-)
-def test_bounded_strings_end_at_their_bound_or_at_a_nul(
-    own: OwnArena, length: int, found: Value
-) -> None:
-    text = c_char_p(b"abc\0ef" + b"." * 1000)
-
-    assert taken(own, "%.*s", (INT, CHARS), c_int32(length), text) == [found]
-
-
-@pytest.mark.parametrize("length", [257, (1 << 31) - 1])
-def test_bounded_strings_are_never_longer_than_the_limit(own: OwnArena, length: int) -> None:
-    text = c_char_p(b"." * 1000)
-
-    assert taken(own, "%.*s", (INT, CHARS), c_int32(length), text) == ["." * 256 + "…"]
-
-
-def test_a_length_is_an_int_whatever_else_is_in_its_register(own: OwnArena) -> None:
-    register = c_uint64(0xFFFFFFFF_00000002)
-
-    assert taken(own, "%.*s", (INT, CHARS), register, c_char_p(b"abc")) == ["ab"]
-
-
-def test_a_bounded_string_may_be_null(own: OwnArena) -> None:
-    assert taken(own, "%.*s", (INT, CHARS), c_int32(5), c_uint64(0)) == [None]
-
-
-def test_bytes_without_an_argument_before_them_are_none(own: OwnArena) -> None:
-    own.slot([OP_BYTES], [8]).hit(c_char_p(b"abc"))
-
-    assert [record.payload for record in own.records()] == [bytes(8)]
-
-
-def test_a_record_says_who_and_when(own: OwnArena) -> None:
-    slot = own.slot([])
+def test_a_record_says_who_and_when(own: OwnArena, one_cpu: None) -> None:
+    slot = own.marker("")
 
     slot.hit()
     slot.hit()
@@ -215,133 +137,341 @@ def test_a_record_says_who_and_when(own: OwnArena) -> None:
     first, second = own.records()
     assert first.tid == second.tid == threading.get_native_id()
     assert 0 < first.time < second.time
-    assert (first.cpu, first.marker, first.payload) == (0, 0, b"")
+    assert (first.cpu, first.name, first.fields) == (max(os.sched_getaffinity(0)), "m", {})
 
 
-def test_a_thread_id_that_cannot_be_found_is_zero(build: Path) -> None:
-    own = OwnArena(GEOMETRY, tid_offset=-1)
+def test_an_id_of_the_thread_that_cannot_be_found_is_zero(build: Path) -> None:
+    for way in WAYS:
+        own = OwnArena(way=way, tid_offset=-1)
 
-    own.slot([]).hit()
+        own.marker("").hit()
 
-    assert [record.tid for record in own.records()] == [0]
+        assert [event.tid for event in own.records()] == [0]
+
+
+kinds = st.sampled_from([*(CType(c, s) for c in (TypeClass.SIGNED, TypeClass.UNSIGNED)
+                          for s in (1, 2, 4, 8)), DOUBLE, POINTER])  # fmt: skip
+arguments = st.lists(st.tuples(kinds, st.integers(0, (1 << 64) - 1), st.booleans()), max_size=12)
+MANY = geometry_of(max_markers=1024)
+_ARENAS: dict[str, OwnArena] = {}
+
+
+@every_way
+@settings(max_examples=100, deadline=None)
+@given(drawn=arguments, kind=st.sampled_from(list(Time)), tid=st.booleans())
+def test_any_arguments_come_out_as_they_went_in_whichever_are_asked_for(
+    way: str, build: Path, drawn: list[tuple[CType, int, bool]], kind: Time, tid: bool
+) -> None:
+    if way not in _ARENAS:
+        _ARENAS[way] = OwnArena(MANY, way=way)
+    own = _ARENAS[way]
+    letters = {TypeClass.FLOAT: "g", TypeClass.POINTER: "p"}
+    format_ = " ".join(
+        f"f{at} %{letters.get(ctype.type_class, 'd')}" for at, (ctype, _, _) in enumerate(drawn)
+    )
+    wanted = tuple(f"f{at}" for at, (_, _, asked) in enumerate(drawn) if asked)
+    options = Options(kind, tid, wanted)
+    slot = own.marker(format_, *(ctype for ctype, _, _ in drawn), options=options)
+    own.types = {marker_id(own, slot): own.types[marker_id(own, slot)]}
+
+    slot.hit(*(_argument(ctype, number) for ctype, number, _ in drawn))
+
+    (event,) = own.records()
+    assert event.tid == (threading.get_native_id() if tid else 0)
+    assert list(event.fields) == list(wanted)
+    for (ctype, number, _), found in zip(
+        (one for one in drawn if one[2]), event.fields.values(), strict=True
+    ):
+        assert struct.pack("<d", found) == struct.pack("<d", _value(ctype, number)), ctype
+
+
+def _argument(ctype: CType, number: int) -> object:
+    if ctype.type_class is TypeClass.FLOAT:
+        return c_double(_value(ctype, number))
+    return c_uint64(number)
+
+
+def _value(ctype: CType, number: int) -> float:
+    """What is defined of an argument with these bits."""
+    if ctype.type_class is TypeClass.FLOAT:
+        (real,) = struct.unpack("<d", number.to_bytes(8, "little"))
+        return 0.5 if math.isnan(real) else float(real)
+    data = number.to_bytes(8, "little")[: ctype.size]
+    return int.from_bytes(data, "little", signed=ctype.type_class is TypeClass.SIGNED)
+
+
+# ---- options -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "clock"),
+    [(Time.MONOTONIC, time.CLOCK_MONOTONIC), (Time.COARSE, CLOCK_MONOTONIC_COARSE)],
+)
+def test_the_systems_clocks_say_what_they_say_to_others(
+    own: OwnArena, kind: Time, clock: int
+) -> None:
+    slot = own.marker("n %d", INT, options=Options(kind))
+
+    before = time.clock_gettime_ns(clock)
+    slot.hit(c_int(1))
+    after = time.clock_gettime_ns(clock)
+
+    (event,) = own.records()
+    assert before <= event.time <= after
+
+
+def test_a_clock_that_was_not_found_says_nothing(build: Path) -> None:
+    for way in WAYS:
+        own = OwnArena(way=way, clock=0)
+        own.marker("n %d", INT, options=Options(Time.MONOTONIC)).hit(c_int(1))
+
+        assert [event.time for event in own.records()] == [0]
+
+
+def test_without_a_time_events_are_in_the_order_of_their_ring(own: OwnArena, one_cpu: None) -> None:
+    slot = own.marker("n %d", INT, options=Options(Time.NONE))
+
+    for number in range(5):
+        slot.hit(c_int(number))
+
+    assert numbers(own.records()) == [0, 1, 2, 3, 4]
+
+
+def test_a_record_takes_no_more_than_what_is_asked_for(own: OwnArena) -> None:
+    options = Options(Time.NONE, thread_id=False, fields=("b",))
+    own.marker("a %ld b %d c %g", LONG, INT, DOUBLE, options=options).hit(
+        c_uint64(1), c_int(2), c_double(3)
+    )
+
+    (walked,) = own.walks()
+
+    assert walked.data[-16:] == struct.pack("<HHIi4x", 0, 2, 0, 2)
+
+
+def test_a_marker_may_be_recorded_in_several_ways_at_once(own: OwnArena) -> None:
+    one = own.marker("a %d b %d", INT, INT)
+    other = own.marker("a %d b %d", INT, INT, options=Options(fields=("b",), thread_id=False))
+
+    for slot in (one, other):
+        slot.hit(c_int(1), c_int(2))
+
+    assert [event.fields for event in own.records()] == [{"a": 1, "b": 2}, {"b": 2}]
 
 
 # ---- counting and losing -------------------------------------------------------------------------
 
 
-def test_counting_counts_and_records_nothing(own: OwnArena, helper: ctypes.CDLL) -> None:
-    slot = own.slot([OP_GP], count=True)
+def test_counting_counts_and_records_nothing(own: OwnArena, calls: Calls) -> None:
+    slot = own.marker("n %ld", LONG, count=True)
 
-    helper.call_many(ctypes.byref(slot), c_uint64(0), c_uint64(1000))
+    calls.many(slot, 0, 1000)
 
-    assert own.arena.counted(0) == (1000, 0)
+    assert own.counted() == (1000, 0)
     assert own.records() == []
 
 
-@pytest.mark.parametrize("limit", [0, 8, 100, 250])
-def test_a_full_ring_counts_every_loss(build: Path, limit: int) -> None:
-    own = OwnArena(Geometry(rings=1, ring_size=1 << 14, max_markers=2, max_sites=4, max_edits=4))
-    slot = own.slot([OP_GP, OP_STRING], [0, limit])
-    text = c_char_p(b"x" * 300)
-    seen = 0
-    for lap in range(6):
-        for number in range(1000):
-            slot.hit(c_uint64(1000 * lap + number), text)
-        seen += len(own.records())
-
-    counted = own.arena.counted(0)
-    assert counted.hits == 6000
-    assert counted.lost == 6000 - seen > 0
-    assert own.readers[0].damaged == 0
-
-
-def test_a_record_larger_than_the_ring_is_lost_and_the_ring_goes_on(build: Path) -> None:
-    own = OwnArena(Geometry(rings=1, ring_size=1 << 12, max_markers=2, max_sites=4, max_edits=4))
-    large, small = own.slot([OP_STRING] * 2, [4000] * 2), own.slot([OP_GP])
-
-    large.hit(c_char_p(b"x" * 4000), c_char_p(b"x" * 4000))
-    small.hit(c_uint64(1))
-
-    assert own.arena.counted(0) == (1, 1)
-    assert [record.payload for record in own.records()] == [(1).to_bytes(8, "little")]
-
-
-def test_threads_and_a_reader_lose_nothing_but_what_is_counted(
-    build: Path, helper: ctypes.CDLL
+def test_what_the_reader_counts_is_counted_by_the_recorder_only_where_it_is_lost(
+    own: OwnArena, calls: Calls
 ) -> None:
-    own = OwnArena(Geometry(rings=2, ring_size=1 << 14, max_markers=8, max_sites=4, max_edits=4))
-    each = 20_000
-    slots = [own.slot([OP_GP], name=f"m{index}") for index in range(3)]
-    threads = [
-        threading.Thread(
-            target=helper.call_many, args=(ctypes.byref(slot), c_uint64(1), c_uint64(each + 1))
-        )
-        for slot in slots
-    ]
+    slot = own.marker("n %ld", LONG, options=Options(counted=False))
+
+    calls.many(slot, 0, 10_000)
+
+    lost = 10_000 - len(own.records())
+    assert own.counted() == (lost, lost)
+    assert lost > 0
+
+
+@every_way
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 11])
+def test_full_rings_count_every_loss(way: str, count: int, calls: Calls) -> None:
+    """Records of sizes of which some fill a page, and some leave a piece of it."""
+    own = OwnArena(geometry_of(ring_size=4 * PAGE), way=way)
+    slot = own.marker("n %ld " + "%ld " * count, *[LONG] * (1 + count))
+    seen: list[int] = []
+    for lap in range(6):
+        calls.many(slot, 1000 * lap, 1000 * lap + 1000)
+        seen += numbers(own.records())
+
+    assert seen == sorted(set(seen))
+    hits, lost = own.counted()
+    assert hits == 6000
+    assert lost == 6000 - len(seen) > 0
+    assert own.damaged == 0
+
+
+def test_a_ring_that_was_full_goes_on_where_it_was_read(build: Path, one_cpu: None) -> None:
+    for way in WAYS:
+        own = OwnArena(geometry_of(ring_size=PAGE), way=way)
+        slot = own.marker("n %d", INT)
+        room = PAGE // (32 if way == SHARED else 24)
+        for lap in range(5):
+            for number in range(200):
+                slot.hit(c_int(number))
+            assert numbers(own.records()) == [*range(room)], lap
+
+
+@pytest.mark.parametrize("size", [PAGE, 2 * PAGE, 8 * PAGE])
+def test_the_largest_records_fill_a_page_each(own: OwnArena, one_cpu: None, size: int) -> None:
+    own = OwnArena(geometry_of(ring_size=size), way=own.way)
+    slot = own.marker("s %s", CHARS, options=Options(text=100_000))
+    limit = own.arena.marker_entry(0).limits[0]
+    text = b"x" * limit
+
+    for _ in range(3):
+        for _ in range(10):
+            slot.hit(c_char_p(text))
+        found = own.records()
+        assert [event.fields["s"] for event in found] == [text.decode()] * (size // PAGE)
+    assert own.counted() == (30, 30 - 3 * size // PAGE)
+    assert limit > 4000
+
+
+def test_texts_and_numbers_share_a_ring(own: OwnArena, calls: Calls) -> None:
+    small, large = own.marker("n %ld", LONG), own.marker("s %s", CHARS, name="large")
+    wanted: list[Value] = []
+
+    for length in range(0, 256, 3):
+        small.hit(c_uint64(length))
+        large.hit(c_char_p(b"x" * length))
+        wanted += [length, "x" * length]
+
+    found = own.records()
+    assert [next(iter(event.fields.values())) for event in found] == wanted
+    assert own.damaged == 0
+
+
+def test_a_ring_that_is_overwritten_keeps_the_newest_and_loses_nothing(
+    own: OwnArena, calls: Calls, one_cpu: None
+) -> None:
+    slot = own.marker("n %ld", LONG)
+    own.start(overwrite=True)
+
+    calls.many(slot, 0, 100_000)
+
+    found = numbers(own.picture())
+    least = (own.geometry.ring_size - 3 * PAGE) // 32
+    assert found[-least:] == [*range(100_000 - least, 100_000)]
+    assert own.counted() == (100_000, 0)
+    assert numbers(own.picture()) == found, "nothing is taken out"
+
+
+def test_a_ring_may_be_read_again_after_it_was_overwritten(own: OwnArena, calls: Calls) -> None:
+    slot = own.marker("n %ld", LONG)
+    own.start(overwrite=True)
+    calls.many(slot, 0, 10_000)
+
+    own.start()
+    slot.hit(c_uint64(7))
+
+    assert numbers(own.records()) == [7]
+    assert own.damaged == 0
+
+
+# ---- threads -------------------------------------------------------------------------------------
+
+
+def in_a_thread(function: object, *args: object) -> None:
+    thread = threading.Thread(target=function, args=args)  # type: ignore[arg-type]
+    thread.start()
+    thread.join()
+
+
+@every_way
+def test_threads_and_a_reader_lose_nothing_but_what_is_counted(way: str, calls: Calls) -> None:
+    own = OwnArena(geometry_of(ring_size=1 << 14), way=way)
+    each = 30_000
+    slots = [own.marker("n %ld", LONG, name=f"m{index}") for index in range(3)]
+    threads = [threading.Thread(target=calls.many, args=(slot, 1, each + 1)) for slot in slots]
     for thread in threads:
         thread.start()
-    seen: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    seen: list[Event] = []
     running = True
     while running:
         running = any(thread.is_alive() for thread in threads)
-        for record in own.records():
-            seen[record.marker].append(int.from_bytes(record.payload, "little"))
+        seen += own.records()
     for thread in threads:
         thread.join()
 
-    for marker, numbers in seen.items():
-        counted = own.arena.counted(marker)
-        assert counted.hits == each
-        assert len(numbers) == len(set(numbers)) == each - counted.lost
-        assert set(numbers) <= set(range(1, each + 1))
-    assert [reader.damaged for reader in own.readers] == [0, 0]
+    for index in range(3):
+        found = numbers([event for event in seen if event.name == f"m{index}"])
+        hits, lost = own.counted(f"m{index}")
+        assert hits == each
+        assert len(found) == len(set(found)) == each - lost
+        assert set(found) <= set(range(1, each + 1))
+    assert own.damaged == 0
 
 
-# ---- interruptions -------------------------------------------------------------------------------
+@pytest.mark.parametrize("way", [ASSEMBLED, RESTARTABLE])
+def test_a_cpus_own_ring_gets_nearly_all(way: str, calls: Calls) -> None:
+    own = OwnArena(geometry_of(ring_size=1 << 20), way=way)
+    slot = own.marker("n %ld", LONG)
+
+    calls.many(slot, 0, 20_000)
+
+    shared = sum(len(one.starts) for one in own.walks() if one.ring >= own.geometry.cpus)
+    assert shared < 100
 
 
-def test_a_signal_handler_may_record_after_any_instruction_of_a_recording(
-    own: OwnArena, helper: ctypes.CDLL
+@pytest.mark.parametrize("way", [ASSEMBLED, RESTARTABLE])
+def test_a_thread_without_restartable_sequences_uses_the_shared_rings(
+    way: str, build: Path
 ) -> None:
-    outer, inner = own.slot([OP_GP]), own.slot([OP_GP], name="inner")
-    after = 0
-    while True:
-        after += 1
-        interrupted = helper.call_interrupted(
-            ctypes.byref(outer), ctypes.byref(inner), c_uint64(after)
-        )
-        found = own.records()
-        payloads = {record.marker: record.payload for record in found}
-        assert payloads[0] == after.to_bytes(8, "little"), after
-        if not interrupted:
-            break
-        assert len(found) == 2
-        assert payloads[1] == after.to_bytes(8, "little"), after
-        assert found[0].time < found[1].time, "positions follow time"
+    own = OwnArena(way=way)
+    slot = own.marker("n %d", INT)
 
-    assert after > 50
-    assert own.arena.counted(0) == (after, 0)
-    assert own.arena.counted(1) == (after - 1, 0)
-    assert own.readers[0].damaged == 0
+    def unregistered() -> None:
+        area = ctypes.c_void_p(own_fs_base() + own_rseq_offset())
+        size, how = ctypes.c_int(RSEQ_SIZE), ctypes.c_int(RSEQ_UNREGISTER)
+        signature = ctypes.c_int(RSEQ_SIGNATURE)
+        assert not ctypes.CDLL(None).syscall(SYS_RSEQ, area, size, how, signature)
+        slot.hit(c_int(1))
+
+    in_a_thread(unregistered)
+
+    assert [one.ring >= own.geometry.cpus for one in own.walks()] == [True]
+    assert own.counted() == (1, 0)
+
+
+@every_way
+def test_a_cpu_with_too_high_a_number_shares_the_ring_of_another(way: str, calls: Calls) -> None:
+    """CPUs may be plugged in; rings are for those that were possible."""
+    if CPUS < 2:
+        pytest.skip("needs two CPUs")
+    own = OwnArena(geometry_of(cpus=1, ring_size=1 << 20), way=way)
+    slot = own.marker("n %ld", LONG)
+
+    def elsewhere() -> None:
+        os.sched_setaffinity(0, {CPUS - 1})
+        calls.many(slot, 0, 100)
+
+    in_a_thread(elsewhere)
+
+    (walked,) = own.walks()
+    assert (walked.ring, len(walked.starts)) == (1, 100)
+    assert own.counted() == (100, 0)
 
 
 def test_the_child_of_a_fork_records_and_counts_nothing(own: OwnArena) -> None:
-    record, count = own.slot([OP_GP]), own.slot([OP_FP], count=True)
+    record = own.marker("n %ld", LONG)
+    count = own.marker("x %g", DOUBLE, name="count", count=True)
+    text = own.marker("s %s", CHARS, name="text")
     child = os.fork()
     if not child:
         record.hit(c_uint64(1))
         count.hit(c_double(1))
+        text.hit(c_char_p(b"x"))
         os._exit(0)
 
     assert os.waitpid(child, 0)[1] == 0
     assert own.records() == []
-    assert [own.arena.counted(marker) for marker in (0, 1)] == [(0, 0), (0, 0)]
+    assert [own.counted(name) for name in ("m", "count", "text")] == [(0, 0)] * 3
     record.hit(c_uint64(2))
-    assert len(own.records()) == 1
+    assert numbers(own.records()) == [2]
 
 
 def test_a_probe_leaves_its_slot_alone(own: OwnArena) -> None:
-    slot = own.slot([OP_GP])
+    slot = own.marker("n %ld", LONG)
     before = bytes(slot)
 
     slot.hit(c_uint64(1))

@@ -1,52 +1,70 @@
-"""RingReader over a ring that a model of the recorder writes, and over rings full of nonsense.
+"""SharedRing over a ring that a model of the recorder writes, and over rings full of nonsense.
 
-The model does what record.c does, in the same steps, so that a test can stop between any two of
+The model does what shared.c does, in the same steps, so that a test can stop between any two of
 them. test_recorder.py reads what the real recorder writes.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from markerjit.ring.layout import FILLER, RECORD_SIZE, RING_CONSUMED, RING_DATA, Geometry
-from markerjit.ring.reader import Record, RingReader
+from markerjit.ring.layout import FILLER, MAX_RECORD, PAGE, RING_BEGUN, RING_LIMIT, Geometry
+from markerjit.ring.reader import SharedRing
 
-GEOMETRY = Geometry(rings=3, ring_size=512, max_markers=4, max_sites=4, max_edits=4)
-SIZE = GEOMETRY.ring_size
+SIZE = 8 * PAGE
+GEOMETRY = Geometry(3, SIZE, max_markers=4, max_sites=4, max_edits=4, ring_stride=2 * SIZE)
 CPU = 1
-HEAD = GEOMETRY.ring_offset(CPU)
-DATA = HEAD + RING_DATA
+HEAD = GEOMETRY.head_offset(GEOMETRY.cpus + CPU)
+DATA = GEOMETRY.ring_offset(GEOMETRY.cpus + CPU)
 LAP = 7 * SIZE  # tests start in a later lap, where nothing is zero by chance
+MODULUS = 1 << 64
+NO_LIMIT = MODULUS - 1
+HEADER = 16  # of a record: marker, words, thread, time
+WHOLE = 8 + HEADER  # with its commit word
 
 
 class BoundedStore:
-    """An arena's bytes of which only one ring may be touched, and only `consumed` be written."""
+    """An arena's bytes of which only one ring may be touched, and only the reader's words be
+    written. `meanwhile` is called after each read of the ring's bytes."""
 
-    def __init__(self, *, reserved: int = 0, consumed: int = 0, data: bytes = bytes(SIZE)) -> None:
+    def __init__(
+        self, *, head: int = 0, limit: int = 0, begun: int = 0, data: bytes = bytes(SIZE)
+    ) -> None:
         self.data = bytearray(data)
-        self.reserved = reserved
-        self.consumed = consumed
+        self.head = head
+        self.limit = limit
+        self.begun = begun
+        self.begun = 0
+        self.meanwhile: Callable[[], object] = lambda: None
         self.reads = 0
 
     def read(self, offset: int, size: int) -> bytes:
         self.reads += 1
-        assert self.reads < 1000, "the reader runs in a circle"
+        assert self.reads < 10_000, "the reader runs in a circle"
         if (offset, size) == (HEAD, 8):
-            return self.reserved.to_bytes(8, "little")
-        if (offset, size) == (HEAD + RING_CONSUMED, 8):
-            return self.consumed.to_bytes(8, "little")
+            return self.head.to_bytes(8, "little")
+        if (offset, size) == (HEAD + RING_LIMIT, 8):
+            return self.limit.to_bytes(8, "little")
+        if (offset, size) == (HEAD + RING_BEGUN, 8):
+            return self.begun.to_bytes(8, "little")
         assert DATA <= offset <= offset + size <= DATA + SIZE, "outside of the ring"
-        return bytes(self.data[offset - DATA : offset - DATA + size])
+        data = bytes(self.data[offset - DATA : offset - DATA + size])
+        self.meanwhile()
+        return data
 
     def write(self, offset: int, data: bytes) -> None:
-        assert (offset, len(data)) == (HEAD + RING_CONSUMED, 8), "only `consumed` is the reader's"
-        self.consumed = int.from_bytes(data, "little")
+        assert len(data) == 8
+        if offset == HEAD + RING_BEGUN:
+            self.begun = int.from_bytes(data, "little")
+            return
+        assert offset == HEAD + RING_LIMIT, "only the limit and the beginning are the reader's"
+        self.limit = int.from_bytes(data, "little")
 
 
 class Reservation(NamedTuple):
@@ -55,59 +73,93 @@ class Reservation(NamedTuple):
 
 
 class Writer:
-    """record.c in Python. `lost` counts what found the ring full."""
+    """shared.c in Python. `lost` counts what found the ring full."""
 
     def __init__(self, start: int = LAP) -> None:
-        self.store = BoundedStore(reserved=start, consumed=start)
+        self.store = BoundedStore(head=start, limit=(start + SIZE) % MODULUS)
+        self.sums = [
+            (start - page * PAGE + SIZE - 1) // SIZE * PAGE for page in range(SIZE // PAGE)
+        ]
+        rest = start % PAGE
+        if rest:
+            self.sums[start % SIZE // PAGE] += rest - PAGE
         self.lost = 0
 
-    def reserve(self, size: int) -> Reservation | None:
-        """Step 2, with the filler at the end of the ring."""
-        store = self.store
-        position = store.reserved
-        left = SIZE - position % SIZE
-        filler = left if left < size else 0
-        if position + filler + size - store.consumed > SIZE:
-            self.lost += 1
-            return None
-        store.reserved = position + filler + size
-        if filler:
-            if filler >= RECORD_SIZE:
-                self._put(position + 20, FILLER.to_bytes(2, "little"))
-            self._commit_word(position, filler)
-        return Reservation(position + filler, size)
+    def reserve(self, payload: int = 0) -> Reservation | None:
+        """Step 1, with the filler at the end of a page, and pages that are left out."""
+        store, whole = self.store, WHOLE + payload
+        assert whole <= PAGE
+        for _ in range(2 * SIZE // PAGE):
+            head = store.head
+            left = PAGE - head % PAGE
+            filler = left if left < whole else 0
+            start = head + filler
+            overwrite = store.limit == NO_LIMIT
+            leave_out = overwrite and start % PAGE == 0 and not self._is_free(start)
+            end = start + (PAGE if leave_out else whole)
+            if end > store.limit:
+                self.lost += 1
+                return None
+            store.head = end
+            if filler:
+                if filler > 8:
+                    self._put(head + 8, FILLER.to_bytes(2, "little"))
+                self.commit(Reservation(head, filler))
+            if not leave_out:
+                return Reservation(start, whole)
+            self.sums[start % SIZE // PAGE] += PAGE
+        raise AssertionError("nothing but pages to leave out")
 
     def fill(self, place: Reservation, time: int, payload: bytes = b"") -> None:
-        """Step 3."""
-        self._put(place.position + 8, struct.pack("<QIHH", time, 99, 2, 0) + payload)
+        """Step 2."""
+        words = place.size // 8 - 1
+        self._put(place.position + 8, struct.pack("<HHIQ", 2, words, 99, time) + payload)
 
     def commit(self, place: Reservation) -> None:
-        """Step 4."""
-        self._commit_word(place.position, place.size)
+        """Steps 3 and 4."""
+        word = (place.position << 16 | place.size // 8) % MODULUS
+        self._put(place.position, word.to_bytes(8, "little"))
+        self.sums[place.position % SIZE // PAGE] += place.size
 
     def record(self, time: int, payload: bytes = b"") -> bool:
         """All steps."""
-        place = self.reserve(RECORD_SIZE + len(payload))
+        place = self.reserve(len(payload))
         if place:
             self.fill(place, time, payload)
             self.commit(place)
         return place is not None
 
-    def _commit_word(self, position: int, size: int) -> None:
-        self._put(position, struct.pack("<Q", (position << 16 | size // 8) % (1 << 64)))
+    def _is_free(self, position: int) -> bool:
+        return self.sums[position % SIZE // PAGE] >= position // SIZE * PAGE
 
     def _put(self, position: int, data: bytes) -> None:
         at = position % SIZE
-        assert at + len(data) <= SIZE
+        assert at // PAGE == (at + len(data) - 1) // PAGE
         self.store.data[at : at + len(data)] = data
 
 
-def reader_of(store: BoundedStore) -> RingReader:
-    return RingReader(store, GEOMETRY, CPU)
+def reader_of(store: BoundedStore) -> SharedRing:
+    return SharedRing(store, GEOMETRY, CPU, SIZE)
 
 
-def times(reader: RingReader) -> list[int]:
-    return [record.time for record in reader.poll()]
+def parsed(data: bytes) -> list[tuple[int, bytes]]:
+    """Time and payload of each record."""
+    found, at = [], 0
+    while at < len(data):
+        marker, words, tid, time = struct.unpack_from("<HHIQ", data, at)
+        assert (marker, tid) == (2, 99)
+        assert words >= HEADER // 8
+        found.append((time, data[at + HEADER : at + 8 * words]))
+        at += 8 * words
+    return found
+
+
+def times(ring: SharedRing) -> list[int]:
+    return [time for time, _ in parsed(ring.poll())]
+
+
+def pictured(ring: SharedRing) -> list[int]:
+    return [time for time, _ in parsed(ring.picture())]
 
 
 @pytest.fixture
@@ -116,108 +168,89 @@ def writer() -> Writer:
 
 
 @pytest.fixture
-def reader(writer: Writer) -> Iterator[RingReader]:
+def reader(writer: Writer) -> Iterator[SharedRing]:
     yield (one := reader_of(writer.store))
     assert one.damaged == 0
 
 
-# ---- what was written comes out ------------------------------------------------------------------
+# ---- what is committed ---------------------------------------------------------------------------
 
 
-def test_an_empty_ring_has_no_records(reader: RingReader) -> None:
-    assert list(reader.poll()) == []
+def test_an_empty_ring_has_no_records(reader: SharedRing) -> None:
+    assert times(reader) == []
 
 
-def test_a_record_comes_out_as_it_was_written_once(writer: Writer, reader: RingReader) -> None:
-    writer.record(5, b"payload!")
-
-    assert list(reader.poll()) == [Record(5, CPU, 99, 2, b"payload!")]
-    assert list(reader.poll()) == []
-
-
-def test_records_come_out_in_their_order_and_give_their_space_back(
-    writer: Writer, reader: RingReader
+def test_records_come_in_the_order_in_which_they_were_reserved(
+    writer: Writer, reader: SharedRing
 ) -> None:
-    for time in range(8):
-        writer.record(time, bytes(8 * time))
+    writer.record(5, b"payload ")
+    writer.record(6)
 
-    assert [(one.time, len(one.payload)) for one in reader.poll()] == [
-        (time, 8 * time) for time in range(8)
-    ]
-    assert writer.store.consumed == writer.store.reserved
+    assert parsed(reader.poll()) == [(5, b"payload "), (6, b"")]
+    assert times(reader) == []
 
 
-def test_space_is_given_back_although_nobody_takes_the_records(
-    writer: Writer, reader: RingReader
-) -> None:
-    writer.record(1)
-
-    next(reader.poll())
-
-    assert writer.store.consumed == writer.store.reserved
+def test_records_are_of_the_ring_that_the_arena_counts(reader: SharedRing) -> None:
+    assert (reader.cpu, reader.ring) == (1, 4)
 
 
-@pytest.mark.parametrize("tail", range(8, 248, 8))
-def test_the_end_of_the_ring_is_filled_and_skipped(tail: int) -> None:
-    """Fillers of every length: of 8 and 16 bytes they have no room for a header."""
-    writer = Writer(LAP + SIZE - tail)
-    reader = reader_of(writer.store)
-
-    writer.record(1, bytes(tail))  # does not fit into the tail
-    seen = times(reader)
-    writer.record(2)
-
-    assert seen + times(reader) == [1, 2]
-    assert writer.store.reserved == LAP + SIZE + tail + 2 * RECORD_SIZE
-    assert reader.damaged == 0
+def test_every_rest_of_a_page_is_filled(writer: Writer, reader: SharedRing) -> None:
+    """8 bytes hold a commit word and nothing else."""
+    for words in [*range(40)] * 20:
+        payload = bytes(8 * words)
+        assert writer.record(words, payload)
+        assert parsed(reader.poll()) == [(words, payload)]
+    assert writer.store.head > LAP + 4 * SIZE
 
 
-def test_a_record_that_fits_the_tail_exactly_needs_no_filler() -> None:
-    writer = Writer(LAP + SIZE - RECORD_SIZE)
-    reader = reader_of(writer.store)
+def test_the_largest_record_takes_a_page(writer: Writer, reader: SharedRing) -> None:
+    payload = b"x" * (MAX_RECORD - HEADER)
+    assert all(writer.record(time, payload) for time in range(SIZE // PAGE))
+    assert not writer.record(5)
 
-    writer.record(1)
-    writer.record(2)
-
-    assert times(reader) == [1, 2]
-    assert writer.store.reserved == LAP + SIZE + RECORD_SIZE
-
-
-def test_records_that_wrap_are_read_in_one_piece(writer: Writer, reader: RingReader) -> None:
-    for time in range(100):
-        assert writer.record(time, time.to_bytes(8, "little") * (time % 9))
-        (record,) = reader.poll()
-        assert record[0] == time
-        assert record.payload == time.to_bytes(8, "little") * (time % 9)
+    assert parsed(reader.poll()) == [(time, payload) for time in range(SIZE // PAGE)]
 
 
 def test_a_full_ring_loses_what_comes_and_keeps_what_is_there(
-    writer: Writer, reader: RingReader
+    writer: Writer, reader: SharedRing
 ) -> None:
-    kept = [time for time in range(100) if writer.record(time)]
+    room = PAGE // WHOLE * SIZE // PAGE
+    kept = [time for time in range(2 * room) if writer.record(time)]
 
-    assert kept == list(range(SIZE // RECORD_SIZE))
-    assert writer.lost == 100 - len(kept)
+    assert kept == list(range(room))
+    assert writer.lost == room
     assert times(reader) == kept
+    assert writer.record(1)
 
 
-def test_discard_forgets_what_is_in_the_ring(writer: Writer, reader: RingReader) -> None:
+def test_a_start_forgets_what_is_in_the_ring(writer: Writer, reader: SharedRing) -> None:
     writer.record(1)
 
-    reader.discard()
+    reader.start()
     writer.record(2)
 
     assert times(reader) == [2]
+
+
+def test_a_second_reader_goes_on_where_the_first_has_stopped(
+    writer: Writer, reader: SharedRing
+) -> None:
+    writer.record(1)
+    writer.record(2)
+    assert times(reader) == [1, 2]
+    writer.record(3)
+
+    assert times(reader_of(writer.store)) == [3]
 
 
 # ---- what is not committed yet -------------------------------------------------------------------
 
 
 def test_an_uncommitted_record_holds_back_only_what_is_behind_it(
-    writer: Writer, reader: RingReader
+    writer: Writer, reader: SharedRing
 ) -> None:
     writer.record(1)
-    held = writer.reserve(RECORD_SIZE)
+    held = writer.reserve()
     assert held
     writer.record(3)
 
@@ -233,7 +266,7 @@ def test_the_very_first_record_of_a_ring_is_waited_for_too() -> None:
     """A new ring is all zeros, and zero is what the commit word of position 0 begins with."""
     writer = Writer(start=0)
     reader = reader_of(writer.store)
-    held = writer.reserve(RECORD_SIZE)
+    held = writer.reserve()
     assert held
     writer.record(2)
 
@@ -245,13 +278,13 @@ def test_the_very_first_record_of_a_ring_is_waited_for_too() -> None:
 
 
 def test_a_commit_word_of_an_earlier_lap_is_not_believed(
-    writer: Writer, reader: RingReader
+    writer: Writer, reader: SharedRing
 ) -> None:
-    while writer.record(1, bytes(8)):  # 32 bytes each: 16 of them are a lap
+    while writer.record(1, bytes(8)):  # 32 bytes each: 128 of them are a page
         pass
     assert len(times(reader)) == SIZE // 32
 
-    held = writer.reserve(32)
+    held = writer.reserve(8)
 
     assert held
     assert held.position % SIZE == 0
@@ -266,7 +299,7 @@ def test_positions_of_more_than_48_bits_are_followed() -> None:
     writer = Writer((1 << 48) - 2 * SIZE)
     reader = reader_of(writer.store)
 
-    for time in range(100):
+    for time in range(1000):
         writer.record(time)
         assert times(reader) == [time]
     assert reader.damaged == 0
@@ -274,7 +307,7 @@ def test_positions_of_more_than_48_bits_are_followed() -> None:
 
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("record"), st.integers(0, 12)),
+        st.tuples(st.just("record"), st.sampled_from([0, 1, 7, 40, 250, 508])),
         st.tuples(st.just("reserve"), st.integers(0, 12)),
         st.tuples(st.just("commit"), st.integers(0, 3)),
         st.tuples(st.just("poll"), st.just(0)),
@@ -296,77 +329,215 @@ def test_what_comes_out_is_always_the_committed_beginning_of_what_went_in(
         payload = struct.pack("<Q", len(written)) * number
         if step == "record" and writer.record(len(written), payload):
             written.append((len(written), payload))
-        elif step == "reserve" and (place := writer.reserve(RECORD_SIZE + len(payload))):
+        elif step == "reserve" and (place := writer.reserve(len(payload))):
             writer.fill(place, len(written), payload)
             held[len(written)] = place
             written.append((len(written), payload))
         elif step == "commit" and held:
             writer.commit(held.pop(sorted(held)[number % len(held)]))
         elif step == "poll":
-            seen += [(record.time, record.payload) for record in reader.poll()]
+            seen += parsed(reader.poll())
             assert seen == written[: min(held, default=len(written))]
     assert seen == written
     assert reader.damaged == 0
 
 
+# ---- overwriting ---------------------------------------------------------------------------------
+
+PER_PAGE = PAGE // WHOLE
+
+
+def test_a_ring_that_is_overwritten_shows_its_newest_pages(
+    writer: Writer, reader: SharedRing
+) -> None:
+    reader.start(overwrite=True)
+    for time in range(10_000):
+        assert writer.record(time)
+
+    found = pictured(reader)
+
+    assert found == [*range(10_000 - len(found), 10_000)]
+    assert len(found) >= 2 * PER_PAGE
+    assert pictured(reader) == found, "nothing is consumed"
+
+
+def test_a_picture_begins_where_the_recording_did(writer: Writer, reader: SharedRing) -> None:
+    writer.record(1)
+    reader.start(overwrite=True)
+
+    assert pictured(reader) == []
+    writer.record(2)
+    writer.record(3)
+    assert pictured(reader) == [2, 3]
+
+
+def test_another_reader_may_take_the_picture(writer: Writer, reader: SharedRing) -> None:
+    reader.start(overwrite=True)
+    for time in range(5000):
+        writer.record(time)
+
+    assert pictured(reader_of(writer.store)) == pictured(reader)
+
+
+def test_what_is_written_while_a_picture_is_taken_is_not_in_it(
+    writer: Writer, reader: SharedRing
+) -> None:
+    reader.start(overwrite=True)
+    for time in range(10_000):
+        writer.record(time)
+    clock = iter(range(10_000, 1 << 40))
+    writer.store.meanwhile = lambda: [writer.record(next(clock)) for _ in range(100)]
+
+    found = pictured(reader)
+
+    assert found == [*range(found[0], 10_000)]
+
+
+def test_a_picture_of_a_ring_that_is_written_faster_than_it_is_copied_is_empty(
+    writer: Writer, reader: SharedRing
+) -> None:
+    reader.start(overwrite=True)
+    for time in range(10_000):
+        writer.record(time)
+    writer.store.meanwhile = lambda: [writer.record(1) for _ in range(PER_PAGE * 4)]
+
+    assert pictured(reader) == []
+
+
+def test_what_is_behind_an_unfinished_record_is_missing_up_to_the_end_of_its_page(
+    writer: Writer, reader: SharedRing
+) -> None:
+    reader.start(overwrite=True)
+    for time in range(10):
+        writer.record(time)
+    held = writer.reserve()
+    for time in range(10, 2 * PER_PAGE + 10):
+        writer.record(time)
+
+    assert held
+    found = pictured(reader)
+    assert found[:10] == [*range(10)]
+    assert found[10:] == [*range(PER_PAGE - 1, 2 * PER_PAGE + 10)]
+
+
+def test_a_page_with_an_unfinished_record_is_left_out_until_that_is_finished(
+    writer: Writer, reader: SharedRing
+) -> None:
+    reader.start(overwrite=True)
+    held = writer.reserve()
+    assert held
+    count = 20 * PER_PAGE
+    for time in range(count):
+        writer.record(time)
+    found = pictured(reader)
+    assert found == [*range(count - len(found), count)]
+    assert len(found) >= 5 * PER_PAGE
+
+    writer.fill(held, 77)
+    writer.commit(held)
+
+    assert pictured(reader) == found, "an old record, in a page that was left out"
+    for time in range(count):
+        writer.record(time)
+    found = pictured(reader)
+    assert found == [*range(count - len(found), count)]
+    assert len(found) >= 6 * PER_PAGE, "the page is used again"
+
+
+def test_a_ring_is_read_again_when_it_is_no_longer_overwritten(
+    writer: Writer, reader: SharedRing
+) -> None:
+    reader.start(overwrite=True)
+    for time in range(10_000):
+        writer.record(time)
+
+    reader.start()
+    writer.record(7)
+
+    assert times(reader) == [7]
+
+
 # ---- contents that nobody can have meant ---------------------------------------------------------
 
 
-def check_hostile(store: BoundedStore) -> RingReader:
+def check_hostile(store: BoundedStore) -> SharedRing:
     """The reader comes through it, and does not stay in it. The store checks where it reads."""
     reader = reader_of(store)
     for _ in range(3):
-        for record in reader.poll():
-            assert len(record.payload) < SIZE
-            assert record.marker != FILLER
+        for data in (reader.poll(), reader.picture()):
+            assert len(data) <= SIZE
+            assert len(data) % 8 == 0
+    reader.start(overwrite=True)
+    reader.picture()
+    reader.start()
+    reader.poll()
     return reader
 
 
-words = st.integers(0, (1 << 64) - 1)
+words = st.integers(0, MODULUS - 1)
 
 
-@given(reserved=words, consumed=words, data=st.binary(min_size=SIZE, max_size=SIZE))
+@given(head=words, limit=words, begun=words, data=st.binary(min_size=64, max_size=64))
 def test_any_words_in_head_and_ring_are_come_through(
-    reserved: int, consumed: int, data: bytes
+    head: int, limit: int, begun: int, data: bytes
 ) -> None:
-    check_hostile(BoundedStore(reserved=reserved & ~7, consumed=consumed, data=data))
+    store = BoundedStore(head=head, limit=limit, begun=begun, data=data * (SIZE // 64))
+
+    check_hostile(store)
 
 
-@given(consumed=words, ahead=st.integers(0, SIZE // 8), lengths=st.binary(min_size=64, max_size=64))
+@given(head=words, back=st.integers(0, 3 * SIZE), data=st.binary(min_size=64, max_size=64))
+def test_a_recording_that_began_anywhere_is_come_through(head: int, back: int, data: bytes) -> None:
+    store = BoundedStore(head=head, begun=max(head - back, 0), data=data * (SIZE // 64))
+
+    reader_of(store).picture()
+
+
+@given(
+    consumed=words,
+    ahead=st.integers(0, SIZE // 8),
+    lengths=st.binary(min_size=64, max_size=64),
+    record=st.integers(0, 70),
+)
 def test_any_lengths_in_commit_words_are_come_through(
-    consumed: int, ahead: int, lengths: bytes
+    consumed: int, ahead: int, lengths: bytes, record: int
 ) -> None:
     """Every word claims to be a record that starts where it stands, of any length."""
     consumed &= ~7
-    reserved = min(consumed + 8 * ahead, (1 << 64) - 8)
-    store = BoundedStore(reserved=reserved, consumed=consumed)
-    for index, length in enumerate(lengths):
+    head = min(consumed + 8 * ahead, MODULUS - 8)
+    store = BoundedStore(head=head, limit=(consumed + SIZE) % MODULUS)
+    for index in range(SIZE // 8):
+        length = lengths[index % 64] if index % 2 else record
         position = consumed + 8 * index
-        word = (position << 16 | (length if length < 250 else length << 8)) % (1 << 64)
+        word = (position << 16 | (length if length < 250 else length << 8)) % MODULUS
         store.data[position % SIZE : position % SIZE + 8] = word.to_bytes(8, "little")
 
     check_hostile(store)
 
 
 @pytest.mark.parametrize("odd", [1, 4, 7])
-def test_a_reserved_position_between_two_words_is_come_through(odd: int) -> None:
-    store = BoundedStore(reserved=LAP + odd, consumed=LAP)
+def test_a_head_between_two_words_is_come_through(odd: int) -> None:
+    store = BoundedStore(head=LAP + odd, limit=LAP + SIZE)
 
     assert check_hostile(store).damaged
 
 
-def test_a_consumed_position_between_two_words_is_damage() -> None:
-    store = BoundedStore(reserved=LAP, consumed=LAP - 1)
+def test_a_limit_between_two_words_is_damage() -> None:
+    store = BoundedStore(head=LAP, limit=LAP + SIZE - 1)
+    reader = reader_of(store)
 
-    assert check_hostile(store).damaged == 1
+    assert reader.poll() == reader.poll() == b""
+    assert reader.damaged == 1
 
 
-@pytest.mark.parametrize("reserved", [LAP + SIZE + 8, LAP - 8, 0, (1 << 64) - 8])
-def test_a_reserved_position_out_of_reach_is_damage_and_then_believed(reserved: int) -> None:
-    store = BoundedStore(reserved=reserved, consumed=LAP)
+@pytest.mark.parametrize("head", [LAP + SIZE + 8, LAP - 8, 0, MODULUS - 8])
+def test_a_head_out_of_reach_is_damage_and_then_believed(head: int) -> None:
+    store = BoundedStore(head=head, limit=LAP + SIZE)
+    reader = reader_of(store)
 
-    assert check_hostile(store).damaged == 1
-    assert store.consumed == reserved
+    assert [reader.poll() for _ in range(3)] == [b""] * 3
+    assert reader.damaged == 1
+    assert store.limit == (head + SIZE) % MODULUS
 
 
 @pytest.mark.parametrize("length", [0, 0xFFFF, 4])
@@ -383,17 +554,39 @@ def test_a_record_of_an_impossible_length_is_damage_and_the_ring_goes_on(length:
     assert reader.damaged == 1
 
 
-def test_a_ring_that_changes_between_the_two_copies_is_come_through() -> None:
-    class Changing(BoundedStore):
-        def read(self, offset: int, size: int) -> bytes:
-            data = super().read(offset, size)
-            if offset >= DATA:
-                self.data = bytearray(b"\xff" * SIZE)
-            return data
+@pytest.mark.parametrize("said", [0, 1, 3, 0xFFFF])
+def test_a_record_that_says_another_size_than_its_commit_word_is_left_out(said: int) -> None:
+    writer = Writer()
+    reader = reader_of(writer.store)
+    writer.record(1)
+    at = LAP % SIZE + 10
+    writer.store.data[at : at + 2] = said.to_bytes(2, "little")
+    writer.record(2)
 
+    assert times(reader) == [2]
+
+
+def test_a_ring_that_changes_between_the_two_copies_is_come_through() -> None:
     writer = Writer()
     writer.record(1)
     writer.record(2)
-    store = Changing(reserved=writer.store.reserved, consumed=LAP, data=bytes(writer.store.data))
+    store = BoundedStore(head=writer.store.head, limit=LAP + SIZE, data=bytes(writer.store.data))
+
+    def change() -> None:
+        store.data = bytearray(b"\xff" * SIZE)
+
+    store.meanwhile = change
 
     assert check_hostile(store).damaged == 0
+
+
+def test_a_head_that_goes_back_while_a_picture_is_taken_is_come_through() -> None:
+    writer = Writer()
+    reader = reader_of(writer.store)
+    reader.start(overwrite=True)
+    writer.record(1)
+
+    writer.store.head = 8
+
+    assert reader.picture() == b""
+    assert reader.damaged == 1

@@ -1,33 +1,47 @@
 """Streams of events out of several rings, with a clock that the test moves.
 
-The rings are an arena's bytes in a list; the counter runs at three ticks a nanosecond.
+The rings are an arena's bytes in a list; the counter runs at three ticks a nanosecond. Their parts
+have tests of their own: test_rings.py, test_drain.py, test_ring.py, test_timeline.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
+from made_arena import PID, SparseMemory, geometry_of, make_arena
 
 from markerjit import stream as stream_module
 from markerjit.elf import parse_format
 from markerjit.errors import TargetGone
 from markerjit.model import CType, Event, TypeClass
-from markerjit.patch.arena import Counted
-from markerjit.ring.layout import RING_CONSUMED, RING_DATA, Geometry
-from markerjit.stream import Clock, Decoder, EventStream, StreamStatistics
+from markerjit.patch.arena import Arena
+from markerjit.patch.store import MemoryStore
+from markerjit.ring.batch import Batch
+from markerjit.ring.layout import FILLER, PAGE, RING_LIMIT, Count, MarkerEntry
+from markerjit.ring.types import RecordType, Time
+from markerjit.stream import EventStream, StreamStatistics
 
-GEOMETRY = Geometry(rings=3, ring_size=4096, max_markers=4, max_sites=4, max_edits=4)
+GEOMETRY = geometry_of(cpus=3, ring_size=8 * PAGE)
 INT = CType(TypeClass.SIGNED, 4)
-DECODERS = {
-    1: Decoder("get", (INT,), parse_format("n %d", (INT,))),
-    2: Decoder("put", (), ()),
-}
+CHARS = CType(TypeClass.CHARS, 8)
 MINUTE_NS = 60_000_000_000
+WALL_NS = 1_700_000_000_000_000_000
+TICKS_PER_NS = 3
+
+
+def types_of(time: Time = Time.TSC) -> dict[int, RecordType]:
+    return {
+        1: RecordType(1, "get", "n %d", parse_format("n %d", (INT,)), time=time),
+        2: RecordType(2, "put", "", (), time=time),
+        3: RecordType(3, "text", "s %s", parse_format("s %s", (CHARS,)), time=time),
+    }
 
 
 class FakeTime:
-    """clock_pair() and time.sleep(): both readings grow only when a test says so, or sleeps."""
+    """The module `time` and clock_pair(). Time passes when a test says so, or sleeps."""
 
     def __init__(self) -> None:
         self.now_ns = MINUTE_NS
@@ -37,7 +51,7 @@ class FakeTime:
         return self.tsc(), self.now_ns
 
     def tsc(self) -> int:
-        return 3 * self.now_ns + 7
+        return TICKS_PER_NS * self.now_ns + 7
 
     def pass_ns(self, nanoseconds: int) -> None:
         self.now_ns += nanoseconds
@@ -46,131 +60,95 @@ class FakeTime:
         self.slept.append(seconds)
         self.pass_ns(round(seconds * 1e9))
 
+    def monotonic_ns(self) -> int:
+        return self.now_ns
 
-class FakeArena:
-    """Geometry, store and counters: what a stream asks an arena for."""
+    def time_ns(self) -> int:
+        return WALL_NS + self.now_ns
+
+
+class Target:
+    """A process that records into an arena: each ring by its own rules, never full."""
 
     def __init__(self) -> None:
-        self.geometry = GEOMETRY
-        self.store = self
-        self.data = bytearray(GEOMETRY.size)
-        self.lost = {1: 0, 2: 0}
-        self.gone = False
+        self.arena = make_arena(GEOMETRY)
+        self.store = self.arena.store
+        for marker, type_ in types_of().items():
+            entry = MarkerEntry(id=marker, size=type_.size, name_hash=marker)
+            self.store.write(GEOMETRY.marker_offset(marker), bytes(entry))
+        self.arena.write_control("markers_used", 4)
 
-    def read(self, offset: int, size: int) -> bytes:
-        if self.gone:
-            raise TargetGone(7)
-        return bytes(self.data[offset : offset + size])
+    def end(self) -> None:
+        """It ends, and its arena is out of reach."""
+        assert isinstance(self.store, MemoryStore)
+        memory: Any = self.store._memory
+        assert isinstance(memory, SparseMemory)
+        memory.gone = True
 
-    def write(self, offset: int, data: bytes) -> None:
-        self.data[offset : offset + len(data)] = data
+    def lose(self, marker: int, count: int, *, ring: int = 0) -> None:
+        place = GEOMETRY.count_offset(ring, marker)
+        was = Count.from_buffer_copy(self.store.read(place, 16))
+        self.store.write(place, bytes(Count(passed=was.passed, lost=was.lost + count)))
 
-    def counted(self, marker: int) -> Counted:
-        if self.gone:
-            raise TargetGone(7)
-        return Counted(100, self.lost[marker])
+    def record(
+        self, cpu: int, time: int, marker: int = 1, payload: bytes | None = None,
+        *, shared: bool = False,
+    ) -> None:  # fmt: skip
+        """Append a record. `payload` is by default the number that the time ends with."""
+        if payload is None:
+            payload = struct.pack("<q", time % 1000) if marker == 1 else b""
+        words = 2 + len(payload) // 8
+        record = struct.pack("<HHIQ", marker, words, 50 + cpu, time) + payload
+        ring = GEOMETRY.cpus * shared + cpu
+        head = GEOMETRY.head_offset(ring)
+        position = int.from_bytes(self.store.read(head, 8), "little")
+        if shared:
+            record = (position << 16 | words + 1).to_bytes(8, "little") + record
+        left = PAGE - position % PAGE
+        if left < len(record):
+            assert not shared
+            self._put(ring, position, struct.pack("<HHI", FILLER, left // 8, 0))
+            position += left
+        self._put(ring, position, record)
+        self.store.write(head, (position + len(record)).to_bytes(8, "little"))
 
-    def record(self, cpu: int, time: int, marker: int = 1, payload: bytes | None = None) -> None:
-        """Append a record. Rings are never full here."""
-        head = GEOMETRY.ring_offset(cpu)
-        position = int.from_bytes(self.data[head : head + 8], "little")
-        payload = (time % 1000).to_bytes(8, "little") if payload is None else payload
-        size = 24 + len(payload)
-        words = [position << 16 | size // 8, time, 50 + cpu | marker << 32]
-        record = b"".join(word.to_bytes(8, "little") for word in words) + payload
-        at = head + RING_DATA + position
-        self.data[at : at + size] = record
-        self.write(head, (position + size).to_bytes(8, "little"))
+    def _put(self, ring: int, position: int, data: bytes) -> None:
+        self.store.write(GEOMETRY.ring_offset(ring) + position % GEOMETRY.ring_size, data)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     fake = FakeTime()
     monkeypatch.setattr(stream_module, "clock_pair", fake.pair)
-    monkeypatch.setattr(stream_module.time, "sleep", fake.sleep)
+    monkeypatch.setattr(stream_module, "time", fake)
     return fake
 
 
 @pytest.fixture
-def arena(clock: FakeTime) -> FakeArena:
-    return FakeArena()
+def target(clock: FakeTime) -> Target:
+    return Target()
 
 
-def open_stream(
-    arena: FakeArena, alive: Callable[[], bool] = lambda: True, poll_s: float = 0.02
-) -> EventStream:
-    return EventStream(arena, DECODERS, alive=alive, poll_s=poll_s)  # type: ignore[arg-type]
+def open_stream(target: Target, *, time: Time = Time.TSC, **options: Any) -> EventStream:
+    options.setdefault("alive", lambda: True)
+    return EventStream(target.arena, types_of(time), **options)
 
 
-def numbers(events: list[Event]) -> list[int]:
+def numbers(events: Iterable[Event]) -> list[int]:
     return [int(event.fields["n"]) for event in events]  # type: ignore[arg-type]
-
-
-# ---- the clock -----------------------------------------------------------------------------------
-
-
-def test_counter_is_translated_by_two_readings(clock: FakeTime) -> None:
-    translated = Clock()
-    clock.pass_ns(1_000_000_000)
-
-    assert translated.update() == clock.tsc()
-    assert translated.nanoseconds(clock.tsc()) == clock.now_ns
-    assert translated.nanoseconds(clock.tsc() - 3 * 500) == clock.now_ns - 500
-    assert translated.nanoseconds(clock.tsc() + 3 * 500) == clock.now_ns + 500
-
-
-def test_counter_from_long_before_and_long_after_is_exact(clock: FakeTime) -> None:
-    translated = Clock()
-    clock.pass_ns(10_000_000)
-    translated.update()
-    day_ns = 86_400_000_000_000
-
-    for distance in (-30_000_000_000, day_ns):
-        wanted = clock.now_ns + distance
-        assert translated.nanoseconds(3 * wanted + 7) == wanted
-
-
-def test_two_readings_that_are_too_close_are_taken_apart(clock: FakeTime) -> None:
-    translated = Clock()
-    clock.pass_ns(1)
-
-    translated.update()
-
-    assert clock.slept == [0.002]
-    assert translated.nanoseconds(clock.tsc()) == clock.now_ns
-
-
-def test_readings_that_are_apart_are_not_waited_for(clock: FakeTime) -> None:
-    translated = Clock()
-    clock.pass_ns(2_000_000)
-
-    translated.update()
-    translated.update()
-
-    assert clock.slept == []
-
-
-def test_counter_of_another_rate_than_the_one_before_follows_the_last_reading(
-    clock: FakeTime,
-) -> None:
-    """The longer the baseline, the better the rate: it is taken from the first reading on."""
-    translated = Clock()
-    clock.pass_ns(4_000_000)
-    translated.update()
-    clock.pass_ns(4_000_000_000)
-    translated.update()
-
-    assert translated.nanoseconds(clock.tsc() - 3) == clock.now_ns - 1
 
 
 # ---- order ---------------------------------------------------------------------------------------
 
 
-def test_events_of_all_rings_come_in_order_of_time(arena: FakeArena, clock: FakeTime) -> None:
-    stream = open_stream(arena)
+@pytest.mark.parametrize("shared", [(), (0,), (1, 2), (0, 1, 2, 3, 4)])
+def test_events_of_all_rings_come_in_order_of_time(
+    target: Target, clock: FakeTime, shared: tuple[int, ...]
+) -> None:
+    stream = open_stream(target)
     start = clock.tsc()
-    for cpu, offset in [(2, 30), (0, 10), (0, 40), (1, 20), (2, 50)]:
-        arena.record(cpu, start + offset)
+    for number, (cpu, offset) in enumerate([(2, 30), (0, 10), (0, 40), (1, 20), (2, 50)]):
+        target.record(cpu, start + offset, shared=number in shared)
     clock.pass_ns(5_000_000)
 
     events = stream.poll()
@@ -182,17 +160,29 @@ def test_events_of_all_rings_come_in_order_of_time(arena: FakeArena, clock: Fake
     assert all(0 <= event.time - MINUTE_NS <= 17 for event in events)
 
 
+def test_events_of_several_markers_come_in_order_of_time(target: Target, clock: FakeTime) -> None:
+    stream = open_stream(target)
+    text = struct.pack("<II8s", 3, 0, b"abc")
+    for time, marker in enumerate([1, 3, 2, 1, 2, 3]):
+        target.record(time % 3, clock.tsc() + time, marker, text if marker == 3 else None)
+    clock.pass_ns(5_000_000)
+
+    names = [event.name for event in stream.poll()]
+
+    assert names == ["get", "text", "put", "get", "put", "text"]
+
+
 def test_what_is_later_than_the_poll_is_kept_for_the_next_one(
-    arena: FakeArena, clock: FakeTime
+    target: Target, clock: FakeTime
 ) -> None:
-    stream = open_stream(arena)
+    stream = open_stream(target)
     clock.pass_ns(5_000_000)
     now = clock.tsc()
-    arena.record(0, now + 1)
-    arena.record(0, now - 1)
+    target.record(0, now + 1)
+    target.record(0, now - 1)
 
     first = stream.poll()
-    arena.record(1, now)  # of another ring, earlier than what was kept
+    target.record(1, now)  # of another ring, earlier than what was kept
     clock.pass_ns(5_000_000)
     second = stream.poll()
 
@@ -200,10 +190,10 @@ def test_what_is_later_than_the_poll_is_kept_for_the_next_one(
     assert numbers(second) == [now % 1000, (now + 1) % 1000]
 
 
-def test_drain_delivers_what_was_kept(arena: FakeArena, clock: FakeTime) -> None:
-    stream = open_stream(arena)
+def test_drain_delivers_what_was_kept(target: Target, clock: FakeTime) -> None:
+    stream = open_stream(target)
     clock.pass_ns(5_000_000)
-    arena.record(0, clock.tsc() + 100)
+    target.record(0, clock.tsc() + 100)
 
     assert stream.poll() == []
     assert len(stream.drain()) == 1
@@ -211,65 +201,202 @@ def test_drain_delivers_what_was_kept(arena: FakeArena, clock: FakeTime) -> None
 
 
 def test_events_of_the_same_time_keep_the_order_of_their_ring(
-    arena: FakeArena, clock: FakeTime
+    target: Target, clock: FakeTime
 ) -> None:
-    stream = open_stream(arena)
+    stream = open_stream(target)
     for number in range(5):
-        arena.record(0, 1, payload=number.to_bytes(8, "little"))
+        target.record(0, 1, payload=number.to_bytes(8, "little"))
 
     assert numbers(stream.drain()) == [0, 1, 2, 3, 4]
+
+
+def test_a_poll_up_to_a_moment_of_another_stream_keeps_back_what_is_later(
+    target: Target, clock: FakeTime
+) -> None:
+    stream, other = open_stream(target), open_stream(Target())
+    clock.pass_ns(5_000_000)
+    moment = other.now()
+    assert moment == clock.tsc()
+    target.record(0, moment - 1)
+    target.record(0, moment)
+    clock.pass_ns(5_000_000)
+
+    assert numbers(stream.poll_until(moment)) == [(moment - 1) % 1000]
+    assert numbers(stream.poll_until(None)) == [moment % 1000]
+
+
+# ---- times of other kinds ------------------------------------------------------------------------
+
+
+def test_a_monotonic_time_is_the_time_and_what_is_later_is_kept(
+    target: Target, clock: FakeTime
+) -> None:
+    stream = open_stream(target, time=Time.MONOTONIC)
+    target.record(0, clock.now_ns - 5)
+    target.record(0, clock.now_ns + 5)
+
+    assert [event.time for event in stream.poll()] == [MINUTE_NS - 5]
+    clock.pass_ns(100)
+    assert [event.time for event in stream.poll()] == [MINUTE_NS + 5]
+    assert clock.slept == []
+
+
+def test_a_coarse_time_is_behind_by_a_tick_at_most(target: Target, clock: FakeTime) -> None:
+    stream = open_stream(target, time=Time.COARSE)
+    target.record(0, clock.now_ns - 9_000_000)
+
+    assert stream.poll() == []
+    clock.pass_ns(2_000_000)
+    assert len(stream.poll()) == 1
+
+
+def test_without_a_time_all_comes_at_once_and_is_numbered(target: Target, clock: FakeTime) -> None:
+    stream = open_stream(target, time=Time.NONE)
+    for number in (7, 8, 9):
+        record = struct.pack("<HHIq", 1, 2, 50, number)
+        place = GEOMETRY.ring_offset(0) + 16 * (number - 7)
+        target.store.write(place, record)
+    target.store.write(GEOMETRY.head_offset(0), (48).to_bytes(8, "little"))
+
+    found = stream.poll()
+
+    assert [(event.time, event.fields["n"]) for event in found] == [(0, 7), (1, 8), (2, 9)]
 
 
 # ---- beginning and end ---------------------------------------------------------------------------
 
 
-def test_a_stream_begins_with_what_happens_from_now_on(arena: FakeArena, clock: FakeTime) -> None:
-    arena.record(0, clock.tsc())
-    arena.lost[1] = 5
+def test_a_stream_begins_with_what_happens_from_now_on(target: Target, clock: FakeTime) -> None:
+    target.record(0, clock.tsc())
+    target.record(1, clock.tsc(), shared=True)
+    target.lose(1, 5)
 
-    stream = open_stream(arena)
-    arena.lost[1] = 7
+    stream = open_stream(target, dropped_bytes=56)
+    target.lose(1, 2)
 
+    assert stream.dropped_bytes == 56
     assert stream.drain() == []
     assert stream.statistics() == StreamStatistics(0, 2, 0, 0)
 
 
-def test_iteration_ends_when_it_is_stopped_with_what_is_there(
-    arena: FakeArena, clock: FakeTime
+def test_a_stream_may_go_on_where_another_reader_has_stopped(
+    target: Target, clock: FakeTime
 ) -> None:
-    stream = open_stream(arena)
-    arena.record(0, clock.tsc())
+    first = open_stream(target)
+    target.record(0, 1)
+    assert len(first.drain()) == 1
+    target.lose(1, 5)
+    target.record(0, 2)
+    target.record(1, 3, shared=True)
+    target.lose(2, 6)
+
+    second = open_stream(target, resume=True)
+
+    assert second.dropped_bytes == 0
+    assert numbers(second.drain()) == [2, 3]
+    assert second.statistics().lost == 11, "since the markers were switched on"
+
+
+def test_a_stream_that_was_finished_has_taken_all_and_leaves_the_rings_to_others(
+    target: Target, clock: FakeTime
+) -> None:
+    stream = open_stream(target)
+    target.record(0, 1)
+    target.record(1, 2, shared=True)
+    target.lose(1, 3)
+
+    stream.finish()
+    target.record(0, 3)
+    target.lose(1, 4)
+
+    assert stream.keep()
+    assert numbers(stream.drain()) == [1, 2]
+    assert stream.drain() == []
+    assert stream.statistics() == StreamStatistics(2, 3, 0, 0)
+
+
+def test_what_a_finished_stream_has_taken_is_there_as_it_was_recorded_too(
+    target: Target, clock: FakeTime
+) -> None:
+    stream = open_stream(target)
+    target.record(0, 1)
+
+    stream.finish()
+
+    batch = stream.rest(packets=True, columns=False)
+    assert batch
+    assert [len(packet.data) for packet in batch.packets] == [24]
+    assert stream.statistics().events == 1
+
+
+def test_a_record_that_is_never_finished_is_waited_for_a_moment_only(
+    target: Target, clock: FakeTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = open_stream(target)
+    target.record(0, 1, shared=True)
+    place = GEOMETRY.head_offset(3)
+    target.store.write(place, (64).to_bytes(8, "little"))  # reserved, and not written
+    monkeypatch.setattr(clock, "monotonic_ns", lambda: clock.pass_ns(1_000_000) or clock.now_ns)
+
+    stream.finish()
+
+    assert numbers(stream.drain()) == [1]
+    assert stream.statistics().damaged_rings == 1
+
+
+def test_losses_from_before_the_markers_were_switched_on_are_not_those_of_who_goes_on(
+    target: Target, clock: FakeTime
+) -> None:
+    target.lose(1, 5, ring=0)
+    target.lose(1, 7, ring=4)  # the shared one of CPU 1
+    target.arena.note_counts(1)
+    target.lose(1, 2, ring=4)
+
+    stream = open_stream(target, resume=True)
+    target.lose(1, 1, ring=1)
+    stream.drain()
+
+    assert stream.lost() == {(1, "get"): 3}
+
+
+def test_iteration_ends_when_it_is_stopped_with_what_is_there(
+    target: Target, clock: FakeTime
+) -> None:
+    stream = open_stream(target)
+    target.record(0, clock.tsc())
     seen = []
     for event in stream:
         seen.append(event)
         if len(seen) == 1:
-            arena.record(1, clock.tsc() + 1_000_000_000)
+            target.record(1, clock.tsc() + 1_000_000_000)
             stream.stop()
 
     assert len(seen) == 2
+    assert stream.is_over()
 
 
 def test_iteration_ends_with_the_target_and_takes_its_last_events(
-    arena: FakeArena, clock: FakeTime
+    target: Target, clock: FakeTime
 ) -> None:
     lives = iter([True, True, False])
 
     def alive() -> bool:
         if not (now := next(lives)):  # it records once more and ends
-            arena.record(0, clock.tsc() + 10**12)
+            target.record(0, clock.tsc() + 10**12)
         return now
 
-    stream = open_stream(arena, alive, poll_s=0.125)
+    stream = open_stream(target, alive=alive, poll_s=0.125)
 
     assert len(list(stream)) == 1
+    assert stream.target_ended
     assert clock.slept.count(0.125) == 2
 
 
-def test_iteration_does_not_wait_while_there_are_events(arena: FakeArena, clock: FakeTime) -> None:
-    stream = open_stream(arena, poll_s=0.125)
+def test_iteration_does_not_wait_while_there_are_events(target: Target, clock: FakeTime) -> None:
+    stream = open_stream(target, poll_s=0.125)
     clock.pass_ns(5_000_000)
     for time in range(3):
-        arena.record(0, time)
+        target.record(0, time)
     batches = stream.batches()
 
     assert len(next(batches)) == 3
@@ -278,70 +405,223 @@ def test_iteration_does_not_wait_while_there_are_events(arena: FakeArena, clock:
     assert 0.125 not in clock.slept
 
 
-def test_an_arena_that_is_gone_with_its_target_ends_the_stream_and_keeps_its_numbers(
-    arena: FakeArena, clock: FakeTime
+def test_iteration_ends_when_another_reader_has_the_rings_and_takes_nothing_more(
+    target: Target, clock: FakeTime
 ) -> None:
-    stream = open_stream(arena)
+    ours = [True]
+    stream = open_stream(target, renew=lambda: ours[0])
+    target.record(0, 1)
+    batches = stream.batches()
+    assert len(next(batches)) == 1
+
+    ours[0] = False
+    target.record(0, 2)
+
+    assert list(batches) == []
+    assert stream.dispossessed
+    assert not stream.target_ended
+    ours[0] = True
+    assert not stream.keep(), "a reader that was replaced does not come back"
+
+
+def test_a_lease_that_cannot_be_renewed_because_the_target_is_gone_ends_the_stream(
+    target: Target, clock: FakeTime
+) -> None:
+    def renew() -> bool:
+        raise TargetGone(PID)
+
+    stream = open_stream(target, renew=renew)
+    target.record(0, 1)
+
+    assert len(list(stream)) == 1
+    assert stream.target_ended
+    assert not stream.dispossessed
+
+
+def test_an_arena_that_is_gone_with_its_target_ends_the_stream_and_keeps_its_numbers(
+    target: Target, clock: FakeTime
+) -> None:
+    stream = open_stream(target)
     clock.pass_ns(5_000_000)
-    arena.record(0, clock.tsc() - 1)
-    arena.record(0, clock.tsc() + 10)
-    arena.lost[2] = 4
+    target.record(0, clock.tsc() - 1)
+    target.record(0, clock.tsc() + 10)
+    target.lose(2, 4)
     seen = [*stream.poll()]
-    arena.gone = True
+    target.end()
 
     seen += list(stream)
 
-    assert len(seen) == 2
+    assert len(seen) == 2, "what was kept back was out of the ring already"
+    assert stream.target_ended
     assert stream.statistics() == StreamStatistics(2, 4, 0, 0)
+
+
+# ---- batches for files ---------------------------------------------------------------------------
+
+
+def test_batches_have_the_records_as_they_were_and_as_columns(
+    target: Target, clock: FakeTime
+) -> None:
+    stream = open_stream(target)
+    target.record(0, 5, payload=struct.pack("<q", -9))
+    target.record(2, 4, marker=2, shared=True)
+    clock.pass_ns(5_000_000)
+
+    batch = stream.poll_batch(packets=True)
+
+    assert isinstance(batch, Batch)
+    assert [(packet.cpu, packet.ring) for packet in batch.packets] == [(0, 0), (2, 5)]
+    assert batch.packets[0].data == struct.pack("<HHIQq", 1, 3, 50, 5, -9)
+    assert batch.packets[1].data == struct.pack("<HHIQ", 2, 2, 52, 4)
+    assert {one.type.marker: one.time.tolist() for one in batch.columns} == {"get": [5], "put": [4]}
+    assert stream.poll_batch(packets=True) is None
+
+
+def test_packets_alone_are_counted_too(target: Target, clock: FakeTime) -> None:
+    stream = open_stream(target)
+    for time in range(5):
+        target.record(0, time)
+
+    batch = stream.poll_batch(packets=True, columns=False)
+
+    assert batch
+    assert not batch.columns
+    assert stream.statistics().events == 5
+
+
+def test_batches_say_what_was_lost_so_far(target: Target, clock: FakeTime) -> None:
+    stream = open_stream(target)
+    target.record(0, 1)
+    target.lose(1, 3, ring=4)
+    target.lose(2, 1, ring=0)
+
+    batch = stream.rest()
+
+    assert batch
+    assert batch.lost == {(1, "get"): 3, (0, "put"): 1}
+
+
+def test_streams_of_one_clock_tell_the_same_times(target: Target, clock: FakeTime) -> None:
+    one = open_stream(target)
+    clock.pass_ns(1_000_000)
+    other = open_stream(Target())
+    other.use_clock_of(one)
+    clock.pass_ns(70_000_000)
+
+    assert one.now() == other.now()
+    assert one.clock() == other.clock()
+
+
+@pytest.mark.parametrize("ahead", [1 << 33, (1 << 63) - (1 << 40)])
+def test_what_seems_to_come_from_far_ahead_is_not_waited_for(
+    target: Target, clock: FakeTime, ahead: int
+) -> None:
+    stream = open_stream(target)
+    target.record(0, clock.tsc() - 1)
+    target.record(0, clock.tsc() + ahead)
+    target.record(0, clock.tsc() + 1000)
+
+    assert len(stream.poll()) == 2
+    clock.pass_ns(1_000_000)
+    assert len(stream.poll()) == 1
 
 
 # ---- what is left out, and counted ---------------------------------------------------------------
 
 
 def test_records_of_markers_that_nobody_asked_for_are_left_out(
-    arena: FakeArena, clock: FakeTime
+    target: Target, clock: FakeTime
 ) -> None:
-    stream = open_stream(arena)
-    arena.record(0, 1, marker=3)
-    arena.record(0, 2, marker=2, payload=b"")
+    del (types := types_of())[1], types[3]
+    stream = EventStream(target.arena, types, alive=lambda: True)
+    target.record(0, 1)
+    target.record(0, 2, marker=2)
+    target.record(0, 3, marker=3, payload=bytes(8))
 
     assert [event.name for event in stream.drain()] == ["put"]
-    assert stream.statistics().events == 1
+    assert stream.statistics() == StreamStatistics(1, 0, 0, 0)
 
 
-def test_records_that_do_not_fit_their_marker_are_counted(
-    arena: FakeArena, clock: FakeTime
-) -> None:
-    stream = open_stream(arena)
-    arena.record(0, 1, payload=bytes(16))
-    arena.record(0, 2, marker=2)
-    arena.record(0, 3)
+def test_records_that_do_not_fit_their_marker_are_counted(target: Target, clock: FakeTime) -> None:
+    stream = open_stream(target)
+    target.record(0, 1, marker=3, payload=struct.pack("<II", 900, 0))
+    target.record(0, 2)
 
     assert len(stream.drain()) == 1
-    assert stream.statistics() == StreamStatistics(1, 0, 2, 0)
+    assert stream.statistics() == StreamStatistics(1, 0, 1, 0)
 
 
 def test_a_ring_that_makes_no_sense_is_counted_and_the_others_are_read(
-    arena: FakeArena, clock: FakeTime
+    target: Target, clock: FakeTime
 ) -> None:
-    stream = open_stream(arena)
-    arena.write(GEOMETRY.ring_offset(1) + RING_CONSUMED, (1 << 40).to_bytes(8, "little"))
-    arena.record(0, 1)
+    stream = open_stream(target)
+    target.store.write(GEOMETRY.head_offset(1), (1 << 40).to_bytes(8, "little"))
+    target.store.write(GEOMETRY.head_offset(5) + RING_LIMIT, (1 << 40).to_bytes(8, "little"))
+    target.record(0, 1)
 
     assert len(stream.drain()) == 1
-    assert stream.statistics() == StreamStatistics(1, 0, 0, 1)
+    assert stream.statistics() == StreamStatistics(1, 0, 0, 2)
 
 
-def test_losses_are_those_of_the_markers_of_the_stream(arena: FakeArena, clock: FakeTime) -> None:
-    stream = open_stream(arena)
-    arena.lost.update({1: 3, 2: 4, 3: 1000})
+def test_losses_are_those_of_the_markers_of_the_stream(target: Target, clock: FakeTime) -> None:
+    stream = open_stream(target)
+    for marker, count in enumerate((1000, 3, 4, 0)):
+        target.lose(marker, count, ring=marker)
 
     stream.poll()
 
     assert stream.statistics().lost == 7
 
 
-def test_fields_are_told_by_the_name_of_the_marker(arena: FakeArena, clock: FakeTime) -> None:
-    stream = open_stream(arena)
+def test_losses_are_looked_at_now_and_then_and_at_the_end(target: Target, clock: FakeTime) -> None:
+    """There may be hundreds of CPUs and markers."""
+    stream = open_stream(target)
+    stream.poll()
+    target.lose(1, 3)
 
-    assert stream.fields == {"get": DECODERS[1].fields, "put": ()}
+    stream.poll()
+    assert stream.statistics().lost == 0
+    clock.pass_ns(300_000_000)
+    stream.poll()
+    assert stream.statistics().lost == 3
+    target.lose(1, 1)
+    stream.drain()
+    assert stream.statistics().lost == 4
+
+
+def test_what_was_taken_out_is_noted_in_the_arena(target: Target, clock: FakeTime) -> None:
+    stream = open_stream(target)
+    for time in range(5):
+        target.record(0, time)
+    target.record(1, 6, marker=2, shared=True)
+
+    stream.drain()
+
+    assert isinstance(target.arena, Arena)
+    delivered = [target.arena.marker_entry(marker).delivered for marker in (1, 2, 3)]
+    assert delivered == [5, 1, 0]
+
+
+def test_fields_are_told_by_the_name_of_the_marker(target: Target, clock: FakeTime) -> None:
+    stream = open_stream(target)
+
+    assert stream.fields == {type_.marker: type_.fields for type_ in types_of().values()}
+    assert stream.time is Time.TSC
+
+
+def test_events_of_other_markers_are_counted_apart(target: Target, clock: FakeTime) -> None:
+    del (types := types_of())[1]
+    stream = EventStream(target.arena, types, alive=lambda: True)
+    for marker in (1, 2, 1):
+        target.record(0, 5, marker)
+
+    assert len(stream.drain()) == 1
+    assert stream.left_out == 2
+
+
+def test_a_stream_of_no_markers_has_no_events(target: Target, clock: FakeTime) -> None:
+    stream = EventStream(target.arena, {}, alive=lambda: True)
+    target.record(0, 1)
+
+    assert stream.drain() == []
+    assert stream.statistics() == StreamStatistics(0, 0, 0, 0)

@@ -12,14 +12,14 @@ import mmap
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_arena import OwnArena, address_of
+from own_arena import OwnArena, address_of, geometry_of
 
 from markerjit.errors import Refused
 from markerjit.model import RemoteAddress
 from markerjit.ring.layout import CONTROL, Control, Geometry, Sigaction, TrapSite
 from markerjit.x86.templates import INT3, NOP
 
-GEOMETRY = Geometry(rings=1, ring_size=4096, max_markers=1, max_sites=16, max_edits=4)
+GEOMETRY = geometry_of(ring_size=4096, max_markers=1, max_sites=16)
 SIGTRAP = 5
 RSP, RIP = 160, 168
 SI_KERNEL, SI_USER, SI_TKILL = 128, 0, -6

@@ -90,20 +90,26 @@ struct mj_slot {
 #define MJ_PROBE_COUNTED 1ul
 #define MJ_PROBE_INLINE 2ul
 
+#endif /* !__ASSEMBLER__ */
+
 /* ---- the arena -------------------------------------------------------------------------------
  *
  * A memfd that the target makes and maps as one piece:
  *
- *     code      MJ_CODE_SIZE bytes, r-x: the runtime, position-independent
+ *     code      MJ_CODE_SIZE bytes, r-x: the runtime, position-independent, and behind it what is
+ *               made for this process: recorders, and probes written in C
  *     control   one page: struct mj_control
+ *     alive     a page that is not of the memfd but private, and wiped in the child of a fork
  *     scratch   MJ_SCRATCH_SIZE bytes: where a borrowed thread finds its way back from
+ *     data      MJ_DATA_SIZE bytes: the variables of probes
  *     markers   struct mj_marker[max_markers]
- *     counts    struct mj_count[rings][max_markers]
+ *     counts    struct mj_count[2 * cpus][max_markers]
  *     sites     struct mj_trap_site[max_sites], an open-addressing hash table
  *     journal   struct mj_edit[max_edits]
- *     rings     each a page of struct mj_ring and ring_size bytes of records
+ *     heads     struct mj_ring[2 * cpus]
+ *     commits   uint64_t[cpus][ring_stride / MJ_PAGE], of the shared rings
+ *     rings     ring_stride bytes for each, of which the first ring_size are used
  *
- * and behind it one private page, of which a fork's child gets a zeroed one (see `alive`).
  * The tables are large; the memfd has holes where nothing was ever written.
  *
  * The runtime finds everything at fixed distances from its own code. All offsets in the control
@@ -111,14 +117,28 @@ struct mj_slot {
  * so a controller believes nothing in it: it checks every number against what it mapped.
  */
 #define MJ_ARENA_MAGIC 0x74696a72656b726d /* "mrkerjit" in memory */
-#define MJ_ARENA_VERSION 2
+#define MJ_ARENA_VERSION 3
 #define MJ_ARENA_NAME "markerjit"
 #define MJ_PAGE 4096
-#define MJ_CODE_SIZE (2 * MJ_PAGE)
+#define MJ_CODE_SIZE (2048 * MJ_PAGE)
+#define MJ_RUNTIME_SIZE (4 * MJ_PAGE) /* of the code; what is made for the process comes behind */
+#define MJ_ALIVE (MJ_CODE_SIZE + MJ_PAGE) /* offset of a word: `cpus`, or 0 in a fork's child */
 #define MJ_SCRATCH_SIZE (16 * MJ_PAGE)
+#define MJ_DATA_SIZE (8192 * MJ_PAGE)
 
 #define MJ_CPU_RDPID 1u /* rdpid works; otherwise the CPU number is read with lsl */
+#define MJ_CPU_RTM 2u   /* memory transactions work: a read in one cannot fault */
 
+/* Restartable sequences of restart.S, in `sequences` of the control block. */
+#define MJ_SEQUENCE_APPEND 0
+#define MJ_SEQUENCE_TURN 1
+#define MJ_SEQUENCE_TALLY 2
+#define MJ_SEQUENCES 3
+#define MJ_RSEQ_SIGNATURE 0x53053053 /* before an abort handler; glibc's, on x86 */
+
+#define MJ_FILLER 0xffff /* in the place of a marker's index: fills a page */
+
+#ifndef __ASSEMBLER__
 /* struct sigaction as the kernel has it: rt_sigaction(2), arch/x86/include/uapi/asm/signal.h */
 struct mj_sigaction {
     uint64_t handler;
@@ -170,25 +190,41 @@ struct mj_edit {
     uint8_t new_bytes[16];
 };
 
+/*
+ * A restartable sequence, as the kernel reads it: rseq(2), include/uapi/linux/rseq.h. A thread that
+ * is interrupted between `start` and `start + length` goes on at `abort`.
+ */
+struct mj_restartable {
+    uint32_t version;
+    uint32_t flags;
+    uint64_t start;
+    uint64_t length;
+    uint64_t abort;
+} __attribute__((aligned(32)));
+
 struct mj_control {
     uint64_t magic;
     uint32_t version;
     uint32_t cpu_flags;
     uint64_t runtime_id; /* FNV-1a of the runtime's code */
     uint64_t arena_size;
-    uint32_t rings;     /* one for each possible CPU */
-    uint32_t ring_size; /* a power of two */
-    uint32_t max_markers;
-    uint32_t max_sites; /* a power of two */
+    uint32_t cpus;        /* how many CPU numbers there can be; two rings for each */
+    uint32_t ring_size;   /* a power of two; changes while nothing is recorded */
+    uint32_t max_markers; /* a power of two */
+    uint32_t max_sites;   /* a power of two */
     uint32_t max_edits;
-    int32_t tid_offset; /* where a thread's id stands, from its fs base; < 0: not found */
-    uint64_t markers;   /* offsets of the parts */
+    int32_t tid_offset;  /* where a thread's id stands, from its fs base; < 0: not found */
+    int32_t rseq_offset; /* where struct rseq does; 0: this process has none that we know of */
+    uint32_t pid;        /* as the process itself has it */
+    uint64_t markers;    /* offsets of the parts */
     uint64_t counts;
     uint64_t sites;
     uint64_t journal_edits;
+    uint64_t heads;
+    uint64_t commits;
     uint64_t ring;
     uint64_t ring_stride;
-    uint64_t alive; /* address of a page that a fork wipes: a word that is 1 in this process only */
+    uint64_t clock;        /* address of the vDSO's clock_gettime; 0: none was found */
     struct mj_owner owner; /* who made the arena, and when: CLOCK_REALTIME, seconds */
     uint64_t owner_since;
     struct mj_sigaction old_trap; /* the target's own SIGTRAP action, to pass on to */
@@ -196,20 +232,32 @@ struct mj_control {
         seen_trap; /* for the controller: where the target's kernel puts an answer */
     uint32_t trap_installed;
     uint32_t markers_used;
+    uint32_t code_used; /* bytes of the code, and of the data, that are taken */
+    uint32_t data_used;
     struct mj_owner reader; /* who takes records out of the rings */
-    uint64_t lease;         /* time stamp counter until which the reader has them; 0: for ever */
-    uint64_t lease_ns;      /* the same moment in CLOCK_MONOTONIC, for other controllers */
+    uint64_t lease_ns;      /* until when, CLOCK_MONOTONIC; 0: for ever */
     struct mj_journal journal;
+    struct mj_restartable sequences[MJ_SEQUENCES];
 };
 
-/* How the recorder takes an argument from the call. */
-#define MJ_OP_GP 1 /* a general register: eight bytes as passed                              */
-#define MJ_OP_FP 2 /* a double                                                               */
-#define MJ_OP_STRING                                                                               \
-    3 /* char *, to its NUL, at most `limit` bytes                                */
-#define MJ_OP_PREFIX                                                                               \
-    5                 /* char *, to its NUL or `limit` bytes, and nothing is read behind (%.8s)   */
-#define MJ_OP_BYTES 4 /* char *, to its NUL, as long as the argument before says, or `limit` */
+/*
+ * How the recorder takes an argument from the call: one of these, and log2 of its size in a record
+ * in the high nibble.
+ */
+#define MJ_OP_SKIP 0    /* a general register that is not recorded                           */
+#define MJ_OP_GP 1      /* a general register                                                */
+#define MJ_OP_FP 2      /* a double                                                          */
+#define MJ_OP_STRING 3  /* char *, to its NUL, at most `limit` bytes                         */
+#define MJ_OP_BYTES 4   /* char *, to its NUL, as long as the argument before says, or `limit` */
+#define MJ_OP_PREFIX 5  /* char *, to its NUL or `limit` bytes, and nothing is behind (%.8s) */
+#define MJ_OP_RAW 6     /* as many bytes as the argument before says, or `limit` (%*ph)      */
+#define MJ_OP_SKIP_FP 7 /* a double that is not recorded                                     */
+
+/* Where the time of a record comes from. */
+#define MJ_TIME_NONE 0      /* it has none */
+#define MJ_TIME_TSC 1       /* the time stamp counter */
+#define MJ_TIME_MONOTONIC 2 /* CLOCK_MONOTONIC, nanoseconds */
+#define MJ_TIME_COARSE 3    /* CLOCK_MONOTONIC_COARSE, nanoseconds */
 
 /* What the runtime needs to know of a marker; its index is the id in the records. */
 struct mj_marker {
@@ -220,15 +268,24 @@ struct mj_marker {
     uint8_t argc;
     uint8_t mode; /* how it is on, for people; 0: off */
     uint8_t ops[MJ_MAX_ARGS];
-    uint16_t limits[MJ_MAX_ARGS]; /* of strings; at most MJ_MAX_STRING */
-    uint8_t reserved[4];
+    uint16_t limits[MJ_MAX_ARGS]; /* of texts, bytes */
+    uint16_t size;                /* bytes of a record, its texts empty */
+    uint8_t time;                 /* MJ_TIME_... */
+    uint8_t tid;                  /* 1: record the thread's id */
+    uint32_t recorder;            /* offset of the code made for it; 0: none, mj_record does it */
+    uint32_t unused;              /* 0 */
+    uint64_t passed_before;       /* its counters, added up, when it was last switched on */
+    uint64_t lost_before;
+    uint64_t delivered; /* written by the reader: records that it took out of the rings */
+    uint8_t counted;    /* 1: each execution is counted as `passed`; 0: the reader counts */
+    uint8_t reserved[7];
     char name[64]; /* cut when it is longer; for people */
 };
 
 /* One for each ring and marker, so that CPUs do not share a line. */
 struct mj_count {
-    uint64_t hits; /* executions of the probe, recorded or not */
-    uint64_t lost; /* of these, not recorded: the ring was full, or its reader gone */
+    uint64_t passed; /* executions of the probe, but for those lost and those the reader counts */
+    uint64_t lost;   /* not recorded: the ring was full */
 };
 
 /*
@@ -242,31 +299,52 @@ struct mj_trap_site {
     uint64_t gone;   /* the code was unloaded; but a fork's child, which shares this, may have it */
 };
 
-/* Positions count bytes from the start of the trace and never wrap. */
+/*
+ * The head of a ring. Positions count bytes from the start of the trace and never wrap; the bytes
+ * of position p are at p % ring_size.
+ *
+ * Ring c, of CPU c, is written by threads on that CPU only, in restartable sequences: nothing but
+ * the store of `head`, the last of a sequence, makes a record part of it. `room` is the end of the
+ * page, or what the reader's limit was: with the head in it, only every page needs a look at that.
+ * Ring cpus + c is the shared one, for threads without restartable sequences and for those that
+ * were just interrupted in one; several CPUs may write it, by compare-and-swap of `head`.
+ */
 struct mj_ring {
-    uint64_t reserved __attribute__((aligned(64))); /* written by the runtime */
-    uint64_t consumed __attribute__((aligned(64))); /* written by the reader  */
+    uint64_t head __attribute__((aligned(64))); /* written by the runtime; shared: reserved up to */
+    uint64_t room;                              /* a record may end here, and no further */
+    uint64_t data;                              /* address of the ring's bytes */
+    uint64_t mask;                              /* ring_size - 1 */
+    uint64_t limit
+        __attribute__((aligned(64))); /* written by the reader: no further; ~0: overwrite */
+    uint64_t begun;                   /* the same: what is older belongs to an earlier trace */
 };
 
 /*
- * A record: this header and its fields, eight bytes each; a string is a word with its length and
- * then its bytes, padded to eight. `commit` is written last, and says the position, so that a word
- * left over from an earlier lap is never taken for it. A record does not wrap: what is left at the
- * end of the ring is filled with one of id MJ_FILLER, of which only `commit` and `marker` count.
+ * A record: marker, size, thread, then the time if its marker has one, and the fields, each at a
+ * multiple of its size (markerjit/ring/types.py has all rules). It never crosses a page: what is
+ * left of one is filled by a record of id MJ_FILLER.
+ *
+ * In a shared ring a commit word stands before each record, and is written last. It says the
+ * position, so that a word left over from an earlier lap is never taken for it; its size counts
+ * the word itself. MJ_FILLER is then a commit word whose record, if there is room for one, says so.
  */
 struct mj_record {
-    uint64_t commit; /* position << 16 | size in words; what an earlier lap left, until then */
-    uint64_t time;   /* time stamp counter */
-    uint32_t tid;
     uint16_t marker;
-    uint16_t reserved;
-    /* uint64_t payload[] */
+    uint16_t words; /* size, in words of eight bytes */
+    uint32_t tid;
+    /* uint64_t time; payload */
 };
-#define MJ_FILLER 0xffff
-#define MJ_MAX_STRING 4096
-/* flags beside the length in a string's word */
-#define MJ_STRING_CUT (1ul << 32)  /* it was longer */
-#define MJ_STRING_NULL (1ul << 33) /* the pointer was NULL, or in the first page */
+#define MJ_MAX_RECORD (MJ_PAGE - 8)
+
+/* A text in a record: this, then its bytes; at a multiple of eight, and so is what comes after. */
+struct mj_text {
+    uint32_t length;
+    uint32_t state;
+};
+#define MJ_TEXT_WHOLE 0
+#define MJ_TEXT_CUT 1        /* it is longer */
+#define MJ_TEXT_NULL 2       /* the pointer was NULL, or in the first page */
+#define MJ_TEXT_UNREADABLE 3 /* nothing can be read there */
 
 /* Where the runtime's functions are: the first words of its code, as offsets from its start. */
 struct mj_entry {
@@ -277,7 +355,30 @@ struct mj_entry {
     uint32_t count;
     uint32_t trap;
     uint32_t restorer;
+    uint32_t record_event; /* for recorders and probes: mj_record with a struct mj_marker * */
+    uint32_t pass;
+    uint32_t turn;
+    uint32_t lose;
+    uint32_t fetch;
+    struct {
+        uint32_t start, end, abort;
+    } sequences[MJ_SEQUENCES];
 };
 
 #endif /* !__ASSEMBLER__ */
+
+/* Offsets for restart.S and recorders; record.c compares them with the structures. */
+#define MJ_CONTROL_CPUS 32
+#define MJ_CONTROL_MAX_MARKERS 40
+#define MJ_CONTROL_RSEQ_OFFSET 56
+#define MJ_CONTROL_COUNTS 72
+#define MJ_CONTROL_HEADS 96
+#define MJ_CONTROL_SEQUENCES 320
+#define MJ_RING_ROOM 8
+#define MJ_RING_DATA 16
+#define MJ_RING_MASK 24
+#define MJ_RING_LIMIT 64
+#define MJ_RSEQ_CPU 4      /* struct rseq: cpu_id */
+#define MJ_RSEQ_SEQUENCE 8 /* struct rseq: rseq_cs */
+
 #endif

@@ -9,7 +9,8 @@
  * come from the arguments. A format that does not fit them does not compile. Arguments are
  * evaluated only while the marker is on, so they must not have side effects that the program
  * needs. At most MJ_MAX_ARGS of them: integers, floats, pointers, strings (%s), bounded strings
- * (%.*s with an int before it; as in printf a NUL ends them, too).
+ * (%.*s with an int before it; as in printf a NUL ends them, too), raw bytes (%*ph with an int
+ * before it, as in the kernel's printk).
  *
  * Nothing is linked, no thread is started, nothing runs before main. Choose how the sites of a
  * translation unit are compiled with -DMJ_MODE=jump (the default), nop, pointer, sentinel, direct,
@@ -234,17 +235,17 @@ MJ_EXTERN void mj_check_format(const char *format, ...) __attribute__((format(pr
  */
 #ifdef __cplusplus
 template <unsigned long N> struct mj_chars { char chars[N]; };
-template <class Tag> struct __attribute__((visibility("hidden"))) mj_text {
+template <class Tag> struct __attribute__((visibility("hidden"))) mj_note_text {
     static constexpr decltype(Tag::text()) value = Tag::text();
 };
 #if __cplusplus < 201703L /* later, a static constexpr member is a definition */
-template <class Tag> constexpr decltype(Tag::text()) mj_text<Tag>::value;
+template <class Tag> constexpr decltype(Tag::text()) mj_note_text<Tag>::value;
 #endif
 #define MJ_TEXT(string)                                                                            \
     struct mj_tag {                                                                                \
         static constexpr mj_chars<sizeof(string)> text() { return {string}; }                      \
     };
-#define MJ_TEXT_ADDRESS (&mj_text<mj_tag>::value)
+#define MJ_TEXT_ADDRESS (&mj_note_text<mj_tag>::value)
 #else
 #define MJ_TEXT(string) static const char mj_text_[] = string;
 #define MJ_TEXT_ADDRESS (mj_text_)
@@ -342,7 +343,7 @@ MJ_INLINE uintptr_t mj_enter(struct mj_slot *slot) {
 /*
  * The slot's address is taken by asm, because a declaration with an asm label is not honoured in
  * templates; volatile keeps the compiler from computing it ahead of the marker. Nothing of ours is
- * in a register across the call (the slot is looked up again, the flag is volatile): the function
+ * in a register across the call (the slot is looked up again, the probe is volatile): the function
  * would save that register on entry, also while the marker is dormant.
  */
 #define MJ_LOOK_UP(slot, name) __asm__ __volatile__("lea " MJ_SLOT(name) "(%%rip), %0" : "=r"(slot))
@@ -351,10 +352,10 @@ MJ_INLINE uintptr_t mj_enter(struct mj_slot *slot) {
         struct mj_slot *mj_slot_;                                                                  \
         MJ_LOOK_UP(mj_slot_, name);                                                                \
         const uintptr_t mj_probe_ = mj_enter(mj_slot_);                                            \
-        const volatile int mj_counted_ = (mj_probe_ & MJ_PROBE_COUNTED) != 0;                      \
+        const volatile uintptr_t mj_kept_ = mj_probe_;                                             \
         mj_probe_fn *const mj_call_ = MJ_CAST(mj_probe_fn *, mj_probe_ & ~MJ_PROBE_COUNTED);       \
         inline_call if (mj_call_) mj_call_(mj_slot_ MJ_MAP(MJ_COMMA_ARG, __VA_ARGS__));            \
-        if (__builtin_expect(mj_counted_, 0)) {                                                    \
+        if (__builtin_expect((mj_kept_ & MJ_PROBE_COUNTED) != 0, 0)) {                             \
             MJ_LOOK_UP(mj_slot_, name);                                                            \
             __atomic_fetch_add(&mj_slot_->left, 1, __ATOMIC_SEQ_CST);                              \
         }                                                                                          \

@@ -5,18 +5,29 @@
 
 #define STR2(x) #x
 #define STR(x) STR2(x)
+#define OFFSET(symbol) ".long " #symbol " - mj_code_start\n"
+#define SEQUENCE(name) OFFSET(name##_start) OFFSET(name##_end) OFFSET(name##_abort)
 
+// clang-format off
 __asm__(".pushsection .entry, \"a\"\n"
         ".globl mj_entry, mj_code_start\n"
         ".hidden mj_code_start\n"
         "mj_entry:\n"
         "mj_code_start:\n"
         ".quad " STR(MJ_ARENA_MAGIC) "\n"
-                                     ".long " STR(
-                                         MJ_ARENA_VERSION) "\n"
-                                                           ".long mj_code_end - mj_code_start\n"
-                                                           ".long mj_record - mj_code_start\n"
-                                                           ".long mj_count - mj_code_start\n"
-                                                           ".long mj_trap - mj_code_start\n"
-                                                           ".long mj_restorer - mj_code_start\n"
-                                                           ".popsection\n");
+        ".long " STR(MJ_ARENA_VERSION) "\n"
+        OFFSET(mj_code_end)
+        OFFSET(mj_record)
+        OFFSET(mj_count)
+        OFFSET(mj_trap)
+        OFFSET(mj_restorer)
+        OFFSET(mj_record_event)
+        OFFSET(mj_pass)
+        OFFSET(mj_turn)
+        OFFSET(mj_lose)
+        OFFSET(mj_fetch)
+        SEQUENCE(mj_append)
+        SEQUENCE(mj_turn)
+        SEQUENCE(mj_tally)
+        ".popsection\n");
+// clang-format on

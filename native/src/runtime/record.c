@@ -1,181 +1,252 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * record.c: the probes `record` and `count`.
+ * record.c: the probes `record` and `count`, for any marker.
  *
- * A record is made in four steps, and may be interrupted by a signal handler that records, or moved
- * to another CPU, between any two instructions:
+ * Markers without texts have a recorder of their own, assembled for them (markerjit/probes/
+ * recorder.py); it comes here when it is interrupted, and the ring is full.
  *
- *   1  take the arguments from the call and measure the strings
- *   2  reserve: move `reserved` by compare-and-swap, or count a loss when the reader is too far
- *      behind, or has gone; the time is read inside the loop, so that within a ring positions
- *      follow time
- *   3  write the fields
- *   4  commit (C): a release store of the position, pairs with (D) in ring/reader.py, which reads
- *      commit words first and the fields in a later system call
+ *   1  build the record on the stack: take the arguments from the call, copy texts so that no
+ *      address can do harm (fetch.c)
+ *   2  add it to the ring of this CPU (restart.S), or to the shared one (shared.c)
+ *   3  count it: what was recorded, or what was lost
+ *
+ * A record larger than MJ_MAX_RECORD cannot come out: the controller bounds the texts' limits.
  */
 
 #include "runtime.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 
-struct taken {
-    uint64_t words[MJ_MAX_ARGS];  /* the argument, or the pointer to a string */
-    uint64_t length[MJ_MAX_ARGS]; /* of strings, with flags */
-    uint64_t size;                /* bytes of the whole record */
+#define CHECK_OFFSET(name, field)                                                                  \
+    _Static_assert(offsetof(struct mj_control, field) == MJ_CONTROL_##name, #field)
+CHECK_OFFSET(CPUS, cpus);
+CHECK_OFFSET(MAX_MARKERS, max_markers);
+CHECK_OFFSET(RSEQ_OFFSET, rseq_offset);
+CHECK_OFFSET(COUNTS, counts);
+CHECK_OFFSET(HEADS, heads);
+CHECK_OFFSET(SEQUENCES, sequences);
+_Static_assert(offsetof(struct mj_ring, room) == MJ_RING_ROOM, "room");
+_Static_assert(offsetof(struct mj_ring, data) == MJ_RING_DATA, "data");
+_Static_assert(offsetof(struct mj_ring, mask) == MJ_RING_MASK, "mask");
+_Static_assert(offsetof(struct mj_ring, limit) == MJ_RING_LIMIT, "limit");
+_Static_assert(sizeof(struct mj_ring) == 128 && sizeof(struct mj_count) == 16, "restart.S shifts");
+
+#define NS 1000000000ul
+enum { CLOCK_OF_MONOTONIC = 1, CLOCK_OF_COARSE = 6 };
+
+struct timespec64 {
+    int64_t seconds;
+    int64_t nanoseconds;
 };
 
-static uint64_t measure(const char *text, uint64_t limit, uint8_t op) {
-    uint64_t length = 0;
+static int op_of(const struct mj_marker *marker, unsigned i) { return marker->ops[i] & 15; }
 
-    if ((uint64_t)text < MJ_PAGE)
-        return MJ_STRING_NULL;
-    while (length < limit && text[length])
-        length++;
-    /* With %.8s what stands behind the limit need not be ours to read. */
-    return op == MJ_OP_STRING && length == limit && text[length] ? length | MJ_STRING_CUT : length;
+static int is_text(int op) { return op >= MJ_OP_STRING && op <= MJ_OP_RAW; }
+
+/* Bytes that a record of this marker may need; 16 for each text besides its limit: one more byte
+   is looked at, and the end is filled up to a multiple of eight. */
+static uint64_t room_for(const struct mj_marker *marker) {
+    uint64_t room = marker->size;
+
+    for (unsigned i = 0; i < marker->argc && i < MJ_MAX_ARGS; i++)
+        if (is_text(op_of(marker, i)))
+            room += marker->limits[i] + 16ul;
+    return room < MJ_PAGE ? room : MJ_PAGE;
 }
 
-/* An int of the caller's as the most bytes of a `%.*s`, which a NUL ends too, as in printf; a
-   negative one is none at all. */
-static uint64_t bounded(uint64_t word, uint64_t limit, uint64_t *cut) {
-    const int32_t asked = (int32_t)word;
+/* How many bytes a text may have, and `*cut` if it has more for sure. `asked` is the argument
+   before it: an int that is the most bytes of a `%.*s`, where a negative one is none at all. */
+static uint64_t bound_of(int op, uint64_t asked, uint64_t limit, int *cut) {
+    const int32_t most = (int32_t)asked;
 
-    *cut = asked < 0 || (uint64_t)asked > limit;
-    return *cut ? limit : (uint64_t)asked;
+    *cut = 0;
+    if (op != MJ_OP_BYTES && op != MJ_OP_RAW)
+        return limit;
+    if (most >= 0 && (uint64_t)most <= limit)
+        return (uint64_t)most;
+    if (op == MJ_OP_RAW && most < 0)
+        return 0;
+    *cut = 1;
+    return limit;
 }
 
-static inline void take(const struct mj_marker *marker, struct taken *taken, va_list args) {
-    uint64_t cut;
+/* Put a text at `to`; returns the bytes that it takes. */
+static uint64_t put_text(const struct mj_control *control, char *to, uint64_t from, int op,
+                         uint64_t asked, uint64_t limit) {
+    struct mj_text *head = (struct mj_text *)to;
+    char *bytes = to + sizeof *head;
+    int open_end, whole;
+    const uint64_t bound = bound_of(op, asked, limit, &open_end);
+    /* Is there more? Only where a NUL has to come. With %.8s what is behind need not be ours. */
+    const int look_behind = op == MJ_OP_STRING || (op == MJ_OP_BYTES && open_end);
 
-    taken->size = sizeof(struct mj_record);
+    head->length = 0;
+    head->state = MJ_TEXT_NULL;
+    if (from < MJ_PAGE)
+        return sizeof *head;
+    uint64_t length = mj_copy(control, bytes, (const char *)from, bound + (uint64_t)look_behind,
+                              op != MJ_OP_RAW, &whole);
+
+    head->state = MJ_TEXT_WHOLE;
+    if (length > bound) {
+        length = bound;
+        head->state = MJ_TEXT_CUT;
+    }
+    if (op == MJ_OP_RAW && open_end)
+        head->state = MJ_TEXT_CUT;
+    if (!whole)
+        head->state = length ? MJ_TEXT_CUT : MJ_TEXT_UNREADABLE;
+    head->length = (uint32_t)length;
+    for (uint64_t at = length; at % 8; at++)
+        bytes[at] = 0;
+    return sizeof *head + ((length + 7) & ~7ul);
+}
+
+static uint64_t put_number(char *image, uint64_t at, unsigned log2_size, uint64_t value) {
+    const uint64_t size = 1ul << log2_size;
+
+    at = (at + size - 1) & -size;
+    switch (log2_size) {
+    case 0:
+        *(uint8_t *)(image + at) = (uint8_t)value;
+        break;
+    case 1:
+        *(uint16_t *)(image + at) = (uint16_t)value;
+        break;
+    case 2:
+        *(uint32_t *)(image + at) = (uint32_t)value;
+        break;
+    default:
+        *(uint64_t *)(image + at) = value;
+    }
+    return at + size;
+}
+
+/* The fields behind the head of `image`; returns the size of the whole record. */
+static uint64_t put_fields(const struct mj_control *control, const struct mj_marker *marker,
+                           char *image, va_list args) {
+    uint64_t at = marker->time ? 16 : 8, before = 0;
+
     for (unsigned i = 0; i < marker->argc && i < MJ_MAX_ARGS; i++) {
+        const int op = op_of(marker, i);
         union {
             double real;
             uint64_t word;
         } value;
 
-        if (marker->ops[i] == MJ_OP_FP)
+        if (op == MJ_OP_FP || op == MJ_OP_SKIP_FP)
             value.real = va_arg(args, double);
         else
             value.word = va_arg(args, uint64_t);
-        taken->words[i] = value.word;
-        taken->size += 8;
-        if (marker->ops[i] == MJ_OP_STRING || marker->ops[i] == MJ_OP_PREFIX) {
-            taken->length[i] = measure((const char *)value.word, marker->limits[i], marker->ops[i]);
-        } else if (marker->ops[i] == MJ_OP_BYTES) {
-            const uint64_t length = bounded(i ? taken->words[i - 1] : 0, marker->limits[i], &cut);
-
-            taken->length[i] =
-                measure((const char *)value.word, length, cut ? MJ_OP_STRING : MJ_OP_PREFIX);
-        } else {
-            continue;
+        if (is_text(op)) {
+            at = (at + 7) & ~7ul;
+            at += put_text(control, image + at, value.word, op, before, marker->limits[i]);
+        } else if (op == MJ_OP_GP || op == MJ_OP_FP) {
+            at = put_number(image, at, marker->ops[i] >> 4 & 3, value.word);
         }
-        taken->size += ((uint32_t)taken->length[i] + 7ul) & ~7ul;
+        before = value.word;
     }
+    while (at % 8)
+        image[at++] = 0;
+    return at;
 }
 
-static inline uint64_t read_clock(void) {
-    uint32_t low, high;
+static uint64_t read_clock(const struct mj_control *control, uint8_t time) {
+    struct timespec64 now = {0, 0};
 
-    __asm__ __volatile__("rdtsc" : "=a"(low), "=d"(high));
-    return (uint64_t)high << 32 | low;
+    if (control->clock)
+        ((int (*)(int, struct timespec64 *))control->clock)(
+            time == MJ_TIME_COARSE ? CLOCK_OF_COARSE : CLOCK_OF_MONOTONIC, &now);
+    return (uint64_t)now.seconds * NS + (uint64_t)now.nanoseconds;
 }
 
-static inline uint64_t commit_word(uint64_t position, uint64_t size) {
-    return position << 16 | size / 8;
+/* The counters that go with a shared ring: on those of the CPUs nobody may use locked instructions.
+ */
+static struct mj_count *shared_counts(const struct mj_control *control,
+                                      const struct mj_marker *marker) {
+    return mj_counts(control, control->cpus + mj_cpu(control), marker->id);
 }
 
-/* Returns the record's position, or ~0 when the ring is full, or when its reader did not renew its
-   lease: nobody may come for the records. Fills what cannot be used at the end of the ring. */
-static inline uint64_t reserve(const struct mj_control *control, struct mj_ring *ring, char *data,
-                               uint64_t size, uint64_t *time) {
-    const uint64_t lease = __atomic_load_n(&control->lease, __ATOMIC_RELAXED);
-    const uint64_t ring_size = control->ring_size;
-    uint64_t position = __atomic_load_n(&ring->reserved, __ATOMIC_RELAXED);
-    uint64_t filler;
+/* The place is known before the look: a signal handler may fork in between. */
+static void add_one(uint64_t *count) {
+    __asm__ __volatile__("" : "+r"(count));
+    if (mj_alive())
+        __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
+}
 
-    do {
-        const uint64_t left = ring_size - (position & (ring_size - 1));
-        const uint64_t consumed = __atomic_load_n(&ring->consumed, __ATOMIC_ACQUIRE);
+static void count_passed(const struct mj_control *control, const struct mj_marker *marker) {
+    int counted = MJ_ANOTHER;
 
-        filler = left < size ? left : 0;
-        if (position + filler + size - consumed > ring_size)
-            return ~0ul;
-        *time = read_clock();
-        if (lease && *time > lease)
-            return ~0ul;
-    } while (!__atomic_compare_exchange_n(&ring->reserved, &position, position + filler + size, 0,
-                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED));
-    if (filler) {
-        struct mj_record *record = (void *)(data + (position & (ring_size - 1)));
+    if (control->rseq_offset)
+        counted = mj_tally(control, marker->id);
+    if (counted == MJ_ANOTHER)
+        add_one(&shared_counts(control, marker)->passed);
+}
 
-        /* A tail of eight or sixteen bytes has room for the commit word only: the reader knows
-           that no record is so short. */
-        if (filler >= sizeof *record)
-            record->marker = MJ_FILLER;
-        __atomic_store_n(&record->commit, commit_word(position, filler), __ATOMIC_RELEASE);
+/* 2 */
+static int append(const struct mj_control *control, uint64_t *image, uint64_t size, int stamp) {
+    int done = MJ_ANOTHER;
+
+    if (control->rseq_offset) {
+        do
+            done = mj_append(control, image, size, stamp);
+        while (done == MJ_TURN && (done = mj_turn()) == MJ_DONE);
     }
-    return position + filler;
+    if (done == MJ_ANOTHER) /* perhaps because a signal handler forked, and we are the child */
+        done = mj_alive() ? mj_append_shared(control, image, size, stamp) : MJ_DEAD;
+    return done;
 }
 
-static inline void put_fields(const struct mj_marker *marker, const struct taken *taken,
-                              uint64_t *payload) {
-    for (unsigned i = 0; i < marker->argc && i < MJ_MAX_ARGS; i++) {
-        if (marker->ops[i] < MJ_OP_STRING) {
-            *payload++ = taken->words[i];
-            continue;
-        }
-        const char *text = (const char *)taken->words[i];
-        const uint32_t length = (uint32_t)taken->length[i];
+static void record(const struct mj_marker *marker, va_list args) {
+    const struct mj_control *control = mj_control();
 
-        *payload++ = taken->length[i];
-        for (uint32_t at = 0; at < length; at++)
-            ((char *)payload)[at] = text[at];
-        payload += (length + 7) / 8;
-    }
+    if (!mj_alive())
+        return;
+    uint64_t image[room_for(marker) / 8 + 1];
+    struct mj_record *head = (struct mj_record *)image;
+    const uint64_t size = put_fields(control, marker, (char *)image, args); /* 1 */
+
+    head->marker = marker->id;
+    head->words = (uint16_t)(size / 8);
+    head->tid = marker->tid ? mj_tid(control) : 0;
+    if (marker->time > MJ_TIME_TSC)
+        image[1] = read_clock(control, marker->time);
+    const int done = append(control, image, size, marker->time == MJ_TIME_TSC);
+
+    if (done == MJ_DONE && marker->counted) /* 3 */
+        count_passed(control, marker);
+    else if (done == MJ_FULL)
+        mj_lose(marker);
 }
 
 void mj_record(struct mj_slot *slot, ...) {
-    const struct mj_marker *marker = slot->data;
-    const struct mj_control *control = mj_control();
-    struct taken taken;
     va_list args;
 
-    if (!mj_alive(control))
-        return;
     va_start(args, slot);
-    take(marker, &taken, args); /* 1 */
+    record(slot->data, args);
     va_end(args);
-
-    const uint32_t cpu = mj_cpu(control);
-    const uint64_t ring_size = control->ring_size;
-    struct mj_count *count = mj_counts(control, cpu, marker->id);
-    struct mj_ring *ring = mj_part(control->ring + cpu * control->ring_stride);
-    char *data = (char *)ring + MJ_PAGE;
-    uint64_t time;
-    const uint64_t position = reserve(control, ring, data, taken.size, &time); /* 2 */
-
-    if (position == ~0ul) {
-        __atomic_fetch_add(&count->lost, 1, __ATOMIC_RELAXED);
-        __atomic_fetch_add(&count->hits, 1, __ATOMIC_RELAXED);
-        return;
-    }
-    struct mj_record *record = (void *)(data + (position & (ring_size - 1)));
-
-    record->time = time;
-    record->tid = mj_tid(control);
-    record->marker = marker->id;
-    record->reserved = 0;
-    put_fields(marker, &taken, (uint64_t *)(record + 1));                                   /* 3 */
-    __atomic_store_n(&record->commit, commit_word(position, taken.size), __ATOMIC_RELEASE); /* 4 */
-    __atomic_fetch_add(&count->hits, 1, __ATOMIC_RELAXED);
 }
 
-void mj_count(struct mj_slot *slot, ...) {
-    const struct mj_marker *marker = slot->data;
+void mj_record_event(const struct mj_marker *marker, ...) {
+    va_list args;
+
+    va_start(args, marker);
+    record(marker, args);
+    va_end(args);
+}
+
+void mj_lose(const struct mj_marker *marker) {
     const struct mj_control *control = mj_control();
 
-    if (mj_alive(control))
-        __atomic_fetch_add(&mj_counts(control, mj_cpu(control), marker->id)->hits, 1,
-                           __ATOMIC_RELAXED);
+    add_one(&shared_counts(control, marker)->lost);
 }
+
+void mj_pass(const struct mj_marker *marker) {
+    const struct mj_control *control = mj_control();
+
+    if (mj_alive())
+        count_passed(control, marker);
+}
+
+void mj_count(struct mj_slot *slot, ...) { mj_pass(slot->data); }

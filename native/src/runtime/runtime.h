@@ -3,7 +3,7 @@
  * runtime.h: what the parts of the runtime share.
  *
  * The runtime lives in somebody else's program. It has no libc, no data of its own, no thread-local
- * storage; it never allocates, locks or prints, and makes no system call on the way of an event. It
+ * storage; it never allocates, locks or prints; only a text may take a system call (fetch.c). It
  * finds its control block at a fixed distance from its own code.
  */
 #ifndef MARKERJIT_RUNTIME_H
@@ -21,11 +21,11 @@ static inline struct mj_control *mj_control(void) {
 static inline void *mj_part(uint64_t offset) { return (void *)(mj_code_start + offset); }
 
 /*
- * False in the child of a fork: it shares the arena but not the page behind `alive`, which the
- * kernel wipes (MADV_WIPEONFORK). What a child does is not an event of this process.
+ * False in the child of a fork: it shares the arena but for this page, which the kernel wipes
+ * (MADV_WIPEONFORK). What a child does is not an event of this process.
  */
-static inline int mj_alive(const struct mj_control *control) {
-    return *(const volatile uint64_t *)control->alive != 0;
+static inline int mj_alive(void) {
+    return *(const volatile uint64_t *)(mj_code_start + MJ_ALIVE) != 0;
 }
 
 /* The CPU that we are on, or were a moment ago: as the vDSO's getcpu, without the call. */
@@ -36,7 +36,7 @@ static inline uint32_t mj_cpu(const struct mj_control *control) {
         __asm__ __volatile__("rdpid %0" : "=r"(node_and_cpu));
     else /* segment 15 of the GDT, ring 3; its limit holds the number */
         __asm__ __volatile__("lsl %1, %k0" : "=r"(node_and_cpu) : "r"(0x7b) : "cc");
-    return (node_and_cpu & 0xfff) % control->rings;
+    return (node_and_cpu & 0xfff) % control->cpus;
 }
 
 /* Where the thread library keeps the kernel's id of this thread; 0 when the controller did not
@@ -50,16 +50,48 @@ static inline uint32_t mj_tid(const struct mj_control *control) {
     return tid;
 }
 
-static inline struct mj_count *mj_counts(const struct mj_control *control, uint32_t cpu,
+/* The counters of a marker that go with a ring. */
+static inline struct mj_count *mj_counts(const struct mj_control *control, uint32_t ring,
                                          uint16_t marker) {
     struct mj_count *counts = mj_part(control->counts);
 
-    return &counts[(uint64_t)cpu * control->max_markers + marker];
+    return &counts[(uint64_t)ring * control->max_markers + marker];
 }
+
+static inline uint64_t mj_counter(void) {
+    uint32_t low, high;
+
+    __asm__ __volatile__("rdtsc" : "=a"(low), "=d"(high));
+    return (uint64_t)high << 32 | low;
+}
+
+/* What adding a record comes to; restart.S has the same numbers. */
+enum { MJ_DONE, MJ_FULL, MJ_ANOTHER, MJ_TURN, MJ_DEAD };
+
+/* restart.S: on this CPU's own ring and counters. `image` is a record, `size` its bytes, a multiple
+   of eight; with `stamp` its second word becomes the time stamp counter. mj_turn makes room where
+   mj_append says MJ_TURN. */
+int mj_turn(void);
+int mj_append(const struct mj_control *control, uint64_t *image, uint64_t size, int stamp);
+int mj_tally(const struct mj_control *control, uint64_t marker);
+
+/* shared.c: the same as mj_append on the shared ring; never MJ_ANOTHER or MJ_TURN. */
+int mj_append_shared(const struct mj_control *control, uint64_t *image, uint64_t size, int stamp);
+
+/* fetch.c */
+uint64_t mj_copy(const struct mj_control *control, char *to, const char *from, uint64_t size,
+                 int text, int *whole);
+long mj_fetch(void *to, const void *from, unsigned long size);
 
 /* Probes, called by the body of a marker. Safe in signal handlers and from any thread. Aligned,
    because the low bits of a probe's address have a meaning in a slot. */
 __attribute__((aligned(16))) void mj_record(struct mj_slot *slot, ...);
 __attribute__((aligned(16))) void mj_count(struct mj_slot *slot, ...);
+
+/* For recorders and for probes written in C: record an event of this marker; count one that is
+   recorded; count a lost one. */
+void mj_record_event(const struct mj_marker *marker, ...);
+void mj_pass(const struct mj_marker *marker);
+void mj_lose(const struct mj_marker *marker);
 
 #endif

@@ -53,7 +53,7 @@ static const struct mj_trap_site *find_site(const struct mj_control *control, ui
         const uint64_t found = __atomic_load_n(&sites[at].address, __ATOMIC_ACQUIRE);
 
         if (found == address)
-            return sites[at].gone && mj_alive(control) ? NULL : &sites[at];
+            return sites[at].gone && mj_alive() ? NULL : &sites[at];
         if (!found)
             break;
     }

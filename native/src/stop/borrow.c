@@ -46,33 +46,47 @@
 
 #define CODE_64 0x33 /* cs of 64-bit user code */
 
+/* Not in every sys/ptrace.h; Linux 5.13 */
 #ifndef PTRACE_GET_RSEQ_CONFIGURATION
 #define PTRACE_GET_RSEQ_CONFIGURATION 0x420f
 #endif
 
-/* include/uapi/linux/ptrace.h and linux/rseq.h, kernel 5.13 */
+/* include/uapi/linux/ptrace.h */
 struct rseq_configuration {
     uint64_t address;
     uint32_t size, signature, flags, pad;
 };
-struct rseq_section {
-    uint32_t version, flags;
-    uint64_t start, length, abort;
-};
+
+/* The address of a stopped thread's struct rseq; 0: none. */
+static uint64_t rseq_of(pid_t tid, uint32_t *signature) {
+    struct rseq_configuration area = {0};
+
+    if (ptrace(PTRACE_GET_RSEQ_CONFIGURATION, tid, sizeof area, &area) < 0)
+        return 0;
+    *signature = area.signature;
+    return area.address;
+}
+
+uint64_t usual_rseq_of(pid_t tid) {
+    uint32_t signature = 0;
+    const uint64_t address = rseq_of(tid, &signature);
+
+    return signature == MJ_RSEQ_SIGNATURE ? address : 0;
+}
 
 static int in_restartable_sequence(int mem_fd, const struct stopped_thread *thread) {
-    struct rseq_configuration area = {0};
-    struct rseq_section section;
+    struct mj_restartable sequence;
+    uint32_t signature;
     uint64_t current;
+    const uint64_t area = rseq_of(thread->tid, &signature);
 
-    if (ptrace(PTRACE_GET_RSEQ_CONFIGURATION, thread->tid, sizeof area, &area) < 0 || !area.address)
-        return 0;
-    if (pread(mem_fd, &current, sizeof current, (off_t)area.address + 8) != sizeof current ||
+    if (!area ||
+        pread(mem_fd, &current, sizeof current, (off_t)area + MJ_RSEQ_SEQUENCE) != sizeof current ||
         !current)
         return 0;
-    if (pread(mem_fd, &section, sizeof section, (off_t)current) != sizeof section)
+    if (pread(mem_fd, &sequence, sizeof sequence, (off_t)current) != sizeof sequence)
         return 1; /* cannot tell */
-    return thread->regs.rip - section.start < section.length;
+    return thread->regs.rip - sequence.start < sequence.length;
 }
 
 static int is_in_scratch(const struct mj_target *target, uint64_t stack_pointer) {

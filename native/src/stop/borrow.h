@@ -39,4 +39,7 @@ int borrow_call(struct borrowed *borrowed, uint64_t number, const uint64_t args[
 /* Give it back. MJ_OK, MJ_GONE or MJ_BUSY. */
 int borrow_end(struct borrowed *borrowed);
 
+/* The address of a stopped thread's struct rseq, if its sequences have the signature of ours. */
+uint64_t usual_rseq_of(pid_t tid);
+
 #endif

@@ -98,7 +98,8 @@ static int list_threads(void *arguments) {
         *all->count = stopped.count;
     for (uint32_t i = 0; i < *all->count; i++)
         all->threads[i] = (struct mj_thread){.tid = stopped.threads[i].tid,
-                                             .fs_base = stopped.threads[i].regs.fs_base};
+                                             .fs_base = stopped.threads[i].regs.fs_base,
+                                             .rseq = usual_rseq_of(stopped.threads[i].tid)};
     resume_all(&stopped, all->report);
     return MJ_OK;
 }

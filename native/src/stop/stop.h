@@ -73,6 +73,7 @@ struct mj_thread {
     int32_t tid;
     int32_t reserved;
     uint64_t fs_base;
+    uint64_t rseq; /* address of its struct rseq; 0: it has none, or one with another signature */
 };
 
 struct mj_report {
@@ -96,7 +97,7 @@ struct mj_report {
 MJ_EXPORT int mj_apply(const struct mj_target *target, int quiescence, const struct mj_edit *edits,
                        uint32_t count, struct mj_report *report);
 
-/* Ids and fs bases of the first `*count` threads, taken while all are stopped. */
+/* Ids, fs bases and rseq areas of the first `*count` threads, taken while all are stopped. */
 MJ_EXPORT int mj_threads(const struct mj_target *target, struct mj_thread *threads, uint32_t *count,
                          struct mj_report *report);
 

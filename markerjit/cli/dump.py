@@ -1,0 +1,27 @@
+"""`markerjit dump PID -o FILE`: save what a flight recorder has kept, while it goes on."""
+
+from __future__ import annotations
+
+import argparse
+
+import markerjit
+from markerjit.cli import common, recording
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    common.add_pid(parser)
+    recording.add_output(parser)
+    common.add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Take the picture."""
+    if not options.output:
+        raise markerjit.Refused("where to? name the file with -o FILE; its suffix says the format")
+    markerjit.check_output(options.output, force=options.force)
+    with markerjit.attach(options.pid) as session:
+        picture = recording.write_picture(session, session.flight(), options)
+    recording.print_picture(picture, options)
+    return 0

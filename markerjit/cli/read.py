@@ -1,0 +1,208 @@
+"""`markerjit read FILE`: a trace in a file, printed, summed up or converted."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import markerjit
+from markerjit.cli import common
+
+if TYPE_CHECKING:
+    from markerjit import MarkerSummary, NumberSummary, Summary, Trace, ValueSummary
+
+_LINES_AT_ONCE = 2000
+_TEXT_SHOWN = 40
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("file", metavar="FILE", help="a trace; its suffix says in which format")
+    parser.add_argument(
+        "--marker", metavar="PATTERN", help="only markers that match, such as 'kv_*'"
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--stats", action="store_true", help="sum it up instead of printing events")
+    what.add_argument("-o", "--output", metavar="OTHER", help="write it again, in another format")
+    parser.add_argument("--force", action="store_true", help="overwrite OTHER")
+    common.add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read it, and do what is wanted."""
+    trace = markerjit.open_trace(options.file)
+    wanted = _wanted(trace, options.marker)
+    try:
+        if options.output:
+            count = markerjit.convert(trace, options.output, wanted, force=options.force)
+            lost = _lost(trace, wanted)
+            if options.json:
+                _print_json({"file": options.output, "events": count, "lost": lost})
+            else:
+                print(f"{options.output}: {common.counted(count, 'event')}, {lost} lost")
+        elif options.stats:
+            _print_statistics(trace, markerjit.summarise(trace, wanted), options.json)
+        else:
+            _print_events(trace, wanted, options.json)
+    finally:
+        sys.stdout.flush()
+        for problem in trace.problems:
+            print(f"markerjit: {options.file}: {problem}", file=sys.stderr)
+    return 0
+
+
+def _wanted(trace: Trace, pattern: str | None) -> Callable[[str], bool]:
+    """Which markers are meant."""
+    if pattern is None:
+        return lambda name: True
+    names = {kind.marker for kind in trace.info.types}
+    chosen = {name for name in names if fnmatch.fnmatchcase(name, pattern)}
+    if not chosen:
+        import difflib
+
+        raise markerjit.UnknownMarker(pattern, tuple(difflib.get_close_matches(pattern, names)))
+    return chosen.__contains__
+
+
+def _print_events(trace: Trace, wanted: Callable[[str], bool], json: bool) -> None:
+    """The lines that `trace` prints. What comes before a place that makes no sense is printed."""
+    to_line = trace.formatter(json=json)
+    shown = 0
+    lines: list[str] = []
+    try:
+        for event in trace.events():
+            if wanted(event.name):
+                lines.append(f"{to_line(event)}\n")
+            if len(lines) == _LINES_AT_ONCE:
+                _write(lines)
+                shown += len(lines)
+                lines = []
+    finally:
+        _write(lines)
+    shown += len(lines)
+    lost = _lost(trace, wanted)
+    if json:
+        _print_json({"summary": {"events": shown, "lost": lost}})
+    else:
+        sys.stdout.flush()
+        print(f"{common.counted(shown, 'event')}, {lost} lost", file=sys.stderr)
+
+
+def _lost(trace: Trace, wanted: Callable[[str], bool]) -> int:
+    return sum(count for (_, name), count in trace.lost.items() if not name or wanted(name))
+
+
+def _write(lines: list[str]) -> None:
+    """Past the encoding of standard output, which may not know all characters."""
+    sys.stdout.buffer.write("".join(lines).encode(errors="backslashreplace"))
+
+
+def _print_json(told: Any) -> None:
+    import json
+
+    print(json.dumps(told))
+
+
+def _print_statistics(trace: Trace, summary: Summary, json: bool) -> None:
+    if json:
+        _print_json(_summary_json(trace, summary))
+        return
+    info = trace.info
+    print(
+        f"{common.counted(summary.events, 'event')}, {summary.lost} lost"
+        + _seconds(summary)
+        + (f"; process {info.pid} ({info.command}) on {info.host}" if info.pid else "")
+    )
+    print()
+    rows = [
+        (
+            marker.name,
+            f"{marker.events}",
+            "-" if marker.rate_hz is None else f"{marker.rate_hz:.1f}",
+            f"{marker.lost}",
+            _clock(trace, marker.first_ns),
+            _clock(trace, marker.last_ns),
+        )
+        for marker in summary.markers
+    ]
+    common.print_table(("MARKER", "EVENTS", "RATE/S", "LOST", "FIRST", "LAST"), rows)
+    for marker in summary.markers:
+        if marker.events and marker.fields:
+            _print_fields(marker)
+
+
+def _print_fields(marker: MarkerSummary) -> None:
+    numbers = [one for one in marker.fields if isinstance(one, markerjit.NumberSummary)]
+    others = [one for one in marker.fields if isinstance(one, markerjit.ValueSummary)]
+    if numbers:
+        print(f"\n{marker.name}")
+        rows = [
+            (
+                one.field.name,
+                *map(_number, (one.least, one.p50, one.p90, one.p99, one.largest, one.mean)),
+                _method(one),
+            )
+            for one in numbers
+        ]
+        common.print_table(
+            ("FIELD", "MIN", "P50", "P90", "P99", "MAX", "MEAN", "PERCENTILES"), rows
+        )
+    for one in others:
+        print(f"\n{marker.name} {_of_values(one)}")
+        rows = [(_cut(text), f"{count}") for text, count in one.shown()]
+        common.print_table((one.field.name.upper(), "TIMES"), rows)
+
+
+def _of_values(one: ValueSummary) -> str:
+    """How many different values, and what is not known of them."""
+    parts = [f"{one.field.name}:"]
+    if one.distinct is None:
+        parts.append(f"many different values, counts up to {one.missed} too low")
+    else:
+        parts.append(common.counted(one.distinct, "different value"))
+    if one.nulls:
+        parts.append(f"({one.nulls} NULL)")
+    return " ".join(parts)
+
+
+def _method(one: NumberSummary) -> str:
+    text = f"within {one.error:.0%}" if one.error else "exact"
+    return f"{text}, {one.nans} nan" if one.nans else text
+
+
+def _number(number: float | None) -> str:
+    if number is None:
+        return "-"
+    return f"{number}" if isinstance(number, int) else f"{number:.6g}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT_SHOWN else f"{text[:_TEXT_SHOWN]}…"
+
+
+def _clock(trace: Trace, when: int | None) -> str:
+    return "-" if when is None else trace.time_of_day(when)
+
+
+def _seconds(summary: Summary) -> str:
+    if summary.first_ns is None or summary.last_ns is None:
+        return ""
+    return f", in {(summary.last_ns - summary.first_ns) / 1e9:.6f} s"
+
+
+def _summary_json(trace: Trace, summary: Summary) -> common.Json:
+    info = trace.info
+    return {
+        "file": trace.path,
+        "pid": info.pid,
+        "command": info.command,
+        "host": info.host,
+        "started_ns": info.started_ns,
+        "wall_offset_ns": info.clock.wall_offset_ns,
+        **summary.as_json(),
+        "problems": list(trace.problems),
+    }

@@ -1,0 +1,143 @@
+"""`markerjit record PID PATTERN --flight`: keep the newest events, with nobody reading.
+
+The markers stay on, and the rings in the process keep the last of what they record; `dump` saves a
+picture of them at any time. With -o we wait, and save when the process ends, or at Ctrl-C: the
+rings outlive it. With --on-crash the waiting is done by a process in the background, which saves
+only if the process was ended by a signal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+import markerjit
+from markerjit.cli import common, recording
+from markerjit.cli.on import report
+
+T = TypeVar("T")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    common.add_pid(parser)
+    common.add_pattern(parser)
+    common.add_mode(parser)
+    common.add_quiesce(parser)
+    parser.add_argument(
+        "--flight", action="store_true", required=True, help="a flight recorder (trace -o streams)"
+    )
+    parser.add_argument(
+        "--on-crash",
+        action="store_true",
+        help="save into FILE when the process is ended by a signal; waits in the background",
+    )
+    recording.add_probe(parser, ".c")
+    recording.add_what(parser)
+    recording.add_output(parser)
+    common.add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Switch on; wait, if that is wanted."""
+    if options.on_crash and not options.output:
+        raise markerjit.Refused("--on-crash saves into a file: name it with -o FILE")
+    if options.output:
+        markerjit.check_output(options.output, force=options.force)
+    mode = markerjit.Mode(options.mode) if options.mode else None
+    waits = options.output and not options.on_crash
+    end = _End() if waits else None
+    with markerjit.attach(options.pid, ring_size=options.ring_size) as session:
+        applied = session.record(
+            options.pattern, mode=mode, quiesce=options.quiesce, **recording.what(options)
+        )
+        if not waits:
+            report(session, options, applied)
+        if not options.output:
+            _say_what_next(session, options)
+            return 0
+        try:
+            watch = session.watch_flight()
+        except markerjit.Refused:
+            session.disable(options.pattern)  # nobody would wait for what was asked for
+            raise
+        if options.on_crash and not _go_into_background(options):
+            return 0
+        return _wait_and_save(session, watch, options, end or _End())
+
+
+def _say_what_next(session: markerjit.Session, options: argparse.Namespace) -> None:
+    if not options.json:
+        print(
+            f"the newest {session.ring_size >> 10} KiB of events per CPU are kept; "
+            f"markerjit dump {options.pid} -o FILE saves them, "
+            f"markerjit off {options.pid} '*' ends it"
+        )
+
+
+def _go_into_background(options: argparse.Namespace) -> bool:
+    """True in the process that waits, False in the one that goes back to the shell."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        if not options.json:
+            print(f"waiting for a crash in the background, as process {child}")
+        return False
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nothing, number)
+    return True
+
+
+def _wait_and_save(
+    session: markerjit.Session, watch: markerjit.Watch, options: argparse.Namespace, end: _End
+) -> int:
+    try:
+        ending = end.wait(lambda: watch.wait(until_off=options.on_crash))
+        interrupted = False
+    except KeyboardInterrupt:
+        ending, interrupted = None, True
+    crashed = ending is not None and ending.signal != 0
+    if options.on_crash and not crashed:
+        return 0
+    try:
+        picture = recording.write_picture(session, watch.flight, options)
+    finally:
+        if interrupted:
+            session.disable(options.pattern)
+    recording.print_picture(picture, options)
+    if ending is not None:
+        print(f"process {options.pid} {ending}", file=sys.stderr)
+    return 0
+
+
+class _End:
+    """Signals end the waiting, and only that: what is switched or written at the moment, and what
+    is saved afterwards, comes to its end."""
+
+    def __init__(self) -> None:
+        self._wanted = self._waiting = False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                signal.signal(number, self._on_signal)
+
+    def wait(self, wait: Callable[[], T]) -> T:
+        """Call it. Raises KeyboardInterrupt at a signal, also at one that has come before."""
+        try:
+            self._waiting = True
+            if self._wanted:
+                raise KeyboardInterrupt
+            return wait()
+        finally:
+            self._waiting = False
+
+    def _on_signal(self, *_: object) -> None:
+        self._wanted = True
+        if self._waiting:
+            raise KeyboardInterrupt

@@ -1,0 +1,149 @@
+"""Finding the arenas of a process, and what controllers left that died while they made one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from markerjit.memory import Mapping, Memory
+from markerjit.model import RemoteAddress
+from markerjit.patch.arena import Arena
+from markerjit.patch.store import FileStore, MemoryStore
+from markerjit.ring import layout
+from markerjit.ring.layout import CODE_SIZE, CONTROL, Control
+
+MAPPING_PATH = "/memfd:markerjit"
+
+
+class Probes:
+    """Addresses of probes that are ours: in the code of one of these arenas."""
+
+    def __init__(self, bases: Sequence[RemoteAddress] = ()) -> None:
+        self.bases = tuple(bases)
+
+    def __contains__(self, probe: object) -> bool:
+        return isinstance(probe, int) and any(
+            base <= probe < base + CODE_SIZE for base in self.bases
+        )
+
+
+def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> tuple[Arena | None, Probes]:
+    """The arena that a process has, or None, and the probes of all arenas that are mapped.
+
+    The child of a fork inherits its parent's mapping, which records nothing there: it is not the
+    child's arena, but its probes may still be in the child's slots. Raises Unsupported for an arena
+    that is not as it should be.
+    """
+    own: Arena | None = None
+    bases: list[RemoteAddress] = []
+    for start, size, inode in _mapped(maps):
+        descriptor = _find_descriptor(pid, inode)
+        store = MemoryStore(memory, start) if descriptor is None else FileStore(descriptor)
+        try:
+            if not any(store.read(CONTROL, Control.magic.size)):  # one in the making, or never made
+                store.close()
+                continue
+            arena = Arena(pid, start, store, size)
+        except BaseException:
+            store.close()
+            if own:
+                own.close()
+            raise
+        bases.append(arena.base)
+        if own is None and _is_alive(memory, arena):
+            own = arena
+        else:
+            arena.close()
+    return own, Probes(bases)
+
+
+class Unfinished(NamedTuple):
+    """What a controller left that died while it made an arena: what is mapped (or 0, 0), and the
+    target's descriptors of the memfd."""
+
+    start: RemoteAddress
+    size: int
+    descriptors: tuple[int, ...]
+
+
+def find_unfinished(pid: int, memory: Memory, maps: Sequence[Mapping]) -> list[Unfinished]:
+    """Memfds of ours without an arena in them. For who holds the target's lock: otherwise somebody
+    may be at work on one.
+
+    A controller has descriptors of other processes' arenas, which are not its own and not mapped:
+    in a process that has the helper library loaded, only what is mapped counts.
+    """
+    found = []
+    mapped = {inode: (start, size) for start, size, inode in _mapped(maps)}
+    open_ones = _descriptors(pid)
+    is_controller = any(one.path.endswith("/libmjstop.so") for one in maps)
+    for inode in mapped if is_controller else {*mapped, *open_ones}:
+        start, size = mapped.get(inode, (RemoteAddress(0), 0))
+        numbers = tuple(open_ones.get(inode, ()))
+        if start:
+            if any(memory.read(RemoteAddress(start + CONTROL), Control.magic.size)):
+                continue
+        elif any(_has_magic(pid, number) for number in numbers):
+            continue
+        found.append(Unfinished(start, size, numbers))
+    return found
+
+
+def _has_magic(pid: int, number: int) -> bool:
+    """Also where that cannot be known: then it is left alone."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/fd/{number}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    try:
+        return any(os.pread(descriptor, Control.magic.size, CONTROL))
+    finally:
+        os.close(descriptor)
+
+
+def is_memfd(link: str) -> bool:
+    """Whether a link of /proc/PID/fd names a memfd of ours."""
+    return link.removesuffix(" (deleted)") == MAPPING_PATH
+
+
+def is_arena(mapping: Mapping) -> bool:
+    """Whether this is a piece of an arena, finished or not."""
+    return mapping.path == MAPPING_PATH
+
+
+def _mapped(maps: Sequence[Mapping]) -> Iterator[tuple[RemoteAddress, int, int]]:
+    """Start, size and inode of each arena's mapping, whose protection differs by part."""
+    for first in maps:
+        if is_arena(first) and not first.offset:
+            end = max(piece.end for piece in maps if is_arena(piece) and piece.inode == first.inode)
+            yield first.start, end - first.start, first.inode
+
+
+def _is_alive(memory: Memory, arena: Arena) -> bool:
+    return any(memory.read(RemoteAddress(arena.base + layout.ALIVE), 8))
+
+
+def _find_descriptor(pid: int, inode: int) -> int | None:
+    """Our own descriptor of the target's memfd, if the target has it still."""
+    for number in _descriptors(pid).get(inode, ()):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
+            if os.fstat(descriptor).st_ino == inode:
+                return descriptor
+            os.close(descriptor)  # the program has put a file of its own there since
+    return None
+
+
+def _descriptors(pid: int) -> dict[int, list[int]]:
+    """The target's descriptors of memfds of ours, by inode."""
+    directory = f"/proc/{pid}/fd"
+    found: dict[int, list[int]] = {}
+    with contextlib.suppress(OSError):
+        for name in os.listdir(directory):
+            path = f"{directory}/{name}"
+            with contextlib.suppress(OSError):
+                if is_memfd(os.readlink(path)):
+                    found.setdefault(os.stat(path).st_ino, []).append(int(name))
+    return found

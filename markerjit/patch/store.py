@@ -1,0 +1,67 @@
+"""An arena's bytes: the memfd, or the target's memory where its descriptor of that is gone."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from markerjit.errors import MarkerError
+from markerjit.memory import Memory
+from markerjit.model import RemoteAddress
+
+_PUNCH_HOLE, _KEEP_SIZE = 2, 1  # fallocate(2)
+
+
+class FileStore:
+    """The arena through a descriptor of the memfd. It outlives the target."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes."""
+        data = os.pread(self._descriptor, size, offset)
+        if len(data) != size:
+            raise MarkerError(f"the arena ends at {offset + len(data):#x}; was it truncated?")
+        return data
+
+    def write(self, offset: int, data: bytes) -> None:
+        """All of `data`."""
+        os.pwrite(self._descriptor, data, offset)
+
+    def resize(self, size: int) -> None:
+        """Make the memfd this large."""
+        os.ftruncate(self._descriptor, size)
+
+    def release(self, offset: int, size: int) -> None:
+        """Give the memory of these bytes back; they read as zeros. Where that cannot be done it is
+        not: nobody needs it."""
+        libc = ctypes.CDLL(None)
+        length, start = ctypes.c_int64(size), ctypes.c_int64(offset)
+        libc.fallocate(self._descriptor, _PUNCH_HOLE | _KEEP_SIZE, start, length)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._descriptor)
+
+
+class MemoryStore:
+    """The arena through the target's memory, where its descriptor is gone."""
+
+    def __init__(self, memory: Memory, base: RemoteAddress) -> None:
+        self._memory = memory
+        self._base = base
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes."""
+        return self._memory.read(RemoteAddress(self._base + offset), size)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """All of `data`."""
+        self._memory.write(RemoteAddress(self._base + offset), data)
+
+    def release(self, offset: int, size: int) -> None:
+        """Not possible from here."""
+
+    def close(self) -> None:
+        """Nothing to close: the memory is not ours."""

@@ -1,0 +1,101 @@
+"""Assembly that goes with every probe: its entries, and what compilers call by themselves.
+
+A slot points to an entry, not to the function. In the child of a fork, which shares the probe's
+variables with its parent, the entry returns at once: what a child does is not an event of this
+process. It uses no register that an argument may be in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_ENTRY = """
+    .section .text.mj_entry, "ax", @progbits
+    .balign 16
+    .globl mj_entry_{name}
+    .type mj_entry_{name}, @function
+mj_entry_{name}:
+    movabsq $mj_alive, %r11
+    cmpq    $0, (%r11)
+    je      1f
+    jmp     {name}
+1:  ret
+    .size   mj_entry_{name}, . - mj_entry_{name}
+"""
+
+HELPERS = {
+    "memcpy": """
+    movq    %rdi, %rax
+    movq    %rdx, %rcx
+    rep movsb
+    ret
+""",
+    "memmove": """
+    movq    %rdi, %rax
+    movq    %rdx, %rcx
+    jmp     2f
+1:  movb    -1(%rsi,%rcx), %dl
+    movb    %dl, -1(%rdi,%rcx)
+    decq    %rcx
+3:  testq   %rcx, %rcx
+    jne     1b
+    ret
+2:  cmpq    %rsi, %rdi
+    ja      3b
+    rep movsb
+    ret
+""",
+    "memset": """
+    movq    %rdi, %r8
+    movl    %esi, %eax
+    movq    %rdx, %rcx
+    rep stosb
+    movq    %r8, %rax
+    ret
+""",
+    "memcmp": """
+    xorl    %ecx, %ecx
+1:  cmpq    %rdx, %rcx
+    je      2f
+    movzbl  (%rdi,%rcx), %eax
+    movzbl  (%rsi,%rcx), %r8d
+    incq    %rcx
+    subl    %r8d, %eax
+    je      1b
+    ret
+2:  xorl    %eax, %eax
+    ret
+""",
+    "strlen": """
+    xorl    %eax, %eax
+    jmp     2f
+1:  incq    %rax
+2:  cmpb    $0, (%rdi,%rax)
+    jne     1b
+    ret
+""",
+}
+"""What a compiler may call by itself: gcc's manual, "Language Standards Supported by GCC". Short
+rather than fast."""
+
+_HELPER = """
+    .section .text.mj_helpers, "ax", @progbits
+    .balign 16
+    .globl {name}
+    .type {name}, @function
+{name}:{code}    .size {name}, . - {name}
+"""
+
+
+def assembly(functions: Iterable[str], undefined: Iterable[str]) -> str:
+    """Entries for these functions, and those helpers that are wanted, in GNU syntax."""
+    entries = [_ENTRY.format(name=name) for name in functions]
+    helpers = [
+        _HELPER.format(name=name, code=HELPERS[name]) for name in HELPERS if name in undefined
+    ]
+    return "".join([*entries, *helpers, '    .section .note.GNU-stack, "", @progbits\n'])
+
+
+def entry_name(function: str) -> str:
+    """The symbol of a function's entry."""
+    return f"mj_entry_{function}"

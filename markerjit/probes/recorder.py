@@ -1,0 +1,266 @@
+"""The recorder of one marker: code assembled for its arguments, its id, and this arena.
+
+It is called by the body of the marker, as a function with the marker's arguments. In a restartable
+sequence on the ring of its CPU (restart.S says what that promises) it
+
+     1  names the sequence to the kernel
+     2  reads the CPU's number; in the child of a fork, and in a thread without such sequences, it
+        leaves the event to mj_record_event
+     3  finds the ring, and whether there is room in its page; if not, mj_turn makes some, and it
+        begins again, or the ring is full and mj_lose counts that
+     4  reads the clock
+     5  writes the record
+     6  stores the new head: from now on the record is there
+     7  counts it, in a second sequence, where nobody takes records out and counts them
+
+Interrupted before 6 it leaves the event to mj_record_event, before the end of 7 the count to
+mj_pass. Who does it instead needs the arguments: until 6 only %rax, %rdi, %r10, %r11, %xmm14 and
+%xmm15 are changed, and %rdx by the clock, which is kept elsewhere: in %r9 where that is free.
+
+Markers with texts have none: their time goes into copying, which mj_record does for all of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from markerjit.ring.layout import (
+    ALIVE,
+    COUNT_SIZE,
+    OP_FP,
+    OP_GP,
+    OP_SIZE_SHIFT,
+    OP_SKIP_FP,
+    RING_DATA,
+    RING_HEAD_SIZE,
+    RING_MASK,
+    RING_ROOM,
+    RSEQ_CPU,
+    RSEQ_SEQUENCE,
+    RSEQ_SIGNATURE,
+    TURN_FULL,
+    Control,
+)
+from markerjit.x86.assemble import assemble, number
+
+# System V ABI for x86-64, 3.2.3: the first argument is the slot.
+_GENERAL = (
+    ("sil", "si", "esi", "rsi"),
+    ("dl", "dx", "edx", "rdx"),
+    ("cl", "cx", "ecx", "rcx"),
+    ("r8b", "r8w", "r8d", "r8"),
+    ("r9b", "r9w", "r9d", "r9"),
+)
+_ACCUMULATOR = ("al", "ax", "eax", "rax")
+_VECTORS = 8
+_SIZES = ("byte", "word", "dword", "qword")
+_SEQUENCE = struct.Struct("<IIQQQ")  # struct mj_restartable
+_SIGNATURE = struct.pack("<I", RSEQ_SIGNATURE)
+_ALIGN = 32
+_FALL_BACK = (
+    "lea rdi, [rip + entry]",
+    "mov eax, 8",  # vector registers may hold arguments
+    "jmp record_event",
+)
+
+_AHEAD = 512
+"""Bytes, of which the cache is told that they are written next: a ring is larger than a cache, and
+its lines would be waited for (bench/recording.py; 256 to 2048 are alike)."""
+
+LARGEST = 1024
+"""More bytes than any recorder takes."""
+
+
+class Setting(NamedTuple):
+    """Where a recorder will run: what of an arena it has to know."""
+
+    base: int
+    control: Control
+    record_event: int
+    pass_: int
+    turn: int
+    lose: int
+
+
+class Shape(NamedTuple):
+    """What a recorder writes: the id of its marker, how each argument is taken (MJ_OP_*), the size
+    of the record, whether it has a time and a thread id, and whether each is counted too."""
+
+    marker: int
+    entry: int
+    ops: bytes
+    size: int
+    timed: bool
+    tid: bool
+    counted: bool = True
+
+
+class Recorder(NamedTuple):
+    """Code to be put at the address that it was made for; the probe's own is `entry`."""
+
+    code: bytes
+    entry: int
+
+
+def make_recorder(shape: Shape, setting: Setting, address: int) -> Recorder:
+    """Assemble a recorder for `address`, a multiple of 32. Raises WronglyAssembled."""
+    names = _names(shape, setting)
+    spans = [("start", "end"), ("count", "counted")][: 1 + shape.counted]
+    descriptors = [address + number * _SEQUENCE.size for number in range(len(spans))]
+    names |= dict(zip(("record_sequence", "count_sequence"), descriptors, strict=False))
+    handlers = []
+    at = descriptors[-1] + _SEQUENCE.size
+    for source in (_interrupted(shape), _uncounted())[: len(spans)]:
+        at = _aligned(at + len(_SIGNATURE))
+        handlers.append((at, assemble(source, at, names).code))
+        at += len(handlers[-1][1])
+    entry = _aligned(at)
+    main = assemble(list(_source(shape, setting)), entry, names)
+    code = bytearray(_aligned(entry + len(main.code) - address))
+    for descriptor, (start, end), (handler, made) in zip(descriptors, spans, handlers, strict=True):
+        first, behind = main.labels[start], main.labels[end]
+        _put(code, descriptor - address, _SEQUENCE.pack(0, 0, first, behind - first, handler))
+        _put(code, handler - address - len(_SIGNATURE), _SIGNATURE + made)
+    _put(code, entry - address, main.code)
+    return Recorder(bytes(code), entry)
+
+
+def _names(shape: Shape, setting: Setting) -> dict[str, int]:
+    base, control = setting.base, setting.control
+    return {
+        "entry": shape.entry,
+        "record_event": setting.record_event,
+        "pass": setting.pass_,
+        "make_room": setting.turn,
+        "lose": setting.lose,
+        "heads": base + control.heads,
+        "alive": base + ALIVE,
+        "counts": base + control.counts + shape.marker * COUNT_SIZE,
+    }
+
+
+def _interrupted(shape: Shape) -> list[str]:
+    """Where the kernel goes on when the first sequence was interrupted."""
+    restored = [f"mov rdx, {_keep(shape)}"] if shape.timed else []
+    return [*restored, *_FALL_BACK]
+
+
+def _uncounted() -> list[str]:
+    """The same for the second: the record is there."""
+    return ["lea rdi, [rip + entry]", "jmp pass"]
+
+
+def _keep(shape: Shape) -> str:
+    """Where %rdx is while the clock is in it: in a register where no argument is, else in the red
+    zone, below what a call of mj_turn pushes."""
+    general = sum(not _is_float(op) for op in shape.ops)
+    return "r9" if general < len(_GENERAL) else "qword ptr [rsp - 0x18]"
+
+
+def _source(shape: Shape, setting: Setting) -> Iterator[str]:
+    control = setting.control
+    sequence = f"qword ptr fs:[{_offset(control.rseq_offset + RSEQ_SEQUENCE)}]"
+    cpu = f"dword ptr fs:[{_offset(control.rseq_offset + RSEQ_CPU)}]"
+    if shape.timed:
+        yield f"mov {_keep(shape)}, rdx"
+    yield "again:"
+    yield "lea r10, [rip + record_sequence]"  # 1
+    yield f"mov {sequence}, r10"
+    yield "start:"
+    yield f"mov r10d, {cpu}"  # 2
+    yield "cmp r10d, dword ptr [rip + alive]"
+    yield "jae slow"
+    yield "lea r11, [rip + heads]"  # 3
+    yield f"shl r10, {number(_log2(RING_HEAD_SIZE))}"
+    yield "add r10, r11"
+    yield "mov rdi, qword ptr [r10]"
+    yield f"lea r11, [rdi + {number(shape.size)}]"
+    yield f"cmp r11, qword ptr [r10 + {number(RING_ROOM)}]"
+    yield "ja turn"
+    yield f"and rdi, qword ptr [r10 + {number(RING_MASK)}]"
+    yield f"add rdi, qword ptr [r10 + {number(RING_DATA)}]"
+    yield f"prefetchw byte ptr [rdi + {number(_AHEAD)}]"
+    if shape.timed:  # 4
+        yield "rdtsc"
+        yield "shl rdx, 0x20"
+        yield "or rax, rdx"
+        yield "mov qword ptr [rdi + 8], rax"
+        yield f"mov rdx, {_keep(shape)}"
+    yield f"mov dword ptr [rdi], {number(shape.size // 8 << 16 | shape.marker)}"  # 5
+    if shape.tid and control.tid_offset >= 0:
+        yield f"movabs eax, dword ptr fs:[{_offset(control.tid_offset)}]"
+        yield "mov dword ptr [rdi + 4], eax"
+    else:
+        yield "mov dword ptr [rdi + 4], 0"
+    yield from _stores(shape.ops, 16 if shape.timed else 8)
+    yield "mov qword ptr [r10], r11"  # 6
+    yield "end:"
+    if shape.counted:  # 7
+        yield "lea r10, [rip + count_sequence]"
+        yield f"mov {sequence}, r10"
+        yield "count:"
+        yield f"mov r10d, {cpu}"
+        yield "cmp r10d, dword ptr [rip + alive]"  # a signal handler may have forked just now
+        yield "jae counted"
+        yield "lea r11, [rip + counts]"
+        yield f"shl r10, {number(_log2(control.max_markers * COUNT_SIZE))}"
+        yield "inc qword ptr [r10 + r11]"
+        yield "counted:"
+    yield "ret"
+    yield "turn:"
+    yield "call make_room"
+    yield "test eax, eax"
+    yield "je again"
+    yield f"cmp eax, {number(TURN_FULL)}"
+    yield "je full"
+    yield "slow:"
+    yield from _FALL_BACK
+    yield "full:"
+    yield "lea rdi, [rip + entry]"
+    yield "jmp lose"
+
+
+def _stores(ops: Sequence[int], at: int) -> Iterator[str]:
+    """The fields, at multiples of their sizes, from where a call has the arguments."""
+    general, vectors, stack = iter(_GENERAL), iter(range(_VECTORS)), 8
+    for op in ops:
+        kind, size_bits = op & (1 << OP_SIZE_SHIFT) - 1, op >> OP_SIZE_SHIFT
+        register = next(vectors, None) if _is_float(op) else next(general, None)
+        if register is None:
+            stack += 8
+        if kind not in (OP_GP, OP_FP):
+            continue
+        size = 1 << size_bits
+        at = -(-at // size) * size
+        place = f"{_SIZES[size_bits]} ptr [rdi + {number(at)}]"
+        if register is None:
+            yield f"mov rax, qword ptr [rsp + {number(stack - 8)}]"
+            yield f"mov {place}, {_ACCUMULATOR[size_bits]}"
+        elif isinstance(register, int):
+            yield f"movsd {place}, xmm{register}"
+        else:
+            yield f"mov {place}, {register[size_bits]}"
+        at += size
+
+
+def _is_float(op: int) -> bool:
+    return op & (1 << OP_SIZE_SHIFT) - 1 in (OP_FP, OP_SKIP_FP)
+
+
+def _offset(value: int) -> str:
+    """From the fs base, as capstone writes it also where it is negative."""
+    return number(value & (1 << 64) - 1)
+
+
+def _put(code: bytearray, at: int, data: bytes) -> None:
+    code[at : at + len(data)] = data
+
+
+def _aligned(address: int) -> int:
+    return -(-address // _ALIGN) * _ALIGN
+
+
+def _log2(value: int) -> int:
+    return value.bit_length() - 1

@@ -1,0 +1,168 @@
+"""What a session has to do before markers record, and after: the probe in C is in the arena and
+fits, the rings are free and as large as was asked for; and nobody is left in a probe.
+
+All of it is for who holds the target's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic, sleep
+
+from markerjit.errors import Refused
+from markerjit.model import Kind, Mode, RemoteAddress, Site
+from markerjit.patch.arena import Arena
+from markerjit.patch.plan import is_entered
+from markerjit.patch.wanted import COUNT, Wanted
+from markerjit.probes.native import Compiled
+from markerjit.quiesce.counter import time_to_use
+from markerjit.quiesce.native import tsc_frequency
+from markerjit.quiesce.strategy import default_strategy
+from markerjit.recorders import check_fields
+from markerjit.ring.layout import PROBE_COUNTED
+from markerjit.ring.types import Options, RecordType, Time
+from markerjit.rings import Rings, is_flying
+from markerjit.switching import Switching
+
+_GRACE_S = 5
+_TICKS = "mj_link_tick_ns"
+
+
+class Readying(Switching):
+    """The part of a session that makes recording possible, and ends it."""
+
+    def _ready_to_record(
+        self, pattern: str, wanted: Wanted, compiled: Compiled | None
+    ) -> tuple[Arena, tuple[Site, ...]]:
+        """The arena, and the runtime knows of the markers, but none is switched on."""
+        sites = self._matching(pattern)
+        check_fields([site.note for site in sites], wanted.options.fields or ())
+        if compiled:
+            self._load_probe(sites, wanted, compiled)
+        arena = self._need_arena(sites, wanted)
+        self._check_time(arena, wanted.options.time)
+        self._tell_of_markers(sites, wanted)
+        return arena, sites
+
+    def _load_probe(self, sites: Sequence[Site], wanted: Wanted, compiled: Compiled) -> None:
+        """Have a probe in C in the arena, if it fits all these markers."""
+        from markerjit.probes.fits import check_fits
+
+        for site in sites:
+            if site.kind is Kind.SENTINEL:
+                raise Refused(
+                    f"{site.marker} ({site.source}) is compiled as sentinel: such a site calls "
+                    "what its slot holds as it is, and cannot say when a thread is in a probe in C"
+                )
+            check_fits(compiled.source, compiled.function, site.note)
+        if compiled.events and time_to_use(None) is not Time.TSC:
+            raise Refused(
+                "what a probe in C emits has the time of the time stamp counter, and this "
+                "machine's kernel does not trust that"
+            )
+        self._need_arena(sites, wanted)
+        assert self._recorders
+        tick_hz = tsc_frequency() if _TICKS in compiled.needs else 0
+        self._recorders.load(wanted.probe, compiled, tick_hz=tick_hz)
+
+    def _may_be_entered(self, sites: Sequence[Site]) -> set[RemoteAddress]:
+        """Slots that hold a probe in C, whose calls are counted."""
+        if not self._arena or not self._arena.current().data_used:
+            return set()
+        states = self.states([site for site in sites if site.slot])
+        return {state.site.slot for state in states if state.probe & PROBE_COUNTED}
+
+    def _wait_until_left(self, slots: set[RemoteAddress]) -> None:
+        """A grace period for probes in C. Their code stays, so a thread that does not come back is
+        in nobody's way; but who reads what they count or emit would miss what it does."""
+        deadline = monotonic() + _GRACE_S
+        while any(is_entered(self._memory.read, slot) for slot in slots):
+            if monotonic() > deadline:
+                raise Refused(
+                    "switched off; but a thread is still in its probe, and does not leave"
+                )
+            sleep(0.001)
+
+    def _is_flying(self, arena: Arena) -> bool:
+        """Whether a flight recorder is on. Who switched it off may have been killed before it was
+        written down, and objects may have gone with their markers."""
+        if is_flying(arena):
+            modes = self._modes(arena, self._objects.sites)
+            for entry in arena.entries():
+                if entry.since and not modes.get(int(entry.id)):
+                    arena.note_switched(int(entry.id), None)
+        return is_flying(arena)
+
+    def _refuse_while_flying(self, arena: Arena) -> None:
+        if self._is_flying(arena):
+            raise Refused(
+                f"a flight recorder is on in process {self.pid}; markerjit dump {self.pid} -o FILE "
+                f"saves what it has, markerjit off {self.pid} '*' ends it"
+            )
+
+    def _refuse_other_flight(self, options: Options) -> None:
+        """Records of one flight have the same time, or none had an order."""
+        assert self._arena and self._recorders
+        notes = [site.note for site in self._objects.sites]
+        for id, type_ in self._recorders.types(notes).items():
+            entry = self._arena.marker_entry(id)
+            other = (type_.time, type_.tid) != (options.time, options.thread_id)
+            if other and entry.counted and entry.since:
+                raise Refused(
+                    f"{type_.marker} is on and is recorded with time {type_.time}, "
+                    f"{'with' if type_.tid else 'without'} the thread id; what joins it has to, too"
+                )
+
+    def _fit_rings(self, arena: Arena, *, keep: bool = False) -> None:
+        """Make the rings as large as was asked for, if it was, and all of one size. Not where what
+        is in them is to be kept, or something records into them; then that is said."""
+        sizes = set(arena.ring_sizes())
+        size = self._ring_size or max(sizes)
+        if sizes == {size}:
+            return
+        if keep or any(one.since and one.counted for one in arena.entries()):
+            raise Refused(
+                f"the rings of process {self.pid} have {max(sizes) >> 10} KiB and are in use; "
+                "leave out --ring-size"
+            )
+        Rings(arena, {}).start()
+        arena.resize_rings(size)
+
+    def _counting(self, sites: Sequence[Site]) -> dict[Mode, list[Site]]:
+        """Sites that are on and only count: somebody left them so, and finds them so again."""
+        found: dict[Mode, list[Site]] = {}
+        for state in self.states(sites):
+            if state.mode and self._arena and state.probe == self._arena.count_probe:
+                found.setdefault(state.mode, []).append(state.site)
+        return found
+
+    def _still_there(self, sites: Sequence[Site]) -> list[Site]:
+        """Objects may have been unloaded since."""
+        known = set(self._objects.sites)
+        return [site for site in sites if site in known]
+
+    def _count_again(self, counting: dict[Mode, list[Site]]) -> None:
+        for mode, sites in counting.items():
+            wanted = Wanted(True, default_strategy(own=self._own), mode, COUNT)
+            self._switch(self._still_there(sites), wanted)
+
+    def _types(
+        self, sites: Sequence[Site], wanted: Wanted, *, resume: bool = False
+    ) -> dict[int, RecordType]:
+        """What comes out of the rings, by the ids of the markers; with what was recorded before."""
+        if not self._recorders:
+            return {}
+        types = self._recorders.types_of((site.note for site in sites), wanted)
+        if resume:
+            before = self._recorders.types(site.note for site in self._objects.sites)
+            kind = (wanted.options.time, wanted.options.thread_id)
+            types |= {id: one for id, one in before.items() if (one.time, one.tid) == kind}
+        return types
+
+    @staticmethod
+    def _check_time(arena: Arena, time: Time) -> None:
+        if time in (Time.MONOTONIC, Time.COARSE) and not arena.control.clock:
+            raise Refused(
+                f"process {arena.pid} has no vDSO that we know, so its clock would take a system "
+                "call for each event; use the time stamp counter (tsc) or no time (none)"
+            )

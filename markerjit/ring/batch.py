@@ -1,0 +1,66 @@
+"""What a poll of the rings brings, for those who write it down: packets as they were recorded, and
+columns of numbers in order of time. Needs no numpy to import."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from markerjit.ring.types import RecordType
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Packet(NamedTuple):
+    """Whole records of one ring, oldest first, one behind the other, without fillers.
+
+    cpu     where they were recorded
+    ring    which ring of the arena: a CPU has one for each way of recording
+    data    the bytes; its length is a multiple of eight
+    """
+
+    cpu: int
+    ring: int
+    data: bytes
+
+
+class Texts(NamedTuple):
+    """A column of texts, as Arrow has them: text i is data[offsets[i]:offsets[i + 1]], and
+    states[i] is its TextState."""
+
+    offsets: Array  # int64, one more than there are texts
+    data: Array  # uint8
+    states: Array  # uint8
+
+
+class Columns(NamedTuple):
+    """Records of one type, in order of time.
+
+    time    uint64, as recorded: see the type's `time`. For Time.NONE the number of the record in
+            its ring, from 0
+    cpu     uint16
+    tid     uint32
+    fields  by name: numbers in the type of their C type (bool as numpy's), and Texts
+    """
+
+    type: RecordType
+    time: Array
+    cpu: Array
+    tid: Array
+    fields: Mapping[str, Array | Texts]
+
+
+class Batch(NamedTuple):
+    """What a poll found. No record of a later batch is older than one of an earlier batch, but for
+    records of a thread that was held up while it recorded. `packets` and `columns` of one batch
+    need not hold the same records: columns are kept back until they can be in order.
+
+    lost    events lost since the beginning, by (cpu, name of the marker)
+    """
+
+    packets: Sequence[Packet]
+    columns: Sequence[Columns]
+    lost: Mapping[tuple[int, str], int]

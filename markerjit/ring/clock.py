@@ -1,0 +1,31 @@
+"""A trace's clock: from what a record has as its time to CLOCK_MONOTONIC and the time of day."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from markerjit.ring.types import Time
+
+NS = 1_000_000_000
+
+
+class Calibration(NamedTuple):
+    """A straight line through two readings of the counter and CLOCK_MONOTONIC, and what to add for
+    the time since 1970. For Time.MONOTONIC and COARSE the counter is nanoseconds already.
+
+    counter, monotonic_ns   one moment, in both
+    frequency_hz            counts in a second
+    wall_offset_ns          time since 1970 less CLOCK_MONOTONIC
+    """
+
+    time: Time
+    counter: int
+    monotonic_ns: int
+    frequency_hz: int
+    wall_offset_ns: int
+
+    def monotonic(self, counter: int) -> int:
+        """Nanoseconds of CLOCK_MONOTONIC."""
+        if self.time is not Time.TSC:
+            return counter
+        return self.monotonic_ns + (counter - self.counter) * NS // self.frequency_hz

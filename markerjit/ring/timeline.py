@@ -1,0 +1,76 @@
+"""The time stamp counter as CLOCK_MONOTONIC, while both go on.
+
+A line is drawn through two readings of both clocks. The longer they are apart the better it is, so
+it is drawn anew now and then; each new line begins where the last one ended, so that times of
+events never go backwards, and meets the true time a second later.
+
+The counter is taken to be invariant and the same on all CPUs, as Linux requires of one that is its
+clock source ("tsc"); `doctor` says where it is not. Only while the machine sleeps, or is moved to
+another, may one clock go on without the other: then a new line begins at the true time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from markerjit.ring.clock import NS, Calibration
+from markerjit.ring.types import Time
+
+_BASELINE_NS = 50_000_000
+_AGAIN_NS = NS
+_SLEPT_NS = NS // 2
+
+ClockPair = tuple[int, int]
+"""The time stamp counter and CLOCK_MONOTONIC in nanoseconds, at one moment."""
+
+
+class Timeline:
+    """For one trace. `read` reads both clocks; `first` is what it read before."""
+
+    def __init__(
+        self,
+        read: Callable[[], ClockPair],
+        wall_offset_ns: int,
+        first: ClockPair | None = None,
+    ) -> None:
+        self._read = read
+        self._wall_offset_ns = wall_offset_ns
+        self._last = read()
+        self._first = first or self._last
+        self._drawn = self._last
+        self._line: Calibration | None = None
+
+    def update(self) -> int:
+        """Read both clocks; returns the counter."""
+        self._last = self._read()
+        return self._last[0]
+
+    def line(self, sleep: Callable[[float], None]) -> Calibration:
+        """The line as of the last reading. Waits where the clocks were first read so lately that
+        it would be a poor one."""
+        since = self._last[1] - self._first[1]
+        if since < _BASELINE_NS:
+            sleep((_BASELINE_NS - since) / NS)
+            self.update()
+        if self._line is None or self._last[1] - self._drawn[1] >= _AGAIN_NS:
+            self._draw()
+        assert self._line
+        return self._line
+
+    def _draw(self) -> None:
+        counter, true_ns = self._last
+        begins_ns, frequency = true_ns, self._frequency()
+        if self._line:
+            behind = true_ns - self._line.monotonic(counter)
+            if abs(behind) < _SLEPT_NS:
+                begins_ns = true_ns - behind
+                # A second for who is ahead by a microsecond is longer by that.
+                frequency = frequency * NS // (NS + behind)
+            else:
+                self._first, frequency = self._last, self._line.frequency_hz
+        self._line = Calibration(Time.TSC, counter, begins_ns, frequency, self._wall_offset_ns)
+        self._drawn = self._last
+
+    def _frequency(self) -> int:
+        ticks, elapsed = self._last[0] - self._first[0], self._last[1] - self._first[1]
+        return max(1, ticks * NS // max(1, elapsed))

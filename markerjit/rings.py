@@ -1,0 +1,221 @@
+"""All rings of an arena, read together: each CPU's own, and the shared ones.
+
+Records of markers that are not asked for are left out: one that was switched off a moment ago may
+still deliver some. numpy is imported at the first look at records, not when rings are started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from markerjit.patch.arena import Arena
+from markerjit.ring import layout
+from markerjit.ring.batch import Columns, Packet
+from markerjit.ring.drain import RingDrain
+from markerjit.ring.reader import SharedRing
+from markerjit.ring.types import FILLER, WORD, RecordType
+
+if TYPE_CHECKING:
+    from markerjit.ring.batch import Array
+    from markerjit.ring.walk import Walked
+
+
+class Found(NamedTuple):
+    """What a poll found: packets and columns where they were asked for, and how many records."""
+
+    packets: list[Packet]
+    columns: list[Columns]
+    records: int
+
+
+class _Tables(NamedTuple):
+    """By the id of a marker that the runtime knows.
+
+    used        so many it knew
+    least       the least words of a record
+    wanted      whether it is asked for
+    counted     whether the runtime counts its executions, and not who takes the records out
+    """
+
+    used: int
+    least: Array
+    wanted: Array
+    counted: Array
+
+
+class Rings:
+    """`bad` records did not fit their marker. `types` are those that are wanted; `left_out` were of
+    others."""
+
+    def __init__(self, arena: Arena, types: Mapping[int, RecordType]) -> None:
+        self.bad = self.left_out = 0
+        self._arena = arena
+        self._types = types
+        geometry, store = arena.geometry, arena.store
+        cpus, self._sizes = range(geometry.cpus), arena.ring_sizes()
+        self._own = [
+            RingDrain(
+                store, geometry.head_offset(cpu), geometry.ring_offset(cpu), self._sizes[cpu],
+                cpu, cpu,
+            )
+            for cpu in cpus
+        ]  # fmt: skip
+        self._shared = [
+            SharedRing(store, geometry, cpu, self._sizes[geometry.cpus + cpu]) for cpu in cpus
+        ]
+        self._all: list[RingDrain | SharedRing] = [*self._own, *self._shared]
+        self._records = dict.fromkeys(range(geometry.rings), 0)
+        self._known: _Tables | None = None
+
+    @property
+    def damaged(self) -> int:
+        """How often a ring made no sense."""
+        return sum(ring.damaged for ring in self._all)
+
+    def start(self, *, overwrite: bool = False) -> None:
+        """Forget what is in the rings, but count it; with `overwrite` they keep the newest, and
+        nobody reads."""
+        own = [ring.start(overwrite=overwrite) for ring in self._own]
+        shared = [ring.start(overwrite=overwrite) for ring in self._shared]
+        for walked in self._left(own, shared):
+            self._note_delivered(walked.counts())
+
+    def resume(self) -> None:
+        """Go on where an earlier reader stopped."""
+        for ring in self._own:
+            ring.resume()
+
+    def unread(self) -> int:
+        """Bytes that an earlier reader left in the rings; none where nobody was to read."""
+        return sum(self._unread(ring) for ring in range(self._arena.geometry.rings))
+
+    def waiting(self) -> dict[int, int]:
+        """Records that are still to be taken out, by marker; only of what is counted then."""
+        if not self.unread():
+            return {}
+        own, shared = [one.unread() for one in self._own], [one.unread() for one in self._shared]
+        found: dict[int, int] = {}
+        for walked in self._left(own, shared):
+            for marker, count in walked.counts().items():
+                if not self._tables().counted[marker]:
+                    found[marker] = found.get(marker, 0) + count
+        return found
+
+    def _unread(self, ring: int) -> int:
+        offset, size = self._arena.geometry.head_offset(ring), self._sizes[ring]
+        head = layout.Head.from_buffer_copy(self._arena.store.read(offset, layout.RING_HEAD_SIZE))
+        left: int = (head.head + size - head.limit) % (1 << 64)
+        return left if left <= size else 0
+
+    def poll(self, *, packets: bool = False, columns: bool = True, last: bool = False) -> Found:
+        """All that is recorded now, taken out; with `last` also what is behind a record that does
+        not come to its end."""
+        return self._found(self._taken(last=last), packets=packets, columns=columns, taken=True)
+
+    def picture(self, *, packets: bool = False, columns: bool = True) -> Found:
+        """All that is in rings that are overwritten; nothing is taken out."""
+        own, shared = [one.picture() for one in self._own], [one.picture() for one in self._shared]
+        walks = self._walked(own, shared)
+        return self._found(walks, packets=packets, columns=columns, taken=False)
+
+    def _taken(self, *, last: bool) -> Iterator[Walked]:
+        """One after the other: what is made of it is made while it is in a cache."""
+        for ring in self._own:
+            for piece in ring.take():
+                yield ring.walk(piece, self._tables().least)
+        before = sum(ring.bad for ring in self._shared)
+        shared = [ring.poll(last=last) for ring in self._shared]
+        self.bad += sum(ring.bad for ring in self._shared) - before
+        yield from self._walked((), shared)
+
+    def _walked(
+        self, own: Sequence[tuple[int, bytes]], shared: Sequence[bytes]
+    ) -> Iterator[Walked]:
+        """Find the records in what was copied from each ring; from an own one, from a position."""
+        from markerjit.ring.walk import walk_shared
+
+        for ring, piece in zip(self._own, own, strict=False):
+            if piece[1]:
+                yield ring.walk(piece, self._tables().least)
+        for one, data in zip(self._shared, shared, strict=True):
+            if data:
+                packet = Packet(one.cpu, one.ring, data)
+                walked = walk_shared(packet, self._tables().least)
+                self.bad += walked.damaged
+                yield walked
+
+    def _left(self, own: Sequence[tuple[int, bytes]], shared: Sequence[bytes]) -> Iterator[Walked]:
+        """Mostly nothing is left, and nothing to be imported for it."""
+        there = any(data for _, data in own) or any(shared)
+        return self._walked(own, shared) if there else iter(())
+
+    def _note_delivered(self, counts: Mapping[int, int]) -> None:
+        """These records were taken out: executions that the runtime has not counted itself."""
+        for marker, count in counts.items():
+            if not self._tables().counted[marker]:
+                self._arena.note_delivered(marker, count)
+
+    def _found(
+        self, walks: Iterable[Walked], *, packets: bool, columns: bool, taken: bool
+    ) -> Found:
+        from markerjit.ring.columns import columns_of, merge
+        from markerjit.ring.walk import packet
+
+        as_recorded: list[Packet] = []
+        by_type: dict[int, list[Columns]] = {}
+        records = 0
+        for each in walks:
+            counts = each.counts()
+            if taken:
+                self._note_delivered(counts)
+            walked = self._numbered(self._only(each, counts))
+            if not len(walked.starts):
+                continue
+            records += len(walked.starts)
+            if packets:
+                as_recorded.append(packet(walked))
+            if columns:
+                found, bad = columns_of([walked], self._types)
+                self.bad += bad
+                for one in found:
+                    by_type.setdefault(one.type.id, []).append(one)
+        return Found(as_recorded, [merge(parts) for parts in by_type.values()], records)
+
+    def _only(self, walked: Walked, counts: Mapping[int, int]) -> Walked:
+        """Without records of other markers."""
+        if counts.keys() <= self._types.keys():
+            return walked
+        wanted = self._tables().wanted[walked.markers]
+        self.left_out += int((~wanted).sum())
+        return walked._replace(starts=walked.starts[wanted], markers=walked.markers[wanted])
+
+    def _numbered(self, walked: Walked) -> Walked:
+        """With the number that its first record has among those that were wanted of its ring."""
+        first = self._records[walked.ring]
+        self._records[walked.ring] += len(walked.starts)
+        return walked._replace(first=first)
+
+    def _tables(self) -> _Tables:
+        """To be asked for when the bytes are there: who has recorded was known before."""
+        used = self._arena.markers_used
+        if self._known is None or self._known.used != used:
+            import numpy as np
+
+            from markerjit.ring.walk import least_words
+
+            least = least_words(self._types)
+            wanted, counted = np.zeros(len(least), np.bool_), np.zeros(len(least), np.bool_)
+            wanted[list(self._types)] = True
+            for entry in self._arena.entries():
+                counted[entry.id] = bool(entry.counted)
+                # What it says of types of ours is not believed.
+                if entry.id not in self._types and entry.id != FILLER:
+                    least[entry.id] = max(1, entry.size // WORD)
+            self._known = _Tables(used, least, wanted, counted)
+        return self._known
+
+
+def is_flying(arena: Arena) -> bool:
+    """Whether a flight recorder is on, so that the rings are not to be touched."""
+    return arena.is_overwritten() and any(one.since and one.counted for one in arena.entries())

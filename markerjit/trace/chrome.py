@@ -1,0 +1,167 @@
+"""Chrome's JSON trace, which chrome://tracing, Perfetto and speedscope open.
+
+    [
+    {"ph": "M", "name": "markerjit", "args": {…}}        what the trace says of itself (header.py)
+    {"ph": "B", "name": "query", "pid", "tid", "ts", "marker": "query_start", "args": {…}},
+    {"ph": "E", "name": "query", …, "marker": "query_done", …},
+    {"ph": "i", "s": "t", "name": "tick", …, "marker": "tick", …},
+    {"ph": "M", "name": "markerjit_losses", "args": {…}}
+    ]
+
+An array, not an object around one: readers take an array that was cut off. `ts` counts
+microseconds, so it has a fraction; readers take it for a double, which has the nanoseconds of a
+machine that was up for a hundred days. Where markers of one name have different fields, `kind` is
+the number of an event's type. Spans as spans.py pairs them. An event's CPU is among its `args`;
+addresses are texts there, because doubles have no room for them. Losses are an instant when they
+are noticed, and the whole of them is at the end.
+
+Authority: the Trace Event Format (docs.google.com, "Trace Event Format", Google).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from markerjit.model import FieldType
+from markerjit.ring.batch import Batch, Columns, Texts
+from markerjit.ring.types import RecordType
+from markerjit.trace.files import WholeWriter
+from markerjit.trace.header import beginning, losses_to_json, to_json
+from markerjit.trace.lines import ambiguous, fields_by_marker
+from markerjit.trace.pairing import BEGIN, END, INSTANT, Pairing, with_cuts
+from markerjit.trace.records import in_order, pieces
+from markerjit.trace.rows import filled, in_this, json_texts, literal, quoted, split
+from markerjit.trace.sink import TraceInfo
+from markerjit.trace.spans import cpu_key
+
+if TYPE_CHECKING:
+    from markerjit.model import Field
+    from markerjit.ring.batch import Array
+
+HEADER = "markerjit"
+LOSSES = "markerjit_losses"
+CUT = "(no end seen)"
+"""The argument of an end that no marker recorded: the span around it ended."""
+
+
+class ChromeSink:
+    """Writes Chrome's JSON."""
+
+    def __init__(self, path: str, info: TraceInfo, *, force: bool = False) -> None:
+        self._info = info
+        self._pairing = Pairing(info.types)
+        self._cpu_keys = cpu_keys(info.types)
+        self._lost: dict[tuple[int, str], int] = {}
+        self._latest = beginning(info)
+        self._numbered = ambiguous(info.types)
+        self._file = WholeWriter(path, _whole_elements, force=force)
+        name = {"name": info.command or f"process {info.pid}"}
+        self._file.write_text(
+            f"[\n{self._metadata(HEADER, to_json(info))},\n{self._metadata('process_name', name)}"
+        )
+
+    def write(self, batch: Batch) -> None:
+        """Add the events of a batch, and what was lost in the meantime."""
+        for piece in pieces(batch.columns, self._info.clock):
+            self._add(self._of_events(piece))
+        self._add(self._of_losses(batch.lost))
+
+    def close(self, lost: Mapping[tuple[int, str], int]) -> None:
+        """Add what was lost, and end the array."""
+        lines = [*self._of_losses(lost), self._metadata(LOSSES, {"losses": losses_to_json(lost)})]
+        try:
+            self._file.write_text("".join(f",\n{line}" for line in lines) + "\n]\n")
+        finally:
+            self._file.close()
+
+    def _add(self, lines: Iterable[str]) -> None:
+        self._file.write_text("".join(f",\n{line}" for line in lines))
+
+    def _of_events(self, batch: Sequence[Columns]) -> list[str]:
+        """A line for each record of a batch, in order of time, and one for each end that is not
+        seen."""
+        times, order = in_order(batch, self._info.clock)
+        self._latest = int(times[order[-1]])
+        kinds, cuts = self._pairing.look_at(batch, order)
+        lines: list[str] = []
+        for columns, *rows in zip(batch, split(times, batch), split(kinds, batch), strict=True):
+            lines += self._of_one(columns, *rows)
+        for cut in cuts:
+            when = self._when(cut.tid, int(times[cut.row]))
+            name = quoted(cut.pair.name)
+            lines.append(f'{{"ph":"E","name":{name},{when},"args":{{"{CUT}":true}}}}')
+        return in_this(with_cuts(order, cuts), lines)
+
+    def _of_one(self, columns: Columns, times: Array, kinds: Array) -> list[str]:
+        """The lines of one marker."""
+        kind = columns.type
+        name = quoted(kind.marker)
+        heads = {INSTANT: f'{{"ph":"i","s":"t","name":{name}'}
+        side = self._pairing.sides.get(kind.marker)
+        if side is not None:
+            span = quoted(side.pair.name)
+            heads.update({BEGIN: f'{{"ph":"B","name":{span}', END: f'{{"ph":"E","name":{span}'})
+        keys = [self._cpu_keys[kind.marker], *(field.name for field in kind.fields)]
+        args = ",".join(f"{literal(quoted(key))}:%s" for key in keys)
+        number = f'"kind":{kind.id},' if kind.id in self._numbered else ""
+        template = (
+            f'%s,"pid":{self._info.pid},"tid":%s,"ts":%s,"marker":{literal(name)},{number}'
+            f'"args":{{{args}}}}}'
+        )
+        return filled(
+            template,
+            [heads[one] for one in kinds.tolist()],
+            columns.tid.tolist(),
+            [*map(microseconds, times.tolist())],
+            columns.cpu.tolist(),
+            *(_json_texts(field, columns.fields[field.name]) for field in kind.fields),
+        )
+
+    def _when(self, tid: int, time: int) -> str:
+        return f'"pid":{self._info.pid},"tid":{tid},"ts":{microseconds(time)}'
+
+    def _of_losses(self, lost: Mapping[tuple[int, str], int]) -> Iterator[str]:
+        for (cpu, marker), count in lost.items():
+            more = count - self._lost.get((cpu, marker), 0)
+            if more > 0:
+                self._lost[cpu, marker] = count
+                name = quoted(f"{more} lost: {marker}")
+                yield (
+                    f'{{"ph":"i","s":"p","name":{name},{self._when(0, self._latest)},'
+                    f'"args":{{"cpu":{cpu}}}}}'
+                )
+
+    def _metadata(self, name: str, args: Mapping[str, Any]) -> str:
+        return _dump({"ph": "M", "name": name, "pid": self._info.pid, "tid": 0, "args": args})
+
+
+def cpu_keys(types: Iterable[RecordType]) -> dict[str, str]:
+    """By marker, the name that its CPU has among its fields."""
+    return {marker: cpu_key(fields) for marker, fields in fields_by_marker(types).items()}
+
+
+def microseconds(time_ns: int) -> str:
+    """A time as the format counts, without the rounding of a float."""
+    if time_ns < 0:
+        return f"-{microseconds(-time_ns)}"
+    whole, rest = divmod(time_ns, 1000)
+    return f"{whole}.{rest:03d}"
+
+
+def _whole_elements(data: bytes) -> int:
+    """How many of these bytes are whole elements of the array: each begins with a comma."""
+    return max(data.rfind(b",\n"), 0)
+
+
+def _json_texts(field: Field, column: Array | Texts) -> list[str]:
+    if field.type is FieldType.POINTER:
+        return [f'"{value:#x}"' for value in np.asarray(column).tolist()]
+    return json_texts(field, column)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

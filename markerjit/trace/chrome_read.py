@@ -1,0 +1,89 @@
+"""Chrome's JSON as chrome.py writes it, as events again; no other program's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from markerjit.model import Event, FieldType
+from markerjit.trace.chrome import HEADER, LOSSES, cpu_keys
+from markerjit.trace.files import first_lines, last_lines, read_lines
+from markerjit.trace.header import checked, for_reading, from_json, losses_from_json, parse_json
+from markerjit.trace.lines import Kinds, fields_of
+from markerjit.trace.reading import BadTrace, EventTrace
+
+_TS = re.compile(r'"ts":(-?)(\d+)\.(\d{3})')
+
+
+class ChromeTrace(EventTrace):
+    """Chrome's JSON, as ChromeSink writes it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        first = first_lines(path, 2)
+        header = _object(first[1]) if first[:1] == ["["] and len(first) > 1 else {}
+        if header.get("name") != HEADER:
+            raise BadTrace(f"{path} is no trace of markerjit: other programs' traces are not read")
+        self.info = for_reading(from_json(header.get("args"), path))
+        self._cpu_keys = cpu_keys(self.info.types)
+        self._kinds = Kinds(self.info.types)
+        self._floats = fields_of(self.info.types, FieldType.FLOAT)
+        self._pointers = fields_of(self.info.types, FieldType.POINTER)
+        self._lost: Mapping[tuple[int, str], int] = {}
+        end = last_lines(path, 2)
+        losses = _object(end[0]) if end[-1] == "]" else {}
+        if losses.get("name") == LOSSES:
+            args = losses.get("args")
+            self._lost = losses_from_json(args.get("losses") if isinstance(args, dict) else 0, path)
+        else:
+            self.complain("it has no end: more may have been lost than is known")
+
+    @property
+    def lost(self) -> Mapping[tuple[int, str], int]:
+        return self._lost
+
+    def events(self) -> Iterator[Event]:
+        for number, (line, whole) in enumerate(read_lines(self.path), 1):
+            if line in ("[", "]"):
+                continue
+            told = _object(line)
+            if not told and not whole:
+                self.complain("it is cut off in the middle of a line")
+                return
+            if not told:
+                raise BadTrace(f"{self.path}:{number} is no event: {line[:60]!r}")
+            if "marker" in told:
+                yield self._event(told, line, number)
+
+    def _event(self, told: dict[str, Any], line: str, number: int) -> Event:
+        try:
+            name = str(told["marker"])
+            fields = dict(told["args"])
+            cpu = fields.pop(self._cpu_keys[name])
+            # Not by way of a float. It is the first: a quote inside of a name is escaped.
+            found = _TS.search(line)
+            if not found:
+                raise ValueError("it has no ts")
+            when = int(found[2]) * 1000 + int(found[3])
+            kind = self._kinds.find(name, told.get("kind"))
+            if kind is not None:
+                for key in self._floats[kind.id]:
+                    if isinstance(fields.get(key), str):
+                        fields[key] = float(fields[key])
+                for key in self._pointers[kind.id]:
+                    fields[key] = int(fields[key], 16)
+            event = Event(-when if found[1] else when, cpu, told["tid"], name, fields)
+            checked(event, self.info.clock.time)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadTrace(f"{self.path}:{number} is no event: {error!r}") from error
+        return self._kinds.marked(event, kind)
+
+
+def _object(line: str) -> dict[str, Any]:
+    """The JSON object of a line; an empty one if it is none."""
+    try:
+        told = parse_json(line.rstrip(","))
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}

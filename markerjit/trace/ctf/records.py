@@ -1,0 +1,190 @@
+"""From the records of a packet to the events of a CTF packet, and back; see layout.py for what is
+different. All records of a packet are worked on at once, with numpy.
+
+Viewers refuse a whole trace for one event that does not fit its description, or is older than the
+one before. So what a record claims is checked here once more, and records that do not hold together
+are left out, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from markerjit.ring.batch import Packet
+from markerjit.ring.types import WORD, RecordType, Time
+from markerjit.ring.walk import least_words
+from markerjit.trace.ctf.find import behind, find_records
+from markerjit.trace.ctf.layout import content_end
+
+if TYPE_CHECKING:
+    from markerjit.ring.batch import Array
+
+_U16 = np.dtype("<u2")
+_U32 = np.dtype("<u4")
+_U64 = np.dtype("<u8")
+_TOO_MUCH = 0xFFFF
+
+
+class Records(NamedTuple):
+    """Records one behind the other.
+
+    data    uint64: their words
+    where   at which of these each begins
+    sizes   uint16: how many words each has
+    times   uint64: of each, less the clock's base; None where they have no time
+    """
+
+    data: Array
+    where: slice | Array
+    sizes: Array
+    times: Array | None
+
+    @property
+    def starts(self) -> Array:
+        """Where each begins, by number."""
+        if isinstance(self.where, slice):
+            return np.arange(self.where.start, self.where.stop, self.where.step)
+        return self.where
+
+    @property
+    def size(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def first(self) -> int:
+        """The time of the first; 0 where they have none."""
+        return 0 if self.times is None else int(self.times[0])
+
+    @property
+    def last(self) -> int:
+        return 0 if self.times is None else int(self.times[-1])
+
+    def before(self, time: int) -> int:
+        """How many of these, which are in order, are older than `time`."""
+        return 0 if self.times is None else int(self.times.searchsorted(_U64.type(time)))
+
+    def hold(self, count: int, time: int) -> None:
+        """Give the first ones another time."""
+        if self.times is not None:
+            self.times[:count] = time
+
+    def take(self, which: Array | slice) -> Records:
+        """Those with these numbers, in that order."""
+        sizes = self.sizes[which]
+        ends = np.cumsum(sizes, dtype=np.int64)
+        starts = ends - sizes
+        total = int(ends[-1]) if len(ends) else 0
+        words = np.repeat(self.starts[which] - starts, sizes) + np.arange(total)
+        times = None if self.times is None else self.times[which]
+        return Records(self.data[words], starts, sizes, times)
+
+    def in_order(self) -> Records:
+        """In order of time."""
+        if self.times is None or not (self.times[1:] < self.times[:-1]).any():
+            return self
+        return self.take(np.argsort(self.times, kind="stable"))
+
+
+class Codec:
+    """Knows the kinds of records of a trace.
+
+    base    what is taken from their times
+    limit   times of so much or more, less the base, are damage: viewers cannot show them
+    """
+
+    def __init__(self, types: Iterable[RecordType], time: Time, base: int, limit: int) -> None:
+        self._types = {type_.id: type_ for type_ in types}
+        self._least = least_words(self._types)
+        self._fixed = np.full(1 << 16, _TOO_MUCH, np.uint16)
+        for type_ in self._types.values():
+            self._fixed[type_.id] = type_.size // WORD
+        self._texts = [type_ for type_ in self._types.values() if type_.has_text]
+        self._timed = time is not Time.NONE
+        self._base = _U64.type(base & (1 << 64) - 1)
+        self._limit = _U64.type(limit)
+
+    def take_apart(self, packet: Packet) -> tuple[Records, int]:
+        """The records of a packet that are sound, and how many there were that are not. They have
+        no words then that no field needs."""
+        data = np.frombuffer(packet.data, _U64)
+        where, whole = find_records(data, self._least)
+        halves = data.view(_U16)
+        markers, sizes = halves[::4][where], halves[1::4][where]
+        times = data[behind(where, 1)] - self._base if self._timed else None
+        records = Records(data, where, sizes, times)
+        needed = self._needed(records, markers)
+        shown = times is None or not len(times) or times.max() < self._limit
+        if whole and shown and (needed == sizes).all():
+            return records, 0
+        sound = needed <= sizes
+        if times is not None:
+            sound &= times < self._limit
+        records = records._replace(sizes=needed).take(np.flatnonzero(sound))
+        records.data.view(_U16)[1::4][records.where] = records.sizes
+        return records, len(sound) - records.size + (not whole)
+
+    def earliest(self, packet: Packet) -> int | None:
+        """The least time in a packet, as recorded; None where there is none."""
+        data = np.frombuffer(packet.data, _U64)
+        where, _ = find_records(data, self._least)
+        times = data[behind(where, 1)] if self._timed else data[:0]
+        return int(times.min()) if len(times) else None
+
+    def encode(self, records: Records) -> Array:
+        """The bytes of a CTF packet: the first two words exchanged, and the time less the base."""
+        if records.times is None:
+            return records.data
+        data = records.data.copy()
+        data[behind(records.where, 1)] = records.data[records.where]
+        data[records.where] = records.times
+        return data
+
+    def content(self, records: Records) -> int:
+        """How many bytes of these records are content."""
+        start = len(records.data) - int(records.sizes[-1])
+        last = records.data[start:].tobytes()
+        type_ = self._types[int.from_bytes(last[:2], "little")]
+        return start * WORD + content_end(type_, last)
+
+    def decode(self, cpu: int, ring: int, data: bytes) -> Packet | None:
+        """The packet as it was recorded; None where this is none."""
+        words = np.frombuffer(data, _U64)
+        if not self._timed:
+            return Packet(cpu, ring, data) if find_records(words, self._least)[1] else None
+        # From its second word on it looks like records, up to the last, which lacks a word.
+        where, whole = find_records(np.append(words[1:], _U64.type(0)), self._least)
+        if not whole:
+            return None
+        out = words.copy()
+        out[where] = words[behind(where, 1)]
+        out[behind(where, 1)] = words[where] + self._base
+        return Packet(cpu, ring, out.tobytes())
+
+    def _needed(self, records: Records, markers: Array) -> Array:
+        """How many words the fields of each record need; of a text's length, as it says."""
+        needed: Array = self._fixed.take(markers)
+        for type_ in self._texts:
+            some = np.flatnonzero(markers == type_.id)
+            if len(some):
+                needed[some] = _with_texts(type_, records, some)
+        return needed
+
+
+def _with_texts(type_: RecordType, records: Records, some: Array) -> Array:
+    """How many words each of these records needs, which are of one type; more than it has where a
+    text leads out of it."""
+    halves = records.data.view(_U32)
+    starts, ends = records.starts[some] * 2, records.sizes[some].astype(np.int64) * WORD
+    at = np.full(len(some), type_.head_size, np.int64)
+    for place in type_.places:
+        size = int(place.code[1]) if place.code else WORD
+        at = (at + size - 1) & -size
+        if not place.code:
+            inside = at + WORD <= ends
+            at += np.where(inside, halves[starts + np.where(inside, at // 4, 0)], 1 << 32)
+            at = (at + WORD - 1) & -WORD
+        at += size
+    return np.minimum((at + WORD - 1) // WORD, _TOO_MUCH)

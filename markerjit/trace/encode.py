@@ -1,0 +1,90 @@
+"""Columns as the bytes of records again, as the runtime would have written them (ring/types.py):
+for a trace that is turned into CTF, whose sink takes packets."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from markerjit.ring.batch import Batch, Columns, Packet, Texts
+from markerjit.ring.types import HEAD_SIZE, TIME_SIZE, WORD, TextState, Time
+from markerjit.trace import wire
+
+if TYPE_CHECKING:
+    from markerjit.ring.batch import Array
+
+_LONGEST = 1 << 15
+"""Of a text: a record's size in words has to fit into 16 bits."""
+_ZEROS = np.zeros(WORD, np.uint8)
+
+
+def with_packets(batch: Batch) -> Batch:
+    """A batch of columns, with the packets that they could have come from: one for each CPU."""
+    return batch._replace(packets=tuple(packets_of(batch.columns)))
+
+
+def packets_of(columns: Sequence[Columns]) -> Iterator[Packet]:
+    """A packet for each CPU, its records in order of time."""
+    some = [one for one in columns if len(one.time)]
+    if not some:
+        return
+    rows = [row for one in some for row in _rows(one)]
+    cpus = np.concatenate([one.cpu for one in some])
+    times = np.concatenate([one.time for one in some])
+    order = np.lexsort((times, cpus))
+    ordered = cpus[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    for of_cpu in np.split(order, starts[1:]):
+        cpu = int(cpus[of_cpu[0]])
+        yield Packet(cpu, cpu, b"".join([rows[index] for index in of_cpu.tolist()]))
+
+
+def _rows(columns: Columns) -> list[bytes]:
+    """The records of one type."""
+    kind = columns.type
+    count = len(columns.time)
+    parts: list[wire.Part] = []
+    at = HEAD_SIZE
+    if kind.time is not Time.NONE:
+        parts.append(_block(columns.time.astype("<u8")))
+        at += TIME_SIZE
+    for field, _, code in kind.places:
+        column = columns.fields[field.name]
+        size = int(code[1]) if code else WORD
+        parts.append(bytes(-at % size))
+        at += -at % size
+        if isinstance(column, Texts):
+            parts += _text(column)
+            at = 0  # of a word: only that matters
+        else:
+            parts.append(_block(column.astype(f"<{code}")))
+            at += size
+    parts.append(bytes(-at % WORD))
+    sizes = HEAD_SIZE + wire.lengths(parts, count)
+    head: list[wire.Part] = [
+        struct.pack("<H", kind.id),
+        _block((sizes // WORD).astype("<u2")),
+        _block(columns.tid.astype("<u4")),
+    ]
+    return wire.rows_of([*head, *(part for part in parts if part != b"")], count)
+
+
+def _text(texts: Texts) -> list[wire.Part]:
+    whole = np.diff(texts.offsets)
+    lengths = np.minimum(whole, _LONGEST) * (texts.states <= TextState.CUT)
+    states = np.where(
+        lengths < whole * (texts.states == TextState.WHOLE), TextState.CUT, texts.states
+    )
+    return [
+        _block(lengths.astype("<u4")),
+        _block(states.astype("<u4")),
+        wire.Ragged(texts.data, texts.offsets[:-1], lengths),
+        wire.Ragged(_ZEROS, np.zeros(len(lengths), np.int64), -lengths % WORD),
+    ]
+
+
+def _block(values: Array) -> wire.Block:
+    return wire.Block(np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1))

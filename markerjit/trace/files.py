@@ -1,0 +1,108 @@
+"""Files of lines or packets: written so that they can be watched; lines are read again also where a
+file was cut."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterator
+from io import RawIOBase
+from typing import BinaryIO
+
+from markerjit.errors import Refused
+from markerjit.trace.reading import open_to_read
+
+_TAIL = 1 << 16
+
+
+def create(path: str, *, force: bool = False) -> BinaryIO:
+    """A new file, or with `force` an empty one. Refused, with the reason, where there is none to be
+    had: nothing of a trace is lost then."""
+    try:
+        return open(path, "wb" if force else "xb")
+    except FileExistsError:
+        raise exists(path) from None
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        raise Refused(f"cannot write {path}: {error.strerror}") from error
+
+
+def exists(path: str) -> Refused:
+    """Nothing is overwritten that was not meant to be."""
+    return Refused(f"{path} exists already; take another name, or --force to overwrite it")
+
+
+class WholeWriter:
+    """A file that gets whole lines or packets, which can be read at once. Where the disk is full,
+    what there is of half a one is taken back, and nothing comes behind it any more.
+
+    `whole` says how many of some bytes are whole.
+    """
+
+    def __init__(self, path: str, whole: Callable[[bytes], int], *, force: bool = False) -> None:
+        self._whole = whole
+        # No buffer: it would be written when the file is closed, and may fit then.
+        self._file: RawIOBase = create(path, force=force).detach()  # type: ignore[attr-defined]
+        self._size = 0
+        self._error: OSError | None = None
+
+    def write(self, piece: bytes) -> None:
+        """Add lines or packets."""
+        if self._error is not None:
+            raise OSError(self._error.errno, self._error.strerror)
+        rest = memoryview(piece)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            self._error = error
+            kept = self._whole(piece[: len(piece) - len(rest)])
+            with contextlib.suppress(OSError):  # a pipe has no size
+                os.ftruncate(self._file.fileno(), self._size + kept)
+            raise
+        self._size += len(piece)
+
+    def write_text(self, text: str) -> None:
+        """Add lines."""
+        self.write(text.encode("utf-8", "backslashreplace"))
+
+    def close(self) -> None:
+        """The file is given back also where the disk is full."""
+        self._file.close()
+
+
+def whole_lines(data: bytes) -> int:
+    """How many of these bytes are whole lines."""
+    return data.rfind(b"\n") + 1
+
+
+def read_lines(path: str) -> Iterator[tuple[str, bool]]:
+    """Each line, without its end, and whether it had one: the last one of a cut file has not."""
+    with os.fdopen(open_to_read(path), "rb") as file:
+        for line in file:
+            yield line.decode("utf-8", "backslashreplace").rstrip("\n"), line.endswith(b"\n")
+
+
+def first_lines(path: str, count: int) -> list[str]:
+    """The first lines."""
+    found = []
+    for line, _ in read_lines(path):
+        found.append(line)
+        if len(found) == count:
+            break
+    return found
+
+
+def last_lines(path: str, count: int) -> list[str]:
+    """The last lines, without reading all that is before them."""
+    with os.fdopen(open_to_read(path), "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        tail = b""
+        while len(tail) < size and tail.rstrip(b"\n").count(b"\n") < count:
+            start = max(0, size - max(_TAIL, 2 * len(tail)))
+            file.seek(start)
+            tail = file.read(size - start)
+    lines = tail.decode("utf-8", "backslashreplace").rstrip("\n").split("\n")
+    return lines[-count:]

@@ -1,0 +1,252 @@
+"""What a trace says of itself, as JSON: the part of our files that is the same in all formats.
+
+Files keep times as nanoseconds, and say from which clock they came: `for_reading` is the info of a
+trace that was read again. Its clock needs no calibration any more.
+
+Files may be damaged, or made to harm: what is read is checked here, so that all of it can be
+printed, summed up and written again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from markerjit.model import CType, Event, Field, FieldType, TypeClass
+from markerjit.ring.clock import NS, Calibration
+from markerjit.ring.types import FILLER, RecordType, Time
+from markerjit.trace.reading import BadTrace
+from markerjit.trace.sink import TraceInfo
+
+VERSION = 1
+_CLASSES = {
+    "i": TypeClass.SIGNED,
+    "u": TypeClass.UNSIGNED,
+    "f": TypeClass.FLOAT,
+    "p": TypeClass.POINTER,
+    "c": TypeClass.CHARS,
+    "b": TypeClass.BOOL,
+}
+"""By the first letter of a CType as text, such as "i32" and "chars"."""
+
+_INTEGERS = (TypeClass.SIGNED, TypeClass.UNSIGNED, TypeClass.BOOL)
+_POINTERS = (TypeClass.POINTER, TypeClass.CHARS)
+_ALLOWED = {
+    FieldType.INT: (_INTEGERS, r"#?[xXobB]|[du]"),
+    FieldType.FLOAT: ((TypeClass.FLOAT,), r"(\.\d{1,4})?[eEfFgGaA]"),
+    FieldType.BOOL: ((TypeClass.BOOL,), r"[duxXobB]"),
+    FieldType.CHAR: (_INTEGERS, r"c"),
+    FieldType.POINTER: (_POINTERS, r"p"),
+    FieldType.STRING: (_POINTERS, r"s"),
+    FieldType.BYTES: (_POINTERS, r"s|ph"),
+}
+"""The argument and the conversion of each type of field: what elf/format.py makes."""
+
+_VALUES = {str, float, bool, bytes, type(None)}
+"""What the value of a field can be, besides a whole number."""
+
+LONGEST_TIME = 1 << 62
+"""Nanoseconds, and as many before 0: two of them have a sum that the calendar knows."""
+LARGEST, SMALLEST = (1 << 64) - 1, -(1 << 63)
+"""Of the numbers that a field can hold."""
+
+
+def to_json(info: TraceInfo) -> dict[str, Any]:
+    """A TraceInfo as JSON has it."""
+    return {
+        "version": VERSION,
+        "pid": info.pid,
+        "command": info.command,
+        "host": info.host,
+        "started_ns": info.started_ns,
+        "clock": {**info.clock._asdict(), "time": str(info.clock.time)},
+        "types": [_type_to_json(kind) for kind in info.types],
+        "sources": dict(info.sources),
+    }
+
+
+def from_json(told: Any, path: str) -> TraceInfo:
+    """The TraceInfo again, its times as nanoseconds. Raises BadTrace where it makes no sense."""
+    try:
+        version = whole(told["version"], 0, LARGEST)
+        if version > VERSION:
+            raise BadTrace(f"{path} was written by a newer markerjit: its header is {version}")
+        clock = told["clock"]
+        info = TraceInfo(
+            types=tuple(_type_from_json(kind) for kind in told["types"]),
+            clock=Calibration(
+                Time(clock["time"]),
+                whole(clock["counter"], 0, LARGEST),
+                whole(clock["monotonic_ns"], -LONGEST_TIME, LONGEST_TIME),
+                whole(clock["frequency_hz"], 1, LONGEST_TIME),
+                whole(clock["wall_offset_ns"], -LONGEST_TIME, LONGEST_TIME),
+            ),
+            pid=whole(told["pid"], 0, (1 << 31) - 1),
+            command=_text(told["command"]),
+            host=_text(told["host"]),
+            started_ns=whole(told["started_ns"], -LONGEST_TIME, LONGEST_TIME),
+            sources={_text(name): _text(place) for name, place in told["sources"].items()},
+        )
+        if len({kind.id for kind in info.types}) != len(info.types):
+            raise ValueError("two types have one number")
+        if any(kind.time is not info.clock.time for kind in info.types):
+            raise ValueError("a type has another clock")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadTrace(f"the header of {path} makes no sense: {error!r}") from error
+    return info
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON of somebody else's. Raises ValueError, also where it goes too deep."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it goes too deep") from None
+
+
+def whole(value: Any, least: int, most: int) -> int:
+    """A whole number between these. Raises ValueError for anything else."""
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{_shortened(value)} is no number from {least} to {most}")
+    return value
+
+
+def checked(event: Event, clock: Time = Time.MONOTONIC) -> Event:
+    """An event from a file. Raises ValueError where no record can have been like this."""
+    whole(event.time, 0 if clock is Time.NONE else -LONGEST_TIME, LONGEST_TIME)
+    whole(event.cpu, 0, 0xFFFF)
+    whole(event.tid, 0, 0xFFFF_FFFF)
+    if not is_name(event.name):
+        raise ValueError(f"{_shortened(event.name)} is no marker's name")
+    for name, value in event.fields.items():
+        if type(value) is int:
+            whole(value, SMALLEST, LARGEST)
+        elif type(value) not in _VALUES:
+            raise ValueError(f"{_shortened(value)} is no value of a field")
+        if type(name) is not str:
+            raise ValueError(f"{_shortened(name)} is no name of a field")
+    return event
+
+
+@lru_cache(maxsize=4096)
+def is_name(text: str) -> bool:
+    """Whether a marker can have this name; one of its fields, too."""
+    return text.replace("$", "_").isidentifier()
+
+
+def for_reading(info: TraceInfo) -> TraceInfo:
+    """The info of a trace whose times are nanoseconds already, whatever they were."""
+    return info._replace(
+        types=tuple(_with_nanoseconds(kind) for kind in info.types),
+        clock=nanoseconds(info.clock.wall_offset_ns, info.clock.time),
+    )
+
+
+def nanoseconds(wall_offset_ns: int, recorded: Time = Time.MONOTONIC) -> Calibration:
+    """The clock of times that are nanoseconds of CLOCK_MONOTONIC already, or numbers as before."""
+    kept = Time.NONE if recorded is Time.NONE else Time.MONOTONIC
+    return Calibration(kept, 0, 0, NS, wall_offset_ns)
+
+
+def beginning(info: TraceInfo) -> int:
+    """When a trace began, as its events count."""
+    return 0 if info.clock.time is Time.NONE else info.started_ns - info.clock.wall_offset_ns
+
+
+def losses_to_json(lost: Mapping[tuple[int, str], int]) -> list[dict[str, Any]]:
+    """Losses as JSON has them; those that are none are left out."""
+    return [
+        {"cpu": cpu, "name": name, "lost": count} for (cpu, name), count in lost.items() if count
+    ]
+
+
+def losses_from_json(told: Any, path: str) -> dict[tuple[int, str], int]:
+    """The losses again."""
+    try:
+        return {
+            (whole(one["cpu"], -1, 0xFFFF), _text(one["name"])): whole(one["lost"], 0, LARGEST)
+            for one in told
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadTrace(f"the losses in {path} make no sense: {error!r}") from error
+
+
+def _with_nanoseconds(kind: RecordType) -> RecordType:
+    if kind.time in (Time.MONOTONIC, Time.NONE):
+        return kind
+    return RecordType(
+        kind.id, kind.marker, kind.format, kind.fields, time=Time.MONOTONIC, tid=kind.tid
+    )
+
+
+def _type_to_json(kind: RecordType) -> dict[str, Any]:
+    return {
+        "id": kind.id,
+        "marker": kind.marker,
+        "format": kind.format,
+        "time": str(kind.time),
+        "tid": kind.tid,
+        "fields": [
+            {**field._asdict(), "type": str(field.type), "ctype": str(field.ctype)}
+            for field in kind.fields
+        ],
+    }
+
+
+def _type_from_json(told: Mapping[str, Any]) -> RecordType:
+    fields = [_field_from_json(one) for one in told["fields"]]
+    names = [told["marker"], *(field.name for field in fields)]
+    if not all(map(is_name, names)) or len({*names[1:]}) != len(fields):
+        raise ValueError(f"{_shortened(names[0])} or its fields have names that there cannot be")
+    return RecordType(
+        whole(told["id"], 0, FILLER - 1),
+        str(told["marker"]),
+        _text(told["format"]),
+        fields,
+        time=Time(told["time"]),
+        tid=bool(told["tid"]),
+    )
+
+
+def _field_from_json(told: Mapping[str, Any]) -> Field:
+    type_, ctype = FieldType(told["type"]), ctype_from_text(told["ctype"])
+    conversion, limit = told["conversion"], told["limit"]
+    classes, conversions = _ALLOWED[type_]
+    if ctype.type_class not in classes or not re.fullmatch(conversions, conversion, re.ASCII):
+        raise ValueError(f"{type_} is not shown by {_shortened(conversion)}")
+    return Field(
+        _text(told["name"]),
+        type_,
+        ctype,
+        whole(told["arg"], 0, 0xFFFF),
+        conversion,
+        None if limit is None else whole(limit, 0, LARGEST),
+    )
+
+
+def _text(value: Any) -> str:
+    """A text that every format can have: half characters are spelled out."""
+    if not isinstance(value, str):
+        raise ValueError(f"{_shortened(value)} is no text")
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+def _shortened(value: Any) -> str:
+    """For a message; nothing bounds the digits of a number, nor how deep a list goes."""
+    return repr(value)[:60] if isinstance(value, str | float) else f"a {type(value).__name__}"
+
+
+def ctype_from_text(text: str) -> CType:
+    """`i32`, `chars`: as `str` shows it. Raises KeyError or ValueError."""
+    type_class = _CLASSES[text[:1]]
+    if type_class is TypeClass.BOOL:
+        return CType(type_class, 1)
+    if type_class in (TypeClass.POINTER, TypeClass.CHARS):
+        return CType(type_class, 8)
+    size = int(text[1:]) // 8
+    if size not in (1, 2, 4, 8):
+        raise ValueError(f"{text} is no type")
+    return CType(type_class, size)

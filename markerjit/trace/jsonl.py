@@ -1,0 +1,166 @@
+"""JSON lines: a header, an event a line as `trace --json` prints it, and a summary.
+
+    {"trace": {…}}                                      what the trace says of itself (header.py)
+    {"time": …, "cpu": …, "tid": …, "name": …, "fields": {…}}
+    {"summary": {"events": 2, "lost": 0, "losses": []}}
+
+Where markers of one name have different fields, an event has its type's number, too, as `kind`.
+What `trace --json` printed has no header. It can be read all the same: it is read twice then, first
+to see what the records are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from markerjit.model import Event, FieldType
+from markerjit.ring.batch import Batch
+from markerjit.trace.files import WholeWriter, first_lines, last_lines, read_lines, whole_lines
+from markerjit.trace.header import (
+    checked,
+    for_reading,
+    from_json,
+    losses_from_json,
+    losses_to_json,
+    nanoseconds,
+    parse_json,
+    to_json,
+)
+from markerjit.trace.lines import Kinds, ambiguous, fields_of
+from markerjit.trace.reading import UNKNOWN, BadTrace, EventTrace
+from markerjit.trace.sink import TraceInfo
+
+if TYPE_CHECKING:
+    from markerjit.trace.records import Guess
+
+
+class JsonLinesSink:
+    """Writes JSON lines."""
+
+    def __init__(self, path: str, info: TraceInfo, *, force: bool = False) -> None:
+        self._info = info
+        self._events = 0
+        self._numbered = ambiguous(info.types)
+        self._file = WholeWriter(path, whole_lines, force=force)
+        self._file.write_text(f"{dump({'trace': to_json(info)})}\n")
+
+    def write(self, batch: Batch) -> None:
+        """Add the events of a batch."""
+        from markerjit.trace.records import pieces
+        from markerjit.trace.rows import json_lines
+
+        for piece in pieces(batch.columns, self._info.clock):
+            lines = json_lines(piece, self._info.clock, self._numbered)
+            self._file.write_text("".join(lines))
+            self._events += len(lines)
+
+    def close(self, lost: Mapping[tuple[int, str], int]) -> None:
+        """Add the summary."""
+        summary = summary_to_json(self._events, lost)
+        try:
+            self._file.write_text(f"{dump({'summary': summary})}\n")
+        finally:
+            self._file.close()
+
+
+class JsonLinesTrace(EventTrace):
+    """JSON lines, with a header or without."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._guess: Guess | None = None
+        self._told = False
+        told = _object("".join(first_lines(path, 1)))
+        if not _is_known(told):
+            raise BadTrace(f"{path} is no trace: it does not begin with an event in JSON")
+        if "trace" in told:
+            self._told = True
+            self.info = for_reading(from_json(told["trace"], path))
+        else:
+            self.complain("it has no header: types are guessed, and the time of day is not known")
+            self.info = TraceInfo((), nanoseconds(0), 0, "", "", 0, {})
+        self._kinds = Kinds(self.info.types)
+        self._floats = fields_of(self.info.types, FieldType.FLOAT)
+        if not self._told:
+            self._guess = self._guessed()
+            self.info = self.info._replace(types=self._guess.types())
+        summary = (_object_if_whole(last_lines(path, 1)[-1]) or {}).get("summary")
+        if not isinstance(summary, dict):
+            self.complain("it has no end: more may have been lost than is known")
+        self._lost = losses_of(summary, path) if isinstance(summary, dict) else {}
+
+    @property
+    def lost(self) -> Mapping[tuple[int, str], int]:
+        return self._lost
+
+    def events(self) -> Iterator[Event]:
+        for number, (line, whole) in enumerate(read_lines(self.path), 1):
+            told = _object(line) if whole else _object_if_whole(line)
+            if told is None:
+                self.complain("it is cut off in the middle of a line")
+                return
+            if "name" in told:
+                event = self._event(told, number)
+                yield self._guess.fitted(event) if self._guess else event
+            elif not _is_known(told):
+                raise BadTrace(f"{self.path}:{number} is no event: {line[:60]!r}")
+
+    def _event(self, told: dict[str, Any], number: int) -> Event:
+        try:
+            fields = dict(told["fields"])
+            name = str(told["name"])
+            event = Event(told["time"], told["cpu"], told["tid"], name, fields)
+            checked(event, self.info.clock.time)
+            kind = self._kinds.find(name, told.get("kind") if self._told else None)
+            if kind is not None:
+                for key in self._floats[kind.id]:
+                    if isinstance(fields.get(key), str):
+                        fields[key] = float(fields[key])
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadTrace(f"{self.path}:{number} is no event: {error!r}") from error
+        return self._kinds.marked(event, kind)
+
+    def _guessed(self) -> Guess:
+        from markerjit.trace.records import Guess
+
+        guess = Guess()
+        for event in self.events():
+            guess.look_at(event)
+        return guess
+
+
+def dump(value: Any) -> str:
+    """JSON on one line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def summary_to_json(events: int, lost: Mapping[tuple[int, str], int]) -> dict[str, Any]:
+    """The end of a file."""
+    return {"events": events, "lost": sum(lost.values()), "losses": losses_to_json(lost)}
+
+
+def losses_of(summary: Mapping[str, Any], path: str) -> dict[tuple[int, str], int]:
+    """What was lost, as the end of a file says; one of `trace --json` says only how many."""
+    cpu, name = UNKNOWN
+    losses = [{"cpu": cpu, "name": name, "lost": summary.get("lost", 0)}]
+    found = losses_from_json(summary.get("losses", losses), path)
+    return {key: count for key, count in found.items() if count}
+
+
+def _is_known(told: dict[str, Any]) -> bool:
+    return not {"trace", "summary", "name"}.isdisjoint(told)
+
+
+def _object(line: str) -> dict[str, Any]:
+    """The JSON object of a line; an empty one if it is none."""
+    return _object_if_whole(line) or {}
+
+
+def _object_if_whole(line: str) -> dict[str, Any] | None:
+    try:
+        told = parse_json(line)
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) else None

@@ -1,0 +1,257 @@
+"""A trace file by its name: the suffix says which format it has.
+
+What a format needs is imported when it is used: numpy for all, pyarrow for tables, Perfetto's
+package for reading its traces.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from markerjit.errors import Refused
+from markerjit.trace.files import exists
+from markerjit.trace.reading import BadTrace, Trace, missing
+from markerjit.trace.sink import Sink, TraceInfo
+
+_OF_CTF = re.compile(r"\.?(metadata|ring_[0-9]+(_late[0-9]+)?|lost_cpu-?[0-9]+)")
+"""Names of files of a CTF trace; with a point while they are being made."""
+
+
+class Format(NamedTuple):
+    """A format: what it is called, the suffixes that mean it, how to write and read it, the
+    packages that writing needs, and the modules of ours."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    write: Callable[[str, TraceInfo, bool], Sink]
+    read: Callable[[str], Trace]
+    is_directory: bool = False
+    needs: tuple[str, ...] = ("numpy",)
+    modules: tuple[str, ...] = ()
+
+
+def format_of(path: str) -> Format:
+    """The format that a name means: by its suffix, or a directory of CTF for one that ends in "/",
+    for a directory that is there, and for a name without a suffix. Refused for any other."""
+    name = os.path.basename(path.rstrip("/"))
+    suffix = os.path.splitext(name)[1].lower()
+    for format_ in FORMATS:
+        if suffix in format_.suffixes:
+            return format_
+    if not suffix or path.endswith("/") or os.path.isdir(path):
+        return CTF
+    known = ", ".join(suffix for format_ in FORMATS for suffix in format_.suffixes)
+    raise Refused(
+        f"{path}: no trace format has the suffix {suffix}; there are {known}, and a name that ends "
+        "in / for a CTF directory"
+    )
+
+
+def open_sink(path: str, info: TraceInfo, *, force: bool = False) -> Sink:
+    """A trace that is to be written, in the format that its name means. Refused where there is
+    something already, unless `force` says that it may go; Unsupported where a package is
+    missing."""
+    return format_of(path).write(path, info, force)
+
+
+def check_output(path: str, *, force: bool = False) -> None:
+    """What can be known of `open_sink` before there is a trace: raises what it would raise. A file
+    that is there, and may go, stays as it is. What writing takes is imported: it would be missed
+    when events come."""
+    format_ = format_of(path)
+    for module in format_.needs:
+        if find_spec(module) is None:
+            raise missing(f"{format_.name} ({path})", module)
+    for module in ("ring.columns", *format_.modules):
+        import_module(f"markerjit.{module}")
+    if format_.is_directory:
+        _check_directory(path, force)
+    elif os.path.lexists(path) and not force:
+        raise exists(path)
+    elif os.path.isdir(path):
+        raise Refused(f"{path} is a directory, and {format_.name} is a file")
+    parent = os.path.dirname(path.rstrip("/")) or "."
+    if not os.path.isdir(parent):
+        raise Refused(f"cannot write {path}: there is no directory {parent}")
+    if not os.access(path if os.path.exists(path) else parent, os.W_OK):
+        raise Refused(f"cannot write {path}: permission denied")
+
+
+def takes_packets(sink: Sink) -> bool:
+    """Whether a sink writes the packets of a batch; else it writes the columns."""
+    from markerjit.trace.ctf import CtfSink
+
+    return isinstance(sink, CtfSink)
+
+
+def open_trace(path: str) -> Trace:
+    """A trace that was written before. Raises BadTrace where it is none."""
+    format_ = format_of(path)
+    if format_.is_directory and os.path.isfile(path):
+        raise BadTrace(
+            f"{path} is a file, and CTF is a directory; a trace's suffix says its format"
+        )
+    if not format_.is_directory and os.path.isdir(path):
+        raise BadTrace(f"{path} is a directory, and no {format_.name} file")
+    if format_.is_directory and not os.path.exists(os.path.join(path, "metadata")):
+        inner = sorted(one.name for one in Path(path).glob("*.ctf"))
+        if inner:
+            raise BadTrace(f"{path} holds several traces: {', '.join(inner)}; name one of them")
+    return format_.read(path)
+
+
+def _write_text(path: str, info: TraceInfo, force: bool) -> Sink:
+    from markerjit.trace.text import TextSink
+
+    return TextSink(path, info, force=force)
+
+
+def _read_text(path: str) -> Trace:
+    from markerjit.trace.text import TextTrace
+
+    return TextTrace(path)
+
+
+def _write_jsonl(path: str, info: TraceInfo, force: bool) -> Sink:
+    from markerjit.trace.jsonl import JsonLinesSink
+
+    return JsonLinesSink(path, info, force=force)
+
+
+def _read_jsonl(path: str) -> Trace:
+    from markerjit.trace.jsonl import JsonLinesTrace
+
+    return JsonLinesTrace(path)
+
+
+def _write_chrome(path: str, info: TraceInfo, force: bool) -> Sink:
+    from markerjit.trace.chrome import ChromeSink
+
+    return ChromeSink(path, info, force=force)
+
+
+def _read_chrome(path: str) -> Trace:
+    from markerjit.trace.chrome_read import ChromeTrace
+
+    return ChromeTrace(path)
+
+
+def _write_perfetto(path: str, info: TraceInfo, force: bool) -> Sink:
+    from markerjit.trace.perfetto import PerfettoSink
+
+    return PerfettoSink(path, info, force=force)
+
+
+def _read_perfetto(path: str) -> Trace:
+    from markerjit.trace.perfetto_read import PerfettoTrace
+
+    return PerfettoTrace(path)
+
+
+def _write_parquet(path: str, info: TraceInfo, force: bool) -> Sink:
+    from markerjit.trace.arrow import ParquetSink
+
+    return ParquetSink(path, info, force=force)
+
+
+def _read_parquet(path: str) -> Trace:
+    from markerjit.trace.arrow_read import ParquetTrace
+
+    return ParquetTrace(path)
+
+
+def _write_arrow(path: str, info: TraceInfo, force: bool) -> Sink:
+    from markerjit.trace.arrow import ArrowSink
+
+    return ArrowSink(path, info, force=force)
+
+
+def _read_arrow(path: str) -> Trace:
+    from markerjit.trace.arrow_read import ArrowTrace
+
+    return ArrowTrace(path)
+
+
+def _write_ctf(version: Any) -> Callable[[str, TraceInfo, bool], Sink]:
+    def write(path: str, info: TraceInfo, force: bool) -> Sink:
+        from markerjit.trace.ctf import CtfSink
+
+        # What makes it a trace goes last: who is interrupted can do it again.
+        for name in sorted(_check_directory(path, force), key="metadata".__eq__):
+            try:
+                os.unlink(os.path.join(path, name))
+            except OSError as error:
+                raise Refused(f"cannot delete {path}/{name}: {error.strerror}") from error
+        return CtfSink(path, info, version=version)
+
+    return write
+
+
+def _read_ctf(path: str) -> Trace:
+    from markerjit.trace.ctf_trace import CtfTrace
+
+    return CtfTrace(path)
+
+
+def _check_directory(path: str, force: bool) -> list[str]:
+    """The files that are to go before a trace is written there: those of a trace, never others."""
+    if not os.path.isdir(path):
+        if os.path.lexists(path):
+            raise Refused(f"{path} exists and is no directory, as a CTF trace is")
+        return []
+    try:
+        names = os.listdir(path)
+    except OSError as error:
+        raise Refused(f"cannot write {path}: {error.strerror}") from error
+    if names and not force:
+        raise exists(path)
+    others = [name for name in names if not _is_of_ctf(path, name)]
+    if others or (names and "metadata" not in names):
+        raise Refused(f"{path} is a directory with other files than a trace's; it is left alone")
+    return names
+
+
+def _is_of_ctf(path: str, name: str) -> bool:
+    """Whether a file in a directory has a name that we give, and is no link, directory or pipe."""
+    try:
+        mode = os.lstat(os.path.join(path, name)).st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) and _OF_CTF.fullmatch(name) is not None
+
+
+CTF = Format("CTF 1.8", (".ctf",), _write_ctf("1.8"), _read_ctf, is_directory=True)
+
+FORMATS = (
+    Format("text", (".txt", ".log"), _write_text, _read_text),
+    Format("JSON lines", (".jsonl", ".ndjson"), _write_jsonl, _read_jsonl),
+    Format("Chrome JSON", (".json",), _write_chrome, _read_chrome),
+    Format(
+        "Perfetto", (".pftrace", ".perfetto-trace", ".perfetto"), _write_perfetto, _read_perfetto
+    ),
+    Format(
+        "Parquet",
+        (".parquet",),
+        _write_parquet,
+        _read_parquet,
+        needs=("pyarrow",),
+        modules=("trace.arrow",),
+    ),
+    Format(
+        "Arrow",
+        (".arrow", ".feather"),
+        _write_arrow,
+        _read_arrow,
+        needs=("pyarrow",),
+        modules=("trace.arrow",),
+    ),
+    CTF,
+    Format("CTF 2", (".ctf2",), _write_ctf("2"), _read_ctf, is_directory=True),
+)

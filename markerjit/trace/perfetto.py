@@ -1,0 +1,317 @@
+"""Perfetto's protobuf trace, which ui.perfetto.dev and its trace processor open.
+
+Written as packets of one sequence, in this order, so a file that was cut off is read up to there:
+
+  1  names and places in the source, each sent once and meant by its number from then on
+  2  the clock: times are CLOCK_MONOTONIC, and what the time of day was at one moment
+  3  tracks: the process, and each thread before its first event
+  4  an instant "trace began", with all that the trace says of itself (header.py)
+  5  events: instants, and slices where markers come in pairs (spans.py); fields, and the CPU, as
+     debug annotations. Losses are instants of their own track, when they are noticed
+  6  an instant "trace ended", with all losses
+
+Fields are never counters: a number in a marker may be an address as well as a length.
+
+Authority: protos/perfetto/trace/ of Perfetto v59, whose field numbers stand here by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from markerjit.model import FieldType, TypeClass
+from markerjit.ring.batch import Batch, Columns, Texts
+from markerjit.ring.types import RecordType, TextState, Time
+from markerjit.trace import wire
+from markerjit.trace.files import WholeWriter
+from markerjit.trace.header import beginning, losses_to_json, to_json
+from markerjit.trace.pairing import END, INSTANT, Pairing, with_cuts
+from markerjit.trace.records import in_order, pieces, showable
+from markerjit.trace.rows import split
+from markerjit.trace.sink import TraceInfo
+from markerjit.trace.spans import Pair, cpu_key
+
+if TYPE_CHECKING:
+    from markerjit.model import Field
+    from markerjit.ring.batch import Array
+
+_PACKET = 1
+_CLOCK_SNAPSHOT, _TIMESTAMP, _SEQUENCE, _EVENT, _INTERNED, _FLAGS = 6, 8, 10, 11, 12, 13
+_DEFAULTS, _TRACK, _FIRST, _CLOCK_ID = 59, 60, 87, 58
+_CLEARED, _NEEDS_STATE = 1, 2
+_REALTIME, _MONOTONIC = 1, 3
+_ANNOTATION, _TYPE, _NAME, _TRACK_UUID, _SOURCE = 4, 9, 10, 11, 34
+_NAME_TEXT = 23
+_BOOL, _UINT, _INT, _DOUBLE, _STRING, _POINTER = 2, 3, 4, 5, 6, 7
+_ANNOTATION_NAME = 10
+
+BEGAN, ENDED, TOLD = "trace began", "trace ended", "json"
+CUT = "(no end seen)"
+_LOST_TRACK = 1 << 44
+"""Processes have the number pid << 22 as their track, threads that and their number: no pid reaches
+1 << 22, so tracks of traces that were put together stay apart."""
+
+# Each character that a CHAR can be, as UTF-8.
+_CHARS = [chr(code).encode() for code in range(256)]
+_CHAR_DATA = np.frombuffer(b"".join(_CHARS), np.uint8)
+_CHAR_LENGTHS = np.array([len(text) for text in _CHARS])
+_CHAR_STARTS = np.cumsum(_CHAR_LENGTHS) - _CHAR_LENGTHS
+
+
+class PerfettoSink:
+    """Writes Perfetto's protobuf."""
+
+    def __init__(self, path: str, info: TraceInfo, *, force: bool = False) -> None:
+        self._info = info
+        self._process = info.pid << 22
+        self._sequence = wire.one(_SEQUENCE, info.pid or 1)
+        self._pairing = Pairing(info.types)
+        self._names = _Names(info, self._pairing.pairs)
+        self._threads: set[int] = set()
+        self._lost: dict[tuple[int, str], int] = {}
+        self._latest = beginning(info)
+        self._file = WholeWriter(path, _whole_packets, force=force)
+        self._put(self._beginning())
+
+    def write(self, batch: Batch) -> None:
+        """Add the events of a batch, and what was lost in the meantime."""
+        for piece in pieces(batch.columns, self._info.clock):
+            self._put([self._new_threads(piece), self._events(piece)])
+        self._put(self._losses(batch.lost))
+
+    def close(self, lost: Mapping[tuple[int, str], int]) -> None:
+        """Add all losses."""
+        try:
+            told = json.dumps(losses_to_json(lost))
+            self._put([*self._losses(lost), self._instant(ENDED, {TOLD: told}, self._process)])
+        finally:
+            self._file.close()
+
+    def _put(self, packets: Iterable[bytes]) -> None:
+        self._file.write(b"".join(packets))
+
+    def _packet(self, *fields: bytes) -> bytes:
+        return wire.one(_PACKET, [*fields, self._sequence])
+
+    # ---- what is said once ----
+
+    def _beginning(self) -> Iterable[bytes]:
+        info, one = self._info, wire.one
+        yield self._packet(
+            one(_FIRST, 1),
+            one(_FLAGS, _CLEARED),
+            one(_DEFAULTS, [one(_CLOCK_ID, _MONOTONIC)]),
+            one(_INTERNED, [*self._names.interned()]),
+        )
+        clocks = [one(1, [one(1, _MONOTONIC), one(2, self._latest)])]
+        if info.clock.time is not Time.NONE:
+            clocks.append(one(1, [one(1, _REALTIME), one(2, info.started_ns)]))
+        yield self._packet(one(_CLOCK_SNAPSHOT, [*clocks, one(2, _MONOTONIC)]))
+        name = info.command or f"process {info.pid}"
+        process = one(3, [one(1, info.pid), one(6, name)])
+        yield self._packet(one(_TRACK, [one(1, self._process), process]))
+        parent = one(5, self._process)
+        yield self._packet(one(_TRACK, [one(1, _LOST_TRACK | info.pid), one(2, "lost"), parent]))
+        yield self._instant(BEGAN, {TOLD: json.dumps(to_json(info))}, self._process)
+
+    def _new_threads(self, batch: Sequence[Columns]) -> bytes:
+        tids = {tid for columns in batch for tid in np.unique(columns.tid).tolist()}
+        new = sorted(tids - self._threads - {0})
+        self._threads.update(new)
+        one = wire.one
+        return b"".join(
+            self._packet(
+                one(
+                    _TRACK,
+                    [
+                        one(1, self._process + tid),
+                        one(5, self._process),
+                        one(4, [one(1, self._info.pid), one(2, tid)]),
+                    ],
+                )
+            )
+            for tid in new
+        )
+
+    def _instant(self, name: str, told: Mapping[str, int | str], track: int) -> bytes:
+        one = wire.one
+        return self._packet(
+            one(_TIMESTAMP, self._latest),
+            one(_FLAGS, _NEEDS_STATE),
+            one(
+                _EVENT,
+                [
+                    one(_TYPE, INSTANT),
+                    one(_TRACK_UUID, track),
+                    one(_NAME_TEXT, name),
+                    *(_annotation(key, value) for key, value in told.items()),
+                ],
+            ),
+        )
+
+    def _losses(self, lost: Mapping[tuple[int, str], int]) -> list[bytes]:
+        found = []
+        for (cpu, marker), total in lost.items():
+            more = total - self._lost.get((cpu, marker), 0)
+            if more > 0:
+                self._lost[cpu, marker] = total
+                told: dict[str, int | str] = {"cpu": cpu, "marker": marker, "lost": more}
+                track = _LOST_TRACK | self._info.pid
+                found.append(self._instant(f"{more} lost: {marker}", told, track))
+        return found
+
+    # ---- events ----
+
+    def _events(self, batch: Sequence[Columns]) -> bytes:
+        """The packets of all records of a batch, in order of time."""
+        if not batch:
+            return b""
+        times, order = in_order(batch, self._info.clock)
+        self._latest = int(times[order[-1]])
+        kinds, cuts = self._pairing.look_at(batch, order)
+        blocks = [
+            self._block(columns, *rows)
+            for columns, *rows in zip(batch, split(times, batch), split(kinds, batch), strict=True)
+        ]
+        if len(batch) == 1 and not cuts:
+            return wire.bytes_of(blocks[0], len(times))
+        packets = [
+            packet
+            for block, columns in zip(blocks, batch, strict=True)
+            for packet in wire.rows_of(block, len(columns.time))
+        ]
+        packets += [self._cut(int(times[cut.row]), cut.tid, cut.pair) for cut in cuts]
+        return b"".join([packets[row] for row in with_cuts(order, cuts).tolist()])
+
+    def _block(self, columns: Columns, times: Array, kinds: Array) -> wire.Parts:
+        """The packets of one marker."""
+        rows = len(times)
+        names = self._names
+        marker = columns.type.marker
+        side = self._pairing.sides.get(marker)
+        name: wire.Parts = [wire.one(_NAME, names.event(marker))]
+        if side is not None:
+            is_instant = kinds == INSTANT
+            name = wire.numbers(
+                _NAME, np.where(is_instant, names.event(marker), names.event(side.pair.name))
+            )
+        cpu = names.field(cpu_key(columns.type.fields))
+        event: list[wire.Part] = [
+            *wire.numbers(_TYPE, kinds),
+            *wire.numbers(_TRACK_UUID, columns.tid.astype(np.int64) + self._process),
+            *name,
+            wire.one(_SOURCE, names.source(columns.type)),
+            *wire.message(_ANNOTATION, [cpu, *wire.numbers(_UINT, columns.cpu)], rows),
+        ]
+        for field in columns.type.fields:
+            value = _value(field, columns.fields[field.name])
+            event += wire.message(_ANNOTATION, [names.field(field.name), *value], rows)
+        packet = [
+            *wire.numbers(_TIMESTAMP, times),
+            self._sequence,
+            *wire.message(_EVENT, event, rows),
+            wire.one(_FLAGS, _NEEDS_STATE),
+        ]
+        return wire.message(_PACKET, packet, rows)
+
+    def _cut(self, when: int, tid: int, pair: Pair) -> bytes:
+        """The end of a span whose own end was not seen."""
+        one = wire.one
+        return self._packet(
+            one(_TIMESTAMP, when),
+            one(_FLAGS, _NEEDS_STATE),
+            one(
+                _EVENT,
+                [
+                    one(_TYPE, END),
+                    one(_TRACK_UUID, self._process + tid),
+                    one(_NAME, self._names.event(pair.name)),
+                    _annotation(CUT, 1),
+                ],
+            ),
+        )
+
+
+class _Names:
+    """The numbers by which packets mean names."""
+
+    def __init__(self, info: TraceInfo, pairs: Sequence[Pair]) -> None:
+        names = (*(kind.marker for kind in info.types), *(pair.name for pair in pairs))
+        fields = chain.from_iterable(
+            (cpu_key(kind.fields), *(field.name for field in kind.fields)) for kind in info.types
+        )
+        self._events = _numbered(names)
+        self._fields = _numbered(fields)
+        self._by_id = {kind.id: number for number, kind in enumerate(info.types, 1)}
+        self._sources = [info.sources.get(kind.marker, "") for kind in info.types]
+
+    def event(self, name: str) -> int:
+        """The number of a marker or span."""
+        return self._events[name]
+
+    def field(self, name: str) -> bytes:
+        """The name of an annotation."""
+        return wire.one(1, self._fields[name])
+
+    def source(self, kind: RecordType) -> int:
+        """Where a marker is in the source; it also tells a reader which record it was."""
+        return self._by_id[kind.id]
+
+    def interned(self) -> Iterable[bytes]:
+        """All of them."""
+        one = wire.one
+        yield from (one(2, [one(1, n), one(2, name)]) for name, n in self._events.items())
+        yield from (one(3, [one(1, n), one(2, name)]) for name, n in self._fields.items())
+        for number, source in enumerate(self._sources, 1):
+            file, _, line = source.rpartition(":")
+            place = [one(2, file), one(4, int(line))] if line.isdecimal() else [one(2, source)]
+            yield one(4, [one(1, number), *place])
+
+
+def _numbered(names: Iterable[str]) -> dict[str, int]:
+    return {name: number for number, name in enumerate(dict.fromkeys(names), 1)}
+
+
+def _whole_packets(data: bytes) -> int:
+    """How many of these bytes are whole packets."""
+    end = 0
+    while True:
+        at, size, shift = end + 1, 0, 0  # behind the tag
+        while at < len(data) and data[at] >= 0x80:
+            size |= (data[at] & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+        if at >= len(data) or (last := at + 1 + size + (data[at] << shift)) > len(data):
+            return end
+        end = last
+
+
+def _annotation(key: str, value: int | str) -> bytes:
+    shown = wire.one(_STRING if isinstance(value, str) else _INT, value)
+    return wire.one(_ANNOTATION, [wire.one(_ANNOTATION_NAME, key), shown])
+
+
+def _value(field: Field, column: Array | Texts) -> wire.Parts:
+    """The value of an annotation: of a NULL text, none."""
+    if isinstance(column, Texts):
+        texts = showable(field, column)
+        text = wire.Ragged(texts.data, texts.offsets[:-1], np.diff(texts.offsets))
+        return wire.texts(_STRING, text, texts.states != TextState.NULL)
+    match field.type:
+        case FieldType.BOOL:
+            return wire.numbers(_BOOL, column)
+        case FieldType.FLOAT:
+            return wire.doubles(_DOUBLE, column)
+        case FieldType.POINTER:
+            return wire.numbers(_POINTER, column)
+        case FieldType.CHAR:
+            codes = column.astype(np.int64) & 0xFF
+            text = wire.Ragged(_CHAR_DATA, _CHAR_STARTS[codes], _CHAR_LENGTHS[codes])
+            return wire.texts(_STRING, text, np.ones(len(codes), np.bool_))
+        case _:
+            signed = field.ctype.type_class is TypeClass.SIGNED
+            return wire.numbers(_INT if signed else _UINT, column)

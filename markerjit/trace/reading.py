@@ -1,0 +1,124 @@
+"""A trace that is read again, from whatever format: what all of them offer.
+
+A format holds either columns or events, and offers the other by turning it round; so a trace can be
+summed up, printed and converted without knowing its format. Every reading starts at the beginning
+of the file, which is opened for as long as it lasts.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from markerjit.errors import MarkerError, Unsupported
+from markerjit.model import Event
+
+if TYPE_CHECKING:
+    from markerjit.ring.batch import Columns
+    from markerjit.trace.sink import TraceInfo
+
+UNKNOWN = (-1, "")
+"""In the place of (cpu, marker): events were lost, and the file does not say which."""
+
+_EVENTS_AT_ONCE = 20_000
+
+
+class BadTrace(MarkerError):
+    """A file is no trace, or is not as its format lays it down."""
+
+
+class Trace:
+    """A trace in a file. Raises BadTrace when reading comes to a place that makes no sense.
+
+    path       the file
+    info       what the trace says of itself; its times are nanoseconds of CLOCK_MONOTONIC, unless
+               it was recorded without a clock
+    problems   what is not known or not as it should be, a sentence each; complete when all has been
+               read
+    """
+
+    info: TraceInfo
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.problems: list[str] = []
+
+    @property
+    def lost(self) -> Mapping[tuple[int, str], int]:
+        """Events lost, by (cpu, marker); by UNKNOWN where the file says only how many."""
+        raise NotImplementedError
+
+    def batches(self) -> Iterator[Sequence[Columns]]:
+        """All records, as columns, a bounded number of them at a time."""
+        raise NotImplementedError
+
+    def events(self) -> Iterator[Event]:
+        """All events, in the order of the file."""
+        raise NotImplementedError
+
+    def formatter(self, *, json: bool = False) -> Callable[[Event], str]:
+        """A function from an event to its line, the same that `trace` prints."""
+        from markerjit.trace.lines import fields_by_marker, line_formatter
+
+        return line_formatter(fields_by_marker(self.info.types), json=json, clock=self.info.clock)
+
+    def time_of_day(self, time: int) -> str:
+        """The time of an event, as lines have it."""
+        from markerjit.trace.lines import time_of_day
+
+        return time_of_day(time + self.info.clock.wall_offset_ns)
+
+    def complain(self, problem: str) -> None:
+        """Note a problem, once however often the trace is read."""
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+
+class ColumnTrace(Trace):
+    """A trace whose format has columns."""
+
+    def events(self) -> Iterator[Event]:
+        from markerjit.trace.records import to_events
+
+        for batch in self.batches():
+            for events in to_events(batch, self.info.clock):
+                yield from events
+
+
+class EventTrace(Trace):
+    """A trace whose format has events."""
+
+    def batches(self) -> Iterator[Sequence[Columns]]:
+        from markerjit.trace.records import Collector
+
+        collector = Collector(self.info.types)
+        events = self.events()
+        while some := list(islice(events, _EVENTS_AT_ONCE)):
+            yield collector.columns(some)
+
+
+def open_to_read(path: str, *, regular: bool = False) -> int:
+    """A descriptor. Raises BadTrace, with the reason, where there is none to be had. `regular`
+    means no directory, no device and no pipe, which might be waited for."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | (os.O_NONBLOCK if regular else 0)
+    try:
+        file = os.open(path, flags)
+    except OSError as error:
+        raise BadTrace(f"cannot open {path}: {error.strerror}") from error
+    if regular and not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise BadTrace(f"{path} is no regular file")
+    return file
+
+
+def missing(what: str, package: str) -> Unsupported:
+    """A package that an extra brings is not there."""
+    return Unsupported(f"{what} needs {package}: pip install 'markerjit[{package_extra(package)}]'")
+
+
+def package_extra(package: str) -> str:
+    """The extra of ours that brings a package."""
+    return {"pyarrow": "parquet"}.get(package, package)

@@ -1,0 +1,225 @@
+"""A trace summed up, marker by marker: how many events, how often, and what is in their fields."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from markerjit.elf import show
+from markerjit.model import Field, FieldType, Value
+from markerjit.ring.batch import Columns, Texts
+from markerjit.ring.clock import NS
+from markerjit.ring.columns import monotonic
+from markerjit.ring.types import RecordType, Time
+from markerjit.trace.lines import json_value
+from markerjit.trace.reading import Trace
+from markerjit.trace.records import pieces, values
+from markerjit.trace.sketch import ERROR, Budget, Frequent, Numbers
+
+if TYPE_CHECKING:
+    from markerjit.ring.batch import Array
+
+SHOWN = 5
+"""Of the most frequent values."""
+
+_NUMERIC = (FieldType.INT, FieldType.FLOAT)
+
+
+class NumberSummary(NamedTuple):
+    """A field of numbers. `error` is 0 where the percentiles are exact, else how much of themselves
+    they may be off. All are None where there was no number; nan is none."""
+
+    field: Field
+    values: int
+    nans: int
+    least: int | float | None
+    p50: int | float | None
+    p90: int | float | None
+    p99: int | float | None
+    largest: int | float | None
+    mean: float | None
+    error: float
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as JSON has it."""
+        numbers = (self.least, self.p50, self.p90, self.p99, self.largest, self.mean)
+        names = ("min", "p50", "p90", "p99", "max", "mean")
+        shown = {name: json_value(number) for name, number in zip(names, numbers, strict=True)}
+        return {
+            "name": self.field.name,
+            "type": str(self.field.type),
+            "count": self.values,
+            "nans": self.nans,
+            **shown,
+            "error": self.error,
+        }
+
+
+class ValueSummary(NamedTuple):
+    """A field of anything else. `missed` is 0 where the counts are exact, else how much they may be
+    too low; then nobody knows how many different ones there were."""
+
+    field: Field
+    values: int
+    nulls: int
+    distinct: int | None
+    top: tuple[tuple[Value, int], ...]
+    missed: int
+
+    def shown(self) -> list[tuple[str, int]]:
+        """The most frequent ones, each as its marker's format shows it."""
+        return [(show(self.field, value), count) for value, count in self.top]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as JSON has it."""
+        return {
+            "name": self.field.name,
+            "type": str(self.field.type),
+            "count": self.values,
+            "nulls": self.nulls,
+            "distinct": self.distinct,
+            "top": [{"value": json_value(value), "count": count} for value, count in self.top],
+            "missed": self.missed,
+        }
+
+
+class MarkerSummary(NamedTuple):
+    """A marker. Without a clock there is neither rate nor first nor last."""
+
+    name: str
+    source: str
+    events: int
+    lost: int
+    rate_hz: float | None
+    first_ns: int | None
+    last_ns: int | None
+    fields: tuple[NumberSummary | ValueSummary, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as JSON has it."""
+        return {**self._asdict(), "fields": [field.as_json() for field in self.fields]}
+
+
+class Summary(NamedTuple):
+    """A trace. Rates are over the time from the first event of any marker to the last one. Losses
+    of no known marker are in `lost` only."""
+
+    events: int
+    lost: int
+    first_ns: int | None
+    last_ns: int | None
+    markers: tuple[MarkerSummary, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as JSON has it."""
+        return {**self._asdict(), "markers": [marker.as_json() for marker in self.markers]}
+
+
+def summarise(
+    trace: Trace, wanted: Callable[[str], bool] = lambda name: True, *, budget: Budget | None = None
+) -> Summary:
+    """Read a whole trace. The markers with most events come first."""
+    budget = budget or Budget()
+    kinds = [kind for kind in trace.info.types if wanted(kind.marker)]
+    found = {id_: _Marker(kind, budget) for id_, kind in ((kind.id, kind) for kind in kinds)}
+    timed = trace.info.clock.time is not Time.NONE
+    for batch in trace.batches():
+        for piece in pieces(batch, trace.info.clock):
+            for columns in piece:
+                if columns.type.id in found:
+                    times = monotonic(columns.time, trace.info.clock)
+                    found[columns.type.id].add(columns, int(times.min()), int(times.max()))
+    seen = [marker for marker in found.values() if marker.events and timed]
+    first = min((marker.first for marker in seen), default=None)
+    last = max((marker.last for marker in seen), default=None)
+    duration_ns = last - first if first is not None and last is not None else 0
+    lost = Counter[str]()
+    for (_, name), count in trace.lost.items():
+        if not name or wanted(name):
+            lost[name] += count
+    total = lost.total()
+    markers = [
+        # Types of one name follow each other by their events, and the first has the losses of all.
+        marker.summary(
+            trace.info.sources.get(marker.name, ""), lost.pop(marker.name, 0), timed, duration_ns
+        )
+        for marker in sorted(found.values(), key=lambda marker: (-marker.events, marker.name))
+    ]
+    return Summary(sum(marker.events for marker in markers), total, first, last, tuple(markers))
+
+
+class _Marker:
+    """What has been seen of a marker."""
+
+    def __init__(self, kind: RecordType, budget: Budget) -> None:
+        self.name = kind.marker
+        self.events = self.first = self.last = 0
+        self._fields: dict[str, tuple[Field, Numbers | Frequent]] = {
+            field.name: (field, Numbers(budget) if field.type in _NUMERIC else Frequent())
+            for field in kind.fields
+        }
+
+    def add(self, columns: Columns, first: int, last: int) -> None:
+        self.first = min(self.first, first) if self.events else first
+        self.last = max(self.last, last) if self.events else last
+        self.events += len(columns.time)
+        for name, (field, seen) in self._fields.items():
+            column = columns.fields[name]
+            if isinstance(seen, Frequent):
+                seen.add_counted(_counted(field, column))
+            else:
+                assert not isinstance(column, Texts)
+                seen.add(column)
+
+    def summary(self, source: str, lost: int, timed: bool, duration_ns: int) -> MarkerSummary:
+        there = timed and self.events > 0
+        return MarkerSummary(
+            self.name,
+            source,
+            self.events,
+            lost,
+            self.events * NS / duration_ns if there and duration_ns else None,
+            self.first if there else None,
+            self.last if there else None,
+            tuple(
+                _of_values(field, seen) if isinstance(seen, Frequent) else _of_numbers(field, seen)
+                for field, seen in self._fields.values()
+            ),
+        )
+
+
+def _counted(field: Field, column: Array | Texts) -> Counter[Value]:
+    """How often each value is there."""
+    if isinstance(column, Texts):
+        return Counter(values(field, column))
+    different, counts = np.unique(column, return_counts=True)
+    return Counter(dict(zip(values(field, different), counts.tolist(), strict=True)))
+
+
+def _of_numbers(field: Field, seen: Numbers) -> NumberSummary:
+    if not seen.count:
+        return NumberSummary(field, 0, seen.nans, None, None, None, None, None, None, 0)
+    p50, p90, p99 = seen.percentiles(0.5, 0.9, 0.99)
+    if field.type is FieldType.INT:
+        p50, p90, p99 = round(p50), round(p90), round(p99)
+    return NumberSummary(
+        field,
+        seen.count,
+        seen.nans,
+        seen.least,
+        p50,
+        p90,
+        p99,
+        seen.largest,
+        seen.mean(),
+        0 if seen.exact else ERROR,
+    )
+
+
+def _of_values(field: Field, seen: Frequent) -> ValueSummary:
+    return ValueSummary(
+        field, seen.count, seen.nulls, seen.distinct, tuple(seen.top(SHOWN)), seen.missed
+    )

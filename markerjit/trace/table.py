@@ -1,0 +1,88 @@
+"""A trace as one table: which columns it has, for Parquet and Arrow.
+
+    time   when, UTC; without a clock, the number of the event in its ring
+    cpu, tid, name
+    kind   the number of the record's type: only where markers of one name have different fields
+    …      a column for each field; markers whose fields of one name have the same type share one,
+           others have their own, `field_marker`. Null in the rows of markers without it
+
+Only names and types are worked out here, so this needs neither numpy nor pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from markerjit.model import Field, FieldType
+from markerjit.ring.types import RecordType, Time, number_code
+
+HEAD = ("time", "cpu", "tid", "name")
+KIND = "kind"
+
+
+class Layout(NamedTuple):
+    """The columns of a table, in their order.
+
+    numbered   whether there is a time, or only numbers
+    has_kind   whether there is a column `kind`
+    columns    (name, sort) of each field's column; sorts as `sort_of` has them
+    places     by type's place in the trace: for each of its fields, in order, the column
+    """
+
+    numbered: bool
+    has_kind: bool
+    columns: tuple[tuple[str, str], ...]
+    places: tuple[tuple[str, ...], ...]
+
+
+def sort_of(field: Field) -> str:
+    """What a field's column holds: numpy's code, or "bool", "char", "string" or "bytes"."""
+    match field.type:
+        case FieldType.BOOL | FieldType.CHAR | FieldType.STRING:
+            return str(field.type)
+        case FieldType.BYTES:
+            return "bytes" if field.conversion == "ph" else "string"
+        case _:
+            return number_code(field)
+
+
+def layout(types: Sequence[RecordType]) -> Layout:
+    """The columns of a trace with these records."""
+    sorts: dict[str, set[str]] = {}
+    for kind in types:
+        for field in kind.fields:
+            sorts.setdefault(field.name, set()).add(sort_of(field))
+    markers = [kind.marker for kind in types]
+    has_kind = len(set(markers)) < len(markers)
+    taken = {*HEAD, KIND} if has_kind else {*HEAD}
+    columns: dict[str, str] = {}
+    shared = {name for name, found in sorts.items() if len(found) == 1} - taken
+    own: dict[tuple[str, str, str], str] = {}
+    places = []
+    taken |= shared
+    for kind in types:
+        names = []
+        for field in kind.fields:
+            sort = sort_of(field)
+            name = field.name
+            if name not in shared:
+                key = (field.name, kind.marker, sort)
+                if key not in own:
+                    own[key] = _free(f"{field.name}_{kind.marker}", taken)
+                    taken.add(own[key])
+                name = own[key]
+            columns[name] = sort
+            names.append(name)
+        places.append(tuple(names))
+    numbered = any(kind.time is Time.NONE for kind in types)
+    return Layout(numbered, has_kind, tuple(columns.items()), tuple(places))
+
+
+def _free(name: str, taken: Iterable[str]) -> str:
+    """The name, or with a number behind it."""
+    free, number = name, 1
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    return free

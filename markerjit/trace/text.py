@@ -1,0 +1,230 @@
+"""Lines of text, for people; and those lines as events again.
+
+    # trace {…}                                          what the trace says of itself (header.py)
+    # process 812 (kvserver) on here, since 2023-11-14 22:13:25 +0000
+    # marker kv_get "key %s len %zu" kv.c:12             for people, as the line before
+    # at 1700000005000000010 ns since 1970               when the next event was
+    22:13:25.000000010 cpu0 812 kv_get key="a" len=1
+    # 1 event, 2 lost: 2 kv_get on cpu0
+    # summary {…}                                        as that of JSON lines
+
+The time of day is as far from UTC in all of a file as it was when the trace began. Where markers of
+one name have different fields, the number of an event's type is behind the name, as in `kv_get#3`.
+
+Without the lines that begin with `#`, as `trace` prints on a terminal, a line has neither a date
+nor the types of its fields; it can be read all the same, and `problems` says what was guessed.
+Numbers are read as they were shown: a float has no more digits than its format gave it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from markerjit.model import Event, Field
+from markerjit.ring.batch import Batch
+from markerjit.ring.clock import NS
+from markerjit.ring.types import Time
+from markerjit.trace.files import WholeWriter, last_lines, read_lines, whole_lines
+from markerjit.trace.header import (
+    LONGEST_TIME,
+    for_reading,
+    from_json,
+    nanoseconds,
+    parse_json,
+    to_json,
+    whole,
+)
+from markerjit.trace.jsonl import dump, losses_of, summary_to_json
+from markerjit.trace.lines import DAY_NS, KIND_MARK, Kinds, ambiguous, from_text
+from markerjit.trace.reading import BadTrace, EventTrace
+from markerjit.trace.sink import TraceInfo
+
+if TYPE_CHECKING:
+    from markerjit.ring.batch import Columns
+    from markerjit.trace.records import Guess
+
+_TRACE, _SUMMARY = "# trace ", "# summary "
+_AT = re.compile(r"# at (-?[0-9]{1,19}) ns since 1970")
+_SHIFT = "utc_shift_s"
+"""In the header: how far the time of day is from UTC."""
+
+
+class TextSink:
+    """Writes lines of text."""
+
+    def __init__(self, path: str, info: TraceInfo, *, force: bool = False) -> None:
+        self._info = info
+        self._events = 0
+        self._numbered = ambiguous(info.types)
+        self._shift_s = time.localtime(info.started_ns // NS).tm_gmtoff
+        self._latest: int | None = None
+        self._file = WholeWriter(path, whole_lines, force=force)
+        told = dump({**to_json(info), _SHIFT: self._shift_s})
+        self._write([f"{_TRACE}{told}", *_for_people(info)])
+
+    def write(self, batch: Batch) -> None:
+        """Add the events of a batch."""
+        from markerjit.trace.records import pieces
+        from markerjit.trace.rows import text_lines
+
+        for piece in pieces(batch.columns, self._info.clock):
+            lines = text_lines(piece, self._info.clock, self._numbered, shift_s=self._shift_s)
+            self._events += len(lines)
+            for row, when in reversed(self._far_apart(piece)):
+                lines.insert(row, f"# at {when} ns since 1970\n")
+            self._file.write_text("".join(lines))
+
+    def close(self, lost: Mapping[tuple[int, str], int]) -> None:
+        """Add what was lost."""
+        which = [f"{count} {name} on cpu{cpu}" for (cpu, name), count in lost.items() if count]
+        plural = "" if self._events == 1 else "s"
+        line = f"# {self._events} event{plural}, {sum(lost.values())} lost"
+        summary = dump(summary_to_json(self._events, lost))
+        try:
+            self._write(
+                [": ".join([line, *filter(None, [", ".join(which)])]), f"{_SUMMARY}{summary}"]
+            )
+        finally:
+            self._file.close()
+
+    def _write(self, lines: Sequence[str]) -> None:
+        self._file.write_text("".join(f"{line}\n" for line in lines))
+
+    def _far_apart(self, piece: Sequence[Columns]) -> list[tuple[int, int]]:
+        """The rows of events that are the first, or half a day or more from the one before, and
+        their times since 1970: the time of day does not tell which day they are of."""
+        from markerjit.trace.records import in_order
+
+        if self._info.clock.time is Time.NONE:
+            return []
+        times, order = in_order(piece, self._info.clock)
+        times = times[order]
+        offset = self._info.clock.wall_offset_ns
+        rows = (abs(times[1:] - times[:-1]) >= DAY_NS // 2).nonzero()[0] + 1
+        found = [(row, int(times[row]) + offset) for row in rows.tolist()]
+        first = int(times[0])
+        if self._latest is None or abs(first - self._latest) >= DAY_NS // 2:
+            found.insert(0, (0, first + offset))
+        self._latest = int(times[-1])
+        return found
+
+
+def _for_people(info: TraceInfo) -> Iterator[str]:
+    since = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(info.started_ns // NS))
+    yield _printable(f"# process {info.pid} ({info.command}) on {info.host}, since {since}")
+    if info.clock.time is Time.NONE:
+        yield "# no time was recorded: #n is the number of an event in its ring"
+    for kind in info.types:
+        if kind.format or not kind.fields:
+            format_ = json.dumps(kind.format, ensure_ascii=False)
+            source = info.sources.get(kind.marker, "")
+            yield _printable(f"# marker {kind.marker} {format_} {source}".rstrip())
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+class TextTrace(EventTrace):
+    """Lines of text."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._shift_ns = 0
+        self._guess: Guess | None = None
+        self._fields: dict[str, Sequence[Field]] = {}
+        self.info = self._read_header()
+        self._kinds = Kinds(self.info.types)
+        if not self._told:
+            self._guess = self._guessed()
+            types = self._guess.types(self.info.clock.time)
+            self.info = self.info._replace(types=types)
+        self._lost = self._read_end()
+
+    @property
+    def lost(self) -> Mapping[tuple[int, str], int]:
+        return self._lost
+
+    def events(self) -> Iterator[Event]:
+        offset = self.info.clock.wall_offset_ns
+        now = self.info.started_ns - offset
+        for number, (line, is_whole) in enumerate(read_lines(self.path), 1):
+            if line.startswith("# "):
+                if is_whole and (found := _AT.fullmatch(line)):
+                    now = max(min(int(found[1]), LONGEST_TIME), -LONGEST_TIME) - offset
+                continue
+            if not is_whole:  # its last number may be the first digits of another
+                self.complain("it is cut off in the middle of a line")
+                return
+            event = self._event(line)
+            if event is None:
+                raise BadTrace(f"{self.path}:{number} is no event: {line[:60]!r}")
+            if self.info.clock.time is not Time.NONE:
+                # Less than half a day before or after the one before: over midnight, either way.
+                of_day = (now + offset + self._shift_ns) % DAY_NS
+                now += (event.time - of_day + DAY_NS // 2) % DAY_NS - DAY_NS // 2
+                event = event._replace(time=now)
+            yield self._guess.fitted(event) if self._guess else event
+
+    def _event(self, line: str) -> Event | None:
+        event = from_text(line, self._fields)
+        if event is None:
+            return None
+        name, mark, digits = event.name.partition(KIND_MARK)
+        try:
+            number = int(digits) if mark else None
+            kind = self._kinds.find(name, number if self._told else None)
+        except ValueError:
+            return None
+        return self._kinds.marked(event._replace(name=name) if mark else event, kind)
+
+    def _read_header(self) -> TraceInfo:
+        self._told = False
+        clock = Time.MONOTONIC
+        for line, is_whole in read_lines(self.path):
+            if line.startswith(_TRACE) and is_whole:
+                return self._from_header(line.removeprefix(_TRACE))
+            if not line.startswith("# "):
+                clock = Time.NONE if line.startswith("#") else clock
+                break
+        if clock is not Time.NONE:
+            self.complain("the date is not known, times count from midnight")
+        return TraceInfo((), nanoseconds(0, clock), 0, "", "", 0, {})
+
+    def _from_header(self, text: str) -> TraceInfo:
+        try:
+            told = parse_json(text)
+            self._shift_ns = whole(told[_SHIFT], -DAY_NS // NS, DAY_NS // NS) * NS
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadTrace(f"the header of {self.path} makes no sense: {error!r}") from error
+        info = for_reading(from_json(told, self.path))
+        self._told = True
+        numbered = ambiguous(info.types)
+        for kind in info.types:
+            number = f"{KIND_MARK}{kind.id}" if kind.id in numbered else ""
+            self._fields[f"{kind.marker}{number}"] = kind.fields
+        return info
+
+    def _read_end(self) -> Mapping[tuple[int, str], int]:
+        last = next(iter(last_lines(self.path, 1)), "")
+        try:
+            summary = parse_json(last.removeprefix(_SUMMARY)) if last.startswith(_SUMMARY) else None
+        except ValueError:
+            summary = None
+        if not isinstance(summary, dict):
+            self.complain("it has no end: more may have been lost than is known")
+            return {}
+        return losses_of(summary, self.path)
+
+    def _guessed(self) -> Guess:
+        from markerjit.trace.records import Guess
+
+        guess = Guess()
+        for event in self.events():
+            guess.look_at(event)
+        self.complain("it does not say what its fields are: types are guessed by their looks")
+        return guess

@@ -1,0 +1,142 @@
+"""Assembling with keystone, and believing nothing of it: every instruction is decoded again.
+
+Source is in the syntax in which capstone writes instructions, so that what was meant and what was
+made can be compared as text. keystone 0.9.2 makes wrong code of some forms without a word, such as
+`sub reg, fs:[disp]`: what capstone does not read as it was meant is refused.
+
+    "start:"                         a label, for jumps and for who asks where it is
+    "ja full"                        a jump to a label, or to an address by name
+    "lea rax, [rip + heads]"         an operand at an address by name
+
+Importing this takes some 50 ms, so it is imported where something is assembled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import capstone
+import keystone
+
+from markerjit.errors import MarkerError
+
+_RELATIVE = re.compile(r"\[rip \+ (\w+)\]")
+_SOMEWHERE = 0x11111111
+"""A displacement of four bytes, until the right one is put in its place."""
+
+
+class Assembled(NamedTuple):
+    """Machine code, and the addresses of its labels."""
+
+    code: bytes
+    labels: dict[str, int]
+
+
+class WronglyAssembled(MarkerError):
+    """keystone's code is not what was asked for."""
+
+
+@cache
+def _keystone() -> keystone.Ks:
+    return keystone.Ks(keystone.KS_ARCH_X86, keystone.KS_MODE_64)
+
+
+@cache
+def _capstone() -> capstone.Cs:
+    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    decoder.detail = True
+    return decoder
+
+
+def assemble(source: Sequence[str], address: int, names: Mapping[str, int]) -> Assembled:
+    """The code of these lines at an address, checked.
+
+    `names` are addresses that lines may refer to; labels have other names. Raises WronglyAssembled.
+    """
+    lines = [line for line in source if not line.endswith(":")]
+    known = dict(names)
+    code = bytearray(_make(source, address, known))
+    found = list(_capstone().disasm(bytes(code), address))
+    if len(found) != len(lines):
+        raise WronglyAssembled(f"{len(lines)} instructions became {len(found)}")
+    known.update(_labels(source, found, address + len(code)))
+    for line, instruction in zip(lines, found, strict=True):
+        relative = _RELATIVE.search(line)
+        if relative:
+            at = instruction.address - address + instruction.disp_offset
+            code[at : at + 4] = _displacement(line, relative[1], instruction, known)
+    made = bytes(code)
+    _check(lines, list(_capstone().disasm(made, address)), known)
+    return Assembled(made, known)
+
+
+def _make(source: Sequence[str], address: int, names: Mapping[str, int]) -> bytes:
+    lines = [_for_keystone(line, names) for line in source]
+    try:
+        made, _ = _keystone().asm("\n".join(lines), address, as_bytes=True)
+    except keystone.KsError as error:
+        raise WronglyAssembled(f"keystone: {error}") from None
+    return bytes(made or b"")
+
+
+def _displacement(
+    line: str, name: str, instruction: capstone.CsInsn, known: Mapping[str, int]
+) -> bytes:
+    if name not in known:
+        raise WronglyAssembled(f"`{line}`: nothing is called {name}")
+    distance = known[name] - int(instruction.address + instruction.size)
+    if not -(1 << 31) <= distance < 1 << 31:
+        raise WronglyAssembled(f"`{line}`: {name} is out of reach, {distance:#x} away")
+    return distance.to_bytes(4, "little", signed=True)
+
+
+def _for_keystone(line: str, names: Mapping[str, int]) -> str:
+    line = _RELATIVE.sub(f"[rip + {_SOMEWHERE:#x}]", line)
+    mnemonic, _, target = line.partition(" ")
+    if mnemonic[0] in "jc" and target in names:
+        return f"{mnemonic} {names[target]:#x}"
+    return line
+
+
+def _labels(source: Sequence[str], found: Sequence[capstone.CsInsn], end: int) -> dict[str, int]:
+    labels: dict[str, int] = {}
+    index = 0
+    for line in source:
+        if line.endswith(":"):
+            labels[line[:-1]] = found[index].address if index < len(found) else end
+        else:
+            index += 1
+    return labels
+
+
+def _check(
+    lines: Sequence[str], found: Sequence[capstone.CsInsn], known: Mapping[str, int]
+) -> None:
+    if len(found) != len(lines):
+        raise WronglyAssembled(f"{len(lines)} instructions became {len(found)}")
+    for line, instruction in zip(lines, found, strict=True):
+        meant = _meant(line, instruction, known)
+        made = f"{instruction.mnemonic} {instruction.op_str}".strip()
+        if made != meant:
+            raise WronglyAssembled(f"`{line}` became `{made}` where it should be `{meant}`")
+
+
+def _meant(line: str, instruction: capstone.CsInsn, known: Mapping[str, int]) -> str:
+    """As capstone writes it: with displacements and addresses for names."""
+    relative = _RELATIVE.search(line)
+    if relative:
+        displacement = known[relative[1]] - instruction.address - instruction.size
+        sign = "-" if displacement < 0 else "+"
+        return line.replace(relative[0], f"[rip {sign} {number(abs(displacement))}]")
+    mnemonic, _, target = line.partition(" ")
+    if mnemonic[0] in "jc" and target in known:
+        return f"{mnemonic} {known[target]:#x}"
+    return line
+
+
+def number(value: int) -> str:
+    """As capstone writes it: small ones in decimal."""
+    return str(value) if 0 <= value < 10 else f"{value:#x}"

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * restart.S: what is done to the ring and the counters of a CPU, in restartable sequences.
+ *
+ * The kernel promises of a thread inside such a sequence: it is on the CPU whose number it read in
+ * the beginning, and nobody else has run there since; otherwise it goes on at the abort handler
+ * (rseq(2)). So plain loads and stores do what would take locked instructions, no signal handler
+ * can record in between, and a record is part of its ring by one store, the last of its sequence.
+ * A thread that dies before that store leaves nothing.
+ *
+ * The kernel learns of a sequence from its descriptor, whose addresses are absolute: the controller
+ * fills it into the control block, from mj_entry. The first of a sequence's instructions reads the
+ * CPU's number again; the store of the descriptor stands before it.
+ *
+ * A sequence that was interrupted is not begun again here: the caller has another way, so that a
+ * thread that is single-stepped gets on too. (A marker's own recorder comes to mj_append, and that
+ * to the shared ring.)
+ *
+ * All return in %eax what record.c calls it: 0 done, or FULL, ANOTHER, TURN.
+ */
+
+#include "../../include/markerjit/abi.h"
+
+#define FULL 1    /* the reader is too far behind */
+#define ANOTHER 2 /* interrupted, or the thread has no such sequences: another way, please */
+#define TURN 3    /* there is no room in this page: mj_turn, and again */
+
+/* From now on in this sequence; \area: where the thread's struct rseq is, from its fs base. */
+.macro begin sequence, area
+    movslq MJ_CONTROL_RSEQ_OFFSET(%rdi), \area
+    lea MJ_CONTROL_SEQUENCES + 32 * \sequence(%rdi), %rax
+    mov %rax, %fs:MJ_RSEQ_SEQUENCE(\area)
+.endm
+
+/* \cpu: our CPU. A thread that never registered has -1 there; in a fork's child none is below 0. */
+.macro read_cpu area, cpu
+    mov %fs:MJ_RSEQ_CPU(\area), \cpu
+    cmp mj_code_start + MJ_ALIVE(%rip), \cpu
+    jae another
+.endm
+
+    .text
+
+/* int mj_append(const struct mj_control *, uint64_t *image, uint64_t size, int stamp)
+   Add a record. With `stamp` its time, the second word, is read here. */
+    .globl mj_append, mj_append_start, mj_append_end, mj_append_abort
+    .p2align 4
+mj_append:
+    mov %rdx, %r9
+    mov %ecx, %r11d
+    begin MJ_SEQUENCE_APPEND, %r8
+mj_append_start:
+    read_cpu %r8, %eax
+    shl $7, %rax
+    add MJ_CONTROL_HEADS(%rdi), %rax
+    lea -MJ_CODE_SIZE(%rdi, %rax), %r10 /* struct mj_ring */
+    mov (%r10), %rcx
+    lea (%rcx, %r9), %r8 /* the new head */
+    cmp MJ_RING_ROOM(%r10), %r8
+    ja turn
+    and MJ_RING_MASK(%r10), %rcx
+    add MJ_RING_DATA(%r10), %rcx
+    test %r11d, %r11d
+    jz 1f
+    rdtsc
+    shl $32, %rdx
+    or %rdx, %rax
+    mov %rax, 8(%rsi)
+1:  mov -8(%rsi, %r9), %rax
+    mov %rax, -8(%rcx, %r9)
+    sub $8, %r9
+    jnz 1b
+    mov %r8, (%r10)
+mj_append_end:
+    xor %eax, %eax
+    ret
+
+/* int mj_turn(void)
+   Make room: up to the end of the page, or of the next, as far as the reader's limit allows. That is
+   read once for each look: the reader moves it meanwhile. What is left of a page is filled. Recorders call it with their arguments in registers, so it changes only
+   %rax, %rdi, %r10, %r11, %xmm14 and %xmm15. */
+    .globl mj_turn, mj_turn_start, mj_turn_end, mj_turn_abort
+    .p2align 4
+mj_turn:
+    lea mj_code_start + MJ_CODE_SIZE(%rip), %rdi
+    begin MJ_SEQUENCE_TURN, %r11
+mj_turn_start:
+    read_cpu %r11, %eax
+    shl $7, %rax
+    add MJ_CONTROL_HEADS(%rdi), %rax
+    lea -MJ_CODE_SIZE(%rdi, %rax), %r10 /* struct mj_ring */
+    mov (%r10), %r11
+    lea MJ_PAGE(%r11), %rax
+    and $-MJ_PAGE, %rax /* the end of the head's page */
+    cmp %rax, MJ_RING_ROOM(%r10)
+    je 1f
+    mov MJ_RING_LIMIT(%r10), %rdi /* the room ended before: how far may it go now? */
+    cmp %rdi, %rax
+    cmova %rdi, %rax
+    cmp %rax, MJ_RING_ROOM(%r10)
+    jae full
+    movq %r11, %xmm15
+    movq %rax, %xmm14
+    jmp 3f
+1:  cmp %rax, MJ_RING_LIMIT(%r10) /* on to the next page, with a filler in this one */
+    jb full
+    movq %rax, %xmm15
+    mov MJ_RING_MASK(%r10), %rdi
+    and %r11, %rdi
+    add MJ_RING_DATA(%r10), %rdi
+    sub %r11d, %eax /* 8 to 4096: a head at the end of a page has its room behind it */
+    shl $16 - 3, %eax
+    or $MJ_FILLER, %eax
+    mov %rax, (%rdi)
+    movq %xmm15, %rax
+    add $MJ_PAGE, %rax
+    mov MJ_RING_LIMIT(%r10), %rdi
+    cmp %rdi, %rax
+    cmova %rdi, %rax
+    movq %rax, %xmm14
+3:  punpcklqdq %xmm14, %xmm15
+    movaps %xmm15, (%r10) /* head and room, by one instruction */
+mj_turn_end:
+    xor %eax, %eax
+    ret
+
+/* int mj_tally(const struct mj_control *, uint64_t marker)
+   Count an execution. */
+    .globl mj_tally, mj_tally_start, mj_tally_end, mj_tally_abort
+    .p2align 4
+mj_tally:
+    begin MJ_SEQUENCE_TALLY, %r8
+mj_tally_start:
+    read_cpu %r8, %eax
+    mov MJ_CONTROL_MAX_MARKERS(%rdi), %ecx
+    imul %rcx, %rax
+    add %rsi, %rax
+    shl $4, %rax
+    add MJ_CONTROL_COUNTS(%rdi), %rax
+    incq -MJ_CODE_SIZE(%rdi, %rax)
+mj_tally_end:
+    xor %eax, %eax
+    ret
+
+full:
+    mov $FULL, %eax
+    ret
+turn:
+    mov $TURN, %eax
+    ret
+
+/* An abort handler: the kernel jumps only to what has the signature before it. Here it is the
+   operand of an instruction that is never executed, so that disassemblers keep in step. [librseq] */
+.macro abort_handler name
+    .byte 0x0f, 0xb9, 0x3d /* ud1 signature(%rip), %edi */
+    .long MJ_RSEQ_SIGNATURE
+\name:
+.endm
+
+abort_handler mj_append_abort
+    jmp another
+abort_handler mj_turn_abort
+    jmp another
+abort_handler mj_tally_abort
+another:
+    mov $ANOTHER, %eax
+    ret
+
+    .section .note.GNU-stack, "", @progbits

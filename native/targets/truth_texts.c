@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * truth_texts: pointers that are handed to markers as texts, and point to all sorts of places.
+ *
+ *     texts_string    "at %d s %s"
+ *     texts_bounded   "at %d n %d s %.*s": the third argument is its bound, told twice
+ *     texts_raw       "at %d n %d s %*ph"
+ *     texts_four      "at %d s %.4s"
+ *     texts_changing  "n %lu s %s": a page that another thread maps and unmaps all the time
+ *
+ * The first field is an index into the table of places below, which `places` answers as their
+ * names. Commands: `pass N`: each marker but the last is passed once for each place, with N as the
+ * bound; answered with `pass bad=N`, how many errno, signals or bytes beside the texts were
+ * touched. `changing N`: the last marker is passed N times. `quit`.
+ */
+#define _GNU_SOURCE 1
+#include <fcntl.h>
+#include <markerjit/marker.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <sys/mman.h>
+
+#include "truth.h"
+
+enum { PAGE = 4096, MEBIBYTE = 1 << 20 };
+
+struct place {
+    const char *name;
+    const char *text;
+};
+
+static struct place places[32];
+static int used;
+
+static void add(const char *name, const void *text) { places[used++] = (struct place){name, text}; }
+
+static char *map(size_t size, int protection) {
+    char *found = mmap(NULL, size, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (found == MAP_FAILED)
+        _exit(3);
+    return found;
+}
+
+/* The last bytes before a page that is not there. */
+static char *before_a_gap(const char *text, size_t size) {
+    char *pages = map(2 * PAGE, PROT_READ | PROT_WRITE);
+
+    munmap(pages + PAGE, PAGE);
+    return memcpy(pages + PAGE - size, text, size);
+}
+
+/* A page of a file behind its end: SIGBUS for who reads it. */
+static char *behind_a_file(void) {
+    const int fd = memfd_create("empty", MFD_CLOEXEC);
+    char *found = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
+
+    if (found == MAP_FAILED)
+        _exit(3);
+    close(fd);
+    return found;
+}
+
+/* A text in a page that is in a file, but in no page table yet. */
+static char *not_yet_read(void) {
+    const int fd = memfd_create("text", MFD_CLOEXEC);
+
+    if (write(fd, "not yet read", 13) != 13)
+        _exit(3);
+    char *found = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
+
+    close(fd);
+    return found;
+}
+
+static void make_places(void) {
+    char *large = map(MEBIBYTE + 1, PROT_READ | PROT_WRITE);
+    char *two = map(2 * PAGE, PROT_READ | PROT_WRITE);
+    char *unmapped = map(PAGE, PROT_READ);
+    char *no_access = map(PAGE, PROT_READ | PROT_WRITE);
+
+    memset(large, 'm', MEBIBYTE);
+    memcpy(two + PAGE - 3, "across", 7);
+    munmap(unmapped, PAGE);
+    memcpy(no_access, "hidden", 7);
+    mprotect(no_access, PAGE, PROT_NONE);
+    add("null", NULL);
+    add("small", (void *)8);
+    add("unmapped", unmapped);
+    add("kernel", (void *)0xffff888000000000);
+    add("last", (void *)-1l);
+    add("not_canonical", (void *)0x0123456789abcdef);
+    add("no_access", no_access);
+    add("behind_file", behind_a_file());
+    add("text", "a text");
+    add("empty", "");
+    add("mebibyte", large);
+    add("across", two + PAGE - 3);
+    add("not_yet_read", not_yet_read());
+    add("ends_at_gap", before_a_gap("at the gap", 11));
+    add("open_at_gap", before_a_gap("no end", 6));
+    add("empty_at_gap", before_a_gap("", 1));
+}
+
+static void pass(int bound) {
+    for (int at = 0; at < used; at++) {
+        const char *text = places[at].text;
+
+        MARK(texts_string, "at %d s %s", at, text);
+        MARK(texts_bounded, "at %d n %d s %.*s", at, bound, bound, text);
+        MARK(texts_raw, "at %d n %d s %*ph", at, bound, bound, text);
+        MARK(texts_four, "at %d s %.4s", at, text);
+    }
+}
+
+/* ---- a page that comes and goes ------------------------------------------------------------ */
+
+static char *changing;
+static atomic_bool changed_enough;
+static truth_count changes, passed;
+
+/* Until the marker was passed with the page as it is now. */
+static void stay(void) {
+    const unsigned long before = atomic_load(&passed);
+
+    while (atomic_load(&passed) < before + 2 && !atomic_load(&changed_enough))
+        sched_yield();
+}
+
+static void *change(void *argument) {
+    while (!atomic_load(&changed_enough)) {
+        if (mmap(changing, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                 -1, 0) == MAP_FAILED)
+            _exit(3);
+        memset(changing, 'c', 100);
+        stay();
+        mprotect(changing, PAGE, PROT_NONE);
+        stay();
+        mprotect(changing, PAGE, PROT_READ);
+        munmap(changing, PAGE);
+        stay();
+        truth_add(&changes);
+    }
+    return argument;
+}
+
+static void pass_changing(unsigned long times) {
+    pthread_t thread;
+
+    changing = map(PAGE, PROT_READ);
+    atomic_store(&changed_enough, false);
+    atomic_store(&changes, 0);
+    atomic_store(&passed, 0);
+    if (pthread_create(&thread, NULL, change, NULL) != 0)
+        _exit(3);
+    while (atomic_load(&changes) < times) {
+        MARK(texts_changing, "n %lu s %s", atomic_load(&passed), changing);
+        truth_add(&passed);
+        if (atomic_load(&passed) % 8 == 0) /* where both threads share a CPU */
+            sched_yield();
+    }
+    atomic_store(&changed_enough, true);
+    pthread_join(thread, NULL);
+}
+
+static volatile sig_atomic_t signals;
+
+static void on_signal(int number) {
+    (void)number;
+    signals++;
+}
+
+int main(void) {
+    char line[512];
+    const char *rest;
+
+    sigaction(SIGSEGV, &(struct sigaction){.sa_handler = on_signal, .sa_flags = SA_RESETHAND},
+              NULL);
+    make_places();
+    truth_ready();
+    while (truth_next(line, sizeof line)) {
+        errno = 77;
+        if ((rest = truth_is(line, "pass"))) {
+            pass((int)truth_number(rest, 10));
+            truth_say("pass bad=%d", (int)signals + (errno != 77));
+        } else if ((rest = truth_is(line, "changing"))) {
+            pass_changing((unsigned long)truth_number(rest, 1000));
+            truth_say("changing bad=%d passed=%lu", (int)signals + (errno != 77),
+                      atomic_load(&passed));
+        } else {
+            line[0] = '\0';
+            for (int at = 0; at < used; at++)
+                sprintf(line + strlen(line), " %s", places[at].name);
+            truth_say("places%s", line);
+        }
+    }
+    return 0;
+}

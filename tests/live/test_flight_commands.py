@@ -1,0 +1,204 @@
+"""`record` and `dump`: what is saved, when and by whom; and the process that waits for a crash."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import markerjit
+from tests.conftest import Target
+from tests.live.test_commands import (
+    cli,
+    facts,
+    modes_of,
+    one_line,
+    running,
+    state_of,
+    wait_until,
+)
+from tests.live.test_recording_faults import wait_switched
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """Each event's fields."""
+    trace = markerjit.open_trace(str(path))
+    found = list(trace.events())
+    assert trace.problems == []
+    assert [event.time for event in found] == sorted(event.time for event in found)
+    return [dict(event.fields) for event in found]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "ctf"])
+def test_dump_saves_while_it_runs_and_after_it_is_off(
+    target: Callable, tmp_path: Path, suffix: str
+) -> None:
+    program = target("truth_threads", "2", "--rate", "2000")
+
+    begun = cli("record", program.pid, "truth_*", "--flight")
+    status = cli("status", program.pid)
+    wait_until(lambda: program.ask("counts")["truth_loop"] > 100, "events")
+    first = cli("dump", program.pid, "-o", tmp_path / f"first.{suffix}")
+    facts("off", program.pid, "*")
+    paths = [tmp_path / f"{name}.{suffix}" for name in ("second", "third")]
+    told = [facts("dump", program.pid, "-o", path) for path in paths]
+
+    assert begun.returncode == 0 and "markerjit dump" in begun.stdout
+    assert "flight recorder: on" in status.stdout
+    assert first.returncode == 0 and "truth_loop" in first.stdout
+    assert told[0]["markers"] == told[1]["markers"]
+    (marker,) = told[0]["markers"]
+    early, late = read_events(tmp_path / f"first.{suffix}"), read_events(paths[0])
+    assert len(early) == int(re.search(r"(\d+) events in", first.stdout)[1])
+    assert (marker["events"], marker["overwritten"], marker["lost"]) == (len(late), 0, 0)
+    keys = [[tuple(fields.values()) for fields in events] for events in (early, late)]
+    assert set(keys[0]) < set(keys[1])
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["dump", "PID", "-o", "a.txt"], "no flight recorder"),
+        (["dump", "PID"], "-o FILE"),
+        (["record", "PID", "truth_*", "--flight", "--on-crash"], "-o FILE"),
+        (["record", "PID", "truth_*", "--flight", "-o", "a.xyz"], "suffix"),
+        (["record", "PID", "truth_*", "--flight", "-o", "none/a.txt"], "no directory"),
+        (["record", "PID", "truth_*", "--flight", "--time", "never"], ""),
+        (["record", "PID", "truth_*"], ""),
+    ],
+)
+def test_wrong_requests_are_refused_and_nothing_is_on(
+    target: Callable, args: list[str], reason: str
+) -> None:
+    pid = target("truth_threads", "1", "--rate", "100").pid
+
+    done = cli(*(str(pid) if arg == "PID" else arg for arg in args))
+
+    if reason:
+        one_line(done, reason)
+    assert done.returncode == (1 if reason else 2)
+    assert set(modes_of(pid).values()) == {None}
+
+
+@pytest.mark.parametrize("end", ["quit", "SIGKILL", "SIGINT"])
+def test_record_into_a_file_saves_when_the_process_ends_and_when_we_do(
+    target: Callable, tmp_path: Path, end: str
+) -> None:
+    program = target("truth_modes-jump", may_die=True)
+    path = tmp_path / "events.jsonl"
+
+    with running("record", program.pid, "truth_mode", "--flight", "-o", path) as recorder:
+        wait_until(lambda: modes_of(program.pid)["truth_mode"], "the marker to be on")
+        wait_until(lambda: state_of(recorder.pid) == "S", "the recorder to wait")
+        program.command("run 50")
+        if end == "quit":
+            program.process.stdin.close()
+        elif end == "SIGKILL":
+            program.process.kill()
+        else:
+            recorder.send_signal(signal.SIGINT)
+        told, errors = recorder.communicate(timeout=60)
+
+    assert recorder.returncode == 0, errors
+    assert "50 events in" in told
+    assert [fields["i"] for fields in read_events(path)] == list(range(50))
+    if end == "SIGINT":
+        assert errors == ""
+        assert modes_of(program.pid)["truth_mode"] is None
+    else:
+        how = "ended with exit code 0" if end == "quit" else "was ended by SIGKILL"
+        assert errors == f"process {program.pid} {how}\n"
+
+
+def test_interrupt_before_the_recorder_waits_ends_it_too(target: Callable, tmp_path: Path) -> None:
+    program = target("truth_modes-jump")
+
+    for turn in range(4):  # wherever in its start it is
+        path = tmp_path / f"{turn}.jsonl"
+        with running("record", program.pid, "truth_mode", "--flight", "-o", path) as recorder:
+            wait_until(
+                lambda recorder=recorder: handles_interrupts(recorder.pid), "its handlers to stand"
+            )
+            recorder.send_signal(signal.SIGINT)
+            told, errors = recorder.communicate(timeout=60)
+        assert (recorder.returncode, errors) == (0, "")
+        assert "0 events in" in told
+        assert read_events(path) == []
+        assert modes_of(program.pid)["truth_mode"] is None
+
+
+def handles_interrupts(pid: int) -> bool:
+    """Whether it takes SIGHUP, which Python by itself does not."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return bool(int(re.search(r"SigCgt:\s*([0-9a-f]+)", status)[1], 16) & 1)
+
+
+def waits_for_crash(program: Target, path: Path) -> int:
+    """`record --on-crash`; the process that waits in the background."""
+    begun = cli("record", program.pid, "truth_mode", "--flight", "--on-crash", "-o", path)
+    assert (begun.returncode, begun.stderr) == (0, "")
+    return int(re.search(r"as process (\d+)", begun.stdout)[1])
+
+
+def is_gone(pid: int) -> bool:
+    """Ended, though perhaps nobody has asked how."""
+    try:
+        return state_of(pid) in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM])
+def test_on_crash_saves_what_a_killed_program_had_done(
+    target: Callable, tmp_path: Path, number: signal.Signals
+) -> None:
+    program = target("truth_modes-jump", may_die=True)
+    path = tmp_path / "crash.jsonl"
+    watcher = waits_for_crash(program, path)
+
+    program.command("run 20")
+    os.kill(program.pid, number)
+
+    wait_until(lambda: is_gone(watcher), "the watcher to save and end")
+    assert [fields["i"] for fields in read_events(path)] == list(range(20))
+
+
+@pytest.mark.parametrize("end", ["quit", "off"])
+def test_on_crash_saves_nothing_where_nothing_crashed(
+    target: Callable, tmp_path: Path, end: str
+) -> None:
+    program = target("truth_modes-jump")
+    path = tmp_path / "crash.jsonl"
+    watcher = waits_for_crash(program, path)
+    program.command("run 20")
+
+    assert not is_gone(watcher)
+    if end == "quit":
+        program.process.stdin.close()
+    else:
+        facts("off", program.pid, "*")
+
+    wait_until(lambda: is_gone(watcher), "the watcher to end")
+    assert not path.exists()
+
+
+def test_a_recorder_that_is_killed_leaves_the_flight_on(target: Callable, tmp_path: Path) -> None:
+    program = target("truth_modes-jump")
+
+    with running(
+        "record", program.pid, "truth_mode", "--flight", "-o", tmp_path / "a.txt"
+    ) as recorder:
+        wait_until(lambda: modes_of(program.pid)["truth_mode"], "the marker to be on")
+        wait_switched(program.pid)
+        recorder.kill()
+        recorder.wait()
+    program.command("run 20")
+    cli("on", program.pid, "truth_spin")
+
+    assert facts("dump", program.pid, "-o", tmp_path / "b.txt")["markers"][0]["events"] == 20
+    assert os.listdir(tmp_path) == ["b.txt"]

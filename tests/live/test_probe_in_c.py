@@ -1,0 +1,345 @@
+"""Probes written in C, in running programs: what they count and emit against what the programs say,
+what is refused, and how they come and go."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import markerjit
+from markerjit import Mode
+from tests.live.test_commands import (
+    Client,
+    cli,
+    facts,
+    modes_of,
+    one_line,
+    running,
+    wait_on,
+    wait_until,
+)
+
+TURNS = """
+#include <markerjit/probe.h>
+
+MJ_COUNTER(turns);
+MJ_COUNTER(sum);
+MJ_HISTOGRAM(numbers);
+
+void count(struct mj_slot *slot, int i, unsigned long n) {
+    mj_count(&turns);
+    mj_add(&sum, (uint64_t)i);
+    mj_histogram(&numbers, n);
+}
+
+void tell(struct mj_slot *slot, int i, unsigned long n) {
+    count(slot, i, n);
+    if (n % 10 == 0)
+        mj_emit(tenth, "who %d n %lu tid %u at %s", i, n, mj_tid(), mj_marker_name(slot));
+}
+"""
+
+ANY = """
+#include <markerjit/probe.h>
+
+MJ_COUNTER(passed);
+
+void any(struct mj_slot *slot, ...) { mj_count(&passed); }
+"""
+
+SLOW = """
+#include <markerjit/probe.h>
+
+MJ_COUNTER(begun);
+MJ_COUNTER(ended);
+
+void slow(struct mj_slot *slot, ...) {
+    const uint64_t since = mj_time();
+
+    mj_count(&begun);
+    while (mj_ns(mj_time() - since) < 20000000)
+        __asm__ __volatile__("pause");
+    mj_count(&ended);
+}
+"""
+
+TEXTS = """
+#include <markerjit/probe.h>
+
+MJ_COUNTER(unreadable);
+
+void look(struct mj_slot *slot, int at, const char *text) {
+    char copy[64];
+    const long length = mj_read_string(copy, text, sizeof copy);
+
+    if (length < 0)
+        mj_count(&unreadable);
+    mj_emit(looked, "at %d length %ld copy %s text %s", at, length, copy, text);
+}
+"""
+
+
+def write_probe(directory: Path, source: str, function: str, name: str = "probe.c") -> str:
+    """Write a file of probes: what --probe calls a function in it."""
+    (directory / name).write_text(source)
+    return f"{directory / name}:{function}"
+
+
+@pytest.fixture
+def probe(tmp_path: Path, needs_tool: Callable) -> Callable[..., str]:
+    needs_tool("gcc", "gcc")
+    return partial(write_probe, tmp_path)
+
+
+def values(pid: int) -> dict[str, Any]:
+    """What all probes have counted, as `status` says."""
+    found: dict[str, Any] = {}
+    for one in facts("status", pid)["probes"]:
+        found |= one["counters"] | one["histograms"]
+    return found
+
+
+def check_turns(found: dict[str, Any], counts: dict[int, int]) -> None:
+    """`counts` are the turns of each thread."""
+    assert found["turns"] == sum(counts.values())
+    assert found["sum"] == sum(i * turns for i, turns in counts.items())
+    assert sum(bucket["number"] for bucket in found["numbers"]) == found["turns"]
+    for bucket in found["numbers"]:
+        assert bucket["low"] <= bucket["high"]
+        assert bucket["number"] == sum(
+            max(0, min(turns, bucket["high"]) - bucket["low"] + 1) for turns in counts.values()
+        )
+
+
+# ---- counting ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["jump", "int3"])
+def test_counters_and_histograms_are_what_the_program_counted(
+    target: Callable, probe: Callable, mode: str
+) -> None:
+    program = target("truth_threads", "1", "--rate", "20000", "--paused")
+
+    on = facts("on", program.pid, "truth_loop", "--probe", probe(TURNS, "count"), "--mode", mode)
+    program.ask("resume")
+    wait_until(lambda: program.ask("counts")["truth_loop"] > 3000, "turns")
+    turns = program.ask("pause")["truth_loop"]
+    status, said = facts("status", program.pid), cli("status", program.pid).stdout
+    facts("off", program.pid, "*")
+
+    assert [marker["probe"] for marker in on["markers"]] == ["probe.c:count"]
+    (marker,) = (one for one in status["markers"] if one["on"])
+    assert (marker["probe"], marker["mode"], marker["hits"]) == ("probe.c:count", mode, turns)
+    check_turns(values(program.pid), {0: turns})
+    assert f"probe.c: turns = {turns}" in said
+    assert f"numbers, {turns} values" in said
+
+
+def test_hits_before_a_probe_in_c_count_too(target: Callable, probe: Callable) -> None:
+    program = target("truth_modes-jump")
+
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth_mode", probe="count")
+        program.command("run 10")
+        session.enable("truth_mode", probe=probe(TURNS, "count"))
+        program.command("run 7")
+        (marker,) = session.statistics("truth_mode")
+
+    assert (marker.probe, marker.hits) == ("probe.c:count", 17)
+
+
+def test_threads_and_handlers_that_interrupt_them_count_together(
+    target: Callable, probe: Callable
+) -> None:
+    program = target("truth_crowd", "8", "--move", "--alarm", "3", "--fork", timeout_s=60)
+
+    with markerjit.attach(program.pid) as session:
+        session.enable("crowd_*", probe=probe(ANY, "any"))
+        for _ in range(3):
+            counts = program.ask("run 500")
+            assert counts.pop("crowd_child") > 0
+            (one,) = session.probe_values()
+            hits = {marker.name: marker.hits for marker in session.statistics()}
+            assert one.counters == {"passed": sum(counts.values())}
+            assert {name: hits[name] for name in counts} == counts
+        session.disable("*")
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [("kvserver-nop", Mode.NOP), ("kvserver-pointer", Mode.POINTER), ("kvserver", Mode.INT3)],
+)
+def test_probe_on_markers_of_every_kind(
+    target: Callable, probe: Callable, name: str, mode: Mode
+) -> None:
+    program = target(name)
+    with (
+        markerjit.attach(program.pid) as session,
+        Client(program.ready["port"]) as client,
+    ):
+        session.enable("kv_command", probe=probe(ANY, "any"), mode=mode)
+        for _ in range(50):
+            client.ask("PING")
+        session.disable("*")
+        (one,) = session.probe_values()
+        assert one.counters == {"passed": 50}
+
+
+def test_sentinel_sites_take_no_probe_in_c(target: Callable, probe: Callable) -> None:
+    """They call what the slot holds as it is: a probe's address with its mark is none."""
+    program = target("truth_modes-sentinel")
+
+    with markerjit.attach(program.pid) as session:
+        with pytest.raises(markerjit.Refused, match="is compiled as sentinel"):
+            session.enable("truth_mode", probe=probe(ANY, "any"))
+        session.enable("truth_mode")
+        program.command("run 5")
+        assert [one.hits for one in session.statistics("truth_mode")] == [5]
+
+
+def test_child_of_a_fork_counts_and_emits_nothing(target: Callable, probe: Callable) -> None:
+    program = target("truth_fork")
+    source = """
+    #include <markerjit/probe.h>
+    MJ_COUNTER(passed);
+    void tell(struct mj_slot *slot, ...) { mj_count(&passed); mj_emit(told, "tid %u", mj_tid()); }
+    """
+
+    with markerjit.attach(program.pid) as session:
+        with session.trace("truth_*", probe=probe(source, "tell")) as stream:
+            answers = [program.command("fork 100") for _ in range(5)]
+        events = stream.drain()
+        (one,) = session.probe_values()
+
+    assert all(answer.endswith("status=0") for answer in answers)
+    assert one.counters == {"passed": 5}
+    assert [event.fields for event in events] == [{"tid": program.pid}] * 5
+
+
+# ---- emitting ----------------------------------------------------------------------------------
+
+
+def test_trace_shows_what_a_probe_emits_and_nothing_else(
+    target: Callable, probe: Callable, tmp_path: Path
+) -> None:
+    program = target("truth_threads", "2", "--rate", "4000", "--paused")
+    path = tmp_path / "events"
+
+    with (
+        path.open("w") as file,
+        running(
+            "trace", program.pid, "truth_loop", "--probe", probe(TURNS, "tell"), "--json",
+            stdout=file,
+        ) as tracer,
+    ):  # fmt: skip
+        wait_on(program.pid, "truth_loop", tracer)
+        tids = {int(name) for name in os.listdir(f"/proc/{program.pid}/task")}
+        program.ask("resume")
+        wait_until(lambda: program.ask("counts")["truth_loop"] > 1000, "turns")
+        turns = program.ask("pause")["truth_loop"]
+        tracer.send_signal(signal.SIGINT)
+        _, errors = tracer.communicate(timeout=60)
+
+    assert (tracer.returncode, errors) == (0, "")
+    *events, last = map(json.loads, path.read_text().splitlines())
+    assert {event["name"] for event in events} == {"tenth"}
+    assert last["summary"] == {"events": len(events), "lost": 0}
+    assert values(program.pid)["turns"] == turns
+    latest = {0: 0, 1: 0}
+    for event in events:
+        fields = event["fields"]
+        assert fields["at"] == "truth_loop"
+        assert fields["n"] == latest[fields["who"]] + 10
+        latest[fields["who"]] = fields["n"]
+        assert fields["tid"] == event["tid"] in tids
+    assert sum(latest.values()) <= turns < sum(latest.values()) + 20
+    assert modes_of(program.pid)["truth_loop"] is None
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "ctf"])
+def test_file_of_what_a_probe_emits(
+    target: Callable, probe: Callable, tmp_path: Path, suffix: str
+) -> None:
+    program = target("truth_threads", "2", "--rate", "2000")
+    path = tmp_path / f"events.{suffix}"
+
+    done = cli(
+        "trace", program.pid, "truth_loop", "--probe", probe(TURNS, "tell"), "-o", path,
+        "--events", 20, "--json",
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)["summary"]
+    events = list(markerjit.open_trace(str(path)).events())
+    assert len(events) == summary["events"] >= 20
+    assert all(event.fields["n"] % 10 == 0 for event in events)
+
+
+def test_losses_of_emitted_events_are_counted(target: Callable, probe: Callable) -> None:
+    program = target("truth_modes-jump")
+    source = """
+    #include <markerjit/probe.h>
+    void tell(struct mj_slot *slot, int i, unsigned long n) { mj_emit(told, "i %d", i); }
+    """
+
+    with markerjit.attach(program.pid, ring_size=1 << 12) as session:
+        with session.trace("truth_mode", probe=probe(source, "tell")) as stream:
+            program.command("run 2000")
+        events = stream.drain()
+
+    assert [event.fields["i"] for event in events] == list(range(len(events)))
+    assert stream.statistics() == (len(events), 2000 - len(events), 0, 0)
+    assert 0 < len(events) < 2000
+
+
+def test_probe_reads_wild_pointers_without_harm(target: Callable, probe: Callable) -> None:
+    program = target("truth_texts")
+    places = program.command("places").split()[1:]
+
+    with markerjit.attach(program.pid) as session:
+        with session.trace("texts_string", probe=probe(TEXTS, "look")) as stream:
+            assert program.ask("pass 5") == {"bad": 0}
+        found = {places[event.fields["at"]]: event.fields for event in stream.drain()}
+        (counted,) = session.probe_values()
+
+    assert list(found) == places
+    wild = {"null", "small", "unmapped", "kernel", "last", "not_canonical", "no_access"}
+    wild |= {"behind_file", "open_at_gap"}
+    assert {place for place in places if found[place]["length"] == -1} == wild
+    assert counted.counters == {"unreadable": len(wild)}
+    assert found["ends_at_gap"]["copy"] == "at the gap"
+    assert found["open_at_gap"]["copy"] == "no end"
+    assert found["mebibyte"]["copy"] == "m" * 63
+    assert found["unmapped"]["text"] == "<unreadable>"
+    assert found["null"]["text"] is None
+
+
+def test_flight_recorder_keeps_what_a_probe_emits(
+    target: Callable, probe: Callable, tmp_path: Path
+) -> None:
+    program = target("truth_threads", "2", "--rate", "4000", "--paused")
+
+    begun = cli("record", program.pid, "truth_loop", "--flight", "--probe", probe(TURNS, "tell"))
+    refused = cli("trace", program.pid, "truth_birth")
+    program.ask("resume")
+    wait_until(lambda: program.ask("counts")["truth_loop"] > 1000, "turns")
+    program.ask("pause")
+    told = facts("dump", program.pid, "-o", tmp_path / "a.jsonl")
+    facts("off", program.pid, "*")
+    again = facts("dump", program.pid, "-o", tmp_path / "b.jsonl")
+
+    assert begun.returncode == 0, begun.stderr
+    one_line(refused, "flight recorder is on")
+    emitted = sum(bucket["number"] for bucket in values(program.pid)["numbers"]) // 10
+    (marker,) = told["markers"]
+    assert marker["name"] == "tenth"
+    assert emitted - 2 <= marker["events"] <= emitted
+    assert (marker["overwritten"], marker["lost"]) == (0, 0)
+    assert again["markers"] == told["markers"]

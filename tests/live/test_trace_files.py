@@ -1,0 +1,361 @@
+"""Files of a trace against what was reported and counted: every format, printed again, and several
+processes in one order of time."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import markerjit
+from markerjit import Event
+from markerjit.ring.columns import events as decoded
+from markerjit.ring.types import Time
+from tests.conftest import ROOT, Target
+from tests.live.test_commands import cli, modes_of, one_line, running, wait_on, wait_until
+from tests.live.test_counts import Truth
+
+SUFFIXES = ["ctf", "ctf2", "parquet", "arrow", "pftrace", "json", "jsonl", "txt"]
+DEMO = ROOT / "markerjit" / "_native" / "demo"
+
+
+# ---- the server --------------------------------------------------------------------------------
+
+
+def load(port: str, requests: int = 3000) -> None:
+    command = [DEMO / "kvload", "--port", port, "--requests", str(requests), "--connections", "4"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
+def trace_load(program: Target, path: Path, *args: object) -> tuple[int, int]:
+    """Trace the server under load into a file; events and losses as the command says."""
+    with running("trace", program.pid, "kv_*", "-o", path, *args) as tracer:
+        wait_on(program.pid, "kv_store", tracer)
+        load(program.ready["port"])
+        tracer.send_signal(signal.SIGINT)
+        output, errors = tracer.communicate(timeout=60)
+    assert (tracer.returncode, output) == (0, ""), errors
+    told = re.match(rf"(\d+) events in {re.escape(str(path))}, (\d+) lost\n", errors)
+    assert told, errors
+    return int(told[1]), int(told[2])
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_file_has_the_events_that_were_reported_and_the_server_counted(
+    target: Callable, build: Path, tmp_path: Path, suffix: str
+) -> None:
+    program = target("kvserver")
+    path = tmp_path / f"events.{suffix}"
+
+    with closing(Truth(program.ready["port"])) as truth:
+        events, lost = trace_load(program, path)
+        expected = truth.difference()
+    trace = markerjit.open_trace(str(path))
+    summary = markerjit.summarise(trace)
+
+    assert (summary.events, summary.lost) == (events, lost) == (events, 0)
+    assert trace.info.pid == program.pid
+    assert trace.problems == []
+    found = {marker.name: marker.events for marker in summary.markers}
+    del expected["kv_command"]  # of our asking, too
+    for name, count in expected.items():
+        # Connections of our own are closed when all is over.
+        assert found.get(name, 0) == count, name
+    assert found["kv_command"] == 3000
+    assert set(modes_of(program.pid).values()) == {None}
+
+
+def test_file_ends_after_as_many_events_as_were_asked_for_or_some_more(
+    target: Callable, tmp_path: Path
+) -> None:
+    pid = target("truth_threads", "2", "--rate", "2000").pid
+    path = tmp_path / "events.jsonl"
+
+    done = cli("trace", pid, "truth_loop", "-o", path, "--events", 50, "--json")
+
+    summary = json.loads(done.stdout)["summary"]
+    assert done.returncode == 0
+    assert 50 <= summary["events"] == path.read_text().count('"fields": {')
+
+
+@pytest.mark.parametrize("suffix", ["ctf", "parquet", "jsonl"])
+def test_file_of_a_program_that_ended_is_whole(
+    target: Callable, tmp_path: Path, suffix: str
+) -> None:
+    program = target("truth_modes-jump", may_die=True)
+    path = tmp_path / f"events.{suffix}"
+
+    with running("trace", program.pid, "truth_*", "-o", path) as tracer:
+        wait_on(program.pid, "truth_mode", tracer)
+        program.command("run 3000")
+        program.process.kill()
+        _, errors = tracer.communicate(timeout=60)
+
+    assert tracer.returncode == 1
+    told, ended = errors.splitlines()
+    assert told == f"3000 events in {path}, 0 lost"
+    assert re.fullmatch(f"markerjit: process {program.pid} .*ended.*", ended)
+    events = markerjit.open_trace(str(path)).events()
+    assert [event.fields["i"] for event in events] == list(range(3000))
+
+
+def test_file_without_events_is_a_trace_too(target: Callable, tmp_path: Path) -> None:
+    pid = target("truth_modes-jump").pid
+    paths = [tmp_path / f"events.{suffix}" for suffix in SUFFIXES]
+
+    done = cli("trace", pid, "truth_*", "-o", paths[0], "--duration", "0.1")
+    with markerjit.attach(pid) as session, session.trace("truth_*") as stream:
+        assert written_at_once(session, stream, paths[1:]) == []
+    read = cli("read", paths[0])
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == f"0 events in {paths[0]}, 0 lost\n"
+    assert (read.returncode, read.stdout, read.stderr) == (0, "", "0 events, 0 lost\n")
+    for path in paths:
+        trace = markerjit.open_trace(str(path))
+        assert list(trace.events()) == []
+        assert (dict(trace.lost), trace.problems) == ({}, [])
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "txt"])
+def test_line_that_is_cut_is_no_event(target: Callable, tmp_path: Path, suffix: str) -> None:
+    program = target("truth_modes-jump")
+    path, cut = (tmp_path / f"{name}.{suffix}" for name in ("whole", "cut"))
+
+    with markerjit.attach(program.pid) as session, session.trace("truth_mode") as stream:
+        program.command("run 20")
+        written_at_once(session, stream, [path])
+    data = path.read_bytes()
+    for size in range(data.rindex(b"evaluated") - 9, data.rindex(b"evaluated") + 12):
+        cut.write_bytes(data[:size])
+        events = list(markerjit.open_trace(str(cut)).events())
+        assert [event.fields["evaluated"] for event in events] == list(range(1, len(events) + 1))
+
+
+# ---- the same lines ----------------------------------------------------------------------------
+
+
+def written_at_once(
+    session: markerjit.Session, stream: markerjit.EventStream, paths: Sequence[Path]
+) -> list[Event]:
+    """What is in the rings, into all these files; the events as they stream."""
+    info = session.trace_info(tuple(stream.types.values()), stream.clock())
+    batch = stream.rest(packets=True, columns=True)
+    for path in paths:
+        sink = markerjit.open_sink(str(path), info)
+        if batch:
+            sink.write(batch)
+        sink.close(stream.lost())
+    return decoded(batch.columns, stream.clock()) if batch else []
+
+
+@pytest.mark.parametrize("clock", list(Time))
+def test_read_prints_the_lines_that_trace_prints(
+    target: Callable, tmp_path: Path, clock: Time
+) -> None:
+    program = target("truth_values")
+    paths = [tmp_path / f"events.{suffix}" for suffix in SUFFIXES]
+
+    with (
+        markerjit.attach(program.pid) as session,
+        session.trace("*", time=clock) as stream,
+    ):
+        program.command("fire 0 16")
+        events = written_at_once(session, stream, paths)
+    to_line = markerjit.line_formatter(stream.fields, clock=stream.clock())
+    lines = [to_line(event) for event in events]
+
+    assert len(lines) == 16 * 23
+    printed = cli("read", paths[0])
+    assert (printed.returncode, printed.stderr) == (0, f"{len(lines)} events, 0 lost\n")
+    assert printed.stdout.splitlines() == read_again(paths[0])[0]
+    for path in paths:
+        again, times = read_again(path)
+        without_time, expected = ([line.split(" ", 1)[1] for line in one] for one in (again, lines))
+        if clock is Time.COARSE:  # many have the same time
+            assert sorted(without_time) == sorted(expected)
+        else:
+            assert without_time == expected
+        if path.suffix != ".txt" or clock is Time.NONE:  # there it is the time of day alone
+            off = [abs(one - event.time) for one, event in zip(times, events, strict=True)]
+            assert max(off) <= (1000 if path.suffix in (".json", ".pftrace") else 50)
+
+
+def read_again(path: Path) -> tuple[list[str], list[int]]:
+    """The lines that `read` prints of a file, and the times of its events."""
+    trace = markerjit.open_trace(str(path))
+    to_line, events = trace.formatter(), list(trace.events())
+    return [to_line(event) for event in events], [event.time for event in events]
+
+
+@pytest.mark.parametrize("args", [[], ["--json"], ["--time", "none"]])
+def test_trace_and_read_print_alike(target: Callable, tmp_path: Path, args: list[str]) -> None:
+    pid = target("truth_threads", "2", "--rate", "2000").pid
+    path = tmp_path / "events.ctf"
+    as_json = [arg for arg in args if arg == "--json"]
+
+    printed = cli("trace", pid, "truth_loop", "--events", 5, *args)
+    cli("trace", pid, "truth_loop", "--events", 5, "-o", path, *args)
+    read = cli("read", path, *as_json)
+
+    def shape(line: str) -> str:
+        return re.sub(r"\d+", "0", line)
+
+    assert len({shape(line) for line in printed.stdout.splitlines()}) == 1 + bool(as_json)
+    assert {shape(line) for line in printed.stdout.splitlines()} == {
+        shape(line) for line in read.stdout.splitlines()
+    }
+
+
+# ---- several processes -------------------------------------------------------------------------
+
+
+def two_at_work(target: Callable, **kwargs: Any) -> list[Target]:
+    return [target("truth_threads", "2", "--rate", "1000", "--paused", **kwargs) for _ in range(2)]
+
+
+def counts_of(programs: Sequence[Target]) -> dict[int, int]:
+    return {one.pid: one.ask("pause")["truth_loop"] for one in programs}
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["text", "JSON lines"])
+def test_events_of_two_processes_come_in_one_order_of_time(
+    target: Callable, tmp_path: Path, as_json: bool
+) -> None:
+    programs = two_at_work(target)
+    pids, path = [one.pid for one in programs], tmp_path / "events"
+    args = ["--json"] * as_json
+
+    with (
+        path.open("w") as file,
+        running("trace", ",".join(map(str, pids)), "truth_*", *args, stdout=file) as tracer,
+    ):
+        for pid in pids:
+            wait_on(pid, "truth_loop", tracer)
+        for _ in range(3):
+            for one in programs:
+                one.ask("resume")
+            time.sleep(0.05)
+            counts = counts_of(programs)
+        wait_until(
+            lambda: path.read_text().count("truth_loop") == sum(counts.values()), "all events"
+        )
+        tracer.send_signal(signal.SIGINT)
+        _, errors = tracer.communicate(timeout=60)
+
+    assert tracer.returncode == 0, errors
+    lines = path.read_text().splitlines()
+    if as_json:
+        assert json.loads(lines.pop())["summary"] == {"events": len(lines), "lost": 0}
+        found = [(one["pid"], one["time"]) for one in map(json.loads, lines)]
+    else:
+        assert errors == f"{len(lines)} events, 0 lost\n"
+        found = [(int(line.split()[0]), line.split()[1]) for line in lines]
+    assert Counter(pid for pid, _ in found) == counts
+    times = [when for _, when in found]
+    assert times == sorted(times)
+    assert len({pid for pid, _ in found[: len(found) // 2]}) == 2
+
+
+@pytest.mark.parametrize("clock", [Time.TSC, Time.MONOTONIC, Time.COARSE])
+def test_merging_goes_on_while_one_is_left_and_loses_nothing_of_those_that_end(
+    target: Callable, clock: Time
+) -> None:
+    programs = [target("truth_modes-jump", may_die=True) for _ in range(3)]
+
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(markerjit.attach(one.pid)) for one in programs]
+        streams = [
+            stack.enter_context(session.trace("truth_mode", time=clock)) for session in sessions
+        ]
+        found = []
+        for number, program in enumerate(programs):
+            program.command(f"run {10 + number}")
+        merging = markerjit.merge(streams)
+        for number, program in enumerate(programs):
+            program.command(f"run {100 + number}")
+            program.process.kill() if number else program.process.stdin.close()
+            program.wait()
+            while sum(one.stream == number for one in found) < 110 + 2 * number:
+                found += next(merging)
+        assert list(merging) == []
+
+    assert Counter(one.stream for one in found) == {0: 110, 1: 112, 2: 114}
+    times = [one.event.time for one in found]
+    assert times == sorted(times)
+    assert all(stream.target_ended for stream in streams)
+
+
+def test_losses_of_merged_processes_are_all_told(target: Callable) -> None:
+    programs = [target("truth_modes-jump", may_die=True) for _ in range(2)]
+
+    with ExitStack() as stack:
+        streams = []
+        for program in programs:
+            session = stack.enter_context(markerjit.attach(program.pid, ring_size=4096))
+            streams.append(stack.enter_context(session.trace("truth_mode")))
+        for program in programs:
+            program.command("run 5000")
+            program.process.kill()
+            program.wait()
+        found = [one for batch in markerjit.merge(streams) for one in batch]
+
+        for number, stream in enumerate(streams):
+            seen = sum(one.stream == number for one in found)
+            assert stream.statistics() == (seen, 5000 - seen, 0, 0)
+
+
+def test_two_processes_are_written_into_one_directory(target: Callable, tmp_path: Path) -> None:
+    programs = two_at_work(target)
+    pids, path = [one.pid for one in programs], tmp_path / "both.ctf"
+
+    with running("trace", ",".join(map(str, pids)), "truth_*", "-o", path) as tracer:
+        for pid in pids:
+            wait_on(pid, "truth_loop", tracer)
+        for one in programs:
+            one.ask("resume")
+        time.sleep(0.1)
+        counts = counts_of(programs)
+        tracer.send_signal(signal.SIGINT)
+        _, errors = tracer.communicate(timeout=60)
+
+    assert (tracer.returncode, errors) == (0, f"{sum(counts.values())} events in {path}, 0 lost\n")
+    assert sorted(one.name for one in path.iterdir()) == sorted(f"pid-{pid}.ctf" for pid in pids)
+    for pid in pids:
+        trace = markerjit.open_trace(str(path / f"pid-{pid}.ctf"))
+        assert sum(1 for _ in trace.events()) == counts[pid]
+        assert trace.info.pid == pid
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["-o", "both.parquet"], "as CTF"),
+        (["-o", "none/both.ctf"], "no directory"),
+        (["-o", "file.ctf"], "exists"),
+        (["--time", "none"], "no order"),
+    ],
+)
+def test_several_processes_are_refused_what_they_cannot_have(
+    target: Callable, tmp_path: Path, args: list[str], reason: str
+) -> None:
+    programs = two_at_work(target)
+    (tmp_path / "file.ctf").write_text("precious")
+    args = [str(tmp_path / arg) if "." in arg else arg for arg in args]
+
+    done = cli("trace", ",".join(str(one.pid) for one in programs), "truth_*", *args)
+
+    one_line(done, reason)
+    assert (tmp_path / "file.ctf").read_text() == "precious"
+    for one in programs:
+        with markerjit.View(one.pid) as view:
+            assert not view.has_runtime

@@ -1,0 +1,93 @@
+"""An arena of which only the pages exist that were written: for tests without a process.
+
+`control_block` and `heads` say what a controller puts there, apart from the code under test.
+"""
+
+from __future__ import annotations
+
+from markerjit.errors import MemoryFault, TargetGone
+from markerjit.model import RemoteAddress
+from markerjit.patch.arena import Arena
+from markerjit.patch.store import MemoryStore
+from markerjit.ring import layout
+from markerjit.ring.layout import ALIVE, CONTROL, PAGE, Control, Geometry
+
+BASE = RemoteAddress(0x7000_0000)
+PID = 7
+PARTS = ("markers", "counts", "sites", "journal_edits", "heads", "commits", "ring")
+
+
+def geometry_of(
+    *, cpus: int = 1, ring_size: int = PAGE, max_markers: int = 4, max_sites: int = 4,
+    max_edits: int = 4, ring_stride: int = 0,
+) -> Geometry:  # fmt: skip
+    """Of a small arena."""
+    stride = ring_stride or ring_size
+    return Geometry(cpus, ring_size, max_markers, max_sites, max_edits, stride)
+
+
+class SparseMemory:
+    """Zeros from BASE on, as many as an arena has bytes, that can be read and written. With `gone`
+    they cannot: the process has ended."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._pages: dict[int, bytearray] = {}
+        self.gone = False
+
+    def read(self, address: RemoteAddress, size: int) -> bytes:
+        found = bytearray()
+        for page, start, end in self._pieces(address, size, "read"):
+            found += self._pages.get(page, bytes(PAGE))[start:end]
+        return bytes(found)
+
+    def write(self, address: RemoteAddress, data: bytes) -> None:
+        at = 0
+        for page, start, end in self._pieces(address, len(data), "write"):
+            self._pages.setdefault(page, bytearray(PAGE))[start:end] = data[at : at + end - start]
+            at += end - start
+
+    def _pieces(self, address: int, size: int, what: str) -> list[tuple[int, int, int]]:
+        """Pages, and of each which bytes."""
+        if self.gone:
+            raise TargetGone(PID)
+        if not BASE <= address <= address + size <= BASE + self._size:
+            raise MemoryFault(address, size, what, "outside of the arena")
+        found, end = [], address + size
+        while address < end:
+            stop = min(address // PAGE * PAGE + PAGE, end)
+            page = address // PAGE * PAGE
+            found.append((page, address - page, stop - page))
+            address = stop
+        return found
+
+
+def control_block(geometry: Geometry, **corrupted: int) -> bytes:
+    """With all numbers that are checked, and none besides."""
+    facts = {
+        "magic": layout.MAGIC,
+        "version": layout.VERSION,
+        "arena_size": geometry.size,
+        **{name: getattr(geometry, name) for name in (*PARTS, *Geometry._fields)},
+    }
+    return bytes(Control(**{**facts, **corrupted}))
+
+
+def make_store(geometry: Geometry, kind: type[MemoryStore] = MemoryStore) -> MemoryStore:
+    """A store with an arena in it: empty rings, no markers."""
+    memory = SparseMemory(geometry.size)
+    store = kind(memory, BASE)  # type: ignore[arg-type]
+    MemoryStore.write(store, CONTROL, control_block(geometry))
+    MemoryStore.write(store, ALIVE, geometry.cpus.to_bytes(8, "little"))
+    for ring in range(geometry.rings):
+        head = layout.Head(
+            data=BASE + geometry.ring_offset(ring),
+            mask=geometry.ring_size - 1,
+            limit=geometry.ring_size,
+        )
+        MemoryStore.write(store, geometry.head_offset(ring), bytes(head))
+    return store
+
+
+def make_arena(geometry: Geometry, store: MemoryStore | None = None) -> Arena:
+    return Arena(PID, BASE, store or make_store(geometry), geometry.size)

@@ -1,0 +1,266 @@
+"""Assembling: what keystone makes is what was meant, or it is refused.
+
+objdump, which is neither keystone nor capstone, has the last word on what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from markerjit.errors import MarkerError
+from markerjit.probes.recorder import LARGEST, Setting, Shape, make_recorder
+from markerjit.ring.layout import (
+    OP_FP,
+    OP_GP,
+    OP_SKIP,
+    OP_SKIP_FP,
+    RSEQ_SIGNATURE,
+    Control,
+    Restartable,
+)
+from markerjit.x86 import assemble as module
+from markerjit.x86.assemble import WronglyAssembled, assemble, number
+
+ADDRESS = 0x7F00_0000_1000
+NAMES = {"near": ADDRESS + 0x40, "behind": ADDRESS - 0x2000, "far": ADDRESS + 0x4000_0000}
+
+
+def code(*lines: str) -> str:
+    return assemble(lines, ADDRESS, NAMES).code.hex(" ")
+
+
+# ---- what is meant -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "made"),
+    [
+        ("ret", "c3"),
+        ("mov rdi, qword ptr [r10]", "49 8b 3a"),
+        ("mov r10d, dword ptr fs:[0x18]", "64 44 8b 14 25 18 00 00 00"),
+        ("movsd qword ptr [rdi + 0x10], xmm7", "f2 0f 11 7f 10"),
+        ("mov byte ptr [rdi + 8], sil", "40 88 77 08"),
+        ("movabs eax, dword ptr fs:[0x2d0]", "64 a1 d0 02 00 00 00 00 00 00"),
+        ("rdtsc", "0f 31"),
+    ],
+)
+def test_instructions_become_what_the_manual_says(line: str, made: str) -> None:
+    assert code(line) == made
+
+
+def test_offsets_below_the_thread_are_written_as_large_numbers() -> None:
+    offset = number(-0x1C & (1 << 64) - 1)
+
+    assert code(f"mov r10d, dword ptr fs:[{offset}]") == "64 44 8b 14 25 e4 ff ff ff"
+    assert code(f"movabs eax, dword ptr fs:[{offset}]") == "64 a1 e4 ff ff ff ff ff ff ff"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (9, "9"), (10, "0xa"), (255, "0xff"), (1 << 63, f"{1 << 63:#x}")]
+)
+def test_numbers_are_written_as_capstone_does(value: int, text: str) -> None:
+    assert number(value) == text
+
+
+def test_no_lines_are_no_code() -> None:
+    assert assemble([], ADDRESS, {}) == (b"", {})
+
+
+# ---- labels and names ----------------------------------------------------------------------------
+
+
+def test_labels_are_told_and_jumped_to() -> None:
+    made = assemble(["start:", "nop", "again:", "jne again", "jmp end", "nop", "end:"], ADDRESS, {})
+
+    assert made.code.hex(" ") == "90 75 fe eb 01 90"
+    assert made.labels == {"start": ADDRESS, "again": ADDRESS + 1, "end": ADDRESS + 6}
+
+
+def test_a_jump_that_is_too_far_for_a_byte_takes_four() -> None:
+    made = assemble(["je end", *["nop"] * 200, "end:"], ADDRESS, {})
+
+    assert made.code[:6].hex(" ") == "0f 84 c8 00 00 00"
+    assert made.labels["end"] == ADDRESS + 206
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("mnemonic", ["jmp", "ja", "call"])
+def test_names_are_jumped_to_and_called(name: str, mnemonic: str) -> None:
+    made = assemble([f"{mnemonic} {name}"], ADDRESS, NAMES).code
+    size = 1 if len(made) == 2 else 4
+
+    distance = int.from_bytes(made[-size:], "little", signed=True)
+
+    assert ADDRESS + len(made) + distance == NAMES[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("line", "behind"),
+    [
+        ("lea r10, [rip + {}]", 0),
+        ("cmp r10d, dword ptr [rip + {}]", 0),
+        ("mov dword ptr [rip + {}], 0x12345678", 4),  # the displacement is not at the end
+    ],
+)
+def test_operands_are_found_by_name_from_where_they_stand(
+    name: str, line: str, behind: int
+) -> None:
+    made = assemble(["nop", line.format(name), "nop"], ADDRESS, NAMES).code
+    at = len(made) - 1 - behind - 4
+
+    distance = int.from_bytes(made[at : at + 4], "little", signed=True)
+
+    assert ADDRESS + len(made) - 1 + distance == NAMES[name]
+
+
+def test_a_label_may_be_an_operand() -> None:
+    made = assemble(["lea rax, [rip + data]", "ret", "data:"], ADDRESS, {})
+
+    assert made.code.hex(" ") == "48 8d 05 01 00 00 00 c3"
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sub rax, qword ptr fs:[0x10]",  # becomes an access by the instruction pointer
+        "add r10d, dword ptr fs:[0x18]",
+        "push 0xffffffff",  # becomes a push of 16 bits
+    ],
+)
+def test_code_that_keystone_gets_wrong_without_a_word_is_refused(line: str) -> None:
+    low = 0x1000  # there; elsewhere some of it is right
+    made, _ = module._keystone().asm(line, low, as_bytes=True)
+    assert made, "says nothing of it"
+
+    with pytest.raises(WronglyAssembled):
+        assemble([line], low, {})
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("bogus rax", "keystone"),
+        ("rdpid rax", "keystone"),
+        ("ja nowhere", "keystone"),
+        ("lea rax, [rip + nowhere]", "nothing is called nowhere"),
+        ("mov eax, 0x8", "`mov eax, 0x8` became `mov eax, 8`"),
+        ("mov rax, qword ptr fs:[0x10]", "movabs"),  # as it should have been written
+        ("nop; nop", "1 instructions became 2"),
+    ],
+)
+def test_what_is_not_meant_so_is_refused_and_says_why(line: str, complaint: str) -> None:
+    with pytest.raises(WronglyAssembled, match=re.escape(complaint)) as refused:
+        code(line)
+    assert isinstance(refused.value, MarkerError)
+
+
+@pytest.mark.parametrize("line", ["lea rax, [rip + x]", "jmp x", "call x", "cmp eax, [rip + x]"])
+@pytest.mark.parametrize("distance", [1 << 32, -(1 << 32), 1 << 46])
+def test_what_is_out_of_reach_is_refused(line: str, distance: int) -> None:
+    with pytest.raises(WronglyAssembled):
+        assemble([line], ADDRESS, {"x": ADDRESS + distance})
+
+
+def test_a_byte_that_is_changed_on_the_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every byte is looked at: whichever bit is flipped, capstone reads it otherwise."""
+    lines = ["mov rdi, qword ptr [r10]", "cmp r11, qword ptr [r10 + 8]", "ja far", "ret"]
+    right = assemble(lines, ADDRESS, NAMES).code
+    make = module._make
+    accepted = 0
+    for bit in range(8 * len(right)):
+
+        def flipped(*args: object, bit: int = bit) -> bytes:
+            made = bytearray(make(*args))  # type: ignore[arg-type]
+            made[bit // 8] ^= 1 << bit % 8
+            return bytes(made)
+
+        monkeypatch.setattr(module, "_make", flipped)
+        try:
+            made = assemble(lines, ADDRESS, NAMES)
+        except WronglyAssembled:
+            continue
+        accepted += 1
+        assert made.code != right
+    # Prefix bits without a meaning for that instruction: the text is the same, and what it does.
+    assert accepted <= 4
+
+
+# ---- whole recorders -----------------------------------------------------------------------------
+
+BASE = 0x7F12_3400_0000
+PLACE = BASE + 0x8000
+
+
+def recorder(ops: Sequence[int], *, rseq: int = -0x40, tid: int = 0x2D0, **shape: object) -> bytes:
+    control = Control(
+        rseq_offset=rseq, tid_offset=tid, heads=0x90_0000, counts=0x91_0000, max_markers=1 << 14
+    )
+    places = {"record_event": 0x990, "pass_": 0xAA0, "turn": 0x1020, "lose": 0xA30}
+    setting = Setting(BASE, control, **{name: BASE + at for name, at in places.items()})
+    facts = {"timed": True, "tid": True, "counted": True, **shape}
+    whole = Shape(5, BASE + 0x88_0000, bytes(ops), 120, **facts)  # type: ignore[arg-type]
+    made = make_recorder(whole, setting, PLACE)
+    assert made.entry % 32 == 0
+    assert PLACE < made.entry < PLACE + len(made.code) <= PLACE + LARGEST
+    return made.code
+
+
+every_op = st.sampled_from(
+    [OP_SKIP, OP_SKIP_FP, OP_FP | 3 << 4, *[OP_GP | size << 4 for size in range(4)]]
+)
+
+
+@given(
+    ops=st.lists(every_op, max_size=12),
+    rseq=st.sampled_from([-0x40, 0x9C0, -0x1000, 0xFE0, 0x20]),
+    tid=st.sampled_from([-1, 0x2D0, 0x30, 0]),
+    timed=st.booleans(),
+    counted=st.booleans(),
+)
+def test_a_recorder_of_any_shape_is_assembled_and_checked(
+    ops: list[int], rseq: int, tid: int, timed: bool, counted: bool
+) -> None:
+    made = recorder(ops, rseq=rseq, tid=tid, timed=timed, counted=counted)
+
+    sequences = [Restartable.from_buffer_copy(made, at * 32) for at in range(1 + counted)]
+    for one in sequences:
+        assert (one.version, one.flags) == (0, 0)
+        assert PLACE < one.start < one.start + one.length <= PLACE + len(made)
+        assert not one.start <= one.abort < one.start + one.length
+        before = made[one.abort - 4 - PLACE : one.abort - PLACE]
+        assert before == RSEQ_SIGNATURE.to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("kind", ["timed", "untimed"])
+def test_objdump_reads_a_recorder_as_it_was_meant(
+    tmp_path: Path, needs_tool: Callable[[str, str], str], kind: str
+) -> None:
+    objdump = needs_tool("objdump", "binutils")
+    ops = [OP_GP | 2 << 4, OP_FP | 3 << 4] * 6
+    made = recorder(ops, timed=kind == "timed")
+    (tmp_path / "code").write_bytes(made)
+    options = ["-D", "-b", "binary", "-m", "i386:x86-64", f"--adjust-vma={PLACE}"]
+
+    text = subprocess.run(
+        [objdump, *options, tmp_path / "code"], capture_output=True, text=True, check=True
+    ).stdout
+
+    stores = re.findall(r"mov +%(?:esi|edx|ecx|r8d|r9d|eax),(0x\w+)\(%rdi\)", text)
+    floats = re.findall(r"movsd +%xmm\d,(0x\w+)\(%rdi\)", text)
+    start = 16 if kind == "timed" else 8
+    assert [int(at, 16) for at in stores[-6:]] == [start + 16 * i for i in range(6)]
+    assert [int(at, 16) for at in floats] == [start + 16 * i + 8 for i in range(6)]
+    assert len(re.findall(r"\brdtsc\b", text)) == (kind == "timed")
+    assert f"{BASE + 0x990:x}" in text
+    assert f"{BASE + 0x1020:x}" in text

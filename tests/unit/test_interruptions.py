@@ -1,0 +1,267 @@
+"""Recordings that are interrupted before each of their instructions.
+
+What happens there: a signal handler records too, or forks, or the process is killed. Whatever way
+of recording it is, each event is recorded once or not at all, and counted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from ctypes import c_uint64
+from pathlib import Path
+
+import pytest
+from own_arena import (
+    ASSEMBLED,
+    LONG,
+    RESTARTABLE,
+    SHARED,
+    WAYS,
+    OwnArena,
+    geometry_of,
+    numbers,
+)
+from recorder_code import Calls, compile_calls, instructions
+
+from markerjit.ring.layout import ALIVE, PAGE, RING_LIMIT
+
+LEAST = {ASSEMBLED: 30, RESTARTABLE: 100, SHARED: 100}
+"""So many instructions a call comes to, at least."""
+
+every_way = pytest.mark.parametrize("way", WAYS)
+restartable_ways = pytest.mark.parametrize("way", [ASSEMBLED, RESTARTABLE])
+
+
+@pytest.fixture(scope="module")
+def calls(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Calls:
+    return compile_calls(tmp_path_factory.mktemp("calls"))
+
+
+@pytest.fixture
+def one_cpu() -> Iterator[None]:
+    """So that one ring gets all events of a kind."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    yield
+    os.sched_setaffinity(0, allowed)
+
+
+def taken_apart(own: OwnArena) -> dict[str, list[int]]:
+    """The numbers that were recorded of each marker."""
+    found: dict[str, list[int]] = {}
+    for event in own.records():
+        found.setdefault(event.name, []).extend(numbers([event]))
+    return found
+
+
+def check_newest(own: OwnArena, count: int) -> None:
+    """Of so many events of `other` the newest are there: two pages of them at least."""
+    kept = numbers([event for event in own.picture() if event.name == "other"])
+    least = 2 * PAGE // 32
+    assert kept[-least:] == [*range(count - least, count)]
+
+
+def check_times(own: OwnArena) -> int:
+    """In each ring positions follow time. Returns how many records there were."""
+    count = 0
+    for walked in own.walks():
+        times = [int.from_bytes(walked.data[8 * at + 8 : 8 * at + 16], "little")
+                 for at in walked.starts.tolist()]  # fmt: skip
+        assert times == sorted(set(times))
+        count += len(times)
+    return count
+
+
+@every_way
+def test_a_signal_handler_may_record_before_any_instruction_of_a_recording(
+    way: str, calls: Calls
+) -> None:
+    own = OwnArena(way=way)
+    outer, inner = own.marker("n %ld", LONG), own.marker("n %ld", LONG, name="inner")
+    came = 0
+    for value, address in enumerate(instructions(own, outer)):
+        hit = calls.interrupted(outer, inner, value, address)
+        came += hit
+        wanted = {"m": [value], "inner": [value]} if hit else {"m": [value]}
+        assert taken_apart(own) == wanted, hex(address - own.base)
+
+    assert came > LEAST[way]
+    assert own.counted() == (value + 1, 0)
+    assert own.counted("inner") == (came, 0)
+    assert own.damaged == 0
+
+
+@every_way
+def test_time_goes_forwards_in_every_ring_whatever_interrupts(way: str, calls: Calls) -> None:
+    own = OwnArena(way=way)
+    outer, inner = own.marker("n %ld", LONG), own.marker("n %ld", LONG, name="inner")
+    for address in instructions(own, outer):
+        hit = calls.interrupted(outer, inner, 1, address)
+        assert check_times(own) == 1 + hit
+
+
+@every_way
+def test_a_thread_that_is_stepped_records_and_so_does_its_signal_handler(
+    way: str, calls: Calls
+) -> None:
+    """In single steps no sequence ever comes to its end."""
+    own = OwnArena(way=way)
+    outer, inner = own.marker("n %ld", LONG), own.marker("n %ld", LONG, name="inner")
+    after = 0
+    while True:
+        after += 1
+        interrupted = calls.stepped(outer, inner, after)
+        wanted = {"m": [after], "inner": [after]} if interrupted else {"m": [after]}
+        assert taken_apart(own) == wanted
+        if not interrupted:
+            break
+
+    assert after > 50
+    assert own.counted() == (after, 0)
+    assert own.counted("inner") == (after - 1, 0)
+
+
+@restartable_ways
+@pytest.mark.parametrize("left", [0, 8])
+def test_a_signal_handler_may_record_while_a_page_is_turned(
+    way: str, left: int, calls: Calls
+) -> None:
+    """`left` bytes are left in the page, and the record takes 24."""
+    own = OwnArena(way=way)
+    outer, inner = own.marker("n %ld", LONG), own.marker("n %ld", LONG, name="inner")
+    came = 0
+    for value, address in enumerate(instructions(own, outer)):
+        put_heads(own, 8 * PAGE - left)
+        hit = calls.interrupted(outer, inner, value, address)
+        came += hit
+        wanted = {"m": [value], "inner": [value]} if hit else {"m": [value]}
+        assert taken_apart(own) == wanted, hex(address - own.base)
+
+    assert came > LEAST[way]
+    assert own.damaged == 0
+
+
+def put_heads(own: OwnArena, position: int) -> None:
+    """Go on recording and reading in each CPU's own ring at this position."""
+    for ring in own.own:
+        head = own.geometry.head_offset(ring.ring)
+        room = (position + PAGE - 1) // PAGE * PAGE
+        own.store.write(head, position.to_bytes(8, "little") + room.to_bytes(8, "little"))
+        ring.start()
+
+
+@every_way
+def test_a_full_ring_is_full_before_every_instruction(way: str, calls: Calls) -> None:
+    own = OwnArena(way=way)
+    outer, inner = own.marker("n %ld", LONG), own.marker("n %ld", LONG, name="inner")
+    for ring in (*own.own, *own.shared):
+        own.store.write(own.geometry.head_offset(ring.ring) + RING_LIMIT, bytes(8))
+    came = 0
+    for value, address in enumerate(instructions(own, outer)):
+        came += calls.interrupted(outer, inner, value, address)
+
+    assert came > 10
+    assert own.counted() == (value + 1, value + 1)
+    assert own.counted("inner") == (came, came)
+
+
+@restartable_ways
+def test_a_fork_at_any_instruction_is_one_event_of_the_parent(way: str, calls: Calls) -> None:
+    own = OwnArena(way=way)
+    outer = own.marker("n %ld", LONG)
+    came = 0
+    for value, address in enumerate(instructions(own, outer)):
+        came += calls.forking(outer, value, address)
+        assert taken_apart(own) == {"m": [value]}, hex(address - own.base)
+
+    assert came > LEAST[way]
+    assert own.counted() == (value + 1, 0)
+    assert own.damaged == 0
+
+
+def test_a_fork_is_one_event_of_the_parent_in_a_shared_ring_but_at_two_places(
+    calls: Calls,
+) -> None:
+    """From the last look whether this is a child to what it does: reserve (shared.c), and count."""
+    own = OwnArena(way=SHARED)
+    outer = own.marker("n %ld", LONG)
+    came, twice, too_many = 0, [], []
+    for value, address in enumerate(instructions(own, outer)):
+        before = own.counted().hits
+        came += calls.forking(outer, value, address)
+        found = taken_apart(own)["m"]
+        if found != [value]:
+            assert found == [value, value]
+            twice.append(address)
+        if own.counted().hits != before + 1:
+            too_many.append(address)
+
+    assert came > LEAST[SHARED]
+    for places in (twice, too_many):
+        assert len(places) <= 6
+        assert not places or max(places) - min(places) < 32
+    assert own.counted().hits == value + 1 + len(too_many)
+    assert own.damaged == 0
+
+
+@restartable_ways
+def test_a_child_that_goes_on_a_lap_later_writes_into_no_ring(
+    way: str, calls: Calls, one_cpu: None
+) -> None:
+    own = OwnArena(geometry_of(ring_size=4 * PAGE), way=way)
+    outer, other = own.marker("n %ld", LONG), own.marker("n %ld", LONG, name="other")
+    came, times = 0, 700
+    for value, address in enumerate(instructions(own, outer)):
+        own.start(overwrite=True)
+        if not calls.forking(outer, value, address, after=other, times=times):
+            continue
+        came += 1
+        check_newest(own, times)
+
+    assert came > LEAST[way]
+    assert own.counted() == (value + 1, 0)
+    assert own.counted("other") == (came * times, 0)
+
+
+@every_way
+def test_a_thread_that_is_held_up_for_laps_of_an_overwritten_ring_harms_nobody(
+    way: str, calls: Calls, one_cpu: None
+) -> None:
+    """In a shared ring the page that it holds is left out, and is there again when it is done."""
+    own = OwnArena(geometry_of(ring_size=4 * PAGE), way=way)
+    outer, other = own.marker("n %ld", LONG), own.marker("n %ld", LONG, name="other")
+    own.start(overwrite=True)
+    came, times, after = 0, 1000, 1000
+    for value, address in enumerate(instructions(own, outer)):
+        if not calls.interrupted(outer, other, value, address, times=times):
+            continue
+        came += 1
+        calls.many(other, 0, after)
+        check_newest(own, after)
+
+    assert came > LEAST[way]
+    assert own.counted() == (value + 1, 0)
+    assert own.counted("other") == (came * (times + after), 0)
+
+
+@pytest.mark.slow
+@every_way
+def test_a_process_that_dies_at_any_instruction_leaves_a_whole_record_or_none(
+    way: str, calls: Calls
+) -> None:
+    own = OwnArena(way=way)
+    outer = own.marker("n %ld", LONG)
+    died = 0
+    for value, address in enumerate(instructions(own, outer)):
+        before = own.counted().hits
+        died += calls.dying(outer, value, address, alive=own.base + ALIVE, cpus=own.geometry.cpus)
+        found = taken_apart(own).get("m", [])
+        assert found in ([], [value]), hex(address - own.base)
+        assert own.counted().hits - before <= len(found)
+        own.start()  # what was reserved in a shared ring would be waited for
+
+    assert died > LEAST[way]
+    outer.hit(c_uint64(1))
+    assert taken_apart(own) == {"m": [1]}
+    assert own.damaged == 0

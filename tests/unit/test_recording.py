@@ -1,0 +1,265 @@
+"""How markers are recorded: operations, limits and sizes follow from types, format and options."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from markerjit.elf import parse_format
+from markerjit.errors import BadNote
+from markerjit.model import CType, FieldType, Kind, Note, TypeClass
+from markerjit.probes.record import (
+    Recording,
+    recorded_type,
+    recording,
+    signature,
+    takes_a_recorder,
+)
+from markerjit.ring.layout import (
+    MAX_RECORD,
+    OP_BYTES,
+    OP_FP,
+    OP_GP,
+    OP_PREFIX,
+    OP_RAW,
+    OP_SKIP,
+    OP_SKIP_FP,
+    OP_STRING,
+    TIME_COARSE,
+    TIME_MONOTONIC,
+    TIME_NONE,
+    TIME_TSC,
+    Control,
+)
+from markerjit.ring.types import DEFAULT_TEXT, Options, Time
+
+CHARS = CType(TypeClass.CHARS, 8)
+POINTER = CType(TypeClass.POINTER, 8)
+INT = CType(TypeClass.SIGNED, 4)
+LONG = CType(TypeClass.SIGNED, 8)
+DOUBLE = CType(TypeClass.FLOAT, 8)
+FLOAT = CType(TypeClass.FLOAT, 4)
+BOOL = CType(TypeClass.BOOL, 1)
+GP = {size: OP_GP | bits << 4 for bits, size in enumerate((1, 2, 4, 8))}
+FP = OP_FP | 3 << 4
+USUAL = Options()
+
+
+def note(format_: str = "%d", args: tuple[CType, ...] = (INT,), name: str = "m") -> Note:
+    return Note(name, Kind.JUMP, False, format_, args, "a.c", 1, 1, 2, 3, 4)
+
+
+def made(format_: str, *args: CType, options: Options = USUAL) -> Recording:
+    return recording(note(format_, args), options)
+
+
+# ---- operations ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("format_", "args", "ops", "limits"),
+    [
+        ("hello", (), [], ()),
+        ("%d %u %c", (INT,) * 3, [GP[4]] * 3, (0, 0, 0)),
+        ("%ld %hhd", (LONG, CType(TypeClass.SIGNED, 1)), [GP[8], GP[1]], (0, 0)),
+        ("%hu", (CType(TypeClass.UNSIGNED, 2),), [GP[2]], (0,)),
+        ("%g %f", (DOUBLE, FLOAT), [FP] * 2, (0, 0)),
+        ("%s", (CHARS,), [OP_STRING], (DEFAULT_TEXT,)),
+        ("%p", (CHARS,), [GP[8]], (0,)),
+        ("%p %d", (POINTER, BOOL), [GP[8], GP[1]], (0, 0)),
+        ("%.*s", (INT, CHARS), [OP_SKIP, OP_BYTES], (0, DEFAULT_TEXT)),
+        ("%*ph", (INT, POINTER), [OP_SKIP, OP_RAW], (0, DEFAULT_TEXT)),
+        ("%.8s", (CHARS,), [OP_PREFIX], (8,)),
+        ("%.0s %.s", (CHARS, CHARS), [OP_PREFIX] * 2, (0, 0)),
+        ("%.100000s", (CHARS,), [OP_STRING], (DEFAULT_TEXT,)),
+        (
+            "%*d %*.*s",
+            (INT,) * 4 + (CHARS,),
+            [OP_SKIP, GP[4], OP_SKIP, OP_SKIP, OP_BYTES],
+            (0, 0, 0, 0, DEFAULT_TEXT),
+        ),
+        ("%*f", (INT, DOUBLE), [OP_SKIP, FP], (0, 0)),
+        ("%d %s " * 6, (INT, CHARS) * 6, [GP[4], OP_STRING] * 6, (0, DEFAULT_TEXT) * 6),
+    ],
+)
+def test_operations_follow_from_types_and_format(
+    format_: str, args: tuple[CType, ...], ops: list[int], limits: tuple[int, ...]
+) -> None:
+    found = made(format_, *args)
+
+    assert list(found.ops) == ops
+    assert found.limits == limits
+
+
+def test_thirteen_arguments_are_refused() -> None:
+    with pytest.raises(BadNote, match="13 arguments; the recorder takes 12"):
+        made("%d " * 13, *(INT,) * 13)
+
+
+def test_what_is_not_asked_for_is_skipped_where_it_is() -> None:
+    found = made("a %d b %g c %s d %ld e %*ph", INT, DOUBLE, CHARS, LONG, INT, CHARS,
+                 options=Options(fields=("d",)))  # fmt: skip
+
+    assert list(found.ops) == [OP_SKIP, OP_SKIP_FP, OP_SKIP, GP[8], OP_SKIP, OP_SKIP]
+    assert found.limits == (0,) * 6
+    assert [field.name for field in found.type.fields] == ["d"]
+    assert found.type.size == 24
+
+
+def test_fields_that_another_marker_has_are_not_this_ones_business() -> None:
+    assert made("a %d", INT, options=Options(fields=("z",))).type.fields == ()
+
+
+@pytest.mark.parametrize(
+    ("time", "number", "head"),
+    [
+        (Time.NONE, TIME_NONE, 8),
+        (Time.TSC, TIME_TSC, 16),
+        (Time.MONOTONIC, TIME_MONOTONIC, 16),
+        (Time.COARSE, TIME_COARSE, 16),
+    ],
+)
+@pytest.mark.parametrize("thread_id", [True, False])
+@pytest.mark.parametrize("counted", [True, False])
+def test_options_are_in_the_entry(
+    time: Time, number: int, head: int, thread_id: bool, counted: bool
+) -> None:
+    found = made("a %d", INT, options=Options(time, thread_id, counted=counted))
+
+    entry = found.entry()
+    assert (entry.time, entry.tid, entry.counted) == (number, thread_id, counted)
+    assert (entry.argc, entry.size, entry.ops[0]) == (1, head + 8, GP[4])
+    assert (found.type.time, found.type.tid, found.type.id) == (time, thread_id, -1)
+
+
+# ---- sizes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("format_", "args", "size"),
+    [
+        ("", (), 16),
+        ("%d", (INT,), 24),
+        ("%d %d", (INT, INT), 24),
+        ("%d %d %d", (INT,) * 3, 32),
+        ("%hhd %ld %hhd", (BOOL, LONG, BOOL), 40),  # each at a multiple of its size
+        ("%d %s %d", (INT, CHARS, INT), 40),  # a text begins at a multiple of eight, and ends so
+        ("%s %s", (CHARS, CHARS), 32),
+    ],
+)
+def test_a_record_is_as_large_as_its_fields_where_they_are(
+    format_: str, args: tuple[CType, ...], size: int
+) -> None:
+    assert made(format_, *args).entry().size == size
+
+
+@given(
+    texts=st.integers(0, 12), others=st.integers(0, 11), text=st.integers(0, 1 << 20),
+    time=st.sampled_from(list(Time)),
+)  # fmt: skip
+def test_no_record_is_larger_than_fits_a_page(
+    texts: int, others: int, text: int, time: Time
+) -> None:
+    others = min(others, 12 - texts)
+    options = Options(time, text=text)
+
+    found = made("%s " * texts + "%d " * others, *(CHARS,) * texts, *(INT,) * others,
+                 options=options)  # fmt: skip
+
+    largest = found.type.size + sum(-(-limit // 8) * 8 for limit in found.limits)
+    assert largest <= MAX_RECORD
+    assert found.limits[:texts] == (min(text, found.limits[0]) if texts else 0,) * texts
+    if text <= 256:
+        assert all(limit == text for limit in found.limits[:texts])
+
+
+@pytest.mark.parametrize(("asked", "limit"), [(0, 0), (1, 1), (300, 300), (1 << 30, 4040)])
+def test_texts_have_the_length_that_is_asked_for_and_fits(asked: int, limit: int) -> None:
+    (found,) = made("s %s", CHARS, options=Options(text=asked)).limits
+
+    assert found == min(asked, found)
+    assert abs(found - limit) < 16
+
+
+def test_a_precision_beyond_the_limit_is_a_cut_that_has_to_be_told() -> None:
+    """With OP_PREFIX nobody looks whether there is more."""
+    short, long = (made("s %.20s", CHARS, options=Options(text=n)) for n in (20, 19))
+
+    assert (list(short.ops), short.limits) == ([OP_PREFIX], (20,))
+    assert (list(long.ops), long.limits) == ([OP_STRING], (19,))
+
+
+# ---- what a controller finds in an arena ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("fields", [None, (), ("a",), ("b", "c")])
+@pytest.mark.parametrize("time", list(Time))
+@pytest.mark.parametrize("thread_id", [True, False])
+def test_a_type_is_read_back_from_its_entry(
+    fields: tuple[str, ...] | None, time: Time, thread_id: bool
+) -> None:
+    one = note("a %d b %.*s c %g", (INT, INT, CHARS, DOUBLE))
+    wanted = recording(one, Options(time, thread_id, fields))
+    entry = wanted.entry()
+    entry.id = 77
+
+    found = recorded_type(one, entry)
+
+    assert found.id == 77
+    assert (found.marker, found.format, found.fields) == ("m", one.format, wanted.type.fields)
+    assert (found.time, found.tid, found.size) == (time, thread_id, wanted.type.size)
+
+
+def test_a_time_that_nobody_knows_is_taken_for_the_usual() -> None:
+    entry = made("a %d", INT).entry()
+    entry.time = 99
+
+    assert recorded_type(note("a %d"), entry).time is Time.TSC
+
+
+@pytest.mark.parametrize(
+    ("found", "takes"),
+    [
+        (made("%d %g", INT, DOUBLE), True),
+        (made(""), True),
+        (made("%d", INT, options=Options(Time.NONE)), True),
+        (made("%d", INT, options=Options(Time.MONOTONIC)), False),
+        (made("%d", INT, options=Options(Time.COARSE)), False),
+        (made("%s", CHARS), False),
+        (made("%*ph", INT, POINTER), False),
+        (made("n %d s %s", INT, CHARS, options=Options(fields=("n",))), True),
+    ],
+)
+def test_code_is_made_for_numbers_with_a_time_that_takes_no_call(
+    found: Recording, takes: bool
+) -> None:
+    assert takes_a_recorder(found, Control(rseq_offset=-0x40)) is takes
+    assert not takes_a_recorder(found, Control(rseq_offset=0))
+
+
+# ---- signatures ----------------------------------------------------------------------------------
+
+
+def test_markers_share_a_signature_when_their_records_are_read_alike() -> None:
+    other_place = note()._replace(file="b.c", line=9, site=77, kind=Kind.NOP)
+
+    assert signature(note()) == signature(other_place)
+
+
+@pytest.mark.parametrize("other", [note(name="n"), note("%u"), note("%d", (LONG,))])
+def test_markers_with_another_name_format_or_type_have_another_signature(other: Note) -> None:
+    assert signature(note()) != signature(other)
+
+
+def test_every_type_of_field_is_recorded_by_some_test_here() -> None:
+    shown = {
+        field.type
+        for format_, args in [
+            ("%d %g %c %p %s %.*s", (INT, DOUBLE, INT, POINTER, CHARS, INT, CHARS)),
+            ("%d", (BOOL,)),
+        ]
+        for field in parse_format(format_, args)
+    }
+
+    assert shown == set(FieldType)
