@@ -25,7 +25,7 @@ from markerjit.lowlevel import ProcessMemory, read_maps
 
 CONNECTIONS = 16
 PIPELINE = 8
-RING_SIZE = 1 << 25
+RING_SIZE = 1 << 24
 
 _PR_SET_PDEATHSIG = 1
 

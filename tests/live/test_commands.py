@@ -418,3 +418,15 @@ def test_signal_before_anything_is_on_still_ends_the_trace(target: Callable) -> 
             _, errors = tracer.communicate(timeout=30)
         assert "Traceback" not in errors
         assert text_of(program.pid) == text
+
+
+# ---- demo --------------------------------------------------------------------------------------
+
+
+def test_demo_shows_all_that_it_promises() -> None:
+    shown = cli("demo", "--rounds", "1", "--slice", "0.05")
+
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "0 failed, 0 replies were wrong" in shown.stdout
+    assert len(re.findall(r"three markers live after", shown.stdout)) == 3
+    assert re.search(r"int3, on +\S+ +\d\.\d+", shown.stdout)
