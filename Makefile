@@ -16,7 +16,7 @@ VENV := .venv/bin
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test torture kill-matrix check format native native-complete targets debian clean \
+.PHONY: help demo test bench torture kill-matrix check format native native-complete targets debian clean \
 	bytecode
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make check    formats and types only"
 	@echo "make format   rewrite Python and C in the house's format"
 	@echo "make native   the runtime, libraries and demo programs, into $(NATIVE)/"
+	@echo "make bench    what a marker costs here, in ten minutes: build/bench.html and a table"
 	@echo "make torture  change code under running threads in all ways, for TORTURE_SECONDS (600)"
 	@echo "make kill-matrix  kill controllers and targets at every point of every operation"
 	@echo "make targets  the programs that tests attach to, into build/targets/"
@@ -32,6 +33,10 @@ help:
 
 demo: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 	@$(VENV)/markerjit demo
+
+bench: $(VENV)/.made native $(VENV)/.demo-ready bytecode
+	@rm -f build/bench.json build/bench.html
+	@$(VENV)/markerjit bench --seconds 420 --args 1,2,4,8 --json build/bench.json --html build/bench.html
 
 # pytest is the last command, so that its summary is the end of the output.
 test: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian check
@@ -104,6 +109,7 @@ CFLAGS ?= -O2 -g
 WARNINGS := -Wall -Wextra $(WERROR)
 compile = $(CC) -Inative/include $(WARNINGS) -MMD -MP
 
+BENCH := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/bench/*.[ch]))
 HEADERS := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/include/markerjit/*.h))
 RUNTIME_C := $(wildcard native/src/runtime/*.c native/src/runtime/*.S)
 STOP_C := $(wildcard native/src/stop/*.c)
@@ -117,6 +123,7 @@ native: $(HEADERS) \
 	$(if $(STOP_C),$(NATIVE)/libmjstop.so) \
 	$(if $(LIB_C),$(NATIVE)/libmarkerjit.a) \
 	$(if $(wildcard native/targets/kvserver.c native/targets/kvload.c),$(DEMO:%=$(NATIVE)/demo/%)) \
+	$(BENCH) $(NATIVE)/bench/runner \
 	native-complete
 
 native-complete: $(HEADERS) | build/.tools-here
@@ -130,6 +137,16 @@ native-complete: $(HEADERS) | build/.tools-here
 $(NATIVE)/include/markerjit/%.h: native/include/markerjit/%.h
 	@mkdir -p $(@D)
 	@cp $< $@
+
+# `markerjit bench` compiles these on the user's machine, and runs what comes of it in the runner.
+$(NATIVE)/bench/%: native/bench/%
+	@mkdir -p $(@D)
+	@cp $< $@
+
+$(NATIVE)/bench/runner: native/bench/runner.c Makefile | build/.tools-here
+	@echo "cc      $@"
+	@mkdir -p $(@D)
+	@$(CC) $(WARNINGS) $(CFLAGS) -o $@ $< -ldl
 
 # The runtime: a freestanding position-independent blob, linked by its own script, stripped of ELF.
 RUNTIME_CFLAGS := -O2 -ffreestanding -fPIC -fvisibility=hidden -fno-stack-protector \
@@ -298,7 +315,7 @@ format: $(VENV)/.test-ready
 # and names the package.
 
 DEBIAN_PACKAGES := babeltrace2 clang g++ gdb liblttng-ust-dev lld lttng-tools musl-tools redis-tools \
-	strace
+	strace systemtap-sdt-dev valgrind
 APT := DEBIAN_FRONTEND=noninteractive timeout 600 apt-get -y -qq -o DPkg::Lock::Timeout=120 \
 	-o Acquire::Retries=1
 

@@ -26,6 +26,7 @@ COMMANDS = {
     "dump": "save what a flight recorder has kept",
     "read": "print, sum up or convert a trace that was written to a file",
     "repair": "after an accident: finish or take back what a controller left",
+    "bench": "what a marker costs on this machine, in every form",
     "explain": "a marker's note, bytes and assembly, and what a switch would write",
 }
 

@@ -1,0 +1,6 @@
+"""What a marker costs on this machine: the measuring instrument behind `markerjit bench`.
+
+Every comparison is of objects built from one source, run by one process on one CPU, in random
+order within each round, in several layouts; what is said is a difference to the baseline with its
+interval, and nothing where the interval does not say it.
+"""

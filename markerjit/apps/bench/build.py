@@ -1,0 +1,92 @@
+"""Building the variants of a comparison: one source, one compiler, several layouts."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from markerjit.apps.bench.forms import Form
+from markerjit.errors import Refused
+
+CFLAGS = ("-O2", "-g", "-fPIC")
+PAGE = 4096
+
+
+class Missing(NamedTuple):
+    """A form that cannot be measured here, and why: what to install."""
+
+    form: Form
+    why: str
+
+
+class DoesNotCompile(Refused):
+    """The compiler refuses; `output` is all that it says."""
+
+    def __init__(self, source: Path, output: str) -> None:
+        super().__init__(f"{source} does not compile")
+        self.source = source
+        self.output = output
+
+
+def compiler(form: Form, chosen: str) -> str:
+    """The compiler for a form."""
+    return form.compiler or chosen
+
+
+def why_missing(form: Form, chosen: str, include: Sequence[Path]) -> str:
+    """Why a form cannot be built here; "" where it can."""
+    cc = compiler(form, chosen)
+    if shutil.which(cc) is None:
+        return f"{cc} is not here; apt-get install {form.package or cc}"
+    if form.needs:
+        looked = subprocess.run(
+            [cc, *(f"-I{one}" for one in include), "-E", "-x", "c", "-"],
+            input=f"#include <{form.needs}>\n", capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if looked.returncode:
+            return f"<{form.needs}> is not here; apt-get install {form.package}"
+    return ""
+
+
+def skips(layouts: int) -> Iterator[int]:
+    """Bytes before the code, for each layout: spread over a page, each another place in a line."""
+    for number in range(layouts):
+        yield (16 + number * (PAGE // layouts // 16 * 16) + number * 16) % PAGE
+
+
+class Object(NamedTuple):
+    """A shared object with one variant in it, in one layout."""
+
+    form: Form
+    layout: int
+    path: Path
+
+
+def build(
+    source: Path,
+    form: Form,
+    layout: int,
+    skip: int,
+    flags: Sequence[str],
+    *,
+    directory: Path,
+    chosen: str,
+    include: Sequence[Path],
+) -> Object:
+    """Compile a source of native/bench in one form and layout. Raises DoesNotCompile."""
+    name = "".join(one if one.isalnum() else "-" for one in form.name)
+    path = directory / f"{source.stem}-{name}-{len(list(directory.iterdir()))}.so"
+    command = [
+        compiler(form, chosen), *CFLAGS, "-shared", *(f"-I{one}" for one in include), *form.flags,
+        f"-DBENCH_SKIP={skip}", *flags, "-o", str(path), str(source),
+        *(f"-l{one}" for one in form.libraries),
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise DoesNotCompile(source, done.stderr)
+    return Object(form, layout, path)

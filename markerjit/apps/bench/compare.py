@@ -1,0 +1,113 @@
+"""Running variants against each other, until the intervals are narrow or the time is up."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from markerjit.apps.bench.build import Object
+from markerjit.apps.bench.runner import Runner
+from markerjit.apps.bench.statistics import Estimate, difference, floor, level
+
+if TYPE_CHECKING:
+    from markerjit.apps.bench.statistics import Array
+
+SLICE_NS = 200_000
+"""So long a variant runs at a time: short beside a time slice of the scheduler, long beside the
+reading of a clock."""
+_REPEAT = 3
+_FEWEST_ROUNDS = 12
+_LOOK_EVERY = 25
+
+
+class Limits(NamedTuple):
+    """When to stop: after so many seconds, or when every interval is this narrow (ns)."""
+
+    seconds: float
+    half_width: float = 0.01
+
+
+class Comparison(NamedTuple):
+    """What came out for one setting.
+
+    samples     by form: layouts by rounds, ns for each execution
+    executions  of the site, in one run of a loop
+    """
+
+    samples: dict[str, Array]
+    baselines: dict[str, str]
+    executions: int
+
+    def level(self, form: str) -> Estimate:
+        """What one execution takes, with all that is around it."""
+        return level(self.samples[form])
+
+    def cost(self, form: str) -> Estimate:
+        """What a form adds to its baseline."""
+        return difference(self.samples[form], self.samples[self.baselines[form]])
+
+    def floor(self, again: str) -> float:
+        """The noise floor, by a form that is its baseline once more."""
+        return floor(self.cost(again), self.level(again))
+
+
+def compare(
+    objects: Sequence[Object],
+    runner: Runner,
+    limits: Limits,
+    *,
+    sites: int = 1,
+    seed: int = 0,
+    progress: Callable[[float], None] = lambda done: None,
+) -> Comparison:
+    """Run them in rounds. In a round each runs once for each of its layouts, all forms of a layout
+    one behind the other in random order: the least of some repeats, for interruptions only add."""
+    chance = random.Random(seed)
+    layouts = sorted({one.layout for one in objects})
+    forms = list(dict.fromkeys(one.form.name for one in objects))
+    index = {(one.form.name, one.layout): number for number, one in enumerate(objects)}
+    times = _times(runner, index[forms[0], layouts[0]])
+    rounds: list[list[list[float]]] = []
+    began = time.monotonic()
+    while True:
+        took = {form: [0.0] * len(layouts) for form in forms}
+        for place, layout in enumerate(layouts):
+            for form in chance.sample(forms, len(forms)):
+                best = min(runner.run(index[form, layout], times, _REPEAT))
+                took[form][place] = best / times / sites
+        rounds.append([took[form] for form in forms])
+        spent = time.monotonic() - began
+        progress(min(1.0, spent / max(limits.seconds, 1e-9)))
+        found = _comparison(forms, rounds, objects, times)
+        if len(rounds) >= _FEWEST_ROUNDS and spent > limits.seconds:
+            return found
+        if len(rounds) % _LOOK_EVERY == 0 and _is_narrow(found, limits.half_width):
+            return found
+
+
+def _times(runner: Runner, index: int) -> int:
+    """Rounds of a loop that take about a slice."""
+    times = 1000
+    while (took := min(runner.run(index, times, _REPEAT))) < SLICE_NS // 2:
+        times = max(times + 1, times * SLICE_NS // max(took, 1000))
+    return max(1, times * SLICE_NS // took)
+
+
+def _comparison(
+    forms: Sequence[str],
+    rounds: Sequence[Sequence[Sequence[float]]],
+    objects: Sequence[Object],
+    times: int,
+) -> Comparison:
+    values = np.array(rounds)  # rounds, forms, layouts
+    samples = {form: values[:, number, :].T for number, form in enumerate(forms)}
+    baselines = {one.form.name: one.form.baseline for one in objects}
+    return Comparison(samples, baselines, times)
+
+
+def _is_narrow(found: Comparison, half_width: float) -> bool:
+    return all(found.cost(form).half_width <= half_width for form in found.samples)

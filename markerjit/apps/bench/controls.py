@@ -1,0 +1,44 @@
+"""Costs that are known, measured along in every run: who finds these may be believed on others.
+
+A loop waits for a chain of eight additions, each of which waits for the one before. More of them
+make a round longer by exactly as many times one addition; how long that is, ten more tell. What
+one, two and five seem to cost has to agree: within both intervals and the noise floor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from markerjit.apps.bench.compare import Comparison
+from markerjit.apps.bench.forms import Form
+
+_CHAIN = 8
+_MANY = 10
+MORE = (1, 2, 5)
+BASELINE = f"{_CHAIN} additions"
+AGAIN = f"{_CHAIN} additions, again"
+
+
+def _form(more: int, name: str, what: str) -> Form:
+    flags = ("-DBENCH_FORM=adds", f"-DBENCH_ADDS={_CHAIN + more}")
+    return Form(name, flags, what, baseline=BASELINE)
+
+
+FORMS = (
+    _form(0, BASELINE, "the baseline"),
+    _form(0, AGAIN, "the same once more"),
+    *(_form(more, f"{more} more", "a known cost") for more in MORE),
+    _form(_MANY, f"{_MANY} more", "what one addition takes"),
+)
+
+
+def check(found: Comparison) -> list[dict[str, Any]]:
+    """For each known cost what it is, what was measured, and whether the interval has it."""
+    many, floor = found.cost(f"{_MANY} more"), found.floor(AGAIN)
+    checked = []
+    for more in MORE:
+        cost = found.cost(f"{more} more")
+        low, known, high = (value * more / _MANY for value in (many.low, many.value, many.high))
+        is_found = cost.low - floor <= high and low <= cost.high + floor
+        checked.append({"more": more, "known": known, "cost": cost._asdict(), "found": is_found})
+    return checked

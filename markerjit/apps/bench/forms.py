@@ -1,0 +1,74 @@
+"""What is compared: the forms of a marker, those of the peers, and controls whose cost is known."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Form(NamedTuple):
+    """A way to put a site into a program.
+
+    flags       for the compiler, which choose it in native/bench/site.h
+    compiler    "" for the user's; else the one that it needs
+    needs       a header that has to be there, and `package` the Debian package that has it
+    what        in a few words
+    baseline    what it is compared with: the same source without a marker, by the same compiler
+    """
+
+    name: str
+    flags: tuple[str, ...]
+    what: str
+    compiler: str = ""
+    needs: str = ""
+    package: str = ""
+    libraries: tuple[str, ...] = ()
+    baseline: str = "no marker"
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a mode of marker.h."""
+        return "-DBENCH_FORM=mark" in self.flags
+
+    @property
+    def may_be_many(self) -> bool:
+        """Whether thousands of it can be made. Each tracepoint of LTTng wants a description."""
+        return "-DBENCH_FORM=lttng" not in self.flags
+
+
+def _mark(mode: str, what: str) -> Form:
+    return Form(mode, ("-DBENCH_FORM=mark", f"-DMJ_MODE={mode}"), what)
+
+
+def _other(form: str, name: str, what: str, **more: str) -> Form:
+    return Form(name, (f"-DBENCH_FORM={form}",), what, **more)  # type: ignore[arg-type]
+
+
+BASELINE = "no marker"
+BASELINE_CLANG = "no marker, clang"
+AGAIN = "no marker, again"
+"""The same once more: what it differs by is the noise."""
+CALL = "call"
+
+FORMS = (
+    _mark("none", "nothing is emitted")._replace(name=BASELINE),
+    _mark("none", "the same once more: its difference is the noise")._replace(name=AGAIN),
+    _mark("jump", "a 2-byte jump over the way to the call"),
+    _mark("nop", "test eax, imm32, which becomes that jump"),
+    _mark("symbol", "a one-byte no-op for a breakpoint"),
+    _mark("immediate", "a byte operand, tested"),
+    _mark("pointer", "a function pointer, compared with NULL"),
+    _mark("sentinel", "always a call through a pointer"),
+    _mark("direct", "always a call"),
+    _other("nop5", "5-byte no-op", "what a 5-byte jump can be patched into"),
+    _other("usdt", "USDT", "the no-op of sys/sdt.h", needs="sys/sdt.h",
+           package="systemtap-sdt-dev"),
+    Form(BASELINE_CLANG, ("-DBENCH_FORM=nothing",), "the baseline of what needs clang",
+         compiler="clang", package="clang"),
+    Form("XRay event",
+         ("-DBENCH_FORM=xray", "-fxray-instrument", "-fxray-instruction-threshold=1000000"),
+         "the 2-byte jump of LLVM XRay", compiler="clang", package="clang",
+         baseline=BASELINE_CLANG),
+    Form("LTTng-UST", ("-DBENCH_FORM=lttng",), "a tracepoint, off", needs="lttng/tracepoint.h",
+         package="liblttng-ust-dev", libraries=("lttng-ust",)),
+    _other("call", CALL, "the control: a call of an empty function has to show"),
+)  # fmt: skip

@@ -1,0 +1,260 @@
+"""A run of the bench as one page, for a browser and for paper. It needs no other file, no script.
+
+What it draws is in plots.py, what it says in words.py, and how it looks in style.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from markerjit.apps.bench import plots, words
+from markerjit.apps.bench.plots import Style, interval, signed
+from markerjit.apps.bench.shapes import CONTROLS, Instruction, Measured, Part, Report, report
+from markerjit.apps.bench.style import CSS
+from markerjit.apps.bench.svg import clean
+
+_KEYS = (("instr.", "instructions"), ("hot B", "hot_bytes"), ("all B", "bytes"),
+         ("data B", "data_bytes"))  # fmt: skip
+
+
+_STRIPS = (
+    "A mark is the cost of a form, hollow where it cannot be told from zero; the bar is its 95 % "
+    "interval. Behind it each dot is the difference in one round: a group of dots for each "
+    "layout, one below the other, and within a group time runs down. Where there is a grey band "
+    "around zero, it is the noise floor. A number at an edge counts rounds that are outside."
+)
+
+
+def write(run: Mapping[str, Any], path: Path) -> None:
+    """Keep the page. Raises Refused for what is no run, and OSError."""
+    path.write_text(page(run), encoding="utf-8")
+
+
+def page(run: Mapping[str, Any]) -> str:
+    """The page. Raises Refused for what is no run."""
+    found = report(run)
+    styled = plots.styles(found)
+    sections = [
+        *_head(found), *_settings(found, styled), *_large(found, styled), *_by_args(found, styled),
+        *_code(found), *_verdicts(found), *_missing(found), *_method(),
+    ]  # fmt: skip
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>What a dormant marker costs</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
+        + "\n".join(sections)
+        + "\n</body>\n</html>\n"
+    )
+
+
+def _head(found: Report) -> Iterator[str]:
+    yield "<header><h1>What a dormant marker costs</h1>"
+    yield f'<p class="lede">{clean(words.measured(found))}</p></header>'
+    yield _list("The answer", words.answer(found))
+    yield _list("Where a peer does better", words.better(found))
+    yield "<section><h2>The machine</h2><dl>"
+    for name, value in found.machine:
+        shown = "<br>".join(map(clean, value.splitlines()))
+        kind = ' class="wide"' if "<br>" in shown else ""
+        yield f"<div{kind}><dt>{clean(name)}</dt><dd>{shown}</dd></div>"
+    yield "</dl></section>"
+
+
+def _list(title: str, items: Iterable[str]) -> str:
+    """Sentences that begin with their subject and a colon, if they do."""
+    shown = []
+    for one in items:
+        subject, colon, rest = one.partition(": ")
+        said = f"<b>{clean(subject)}:</b> {clean(rest)}" if colon else clean(one)
+        shown.append(f"<li>{said}</li>")
+    return f"<section><h2>{title}</h2><ul>{''.join(shown)}</ul></section>" if shown else ""
+
+
+# ---- the plots -----------------------------------------------------------------------------------
+
+
+def _settings(found: Report, styled: Mapping[str, Style]) -> Iterator[str]:
+    for number, part in enumerate(_small(found)):
+        caption = _STRIPS if number == 0 else "Drawn as above."
+        caption += f" The same code twice differed by {_up_to(part.floor)}; {_levels(part)}."
+        yield _figure(part.title, plots.strips(part, styled), caption, _noise([part]))
+
+
+def _large(found: Report, styled: Mapping[str, Style]) -> Iterator[str]:
+    parts = [one for one in found.parts if one.kind == "large"]
+    if not parts:
+        return
+    caption = (
+        "As many functions with a site each, all visited once, in an order without a pattern. A "
+        "line is the cost of a form for each execution of one site, with its 95 % interval; a "
+        "mark is hollow where it cannot be told from zero. The grey band is the noise floor. "
+        "Baselines of other compilers are in the table of verdicts."
+    )
+    drawing = plots.lines([(one.sites, one) for one in parts], "sites (logarithmic)", styled)
+    yield _figure("Cost against the number of sites", drawing, caption, _noise(parts))
+    yield _grid(parts)
+
+
+def _by_args(found: Report, styled: Mapping[str, Style]) -> Iterator[str]:
+    parts = [one for one in found.parts if one.kind == "hot" and one.args]
+    if len({one.args for one in parts}) < 2:
+        return
+    both = plots.value_range(parts)
+    for computed in (False, True):
+        chosen = [one for one in parts if one.computed == computed]
+        if not chosen:
+            continue
+        kind = "computed for the site alone" if computed else "which the loop needs anyway"
+        caption = (
+            "Line, band, and hollow marks as above."
+            + " Both plots have the same scale." * (len({one.computed for one in parts}) == 2)
+        )  # fmt: skip
+        drawing = plots.lines([(one.args, one) for one in chosen], "arguments", styled, both)
+        yield _figure(f"Cost against arguments, {kind}", drawing, caption, _noise(chosen))
+
+
+def _figure(title: str, drawing: str, caption: str, noise: str) -> str:
+    return (
+        f"<section><h2>{clean(title[:1].upper() + title[1:])}</h2>{noise}<figure>{drawing}"
+        f"<figcaption>{clean(caption)}</figcaption></figure></section>"
+    )
+
+
+def _noise(parts: Iterable[Part]) -> str:
+    """A warning above a plot of figures of which nothing may be said."""
+    return "".join(
+        f'<p class="noise">{clean(f"{one.title}: {one.noisy}")}</p>' for one in parts if one.noisy
+    )
+
+
+def _grid(parts: list[Part]) -> str:
+    """Forms by numbers of sites, as figures: lines that lie on each other cannot be read."""
+    parts = sorted(parts, key=lambda one: one.sites)
+    names = dict.fromkeys(form.name for part in parts for form in part.forms)
+    head = "".join(f"<th>{part.sites:.0f} sites</th>" for part in parts)
+    rows = []
+    for name in names:
+        forms = [(part, part.form(name)) for part in parts]
+        if any(form and not form.is_baseline for _, form in forms):
+            cells = "".join(_cost_cell(part, form) for part, form in forms)
+            rows.append(f"<tr><th>{clean(name)}</th>{cells}</tr>")
+    return (
+        '<section><table class="figures"><caption>The same as figures: ns more than the baseline, '
+        "and 95 % interval; in grey what cannot be told from zero.</caption>"
+        f"<thead><tr><th>form</th>{head}</tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table></section>"
+    )
+
+
+def _cost_cell(part: Part, form: Measured | None) -> str:
+    if form is None:
+        return "<td>–</td>"
+    kind = "" if part.differs(form) else ' class="dim"'
+    low, high = signed(form.cost.low), signed(form.cost.high)
+    return f"<td{kind}>{signed(form.cost.value)}<small>{low} … {high}</small></td>"
+
+
+def _small(found: Report) -> list[Part]:
+    return [one for one in found.parts if one.kind != "large"]
+
+
+def _up_to(floor: float) -> str:
+    return f"up to {floor:.2f} ns" if floor >= 0.01 else "less than 0.01 ns"
+
+
+def _levels(part: Part) -> str:
+    """The own times of the baselines."""
+    names = dict.fromkeys(form.baseline for form in part.forms)
+    levels = {form.name: form.level.value for form in part.forms}
+    return ", ".join(f"{name} takes {levels[name]:.2f} ns" for name in names)
+
+
+# ---- the code ------------------------------------------------------------------------------------
+
+
+def _code(found: Report) -> Iterator[str]:
+    parts = [one for one in _small(found) if any(form.assembly for form in one.forms)]
+    if not parts:
+        return
+    yield "<section><h2>The code behind the figures</h2>"
+    yield (
+        "<p>What each form is in machine code, as differences to its baseline, whose own figures "
+        "are in brackets: instructions in a round, bytes of the code that runs in a round (hot), "
+        "bytes of all that is loaded, and bytes of data that a round reads from fixed addresses. A "
+        "line opens to the disassembly of the function in one layout, where what runs in each "
+        "round is marked. On paper, only what was open is printed.</p>"
+    )
+    for part in parts:
+        yield f"<h3>{clean(part.title[:1].upper() + part.title[1:])}</h3>"
+        heads = "".join(f"<span>{one}</span>" for one in ("ns more", *(key for key, _ in _KEYS)))
+        heads = f"<span>form</span><span></span>{heads}"
+        yield f'<div class="code"><div class="row columns">{heads}</div>'
+        yield from (_form(part, one) for one in part.forms if one.assembly)
+        yield "</div>"
+    yield "</section>"
+
+
+def _form(part: Part, form: Measured) -> str:
+    against = part.baseline(form)
+    cost = f"({form.level.value:.2f})" if form.is_baseline else signed(form.cost.value)
+    sizes = "".join(f"<span>{_more(form, against, key)}</span>" for _, key in _KEYS)
+    kind = "row dim" if form.group == CONTROLS else "row"
+    verdict = "" if form.is_baseline else f"<p>{clean(form.verdict)}</p>"
+    return (
+        f'<details><summary class="{kind}"><span>{clean(form.name)}</span>'
+        f"<span>{clean(form.what)}</span><span>{cost}</span>{sizes}</summary>{verdict}"
+        f"<ol>{''.join(map(_instruction, form.assembly))}</ol></details>"
+    )
+
+
+def _instruction(one: Instruction) -> str:
+    code = " ".join(one.code[at : at + 2] for at in range(0, len(one.code), 2))
+    kind = ' class="hot"' if one.hot else ""
+    return (
+        f"<li{kind}><i>{one.address:x}</i><code>{clean(one.text)}</code>"
+        f"<small>{clean(code)}</small></li>"
+    )
+
+
+def _more(form: Measured, against: Measured, key: str) -> str:
+    """A size as a difference to the baseline; of the baseline itself, all of it in brackets."""
+    own, base = getattr(form, key), getattr(against, key)
+    if own is None or base is None:
+        return "–"
+    return f"({own:.0f})" if form is against else f"{own - base:+.0f}".replace("-", "−")
+
+
+# ---- tables and words ----------------------------------------------------------------------------
+
+
+def _verdicts(found: Report) -> Iterator[str]:
+    if not found.parts:
+        return
+    yield '<section><h2>All verdicts</h2><table class="verdicts">'
+    yield "<thead><tr><th>form</th><th>ns more</th><th>verdict</th></tr></thead>"
+    for part in found.parts:
+        title = clean(part.title[:1].upper() + part.title[1:])
+        yield f'<tbody><tr class="title"><th colspan="3">{title}</th></tr>'
+        for form in part.forms:
+            if form.is_baseline:
+                continue
+            kind = "" if part.differs(form) else ' class="dim"'
+            yield (
+                f"<tr{kind}><th>{clean(form.name)}</th><td>{interval(form.cost)}</td>"
+                f"<td>{clean(form.verdict)}</td></tr>"
+            )
+        yield "</tbody>"
+    yield "</table></section>"
+
+
+def _missing(found: Report) -> Iterator[str]:
+    if found.missing:
+        yield _list("Not measured here", (f"{name}: {why}" for name, why in found.missing))
+
+
+def _method() -> Iterator[str]:
+    yield '<section class="method"><h2>How it was measured</h2>'
+    yield from (f"<p>{clean(one)}</p>" for one in words.METHOD)
+    yield "</section>"

@@ -1,0 +1,127 @@
+"""Thousands of sites, visited in a scattered order: what a small loop cannot show.
+
+A part is a source of 997 functions with a site each, made here. Each function goes on to one of the
+next part, by a jump, in an order without a pattern; after as many functions as there are, all have
+been visited once (997 is a prime, so any smaller number of parts will do). A part is compiled once
+for each form; for more of it, it is copied with other names for everything: functions, and the
+slots that hold a marker's state. Layouts are orders in which the linker puts the parts.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from markerjit.apps.bench.build import CFLAGS, DoesNotCompile, Object, compiler
+from markerjit.apps.bench.forms import Form
+from markerjit.apps.bench.place import Place
+from markerjit.errors import Refused
+
+FUNCTIONS = 997
+PARTS = (1, 2, 5, 10, 20, 50)
+
+_HEAD = """#include "site.h"
+typedef uint64_t visit_fn(uint64_t left, const uint64_t *data, uint64_t sum);
+#define VISIT(from, number, to) \\
+    __attribute__((visibility("hidden"))) visit_fn from, to; \\
+    uint64_t from(uint64_t left, const uint64_t *data, uint64_t sum) { \\
+        const uint64_t a = data[number & 7], b = data[(number + 3) & 7] + left; \\
+        SITE_NAMED(bench_site_##number, a, b); \\
+        sum += a ^ b; \\
+        return --left ? to(left, data, sum) : sum; \\
+    }
+"""
+_DRIVER = """#include <stdint.h>
+uint64_t bench_0_at_0(uint64_t left, const uint64_t *data, uint64_t sum);
+__attribute__((visibility("default"))) uint64_t run(uint64_t times, const uint64_t *data) {{
+    uint64_t sum = 0;
+    while (times--)
+        sum = bench_0_at_0({sites}, data, sum);
+    return sum;
+}}
+"""
+
+
+def source() -> str:
+    """The C source of a part."""
+    order = list(range(FUNCTIONS))
+    random.Random(1).shuffle(order)
+    following = dict(zip(order, [*order[1:], order[0]], strict=True))
+    visits = (
+        f"VISIT(bench_at_{number}, {number}, bench_to_{following[number]})"
+        for number in range(FUNCTIONS)
+    )
+    return _HEAD + "\n".join(visits) + "\n"
+
+
+def compile_part(form: Form, place: Place, directory: Path) -> Path:
+    """A part in one form, as an object. Raises DoesNotCompile."""
+    path = directory / "part.c"
+    path.write_text(source())
+    target = directory / f"{''.join(one if one.isalnum() else '-' for one in form.name)}.o"
+    _run(path, [compiler(form, place.compiler), *CFLAGS, "-g0", f"-I{place.include}",
+                f"-I{place.sources}", *form.flags, "-c", "-o", str(target), str(path)])  # fmt: skip
+    return target
+
+
+def link(
+    part: Path, parts: int, form: Form, place: Place, directory: Path, *, layouts: int
+) -> list[Object]:
+    """So many copies of a part in one object, in several orders. Raises Refused, DoesNotCompile."""
+    if shutil.which("objcopy") is None or shutil.which("nm") is None:
+        raise Refused("the bench with many sites needs objcopy and nm; apt-get install binutils")
+    cc = compiler(form, place.compiler)
+    names = _names(part)
+    copies = [_copy(part, number, names, directory) for number in range(parts)]
+    ways = directory / f"ways-{parts}.ld"  # ld takes a file of assignments for a script to add
+    ways.write_text(_ways(parts))
+    driver = directory / f"driver-{parts}.c"
+    driver.write_text(_DRIVER.format(sites=FUNCTIONS * parts))
+    found = []
+    for layout in range(layouts):
+        chance = random.Random(layout)
+        order = chance.sample(copies, parts)
+        pad = directory / f"pad-{layout}.s"
+        pad.write_text(f".text\n.skip {16 * chance.randrange(1, 256)}\n")
+        target = directory / f"{part.stem}-{parts}-{layout}.so"
+        _run(driver, [cc, *CFLAGS, "-shared", "-o", str(target), str(pad), str(driver),
+                      *map(str, order), str(ways)])  # fmt: skip
+        found.append(Object(form, layout, target))
+    return found
+
+
+def _names(part: Path) -> list[str]:
+    """Of all symbols that a copy must not share with another."""
+    listed = subprocess.run(
+        ["nm", "--format=just-symbols", part], capture_output=True, text=True, check=True
+    )
+    return [one for one in listed.stdout.split() if one.startswith(("bench_", "__mj_slot"))]
+
+
+def _ways(parts: int) -> str:
+    """Where each function goes on: to the part behind its own."""
+    return "\n".join(
+        f"bench_{number}_to_{function} = bench_{(number + 1) % parts}_at_{function};"
+        for number in range(parts)
+        for function in range(FUNCTIONS)
+    )
+
+
+def _copy(part: Path, number: int, names: Sequence[str], directory: Path) -> Path:
+    renamed = (f"{name} {name.replace('bench_', f'bench_{number}_', 1)}" for name in names)
+    listed = directory / f"names-{number}"
+    listed.write_text("".join(f"{one}\n" for one in renamed))
+    target = directory / f"{part.stem}-{number}.o"
+    subprocess.run(["objcopy", f"--redefine-syms={listed}", str(part), str(target)], check=True)
+    return target
+
+
+def _run(path: Path, command: Sequence[str]) -> None:
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise DoesNotCompile(path, done.stderr)

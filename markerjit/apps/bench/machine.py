@@ -1,0 +1,76 @@
+"""What a figure depends on besides the code: the processor, the kernel, the compiler, the noise."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+_GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+
+
+def about(compilers: dict[str, list[str]]) -> dict[str, Any]:
+    """Facts by name, for people and files. `compilers`: the flags that each was called with."""
+    facts = _first_processor()
+    return {
+        "processor": facts.get("model name", "unknown"),
+        "family": f"{facts.get('cpu family', '?')}, model {facts.get('model', '?')}",
+        "cpus": len(os.sched_getaffinity(0)),
+        "virtual machine": _virtual_machine(facts),
+        "governor": _text(_GOVERNOR) or "not shown",
+        "kernel": platform.release(),
+        "compilers": {name: [_first_line(name, "--version"), *flags]
+                      for name, flags in compilers.items()},
+        "markerjit": _version(),
+        "load": os.getloadavg()[0],
+    }  # fmt: skip
+
+
+def stolen_ticks() -> int:
+    """Ticks that the host took from this machine since it was started: proc(5)."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/stat").read_text().split("\n", 1)[0].split()[8])
+    return 0
+
+
+def quiet_cpu() -> int:
+    """The last of the CPUs that we may use: interrupts like the first."""
+    return max(os.sched_getaffinity(0))
+
+
+def _first_processor() -> dict[str, str]:
+    text = _text(Path("/proc/cpuinfo")).split("\n\n", 1)[0]
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _virtual_machine(facts: dict[str, str]) -> str:
+    if "hypervisor" not in facts.get("flags", "").split():
+        return "no"
+    return _first_line("systemd-detect-virt", "--vm") or "yes"
+
+
+def _first_line(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.split("\n", 1)[0].strip()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _version() -> str:
+    try:
+        return version("markerjit")
+    except PackageNotFoundError:
+        return "not installed"

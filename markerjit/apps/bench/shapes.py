@@ -1,0 +1,253 @@
+"""A run of the bench as the report takes it: every value looked at first.
+
+A run may come from a file that somebody made by hand, so whatever has not the shape that results.py
+gives it raises Refused, with its place in the file. It is not asked whether the figures are true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from markerjit.apps.bench.forms import AGAIN, BASELINE, CALL, FORMS
+from markerjit.apps.bench.statistics import Estimate
+from markerjit.errors import Refused
+
+if TYPE_CHECKING:
+    from markerjit.apps.bench.statistics import Array
+
+OURS = "markerjit"
+PEERS = "peers"
+_KNOWN = ("additions", "additions, again", "more")
+"""Forms whose cost is known: see controls.py."""
+CONTROLS = "controls"
+
+_OURS = {one.name for one in FORMS if one.is_ours and one.name not in (BASELINE, AGAIN)}
+_CONTROLS = {one.baseline for one in FORMS} | {AGAIN, CALL}
+
+
+class Instruction(NamedTuple):
+    """A line of assembly; `hot` where it runs in each round."""
+
+    address: int
+    code: str
+    text: str
+    hot: bool
+
+
+class Measured(NamedTuple):
+    """A form in one part. Sizes are None where nobody has counted."""
+
+    name: str
+    what: str
+    baseline: str
+    level: Estimate
+    cost: Estimate
+    verdict: str
+    samples: Array
+    instructions: float | None
+    hot_bytes: float | None
+    bytes: float | None
+    data_bytes: float | None
+    assembly: tuple[Instruction, ...]
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether its cost is a difference to itself."""
+        return self.name == self.baseline
+
+    @property
+    def group(self) -> str:
+        """Whose form it is."""
+        if self.name in _CONTROLS or self.name.endswith(_KNOWN):
+            return CONTROLS
+        return OURS if self.name in _OURS else PEERS
+
+
+class Part(NamedTuple):
+    """One comparison. `sites` and `args` are 0 where the setting has none."""
+
+    kind: str
+    title: str
+    sites: float
+    args: float
+    computed: bool
+    floor: float
+    noisy: str
+    forms: tuple[Measured, ...]
+
+    def form(self, name: str) -> Measured | None:
+        """The form of this name."""
+        return next((one for one in self.forms if one.name == name), None)
+
+    def baseline(self, form: Measured) -> Measured:
+        """What a form is compared with."""
+        return next(one for one in self.forms if one.name == form.baseline)
+
+    def differs(self, form: Measured) -> bool:
+        """Whether its verdict says that it is not as its baseline."""
+        return not (self.noisy or form.is_baseline or form.verdict.startswith("not"))
+
+
+class Report(NamedTuple):
+    """A run."""
+
+    machine: tuple[tuple[str, str], ...]
+    missing: tuple[tuple[str, str], ...]
+    parts: tuple[Part, ...]
+
+
+def report(run: Mapping[str, Any]) -> Report:
+    """A run, checked. Raises Refused."""
+    whole = _mapping(run, "the run")
+    machine = _mapping(_get(whole, "machine", ""), "machine")
+    missing = _list(_get(whole, "missing", ""), "missing")
+    return Report(
+        tuple((_text(name, "machine"), _fact(value, f"machine.{name}"))
+              for name, value in machine.items()),
+        tuple((_text(_get(one, "form", at), at), _text(_get(one, "why", at), at))
+              for at, one in _each(missing, "missing")),
+        tuple(_part(one, at) for at, one in _each(_get(whole, "parts", ""), "parts")),
+    )  # fmt: skip
+
+
+def _part(value: object, at: str) -> Part:
+    part = _mapping(value, at)
+    setting = _mapping(_get(part, "setting", at), f"{at}.setting")
+    kind = _text(_get(part, "kind", at), f"{at}.kind")
+    found = Part(
+        kind,
+        _text(_get(part, "title", at), f"{at}.title"),
+        _number(setting.get("sites", 0), f"{at}.setting.sites"),
+        _number(setting.get("args", 0), f"{at}.setting.args"),
+        bool(setting.get("computed")),
+        _number(_get(part, "floor", at), f"{at}.floor"),
+        _text(_get(part, "noisy", at), f"{at}.noisy"),
+        tuple(_form(one, here) for here, one in _each(_get(part, "forms", at), f"{at}.forms")),
+    )
+    if found.sites < 0 or found.args < 0 or (kind == "large" and not found.sites):
+        raise _wrong(f"{at}.setting", "a number of sites or arguments", setting)
+    _check_names(found, at)
+    return found
+
+
+def _check_names(part: Part, at: str) -> None:
+    """Forms have names of their own, and baselines that were measured along."""
+    names = [one.name for one in part.forms]
+    if len(set(names)) != len(names):
+        raise Refused(f"no result of markerjit bench: {at} has two forms of one name")
+    for form in part.forms:
+        if form.baseline not in names:
+            raise Refused(
+                f"no result of markerjit bench: {at} has no {form.baseline!r}, the baseline of "
+                f"{form.name!r}"
+            )
+        if form.samples.shape != part.baseline(form).samples.shape:
+            raise Refused(
+                f"no result of markerjit bench: {at}, {form.name!r} has not as many samples as its "
+                "baseline"
+            )
+
+
+def _form(value: object, at: str) -> Measured:
+    form = _mapping(value, at)
+    return Measured(
+        _text(_get(form, "name", at), f"{at}.name"),
+        _text(_get(form, "what", at), f"{at}.what"),
+        _text(_get(form, "baseline", at), f"{at}.baseline"),
+        _estimate(_get(form, "level", at), f"{at}.level"),
+        _estimate(_get(form, "cost", at), f"{at}.cost"),
+        _text(_get(form, "verdict", at), f"{at}.verdict"),
+        _samples(_get(form, "samples", at), f"{at}.samples"),
+        _count(form.get("instructions"), f"{at}.instructions"),
+        _count(form.get("hot_bytes"), f"{at}.hot_bytes"),
+        _count(form.get("bytes"), f"{at}.bytes"),
+        _count(form.get("data_bytes"), f"{at}.data_bytes"),
+        tuple(_instruction(one, here)
+              for here, one in _each(form.get("assembly", []), f"{at}.assembly")),
+    )  # fmt: skip
+
+
+def _instruction(value: object, at: str) -> Instruction:
+    one = _mapping(value, at)
+    address = _get(one, "address", at)
+    if not isinstance(address, int):
+        raise _wrong(f"{at}.address", "a whole number", address)
+    code, text = (_text(_get(one, name, at), f"{at}.{name}") for name in ("code", "text"))
+    return Instruction(address, code, text, bool(one.get("hot")))
+
+
+def _estimate(value: object, at: str) -> Estimate:
+    one = _mapping(value, at)
+    found = Estimate(*(_number(_get(one, name, at), f"{at}.{name}") for name in Estimate._fields))
+    if found.low > found.high:
+        raise _wrong(at, "an interval", value)
+    return found
+
+
+def _samples(value: object, at: str) -> Array:
+    rows = [[_number(one, here) for one in _list(row, here)] for here, row in _each(value, at)]
+    if not rows or not rows[0] or len({len(row) for row in rows}) != 1:
+        raise _wrong(at, "layouts by rounds, as many rounds in each", value)
+    return np.array(rows, dtype=np.float64)
+
+
+def _fact(value: object, at: str) -> str:
+    """A fact of the machine, as text."""
+    if isinstance(value, Mapping):
+        return "\n".join(f"{_text(name, at)}: {_fact(one, at)}" for name, one in value.items())
+    if isinstance(value, list):
+        return " ".join(_fact(one, at) for one in value)
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    if isinstance(value, str | int):
+        return str(value)
+    raise _wrong(at, "a text or a number", value)
+
+
+def _count(value: object, at: str) -> float | None:
+    return None if value is None else _number(value, at)
+
+
+def _number(value: object, at: str) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15:
+        return float(value)  # a NaN is not below
+    raise _wrong(at, "a number", value)
+
+
+def _text(value: object, at: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong(at, "a text", value)
+    return value
+
+
+def _mapping(value: object, at: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _wrong(at, "an object", value)
+    return value
+
+
+def _list(value: object, at: str) -> Sequence[Any]:
+    if not isinstance(value, list | tuple):
+        raise _wrong(at, "a list", value)
+    return value
+
+
+def _each(value: object, at: str) -> list[tuple[str, Any]]:
+    return [(f"{at}[{number}]", one) for number, one in enumerate(_list(value, at))]
+
+
+def _get(value: object, key: str, at: str) -> Any:
+    found = _mapping(value, at or "the run")
+    if key not in found:
+        raise Refused(f"no result of markerjit bench: {at or 'the run'} has no {key!r}")
+    return found[key]
+
+
+def _wrong(at: str, wanted: str, value: object) -> Refused:
+    shown = repr(value)
+    if len(shown) > 40:
+        shown = f"{shown[:40]}…"
+    return Refused(f"no result of markerjit bench: {at} should be {wanted}, not {shown}")

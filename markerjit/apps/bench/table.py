@@ -1,0 +1,133 @@
+"""A run of the bench in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from markerjit.apps.bench.statistics import Estimate
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+Run = Mapping[str, Any]
+
+
+def show(run: Run, console: Console) -> None:
+    """Print it: the machine, a table for each comparison, and what was left out."""
+    for line in about(run["machine"]):
+        console.print(line, highlight=False)
+    for part in run["parts"]:
+        console.print()
+        console.print(table(part))
+        for known in part.get("known", ()):
+            console.print(known_cost(known), highlight=False)
+        if part["noisy"]:
+            console.print(part["noisy"], style="yellow", highlight=False)
+    for one in run["missing"]:
+        console.print(f"not measured: {one['form']}: {one['why']}", highlight=False)
+
+
+def known_cost(known: Mapping[str, Any]) -> str:
+    """What the bench found of a cost that is known."""
+    cost = Estimate(**known["cost"])
+    does = "found" if known["found"] else "MISSED, so do not believe small differences"
+    return f"{known['more']} more: {known['known']:.3f} ns is known, {cost} measured: {does}"
+
+
+def show_comparison(before: Run, after: Run, console: Console) -> None:
+    """Two runs: for each form and setting of both, what it cost, and whether that differs."""
+    from rich.table import Table
+
+    for name, run in (("before", before), ("after", after)):
+        for line in about(run["machine"]):
+            console.print(f"{name}: {line}", highlight=False)
+    titles = {part["title"]: part for part in before["parts"]}
+    for part in after["parts"]:
+        other = titles.get(part["title"])
+        if other is None:
+            console.print(f"only after: {part['title']}", highlight=False)
+            continue
+        made = Table(title=part["title"], title_justify="left")
+        made.add_column("form")
+        for name in ("before", "after"):
+            made.add_column(name, justify="right")
+        made.add_column("")
+        forms = {one["name"]: one for one in other["forms"]}
+        for one in part["forms"]:
+            if one["name"] in forms and one["name"] != one["baseline"]:
+                costs = forms[one["name"]]["cost"], one["cost"]
+                made.add_row(
+                    one["name"], *(str(Estimate(**cost)) for cost in costs), changed(*costs)
+                )
+        console.print()
+        console.print(made)
+    for title in titles.keys() - {part["title"] for part in after["parts"]}:
+        console.print(f"only before: {title}", highlight=False)
+
+
+def changed(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    """Whether two costs differ: not where their intervals meet."""
+    if after["low"] > before["high"]:
+        return "dearer"
+    if after["high"] < before["low"]:
+        return "cheaper"
+    return "not distinguishable"
+
+
+def about(machine: Mapping[str, Any]) -> Iterator[str]:
+    """The machine, in lines."""
+    yield (
+        f"{machine['processor']} (family {machine['family']}), {machine['cpus']} CPUs, "
+        f"virtual machine: {machine['virtual machine']}, governor: {machine['governor']}"
+    )
+    for name, (first, *flags) in machine["compilers"].items():
+        yield f"Linux {machine['kernel']}; {name}: {first}; {' '.join(flags)}"
+
+
+def table(part: Mapping[str, Any]) -> Table:
+    """One comparison."""
+    from rich.table import Table
+
+    made = Table(
+        title=part["title"],
+        caption="ns for each execution, more than no marker, whose own time is in brackets;\n"
+        f"the same code twice differed by up to {part['floor']:.3f} ns",
+        title_justify="left",
+        caption_justify="left",
+    )
+    made.add_column("form")
+    for name in ("ns more", "95 %", "differs", "instr.", "hot B", "all B", "data B"):
+        made.add_column(name, justify="right", no_wrap=True)
+    by_name = {one["name"]: one for one in part["forms"]}
+    for one in part["forms"]:
+        base = by_name[one["baseline"]]
+        cost = one["cost"]
+        differs = "?" if part["noisy"] else "no" if one["verdict"].startswith("not") else "yes"
+        made.add_row(
+            one["name"],
+            *(
+                (f"({one['level']['value']:.2f})", "", "")
+                if one is base
+                else (
+                    f"{cost['value']:+.2f}",
+                    f"{cost['low']:+.2f} … {cost['high']:+.2f}",
+                    differs,
+                )
+            ),
+            *(_more(one, base, key) for key in ("instructions", "hot_bytes", "bytes")),
+            _plain(one.get("data_bytes")),
+            style="dim" if one is base or differs == "no" else "",
+        )
+    return made
+
+
+def _more(one: Mapping[str, Any], base: Mapping[str, Any], key: str) -> str:
+    if one.get(key) is None or base.get(key) is None:
+        return "–"
+    return f"{one[key]:.0f}" if one is base else f"{one[key] - base[key]:+.0f}"
+
+
+def _plain(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f}"

@@ -1,0 +1,162 @@
+"""What a run says, in sentences: the answer, where a peer does better, and how it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from markerjit.apps.bench.plots import interval
+from markerjit.apps.bench.shapes import OURS, PEERS, Measured, Part, Report
+
+DEFAULT = "jump"
+"""The mode of marker.h where nobody chooses one."""
+_SHOWN = 0.005
+"""Half of the last digit that is shown, in ns: nothing smaller is called better."""
+_NO_ARGUMENTS = "5-byte no-op"
+
+
+def measured(report: Report) -> str:
+    """What was compared, in a paragraph."""
+    parts = [part for part in report.parts if part.kind != "control"]
+    forms = {one.name: one.group for part in parts for one in part.forms}
+    ours, peers = ([name for name, group in forms.items() if group == which]
+                   for which in (OURS, PEERS))  # fmt: skip
+    if not ours:
+        return "Nothing was measured."
+    against = f", and {_count(len(peers), 'peer')} ({_listed(peers)})," if peers else ""
+    return (
+        "How much slower does a program get by a marker to which nobody listens? "
+        f"{_count(len(ours), 'form')} of a markerjit marker ({_listed(ours)}){against} were each "
+        "put into the same source, and run against that source without a marker, in "
+        f"{_count(len(parts), 'setting')}. A figure is what a form adds to one execution "
+        "of its place, with its 95 % interval."
+    )
+
+
+def answer(report: Report) -> Iterator[str]:
+    """A sentence or two for each setting; of the many with many sites, the least and the most."""
+    large = sorted((one for one in report.parts if one.kind == "large"), key=lambda one: one.sites)
+    for part in report.parts:
+        if part.kind not in ("large", "control"):
+            yield _of_part(part)
+    for part in large[:1] + large[1:][-1:]:
+        yield _of_part(part)
+
+
+def _of_part(part: Part) -> str:
+    if part.noisy:
+        return f"{_capital(part.title)}: {part.noisy}."
+    ours = sorted(_group(part, OURS), key=_value)
+    if not ours:
+        return f"{_capital(part.title)}: no form of markerjit was measured."
+    cheapest, dearest = ours[0], ours[-1]
+    said = []
+    if default := part.form(DEFAULT):
+        said.append(f"{DEFAULT}, the default, {_costs(part, default)}")
+    if cheapest.name != DEFAULT:
+        said.append(f"the cheapest form of markerjit, {cheapest.name}, {_costs(part, cheapest)}")
+    if dearest.name != DEFAULT and dearest is not cheapest:
+        said.append(f"the dearest, {dearest.name}, {_costs(part, dearest)}")
+    return f"{_capital(part.title)}: {'; '.join(said)}."
+
+
+def _costs(part: Part, form: Measured) -> str:
+    if not part.differs(form):
+        return f"cannot be told from {form.baseline}, {interval(form.cost)} ns"
+    return f"costs {interval(form.cost)} ns"
+
+
+def better(report: Report) -> Iterator[str]:
+    """Where the interval of a peer is below ours, a sentence for each setting; else that it is
+    nowhere."""
+    if not any(_group(part, PEERS) for part in report.parts):
+        return
+    found = [one for part in report.parts if not part.noisy for one in _better(part)]
+    yield from found or [
+        "No peer is cheaper than the cheapest form of markerjit, or than its default."
+    ]
+    if any(_NO_ARGUMENTS in one for one in found):
+        yield (
+            f"The {_NO_ARGUMENTS} is a no-op and nothing else: no argument is kept at hand for "
+            "it, and there is no way to a call behind it. It shows what is the least that any "
+            "such place costs, and is no tracer."
+        )
+
+
+def _better(part: Part) -> Iterator[str]:
+    ours = sorted(_group(part, OURS), key=_value)
+    peers = sorted(_group(part, PEERS), key=_value)
+    default = part.form(DEFAULT)
+    if not ours or not peers:
+        return
+    than_all = [one for one in peers if all(_is_cheaper(one, mine, part) for mine in ours)]
+    if than_all:
+        yield (
+            f"{_capital(part.title)}: {_with_costs(than_all)}: cheaper than every form of "
+            f"markerjit, of which {ours[0].name} is the cheapest with {interval(ours[0].cost)} ns."
+        )
+    than_default = [
+        one for one in peers
+        if default and one not in than_all and _is_cheaper(one, default, part)
+    ]  # fmt: skip
+    if default and than_default:
+        yield (
+            f"{_capital(part.title)}: {_with_costs(than_default)}: cheaper than {DEFAULT}, the "
+            f"default, with {interval(default.cost)} ns, but not than every form of markerjit."
+        )
+
+
+def _is_cheaper(one: Measured, other: Measured, part: Part) -> bool:
+    """Whether the interval of one is below that of the other, by more than the noise."""
+    return other.cost.low - one.cost.high > max(part.floor, _SHOWN)
+
+
+METHOD = (
+    "All variants of a setting are one source, built by one compiler with the same options "
+    "besides those that choose the form. What needs clang is compared with what clang makes of "
+    "the same source without a marker. Every figure is a difference to its own baseline, and so "
+    "are those that are compared across compilers.",
+    "One process has all of them loaded and runs them on one CPU. In a round each runs once in "
+    "each of its layouts (the same code at other addresses), the forms of a layout one behind the "
+    "other in random order, for about 0.2 ms; what counts is the least of 3 repeats, for what "
+    "interrupts only adds.",
+    "A difference is taken within its round. The estimate is the median over rounds and then the "
+    "mean over layouts: layout alone moves results, and no layout is the right one. The interval "
+    "is by bootstrap over both, rounds and layouts. Where layouts differ it is wide, as it should "
+    "be; with so few of them it is still a rough one.",
+    "The same code, built once more under another name, is measured along. What it seems to "
+    "differ by is the noise floor. It stands at the same places as the first, so what another "
+    "layout does is in the intervals and not in the floor. A form whose interval has zero in it, "
+    "or whose difference is within the floor, is said to be not distinguishable: that is not the "
+    "same as free.",
+    "No verdict is given at all where a plain call does not stand out of the noise, or where the "
+    "times of the code without a marker are spread by more than their median.",
+    "Instructions are counted while the code runs, by callgrind; hot bytes are those of the "
+    "instructions that run in each round. The small loop has everything in the caches and is kind "
+    "to every form. The many sites are visited in an order without a pattern, which is kind to "
+    "none. A real program is somewhere between.",
+)
+"""How it was measured, a paragraph each."""
+
+
+def _group(part: Part, group: str) -> list[Measured]:
+    return [one for one in part.forms if one.group == group]
+
+
+def _value(form: Measured) -> float:
+    return form.cost.value
+
+
+def _with_costs(forms: Iterable[Measured]) -> str:
+    return _listed([f"{one.name} {interval(one.cost)} ns" for one in forms])
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,145 @@
+"""`markerjit bench`: what a marker costs on this machine, in every form, with intervals.
+
+markerjit bench
+markerjit bench --seconds 600 --args 1,2,4,8 --json a.json
+markerjit bench --source my.c --function work
+markerjit bench compare a.json b.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from markerjit.cli import common
+from markerjit.errors import Refused
+
+_LARGE = (1, 5, 10, 20)
+_PART = 997
+_WIDTH = 110
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument(
+        "compare", nargs="*", metavar="compare A.json B.json", help="two results, side by side"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=common.seconds,
+        default=90.0,
+        help="how long to measure in all (default 90); compiling comes on top",
+    )
+    parser.add_argument(
+        "--args",
+        type=_numbers(1, 2, 4, 8),
+        default=(2,),
+        metavar="N,…",
+        help="how many arguments a site has: 1, 2, 4, 8 (default 2)",
+    )
+    parser.add_argument(
+        "--parts",
+        type=_numbers(*range(51)),
+        default=_LARGE,
+        metavar="N,…",
+        help=f"the large setting, in parts of {_PART} sites, at most 50 (default "
+        f"{','.join(map(str, _LARGE))}; 0: leave it out)",
+    )
+    parser.add_argument(
+        "--layouts",
+        type=common.positive,
+        default=4,
+        help="how many placements of the same code (default 4)",
+    )
+    parser.add_argument("--cc", default="gcc", help="the compiler (default gcc)")
+    parser.add_argument("--source", metavar="FILE.c", type=Path, help="your own code")
+    parser.add_argument("--function", metavar="NAME", default="", help="of it: void NAME(void)")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="keep every sample in FILE")
+    parser.add_argument(
+        "--html", metavar="FILE", type=Path, help="a report with plots and the code of each form"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, or compare what was measured."""
+    from rich.console import Console
+
+    from markerjit.apps.bench import html, measure, results, table
+    from markerjit.apps.bench.build import DoesNotCompile
+
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    if options.compare:
+        if len(options.compare) != 3 or options.compare[0] != "compare":
+            raise Refused("two results are compared so: markerjit bench compare A.json B.json")
+        before, after = (results.read(Path(name)) for name in options.compare[1:])
+        table.show_comparison(before, after, console)
+        return 0
+    if bool(options.source) != bool(options.function):
+        raise Refused("your own code is measured so: --source FILE.c --function NAME")
+    for path in filter(None, [options.json, options.html]):  # before the minutes that it takes
+        if path.exists():
+            raise Refused(f"{path} exists already; take another name")
+        if not os.access(path.parent, os.W_OK):
+            raise Refused(f"cannot write {path}: there is no such directory, or it is not ours")
+    plan = measure.Plan(
+        options.seconds,
+        options.args,
+        tuple(one for one in options.parts if one),
+        options.layouts,
+        options.cc,
+        options.source,
+        options.function,
+    )
+    progress = _Progress()
+    try:
+        found = measure.run(plan, progress.show)
+    except DoesNotCompile as error:
+        progress.end()
+        print(error.output, end="", file=sys.stderr)
+        raise Refused(f"{options.source or error.source} does not compile") from None
+    progress.end()
+    table.show(found, console)
+    if options.json:
+        results.write(found, options.json)
+        print(f"every sample is in {options.json}", file=sys.stderr)
+    if options.html:
+        html.write(found, options.html)
+        print(f"the report is {options.html}", file=sys.stderr)
+    return 0
+
+
+class _Progress:
+    """A line on standard error, where a person sees it."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+        self._last = ""
+
+    def show(self, what: str, done: float) -> None:
+        """What is being done, and how much of it."""
+        text = f"{what}: {done:4.0%}"
+        if self._shown and text != self._last:
+            print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+            self._last = text
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _numbers(*known: int) -> Callable[[str], tuple[int, ...]]:
+    def checked(text: str) -> tuple[int, ...]:
+        try:
+            numbers = tuple(int(one) for one in text.split(","))
+        except ValueError:
+            numbers = ()
+        if not numbers or not set(numbers) <= set(known):
+            raise argparse.ArgumentTypeError(f"{text} is no list of {known[0]} … {known[-1]}")
+        return numbers
+
+    return checked

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * own.c: a loop around a function of somebody else's source, for markerjit bench --source.
+ *
+ *     BENCH_SOURCE     the file; its markers are compiled as MJ_MODE says
+ *     BENCH_FUNCTION   void or not, without arguments
+ */
+#include BENCH_SOURCE
+
+#include <stdint.h>
+
+#define STRING2(x) #x
+#define STRING(x) STRING2(x)
+
+__asm__(".text\n\t.p2align 12\n\t.skip " STRING(BENCH_SKIP));
+
+__attribute__((visibility("default"), noinline)) uint64_t run(uint64_t times,
+                                                              const uint64_t *data) {
+    (void)data;
+    for (uint64_t i = 0; i < times; i++)
+        BENCH_FUNCTION();
+    return 0;
+}

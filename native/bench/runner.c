@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * runner.c: runs loops on command and says how long they took, for markerjit bench.
+ *
+ *     runner CPU OBJECT...        each a shared object with `uint64_t run(uint64_t, const uint64_t
+ * *)` ready objects=N run INDEX TIMES REPEAT      warmed up by a tenth of it, then REPEAT times ran
+ * NS...                   CLOCK_MONOTONIC, for each time
+ *
+ * All variants of a comparison are objects of one process, on one CPU, so that they can be run in
+ * any order, and nothing but their code differs. It ends when its input does.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+typedef uint64_t run_fn(uint64_t times, const uint64_t *data);
+
+enum { MOST_REPEATS = 1000 };
+
+static uint64_t data[8] __attribute__((aligned(64)));
+
+static uint64_t now_ns(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void stay_on(int cpu) {
+    cpu_set_t only;
+
+    CPU_ZERO(&only);
+    CPU_SET(cpu, &only);
+    if (sched_setaffinity(0, sizeof(only), &only))
+        perror("runner: sched_setaffinity");
+}
+
+static run_fn *load(const char *path) {
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *found = object ? dlsym(object, "run") : NULL;
+
+    if (!found) {
+        fprintf(stderr, "runner: %s\n", dlerror());
+        exit(2);
+    }
+    return (run_fn *)found;
+}
+
+int main(int argc, char **argv) {
+    const int objects = argc - 2;
+    uint64_t took[MOST_REPEATS];
+    unsigned long index, times, repeat;
+
+    if (objects < 1)
+        return 2;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    run_fn **run = calloc((size_t)objects, sizeof(*run));
+
+    if (!run)
+        return 2;
+    for (int i = 0; i < objects; i++)
+        run[i] = load(argv[i + 2]);
+    for (unsigned i = 0; i < 8; i++)
+        data[i] = i * 0x9e3779b97f4a7c15;
+    stay_on(atoi(argv[1]));
+    printf("ready objects=%d\n", objects);
+    fflush(stdout);
+    while (scanf(" run %lu %lu %lu", &index, &times, &repeat) == 3) {
+        if (index >= (unsigned long)objects || repeat > MOST_REPEATS)
+            return 2;
+        run[index](times / 10 + 1, data);
+        for (unsigned long i = 0; i < repeat; i++) {
+            const uint64_t start = now_ns();
+
+            run[index](times, data);
+            took[i] = now_ns() - start;
+        }
+        printf("ran");
+        for (unsigned long i = 0; i < repeat; i++)
+            printf(" %lu", took[i]);
+        printf("\n");
+        fflush(stdout);
+    }
+    return 0;
+}

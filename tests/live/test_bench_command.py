@@ -1,0 +1,172 @@
+"""`markerjit bench` as its user meets it: that it measures, keeps and compares. Its figures are for
+people; of them only what does not depend on time is looked at here."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.test_commands import cli, one_line, running, wait_until
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """A short run, and the file with its samples."""
+    path = tmp_path_factory.mktemp("bench") / "a.json"
+    done = cli("bench", "--seconds", "1", "--parts", "0", "--layouts", "2", "--json", path,
+               "--html", path.with_suffix(".html"))  # fmt: skip
+    return done, path
+
+
+def forms_of(run: dict[str, Any], kind: str) -> Iterator[dict[str, Any]]:
+    for part in run["parts"]:
+        if part["kind"] == kind:
+            yield {one["name"]: one for one in part["forms"]}
+
+
+def test_every_form_is_measured_beside_no_marker_and_a_call(kept) -> None:
+    done, path = kept
+    run = json.loads(path.read_text())
+
+    assert done.returncode == 0, done.stderr
+    hot = list(forms_of(run, "hot"))
+    assert len(hot) == 2, "arguments that are needed anyway, and those that are computed"
+    for forms in hot:
+        ours = {"no marker", "no marker, again", "jump", "nop", "symbol", "immediate", "pointer"}
+        assert forms.keys() >= ours | {"sentinel", "direct", "5-byte no-op", "call"}
+        for one in forms.values():
+            layouts = one["samples"]
+            assert len(layouts) == 2
+            assert all(len(rounds) >= 12 for rounds in layouts)
+            assert one["cost"]["low"] <= one["cost"]["value"] <= one["cost"]["high"]
+            assert one["verdict"]
+        assert forms["no marker"]["cost"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+
+
+def test_the_report_is_one_page_without_scripts_or_links_to_elsewhere(kept) -> None:
+    _, path = kept
+    page = path.with_suffix(".html").read_text()
+
+    assert page.lower().startswith("<!doctype html>")
+    assert page.count("<svg") >= 2
+    assert "<script" not in page
+    assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_known_costs_stand_beside_what_was_measured(kept) -> None:
+    _, path = kept
+    (control,) = (one for one in json.loads(path.read_text())["parts"] if one["kind"] == "control")
+
+    assert [one["more"] for one in control["known"]] == [1, 2, 5]
+    assert all({"known", "cost", "found"} <= one.keys() for one in control["known"])
+
+
+def test_what_cannot_be_measured_is_named_with_its_package(kept) -> None:
+    done, path = kept
+
+    for one in json.loads(path.read_text())["missing"]:
+        assert f"not measured: {one['form']}" in done.stdout
+        assert "apt-get install" in one["why"]
+
+
+def test_a_run_compared_with_itself_differs_in_nothing(kept) -> None:
+    _, path = kept
+
+    done = cli("bench", "compare", path, path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "not distinguishable" in done.stdout
+    assert "dearer" not in done.stdout
+    assert "cheaper" not in done.stdout
+
+
+def test_your_own_code_is_measured_in_every_mode(tmp_path: Path) -> None:
+    source = tmp_path / "my.c"
+    source.write_text(
+        "#include <markerjit/marker.h>\n"
+        "static volatile int total;\n"
+        'void work(void) { total++; MARK(mine, "total %d", total); }\n'
+    )
+    path = tmp_path / "own.json"
+
+    done = cli("bench", "--seconds", "0.5", "--layouts", "2", "--source", source,
+               "--function", "work", "--json", path)  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    (forms,) = forms_of(json.loads(path.read_text()), "own")
+    assert set(forms) == {
+        "no marker", "no marker, again", "jump", "nop", "symbol", "immediate", "pointer",
+        "sentinel", "direct",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "function", "said"),
+    [("int x = ;\n", "work", "expected expression"), ("\n", "nobody", "nobody")],
+)
+def test_a_source_that_does_not_compile_shows_what_the_compiler_says_once(
+    tmp_path: Path, code: str, function: str, said: str
+) -> None:
+    source = tmp_path / "bad.c"
+    source.write_text(code)
+
+    done = cli("bench", "--source", source, "--function", function)
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == f"markerjit: {source} does not compile"
+    assert done.stderr.count("error: expected expression") <= 1
+    assert said in done.stderr
+
+
+@contextmanager
+def existing(path: Path) -> Iterator[Path]:
+    path.write_text("mine")
+    yield path
+    assert path.read_text() == "mine"
+
+
+def test_nonsense_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    with existing(tmp_path / "mine.json") as mine:
+        one_line(cli("bench", "--json", mine), "exists already")
+        one_line(cli("bench", "compare", mine, mine), "is no result of markerjit bench")
+    one_line(cli("bench", "--json", tmp_path / "no" / "x.json"), "no such directory")
+    one_line(cli("bench", "compare", "a"), "compared so")
+    one_line(cli("bench", "compare", tmp_path / "x", tmp_path / "y"), "cannot read")
+    one_line(cli("bench", "--source", tmp_path / "x.c", "--function", "f"), "there is no file")
+    one_line(cli("bench", "--source", tmp_path / "x.c"), "--function NAME")
+    one_line(cli("bench", "--cc", "no-such-cc"), "no-such-cc is not here")
+    for wrong in (["--args", "3"], ["--parts", "51"], ["--seconds", "x"], ["--layouts", "0"]):
+        assert cli("bench", *wrong).returncode == 2
+
+
+def test_an_interrupted_run_leaves_no_process_behind(tmp_path: Path) -> None:
+    with running("bench", "--seconds", "60", "--parts", "0", "--json", tmp_path / "x") as bench:
+        wait_until(lambda: runners_of(bench.pid), "its runner")
+        (runner,) = runners_of(bench.pid)
+        bench.send_signal(signal.SIGINT)
+        bench.communicate(timeout=30)
+
+    wait_until(lambda: not Path(f"/proc/{runner}").exists(), "the runner's end")
+    assert not (tmp_path / "x").exists()
+
+
+def runners_of(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    found = []
+    for child in map(int, children):
+        try:
+            name = Path(f"/proc/{child}/comm").read_text().strip()
+        except OSError:
+            continue
+        if name == "runner":
+            found.append(child)
+    return found

@@ -1,0 +1,228 @@
+"""The parts of `markerjit bench`: what is built is what is meant; files have to be whole."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import ROOT, make
+from rich.console import Console
+
+from markerjit.apps.bench import controls, large, results, table
+from markerjit.apps.bench.build import Object, build, skips, why_missing
+from markerjit.apps.bench.code import look_at
+from markerjit.apps.bench.compare import Comparison, Limits, compare
+from markerjit.apps.bench.forms import AGAIN, BASELINE, CALL, FORMS, Form
+from markerjit.apps.bench.place import Place
+from markerjit.apps.bench.runner import Runner
+from markerjit.errors import MarkerError, Refused
+
+SOURCES = ROOT / "native" / "bench"
+INCLUDE = [ROOT / "native" / "include", SOURCES]
+STRICT = ["-Wall", "-Wextra", "-Werror"]
+BY_NAME = {form.name: form for form in FORMS}
+
+every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+
+
+@pytest.fixture(scope="module")
+def runner() -> Path:
+    make("native")
+    return ROOT / "markerjit" / "_native" / "bench" / "runner"
+
+
+def hot(
+    form: Form,
+    directory: Path,
+    *flags: str,
+    args: int = 2,
+    computed: int = 0,
+    layout: int = 0,
+    skip: int = 16,
+) -> Object:
+    if why := why_missing(form, "gcc", INCLUDE):
+        pytest.skip(why)
+    return build(
+        SOURCES / "hot.c", form, layout, skip,
+        [f"-DBENCH_ARGS={args}", f"-DBENCH_COMPUTED={computed}", *flags],
+        directory=directory, chosen="gcc", include=INCLUDE,
+    )  # fmt: skip
+
+
+@every_form
+@pytest.mark.parametrize("args", [1, 2, 4, 8])
+@pytest.mark.parametrize("computed", [0, 1])
+def test_every_form_compiles_without_a_warning(
+    tmp_path: Path, form: Form, args: int, computed: int
+) -> None:
+    strict = [] if form.needs else STRICT  # who wrote that header is not asked
+    hot(form, tmp_path, *strict, args=args, computed=computed)
+
+
+def test_a_form_whose_tool_is_missing_is_named_with_its_package() -> None:
+    form = Form("x", (), "", compiler="no-such-cc", package="nothing")
+
+    assert why_missing(form, "gcc", INCLUDE) == "no-such-cc is not here; apt-get install nothing"
+    form = Form("x", (), "", needs="no/such.h", package="nothing")
+    assert why_missing(form, "gcc", INCLUDE) == "<no/such.h> is not here; apt-get install nothing"
+
+
+def test_layouts_are_places_of_their_own() -> None:
+    assert len(set(skips(8))) == 8
+    assert all(0 < skip < 4096 and skip % 16 == 0 for skip in skips(8))
+
+
+def test_instructions_and_bytes_are_those_that_run(
+    runner: Path, tmp_path: Path, needs_tool: Callable[..., None]
+) -> None:
+    needs_tool("valgrind", "valgrind")
+    code = {
+        name: look_at(hot(BY_NAME[name], tmp_path).path, runner)
+        for name in (BASELINE, AGAIN, "jump", "nop", "pointer", CALL, "5-byte no-op")
+    }
+    base = code[BASELINE]
+
+    assert (code[AGAIN].instructions, code[AGAIN].hot_bytes) == (base.instructions, base.hot_bytes)
+    assert base.instructions
+    assert base.instructions < code["nop"].instructions < code["pointer"].instructions
+    assert code["pointer"].instructions < code[CALL].instructions
+    assert (base.data_bytes, code["jump"].data_bytes, code["pointer"].data_bytes) == (0, 0, 8)
+    hot_lines = [one.text for one in code["jump"].hot if one.code[:1] == b"\xeb"]
+    assert len(hot_lines) == 1, "the jump of a dormant site is taken, what it skips is not"
+
+
+def test_many_sites_are_all_visited_each_with_a_slot_of_its_own(
+    runner: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    needs_tool: Callable[..., None],
+) -> None:
+    needs_tool("valgrind", "valgrind")
+    monkeypatch.setattr(large, "FUNCTIONS", 13)
+    place = Place(SOURCES, INCLUDE[0], runner, tmp_path, "gcc", 0)
+    form = BY_NAME["pointer"]
+    part = large.compile_part(form, place, tmp_path)
+
+    (one, other) = large.link(part, 3, form, place, tmp_path, layouts=2)
+
+    visited = look_at(one.path, runner).hot
+    assert visited is not None
+    slots = {line.reads for line in visited if line.reads}
+    assert len(slots) == 39
+    assert one.path.read_bytes() != other.path.read_bytes()
+
+
+def test_the_known_costs_are_compared_with_what_ten_more_cost() -> None:
+    def comparison(per_addition: float, of_one: float) -> Comparison:
+        base = np.full((2, 30), 3.0)
+        more = {f"{n} more": base + n * of_one for n in controls.MORE}
+        samples = {controls.BASELINE: base, controls.AGAIN: base, **more}
+        samples["10 more"] = base + 10 * per_addition
+        return Comparison(samples, dict.fromkeys(samples, controls.BASELINE), 1)
+
+    assert all(one["found"] for one in controls.check(comparison(0.33, 0.33)))
+    assert not any(one["found"] for one in controls.check(comparison(0.33, 0.4)))
+
+
+def test_a_comparison_runs_every_form_in_every_layout(runner: Path, tmp_path: Path) -> None:
+    objects = [
+        hot(BY_NAME[name], tmp_path, layout=layout, skip=skip)
+        for name in (BASELINE, AGAIN, CALL)
+        for layout, skip in enumerate(skips(2))
+    ]
+    done = []
+    with Runner(runner, [one.path for one in objects], cpu=0) as running:
+        found = compare(objects, running, Limits(0.0), progress=done.append)
+
+    assert {name: one.shape for name, one in found.samples.items()} == dict.fromkeys(
+        (BASELINE, AGAIN, CALL), (2, 12)
+    )
+    assert all((one > 0).all() for one in found.samples.values())
+    assert done[-1] == 1.0
+
+
+def test_a_runner_that_cannot_load_an_object_says_which(runner: Path, tmp_path: Path) -> None:
+    with pytest.raises(MarkerError, match="no-such"):
+        Runner(runner, [tmp_path / "no-such.so"], cpu=0)
+
+
+# ---- results -------------------------------------------------------------------------------------
+
+
+def made_run(cost: float = 0.3) -> dict[str, Any]:
+    base = np.full((2, 30), 1.0)
+    costs = {BASELINE: 0, AGAIN: 0, "jump": cost, CALL: 0.9}
+    samples = {name: base + more for name, more in costs.items()}
+    found = Comparison(samples, dict.fromkeys(samples, BASELINE), 100)
+    part = results.part("hot", "a loop", {"args": 2, "computed": False}, found, FORMS, {})
+    machine = {
+        "processor": "p", "family": "6", "cpus": 2, "virtual machine": "no", "governor": "g",
+        "kernel": "k", "compilers": {"gcc": ["gcc 12", "-O2"]},
+    }  # fmt: skip
+    return results.whole(machine, [part], [])
+
+
+def shown(show: Callable[[Console], None]) -> str:
+    text = io.StringIO()
+    show(Console(file=text, width=120))
+    return text.getvalue()
+
+
+def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    results.write(made_run(), path)
+
+    assert results.read(path) == made_run()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"version": 1}', '{"version": 1, "parts": [{"forms": [{}]}]}', "[" * 9999],
+)
+def test_what_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text)
+
+    with pytest.raises(Refused, match=r"a\.json is no result"):
+        results.read(path)
+
+
+def test_a_result_of_another_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(made_run() | {"version": 99}))
+
+    with pytest.raises(Refused, match="another version"):
+        results.read(path)
+
+
+def test_the_table_says_what_differs(tmp_path: Path) -> None:
+    text = shown(lambda console: table.show(made_run(), console))
+
+    (jump,) = (line for line in text.splitlines() if "jump" in line)
+    (again,) = (line for line in text.splitlines() if AGAIN in line)
+    assert "+0.30" in jump
+    assert "yes" in jump
+    assert "no " in again.rpartition("again")[2]
+
+
+@pytest.mark.parametrize(
+    ("after", "word"), [(0.3, "not distinguishable"), (0.5, "dearer"), (0.1, "cheaper")]
+)
+def test_two_runs_are_compared_by_their_intervals(after: float, word: str) -> None:
+    text = shown(lambda console: table.show_comparison(made_run(), made_run(after), console))
+
+    (jump,) = (line for line in text.splitlines() if "jump" in line)
+    assert word in jump
+
+
+def test_the_sources_are_part_of_the_package(runner: Path) -> None:
+    there = {path.name for path in runner.parent.iterdir()}
+
+    assert there == {path.name for path in SOURCES.iterdir()} | {"runner"}
+    assert subprocess.run([runner], check=False).returncode == 2
