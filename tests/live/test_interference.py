@@ -26,7 +26,8 @@ with markerjit.attach(int(sys.argv[1])) as session:
     for _ in range(30):
         session.enable("truth_loop", mode=markerjit.Mode.INT3)
         session.disable("truth_loop")
-print(len(seen))
+print(len(seen), flush=True)
+sys.stdin.read()  # when Python ends, it takes its handlers away
 """
 
 
@@ -35,7 +36,9 @@ def test_signals_to_the_controller_do_not_reach_a_borrowed_thread(target: Callab
     for _ in range(4):
         program = target("truth_threads", "2", "--rate", "2000")
         python = [sys.executable, "-c", SHAKEN, str(program.pid)]
-        with subprocess.Popen(python, stdout=subprocess.PIPE, text=True) as controller:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(python, text=True, **pipes) as controller:
+            assert controller.stdin is not None
             assert controller.stdout is not None
             assert controller.stdout.readline() == "ready\n"
 
@@ -43,7 +46,8 @@ def test_signals_to_the_controller_do_not_reach_a_borrowed_thread(target: Callab
                 controller.send_signal(signal.SIGUSR1)
                 controller.send_signal(signal.SIGUSR2)
 
-            assert int(controller.stdout.read()) > 0
+            assert int(controller.stdout.readline()) > 0
+            controller.stdin.close()
         assert controller.returncode == 0
         assert program.ask("counts")["truth_loop"] > 0  # and it answers
 
