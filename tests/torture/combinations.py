@@ -192,7 +192,8 @@ MUST_FAIL = (
     ),
     *_lacking("the look at who stands inside", outside("span5", WORD, "byte", "stop")),
     *_lacking("the wait for who stands inside", inside("span5", WORD, "int3/mem", "membarrier")),
-    *_lacking("the slot's alignment", inside("slot", LINE, "whole/mem", "none")),
+    # Seen once not to tear in a million: how the kernel copies eight bytes is its own affair.
+    *_lacking("the slot's alignment", inside("slot", LINE, "whole/mem", "none"), within=10_000_000),
 )
 
 # These lack as much, and may well go through: what saves them is promised by nobody.
