@@ -23,7 +23,7 @@ from markerjit.patch.store import FileStore, MemoryStore
 from markerjit.quiesce.owner import Owner, from_entry
 from markerjit.ring import layout
 from markerjit.ring.layout import CODE_SIZE, CONTROL, DATA, SCRATCH, Control, MarkerEntry
-from markerjit.ring.reader import Store
+from markerjit.ring.raw import Store
 
 _MODES = tuple(Mode)
 _WORD_MASK = (1 << 64) - 1

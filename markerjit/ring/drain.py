@@ -15,25 +15,23 @@ by the walk (walk.py), which is only imported when there are some: it needs nump
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from markerjit.ring.layout import NO_LIMIT, PAGE, RING_BEGUN, RING_LIMIT
+from markerjit.ring.raw import RawRing, Store
 from markerjit.ring.types import WORD
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array
-    from markerjit.ring.reader import Store
     from markerjit.ring.walk import Walked
 
 _PIECE = 16 * PAGE
 _TAKEN = 128 * PAGE
 """A record is in one page, and so in one piece."""
-_U64 = struct.Struct("<Q")
 
 
-class RingDrain:
+class RingDrain(RawRing):
     """Reads one ring; `start` or `resume` comes first.
 
     consumed    up to where the ring has been read
@@ -43,28 +41,24 @@ class RingDrain:
     def __init__(
         self, store: Store, head_offset: int, data_offset: int, ring_size: int, cpu: int, ring: int
     ) -> None:
+        super().__init__(store, head_offset, data_offset, ring_size)
         self.cpu = cpu
         self.ring = ring
         self.consumed = 0
         self.damaged = 0
-        self._store = store
-        self._head_offset = head_offset
-        self._data_offset = data_offset
-        self._size = ring_size
 
     def start(self, *, overwrite: bool = False) -> tuple[int, bytes]:
         """Begin with what is recorded from now on; with `overwrite` as a flight recorder. Returns
         what is forgotten, as `unread` does."""
         forgotten = self.unread()
         self.consumed = forgotten[0] + len(forgotten[1])
-        self._store.write(self._head_offset + RING_BEGUN, _U64.pack(self.consumed))
-        self._set_limit(NO_LIMIT if overwrite else self.consumed + self._size)
+        self._begin(self.consumed, overwrite=overwrite)
         return forgotten
 
     def unread(self) -> tuple[int, bytes]:
         """What an earlier reader left, and the position where it begins; nothing of a flight
         recorder, or where the ring makes no sense. Nothing is consumed."""
-        limit, head = self._word(self._head_offset + RING_LIMIT), self._head() & -WORD
+        limit, head = self._word(RING_LIMIT), self._head() & -WORD
         start = limit - self._size
         if limit == NO_LIMIT or not 0 <= start <= head <= limit or start % WORD:
             return head, b""
@@ -73,7 +67,7 @@ class RingDrain:
     def resume(self) -> None:
         """Go on where an earlier reader stopped. Of a flight recorder, which has had no reader,
         everything is there to be read by `picture`."""
-        limit = self._word(self._head_offset + RING_LIMIT)
+        limit = self._word(RING_LIMIT)
         self.consumed = 0 if limit == NO_LIMIT else limit - self._size
 
     def take(self) -> Iterator[tuple[int, bytes]]:
@@ -112,7 +106,7 @@ class RingDrain:
         place of ends the picture.
         """
         head = at = self._head()
-        oldest = max(head - self._size, self._word(self._head_offset + RING_BEGUN))
+        oldest = max(head - self._size, self._word(RING_BEGUN))
         if oldest > head or head % WORD or oldest % WORD:
             self.damaged += 1
             return head, b""
@@ -131,24 +125,3 @@ class RingDrain:
             if late:
                 break
         return at, b"".join(reversed(pieces))
-
-    def _copy(self, start: int, end: int) -> bytes:
-        """The bytes of these positions, unwrapped."""
-        at = start % self._size
-        size = end - start
-        first = self._store.read(self._data_offset + at, min(size, self._size - at))
-        if len(first) == size:
-            return first
-        return first + self._store.read(self._data_offset, size - len(first))
-
-    def _head(self) -> int:
-        """The kernel does not promise to copy a word at once. It copies upwards, so one that
-        changes meanwhile may seem larger than it ever was, but not smaller; and not twice."""
-        return min(self._word(self._head_offset), self._word(self._head_offset))
-
-    def _word(self, offset: int) -> int:
-        (value,) = _U64.unpack(self._store.read(offset, _U64.size))
-        return int(value)
-
-    def _set_limit(self, position: int) -> None:
-        self._store.write(self._head_offset + RING_LIMIT, _U64.pack(position & NO_LIMIT))

@@ -17,27 +17,16 @@ drain.py.
 from __future__ import annotations
 
 import struct
-from typing import Protocol
 
-from markerjit.ring.layout import NO_LIMIT, PAGE, RING_BEGUN, RING_HEAD, RING_LIMIT, Geometry
+from markerjit.ring.layout import NO_LIMIT, PAGE, RING_BEGUN, RING_LIMIT, Geometry
+from markerjit.ring.raw import RawRing, Store
 from markerjit.ring.types import FILLER
-
-
-class Store(Protocol):
-    """The arena's bytes: a memfd, or the target's memory where there is no descriptor."""
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Exactly `size` bytes."""
-
-    def write(self, offset: int, data: bytes) -> None:
-        """All of `data`."""
-
 
 _U64 = struct.Struct("<Q")
 _WORD = 8
 
 
-class SharedRing:
+class SharedRing(RawRing):
     """Reads the shared ring of one CPU. `damaged` counts how often its contents made no sense,
     `bad` the records that did not and were left out."""
 
@@ -45,20 +34,14 @@ class SharedRing:
         self.cpu = cpu
         self.ring = geometry.cpus + cpu
         self.damaged = self.bad = 0
-        self._store = store
-        self._size = ring_size
-        self._head = geometry.head_offset(self.ring)
-        self._data = geometry.ring_offset(self.ring)
+        head, data = geometry.head_offset(self.ring), geometry.ring_offset(self.ring)
+        super().__init__(store, head, data, ring_size)
 
     def start(self, *, overwrite: bool = False) -> bytes:
         """Begin with what is recorded from now on; with `overwrite` as a flight recorder. Returns
         what is forgotten: the records that `poll` would have found."""
         forgotten, begun = self._unread()
-        self._store.write(self._head + RING_BEGUN, _U64.pack(begun))
-        if overwrite:
-            self._store.write(self._head + RING_LIMIT, _U64.pack(NO_LIMIT))
-        else:
-            self._give_back(begun)
+        self._begin(begun, overwrite=overwrite)
         return forgotten
 
     def unread(self) -> bytes:
@@ -68,7 +51,7 @@ class SharedRing:
 
     def _unread(self) -> tuple[bytes, int]:
         """And where what has been reserved ends."""
-        limit, end = self._word(RING_LIMIT), self._reserved() & -_WORD
+        limit, end = self._word(RING_LIMIT), self._head() & -_WORD
         start = limit - self._size
         if limit == NO_LIMIT or not 0 <= start < end <= limit or start % _WORD:
             return b"", end
@@ -79,12 +62,12 @@ class SharedRing:
         """All records that are committed now, oldest first, without their commit words: each says
         truly how long it is. The `last` poll does not stop at one that is not committed: it counts
         it as damage, and takes what is behind."""
-        reserved = self._reserved()
+        reserved = self._head()
         consumed = (self._word(RING_LIMIT) - self._size) % (1 << 64)
         fits = 0 <= reserved - consumed <= self._size
         if not fits or consumed % _WORD or reserved % _WORD:
             self.damaged += 1
-            self._give_back(reserved)
+            self._set_limit(reserved + self._size)
             return b""
         if reserved == consumed:
             return b""
@@ -94,14 +77,14 @@ class SharedRing:
         if end == consumed:
             return b""
         data = self._copy(consumed, end)
-        self._give_back(end)
+        self._set_limit(end + self._size)
         kept, bad = _records(data, consumed, spans)
         self.bad += bad
         return kept
 
     def picture(self) -> bytes:
         """What is in a ring in overwrite mode, whose writers go on meanwhile."""
-        first, begun = self._reserved(), self._word(RING_BEGUN)
+        first, begun = self._head(), self._word(RING_BEGUN)
         if first < begun or (first | begun) % _WORD:
             self.damaged += 1
             return b""
@@ -109,7 +92,7 @@ class SharedRing:
         before = self._copy(oldest, first)
         data = self._copy(oldest, first)
         # Whoever reserves up to here may be writing, a lap later, in the pages before.
-        safe = max(0, -(-(self._reserved() + PAGE) // PAGE) * PAGE - self._size)
+        safe = max(0, -(-(self._head() + PAGE) // PAGE) * PAGE - self._size)
         kept = b""
         for page in range(oldest // PAGE * PAGE, first, PAGE):
             start, end = max(page, oldest), min(page + PAGE, first)
@@ -118,27 +101,6 @@ class SharedRing:
             part = slice(start - oldest, end - oldest)
             kept += _records(data[part], start, _spans(before, oldest, start, end))[0]
         return kept
-
-    def _copy(self, start: int, end: int) -> bytes:
-        """The bytes of these positions, unwrapped."""
-        at = start % self._size
-        size = end - start
-        first = self._store.read(self._data + at, min(size, self._size - at))
-        if len(first) == size:
-            return first
-        return first + self._store.read(self._data, size - len(first))
-
-    def _word(self, offset: int) -> int:
-        (value,) = _U64.unpack(self._store.read(self._head + offset, _WORD))
-        return int(value)
-
-    def _reserved(self) -> int:
-        """Read twice: see RingDrain."""
-        return min(self._word(RING_HEAD), self._word(RING_HEAD))
-
-    def _give_back(self, position: int) -> None:
-        limit = (position + self._size) % (1 << 64)
-        self._store.write(self._head + RING_LIMIT, _U64.pack(limit))
 
 
 def _committed(
