@@ -1,6 +1,7 @@
 """`markerjit bench`: what a marker costs on this machine, in every form, with intervals.
 
 markerjit bench
+markerjit bench dormant
 markerjit bench --seconds 600 --args 1,2,4,8 --json a.json
 markerjit bench --source my.c --function work
 markerjit bench compare a.json b.json
@@ -25,7 +26,11 @@ _WIDTH = 110
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument(
-        "compare", nargs="*", metavar="compare A.json B.json", help="two results, side by side"
+        "what",
+        nargs="*",
+        metavar="WHAT",
+        help="what to measure: dormant (the default); or compare A.json B.json: two results, side "
+        "by side",
     )
     parser.add_argument(
         "--seconds",
@@ -70,14 +75,18 @@ def run(options: argparse.Namespace) -> int:
 
     from markerjit.apps.bench import html, measure, results, table
     from markerjit.apps.bench.build import DoesNotCompile
+    from markerjit.apps.bench.plan import Plan
 
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
-    if options.compare:
-        if len(options.compare) != 3 or options.compare[0] != "compare":
+    if "compare" in options.what:
+        if len(options.what) != 3 or options.what[0] != "compare":
             raise Refused("two results are compared so: markerjit bench compare A.json B.json")
-        before, after = (results.read(Path(name)) for name in options.compare[1:])
+        before, after = (results.read(Path(name)) for name in options.what[1:])
         table.show_comparison(before, after, console)
         return 0
+    for kind in options.what:
+        if kind not in measure.KINDS:
+            raise Refused(f"{kind} is nothing that is measured; take {', '.join(measure.KINDS)}")
     if bool(options.source) != bool(options.function):
         raise Refused("your own code is measured so: --source FILE.c --function NAME")
     for path in filter(None, [options.json, options.html]):  # before the minutes that it takes
@@ -85,8 +94,9 @@ def run(options: argparse.Namespace) -> int:
             raise Refused(f"{path} exists already; take another name")
         if not os.access(path.parent, os.W_OK):
             raise Refused(f"cannot write {path}: there is no such directory, or it is not ours")
-    plan = measure.Plan(
+    plan = Plan(
         options.seconds,
+        tuple(one for one in measure.KINDS if one in options.what) or tuple(measure.KINDS),
         options.args,
         tuple(one for one in options.parts if one),
         options.layouts,

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ def test_a_comparison_runs_every_form_in_every_layout(runner: Path, tmp_path: Pa
         for layout, skip in enumerate(skips(2))
     ]
     done = []
-    with Runner(runner, [one.path for one in objects], cpu=0) as running:
+    with closing(Runner(runner, [one.path for one in objects], cpu=0)) as running:
         found = compare(objects, running, Limits(0.0), progress=done.append)
 
     assert {name: one.shape for name, one in found.samples.items()} == dict.fromkeys(
@@ -165,7 +166,7 @@ def made_run(cost: float = 0.3) -> dict[str, Any]:
         "processor": "p", "family": "6", "cpus": 2, "virtual machine": "no", "governor": "g",
         "kernel": "k", "compilers": {"gcc": ["gcc 12", "-O2"]},
     }  # fmt: skip
-    return results.whole(machine, [part], [])
+    return results.whole(machine, results.Found([part], [], []))
 
 
 def shown(show: Callable[[Console], None]) -> str:

@@ -77,16 +77,25 @@ def build(
     include: Sequence[Path],
 ) -> Object:
     """Compile a source of native/bench in one form and layout. Raises DoesNotCompile."""
-    name = "".join(one if one.isalnum() else "-" for one in form.name)
-    path = directory / f"{source.stem}-{name}-{len(list(directory.iterdir()))}.so"
-    command = [
+    number = len(list(directory.iterdir()))
+    path = directory / f"{source.stem}-{file_name(form)}-{number}.so"
+    compile_with(source, [
         compiler(form, chosen), *CFLAGS, "-shared", *(f"-I{one}" for one in include), *form.flags,
         f"-DBENCH_SKIP={skip}", *flags, "-o", str(path), str(source),
         *(f"-l{one}" for one in form.libraries),
-    ]  # fmt: skip
+    ])  # fmt: skip
+    return Object(form, layout, path)
+
+
+def file_name(form: Form) -> str:
+    """Its name, where only letters and digits will do."""
+    return "".join(one if one.isalnum() else "-" for one in form.name)
+
+
+def compile_with(source: Path, command: Sequence[str]) -> None:
+    """Run a compiler. Raises DoesNotCompile, with what it says of `source`."""
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise DoesNotCompile(source, done.stderr)
-    return Object(form, layout, path)

@@ -61,15 +61,15 @@ class Code(NamedTuple):
         return sum(size for _, size in {one.reads for one in self.hot if one.reads})
 
 
-def look_at(path: Path, runner: Path, function: str = "run") -> Code:
+def look_at(path: Path, runner: Path) -> Code:
     """The code of an object of ours."""
     with path.open("rb") as file:
         elf = ELFFile(file)
         whole = sum(one["sh_size"] for one in elf.iter_sections() if one["sh_flags"] & _ALLOC)
         symbols = elf.get_section_by_name(".symtab")
         assert isinstance(symbols, SymbolTableSection)
-        found = symbols.get_symbol_by_name(function)
-        assert found, f"{path} has no {function}"
+        found = symbols.get_symbol_by_name("run")
+        assert found, f"{path} has no run"
         (symbol,) = found
         section = elf.get_section(symbol["st_shndx"])
         start, size = symbol["st_value"], symbol["st_size"]

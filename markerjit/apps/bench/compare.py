@@ -5,11 +5,15 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from markerjit.apps.bench.build import Object
+from markerjit.apps.bench.code import Code, look_at
+from markerjit.apps.bench.place import Place
+from markerjit.apps.bench.plan import Progress
 from markerjit.apps.bench.runner import Runner
 from markerjit.apps.bench.statistics import Estimate, difference, floor, level
 
@@ -35,7 +39,7 @@ class Comparison(NamedTuple):
     """What came out for one setting.
 
     samples     by form: layouts by rounds, ns for each execution
-    executions  of the site, in one run of a loop
+    executions  rounds of a loop, in one run of it
     """
 
     samples: dict[str, Array]
@@ -82,11 +86,11 @@ def compare(
         rounds.append([took[form] for form in forms])
         spent = time.monotonic() - began
         progress(min(1.0, spent / max(limits.seconds, 1e-9)))
-        found = _comparison(forms, rounds, objects, times)
-        if len(rounds) >= _FEWEST_ROUNDS and spent > limits.seconds:
-            return found
-        if len(rounds) % _LOOK_EVERY == 0 and _is_narrow(found, limits.half_width):
-            return found
+        is_over = len(rounds) >= _FEWEST_ROUNDS and spent > limits.seconds
+        if is_over or len(rounds) % _LOOK_EVERY == 0:
+            found = _comparison(forms, rounds, objects, times)
+            if is_over or _is_narrow(found, limits.half_width):
+                return found
 
 
 def _times(runner: Runner, index: int) -> int:
@@ -111,3 +115,25 @@ def _comparison(
 
 def _is_narrow(found: Comparison, half_width: float) -> bool:
     return all(found.cost(form).half_width <= half_width for form in found.samples)
+
+
+def compare_objects(
+    objects: Sequence[Object],
+    place: Place,
+    limits: Limits,
+    title: str,
+    progress: Progress,
+    *,
+    sites: int = 1,
+) -> Comparison:
+    """In a process of their own."""
+    runner = Runner(place.runner, [one.path for one in objects], cpu=place.cpu)
+    with closing(runner):
+        return compare(
+            objects, runner, limits, sites=sites, progress=lambda done: progress(title, done)
+        )
+
+
+def code_of(objects: Sequence[Object], place: Place) -> dict[str, Code]:
+    """By form, of the first layout."""
+    return {one.form.name: look_at(one.path, place.runner) for one in objects if one.layout == 0}

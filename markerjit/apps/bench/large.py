@@ -15,13 +15,12 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from markerjit.apps.bench.build import CFLAGS, DoesNotCompile, Object, compiler
+from markerjit.apps.bench.build import CFLAGS, Object, compile_with, compiler, file_name
 from markerjit.apps.bench.forms import Form
 from markerjit.apps.bench.place import Place
 from markerjit.errors import Refused
 
 FUNCTIONS = 997
-PARTS = (1, 2, 5, 10, 20, 50)
 
 _HEAD = """#include "site.h"
 typedef uint64_t visit_fn(uint64_t left, const uint64_t *data, uint64_t sum);
@@ -61,8 +60,8 @@ def compile_part(form: Form, place: Place, directory: Path) -> Path:
     """A part in one form, as an object. Raises DoesNotCompile."""
     path = directory / "part.c"
     path.write_text(source())
-    target = directory / f"{''.join(one if one.isalnum() else '-' for one in form.name)}.o"
-    _run(path, [compiler(form, place.compiler), *CFLAGS, "-g0", f"-I{place.include}",
+    target = directory / f"{file_name(form)}.o"
+    compile_with(path, [compiler(form, place.compiler), *CFLAGS, "-g0", f"-I{place.include}",
                 f"-I{place.sources}", *form.flags, "-c", "-o", str(target), str(path)])  # fmt: skip
     return target
 
@@ -87,7 +86,7 @@ def link(
         pad = directory / f"pad-{layout}.s"
         pad.write_text(f".text\n.skip {16 * chance.randrange(1, 256)}\n")
         target = directory / f"{part.stem}-{parts}-{layout}.so"
-        _run(driver, [cc, *CFLAGS, "-shared", "-o", str(target), str(pad), str(driver),
+        compile_with(driver, [cc, *CFLAGS, "-shared", "-o", str(target), str(pad), str(driver),
                       *map(str, order), str(ways)])  # fmt: skip
         found.append(Object(form, layout, target))
     return found
@@ -117,11 +116,3 @@ def _copy(part: Path, number: int, names: Sequence[str], directory: Path) -> Pat
     target = directory / f"{part.stem}-{number}.o"
     subprocess.run(["objcopy", f"--redefine-syms={listed}", str(part), str(target)], check=True)
     return target
-
-
-def _run(path: Path, command: Sequence[str]) -> None:
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise DoesNotCompile(path, done.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import subprocess
@@ -28,13 +27,6 @@ def about(compilers: dict[str, list[str]]) -> dict[str, Any]:
         "markerjit": _version(),
         "load": os.getloadavg()[0],
     }  # fmt: skip
-
-
-def stolen_ticks() -> int:
-    """Ticks that the host took from this machine since it was started: proc(5)."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(Path("/proc/stat").read_text().split("\n", 1)[0].split()[8])
-    return 0
 
 
 def quiet_cpu() -> int:

@@ -5,17 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from markerjit.apps.bench import results
 from markerjit.apps.bench.build import Object, build, skips
-from markerjit.apps.bench.forms import Form
+from markerjit.apps.bench.compare import Limits, code_of, compare_objects
+from markerjit.apps.bench.forms import CALL, FORMS, Form
 from markerjit.apps.bench.place import Place
+from markerjit.apps.bench.plan import Plan, Progress
 from markerjit.errors import Refused
 
 
-def objects(
-    source: Path, function: str, forms: Sequence[Form], place: Place, directory: Path, layouts: int
+def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
+    """The function of the plan's source. Raises Refused, DoesNotCompile."""
+    assert plan.source
+    title = f"{plan.function} of {plan.source.name}"
+    forms = [one for one in FORMS if one.name != CALL and one.is_ours]
+    objects = list(_objects(plan.source, plan.function, forms, place, plan.layouts))
+    found = compare_objects(objects, place, Limits(plan.seconds), title, progress)
+    setting = {"source": str(plan.source), "function": plan.function}
+    part = results.part("own", title, setting, found, forms, code_of(objects, place))
+    return results.Found([part], [], [])
+
+
+def _objects(
+    source: Path, function: str, forms: Sequence[Form], place: Place, layouts: int
 ) -> Iterator[Object]:
-    """For each form of a marker and each layout. Raises Refused, DoesNotCompile: once, for the
-    first of them."""
+    """For each form of a marker and each layout: the first that does not compile ends it."""
     if not source.is_file():
         raise Refused(f"there is no file {source}")
     if not function.isidentifier():
@@ -28,6 +42,6 @@ def objects(
         for layout, skip in enumerate(skips(layouts)):
             yield build(
                 place.sources / "own.c", form, layout, skip, flags,
-                directory=directory, chosen=place.compiler,
+                directory=place.directory, chosen=place.compiler,
                 include=[place.include, place.sources, source.resolve().parent],
             )  # fmt: skip

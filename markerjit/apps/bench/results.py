@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,10 +13,24 @@ from markerjit.apps.bench.build import Missing
 from markerjit.apps.bench.code import Code
 from markerjit.apps.bench.compare import Comparison
 from markerjit.apps.bench.forms import AGAIN, CALL, Form
-from markerjit.apps.bench.statistics import Estimate, is_noisy, verdict
+from markerjit.apps.bench.shapes import VERSION, report
+from markerjit.apps.bench.statistics import is_noisy, verdict
 from markerjit.errors import Refused
 
-VERSION = 1
+
+class Found(NamedTuple):
+    """What one kind of measuring came to; `compilers` are those that were used besides the user's
+    own."""
+
+    parts: list[dict[str, Any]]
+    missing: list[Missing]
+    compilers: list[str]
+
+    def with_more(self, more: Found) -> Found:
+        """Both."""
+        return Found(
+            self.parts + more.parts, self.missing + more.missing, self.compilers + more.compilers
+        )
 
 
 def part(
@@ -28,9 +42,10 @@ def part(
     code: Mapping[str, Code],
     *,
     again: str = AGAIN,
+    unit: str = "ns",
 ) -> dict[str, Any]:
-    """One comparison. Figures are ns for each execution of a site. `again` is the form that is its
-    baseline once more."""
+    """One comparison. Figures are in `unit` for each execution of a site. `again` is the form that
+    is its baseline once more."""
     floor = found.floor(again)
     control = found.cost(CALL) if CALL in found.samples else None
     noisy = is_noisy(found.samples[again], floor, control)
@@ -38,6 +53,7 @@ def part(
         "kind": kind,
         "title": title,
         "setting": dict(setting),
+        "unit": unit,
         "executions": found.executions,
         "floor": floor,
         "noisy": noisy,
@@ -78,15 +94,14 @@ def _form(
     return told
 
 
-def whole(
-    machine: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], missing: Sequence[Missing]
-) -> dict[str, Any]:
+def whole(machine: Mapping[str, Any], found: Found) -> dict[str, Any]:
     """A run."""
+    missing = {one.form.name: one.why for one in found.missing}
     return {
         "version": VERSION,
         "machine": dict(machine),
-        "missing": [{"form": one.form.name, "why": one.why} for one in missing],
-        "parts": list(parts),
+        "missing": [{"form": name, "why": why} for name, why in missing.items()],
+        "parts": found.parts,
     }
 
 
@@ -99,13 +114,11 @@ def read(path: Path) -> dict[str, Any]:
     """A run from a file. Raises Refused for anything else."""
     try:
         run = json.loads(path.read_text(encoding="utf-8"))
-        if run["version"] != VERSION:
-            raise Refused(f"{path} is of another version of the bench: {run['version']}")
-        for one in run["parts"]:
-            for form in one["forms"]:
-                Estimate(**form["cost"])
+        report(run)
     except OSError as error:
         raise Refused(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise Refused(f"{path} is no result of markerjit bench: {error!r}") from None
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{path} is no result of markerjit bench: {error}") from None
+    except Refused as error:
+        raise Refused(f"{path} is {error}") from None
     return dict(run)

@@ -6,8 +6,6 @@ import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from markerjit.errors import MarkerError
 
@@ -16,7 +14,7 @@ _ENVIRONMENT = {"LTTNG_UST_REGISTER_TIMEOUT": "0", "LTTNG_UST_WITHOUT_BADDR_STAT
 
 
 class Runner:
-    """Runs the objects by their index, on one CPU. Ends with the `with`."""
+    """Runs the objects by their index, on one CPU."""
 
     def __init__(self, program: Path, objects: Sequence[Path], *, cpu: int) -> None:
         self._process = subprocess.Popen(
@@ -41,15 +39,8 @@ class Runner:
         self._process.stdin.flush()
         return [int(word) for word in self._line().split()[1:]]
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End the process."""
         self._process.kill()
         self._process.communicate()
 

@@ -18,6 +18,7 @@ from markerjit.errors import Refused
 if TYPE_CHECKING:
     from markerjit.apps.bench.statistics import Array
 
+VERSION = 1
 OURS = "markerjit"
 PEERS = "peers"
 _KNOWN = ("additions", "additions, again", "more")
@@ -71,6 +72,7 @@ class Part(NamedTuple):
 
     kind: str
     title: str
+    unit: str
     sites: float
     args: float
     computed: bool
@@ -102,7 +104,13 @@ class Report(NamedTuple):
 def report(run: Mapping[str, Any]) -> Report:
     """A run, checked. Raises Refused."""
     whole = _mapping(run, "the run")
+    if _get(whole, "version", "") != VERSION:
+        raise Refused(f"no result of markerjit bench: of another version, not {VERSION}")
     machine = _mapping(_get(whole, "machine", ""), "machine")
+    for name, words in _mapping(machine.get("compilers", {}), "machine.compilers").items():
+        at = f"machine.compilers.{name}"
+        if not [_text(one, at) for one in _list(words, at)]:
+            raise _wrong(at, "a name and flags", words)
     missing = _list(_get(whole, "missing", ""), "missing")
     return Report(
         tuple((_text(name, "machine"), _fact(value, f"machine.{name}"))
@@ -120,6 +128,7 @@ def _part(value: object, at: str) -> Part:
     found = Part(
         kind,
         _text(_get(part, "title", at), f"{at}.title"),
+        _text(part.get("unit", "ns"), f"{at}.unit"),
         _number(setting.get("sites", 0), f"{at}.setting.sites"),
         _number(setting.get("args", 0), f"{at}.setting.args"),
         bool(setting.get("computed")),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Run = Mapping[str, Any]
+_MACHINE = ("processor", "family", "cpus", "virtual machine", "governor", "kernel")
 
 
 def show(run: Run, console: Console) -> None:
@@ -77,13 +78,14 @@ def changed(before: Mapping[str, float], after: Mapping[str, float]) -> str:
 
 
 def about(machine: Mapping[str, Any]) -> Iterator[str]:
-    """The machine, in lines."""
+    """The machine, in lines; what a file does not tell is a question mark."""
+    known = {name: machine.get(name, "?") for name in _MACHINE}
     yield (
-        f"{machine['processor']} (family {machine['family']}), {machine['cpus']} CPUs, "
-        f"virtual machine: {machine['virtual machine']}, governor: {machine['governor']}"
+        "{processor} (family {family}), {cpus} CPUs, virtual machine: {virtual machine}, "
+        "governor: {governor}".format(**known)
     )
-    for name, (first, *flags) in machine["compilers"].items():
-        yield f"Linux {machine['kernel']}; {name}: {first}; {' '.join(flags)}"
+    for name, (first, *flags) in machine.get("compilers", {}).items():
+        yield f"Linux {known['kernel']}; {name}: {first}; {' '.join(flags)}"
 
 
 def table(part: Mapping[str, Any]) -> Table:
@@ -92,13 +94,14 @@ def table(part: Mapping[str, Any]) -> Table:
 
     made = Table(
         title=part["title"],
-        caption="ns for each execution, more than no marker, whose own time is in brackets;\n"
-        f"the same code twice differed by up to {part['floor']:.3f} ns",
+        caption=f"{part['unit']} for each execution, more than no marker, whose own time is in "
+        "brackets;\n"
+        f"the same code twice differed by up to {part['floor']:.3f} {part['unit']}",
         title_justify="left",
         caption_justify="left",
     )
     made.add_column("form")
-    for name in ("ns more", "95 %", "differs", "instr.", "hot B", "all B", "data B"):
+    for name in (f"{part['unit']} more", "95 %", "differs", "instr.", "hot B", "all B", "data B"):
         made.add_column(name, justify="right", no_wrap=True)
     by_name = {one["name"]: one for one in part["forms"]}
     for one in part["forms"]:

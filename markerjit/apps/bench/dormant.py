@@ -1,0 +1,111 @@
+"""What a site costs to which nobody listens: in a small loop, and where there are thousands."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from markerjit.apps.bench import controls, large, results
+from markerjit.apps.bench.build import Missing, Object, build, skips, why_missing
+from markerjit.apps.bench.compare import Limits, code_of, compare_objects
+from markerjit.apps.bench.forms import FORMS, Form
+from markerjit.apps.bench.place import Place
+from markerjit.apps.bench.plan import Plan, Progress
+
+
+def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
+    """All settings. Raises Refused, DoesNotCompile."""
+    forms, missing = _buildable(place)
+    parts = [_controls(plan, place, progress)]
+    settings = [(args, computed) for computed in (False, True) for args in plan.args]
+    limits = Limits(plan.seconds / (len(settings) + len(plan.parts)))
+    parts += [
+        _hot(args, computed, plan, forms, place, limits, progress) for args, computed in settings
+    ]
+    parts += _large(plan, forms, place, limits, progress)
+    return results.Found(parts, missing, [one.compiler for one in forms if one.compiler])
+
+
+def _controls(plan: Plan, place: Place, progress: Progress) -> dict[str, Any]:
+    title = "the bench itself: a chain of additions, and more of them"
+    with tempfile.TemporaryDirectory(dir=place.directory) as name:
+        objects = _hot_objects(controls.FORMS, 1, False, plan.layouts, place, Path(name))
+        found = compare_objects(objects, place, Limits(plan.seconds / 20), title, progress)
+    part = results.part("control", title, {}, found, controls.FORMS, {}, again=controls.AGAIN)
+    return part | {"known": controls.check(found)}
+
+
+def _hot_objects(
+    forms: Sequence[Form], args: int, computed: bool, layouts: int, place: Place, directory: Path
+) -> list[Object]:
+    flags = [f"-DBENCH_ARGS={args}", f"-DBENCH_COMPUTED={computed:d}"]
+    return [
+        build(
+            place.sources / "hot.c", form, layout, skip, flags,
+            directory=directory, chosen=place.compiler, include=[place.include, place.sources],
+        )
+        for form in forms
+        for layout, skip in enumerate(skips(layouts))
+    ]  # fmt: skip
+
+
+def _buildable(place: Place) -> tuple[list[Form], list[Missing]]:
+    there: list[Form] = []
+    missing: list[Missing] = []
+    for form in FORMS:
+        why = why_missing(form, place.compiler, [place.include])
+        if why:
+            missing.append(Missing(form, why))
+        else:
+            there.append(form)
+    return there, missing
+
+
+def _hot(
+    args: int,
+    computed: bool,
+    plan: Plan,
+    forms: Sequence[Form],
+    place: Place,
+    limits: Limits,
+    progress: Progress,
+) -> dict[str, Any]:
+    kind = "computed for it alone" if computed else "which the loop needs anyway"
+    title = f"a small loop, {args} argument{'' if args == 1 else 's'}, {kind}"
+    with tempfile.TemporaryDirectory(dir=place.directory) as name:
+        objects = _hot_objects(forms, args, computed, plan.layouts, place, Path(name))
+        found = compare_objects(objects, place, limits, title, progress)
+        code = code_of(objects, place)
+    setting = {"args": args, "computed": computed}
+    return results.part("hot", title, setting, found, forms, code)
+
+
+def _large(
+    plan: Plan, forms: Sequence[Form], place: Place, limits: Limits, progress: Progress
+) -> Iterator[dict[str, Any]]:
+    if not plan.parts:
+        return
+    forms = [one for one in forms if one.may_be_many]
+    with tempfile.TemporaryDirectory(dir=place.directory) as name:
+        directory = Path(name)
+        compiled = {}
+        for number, form in enumerate(forms):
+            progress(f"compiling {large.FUNCTIONS} sites", number / len(forms))
+            compiled[form] = large.compile_part(form, place, directory)
+        for parts in plan.parts:
+            sites = parts * large.FUNCTIONS
+            title = f"{sites} sites, visited in a scattered order"
+            progress(f"linking {sites} sites", 0)
+            objects = [
+                one
+                for form in forms
+                for one in large.link(
+                    compiled[form], parts, form, place, directory, layouts=plan.layouts
+                )
+            ]
+            found = compare_objects(objects, place, limits, title, progress, sites=sites)
+            yield results.part("large", title, {"sites": sites}, found, forms, {})
+            for one in objects:
+                one.path.unlink()

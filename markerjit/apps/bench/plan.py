@@ -1,0 +1,30 @@
+"""What a run of the bench is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+Progress = Callable[[str, float], None]
+"""Is told what is being done, and how much of it, from 0 to 1."""
+
+
+class Plan(NamedTuple):
+    """What is to be measured.
+
+    seconds     of measuring in all
+    kinds       of cost: dormant, active, toggle
+    args        numbers of arguments, in the small loop
+    parts       of 997 sites each, in the large setting
+    source      somebody's own file instead, and its `function`
+    """
+
+    seconds: float
+    kinds: Sequence[str] = ("dormant",)
+    args: Sequence[int] = (2,)
+    parts: Sequence[int] = (1, 5, 10, 20)
+    layouts: int = 4
+    compiler: str = "gcc"
+    source: Path | None = None
+    function: str = ""
