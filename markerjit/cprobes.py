@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 from markerjit.errors import MarkerError, Refused
 from markerjit.model import CType, Note, RemoteAddress, TypeClass
 from markerjit.patch.arena import Arena
-from markerjit.probes.native import Compiled, Linked, ProbeEvent, Runtime, Sizes, Variable, align
+from markerjit.probes.native import Compiled, ProbeEvent, Runtime, Sizes, Variable, align
 from markerjit.probes.record import recording, signature
 from markerjit.probes.values import BUCKETS, Histogram, read_counters, read_histograms
 from markerjit.ring import layout
@@ -146,13 +146,12 @@ def values(arena: Arena) -> list[Values]:
     """What all probes have counted."""
     found = []
     for one in loaded(arena):
-        linked = Linked(b"", 0, b"", 0, 0, 0, one.entries, (), one.variables, one.cpus, one.stride)
 
         def read(address: int, size: int) -> bytes:
             return arena.store.read(address - arena.base, size)
 
         with suppress(MarkerError):  # its variables are said to be where nothing is
-            counters, histograms = read_counters(linked, read), read_histograms(linked, read)
+            counters, histograms = read_counters(one, read), read_histograms(one, read)
             found.append(Values(one.source, counters, histograms))
     return found
 

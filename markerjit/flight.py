@@ -14,10 +14,10 @@ from typing import NamedTuple
 from markerjit.patch.arena import Arena
 from markerjit.quiesce.native import clock_pair
 from markerjit.ring.batch import Batch
-from markerjit.ring.clock import NS, Calibration
+from markerjit.ring.clock import Calibration
 from markerjit.ring.timeline import Timeline
 from markerjit.ring.types import RecordType, Time
-from markerjit.rings import Rings
+from markerjit.rings import Rings, losses, losses_before
 
 
 class Kept(NamedTuple):
@@ -44,8 +44,7 @@ class Flight:
     def __init__(self, arena: Arena, known: Callable[[], Mapping[int, RecordType]]) -> None:
         self._arena = arena
         self._known = known
-        self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
-        self._timeline = Timeline(clock_pair, self._wall_offset_ns)
+        self._timeline = Timeline(clock_pair, time.time_ns() - time.monotonic_ns())
         self.types = self._flown()
 
     def picture(self) -> Picture:
@@ -65,7 +64,8 @@ class Flight:
             before = kept.get(type_.marker, Kept(0, 0, 0))
             both = zip(before, _kept(since[type_.id], events[type_.id]), strict=True)
             kept[type_.marker] = Kept(*map(sum, both))
-        return Picture(Batch(found.packets, columns, self._lost()), self._clock(), kept)
+        lost = losses(self._arena, self.types) - losses_before(self._arena, self.types)
+        return Picture(Batch(found.packets, columns, dict(lost)), self._clock(), kept)
 
     def _flown(self) -> dict[int, RecordType]:
         """They share their kind of time; what has another is of an earlier trace."""
@@ -80,10 +80,8 @@ class Flight:
 
     def _clock(self) -> Calibration:
         clock = next((type_.time for type_ in self.types.values()), Time.TSC)
-        if clock is not Time.TSC:
-            return Calibration(clock, 0, 0, NS, self._wall_offset_ns)
         self._timeline.update()
-        return self._timeline.line(time.sleep)
+        return self._timeline.calibration(clock, time.sleep)
 
     def _since(self, id: int) -> tuple[int, int]:
         """Records, and events lost, since the flight began."""
@@ -91,19 +89,6 @@ class Flight:
         passed = sum(one.passed for one in counts) - entry.passed_before
         lost = sum(one.lost for one in counts) - entry.lost_before
         return max(0, passed), max(0, lost)
-
-    def _lost(self) -> dict[tuple[int, str], int]:
-        """By CPU; what was lost before the flight recorder was switched on is no part of it."""
-        found: dict[tuple[int, str], int] = {}
-        for type_ in self.types.values():
-            before = self._arena.marker_entry(type_.id).lost_before
-            for ring, count in enumerate(self._arena.counts(type_.id)):
-                key = ring % self._arena.geometry.cpus, type_.marker
-                old = min(before, count.lost)
-                before -= old
-                if count.lost > old:
-                    found[key] = found.get(key, 0) + count.lost - old
-        return found
 
 
 def _kept(since: tuple[int, int], there: int) -> Kept:

@@ -21,7 +21,7 @@ from markerjit.quiesce.strategy import default_strategy
 from markerjit.recorders import check_fields
 from markerjit.ring.layout import PROBE_COUNTED
 from markerjit.ring.types import Options, RecordType, Time
-from markerjit.rings import Rings, is_flying
+from markerjit.rings import Rings, is_flying, is_recorded_into
 from markerjit.switching import Switching
 
 _GRACE_S = 5
@@ -120,7 +120,7 @@ class Readying(Switching):
         size = self._ring_size or max(sizes)
         if sizes == {size}:
             return
-        if keep or any(one.since and one.counted for one in arena.entries()):
+        if keep or is_recorded_into(arena):
             raise Refused(
                 f"the rings of process {self.pid} have {max(sizes) >> 10} KiB and are in use; "
                 "leave out --ring-size"

@@ -23,7 +23,7 @@ from markerjit.ring.batch import Batch, Columns, Packet
 from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.timeline import Timeline
 from markerjit.ring.types import RecordType, Time
-from markerjit.rings import Found, Rings
+from markerjit.rings import Found, Rings, losses, losses_before
 
 TICK_NS = 10_000_000
 """CLOCK_MONOTONIC_COARSE is never further behind: a kernel has at least 100 ticks a second."""
@@ -74,10 +74,10 @@ class EventStream:
         self._renew = renew
         self._arena = arena
         self._alive = alive
-        self._wall_offset_ns = time.time_ns() - time.monotonic_ns()
-        self._timeline = Timeline(clock_pair, self._wall_offset_ns, first_clock)
+        wall_offset_ns = time.time_ns() - time.monotonic_ns()
+        self._timeline = Timeline(clock_pair, wall_offset_ns, first_clock)
         self._rings = Rings(arena, self.types)
-        self._lost_before = self._losses()
+        self._lost_before = losses(arena, self.types)
         self._lost_now, self._lost_at = self._lost_before, 0
         self._held: dict[int, list[Columns]] = {}
         self._stopped = self._finished = False
@@ -86,7 +86,7 @@ class EventStream:
         self._events = 0
         self.dropped_bytes = dropped_bytes
         if resume:
-            self._lost_before = self._lost_since_on()
+            self._lost_before = losses_before(arena, self.types)
             self._rings.resume()
         else:
             self._note_counts()
@@ -208,7 +208,8 @@ class EventStream:
     def note_losses(self) -> None:
         """Look how many were lost until now; else it is looked at a few times a second."""
         with suppress(TargetGone):
-            self._lost_now, self._lost_at = self._losses(), time.monotonic_ns()
+            self._lost_now = losses(self._arena, self.types)
+            self._lost_at = time.monotonic_ns()
 
     def statistics(self) -> StreamStatistics:
         """What has been seen so far."""
@@ -218,18 +219,15 @@ class EventStream:
 
     def lost(self) -> dict[tuple[int, str], int]:
         """Events lost since the stream began, by (cpu, marker); only where there are some."""
-        before, now = self._lost_before, self._lost_now
-        return {key: now[key] - before[key] for key in now if now[key] > before.get(key, 0)}
+        return dict(self._lost_now - self._lost_before)
 
     def clock(self) -> Calibration:
         """For the times of records that come next."""
-        if self._time is Time.TSC:
-            return self._timeline.line(time.sleep)
-        return Calibration(self._time, 0, 0, NS, self._wall_offset_ns)
+        return self._timeline.calibration(self._time, time.sleep)
 
     def use_clock_of(self, other: EventStream) -> None:
         """Tell times as another stream does, so that events of both have one order."""
-        self._timeline, self._wall_offset_ns = other._timeline, other._wall_offset_ns
+        self._timeline = other._timeline
 
     def now(self) -> int | None:
         """Now, as records have it; None where they have no time."""
@@ -290,24 +288,3 @@ class EventStream:
         from markerjit.ring.columns import events
 
         return events(columns, self.clock())
-
-    def _lost_since_on(self) -> dict[tuple[int, str], int]:
-        """Losses before the markers were last switched on."""
-        found: dict[tuple[int, str], int] = {}
-        for marker, type_ in self.types.items():
-            before = self._arena.marker_entry(marker).lost_before
-            for ring, count in enumerate(self._arena.counts(marker)):
-                key = ring % self._arena.geometry.cpus, type_.marker
-                old = min(before, count.lost)
-                before -= old
-                found[key] = found.get(key, 0) + old
-        return found
-
-    def _losses(self) -> dict[tuple[int, str], int]:
-        """Lost events of each marker, by CPU: of both of its rings."""
-        found: dict[tuple[int, str], int] = {}
-        for marker, type_ in self.types.items():
-            for ring, count in enumerate(self._arena.counts(marker)):
-                key = ring % self._arena.geometry.cpus, type_.marker
-                found[key] = found.get(key, 0) + count.lost
-        return found

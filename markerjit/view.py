@@ -123,15 +123,6 @@ class View:
         """Whether the runtime is in the process already."""
         return self._arena is not None
 
-    def shared_code(self) -> list[Mapping]:
-        """Mappings with sites that are shared with the file: a write would change the file."""
-        return [
-            mapping
-            for mapping in self._maps
-            if mapping.shared
-            and any(mapping.start <= site.address < mapping.end for site in self._objects.sites)
-        ]
-
     def read(self, address: RemoteAddress, size: int) -> bytes:
         """Bytes of the target."""
         return self._memory.read(address, size)

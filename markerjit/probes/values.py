@@ -8,15 +8,31 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from markerjit.probes.native import Linked, Variable
+from markerjit.probes.native import Variable
 
 Read = Callable[[int, int], bytes]
 """From an address of the target and a size to exactly so many bytes."""
 
 BUCKETS = 252  # MJ_BUCKETS of probe.h
 _MASK = (1 << 64) - 1
+
+
+class Counting(Protocol):
+    """A probe in a target; a variable's `place` is an address, the next CPU's `stride` further."""
+
+    @property
+    def variables(self) -> tuple[Variable, ...]:
+        """Its counters and histograms."""
+
+    @property
+    def cpus(self) -> int:
+        """How many there are of each."""
+
+    @property
+    def stride(self) -> int:
+        """In bytes."""
 
 
 class Bucket(NamedTuple):
@@ -56,19 +72,15 @@ class Histogram(NamedTuple):
         return last
 
 
-def read_counters(linked: Linked, read: Read) -> dict[str, int]:
+def read_counters(probe: Counting, read: Read) -> dict[str, int]:
     """All counters, each added up over the CPUs."""
-    return {
-        one.name: _sums(linked, one, read)[0] for one in linked.variables if not one.is_histogram
-    }
+    return {one.name: _sums(probe, one, read)[0] for one in probe.variables if not one.is_histogram}
 
 
-def read_histograms(linked: Linked, read: Read) -> dict[str, Histogram]:
+def read_histograms(probe: Counting, read: Read) -> dict[str, Histogram]:
     """All histograms, each added up over the CPUs."""
     return {
-        one.name: Histogram(_sums(linked, one, read))
-        for one in linked.variables
-        if one.is_histogram
+        one.name: Histogram(_sums(probe, one, read)) for one in probe.variables if one.is_histogram
     }
 
 
@@ -80,10 +92,10 @@ def bucket_low(index: int) -> int:
     return (4 + quarter) << (power - 1)
 
 
-def _sums(linked: Linked, variable: Variable, read: Read) -> tuple[int, ...]:
+def _sums(probe: Counting, variable: Variable, read: Read) -> tuple[int, ...]:
     sums = [0] * variable.words
-    for cpu in range(linked.cpus):
-        data = read(variable.place + cpu * linked.stride, variable.words * 8)
+    for cpu in range(probe.cpus):
+        data = read(variable.place + cpu * probe.stride, variable.words * 8)
         for index, value in enumerate(struct.unpack(f"<{variable.words}Q", data)):
             sums[index] += value
     return tuple(value & _MASK for value in sums)

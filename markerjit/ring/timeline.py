@@ -45,6 +45,12 @@ class Timeline:
         self._last = self._read()
         return self._last[0]
 
+    def calibration(self, time: Time, sleep: Callable[[float], None]) -> Calibration:
+        """For times of this kind; nothing has to be drawn where they are nanoseconds."""
+        if time is Time.TSC:
+            return self.line(sleep)
+        return Calibration(time, 0, 0, NS, self._wall_offset_ns)
+
     def line(self, sleep: Callable[[float], None]) -> Calibration:
         """The line as of the last reading. Waits where the clocks were first read so lately that
         it would be a poor one."""

@@ -247,28 +247,12 @@ def _event_of(found: re.Match[str], fields: Mapping[str, Sequence[Field]]) -> Ev
 
 def from_shown(field: Field, shown: str) -> Value:
     """The value of a field from how `show` shows it. Raises ValueError."""
-    if shown in _WORDS:
-        return _WORDS[shown]
-    if shown[0] in "\"'":
-        return _unquote(shown)
-    if shown[0] == "<":
-        return bytes.fromhex(shown[1:-1])
-    if field.type is FieldType.FLOAT:
-        return float.fromhex(shown) if field.conversion[-1] in "aA" else float(shown)
-    number = int(shown, _BASES.get(field.conversion[-1], 10))
-    bits = field.ctype.size * 8
-    if field.ctype.type_class is TypeClass.SIGNED and number >> (bits - 1) == 1:
-        number -= 1 << bits  # shown as its bits
-    return number
+    return _marked(shown) if _is_marked(shown) else _number(field, shown)
 
 
 def _from_looks(shown: str) -> Value:
-    if shown in _WORDS:
-        return _WORDS[shown]
-    if shown[0] in "\"'":
-        return _unquote(shown)
-    if shown[0] == "<":
-        return bytes.fromhex(shown[1:-1])
+    if _is_marked(shown):
+        return _marked(shown)
     if " " in shown:
         return bytes.fromhex(shown)
     with contextlib.suppress(ValueError):
@@ -276,6 +260,27 @@ def _from_looks(shown: str) -> Value:
     with contextlib.suppress(ValueError):
         return float(shown)
     return shown
+
+
+def _is_marked(shown: str) -> bool:
+    """Whether it says by itself what it is: a text, bytes, a word that stands for a value."""
+    return shown in _WORDS or shown[0] in "\"'<"
+
+
+def _marked(shown: str) -> Value:
+    if shown in _WORDS:
+        return _WORDS[shown]
+    return bytes.fromhex(shown[1:-1]) if shown[0] == "<" else _unquote(shown)
+
+
+def _number(field: Field, shown: str) -> Value:
+    if field.type is FieldType.FLOAT:
+        return float.fromhex(shown) if field.conversion[-1] in "aA" else float(shown)
+    number = int(shown, _BASES.get(field.conversion[-1], 10))
+    bits = field.ctype.size * 8
+    if field.ctype.type_class is TypeClass.SIGNED and number >> (bits - 1) == 1:
+        number -= 1 << bits  # shown as its bits
+    return number
 
 
 def _unquote(shown: str) -> str:
