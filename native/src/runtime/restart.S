@@ -39,6 +39,13 @@
     jae another
 .endm
 
+/* %r10: the struct mj_ring of the CPU in %rax. */
+.macro find_ring
+    shl $7, %rax
+    add MJ_CONTROL_HEADS(%rdi), %rax
+    lea -MJ_CODE_SIZE(%rdi, %rax), %r10
+.endm
+
     .text
 
 /* int mj_append(const struct mj_control *, uint64_t *image, uint64_t size, int stamp)
@@ -51,9 +58,7 @@ mj_append:
     begin MJ_SEQUENCE_APPEND, %r8
 mj_append_start:
     read_cpu %r8, %eax
-    shl $7, %rax
-    add MJ_CONTROL_HEADS(%rdi), %rax
-    lea -MJ_CODE_SIZE(%rdi, %rax), %r10 /* struct mj_ring */
+    find_ring
     mov (%r10), %rcx
     lea (%rcx, %r9), %r8 /* the new head */
     cmp MJ_RING_ROOM(%r10), %r8
@@ -76,9 +81,10 @@ mj_append_end:
     ret
 
 /* int mj_turn(void)
-   Make room: up to the end of the page, or of the next, as far as the reader's limit allows. That is
-   read once for each look: the reader moves it meanwhile. What is left of a page is filled. Recorders call it with their arguments in registers, so it changes only
-   %rax, %rdi, %r10, %r11, %xmm14 and %xmm15. */
+   Make room: up to the end of the page, or of the next, as far as the reader's limit allows. That
+   is read once for each look: the reader moves it meanwhile. What is left of a page is filled.
+   Recorders call it with their arguments in registers, so it changes only %rax, %rdi, %r10, %r11,
+   %xmm14 and %xmm15. */
     .globl mj_turn, mj_turn_start, mj_turn_end, mj_turn_abort
     .p2align 4
 mj_turn:
@@ -86,9 +92,7 @@ mj_turn:
     begin MJ_SEQUENCE_TURN, %r11
 mj_turn_start:
     read_cpu %r11, %eax
-    shl $7, %rax
-    add MJ_CONTROL_HEADS(%rdi), %rax
-    lea -MJ_CODE_SIZE(%rdi, %rax), %r10 /* struct mj_ring */
+    find_ring
     mov (%r10), %r11
     lea MJ_PAGE(%r11), %rax
     and $-MJ_PAGE, %rax /* the end of the head's page */
