@@ -5,6 +5,8 @@
  *     BENCH_FORM     mark (as MJ_MODE says), nothing, call, nop5, adds, usdt, lttng, xray
  *     BENCH_ADDS     for adds: how many additions that wait for each other; a cost that is known
  *
+ *     BENCH_TRACEPOINTS  for lttng: a header that describes its tracepoints, if not lttng_site.h
+ *
  * SITE(a, ...) is the place, with one, two, four or eight arguments of 64 bits. `chain` is a
  * variable of the loop, which only `adds` uses. SITE_NAMED(name, a, ...) is one of many places: a
  * marker has that name.
@@ -52,6 +54,7 @@
 #define NAMED_1(name, ...) MARK(name, CAT(FORMAT_, COUNT(__VA_ARGS__)), __VA_ARGS__)
 #define NAMED_2 NAMED_0
 #define NAMED_3 NAMED_0
+#define NAMED_4(name, ...) lttng_ust_tracepoint(markerjit_bench, name, __VA_ARGS__)
 #define NAMED_5 NAMED_0
 
 #if IS_FORM == IS_mark
@@ -77,7 +80,11 @@ __attribute__((noinline, noipa, section(".text.bench_callee"))) static void benc
 
 #define LTTNG_UST_TRACEPOINT_CREATE_PROBES
 #define LTTNG_UST_TRACEPOINT_DEFINE
+#ifdef BENCH_TRACEPOINTS
+#include BENCH_TRACEPOINTS
+#else
 #include "lttng_site.h"
+#endif
 #define SITE_lttng(...)                                                                            \
     lttng_ust_tracepoint(markerjit_bench, CAT(site_, COUNT(__VA_ARGS__)), __VA_ARGS__)
 

@@ -98,7 +98,9 @@ def test_instructions_and_bytes_are_those_that_run(
     assert len(hot_lines) == 1, "the jump of a dormant site is taken, what it skips is not"
 
 
-def test_many_sites_are_all_visited_each_with_a_slot_of_its_own(
+@pytest.mark.parametrize("name", ["pointer", "LTTng-UST"])
+def test_many_sites_are_all_visited_each_with_a_word_of_its_own(
+    name: str,
     runner: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -107,15 +109,17 @@ def test_many_sites_are_all_visited_each_with_a_slot_of_its_own(
     needs_tool("valgrind", "valgrind")
     monkeypatch.setattr(large, "FUNCTIONS", 13)
     place = Place(SOURCES, INCLUDE[0], runner, tmp_path, "gcc", 0)
-    form = BY_NAME["pointer"]
+    form = BY_NAME[name]
+    if why := why_missing(form, "gcc", INCLUDE):
+        pytest.skip(why)
     part = large.compile_part(form, place, tmp_path)
 
     (one, other) = large.link(part, 3, form, place, tmp_path, layouts=2)
 
     visited = look_at(one.path, runner).hot
     assert visited is not None
-    slots = {line.reads for line in visited if line.reads}
-    assert len(slots) == 39
+    words = {line.reads for line in visited if line.reads}
+    assert len(words) == 39
     assert one.path.read_bytes() != other.path.read_bytes()
 
 

@@ -87,7 +87,6 @@ def _large(
 ) -> Iterator[dict[str, Any]]:
     if not plan.parts:
         return
-    forms = [one for one in forms if one.may_be_many]
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
         directory = Path(name)
         compiled = {}

@@ -30,9 +30,9 @@ class Form(NamedTuple):
         return "-DBENCH_FORM=mark" in self.flags
 
     @property
-    def may_be_many(self) -> bool:
-        """Whether thousands of it can be made. Each tracepoint of LTTng wants a description."""
-        return "-DBENCH_FORM=lttng" not in self.flags
+    def wants_description(self) -> bool:
+        """Whether each place has to be described in a header: LTTng's tracepoints."""
+        return "-DBENCH_FORM=lttng" in self.flags
 
 
 def _mark(mode: str, what: str) -> Form:

@@ -42,6 +42,22 @@ __attribute__((visibility("default"))) uint64_t run(uint64_t times, const uint64
     return sum;
 }}
 """
+_TRACEPOINTS = """#undef LTTNG_UST_TRACEPOINT_PROVIDER
+#define LTTNG_UST_TRACEPOINT_PROVIDER markerjit_bench
+#undef LTTNG_UST_TRACEPOINT_INCLUDE
+#define LTTNG_UST_TRACEPOINT_INCLUDE "{path}"
+#if !defined(BENCH_TRACEPOINTS_H) || defined(LTTNG_UST_TRACEPOINT_HEADER_MULTI_READ)
+#define BENCH_TRACEPOINTS_H
+#include <stdint.h>
+#include <lttng/tracepoint.h>
+LTTNG_UST_TRACEPOINT_EVENT_CLASS(markerjit_bench, bench_site,
+    LTTNG_UST_TP_ARGS(uint64_t, a, uint64_t, b),
+    LTTNG_UST_TP_FIELDS(lttng_ust_field_integer(uint64_t, a, a)
+                        lttng_ust_field_integer(uint64_t, b, b)))
+{instances}
+#endif
+#include <lttng/tracepoint-event.h>
+"""
 
 
 def source() -> str:
@@ -56,13 +72,28 @@ def source() -> str:
     return _HEAD + "\n".join(visits) + "\n"
 
 
+def tracepoints(path: Path) -> str:
+    """LTTng's description of a part's sites, as it will stand at this path: it reads itself."""
+    instances = "\n".join(
+        "LTTNG_UST_TRACEPOINT_EVENT_INSTANCE(markerjit_bench, bench_site, markerjit_bench, "
+        f"bench_site_{number}, LTTNG_UST_TP_ARGS(uint64_t, a, uint64_t, b))"
+        for number in range(FUNCTIONS)
+    )
+    return _TRACEPOINTS.format(path=path, instances=instances)
+
+
 def compile_part(form: Form, place: Place, directory: Path) -> Path:
     """A part in one form, as an object. Raises DoesNotCompile."""
     path = directory / "part.c"
     path.write_text(source())
+    flags = list(form.flags)
+    if form.wants_description:
+        described = directory / "tracepoints.h"
+        described.write_text(tracepoints(described))
+        flags.append(f'-DBENCH_TRACEPOINTS="{described}"')
     target = directory / f"{file_name(form)}.o"
     compile_with(path, [compiler(form, place.compiler), *CFLAGS, "-g0", f"-I{place.include}",
-                f"-I{place.sources}", *form.flags, "-c", "-o", str(target), str(path)])  # fmt: skip
+                f"-I{place.sources}", *flags, "-c", "-o", str(target), str(path)])  # fmt: skip
     return target
 
 
@@ -87,7 +118,8 @@ def link(
         pad.write_text(f".text\n.skip {16 * chance.randrange(1, 256)}\n")
         target = directory / f"{part.stem}-{parts}-{layout}.so"
         compile_with(driver, [cc, *CFLAGS, "-shared", "-o", str(target), str(pad), str(driver),
-                      *map(str, order), str(ways)])  # fmt: skip
+                      *map(str, order), str(ways),
+                      *(f"-l{one}" for one in form.libraries)])  # fmt: skip
         found.append(Object(form, layout, target))
     return found
 
@@ -97,7 +129,7 @@ def _names(part: Path) -> list[str]:
     listed = subprocess.run(
         ["nm", "--format=just-symbols", part], capture_output=True, text=True, check=True
     )
-    return [one for one in listed.stdout.split() if one.startswith(("bench_", "__mj_slot"))]
+    return [one for one in listed.stdout.split() if "bench" in one]
 
 
 def _ways(parts: int) -> str:
@@ -110,7 +142,7 @@ def _ways(parts: int) -> str:
 
 
 def _copy(part: Path, number: int, names: Sequence[str], directory: Path) -> Path:
-    renamed = (f"{name} {name.replace('bench_', f'bench_{number}_', 1)}" for name in names)
+    renamed = (f"{name} {name.replace('bench', f'bench_{number}', 1)}" for name in names)
     listed = directory / f"names-{number}"
     listed.write_text("".join(f"{one}\n" for one in renamed))
     target = directory / f"{part.stem}-{number}.o"
