@@ -181,9 +181,20 @@ def shown(show: Callable[[Console], None]) -> str:
 
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    results.write(made_run(), path)
+    for kept in (path, path.with_suffix(".json.gz")):
+        results.write(made_run(), kept)
 
-    assert results.read(path) == made_run()
+        assert results.read(kept) == made_run()
+    assert path.with_suffix(".json.gz").stat().st_size < path.stat().st_size
+
+
+@pytest.mark.parametrize("data", [b"{}", b"\x1f\x8b", b"\x1f\x8b\x08\0\0\0\0\0\0\3abc"])
+def test_what_is_not_compressed_is_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(data)
+
+    with pytest.raises(Refused, match=r"a\.json\.gz"):
+        results.read(path)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -106,18 +108,21 @@ def whole(machine: Mapping[str, Any], found: Found) -> dict[str, Any]:
 
 
 def write(run: Mapping[str, Any], path: Path) -> None:
-    """Keep it. Raises OSError."""
-    path.write_text(json.dumps(run, ensure_ascii=False) + "\n", encoding="utf-8")
+    """Keep it; compressed where the name ends in .gz. Raises OSError."""
+    data = (json.dumps(run, ensure_ascii=False) + "\n").encode()
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
 def read(path: Path) -> dict[str, Any]:
     """A run from a file. Raises Refused for anything else."""
     try:
-        run = json.loads(path.read_text(encoding="utf-8"))
+        data = path.read_bytes()
+        run = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
         report(run)
     except OSError as error:
-        raise Refused(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+        why = error.strerror or "it is not compressed by gzip"
+        raise Refused(f"cannot read {path}: {why}") from None
+    except (ValueError, EOFError, zlib.error, RecursionError) as error:
         raise Refused(f"{path} is no result of markerjit bench: {error}") from None
     except Refused as error:
         raise Refused(f"{path} is {error}") from None
