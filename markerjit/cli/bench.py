@@ -18,7 +18,7 @@ from pathlib import Path
 from markerjit.cli import common
 from markerjit.errors import Refused
 
-_LARGE = (1, 5, 10, 20)
+_LARGE = (1, 2, 5, 10, 20)
 _PART = 997
 _WIDTH = 110
 

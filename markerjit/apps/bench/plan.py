@@ -23,7 +23,7 @@ class Plan(NamedTuple):
     seconds: float
     kinds: Sequence[str] = ("dormant",)
     args: Sequence[int] = (2,)
-    parts: Sequence[int] = (1, 5, 10, 20)
+    parts: Sequence[int] = (1, 2, 5, 10, 20)
     layouts: int = 4
     compiler: str = "gcc"
     source: Path | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from markerjit.apps.bench import knee
+from markerjit.apps.bench.shapes import report
 from markerjit.apps.bench.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ def show(run: Run, console: Console) -> None:
             console.print(known_cost(known), highlight=False)
         if part["noisy"]:
             console.print(part["noisy"], style="yellow", highlight=False)
+    if told := knee.said(knee.points(report(run))):
+        console.print(f"\n{told}", highlight=False)
     for one in run["missing"]:
         console.print(f"not measured: {one['form']}: {one['why']}", highlight=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from markerjit.apps.bench import knee
 from markerjit.apps.bench.plots import interval
 from markerjit.apps.bench.shapes import OURS, PEERS, Measured, Part, Report
 
@@ -40,6 +41,8 @@ def answer(report: Report) -> Iterator[str]:
             yield _of_part(part)
     for part in large[:1] + large[1:][-1:]:
         yield _of_part(part)
+    if told := knee.said(knee.points(report)):
+        yield told
 
 
 def _of_part(part: Part) -> str:

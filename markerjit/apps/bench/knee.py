@@ -1,0 +1,58 @@
+"""Where dormant jumps get dear: processors predict only so many taken jumps.
+
+A dormant `jump` is a taken jump, a dormant `nop` is the same code without one. Both were run within
+the same rounds, so what one takes more than the other is a difference with an interval of its own.
+Where that begins to stand out is the knee: between two numbers of sites that were measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markerjit.apps.bench.shapes import Part, Report
+from markerjit.apps.bench.statistics import Estimate, difference
+
+TAKEN, NOT_TAKEN = "jump", "nop"
+_SHOWS_NS = 0.5
+"""More than layout does to a few sites, and less than a jump that is not predicted (some 5 ns)."""
+
+
+class Point(NamedTuple):
+    """What the jump takes more than the no-op, at so many sites."""
+
+    sites: int
+    more: Estimate
+    shows: bool
+
+
+def points(report: Report) -> list[Point]:
+    """By the number of sites; none where one of the two was not measured, or the noise was."""
+    found = []
+    for part in sorted(report.parts, key=lambda one: one.sites):
+        if part.kind == "large" and not part.noisy and (more := _more(part)):
+            found.append(Point(round(part.sites), more, more.low > max(_SHOWS_NS, part.floor)))
+    return found
+
+
+def said(measured: Sequence[Point]) -> str:
+    """In a sentence; "" where fewer than two numbers of sites were measured."""
+    if len(measured) < 2:
+        return ""
+    first = next((number for number, one in enumerate(measured) if one.shows), None)
+    if first is None:
+        most = measured[-1].sites
+        same = f"{TAKEN} is not seen to cost {_SHOWS_NS} ns more than {NOT_TAKEN}"
+        return f"Taken jumps have no knee here up to {most:,} sites: {same}."
+    at = measured[first]
+    before = f"between {measured[first - 1].sites:,} and" if first else "below"
+    return (
+        f"Taken jumps have a knee here {before} {at.sites:,} sites: with so many a dormant {TAKEN} "
+        f"takes {at.more} more than a dormant {NOT_TAKEN}. Who has as many hot sites may compile "
+        f"with -DMJ_MODE={NOT_TAKEN}."
+    )
+
+
+def _more(part: Part) -> Estimate | None:
+    taken, other = part.form(TAKEN), part.form(NOT_TAKEN)
+    return difference(taken.samples, other.samples) if taken and other else None
