@@ -29,8 +29,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="*",
         metavar="WHAT",
-        help="what to measure: dormant (the default); or compare A.json B.json: two results, side "
-        "by side",
+        help="what to measure: dormant (the default), check (whether the bench may be believed "
+        "here); or compare A.json B.json: two results, side by side",
     )
     parser.add_argument(
         "--seconds",
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
             raise Refused(f"cannot write {path}: there is no such directory, or it is not ours")
     plan = Plan(
         options.seconds,
-        tuple(one for one in measure.KINDS if one in options.what) or tuple(measure.KINDS),
+        tuple(one for one in measure.KINDS if one in options.what) or measure.USUAL,
         options.args,
         tuple(one for one in options.parts if one),
         options.layouts,

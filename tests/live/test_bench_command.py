@@ -70,6 +70,18 @@ def test_known_costs_stand_beside_what_was_measured(kept) -> None:
     assert all({"known", "cost", "found"} <= one.keys() for one in control["known"])
 
 
+def test_the_same_code_is_measured_against_itself_twenty_times(tmp_path: Path) -> None:
+    path = tmp_path / "check.json"
+
+    done = cli("bench", "check", "--seconds", "1", "--layouts", "2", "--json", path)
+
+    assert done.returncode == 0, done.stderr
+    known, same = json.loads(path.read_text())["parts"]
+    assert [one["more"] for one in known["known"]] == [1, 2, 5]
+    assert sum(one["name"].startswith("the same, ") for one in same["forms"]) == 20
+    assert same["noisy"] or "of 20 times the same code was not distinguishable" in done.stdout
+
+
 def test_what_cannot_be_measured_is_named_with_its_package(kept) -> None:
     done, path = kept
 

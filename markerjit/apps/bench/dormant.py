@@ -18,7 +18,7 @@ from markerjit.apps.bench.plan import Plan, Progress
 def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
     """All settings. Raises Refused, DoesNotCompile."""
     forms, missing = _buildable(place)
-    parts = [_controls(plan, place, progress)]
+    parts = [control(plan.seconds / 20, plan.layouts, place, progress)]
     settings = [(args, computed) for computed in (False, True) for args in plan.args]
     limits = Limits(plan.seconds / (len(settings) + len(plan.parts)))
     parts += [
@@ -28,18 +28,20 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
     return results.Found(parts, missing, [one.compiler for one in forms if one.compiler])
 
 
-def _controls(plan: Plan, place: Place, progress: Progress) -> dict[str, Any]:
+def control(seconds: float, layouts: int, place: Place, progress: Progress) -> dict[str, Any]:
+    """Costs that are known. Raises DoesNotCompile."""
     title = "the bench itself: a chain of additions, and more of them"
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
-        objects = _hot_objects(controls.FORMS, 1, False, plan.layouts, place, Path(name))
-        found = compare_objects(objects, place, Limits(plan.seconds / 20), title, progress)
+        objects = hot_objects(controls.FORMS, 1, False, layouts, place, Path(name))
+        found = compare_objects(objects, place, Limits(seconds), title, progress)
     part = results.part("control", title, {}, found, controls.FORMS, {}, again=controls.AGAIN)
     return part | {"known": controls.check(found)}
 
 
-def _hot_objects(
+def hot_objects(
     forms: Sequence[Form], args: int, computed: bool, layouts: int, place: Place, directory: Path
 ) -> list[Object]:
+    """Small loops with these forms, in so many layouts. Raises DoesNotCompile."""
     flags = [f"-DBENCH_ARGS={args}", f"-DBENCH_COMPUTED={computed:d}"]
     return [
         build(
@@ -75,7 +77,7 @@ def _hot(
     kind = "computed for it alone" if computed else "which the loop needs anyway"
     title = f"a small loop, {args} argument{'' if args == 1 else 's'}, {kind}"
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
-        objects = _hot_objects(forms, args, computed, plan.layouts, place, Path(name))
+        objects = hot_objects(forms, args, computed, plan.layouts, place, Path(name))
         found = compare_objects(objects, place, limits, title, progress)
         code = code_of(objects, place)
     setting = {"args": args, "computed": computed}

@@ -47,6 +47,8 @@ BASELINE = "no marker"
 BASELINE_CLANG = "no marker, clang"
 AGAIN = "no marker, again"
 """The same once more: what it differs by is the noise."""
+SAME = "the same,"
+"""With a number behind it: see check.py."""
 CALL = "call"
 
 FORMS = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import markerjit
-from markerjit.apps.bench import dormant, machine, own, results
+from markerjit.apps.bench import check, dormant, machine, own, results
 from markerjit.apps.bench.build import CFLAGS
 from markerjit.apps.bench.place import Place
 from markerjit.apps.bench.plan import Plan, Progress
@@ -20,14 +20,17 @@ NATIVE = Path(markerjit.__file__).parent / "_native"
 
 
 class Kind(NamedTuple):
-    """A kind of cost: what measures it, and its share of the time."""
+    """A kind of cost: what measures it, and its share of the time. A usual one is measured
+    unless something else is asked for."""
 
     measure: Callable[[Plan, Place, Progress], results.Found]
     share: float
+    is_usual: bool = True
 
 
-KINDS = {"dormant": Kind(dormant.measure, 1)}
+KINDS = {"dormant": Kind(dormant.measure, 1), "check": Kind(check.measure, 1, is_usual=False)}
 """By name, in the order of a report."""
+USUAL = tuple(name for name, kind in KINDS.items() if kind.is_usual)
 
 
 def run(plan: Plan, progress: Progress) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from markerjit.apps.bench.forms import AGAIN, BASELINE, CALL, FORMS
+from markerjit.apps.bench.forms import AGAIN, BASELINE, CALL, FORMS, SAME
 from markerjit.apps.bench.statistics import Estimate
 from markerjit.errors import Refused
 
@@ -62,7 +62,7 @@ class Measured(NamedTuple):
     @property
     def group(self) -> str:
         """Whose form it is."""
-        if self.name in _CONTROLS or self.name.endswith(_KNOWN):
+        if self.name in _CONTROLS or self.name.endswith(_KNOWN) or self.name.startswith(SAME):
             return CONTROLS
         return OURS if self.name in _OURS else PEERS
 

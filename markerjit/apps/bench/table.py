@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from markerjit.apps.bench import knee
+from markerjit.apps.bench.check import told
 from markerjit.apps.bench.shapes import report
 from markerjit.apps.bench.statistics import Estimate
 
@@ -26,10 +27,12 @@ def show(run: Run, console: Console) -> None:
         console.print(table(part))
         for known in part.get("known", ()):
             console.print(known_cost(known), highlight=False)
+        if same := told(part):
+            console.print(same, highlight=False)
         if part["noisy"]:
             console.print(part["noisy"], style="yellow", highlight=False)
-    if told := knee.said(knee.points(report(run))):
-        console.print(f"\n{told}", highlight=False)
+    if knees := knee.said(knee.points(report(run))):
+        console.print(f"\n{knees}", highlight=False)
     for one in run["missing"]:
         console.print(f"not measured: {one['form']}: {one['why']}", highlight=False)
 
