@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shlex
 import subprocess
@@ -293,6 +294,15 @@ def test_house_page_draws_the_map_that_the_test_draws(repo: Path) -> None:
     assert drawn and floors
     tested = [re.findall(r'"(\w+)"', line) for line in floors[1].strip().splitlines()]
     assert [line.split() for line in drawn[0].splitlines()] == tested
+
+
+def test_figures_are_those_of_their_files(repo: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, repo / "bench" / "figures.py", "--check"],
+        env={**os.environ, "PYTHONPATH": str(repo)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_newest_change_is_of_this_version(repo: Path) -> None:
