@@ -110,6 +110,7 @@ WARNINGS := -Wall -Wextra $(WERROR)
 compile = $(CC) -Inative/include $(WARNINGS) -MMD -MP
 
 BENCH := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/bench/*.[ch]))
+BENCH_PROGRAMS := runner crew tracer
 HEADERS := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/include/markerjit/*.h))
 RUNTIME_C := $(wildcard native/src/runtime/*.c native/src/runtime/*.S)
 STOP_C := $(wildcard native/src/stop/*.c)
@@ -123,7 +124,7 @@ native: $(HEADERS) \
 	$(if $(STOP_C),$(NATIVE)/libmjstop.so) \
 	$(if $(LIB_C),$(NATIVE)/libmarkerjit.a) \
 	$(if $(wildcard native/targets/kvserver.c native/targets/kvload.c),$(DEMO:%=$(NATIVE)/demo/%)) \
-	$(BENCH) $(NATIVE)/bench/runner \
+	$(BENCH) $(BENCH_PROGRAMS:%=$(NATIVE)/bench/%) \
 	native-complete
 
 native-complete: $(HEADERS) | build/.tools-here
@@ -138,15 +139,15 @@ $(NATIVE)/include/markerjit/%.h: native/include/markerjit/%.h
 	@mkdir -p $(@D)
 	@cp $< $@
 
-# `markerjit bench` compiles these on the user's machine, and runs what comes of it in the runner.
+# `markerjit bench` compiles these on the user's machine, and runs what comes of it in the programs.
 $(NATIVE)/bench/%: native/bench/%
 	@mkdir -p $(@D)
 	@cp $< $@
 
-$(NATIVE)/bench/runner: native/bench/runner.c Makefile | build/.tools-here
+$(BENCH_PROGRAMS:%=$(NATIVE)/bench/%): $(NATIVE)/bench/%: native/bench/%.c Makefile | build/.tools-here
 	@echo "cc      $@"
 	@mkdir -p $(@D)
-	@$(CC) $(WARNINGS) $(CFLAGS) -o $@ $< -ldl
+	@$(CC) $(WARNINGS) $(CFLAGS) -pthread -o $@ $< -ldl
 
 # The runtime: a freestanding position-independent blob, linked by its own script, stripped of ELF.
 RUNTIME_CFLAGS := -O2 -ffreestanding -fPIC -fvisibility=hidden -fno-stack-protector \

@@ -1,7 +1,7 @@
-"""`markerjit bench`: what a marker costs on this machine, in every form, with intervals.
+"""`markerjit bench`: what a marker costs on this machine, dormant and active, with intervals.
 
 markerjit bench
-markerjit bench dormant
+markerjit bench active --seconds 60
 markerjit bench --seconds 600 --args 1,2,4,8 --json a.json
 markerjit bench --source my.c --function work
 markerjit bench compare a.json b.json
@@ -29,8 +29,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="*",
         metavar="WHAT",
-        help="what to measure: dormant (the default), check (whether the bench may be believed "
-        "here); or compare A.json B.json: two results, side by side",
+        help="what to measure: dormant, active (default: both), check (whether the bench may be "
+        "believed here); or compare A.json B.json: two results, side by side",
     )
     parser.add_argument(
         "--seconds",

@@ -240,5 +240,5 @@ def test_two_runs_are_compared_by_their_intervals(after: float, word: str) -> No
 def test_the_sources_are_part_of_the_package(runner: Path) -> None:
     there = {path.name for path in runner.parent.iterdir()}
 
-    assert there == {path.name for path in SOURCES.iterdir()} | {"runner"}
+    assert there == {path.name for path in SOURCES.iterdir()} | {"runner", "crew", "tracer"}
     assert subprocess.run([runner], check=False).returncode == 2

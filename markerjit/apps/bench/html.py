@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from markerjit.apps.bench import plots, words
+from markerjit.apps.bench import active_html, plots, words
 from markerjit.apps.bench.plots import Style, interval, signed
 from markerjit.apps.bench.shapes import CONTROLS, Instruction, Measured, Part, Report, report
 from markerjit.apps.bench.style import CSS
@@ -19,6 +20,8 @@ _KEYS = (("instr.", "instructions"), ("hot B", "hot_bytes"), ("all B", "bytes"),
          ("data B", "data_bytes"))  # fmt: skip
 
 
+_OTHERS = (active_html,)
+"""Kinds of cost that have a module of their own, with its KIND, words and sections."""
 _STRIPS = (
     "A mark is the cost of a form, hollow where it cannot be told from zero; the bar is its 95 % "
     "interval. Behind it each dot is the difference in one round: a group of dots for each "
@@ -34,26 +37,50 @@ def write(run: Mapping[str, Any], path: Path) -> None:
 
 def page(run: Mapping[str, Any]) -> str:
     """The page. Raises Refused for what is no run."""
-    found = report(run)
+    whole = report(run)
+    found, others = _by_kind(whole)
     styled = plots.styles(found)
     sections = [
-        *_head(found), *_settings(found, styled), *_large(found, styled), *_by_args(found, styled),
-        *_code(found), *_verdicts(found), *_missing(found), *_method(),
+        *_head(found, others), *_settings(found, styled), *_large(found, styled),
+        *_by_args(found, styled), *_others(others), *_code(found), *_verdicts(whole),
+        *_missing(whole), *_method(found, others),
     ]  # fmt: skip
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>What a dormant marker costs</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
+        f"<title>What a marker costs</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
         + "\n".join(sections)
         + "\n</body>\n</html>\n"
     )
 
 
-def _head(found: Report) -> Iterator[str]:
-    yield "<header><h1>What a dormant marker costs</h1>"
-    yield f'<p class="lede">{clean(words.measured(found))}</p></header>'
-    yield _list("The answer", words.answer(found))
-    yield _list("Where a peer does better", words.better(found))
+Others = list[tuple[ModuleType, list[Part]]]
+"""Modules of other kinds, each with the parts that it has here."""
+
+
+def _by_kind(whole: Report) -> tuple[Report, Others]:
+    """The dormant costs, and the others."""
+    others = [
+        (one, parts)
+        for one in _OTHERS
+        if (parts := [part for part in whole.parts if part.kind == one.KIND])
+    ]
+    kinds = {one.KIND for one in _OTHERS}
+    dormant = tuple(part for part in whole.parts if part.kind not in kinds)
+    return whole._replace(parts=dormant), others
+
+
+def _head(found: Report, others: Others) -> Iterator[str]:
+    yield "<header><h1>What a marker costs</h1>"
+    if found.parts or not others:
+        yield f'<p class="lede">{clean(words.measured(found))}</p>'
+    for one, parts in others:
+        yield f'<p class="lede">{clean(one.measured(parts))}</p>'
+    yield "</header>"
+    answers = [said for one, parts in others for said in one.answer(parts)]
+    yield _list("The answer", [*words.answer(found), *answers])
+    peers = [said for one, parts in others for said in one.better(parts)]
+    yield _list("Where a peer does better", [*words.better(found), *peers])
     yield "<section><h2>The machine</h2><dl>"
     for name, value in found.machine:
         shown = "<br>".join(map(clean, value.splitlines()))
@@ -113,6 +140,14 @@ def _by_args(found: Report, styled: Mapping[str, Style]) -> Iterator[str]:
         )  # fmt: skip
         drawing = plots.lines([(one.args, one) for one in chosen], "arguments", styled, both)
         yield _figure(f"Cost against arguments, {kind}", drawing, caption, _noise(chosen))
+
+
+def _others(others: Others) -> Iterator[str]:
+    def figure(title: str, drawing: str, caption: str, parts: Iterable[Part]) -> str:
+        return _figure(title, drawing, caption, _noise(parts))
+
+    for one, parts in others:
+        yield from one.sections(parts, figure)
 
 
 def _figure(title: str, drawing: str, caption: str, noise: str) -> str:
@@ -254,7 +289,9 @@ def _missing(found: Report) -> Iterator[str]:
         yield _list("Not measured here", (f"{name}: {why}" for name, why in found.missing))
 
 
-def _method() -> Iterator[str]:
+def _method(found: Report, others: Others) -> Iterator[str]:
     yield '<section class="method"><h2>How it was measured</h2>'
-    yield from (f"<p>{clean(one)}</p>" for one in words.METHOD)
+    said = words.METHOD if found.parts or not others else ()
+    for paragraphs in (said, *(one.METHOD for one, _ in others)):
+        yield from (f"<p>{clean(one)}</p>" for one in paragraphs)
     yield "</section>"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import markerjit
-from markerjit.apps.bench import check, dormant, machine, own, results
+from markerjit.apps.bench import active, check, dormant, machine, own, results
 from markerjit.apps.bench.build import CFLAGS
 from markerjit.apps.bench.place import Place
 from markerjit.apps.bench.plan import Plan, Progress
@@ -28,7 +28,11 @@ class Kind(NamedTuple):
     is_usual: bool = True
 
 
-KINDS = {"dormant": Kind(dormant.measure, 1), "check": Kind(check.measure, 1, is_usual=False)}
+KINDS = {
+    "dormant": Kind(dormant.measure, 2),
+    "active": Kind(active.measure, 1),
+    "check": Kind(check.measure, 1, is_usual=False),
+}
 """By name, in the order of a report."""
 USUAL = tuple(name for name, kind in KINDS.items() if kind.is_usual)
 

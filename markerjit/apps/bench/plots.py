@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from markerjit.apps.bench import svg
+from markerjit.apps.bench import figures, svg
 from markerjit.apps.bench.forms import AGAIN
 from markerjit.apps.bench.shapes import CONTROLS, OURS, PEERS, Measured, Part, Report
 from markerjit.apps.bench.statistics import Estimate
@@ -61,7 +61,7 @@ def styles(report: Report) -> dict[str, Style]:
 
 def signed(value: float) -> str:
     """A difference, with a minus of the same width as the plus, and none for zero."""
-    return f"{value:+.2f}".replace("-", "−") if abs(value) >= 0.005 else "0.00"
+    return figures.signed(value).replace("-", "−") if abs(value) >= 0.005 else "0.00"
 
 
 def interval(one: Estimate) -> str:

@@ -45,12 +45,13 @@ def part(
     *,
     again: str = AGAIN,
     unit: str = "ns",
+    control: str | None = CALL,
 ) -> dict[str, Any]:
     """One comparison. Figures are in `unit` for each execution of a site. `again` is the form that
-    is its baseline once more."""
+    is its baseline once more, and `control` one that has to stand out of the noise."""
     floor = found.floor(again)
-    control = found.cost(CALL) if CALL in found.samples else None
-    noisy = is_noisy(found.samples[again], floor, control)
+    known = found.cost(control) if control in found.samples else None
+    noisy = is_noisy(found.samples[again], floor, known)
     return {
         "kind": kind,
         "title": title,

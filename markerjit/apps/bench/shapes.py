@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from markerjit.apps.bench.forms import AGAIN, BASELINE, CALL, FORMS, SAME
+from markerjit.apps.bench.listened import FORMS as LISTENED
 from markerjit.apps.bench.statistics import Estimate
 from markerjit.errors import Refused
 
@@ -26,6 +27,7 @@ _KNOWN = ("additions", "additions, again", "more")
 CONTROLS = "controls"
 
 _OURS = {one.name for one in FORMS if one.is_ours and one.name not in (BASELINE, AGAIN)}
+_OURS |= {one.form.name for one in LISTENED if one.form.is_ours}
 _CONTROLS = {one.baseline for one in FORMS} | {AGAIN, CALL}
 
 
@@ -68,13 +70,14 @@ class Measured(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One comparison. `sites` and `args` are 0 where the setting has none."""
+    """One comparison. `sites`, `args` and `threads` are 0 where the setting has none."""
 
     kind: str
     title: str
     unit: str
     sites: float
     args: float
+    threads: float
     computed: bool
     floor: float
     noisy: str
@@ -131,6 +134,7 @@ def _part(value: object, at: str) -> Part:
         _text(part.get("unit", "ns"), f"{at}.unit"),
         _number(setting.get("sites", 0), f"{at}.setting.sites"),
         _number(setting.get("args", 0), f"{at}.setting.args"),
+        _number(setting.get("threads", 0), f"{at}.setting.threads"),
         bool(setting.get("computed")),
         _number(_get(part, "floor", at), f"{at}.floor"),
         _text(_get(part, "noisy", at), f"{at}.noisy"),
@@ -138,6 +142,8 @@ def _part(value: object, at: str) -> Part:
     )
     if found.sites < 0 or found.args < 0 or (kind == "large" and not found.sites):
         raise _wrong(f"{at}.setting", "a number of sites or arguments", setting)
+    if found.threads < 0 or (kind == "active" and not found.threads):
+        raise _wrong(f"{at}.setting", "a number of threads", setting)
     _check_names(found, at)
     return found
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from markerjit.apps.bench.figures import figure, signed
+
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -39,7 +41,7 @@ class Estimate(NamedTuple):
         return (self.high - self.low) / 2
 
     def __str__(self) -> str:
-        return f"{self.value:+.2f} ns ({self.low:+.2f} … {self.high:+.2f})"
+        return f"{signed(self.value)} ns ({signed(self.low)} … {signed(self.high)})"
 
 
 def difference(series: Array, baseline: Array, *, seed: int = 0) -> Estimate:
@@ -90,7 +92,9 @@ def is_noisy(baseline: Array, noise_floor: float, control: Estimate | None) -> s
 
 def verdict(one: Estimate, noise_floor: float, baseline: str) -> str:
     """What may be said of a difference, in words."""
-    span = f"{one.low:+.2f} … {one.high:+.2f} ns"
+    span = f"{signed(one.low)} … {signed(one.high)} ns"
     if one.low <= 0 <= one.high or abs(one.value) <= noise_floor:
         return f"not distinguishable from {baseline}: {span}"
-    return f"{abs(one.value):.2f} ns {'more' if one.value > 0 else 'less'} than {baseline}: {span}"
+    return (
+        f"{figure(abs(one.value))} ns {'more' if one.value > 0 else 'less'} than {baseline}: {span}"
+    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from markerjit.apps.bench import knee
 from markerjit.apps.bench.check import told
+from markerjit.apps.bench.figures import figure, signed
 from markerjit.apps.bench.shapes import report
 from markerjit.apps.bench.statistics import Estimate
 
@@ -108,7 +109,9 @@ def table(part: Mapping[str, Any]) -> Table:
         caption_justify="left",
     )
     made.add_column("form")
-    for name in (f"{part['unit']} more", "95 %", "differs", "instr.", "hot B", "all B", "data B"):
+    has_code = any("bytes" in one for one in part["forms"])
+    code = ("instr.", "hot B", "all B", "data B") if has_code else ()
+    for name in (f"{part['unit']} more", "95 %", "differs", *code):
         made.add_column(name, justify="right", no_wrap=True)
     by_name = {one["name"]: one for one in part["forms"]}
     for one in part["forms"]:
@@ -118,19 +121,24 @@ def table(part: Mapping[str, Any]) -> Table:
         made.add_row(
             one["name"],
             *(
-                (f"({one['level']['value']:.2f})", "", "")
+                (f"({figure(one['level']['value'])})", "", "")
                 if one is base
                 else (
-                    f"{cost['value']:+.2f}",
-                    f"{cost['low']:+.2f} … {cost['high']:+.2f}",
+                    signed(cost["value"]),
+                    f"{signed(cost['low'])} … {signed(cost['high'])}",
                     differs,
                 )
             ),
-            *(_more(one, base, key) for key in ("instructions", "hot_bytes", "bytes")),
-            _plain(one.get("data_bytes")),
+            *(_code(one, base) if has_code else ()),
             style="dim" if one is base or differs == "no" else "",
         )
     return made
+
+
+def _code(one: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("instructions", "hot_bytes", "bytes"):
+        yield _more(one, base, key)
+    yield _plain(one.get("data_bytes"))
 
 
 def _more(one: Mapping[str, Any], base: Mapping[str, Any], key: str) -> str:

@@ -1,0 +1,47 @@
+"""The part of the report about listening: what html.py puts in for parts of the kind `active`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from markerjit.apps.bench import active_plots
+from markerjit.apps.bench.active_words import METHOD, answer, better, measured
+from markerjit.apps.bench.shapes import Part
+from markerjit.apps.bench.svg import clean
+
+__all__ = ["KIND", "METHOD", "answer", "better", "measured", "sections"]
+
+KIND = "active"
+Figure = Callable[[str, str, str, Sequence[Part]], str]
+"""From a title, a drawing, a caption and what is drawn, a section."""
+
+_STRIPS = (
+    "A mark is the cost of a form, on a logarithmic scale, with its 95 % interval; colours are "
+    "mechanisms, a circle records, a square counts, a triangle does neither. Behind it each dot is "
+    "the difference in one round; time runs down. Hollow, at the edge: a cost that cannot be told "
+    "from zero, or is less than 0.1 ns."
+)
+_LINES = (
+    "One thread, and as many as there are CPUs for us, each on a CPU of its own; the cost of an "
+    "execution for each of them. A bar at a mark is its 95 % interval. Only what costs something "
+    "at both is drawn, and nothing that is dormant."
+)
+
+
+def sections(parts: Sequence[Part], figure: Figure) -> Iterator[str]:
+    """Plots of all of them, and what their forms are; `figure` makes a section of one."""
+    if not parts:
+        return
+    values = active_plots.value_range(parts)
+    for number, part in enumerate(parts):
+        caption = _STRIPS if number == 0 else "Drawn as above, to the same scale."
+        caption += f" The same code twice differed by up to {part.floor:.2f} ns."
+        yield figure(part.title, active_plots.strips(part, values), caption, [part])
+    if len({part.threads for part in parts}) > 1:
+        drawing = active_plots.lines(parts, values)
+        yield figure("Cost against threads, somebody listens", drawing, _LINES, parts)
+    whats = {one.name: one.what for part in parts for one in part.forms}
+    listed = "".join(
+        f"<li><b>{clean(name)}:</b> {clean(what)}</li>" for name, what in whats.items()
+    )
+    yield f"<section><h2>Who listens, and what is done</h2><ul>{listed}</ul></section>"

@@ -1,0 +1,132 @@
+"""What a run says of listening, in sentences, and how that was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from markerjit.apps.bench.figures import figure, times
+from markerjit.apps.bench.listened import COUNT, EMPTY, FORMS, RECORD
+from markerjit.apps.bench.shapes import OURS, PEERS, Measured, Part
+
+_MODE = "jump"
+"""The mode of marker.h where nobody chooses one."""
+_DOES = {EMPTY: "with an empty probe", COUNT: "counting", RECORD: "recording"}
+_JOBS = {one.form.name: one.does for one in FORMS}
+_TO = {COUNT: "count", RECORD: "record"}
+
+
+def measured(parts: Sequence[Part]) -> str:
+    """What was compared."""
+    peers = dict.fromkeys(one.name.split(",")[0] for part in parts for one in part.forms
+                          if one.group == PEERS)  # fmt: skip
+    against = f" The peers are {_listed(list(peers))}." if peers else ""
+    return (
+        "How much slower does a program get by a marker to which somebody listens? A figure is "
+        "what one execution of its place costs more than the same loop without a marker, for each "
+        f"thread, by how the place is patched and what is done there.{against}"
+    )
+
+
+def answer(parts: Sequence[Part]) -> Iterator[str]:
+    """Some sentences for each number of threads."""
+    for part in parts:
+        said = " ".join(filter(None, [_of_default(part), *(_beside(part, job) for job in _TO)]))
+        yield f"{_threads(part)}: {part.noisy or said or 'nothing of markerjit was measured.'}"
+
+
+def better(parts: Sequence[Part]) -> Iterator[str]:
+    """Where a peer costs less than a form of ours that does the same."""
+    for job in _TO:
+        found = [said for part in parts if not part.noisy for said in _better(part, job)]
+        yield from found
+        if not found and any(
+            _doing(part, job, OURS) and _doing(part, job, PEERS) for part in parts
+        ):
+            yield f"To {_TO[job]}, no peer is cheaper than any form of markerjit."
+
+
+METHOD = (
+    "Somebody listens: each form is a loop of a program that was started before, and whoever "
+    "listens is switched on once and stays: markerjit, the kernel, a debugger. A debugger has a "
+    "program of its own, with the same loops. In each round each form runs in each layout, in "
+    "random order, in threads that are bound to a CPU each and begin together, for as many "
+    "executions as take about 0.2 ms, but never less than four; the least of 3 repeats counts. A "
+    "figure is the mean over the threads.",
+    "Each listener counts. In the end that has to be what the loops have executed, to the last "
+    "one; where it is not, there is no figure. The record is two ints, time and thread id; the "
+    "ring is drained between runs and was gone through before, so that nothing is lost and its "
+    "pages are there. A flight recorder overwrites its ring.",
+    "Places for peers are no-ops, which is the cheapest place for them. The kernel emulates a "
+    "one-byte no-op behind its breakpoint; since Linux 6.18 it may make a call of a five-byte "
+    "one, without a breakpoint. Our own ptrace tracer only reads one register and lets the thread "
+    "go on behind the no-op; it is bound to the CPU of the first thread, where it is "
+    "cheapest. gdb is to be read as an order of magnitude.",
+    "An empty probe in C costs more than the counter: the marker counts who enters and leaves it, "
+    "with two locked additions that all threads share, so that it can be taken away safely.",
+)
+"""A paragraph each."""
+
+
+def _threads(part: Part) -> str:
+    number = f"{part.threads:.0f}"
+    return f"{number} thread" if number == "1" else f"{number} threads, each on a CPU"
+
+
+def _of_default(part: Part) -> str:
+    costs = [
+        f"{_cost(form)} {_DOES[job]}"
+        for job in _DOES
+        if (form := part.form(f"{_MODE}, {'empty probe' if job == EMPTY else job}"))
+    ]
+    return f"{_MODE}, the default, costs {_listed(costs)}." if costs else ""
+
+
+def _beside(part: Part, job: str) -> str:
+    """The others that do the same, and how many times as much that is."""
+    base = part.form(f"{_MODE}, {job}")
+    if base is None or not part.differs(base) or base.cost.low <= 0:
+        return ""
+    others = [*_doing(part, job, PEERS), *(one for one in [part.form(f"int3, {job}")] if one)]
+    said = [
+        f"{_short(one)} {figure(one.cost.value)} ns "
+        f"({times(one.cost.value / base.cost.value)} times as much)"
+        for one in sorted(others, key=_value)
+        if part.differs(one)
+    ]
+    return f"To {_TO[job]}, {'; '.join(said)}." if said else ""
+
+
+def _better(part: Part, job: str) -> Iterator[str]:
+    """Of each of our forms, the peers that do the same and are cheaper."""
+    for own in _doing(part, job, OURS):
+        cheaper = [
+            one
+            for one in sorted(_doing(part, job, PEERS), key=_value)
+            if own.cost.low - one.cost.high > part.floor and part.differs(own)
+        ]
+        if cheaper:
+            costs = _listed([f"{_short(one)} {_cost(one)}" for one in cheaper])
+            yield f"{_threads(part)}: {costs}, less than {own.name} with {_cost(own)}."
+
+
+def _doing(part: Part, job: str, group: str) -> list[Measured]:
+    return [one for one in part.forms if one.group == group and _JOBS.get(one.name) == job]
+
+
+def _value(form: Measured) -> float:
+    return form.cost.value
+
+
+def _short(form: Measured) -> str:
+    """Its name, without what all of them do, and without a comma."""
+    name = form.name.removesuffix(f", {COUNT}").removesuffix(f", {RECORD}")
+    return name.replace(", ", " at a ")
+
+
+def _cost(form: Measured) -> str:
+    cost = form.cost
+    return f"{figure(cost.value)} ns ({figure(cost.low)} … {figure(cost.high)})".replace("-", "−")
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

@@ -1,0 +1,155 @@
+"""Breakpoints from outside, by ptrace: our own smallest tracer (native/bench/tracer.c), and gdb.
+
+Both are processes that end when we do. What they cost is mostly that the kernel has to change from
+one process to the other and back. Our tracer is bound to a CPU, for without that a stop costs five
+times as much whenever the kernel has it run on another one; gdb is left as a user would have it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from markerjit.apps.bench.crew import end
+from markerjit.errors import MarkerError, NotPermitted, Unsupported
+
+_YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
+_GDB_SCRIPT = """set pagination off
+set confirm off
+set breakpoint pending off
+{breakpoints}shell echo ready
+continue
+info breakpoints
+"""
+_GDB_BREAKPOINT = """break *{address:#x}
+commands
+silent
+continue
+end
+"""
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+_READY_S, _END_S = 60, 20
+
+
+class Tracer:
+    """A process that counts breakpoints at one-byte no-ops. Raises NotPermitted."""
+
+    def __init__(self, program: Path, pid: int, places: Sequence[int], cpu: int) -> None:
+        self._process = subprocess.Popen(
+            [program, str(pid), *(f"{one:x}" for one in places)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+        self._line()
+        os.sched_setaffinity(self._process.pid, {cpu})
+
+    def hits(self) -> list[int]:
+        """How often each place was come to."""
+        assert self._process.stdin
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return [int(word) for word in self._line().split()[1:]]
+
+    def close(self) -> None:
+        """End it. What it traced runs on, with breakpoints that kill."""
+        end(self._process)
+
+    def _line(self) -> str:
+        assert self._process.stdout and self._process.stderr
+        line = self._process.stdout.readline()
+        if not line:
+            why = self._process.stderr.read().strip()
+            self.close()
+            raise NotPermitted(f"{why}{_yama()}")
+        return line
+
+
+class Gdb:
+    """gdb, attached to a process and with a breakpoint at each place; what it has to do, and what
+    it says, is in files of a directory. (It says something at most stops, and would wait in the
+    middle of one for somebody to empty a pipe.) Raises Unsupported, NotPermitted."""
+
+    def __init__(self, pid: int, places: Sequence[int], directory: Path) -> None:
+        program = shutil.which("gdb")
+        if program is None:
+            raise Unsupported("gdb is not here; apt-get install gdb")
+        self._places = len(places)
+        self._said = directory / "gdb.said"
+        script = directory / "gdb.script"
+        script.write_text(
+            _GDB_SCRIPT.format(
+                breakpoints="".join(_GDB_BREAKPOINT.format(address=one) for one in places)
+            )
+        )
+        with self._said.open("wb") as said:
+            self._process = subprocess.Popen(
+                [program, "-nx", "-q", "-batch", "-p", str(pid), "-x", script],
+                env={**os.environ, "DEBUGINFOD_URLS": "", "LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                text=True,
+                process_group=0,
+                preexec_fn=_end_with_us,
+            )
+        self._wait_ready()
+
+    def hits(self) -> list[int]:
+        """How often each place was come to, once the program has ended. Raises MarkerError."""
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            raise MarkerError("gdb did not end with its program") from None
+        return hits_in(self._said.read_text(errors="replace"), self._places)
+
+    def close(self) -> None:
+        """End it. What it traced runs on, with breakpoints that kill."""
+        end(self._process)
+
+    def _wait_ready(self) -> None:
+        """Until it is about to let the process go on: that waits for whatever it still does."""
+        deadline = time.monotonic() + _READY_S
+        while "ready" not in (said := self._said.read_text(errors="replace").splitlines()):
+            is_over = self._process.poll() is not None
+            if is_over or time.monotonic() > deadline:
+                self.close()
+                why = said[-1] if said and is_over else "does not come to an end of its start"
+                raise NotPermitted(f"gdb: {why}{_yama()}")
+            time.sleep(0.02)
+
+
+def hits_in(text: str, places: int) -> list[int]:
+    """From gdb's `info breakpoints`: hits by number, from 1 on."""
+    found = dict.fromkeys(range(1, places + 1), 0)
+    number = 0
+    for line in text.splitlines():
+        if row := re.match(r"(\d+)\s+breakpoint\b", line):
+            number = int(row[1])
+        elif told := re.match(r"\s+breakpoint already hit (\d+) time", line):
+            found[number] = int(told[1])
+    return [found[one] for one in range(1, places + 1)]
+
+
+def _end_with_us() -> None:
+    """In the child: even if we are killed."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _yama() -> str:
+    """What may be the reason."""
+    try:
+        scope = _YAMA.read_text().strip()
+    except OSError:
+        return ""
+    return f" (kernel.yama.ptrace_scope is {scope})" if scope != "0" else ""

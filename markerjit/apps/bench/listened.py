@@ -1,0 +1,87 @@
+"""What is compared where somebody listens: our modes, each with several probes, and the peers.
+
+A *listened* form is a place in native/bench/listen.c and who listens to it. Those of markerjit and
+the code without a marker are loops of one process; a debugger has a process of its own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from markerjit.apps.bench.forms import AGAIN, BASELINE, CALL, Form
+
+NOBODY = ""
+EMPTY = "empty"
+COUNT = "count"
+RECORD = "record"
+FLIGHT = "flight"
+UPROBE = "uprobe"
+UPROBE_RECORD = "uprobe that records"
+PTRACE = "ptrace"
+GDB = "gdb"
+"""Who listens."""
+
+MODES = ("jump", "nop", "pointer")
+
+
+class Listened(NamedTuple):
+    """A form, who listens to it, and what its markers' names begin with; "" where it has none."""
+
+    form: Form
+    by: str
+    marker: str = ""
+
+    @property
+    def does(self) -> str:
+        """What is done at each execution: EMPTY, COUNT, RECORD, or NOBODY."""
+        if self.by in (NOBODY, EMPTY):
+            return self.by
+        return RECORD if self.by in (RECORD, FLIGHT, UPROBE_RECORD) else COUNT
+
+    @property
+    def records(self) -> bool:
+        """Whether each execution takes room in a ring of ours."""
+        return self.by in (RECORD, FLIGHT)
+
+    def name_of_marker(self, layout: int) -> str:
+        """Of the marker in one layout's object."""
+        return f"{self.marker}_{layout}"
+
+
+def _plain(name: str, flag: str, what: str, by: str = NOBODY, package: str = "") -> Listened:
+    return Listened(Form(name, (f"-DBENCH_FORM={flag}",), what, package=package), by)
+
+
+def _mark(name: str, mode: str, by: str, what: str) -> Listened:
+    flags = ("-DBENCH_FORM=mark", f"-DMJ_MODE={mode}")
+    return Listened(Form(name, flags, what), by, f"{name.split(',')[0]}_{by or 'dormant'}")
+
+
+_PROBES = (
+    (NOBODY, "dormant", "nobody listens"),
+    (EMPTY, "empty probe", "a probe in C that does nothing; the marker counts who is inside"),
+    (COUNT, "count", "the runtime counts executions"),
+    (RECORD, "record", "two ints, time and thread id into a ring that is drained"),
+)
+
+FORMS = (
+    _plain(BASELINE, "nothing", "nothing is there"),
+    _plain(AGAIN, "nothing", "the same once more: its difference is the noise"),
+    _plain(CALL, "call", "a direct call of an empty function: has to show"),
+    *(_mark(f"{mode}, {name}", mode, by, what)
+      for by, name, what in _PROBES for mode in MODES),
+    _mark("jump, flight recorder", "jump", FLIGHT, "the same into a ring that is overwritten"),
+    *(_mark(f"int3, {name}", "symbol", by, f"a breakpoint, handled in the process; {what}"
+            if by else "a one-byte no-op")
+      for by, name, what in _PROBES),
+    _plain("uprobe, 1-byte no-op", "nop1", "counted by the kernel (perf_event_open), which "
+           "emulates the no-op under its breakpoint", UPROBE),
+    _plain("uprobe, 5-byte no-op", "nop5", "the same; since Linux 6.18 the kernel may put a call "
+           "there that ends in a system call", UPROBE),
+    _plain("uprobe, record", "nop1", "at a one-byte no-op: two registers, time and thread id into "
+           "a ring of perf that is overwritten", UPROBE_RECORD),
+    _plain("ptrace", "nop1", "a breakpoint, counted by another process that does nothing else",
+           PTRACE),
+    _plain("gdb", "nop1", "a breakpoint with the commands silent and continue", GDB, "gdb"),
+)  # fmt: skip
+"""In the order of a report."""

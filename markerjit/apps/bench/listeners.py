@@ -1,0 +1,179 @@
+"""Switching on whoever listens, for as long as is measured; and asking them what they have counted.
+
+Each of these is a context manager for a crew whose loops have the places. It gives a `Listener`: by
+form, how often its places were come to, as the one who listens has it; and what is to be done after
+a loop has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import NamedTuple
+
+import markerjit
+from markerjit.apps.bench import debuggers, listened, uprobes
+from markerjit.apps.bench.crew import Crew
+from markerjit.apps.bench.listened import RECORD, Listened
+from markerjit.apps.bench.place import Place
+from markerjit.errors import MarkerError
+
+RING_SIZE = 1 << 20
+"""Of a trace, for each CPU: what there is unless somebody asks for more."""
+_RECORD = 24
+"""Bytes of two ints, time and thread id (docs/explanation/ring.md)."""
+_LAPS = 1.2
+
+
+class Loops(NamedTuple):
+    """The loops of one crew: by form, the number of its object in each layout."""
+
+    crew: Crew
+    forms: Sequence[Listened]
+    numbers: Mapping[str, Sequence[int]]
+
+    def by(self, who: str) -> list[Listened]:
+        """The forms to which somebody listens."""
+        return [one for one in self.forms if one.by == who]
+
+    def truth(self) -> dict[str, int]:
+        """By form, how many rounds its loops have made."""
+        made = self.crew.truth()
+        return {form: sum(made[one] for one in numbers) for form, numbers in self.numbers.items()}
+
+    def places(self, form: Listened) -> list[int]:
+        """The addresses of a form's no-ops."""
+        return [self.crew.place(one) for one in self.numbers[form.form.name]]
+
+
+class Listener(NamedTuple):
+    """Somebody who listens.
+
+    hits    by form, how often its places were come to; asked once, at the end
+    after   to be called after a loop has run to which it listens
+    """
+
+    hits: Callable[[], dict[str, int]]
+    after: Callable[[], None] = lambda: None
+
+
+def most_executions(repeat: int) -> int:
+    """So many rounds of a loop, a tenth of them more and so many times, fill no ring."""
+    return int(RING_SIZE / _RECORD * 0.9 / (repeat + 0.2))
+
+
+@contextmanager
+def probes(loops: Loops, place: Place) -> Iterator[Listener]:
+    """Probes of markerjit: an empty one in C, the counter, and a trace. Raises MarkerError."""
+    empty = markerjit.compile_probe(place.sources / "idle.c", "nothing")
+    with markerjit.attach(loops.crew.pid, ring_size=RING_SIZE) as session:
+        session.enable(f"*_{listened.EMPTY}_*", probe=empty)
+        session.enable(f"*_{listened.COUNT}_*", probe=listened.COUNT)
+        with session.trace(f"*_{listened.RECORD}_*") as stream:
+
+            def drain() -> None:
+                while stream.poll_batch(packets=True, columns=False):
+                    pass
+
+            def hits() -> dict[str, int]:
+                drain()
+                told = _told(session, loops)
+                recorded = sum(told[one.form.name] for one in loops.by(listened.RECORD))
+                seen = stream.statistics()
+                if seen.events != recorded or seen.bad_records or seen.damaged_rings:
+                    raise MarkerError(f"of {recorded} events the trace shows {seen}")
+                return told
+
+            _fill_rings(loops, listened.RECORD, drain)
+            yield Listener(hits, drain)
+
+
+@contextmanager
+def flight(loops: Loops, place: Place) -> Iterator[Listener]:
+    """A flight recorder of markerjit. Raises MarkerError."""
+    with markerjit.attach(loops.crew.pid, ring_size=RING_SIZE) as session:
+        session.record(f"*_{listened.FLIGHT}_*")
+        _fill_rings(loops, listened.FLIGHT, lambda: None)
+        yield Listener(lambda: _told(session, loops))
+
+
+def _told(session: markerjit.Session, loops: Loops) -> dict[str, int]:
+    """What the runtime has counted, by form. Raises MarkerError where events were lost."""
+    by_name = {one.name: one for one in session.statistics()}
+    told = {}
+    for form in loops.forms:
+        if form.by:
+            found = [by_name[form.name_of_marker(layout)]
+                     for layout in range(len(loops.numbers[form.form.name]))]  # fmt: skip
+            if lost := sum(one.lost for one in found):
+                raise MarkerError(f"{lost} events of {form.form.name} were lost, and are cheaper")
+            told[form.form.name] = sum(one.hits for one in found)
+    return told
+
+
+def _fill_rings(loops: Loops, who: str, drain: Callable[[], None]) -> None:
+    """Once round, so that their pages are there, on each CPU."""
+    numbers = loops.numbers[loops.by(who)[0].form.name]
+    times = most_executions(1) // 2
+    for _ in range(int(_LAPS * RING_SIZE / _RECORD / times) + 1):
+        loops.crew.run(numbers[0], times, 1, loops.crew.size)
+        drain()
+
+
+@contextmanager
+def kernel(loops: Loops, place: Place) -> Iterator[Listener]:
+    """Uprobes that count, or record, too. Raises MarkerError."""
+    crew = loops.crew
+    places = [
+        [uprobes.spot_at(crew.pid, one, record=form.does == RECORD) for one in loops.places(form)]
+        for form in loops.forms
+    ]
+    threads = crew.threads
+    with uprobes.counting([one for each in places for one in each], threads) as descriptors:
+
+        def hits() -> dict[str, int]:
+            counts = iter([uprobes.count(one) for one in descriptors])
+            return {
+                form.form.name: sum(next(counts) for _ in range(len(each) * len(threads)))
+                for form, each in zip(loops.forms, places, strict=True)
+            }
+
+        yield Listener(hits)
+
+
+@contextmanager
+def ptrace(loops: Loops, place: Place) -> Iterator[Listener]:
+    """Breakpoints of our own tracer. Raises MarkerError."""
+    (form,) = loops.forms
+    tracer = debuggers.Tracer(
+        place.runner.parent / "tracer", loops.crew.pid, loops.places(form), place.cpu
+    )
+    with closing(tracer):
+        yield Listener(lambda: {form.form.name: sum(tracer.hits())})
+
+
+@contextmanager
+def gdb(loops: Loops, place: Place) -> Iterator[Listener]:
+    """Breakpoints of gdb, which says what it has counted when the program has ended. Raises
+    MarkerError."""
+    (form,) = loops.forms
+    debugger = debuggers.Gdb(loops.crew.pid, loops.places(form), place.directory)
+
+    def hits() -> dict[str, int]:
+        loops.crew.end()
+        return {form.form.name: sum(debugger.hits())}
+
+    with closing(debugger):
+        yield Listener(hits)
+
+
+Opening = Callable[[Loops, Place], AbstractContextManager[Listener]]
+
+LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
+    (probes, (listened.NOBODY, listened.EMPTY, listened.COUNT, listened.RECORD)),
+    (flight, (listened.FLIGHT,)),
+    (kernel, (listened.UPROBE, listened.UPROBE_RECORD)),
+    (ptrace, (listened.PTRACE,)),
+    (gdb, (listened.GDB,)),
+)
+"""Each with a crew of its own, and the forms that this crew has."""

@@ -1,0 +1,143 @@
+"""Rounds of loops whose executions cost anything from a nanosecond to a millisecond.
+
+As compare.py does it: in a round each form runs once in each of its layouts, in random order. But
+each is run for as many executions as take about a slice, so these differ from form to form; and all
+numbers of threads have their turn in each round.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from markerjit.apps.bench.compare import SLICE_NS, Comparison
+from markerjit.apps.bench.crew import Crew
+from markerjit.apps.bench.forms import BASELINE
+from markerjit.apps.bench.listeners import most_executions
+from markerjit.errors import MarkerError
+
+REPEAT = 3
+_FEWEST = 4
+"""Executions of a loop, however much they cost."""
+_FEWEST_ROUNDS = 12
+_LOOK_EVERY = 25
+_NARROW = 0.01
+"""Half of an interval: nanoseconds, or of the cost if that is more."""
+
+
+Pair = tuple[int, str]
+"""A number of threads, and a form."""
+Round = Mapping[Pair, Sequence[float]]
+"""What an execution took in each layout, ns."""
+
+
+class Loop(NamedTuple):
+    """A form: its crew, the number of its object in each layout, and what is to be done after it
+    has run. With `records` it does not run longer than its ring is large."""
+
+    crew: Crew
+    numbers: Sequence[int]
+    after: Callable[[], None]
+    records: bool
+
+    def took(self, layout: int, times: int, threads: int) -> int:
+        """The least of some repeats, in ns, for interruptions only add."""
+        best = min(self.crew.run(self.numbers[layout], times, REPEAT, threads))
+        self.after()
+        return best
+
+
+class Rounds(NamedTuple):
+    """What came out for one number of threads: the comparison, and by form the executions in one
+    run of its loop, in each thread. `failed` are those that ended in the middle, and why."""
+
+    found: Comparison
+    executions: dict[str, int]
+    failed: dict[str, str]
+
+
+def rounds(
+    loops: Mapping[str, Loop],
+    settings: Sequence[int],
+    seconds: float,
+    progress: Callable[[float], None],
+    *,
+    seed: int = 0,
+) -> dict[int, Rounds]:
+    """Run them with each of these numbers of threads, until the intervals are narrow or the time is
+    up, and at least some rounds. Raises MarkerError where the baseline cannot be run."""
+    chance = random.Random(seed)
+    forms = list(loops)
+    pairs = [(threads, form) for threads in settings for form in forms]
+    began = time.monotonic()
+    failed: dict[str, str] = {}
+    times: dict[Pair, int] = {}
+    for threads, form in pairs:
+        with _noting(form, failed):
+            times[threads, form] = executions(loops[form], threads)
+    layouts = range(len(loops[BASELINE].numbers))
+    made: list[Round] = []
+    while True:
+        took = {pair: [0.0] * len(layouts) for pair in pairs}
+        for layout in layouts:
+            for pair in chance.sample(pairs, len(pairs)):
+                threads, form = pair
+                if form not in failed:
+                    with _noting(form, failed):
+                        taken = loops[form].took(layout, times[pair], threads)
+                        took[pair][layout] = taken / times[pair]
+        made.append(took)
+        spent = time.monotonic() - began
+        progress(min(1.0, spent / max(seconds, 1e-9)))
+        is_over = len(made) >= _FEWEST_ROUNDS and spent > seconds
+        if is_over or len(made) % _LOOK_EVERY == 0:
+            left = [one for one in forms if one not in failed]
+            found = {
+                threads: _rounds(left, threads, made, times)._replace(failed=failed)
+                for threads in settings
+            }
+            if is_over or all(_is_narrow(one.found) for one in found.values()):
+                return found
+
+
+@contextmanager
+def _noting(form: str, failed: dict[str, str]) -> Iterator[None]:
+    """A debugger that dies takes its program along; the others go on. Without a baseline there is
+    nothing."""
+    try:
+        yield
+    except MarkerError as error:
+        if form == BASELINE:
+            raise
+        failed[form] = str(error)
+
+
+def executions(loop: Loop, threads: int) -> int:
+    """Of a loop, about a slice of them."""
+    most = most_executions(REPEAT) if loop.records else 1 << 40
+    times = _FEWEST
+    while (took := loop.took(0, times, threads)) < SLICE_NS // 2 and times < most:
+        times = min(most, max(times + 1, times * SLICE_NS // max(took, 1000)))
+    return min(most, max(_FEWEST, times * SLICE_NS // took))
+
+
+def _rounds(
+    forms: Sequence[str],
+    threads: int,
+    made: Sequence[Round],
+    times: Mapping[Pair, int],
+) -> Rounds:
+    samples = {form: np.array([one[threads, form] for one in made]).T for form in forms}
+    own = {form: times[threads, form] for form in forms}
+    return Rounds(Comparison(samples, dict.fromkeys(forms, BASELINE), own[BASELINE]), own, {})
+
+
+def _is_narrow(found: Comparison) -> bool:
+    """Those come first that are wide for longest: an interval takes a while to find."""
+    costs = (found.cost(form) for form in reversed(found.samples))
+    return all(one.half_width <= max(_NARROW, _NARROW * abs(one.value)) for one in costs)

@@ -1,0 +1,349 @@
+"""The parts of `markerjit bench active`: programs that count right, rounds, a whole run."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, make
+
+from markerjit.apps.bench import active, debuggers, uprobes
+from markerjit.apps.bench.active import Account
+from markerjit.apps.bench.build import build
+from markerjit.apps.bench.compare import SLICE_NS
+from markerjit.apps.bench.crew import Crew
+from markerjit.apps.bench.forms import BASELINE
+from markerjit.apps.bench.listened import COUNT, EMPTY, FORMS, NOBODY, PTRACE, RECORD, UPROBE
+from markerjit.apps.bench.listeners import (
+    LISTENERS,
+    RING_SIZE,
+    Listener,
+    Loops,
+    most_executions,
+)
+from markerjit.apps.bench.place import Place
+from markerjit.apps.bench.plan import Plan
+from markerjit.apps.bench.rounds import REPEAT, Loop, executions, rounds
+from markerjit.apps.bench.uprobes import Spot, spot_at
+from markerjit.errors import MarkerError, NotPermitted, Unsupported
+
+SOURCES = ROOT / "native" / "bench"
+STRICT = ["-Wall", "-Wextra", "-Werror"]
+BY_NAME = {one.form.name: one for one in FORMS}
+
+
+@pytest.fixture(scope="module")
+def programs() -> Path:
+    make("native")
+    return ROOT / "markerjit" / "_native" / "bench"
+
+
+def object_of(name: str, directory: Path, *flags: str) -> Path:
+    one = BY_NAME[name]
+    return build(
+        SOURCES / "listen.c", one.form, 0, 16,
+        [f"-DBENCH_MARKER={one.name_of_marker(0)}", *flags],
+        directory=directory, chosen="gcc", include=[ROOT / "native" / "include"],
+    ).path  # fmt: skip
+
+
+@pytest.fixture
+def nops(programs: Path, tmp_path: Path) -> Iterator[Crew]:
+    """A crew whose loops are: a one-byte no-op, a five-byte no-op, no marker."""
+    (tmp_path / "objects").mkdir()
+    names = ("uprobe, 1-byte no-op", "uprobe, 5-byte no-op", BASELINE)
+    objects = [object_of(name, tmp_path / "objects") for name in names]
+    with closing(Crew(programs / "crew", objects, sorted(os.sched_getaffinity(0))[:2])) as crew:
+        yield crew
+
+
+# ---- what is compared ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_form_compiles_without_a_warning(tmp_path: Path, name: str) -> None:
+    object_of(name, tmp_path, *STRICT)
+
+
+def test_every_form_has_a_listener_and_markers_of_its_own() -> None:
+    markers = [one.marker for one in FORMS if one.marker]
+
+    assert len(BY_NAME) == len(FORMS)
+    assert len(set(markers)) == len(markers)
+    assert {one.by for one in FORMS} == {by for _, who in LISTENERS for by in who}
+
+
+def test_those_who_count_and_record_are_measured_by_every_way() -> None:
+    ours = {one.form.name.split(",")[0] for one in FORMS if one.by in (COUNT, RECORD)}
+
+    assert ours == {"jump", "nop", "pointer", "int3"}
+    assert {UPROBE, PTRACE} <= {one.by for one in FORMS}
+
+
+# ---- programs ------------------------------------------------------------------------------------
+
+
+def test_a_crew_knows_how_many_rounds_each_loop_has_made(nops: Crew) -> None:
+    took = nops.run(1, 100, 3, 1)
+    nops.run(2, 1000, 2, nops.size)
+
+    assert len(took) == 3
+    assert all(one > 0 for one in took)
+    assert nops.truth() == [0, 11 + 3 * 100, nops.size * (101 + 2 * 1000)]
+
+
+def test_a_crew_without_a_loop_says_which(programs: Path, tmp_path: Path) -> None:
+    with pytest.raises(MarkerError, match="no-such"):
+        Crew(programs / "crew", [tmp_path / "no-such.so"], [min(os.sched_getaffinity(0))])
+
+
+def test_a_crew_that_is_asked_for_nonsense_says_that_it_ended(nops: Crew) -> None:
+    with pytest.raises(MarkerError, match="ended with 2"):
+        nops.run(9, 1, 1, 1)
+
+
+def test_the_tracer_counts_every_thread(programs: Path, nops: Crew) -> None:
+    tracer = debuggers.Tracer(
+        programs / "tracer", nops.pid, [nops.place(0)], min(os.sched_getaffinity(0))
+    )
+    with closing(tracer):
+        nops.run(0, 50, 2, nops.size)
+        nops.run(2, 50, 2, 1)
+
+        assert tracer.hits() == [nops.truth()[0]]
+
+
+def test_the_tracer_refuses_what_is_no_one_byte_no_op(programs: Path, nops: Crew) -> None:
+    with pytest.raises(NotPermitted, match="does not hold a one-byte no-op"):
+        debuggers.Tracer(programs / "tracer", nops.pid, [nops.place(1)], 0)
+
+
+def test_uprobes_count_every_thread_and_go_away(nops: Crew) -> None:
+    places = [spot_at(nops.pid, nops.place(number), record=number == 1) for number in (0, 1)]
+    try:
+        with uprobes.counting(places, nops.threads) as descriptors:
+            nops.run(0, 50, 2, nops.size)
+            nops.run(1, 70, 1, 1)
+            found = [uprobes.count(one) for one in descriptors]
+    except (NotPermitted, Unsupported) as error:
+        pytest.skip(str(error))
+
+    each = len(nops.threads)
+    assert [sum(found[:each]), sum(found[each:])] == nops.truth()[:2]
+    with pytest.raises(OSError):
+        uprobes.count(descriptors[0])
+    with open(f"/proc/{nops.pid}/mem", "rb") as memory:
+        memory.seek(nops.place(0))
+        assert memory.read(1) == b"\x90"
+
+
+def test_a_uprobe_that_records_has_thread_time_and_both_ints(nops: Crew) -> None:
+    spot = spot_at(nops.pid, nops.place(0), record=True)
+    opened: list[int] = []
+    try:
+        for thread in sorted(nops.threads):
+            opened.append(uprobes.open_uprobe(spot, thread))
+    except (NotPermitted, Unsupported) as error:
+        pytest.skip(str(error))
+    rings = [uprobes.ring_of(one) for one in opened]
+
+    nops.run(0, 9, 1, 1)
+
+    records = [one for ring in rings for one in samples_in(ring)]
+    data = [ctypes.c_int32((n % 8 + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFF).value for n in range(10)]
+    pairs = list(pairwise(data))
+    assert [(a, b) for _, _, a, b in records] == [pairs[0], *pairs[:9]]
+    assert {tid for tid, *_ in records} < set(nops.threads)
+    times_ns = [moment for _, moment, *_ in records]
+    assert times_ns == sorted(set(times_ns))
+    for descriptor, ring in zip(opened, rings, strict=True):
+        ring.close()
+        os.close(descriptor)
+
+
+def samples_in(ring: mmap.mmap) -> Iterator[tuple[int, int, int, int]]:
+    """Thread, time, edi and esi of each sample: perf_event_open(2)."""
+    (head,) = struct.unpack_from("Q", ring, 1024)
+    at = 0
+    while at < head:
+        kind, _, size = struct.unpack_from("IHH", ring, mmap.PAGESIZE + at)
+        if kind == 9:
+            _, tid, moment, _, si, di = struct.unpack_from("IIQQQQ", ring, mmap.PAGESIZE + at + 8)
+            yield tid, moment, ctypes.c_int32(di).value, ctypes.c_int32(si).value
+        at += size
+
+
+def test_a_kernel_without_uprobes_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(uprobes, "_TYPE", tmp_path / "none")
+
+    with pytest.raises(Unsupported, match="CONFIG_UPROBE_EVENTS"):
+        uprobes.open_uprobe(Spot(Path("/bin/sh"), 0), os.getpid())
+
+
+def test_a_missing_gdb_is_named_with_its_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(Unsupported, match="apt-get install gdb"):
+        debuggers.Gdb(os.getpid(), [], tmp_path)
+
+
+def test_hits_are_read_out_of_what_gdb_says() -> None:
+    text = (
+        "Num     Type           Disp Enb Address            What\n"
+        "1       breakpoint     keep y   0x00007f0000001040 <run+16>\n"
+        "\tbreakpoint already hit 1 time\n        silent\n        continue\n"
+        "2       breakpoint     keep y   0x00007f0000002040 <run+16>\n        silent\n"
+        "3       breakpoint     keep y   0x00007f0000003040 <run+16>\n"
+        "\tbreakpoint already hit 2310 times\n"
+    )
+
+    assert debuggers.hits_in(text, 3) == [1, 0, 2310]
+    assert debuggers.hits_in("no program", 2) == [0, 0]
+
+
+def test_what_a_program_prints_is_its_usage_error_without_arguments(programs: Path) -> None:
+    for name in ("crew", "tracer"):
+        assert subprocess.run([programs / name], check=False).returncode == 2
+
+
+# ---- rounds --------------------------------------------------------------------------------------
+
+
+class FakeCrew(Crew):
+    """Takes so many ns for an execution."""
+
+    def __init__(self, costs: list[float]) -> None:
+        self.costs = costs
+        self.asked: list[tuple[int, int, int]] = []
+
+    def run(self, index: int, times: int, repeat: int, threads: int) -> list[int]:
+        if index >= len(self.costs):
+            raise MarkerError(f"there is no loop {index}")
+        self.asked.append((index, times, threads))
+        return [int(100 + self.costs[index] * times) + more for more in range(repeat)]
+
+
+def loop(crew: FakeCrew, *numbers: int, records: bool = False) -> Loop:
+    return Loop(crew, numbers, lambda: None, records)
+
+
+@pytest.mark.parametrize("cost", [0.3, 17.0, 2_000.0])
+def test_a_loop_runs_for_about_a_slice(cost: float) -> None:
+    times = executions(loop(FakeCrew([cost]), 0), 1)
+
+    assert times * cost == pytest.approx(SLICE_NS, rel=0.1)
+
+
+def test_what_costs_a_lot_is_executed_a_few_times() -> None:
+    assert executions(loop(FakeCrew([1_000_000.0]), 0), 1) == 4
+
+
+def test_what_records_never_fills_its_ring() -> None:
+    crew = FakeCrew([0.5])
+
+    assert executions(loop(crew, 0, records=True), 1) == most_executions(REPEAT)
+    most = max(times for _, times, _ in crew.asked)
+    assert (REPEAT * most + most // 10 + 1) * 24 < RING_SIZE
+
+
+def test_a_round_has_every_form_in_every_layout_with_every_number_of_threads() -> None:
+    crew = FakeCrew([1.0, 1.2, 7.0, 7.2])
+    loops = {BASELINE: loop(crew, 0, 1), "x": loop(crew, 2, 3)}
+    done: list[float] = []
+
+    found = rounds(loops, [1, 2], 0.0, done.append)
+
+    assert set(found) == {1, 2}
+    for one in found.values():
+        assert {name: samples.shape for name, samples in one.found.samples.items()} == {
+            BASELINE: (2, 12), "x": (2, 12),
+        }  # fmt: skip
+        assert one.found.cost("x").value == pytest.approx(6.0, abs=0.05)
+        assert one.executions[BASELINE] > one.executions["x"]
+    assert {(index, threads) for index, _, threads in crew.asked} == {
+        (index, threads) for index in range(4) for threads in (1, 2)
+    }
+    assert done[-1] == 1.0
+
+
+def test_a_form_that_fails_is_left_out_and_the_others_go_on() -> None:
+    crew = FakeCrew([1.0, 7.0])
+    loops = {BASELINE: loop(crew, 0), "x": loop(crew, 1), "gone": loop(crew, 2)}
+
+    found = rounds(loops, [1], 0.0, lambda done: None)[1]
+
+    assert found.found.samples.keys() == {BASELINE, "x"}
+    assert found.failed == {"gone": "there is no loop 2"}
+    with pytest.raises(MarkerError, match="no loop 2"):
+        rounds({BASELINE: loop(crew, 2)}, [1], 0.0, lambda done: None)
+
+
+def test_gdb_counts_far_more_than_a_pipe_of_its_messages_holds(
+    nops: Crew, tmp_path: Path, needs_tool: Callable[..., None]
+) -> None:
+    needs_tool("gdb", "gdb")
+    debugger = debuggers.Gdb(nops.pid, [nops.place(0)], tmp_path)
+    with closing(debugger):
+        nops.run(0, 2000, 1, nops.size)
+        (truth, *_) = nops.truth()
+        nops.end()
+
+        assert debugger.hits() == [truth]
+
+
+def test_a_wrong_count_is_no_figure() -> None:
+    assert Account(5000, 5000).wrong == ""
+    assert "4,999 of 5,000" in Account(5000, 4999).wrong
+    assert "gdb did not end" in Account(5000, None, "gdb did not end").wrong
+
+
+# ---- a whole run ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def refuses(loops: Loops, place: Place) -> Iterator[Listener]:
+    raise NotPermitted("nobody may listen here")
+    yield
+
+
+@contextmanager
+def sees_too_little(loops: Loops, place: Place) -> Iterator[Listener]:
+    names = [one.form.name for one in loops.forms]
+
+    def hits() -> dict[str, int]:
+        truth = loops.truth()
+        return {name: truth[name] - number for number, name in enumerate(names)}
+
+    yield Listener(hits)
+
+
+def test_what_may_not_be_or_is_miscounted_is_named_and_the_rest_is_measured(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = (NOBODY, EMPTY, COUNT, RECORD)
+    monkeypatch.setattr(active, "LISTENERS", ((refuses, ours), (sees_too_little, (UPROBE,))))
+    cpu = min(os.sched_getaffinity(0))
+    place = Place(SOURCES, ROOT / "native/include", programs / "runner", tmp_path, "gcc", cpu)
+
+    found = active.measure(Plan(0.0, layouts=1), place, lambda what, done: None)
+
+    missing = {one.form.name: one.why for one in found.missing}
+    assert missing["jump, count"] == "nobody may listen here"
+    right, wrong = (one.form.name for one in FORMS if one.by == UPROBE)
+    assert right not in missing
+    assert "no figure" in missing[wrong]
+    for part in found.parts:
+        names = {one["name"] for one in part["forms"]}
+        assert names >= {BASELINE, "call", "jump, dormant", right}
+        assert not names & missing.keys()
+    assert not any(tmp_path.iterdir())
