@@ -65,9 +65,13 @@ class Readying(Switching):
         tick_hz = tsc_frequency() if _TICKS in compiled.needs else 0
         self._recorders.load(wanted.probe, compiled, tick_hz=tick_hz)
 
+    def _has_probes_in_c(self) -> bool:
+        """Whether any was ever put into the process."""
+        return bool(self._arena and self._arena.current().data_used)
+
     def _may_be_entered(self, sites: Sequence[Site]) -> set[RemoteAddress]:
         """Slots that hold a probe in C, whose calls are counted."""
-        if not self._arena or not self._arena.current().data_used:
+        if not self._has_probes_in_c():
             return set()
         states = self.states([site for site in sites if site.slot])
         return {state.site.slot for state in states if state.probe & PROBE_COUNTED}

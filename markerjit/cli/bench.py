@@ -2,6 +2,7 @@
 
 markerjit bench
 markerjit bench active --seconds 60
+markerjit bench toggle --sites 1,1000,100000 --threads 1,64,512
 markerjit bench --seconds 600 --args 1,2,4,8 --json a.json
 markerjit bench --source my.c --function work
 markerjit bench compare a.json b.json
@@ -29,8 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="*",
         metavar="WHAT",
-        help="what to measure: dormant, active (default: both), check (whether the bench may be "
-        "believed here); or compare A.json B.json: two results, side by side",
+        help="what to measure: dormant, active, toggle (default: these three), check (whether the "
+        "bench may be believed here); or compare A.json B.json: two results, side by side",
     )
     parser.add_argument(
         "--seconds",
@@ -58,6 +59,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=common.positive,
         default=4,
         help="how many placements of the same code (default 4)",
+    )
+    parser.add_argument(
+        "--sites",
+        type=_up_to(200_000),
+        default=(1, 1000),
+        metavar="N,…",
+        help="toggle: how many sites are switched at once (default 1,1000)",
+    )
+    parser.add_argument(
+        "--threads",
+        type=_up_to(4096),
+        default=(1, 8, 64),
+        metavar="N,…",
+        help="toggle: how many threads the program has meanwhile (default 1,8,64)",
     )
     parser.add_argument("--cc", default="gcc", help="the compiler (default gcc)")
     parser.add_argument("--source", metavar="FILE.c", type=Path, help="your own code")
@@ -103,6 +118,8 @@ def run(options: argparse.Namespace) -> int:
         options.cc,
         options.source,
         options.function,
+        options.sites,
+        options.threads,
     )
     progress = _Progress()
     try:
@@ -150,6 +167,19 @@ def _numbers(*known: int) -> Callable[[str], tuple[int, ...]]:
             numbers = ()
         if not numbers or not set(numbers) <= set(known):
             raise argparse.ArgumentTypeError(f"{text} is no list of {known[0]} … {known[-1]}")
+        return numbers
+
+    return checked
+
+
+def _up_to(most: int) -> Callable[[str], tuple[int, ...]]:
+    def checked(text: str) -> tuple[int, ...]:
+        try:
+            numbers = tuple(int(one) for one in text.split(","))
+        except ValueError:
+            numbers = (0,)
+        if not all(0 < one <= most for one in numbers):
+            raise argparse.ArgumentTypeError(f"{text} is no list of numbers up to {most}")
         return numbers
 
     return checked

@@ -161,7 +161,9 @@ def test_nonsense_is_refused_in_a_sentence(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_leaves_no_process_behind(tmp_path: Path) -> None:
-    with running("bench", "--seconds", "60", "--parts", "0", "--json", tmp_path / "x") as bench:
+    with running(
+        "bench", "dormant", "--seconds", "60", "--parts", "0", "--json", tmp_path / "x"
+    ) as bench:
         wait_until(lambda: runners_of(bench.pid), "its runner")
         (runner,) = runners_of(bench.pid)
         bench.send_signal(signal.SIGINT)

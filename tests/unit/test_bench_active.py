@@ -15,24 +15,25 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, make
 
-from markerjit.apps.bench import active, debuggers, uprobes
-from markerjit.apps.bench.active import Account
-from markerjit.apps.bench.build import build
-from markerjit.apps.bench.compare import SLICE_NS
-from markerjit.apps.bench.crew import Crew
-from markerjit.apps.bench.forms import BASELINE
-from markerjit.apps.bench.listened import COUNT, EMPTY, FORMS, NOBODY, PTRACE, RECORD, UPROBE
-from markerjit.apps.bench.listeners import (
+from markerjit.apps.bench.active import debuggers, uprobes
+from markerjit.apps.bench.active import measure as active
+from markerjit.apps.bench.active.crew import Crew
+from markerjit.apps.bench.active.listened import COUNT, EMPTY, FORMS, NOBODY, PTRACE, RECORD, UPROBE
+from markerjit.apps.bench.active.listeners import (
     LISTENERS,
     RING_SIZE,
     Listener,
     Loops,
     most_executions,
 )
+from markerjit.apps.bench.active.measure import Account
+from markerjit.apps.bench.active.rounds import REPEAT, Loop, executions, rounds
+from markerjit.apps.bench.active.uprobes import Spot, spot_at
+from markerjit.apps.bench.build import build
+from markerjit.apps.bench.compare import SLICE_NS
+from markerjit.apps.bench.forms import BASELINE
 from markerjit.apps.bench.place import Place
 from markerjit.apps.bench.plan import Plan
-from markerjit.apps.bench.rounds import REPEAT, Loop, executions, rounds
-from markerjit.apps.bench.uprobes import Spot, spot_at
 from markerjit.errors import MarkerError, NotPermitted, Unsupported
 
 SOURCES = ROOT / "native" / "bench"

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from markerjit.apps.bench import html, results
-from markerjit.apps.bench.active_words import answer, better
+from markerjit.apps.bench.active.listened import FORMS
+from markerjit.apps.bench.active.words import answer, better
 from markerjit.apps.bench.compare import Comparison
 from markerjit.apps.bench.figures import figure, signed, times
 from markerjit.apps.bench.forms import BASELINE
-from markerjit.apps.bench.listened import FORMS
 from markerjit.apps.bench.shapes import OURS, PEERS, report
 from markerjit.errors import Refused
 

@@ -10,17 +10,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from markerjit.apps.bench import active_html, plots, words
+from markerjit.apps.bench import plots, words
+from markerjit.apps.bench.active import html as active_html
 from markerjit.apps.bench.plots import Style, interval, signed
 from markerjit.apps.bench.shapes import CONTROLS, Instruction, Measured, Part, Report, report
 from markerjit.apps.bench.style import CSS
 from markerjit.apps.bench.svg import clean
+from markerjit.apps.bench.toggle import html as toggle_html
 
 _KEYS = (("instr.", "instructions"), ("hot B", "hot_bytes"), ("all B", "bytes"),
          ("data B", "data_bytes"))  # fmt: skip
 
 
-_OTHERS = (active_html,)
+_OTHERS = (active_html, toggle_html)
 """Kinds of cost that have a module of their own, with its KIND, words and sections."""
 _STRIPS = (
     "A mark is the cost of a form, hollow where it cannot be told from zero; the bar is its 95 % "
@@ -265,11 +267,13 @@ def _more(form: Measured, against: Measured, key: str) -> str:
 
 
 def _verdicts(found: Report) -> Iterator[str]:
-    if not found.parts:
+    """Of what is compared with nothing at all; what switching costs has its own tables."""
+    parts = [one for one in found.parts if one.kind != toggle_html.KIND]
+    if not parts:
         return
     yield '<section><h2>All verdicts</h2><table class="verdicts">'
     yield "<thead><tr><th>form</th><th>ns more</th><th>verdict</th></tr></thead>"
-    for part in found.parts:
+    for part in parts:
         title = clean(part.title[:1].upper() + part.title[1:])
         yield f'<tbody><tr class="title"><th colspan="3">{title}</th></tr>'
         for form in part.forms:

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import markerjit
-from markerjit.apps.bench import active, check, dormant, machine, own, results
+from markerjit.apps.bench import check, dormant, machine, own, results
+from markerjit.apps.bench.active import measure as active
 from markerjit.apps.bench.build import CFLAGS
 from markerjit.apps.bench.place import Place
 from markerjit.apps.bench.plan import Plan, Progress
+from markerjit.apps.bench.toggle import measure as toggle
 from markerjit.errors import Refused
 
 NATIVE = Path(markerjit.__file__).parent / "_native"
@@ -31,6 +33,7 @@ class Kind(NamedTuple):
 KINDS = {
     "dormant": Kind(dormant.measure, 2),
     "active": Kind(active.measure, 1),
+    "toggle": Kind(toggle.measure, 1),
     "check": Kind(check.measure, 1, is_usual=False),
 }
 """By name, in the order of a report."""

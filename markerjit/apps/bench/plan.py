@@ -17,6 +17,7 @@ class Plan(NamedTuple):
     kinds       of cost: dormant, active, toggle
     args        numbers of arguments, in the small loop
     parts       of 997 sites each, in the large setting
+    sites       to be switched at once, and `threads` of the program meanwhile
     source      somebody's own file instead, and its `function`
     """
 
@@ -28,3 +29,5 @@ class Plan(NamedTuple):
     compiler: str = "gcc"
     source: Path | None = None
     function: str = ""
+    sites: Sequence[int] = (1, 1000)
+    threads: Sequence[int] = (1, 8, 64)

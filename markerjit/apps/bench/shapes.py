@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from markerjit.apps.bench.active.listened import FORMS as LISTENED
 from markerjit.apps.bench.forms import AGAIN, BASELINE, CALL, FORMS, SAME
-from markerjit.apps.bench.listened import FORMS as LISTENED
 from markerjit.apps.bench.statistics import Estimate
 from markerjit.errors import Refused
 
@@ -70,7 +70,8 @@ class Measured(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One comparison. `sites`, `args` and `threads` are 0 where the setting has none."""
+    """One comparison. `sites`, `args` and `threads` are 0, `load` and `measure` empty where the
+    setting has none."""
 
     kind: str
     title: str
@@ -82,6 +83,8 @@ class Part(NamedTuple):
     floor: float
     noisy: str
     forms: tuple[Measured, ...]
+    load: str = ""
+    measure: str = ""
 
     def form(self, name: str) -> Measured | None:
         """The form of this name."""
@@ -139,10 +142,12 @@ def _part(value: object, at: str) -> Part:
         _number(_get(part, "floor", at), f"{at}.floor"),
         _text(_get(part, "noisy", at), f"{at}.noisy"),
         tuple(_form(one, here) for here, one in _each(_get(part, "forms", at), f"{at}.forms")),
+        _text(setting.get("load", ""), f"{at}.setting.load"),
+        _text(setting.get("measure", ""), f"{at}.setting.measure"),
     )
-    if found.sites < 0 or found.args < 0 or (kind == "large" and not found.sites):
+    if found.sites < 0 or found.args < 0 or (kind in ("large", "toggle") and not found.sites):
         raise _wrong(f"{at}.setting", "a number of sites or arguments", setting)
-    if found.threads < 0 or (kind == "active" and not found.threads):
+    if found.threads < 0 or (kind in ("active", "toggle") and not found.threads):
         raise _wrong(f"{at}.setting", "a number of threads", setting)
     _check_names(found, at)
     return found

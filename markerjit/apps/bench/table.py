@@ -10,6 +10,7 @@ from markerjit.apps.bench.check import told
 from markerjit.apps.bench.figures import figure, signed
 from markerjit.apps.bench.shapes import report
 from markerjit.apps.bench.statistics import Estimate
+from markerjit.apps.bench.toggle import table as toggle
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +25,8 @@ def show(run: Run, console: Console) -> None:
     for line in about(run["machine"]):
         console.print(line, highlight=False)
     for part in run["parts"]:
+        if part["kind"] == toggle.KIND:
+            continue
         console.print()
         console.print(table(part))
         for known in part.get("known", ()):
@@ -32,6 +35,9 @@ def show(run: Run, console: Console) -> None:
             console.print(same, highlight=False)
         if part["noisy"]:
             console.print(part["noisy"], style="yellow", highlight=False)
+    for made in toggle.tables(report(run)):
+        console.print()
+        console.print(made)
     if knees := knee.said(knee.points(report(run))):
         console.print(f"\n{knees}", highlight=False)
     for one in run["missing"]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from markerjit.apps.bench import active_plots
-from markerjit.apps.bench.active_words import METHOD, answer, better, measured
+from markerjit.apps.bench.active import plots
+from markerjit.apps.bench.active.words import METHOD, answer, better, measured
 from markerjit.apps.bench.shapes import Part
 from markerjit.apps.bench.svg import clean
 
@@ -32,13 +32,13 @@ def sections(parts: Sequence[Part], figure: Figure) -> Iterator[str]:
     """Plots of all of them, and what their forms are; `figure` makes a section of one."""
     if not parts:
         return
-    values = active_plots.value_range(parts)
+    values = plots.value_range(parts)
     for number, part in enumerate(parts):
         caption = _STRIPS if number == 0 else "Drawn as above, to the same scale."
         caption += f" The same code twice differed by up to {part.floor:.2f} ns."
-        yield figure(part.title, active_plots.strips(part, values), caption, [part])
+        yield figure(part.title, plots.strips(part, values), caption, [part])
     if len({part.threads for part in parts}) > 1:
-        drawing = active_plots.lines(parts, values)
+        drawing = plots.lines(parts, values)
         yield figure("Cost against threads, somebody listens", drawing, _LINES, parts)
     whats = {one.name: one.what for part in parts for one in part.forms}
     listed = "".join(

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from markerjit.apps.bench.crew import end
+from markerjit.apps.bench.active.crew import end
 from markerjit.errors import MarkerError, NotPermitted, Unsupported
 
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from markerjit.apps.bench import results
+from markerjit.apps.bench.active.crew import Crew
+from markerjit.apps.bench.active.listened import FORMS, NOBODY, Listened
+from markerjit.apps.bench.active.listeners import LISTENERS, Listener, Loops, Opening
+from markerjit.apps.bench.active.rounds import Loop, Rounds, rounds
 from markerjit.apps.bench.build import Missing, build, skips
-from markerjit.apps.bench.crew import Crew
 from markerjit.apps.bench.forms import Form
-from markerjit.apps.bench.listened import FORMS, NOBODY, Listened
-from markerjit.apps.bench.listeners import LISTENERS, Listener, Loops, Opening
 from markerjit.apps.bench.place import Place
 from markerjit.apps.bench.plan import Plan, Progress
-from markerjit.apps.bench.rounds import Loop, Rounds, rounds
 from markerjit.errors import MarkerError
 
 _HERE = "more than one thread"

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from markerjit.apps.bench.active.crew import Crew
+from markerjit.apps.bench.active.listeners import most_executions
 from markerjit.apps.bench.compare import SLICE_NS, Comparison
-from markerjit.apps.bench.crew import Crew
 from markerjit.apps.bench.forms import BASELINE
-from markerjit.apps.bench.listeners import most_executions
 from markerjit.errors import MarkerError
 
 REPEAT = 3

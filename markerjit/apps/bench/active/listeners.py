@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from typing import NamedTuple
 
 import markerjit
-from markerjit.apps.bench import debuggers, listened, uprobes
-from markerjit.apps.bench.crew import Crew
-from markerjit.apps.bench.listened import RECORD, Listened
+from markerjit.apps.bench.active import debuggers, listened, uprobes
+from markerjit.apps.bench.active.crew import Crew
+from markerjit.apps.bench.active.listened import RECORD, Listened
 from markerjit.apps.bench.place import Place
 from markerjit.errors import MarkerError
 

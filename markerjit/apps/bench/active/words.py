@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from markerjit.apps.bench.active.listened import COUNT, EMPTY, FORMS, RECORD
 from markerjit.apps.bench.figures import figure, times
-from markerjit.apps.bench.listened import COUNT, EMPTY, FORMS, RECORD
 from markerjit.apps.bench.shapes import OURS, PEERS, Measured, Part
 
 _MODE = "jump"

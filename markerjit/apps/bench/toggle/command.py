@@ -1,0 +1,82 @@
+"""What a switch takes as the command line sees it: a process from its start to its end."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import markerjit
+from markerjit.apps.bench.toggle.enough import LEAST, PATIENCE, TooSlow, is_over
+from markerjit.apps.bench.toggle.host import Host
+from markerjit.apps.bench.toggle.program import MARKER
+from markerjit.apps.bench.toggle.ways import DIRECTIONS
+from markerjit.errors import MarkerError
+
+PASS, PASS_AGAIN = "python -c pass", "python -c pass, again"
+"""A bare interpreter: the least that any command in Python takes."""
+_SHORTEST_S = 15.0
+_BARE = (sys.executable, "-c", "pass")
+
+
+def command_name(direction: str) -> str:
+    """Of the form."""
+    return f"markerjit {direction}"
+
+
+class Commands:
+    """Commands on a process whose threads run. With their bytecode at hand, as it is of what was
+    installed; not so they would compile fifty modules each time."""
+
+    def __init__(self, host: Host, chance: random.Random) -> None:
+        self._host = host
+        self._chance = chance
+        self._took: dict[str, list[float]] = {}
+        root = str(Path(markerjit.__file__).parent.parent)
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        self._environment = {
+            **os.environ, "PYTHONPATH": path,
+            "PYTHONPYCACHEPREFIX": str(host.directory / "pycache"), "PYTHONDONTWRITEBYTECODE": "",
+        }  # fmt: skip
+
+    def until(self, seconds: float) -> dict[str, list[float]]:
+        """So many seconds; by form, ns. Raises TooSlow, MarkerError."""
+        began, rounds = time.monotonic(), 0
+        self._pair()  # the first one is another: it compiles what the others find
+        self._took.clear()
+        if (took := time.monotonic() - began) * LEAST > max(seconds, _SHORTEST_S) * PATIENCE:
+            raise TooSlow(f"markerjit on and off take {took:.1f} s there: --seconds is too short")
+        began = time.monotonic()
+        while True:
+            for what in self._chance.sample((PASS, PASS_AGAIN, ""), 3):
+                if what:
+                    self._host.during(partial(self._timed, what, _BARE))
+                else:
+                    self._pair()
+            rounds += 1
+            spent = time.monotonic() - began
+            if is_over(rounds, spent, seconds):
+                return self._took
+
+    def _pair(self) -> None:
+        for direction in DIRECTIONS:
+            command = [sys.executable, "-m", "markerjit.cli.main", direction,
+                       str(self._host.crowd.pid), MARKER]  # fmt: skip
+            timed = partial(self._timed, command_name(direction), command)
+            self._host.during(timed, direction)
+
+    def _timed(self, name: str, command: Sequence[str]) -> None:
+        start = time.perf_counter_ns()
+        done = subprocess.run(
+            command, env=self._environment, stdin=subprocess.DEVNULL, capture_output=True,
+            check=False,
+        )  # fmt: skip
+        took = time.perf_counter_ns() - start
+        if done.returncode:
+            raise MarkerError(f"{name}: {done.stderr.decode(errors='replace').strip()}")
+        self._took.setdefault(name, []).append(took)

@@ -1,0 +1,209 @@
+"""The process in which threads go through the sites: native/bench/toggle.c, as a program, or as a
+library in Python (inside.py). Both answer lines with lines."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import markerjit
+from markerjit.errors import MarkerError
+
+_SILENT_S = 120
+"""A switch of a hundred thousand sites by Python takes some of it."""
+_FINE = 3
+
+
+class CannotStart(MarkerError):
+    """The process does not begin: there may not be so many threads, for example."""
+
+
+class Told(NamedTuple):
+    """What the threads noticed since they were last cleared, in ns.
+
+    counts  how many steps, by the bucket of their time
+    """
+
+    slowest: int
+    steps: int
+    wrong: int
+    hits: int
+    counts: Counter[int]
+
+
+class Walk(NamedTuple):
+    """One way through all sites, with the threads at rest."""
+
+    sites: int
+    wrong: int
+    hits: int
+
+
+class Crowd:
+    """A process with sites and threads. Ended by `close`, or with the block."""
+
+    def __init__(self, command: Sequence[str | Path]) -> None:
+        root = str(Path(markerjit.__file__).parent.parent)
+        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        self._process = subprocess.Popen(
+            list(map(str, command)),
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self._unread = b""
+        try:
+            self._expect("ready")
+        except MarkerError as error:
+            self.close()
+            raise CannotStart(str(error)) from None
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def go(self) -> None:
+        """The threads run."""
+        self.ask("go")
+
+    def rest(self) -> None:
+        """All threads stand at the gate."""
+        self.ask("rest")
+
+    def clear(self) -> None:
+        """What they noticed is forgotten."""
+        self.ask("clear")
+
+    def told(self) -> Told:
+        """What they noticed since."""
+        numbers, counts = _read(self.ask("told"))
+        return Told(**numbers, counts=counts)
+
+    def walk(self) -> Walk:
+        """Go once through all sites, at rest."""
+        numbers, _ = _read(self.ask("walk"))
+        return Walk(**numbers)
+
+    def ask(self, line: str) -> str:
+        """What it says to a line, without the word that it begins with. Raises MarkerError."""
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise MarkerError(self._ended()) from None
+        return self._expect(line.split()[0])
+
+    def end(self) -> None:
+        """Let it end by itself. Raises MarkerError where it does not end well."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        try:
+            code = self._process.wait(_SILENT_S)
+        except subprocess.TimeoutExpired:
+            raise MarkerError("the program of the bench does not end") from None
+        if code:
+            raise MarkerError(self._ended())
+
+    def close(self) -> None:
+        """End it."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            with suppress(BrokenPipeError):
+                if stream:
+                    stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _expect(self, word: str) -> str:
+        line = self._line()
+        first, _, rest = line.partition(" ")
+        if first != word:
+            raise MarkerError(f"the program of the bench said {line!r}, not {word}")
+        return rest
+
+    def _line(self) -> str:
+        assert self._process.stdout
+        deadline = time.monotonic() + _SILENT_S
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._unread:
+                left = deadline - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    raise MarkerError(f"the program of the bench was silent for {_SILENT_S} s")
+                more = os.read(self._process.stdout.fileno(), 1 << 16)
+                if not more:
+                    raise MarkerError(self._ended())
+                self._unread += more
+        line, self._unread = self._unread.split(b"\n", 1)
+        return line.decode()
+
+    def _ended(self) -> str:
+        assert self._process.stderr
+        self._process.wait()
+        said = self._process.stderr.read().decode(errors="replace").strip()
+        return f"the program of the bench ended: {said or f'code {self._process.returncode}'}"
+
+
+def start(program: Path, threads: int, load: str) -> Crowd:
+    """Run a program of toggle.c. Raises CannotStart."""
+    return Crowd([program, str(threads), load])
+
+
+def start_inside(library: Path, threads: int, load: str) -> Crowd:
+    """Run Python with that library in it. Raises CannotStart."""
+    module = f"{__package__}.inside"
+    return Crowd([sys.executable, "-m", module, library, str(threads), load])
+
+
+def _read(answer: str) -> tuple[dict[str, int], Counter[int]]:
+    """`name=NUMBER …` and `BUCKET:NUMBER …`."""
+    numbers: dict[str, int] = {}
+    counts: Counter[int] = Counter()
+    for word in answer.split():
+        name, equals, value = word.partition("=")
+        if equals:
+            numbers[name] = int(value)
+        else:
+            bucket, _, number = word.partition(":")
+            counts[int(bucket)] = int(number)
+    return numbers, counts
+
+
+def bucket_ns(bucket: int) -> int:
+    """Where a bucket begins, in ns: of each power of two an eighth."""
+    fine = 1 << _FINE
+    if bucket < fine:
+        return bucket
+    power, part = divmod(bucket, fine)
+    return (fine + part) << (power - 1)
+
+
+def percentile(counts: Counter[int], part: float) -> int:
+    """The time that this part of the steps did not exceed, in ns, as its bucket begins; 0 without
+    steps."""
+    wanted, seen = part * counts.total(), 0
+    for bucket in sorted(counts):
+        seen += counts[bucket]
+        if seen >= wanted:
+            return bucket_ns(bucket)
+    return 0

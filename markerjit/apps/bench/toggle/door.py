@@ -1,0 +1,111 @@
+"""Who switches: a session with another process, or the program itself. Each switch is timed where
+it is called."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import markerjit
+from markerjit.apps.bench.toggle.crowd import Crowd
+from markerjit.apps.bench.toggle.program import MARKER
+from markerjit.apps.bench.toggle.ways import CONTROLLER, LIBRARY, ON, Way
+from markerjit.errors import MarkerError, Refused
+
+
+class Switched(NamedTuple):
+    """What one switch took, in ns.
+
+    call     of the function that switches
+    stopped  from the first thread interrupted to the last one resumed, as the controller says;
+             `held`: of that, while all stood
+    """
+
+    call: int
+    stopped: int = 0
+    held: int = 0
+
+
+class Door(Protocol):
+    """Switches all sites of a process, and knows how often they were hit while they were on."""
+
+    def switch(self, direction: str) -> Switched:
+        """On or off. Raises MarkerError."""
+        ...
+
+    def hits(self) -> int:
+        """Of the probe, so far."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        ...
+
+
+def door_for(way: Way, crowd: Crowd) -> Door:
+    """The door of a way to a process. Raises MarkerError."""
+    if way.door == CONTROLLER:
+        return Outside(way, crowd.pid)
+    return Inside(way, crowd)
+
+
+class Outside:
+    """An open session of this process with the other one."""
+
+    def __init__(self, way: Way, pid: int) -> None:
+        self._session = markerjit.attach(pid)
+        self._on = partial(self._session.enable, MARKER, mode=way.mode, quiesce=way.quiesce)
+        self._off = partial(self._session.disable, MARKER, quiesce=way.quiesce)
+
+    def switch(self, direction: str) -> Switched:
+        """On or off. Raises MarkerError."""
+        switch = self._on if direction == ON else self._off
+        start = time.perf_counter_ns()
+        took = switch()
+        call = time.perf_counter_ns() - start
+        if not took.written:
+            raise MarkerError(f"nothing had to be written to switch {MARKER} {direction}")
+        return Switched(call, took.stop + took.held + took.resume, took.held)
+
+    def hits(self) -> int:
+        """Of the probe, so far."""
+        return sum(one.hits for one in self._session.statistics(MARKER))
+
+    def slots(self) -> list[int]:
+        """Where the slots of the marker are."""
+        return sorted({site.slot for site in self._session.sites(MARKER)})
+
+    def close(self) -> None:
+        """End the session."""
+        self._session.close()
+
+
+class Inside:
+    """The program itself, by its library or by Python in it."""
+
+    def __init__(self, way: Way, crowd: Crowd) -> None:
+        self._crowd = crowd
+        self._by_library = way.door == LIBRARY
+        self._strategy = way.quiesce
+
+    def switch(self, direction: str) -> Switched:
+        """On or off. Raises MarkerError."""
+        answer = self._crowd.ask(f"{direction} {self._strategy}".strip())
+        first, _, rest = answer.partition(" ")
+        if first == "refused":
+            raise Refused(rest)
+        error, ns = (int(word.partition("=")[2]) for word in answer.split())
+        if error:
+            raise MarkerError(f"libmarkerjit cannot switch it {direction}: {os.strerror(error)}")
+        return Switched(ns)
+
+    def hits(self) -> int:
+        """Of the probe, so far."""
+        if self._by_library:
+            return self._crowd.told().hits
+        return int(self._crowd.ask("hits").partition("=")[2])
+
+    def close(self) -> None:
+        """There is nothing to give back."""

@@ -1,0 +1,80 @@
+"""What switching costs, as sections of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from markerjit.apps.bench.shapes import Part
+from markerjit.apps.bench.svg import clean
+from markerjit.apps.bench.toggle import plots, words
+from markerjit.apps.bench.toggle.command import PASS, PASS_AGAIN
+from markerjit.apps.bench.toggle.parts import KIND, MEASURES, time_text
+from markerjit.apps.bench.toggle.rounds import SLOWEST
+from markerjit.apps.bench.toggle.series import SITES, Series, all_series
+from markerjit.apps.bench.toggle.ways import OFF, QUIET, QUIET_AGAIN
+from markerjit.apps.bench.toggle.words import METHOD, answer
+
+__all__ = ["KIND", "METHOD", "answer", "better", "measured", "sections"]
+
+Figure = Callable[[str, str, str, Sequence[Part]], str]
+"""From a title, a drawing, a caption and what is drawn, a section."""
+_CONTROLS = (PASS, PASS_AGAIN, QUIET, QUIET_AGAIN)
+_CAPTION = (
+    "Both scales are logarithmic. A line goes through medians; a bar is the 95 % interval of one. "
+    "Forms stand a little beside each other. All are of switching on; off is in the table."
+)
+_SLOWEST = (
+    " A mark is hollow where it cannot be told from no switch, which is dotted: there it is the "
+    "scheduler that the program notices."
+)
+
+
+def measured(parts: Sequence[Part]) -> str:
+    """What was asked, in a paragraph."""
+    return words.MEASURED
+
+
+def better(parts: Sequence[Part]) -> Iterator[str]:
+    """No peer is measured."""
+    return iter(())
+
+
+def sections(parts: Sequence[Part], figure: Figure) -> Iterator[str]:
+    """Plots, each with its figures; `figure` makes a section of one."""
+    series = list(all_series(parts))
+    names = dict.fromkeys(name for one in series for name in one.names())
+    drawn = [name for name in names if not name.endswith(f": {OFF}") and "again" not in name]
+    styled = plots.styles(drawn, _CONTROLS)
+    for one in series:
+        caption = _CAPTION + _SLOWEST * (one.measure == SLOWEST)
+        shown = [name for name in one.names() if name in drawn]
+        title = f"{MEASURES[one.measure]}: {one.title}"
+        yield figure(title, plots.lines(one, shown, styled), caption, [])
+        yield f"<section>{_table(one)}</section>"
+
+
+def _table(series: Series) -> str:
+    """On and off, as figures."""
+    what = "site" if series.axis == SITES else "thread"
+    head = "".join(f"<th>{at:,.0f} {what}{'' if at == 1 else 's'}</th>" for at, _ in series.points)
+    rows = []
+    for name in series.names():
+        cells = "".join(_cell(series, part, name) for _, part in series.points)
+        rows.append(f"<tr><th>{clean(name)}</th>{cells}</tr>")
+    return (
+        "<details><summary>&#8195;As figures: median, and 95 % interval</summary>"
+        f'<table class="figures"><thead><tr><th></th>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></details>"
+    )
+
+
+def _cell(series: Series, part: Part, name: str) -> str:
+    form = part.form(name)
+    if form is None:
+        return "<td>–</td>"
+    grey = series.measure == SLOWEST and not form.is_baseline and not part.differs(form)
+    low, high = time_text(form.level.low), time_text(form.level.high)
+    return (
+        f"<td{' class=dim' if grey else ''}>{time_text(form.level.value)}"
+        f"<small>{low} … {high}</small></td>"
+    )

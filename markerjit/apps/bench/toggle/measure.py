@@ -1,0 +1,81 @@
+"""What switching sites on and off costs: by the number of sites, and of threads."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from markerjit.apps.bench.build import Missing
+from markerjit.apps.bench.place import Place
+from markerjit.apps.bench.plan import Plan, Progress
+from markerjit.apps.bench.results import Found
+from markerjit.apps.bench.toggle import program, rounds
+from markerjit.apps.bench.toggle.enough import TooSlow
+from markerjit.apps.bench.toggle.parts import KIND, parts
+from markerjit.apps.bench.toggle.rounds import Setting
+from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY, DEFAULT, WAYS, as_form
+
+
+def measure(plan: Plan, place: Place, progress: Progress) -> Found:
+    """All settings. Raises Refused, DoesNotCompile."""
+    settings = list(settings_of(plan.sites, plan.threads))
+    found = Found([], _of_the_machine(), [])
+    with tempfile.TemporaryDirectory(dir=place.directory) as name:
+        for setting in settings:
+            seconds = plan.seconds / len(settings)
+            found = found.with_more(_one(setting, seconds, place, Path(name), progress))
+    return found
+
+
+def settings_of(sites: Sequence[int], threads: Sequence[int]) -> Iterator[Setting]:
+    """Each number of sites with the fewest threads, each number of threads with the fewest
+    sites."""
+    for number in sorted(set(sites)):
+        yield Setting(number, min(threads), BUSY)
+    for number in sorted(set(threads)):
+        for load in (BUSY, ASLEEP):
+            setting = Setting(min(sites), number, load)
+            if (number, load) != (min(threads), BUSY) and (number > 1 or load == BUSY):
+                yield setting
+
+
+def _one(
+    setting: Setting, seconds: float, place: Place, directory: Path, progress: Progress
+) -> Found:
+    title = f"switching: {setting.title}"
+    progress(title, 0)
+    programs = {
+        mode: program.build(setting.sites, mode, place, directory)
+        for mode in dict.fromkeys(way.compiled for way in WAYS)
+    }
+    try:
+        raw = rounds.run(setting, programs, seconds, lambda done: progress(title, done))
+    except (TooSlow, *rounds.CANNOT) as error:
+        return Found([], [_missing(setting, DEFAULT.name, str(error))], [])
+    whys: dict[str, list[str]] = {}
+    for way, why in raw.missing.items():
+        whys.setdefault(why, []).append(way)
+    missing = [_missing(setting, "; ".join(names), why) for why, names in whys.items()]
+    if _one_cpu():
+        raw.samples.pop(rounds.SLOWEST, None)
+    return Found(list(parts(setting, raw)), missing, [])
+
+
+def _missing(setting: Setting, what: str, why: str) -> Missing:
+    return Missing(as_form(f"{KIND}, {setting.title}, {what}", "", ""), why)
+
+
+def _of_the_machine() -> list[Missing]:
+    if not _one_cpu():
+        return []
+    why = (
+        "there is one CPU: while the controller computes, the program waits, whether it is stopped "
+        "or not"
+    )
+    return [Missing(as_form(f"{KIND}, the slowest step", "", ""), why)]
+
+
+def _one_cpu() -> bool:
+    return len(os.sched_getaffinity(0)) == 1

@@ -1,0 +1,154 @@
+"""What was measured in a setting, as results keep it: a part for each measure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from markerjit.apps.bench.statistics import Estimate, difference, floor, level
+from markerjit.apps.bench.toggle.command import PASS, PASS_AGAIN, command_name
+from markerjit.apps.bench.toggle.crowd import percentile
+from markerjit.apps.bench.toggle.rounds import (
+    CALL,
+    COMMAND,
+    HELD,
+    SLOWEST,
+    STOPPED,
+    Raw,
+    Setting,
+)
+from markerjit.apps.bench.toggle.ways import (
+    AGAIN,
+    DEFAULT,
+    DIRECTIONS,
+    ON,
+    QUIET,
+    QUIET_AGAIN,
+    WAYS,
+    form_name,
+)
+
+if TYPE_CHECKING:
+    from markerjit.apps.bench.statistics import Array
+
+KIND = "toggle"
+MEASURES = {
+    CALL: "a switch in an open session",
+    COMMAND: "a switch as the command line sees it",
+    STOPPED: "the time that the program was stopped",
+    HELD: "of that, the time while all threads stood",
+    SLOWEST: "the slowest step that the program noticed",
+}
+PERCENTILES = (0.5, 0.99, 0.999, 0.9999)
+_SECOND_TIME = "the same once more: its difference is the noise"
+_FIRST = form_name(DEFAULT.name, ON)
+_FIRST_AGAIN = form_name(AGAIN, ON)
+
+
+def whats() -> dict[str, str]:
+    """What each form is, in the order of tables; "" for one that is a baseline once more."""
+    found = {
+        form_name(name, direction): what
+        for name, what in [
+            (DEFAULT.name, DEFAULT.what), (AGAIN, _SECOND_TIME),
+            *((one.name, one.what) for one in WAYS[1:]),
+        ]
+        for direction in DIRECTIONS
+    }  # fmt: skip
+    found[QUIET] = "the controller computes for as long as a switch takes"
+    found[QUIET_AGAIN] = _SECOND_TIME
+    found[PASS] = "a bare interpreter, from its start to its end"
+    found[PASS_AGAIN] = _SECOND_TIME
+    return found | {
+        command_name(direction): "the whole command, from its start to its end"
+        for direction in DIRECTIONS
+    }
+
+
+_BASELINES = {
+    CALL: (_FIRST, _FIRST_AGAIN),
+    COMMAND: (PASS, PASS_AGAIN),
+    STOPPED: (_FIRST, _FIRST_AGAIN),
+    HELD: (_FIRST, _FIRST_AGAIN),
+    SLOWEST: (QUIET, QUIET_AGAIN),
+}
+
+
+def parts(setting: Setting, raw: Raw) -> Iterator[dict[str, Any]]:
+    """A part for each measure that there is."""
+    for measure, what in MEASURES.items():
+        if measure in raw.samples:
+            yield _part(setting, measure, what, raw)
+
+
+def _part(setting: Setting, measure: str, what: str, raw: Raw) -> dict[str, Any]:
+    samples = raw.samples[measure]
+    baseline, again = _BASELINES[measure]
+    base = samples[baseline]
+    least = floor(difference(samples[again], base), level(base))
+    return {
+        "kind": KIND,
+        "title": f"{what}: {setting.title}",
+        "setting": {**setting._asdict(), "measure": measure, "window_ns": raw.window},
+        "unit": "ns",
+        "executions": 1,
+        "floor": least,
+        "noisy": "",
+        "forms": [
+            _form(name, what, baseline, samples, least, measure, raw)
+            for name, what in whats().items()
+            if name in samples
+        ],
+    }
+
+
+def _form(
+    name: str,
+    what: str,
+    baseline: str,
+    samples: dict[str, Array],
+    least: float,
+    measure: str,
+    raw: Raw,
+) -> dict[str, Any]:
+    own, base = samples[name], samples[baseline]
+    cost = difference(own, base)
+    told: dict[str, Any] = {
+        "name": name,
+        "what": what,
+        "baseline": baseline,
+        "level": level(own)._asdict(),
+        "cost": cost._asdict(),
+        "verdict": verdict(cost, least, baseline),
+        "samples": np.round(own).tolist(),
+    }
+    if measure == CALL and name in raw.first:
+        told["first"] = raw.first[name]
+    if measure == SLOWEST and (counts := raw.steps.get(name)):
+        told["steps"] = counts.total()
+        told["percentiles"] = {str(part): percentile(counts, part) for part in PERCENTILES}
+    return told
+
+
+def verdict(cost: Estimate, least: float, baseline: str) -> str:
+    """What may be said of a difference, in words."""
+    span = f"{time_text(cost.low)} … {time_text(cost.high)}"
+    if cost.low <= 0 <= cost.high or abs(cost.value) <= least:
+        return f"not distinguishable from {baseline}: {span}"
+    word = "more" if cost.value > 0 else "less"
+    return f"{time_text(abs(cost.value))} {word} than {baseline}: {span}"
+
+
+def time_text(ns: float) -> str:
+    """A time with three digits, in the unit that suits it."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if abs(ns) >= size * 0.9995:
+            value = ns / size
+            digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+            return f"{value:.{digits}f} {unit}".replace("-", "−")
+    return f"{ns:.0f} ns".replace("-", "−")
+
+
+__all__ = ["KIND", "MEASURES", "PERCENTILES", "parts", "time_text", "verdict", "whats"]

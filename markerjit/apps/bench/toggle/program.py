@@ -1,0 +1,71 @@
+"""Programs with as many sites of one marker as one likes, and native/bench/toggle.c around them.
+
+A part of 200 functions with a site each is compiled once for each mode; the same object is linked
+as often as need be. It has no symbols that others see, only a list of its functions in a section,
+so the linker takes it again and again: 100,000 sites take it less than a second.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from markerjit.apps.bench.build import CFLAGS, compile_with
+from markerjit.apps.bench.place import Place
+from markerjit.errors import Refused
+
+PART = 200
+MARKER = "bench_toggle"
+
+_STEP = (
+    "__attribute__((noinline)) static unsigned step{i}(unsigned n) "
+    '{{ MARK({marker}, "n %u", n); return n * {factor} + 1; }}\n'
+)
+_LIST = (
+    "typedef unsigned step_fn(unsigned n);\n"
+    'static step_fn *const steps[] __attribute__((used, section("toggle_steps"))) = {{{names}}};\n'
+)
+
+
+class Program(NamedTuple):
+    """The same sites twice: as a program, and as a library for another one."""
+
+    program: Path
+    library: Path
+
+
+def source(sites: int) -> str:
+    """The C source of a part: a step takes n to n * (its number + 3) + 1."""
+    steps = "".join(_STEP.format(i=i, marker=MARKER, factor=i + 3) for i in range(sites))
+    names = ", ".join(f"step{i}" for i in range(sites))
+    # A name of its own, so that the same build has the same build id the next time: verifying a
+    # hundred thousand sites of a new one takes many seconds.
+    name = f'#line 1 "{MARKER}.c"\n'
+    return f"#include <markerjit/marker.h>\n{name}{steps}{_LIST.format(names=names)}"
+
+
+def build(sites: int, mode: str, place: Place, directory: Path) -> Program:
+    """A program with so many sites in this mode. Raises Refused, DoesNotCompile."""
+    library = place.include.parent / "libmarkerjit.a"
+    if not library.is_file():
+        raise Refused(f"{library} is not here; make native builds it")
+    flags = [*CFLAGS, "-g0", "-pthread", f"-I{place.include}", f"-DMJ_MODE={mode}"]
+    whole, rest = divmod(sites, PART)
+    parts = whole * [str(_compile(PART, mode, flags, place, directory))] if whole else []
+    if rest:
+        parts.append(str(_compile(rest, mode, flags, place, directory)))
+    main = place.sources / "toggle.c"
+    made = Program(directory / f"toggle-{mode}-{sites}", directory / f"toggle-{mode}-{sites}.so")
+    for target, more in ((made.program, []), (made.library, ["-shared"])):
+        compile_with(main, [place.compiler, *flags, *more, f"-DTOGGLE_PART={PART}",
+                     "-o", str(target), str(main), *parts, str(library)])  # fmt: skip
+    return made
+
+
+def _compile(sites: int, mode: str, flags: list[str], place: Place, directory: Path) -> Path:
+    target = directory / f"part-{mode}-{sites}.o"
+    if not target.exists():
+        path = target.with_suffix(".c")
+        path.write_text(source(sites))
+        compile_with(path, [place.compiler, *flags, "-c", "-o", str(target), str(path)])
+    return target

@@ -1,0 +1,256 @@
+"""All ways to switch in one setting, against each other in random order, until every interval is
+narrow or the time is up."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from markerjit.apps.bench.statistics import level
+from markerjit.apps.bench.toggle.command import Commands
+from markerjit.apps.bench.toggle.crowd import CannotStart
+from markerjit.apps.bench.toggle.enough import LEAST, PATIENCE, TooSlow, is_over
+from markerjit.apps.bench.toggle.host import Host, Seen
+from markerjit.apps.bench.toggle.program import Program
+from markerjit.apps.bench.toggle.ways import (
+    AGAIN,
+    DEFAULT,
+    QUIET,
+    QUIET_AGAIN,
+    WAYS,
+    Way,
+    form_name,
+)
+from markerjit.errors import NotPermitted, Refused, Unsupported
+
+if TYPE_CHECKING:
+    from markerjit.apps.bench.statistics import Array
+
+CANNOT = (CannotStart, NotPermitted, Refused, Unsupported)
+"""A way that cannot be gone here. Any other error is of one that went wrong."""
+CALL, COMMAND, STOPPED, HELD, SLOWEST = "call", "command", "stopped", "held", "slowest"
+_NARROW = 0.03
+_LOOK_EVERY = 10
+_WARM_UP, _WARM_UP_S = 3, 20.0
+_SHORTEST_S = 1.0
+_ALWAYS = 4
+"""Visits in a round of the default alone: once, once more, and two of the controls."""
+_WINDOW_S, _ROOM = 0.002, 1.5
+MANY = 10_000
+_COMMAND_SHARE = 0.4
+
+
+class Setting(NamedTuple):
+    """So many sites, and threads that are `busy` or, all but one, `asleep`."""
+
+    sites: int
+    threads: int
+    load: str
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        sites = f"{self.sites:,} site{'' if self.sites == 1 else 's'}"
+        if self.threads == 1:
+            return f"{sites}, 1 thread that runs"
+        does = "that run" if self.load == "busy" else "of which 1 runs and the others sleep"
+        return f"{sites}, {self.threads} threads {does}"
+
+    def processes(self, seconds: float) -> int:
+        """How many are started one after the other, each with its memory somewhere else: one where
+        to start it takes longer than what there is of time."""
+        return 1 if self.sites > MANY or seconds < _SHORTEST_S else 2
+
+
+class Raw(NamedTuple):
+    """What came out for a setting.
+
+    samples  by measure and form: processes by rounds, in ns
+    steps    by form: how many steps of the threads took how long, in the buckets of crowd.py
+    first    by form: the first switch of each process, in ns
+    missing  by way: why not
+    window   in which the threads' slowest step was looked for, in ns
+    """
+
+    samples: dict[str, dict[str, Array]]
+    steps: dict[str, Counter[int]]
+    first: dict[str, list[int]]
+    missing: dict[str, str]
+    window: int
+
+
+Kept = dict[tuple[str, str], list[float]]
+"""Of one process: by measure and form."""
+
+
+def run(
+    setting: Setting,
+    programs: Mapping[str, Program],
+    seconds: float,
+    progress: Callable[[float], None],
+    ways: Sequence[Way] = WAYS,
+) -> Raw:
+    """Measure. Raises TooSlow, one of CANNOT where the default way cannot be gone, and MarkerError
+    where something went wrong."""
+    raw = Raw({}, {}, {}, {}, 0)
+    processes: list[Kept] = []
+    number_of = setting.processes(seconds)
+    share = seconds / number_of
+    for number in range(number_of):
+        with ExitStack() as stack:
+            default = _host(DEFAULT, setting, programs, raw, stack)
+            rounds = _Rounds(default, raw, random.Random(number))
+            wanted = [one for one in ways if one.at_many or setting.sites <= MANY]
+            chosen = _affordable(wanted, rounds.visit_s, share, raw)
+            for way in chosen:
+                try:
+                    rounds.add(_host(way, setting, programs, raw, stack))
+                except CANNOT as error:
+                    raw.missing[way.name] = str(error)
+            raw = raw._replace(window=max(raw.window, round(rounds.window_s * 1e9)))
+            done = number / number_of
+            kept = rounds.until(share * (1 - _COMMAND_SHARE), progress, done)
+            commands = Commands(default, random.Random(number))
+            try:
+                kept |= {
+                    (COMMAND, name): took
+                    for name, took in commands.until(share * _COMMAND_SHARE).items()
+                }
+            except TooSlow as error:
+                raw.missing["the command line"] = str(error)
+            for host in rounds.hosts():
+                host.finish()
+            processes.append(kept)
+    progress(1.0)
+    return raw._replace(samples=as_samples(processes))
+
+
+def _host(
+    way: Way, setting: Setting, programs: Mapping[str, Program], raw: Raw, stack: ExitStack
+) -> Host:
+    """A process for a way: what one leaves in a slot must not meet another."""
+    host = stack.enter_context(
+        Host(way, programs[way.compiled], setting.sites, setting.threads, setting.load)
+    )
+    for direction, switched in host.first.items():
+        raw.first.setdefault(form_name(way.name, direction), []).append(switched.call)
+    return host
+
+
+def _affordable(ways: Sequence[Way], visit_s: float, seconds: float, raw: Raw) -> list[Way]:
+    """Besides the default: all that work, or none where a few rounds of them would take many times
+    what there is of time. Raises TooSlow where even the default would."""
+    others = [one for one in ways if one != DEFAULT and one.name not in raw.missing]
+    time_for = max(seconds, _SHORTEST_S) * PATIENCE / (visit_s * LEAST)
+    why = f"to switch on and off takes {visit_s:.1f} s there: --seconds is too short for that"
+    if time_for < _ALWAYS:
+        raise TooSlow(why)
+    if time_for < _ALWAYS + len(others):
+        raw.missing.update(dict.fromkeys((one.name for one in others), why))
+        return []
+    return others
+
+
+class _Rounds:
+    """The rounds with one set of processes."""
+
+    def __init__(self, default: Host, raw: Raw, chance: random.Random) -> None:
+        self._hosts = {DEFAULT.name: default, AGAIN: default}
+        self._default = default
+        self._raw = raw
+        self._chance = chance
+        self._kept: Kept = {}
+        took: list[int] = []
+        began = time.monotonic()
+        for number in range(_WARM_UP):
+            start = time.monotonic()
+            if number >= default.warm_up and start - began > _WARM_UP_S:
+                break
+            took += [one.switched.call for one in default.visit(_WINDOW_S).values()]
+            self.visit_s = time.monotonic() - start
+        self.window_s = max(_WINDOW_S, max(took[-2:]) / 1e9 * _ROOM)
+        self._last_ns = took[-1]
+
+    def add(self, host: Host) -> None:
+        """One more way."""
+        for _ in range(host.warm_up):
+            host.visit(_WINDOW_S)
+        self._hosts[host.way.name] = host
+
+    def hosts(self) -> list[Host]:
+        """All processes."""
+        return list(dict.fromkeys(self._hosts.values()))
+
+    def until(self, seconds: float, progress: Callable[[float], None], done: float) -> Kept:
+        """So many seconds, or until it is certain."""
+        began, rounds = time.monotonic(), 0
+        while True:
+            for name in self._chance.sample(names := self._names(), len(names)):
+                self._visit(name)
+            rounds += 1
+            spent = time.monotonic() - began
+            progress(min(1.0, done + spent / max(seconds, 1e-9) * (1 - done)))
+            if is_over(rounds, spent, seconds) or (rounds % _LOOK_EVERY == 0 and self._is_narrow()):
+                return self._kept
+
+    def _names(self) -> list[str]:
+        return [*self._hosts, QUIET, QUIET_AGAIN]
+
+    def _visit(self, name: str) -> None:
+        if name in self._hosts:
+            for direction, seen in self._hosts[name].visit(self.window_s).items():
+                self._keep(form_name(name, direction), seen, stops=self._hosts[name].way.stops)
+            return
+        told = self._default.watch(self.window_s, lambda: spin(self._last_ns))
+        self._raw.steps.setdefault(name, Counter()).update(told.counts)
+        self._add(SLOWEST, name, told.slowest)
+
+    def _keep(self, form: str, seen: Seen, *, stops: bool) -> None:
+        switched = seen.switched
+        self._add(CALL, form, switched.call)
+        if stops:
+            self._add(STOPPED, form, switched.stopped)
+            self._add(HELD, form, switched.held)
+            self._last_ns = switched.call
+        self._raw.steps.setdefault(form, Counter()).update(seen.told.counts)
+        self._add(SLOWEST, form, seen.told.slowest)
+
+    def _add(self, measure: str, form: str, value: float) -> None:
+        self._kept.setdefault((measure, form), []).append(value)
+
+    def _is_narrow(self) -> bool:
+        """Of what takes how long: a slowest step is of no size in particular."""
+        levels = [
+            level(np.array([values]))
+            for (measure, _), values in self._kept.items()
+            if measure in (CALL, STOPPED)
+        ]
+        return all(one.half_width <= _NARROW * one.value for one in levels)
+
+
+def spin(ns: int) -> None:
+    """Compute for so long: what a controller does besides switching."""
+    end = time.perf_counter_ns() + ns
+    while time.perf_counter_ns() < end:
+        pass
+
+
+def as_samples(processes: Sequence[Kept]) -> dict[str, dict[str, Array]]:
+    """By measure and form: processes by rounds, as many in each as all have. What not all processes
+    have is left out."""
+    samples: dict[str, dict[str, Array]] = {}
+    everywhere = [key for key in processes[0] if all(key in one for one in processes)]
+    for measure in dict.fromkeys(measure for measure, _ in everywhere):
+        keys = [key for key in everywhere if key[0] == measure]
+        rounds = min(len(one[key]) for one in processes for key in keys)
+        samples[measure] = {
+            form: np.array([one[measure, form][:rounds] for one in processes], dtype=np.float64)
+            for _, form in keys
+        }
+    return samples

@@ -1,0 +1,66 @@
+"""The parts of this kind as lines: one measure, against the number of sites or of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from markerjit.apps.bench.shapes import Measured, Part
+from markerjit.apps.bench.toggle.parts import KIND, MEASURES
+from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY
+
+SITES, THREADS = "sites", "threads"
+
+
+class Series(NamedTuple):
+    """Parts of one measure in order, each at the value of its `axis`; `title` says what is the same
+    in all of them."""
+
+    measure: str
+    axis: str
+    title: str
+    load: str
+    points: tuple[tuple[float, Part], ...]
+
+    def names(self) -> list[str]:
+        """Of all forms."""
+        return list(dict.fromkeys(form.name for _, part in self.points for form in part.forms))
+
+    def line(self, name: str) -> list[tuple[float, Part, Measured]]:
+        """A form through the parts that have it."""
+        found = ((at, part, part.form(name)) for at, part in self.points)
+        return [(at, part, form) for at, part, form in found if form]
+
+
+def toggles(parts: Sequence[Part]) -> list[Part]:
+    """Those of this kind."""
+    return [one for one in parts if one.kind == KIND]
+
+
+def all_series(parts: Sequence[Part]) -> Iterator[Series]:
+    """For each measure: against sites, against threads that run, against threads that sleep. Of
+    those against threads, those with more than one of them."""
+    for measure in MEASURES:
+        chosen = [one for one in parts if one.kind == KIND and one.measure == measure]
+        if not chosen:
+            continue
+        threads, sites = min(one.threads for one in chosen), min(one.sites for one in chosen)
+        running = [one for one in chosen if one.threads == threads and one.load == BUSY]
+        yield _series(measure, SITES, f"{_many(threads, 'thread')} that run", BUSY, running)
+        for load, does in ((BUSY, "threads that run"), (ASLEEP, "1 thread runs, others sleep")):
+            same = [
+                one for one in chosen
+                if one.sites == sites and (one.load == load or one.threads == 1)
+            ]  # fmt: skip
+            if len(same) > 1:
+                yield _series(measure, THREADS, f"{_many(sites, 'site')}, {does}", load, same)
+
+
+def _series(measure: str, axis: str, title: str, load: str, parts: Sequence[Part]) -> Series:
+    points = sorted(((getattr(one, axis), one) for one in parts), key=lambda one: one[0])
+    return Series(measure, axis, title.replace("1 thread that run", "1 thread that runs"), load,
+                  tuple(points))  # fmt: skip
+
+
+def _many(number: float, what: str) -> str:
+    return f"{number:,.0f} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,52 @@
+"""What switching costs, in a terminal: a table for each measure, against sites and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from markerjit.apps.bench.toggle.parts import KIND, MEASURES, time_text
+from markerjit.apps.bench.toggle.rounds import HELD, SLOWEST
+from markerjit.apps.bench.toggle.series import SITES, Series, all_series
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from markerjit.apps.bench.shapes import Measured, Part, Report
+
+__all__ = ["KIND", "tables"]
+
+
+def tables(report: Report) -> Iterator[Table]:
+    """All of them, but for the time while all threads stood, which is in files."""
+    for series in all_series(report.parts):
+        if series.measure != HELD:
+            yield _table(series)
+
+
+def _table(series: Series) -> Table:
+    from rich.table import Table
+
+    made = Table(
+        title=f"{MEASURES[series.measure]}, {series.title}",
+        caption="medians, and half of the 95 % interval" + (
+            "; in grey what cannot be told from no switch" if series.measure == SLOWEST else ""
+        ),
+        title_justify="left", caption_justify="left",
+    )  # fmt: skip
+    made.add_column("")
+    what = "site" if series.axis == SITES else "thread"
+    for at, _ in series.points:
+        made.add_column(f"{at:,.0f} {what}{'' if at == 1 else 's'}", justify="right", no_wrap=True)
+    for name in series.names():
+        cells = (_cell(series, part, part.form(name)) for _, part in series.points)
+        made.add_row(name, *cells)
+    return made
+
+
+def _cell(series: Series, part: Part, form: Measured | None) -> str:
+    if form is None:
+        return "–"
+    shown = f"{time_text(form.level.value)} ± {time_text(form.level.half_width)}"
+    grey = series.measure == SLOWEST and not form.is_baseline and not part.differs(form)
+    return f"[dim]{shown}[/dim]" if grey else shown

@@ -1,0 +1,94 @@
+"""The ways to switch a site that are compared: who does it, in which mode, and how threads are kept
+from harm meanwhile."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from markerjit.apps.bench.forms import Form
+from markerjit.model import Mode
+
+CONTROLLER = "controller"
+LIBRARY = "library"
+OWN = "own"
+
+BUSY, ASLEEP = "busy", "asleep"
+"""What threads do: all run, or all but one wait for ever."""
+ON, OFF = "on", "off"
+DIRECTIONS = (ON, OFF)
+
+
+class Way(NamedTuple):
+    """A way to switch.
+
+    door       who switches: a controller, libmarkerjit.a in the program, or Python in the program
+    compiled   the mode that the sites are compiled in
+    mode       the one that they are switched with; None: as compiled
+    quiesce    the strategy; "" where the library chooses
+    protocol   of markerjit.patch.protocol
+    at_many    whether it is looked at with very many sites, too: some hold up a run for minutes,
+               and differ from others in what is done once and not for each site
+    """
+
+    door: str
+    compiled: str
+    mode: Mode | None
+    quiesce: str
+    protocol: str
+    at_many: bool = True
+
+    @property
+    def name(self) -> str:
+        """As tables have it."""
+        mode = self.mode.value if self.mode else self.compiled
+        if self.door == CONTROLLER:
+            return f"{mode}, {self.quiesce}"
+        return f"{mode}, {self.door}{', ' * bool(self.quiesce)}{self.quiesce}"
+
+    @property
+    def stops(self) -> bool:
+        """Whether threads stand still."""
+        return self.quiesce == "stop"
+
+    @property
+    def what(self) -> str:
+        """In a few words."""
+        who = {
+            CONTROLLER: "from another process",
+            LIBRARY: "by libmarkerjit.a in the program",
+            OWN: "by Python in the program",
+        }[self.door]
+        return f"{self.protocol}, {who}"
+
+
+FLIP, SWAP, BREAK = "byte flip", "pointer swap", "byte flip to a breakpoint"
+
+DEFAULT = Way(CONTROLLER, "jump", None, "stop", FLIP)
+WAYS = (
+    DEFAULT,
+    Way(CONTROLLER, "nop", None, "stop", FLIP, False),
+    Way(CONTROLLER, "pointer", None, "stop", SWAP),
+    Way(CONTROLLER, "jump", Mode.INT3, "stop", BREAK),
+    Way(CONTROLLER, "jump", None, "membarrier", FLIP),
+    Way(CONTROLLER, "jump", None, "none", FLIP),
+    Way(LIBRARY, "jump", None, "", FLIP),
+    Way(OWN, "jump", None, "membarrier", FLIP, False),
+    Way(OWN, "jump", None, "signals", FLIP, False),
+    Way(OWN, "jump", None, "none", FLIP, False),
+)
+
+AGAIN = f"{DEFAULT.name}, again"
+"""The default once more: what it differs by from itself is the noise."""
+QUIET = "no switch"
+QUIET_AGAIN = "no switch, again"
+"""The controller computes for as long as the default's switch took, and switches nothing."""
+
+
+def form_name(way: str, direction: str) -> str:
+    """Of one direction of a way."""
+    return f"{way}: {direction}"
+
+
+def as_form(name: str, what: str, baseline: str) -> Form:
+    """As results keep it."""
+    return Form(name, (), what, baseline=baseline)

@@ -1,0 +1,92 @@
+"""What a run says of switching, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from markerjit.apps.bench.shapes import Measured, Part
+from markerjit.apps.bench.statistics import Estimate
+from markerjit.apps.bench.toggle.command import PASS, command_name
+from markerjit.apps.bench.toggle.parts import time_text
+from markerjit.apps.bench.toggle.rounds import CALL, COMMAND, HELD, SLOWEST, STOPPED, Setting
+from markerjit.apps.bench.toggle.series import toggles
+from markerjit.apps.bench.toggle.ways import DEFAULT, LIBRARY, ON, WAYS, form_name
+
+_ON = form_name(DEFAULT.name, ON)
+_BY_LIBRARY = next(form_name(one.name, ON) for one in WAYS if one.door == LIBRARY)
+
+MEASURED = (
+    "How long does it take to switch the sites of a marker, and what does the program notice? A "
+    "program with so many sites and threads was switched on and off by each protocol and each way "
+    "to keep threads from harm, in random order. A figure is the median of switches that were seen "
+    "to have happened, with its 95 % interval."
+)
+
+METHOD = (
+    "A program has so many sites of one marker, each in a function of its own, and threads that go "
+    "through them, or of which all but one sleep. Each thread reads the clock after every site; "
+    "such a step is what it can notice. Every way has a process of its own; those that are not "
+    "switched just then stand at a gate. Figures of an open session are of switches that it has "
+    "made before: what the first one takes, with its look at every site, is in the file.",
+    "Each switch is checked before it counts: all bytes of the program's code are those of before "
+    "the first switch, or exactly one more byte differs for each site; hits arrive while it is on "
+    "and no more while it is off; every step has the right result. Before and after all of it, one "
+    "way through all sites hits each of them once when they are on, and none when they are off.",
+    "The time that the program was stopped is the controller's own: from the first thread that is "
+    "interrupted to the last one that is resumed. The borrowed thread of membarrier is not in it. "
+    "The slowest step is the program's own, within a window that begins with the switch. It stands "
+    "beside windows of the same length in which the controller computes for as long as a switch "
+    "takes, and switches nothing: on few CPUs what the scheduler does is longer than most stops.",
+    "Where more threads run than there are CPUs, who switches waits for its turn like any of them. "
+    "That is in its latency, and most of it; it is not in the time that the program was stopped.",
+)
+
+
+def answer(parts: Sequence[Part]) -> Iterator[str]:
+    """A few sentences for each setting."""
+    found: dict[str, dict[str, Part]] = {}
+    for part in toggles(parts):
+        setting = Setting(int(part.sites), int(part.threads), part.load)
+        found.setdefault(setting.title, {})[part.measure] = part
+    for title, by_measure in found.items():
+        said = "; ".join(_of_setting(by_measure))
+        if said:
+            yield f"{title}: {said}."
+
+
+def _of_setting(parts: dict[str, Part]) -> Iterator[str]:
+    if call := _form(parts, CALL, _ON):
+        yield f"{_ON.replace(': ', ' ')} takes {span(call.level)} in an open session"
+    if stopped := _form(parts, STOPPED, _ON):
+        held = _form(parts, HELD, _ON)
+        stood = f", all threads at once for {span(held.level)}" if held else ""
+        yield f"the program is stopped for {span(stopped.level)}{stood}"
+    if own := _form(parts, CALL, _BY_LIBRARY):
+        yield f"the program itself takes {span(own.level)} with libmarkerjit"
+    command, bare = (_form(parts, COMMAND, name) for name in (command_name(ON), PASS))
+    if command and bare:
+        yield (
+            f"the whole command takes {span(command.level)}, of which a bare interpreter is "
+            f"{span(bare.level)}"
+        )
+    if slowest := _form(parts, SLOWEST, _ON):
+        yield _noticed(parts[SLOWEST], slowest)
+
+
+def _noticed(part: Part, form: Measured) -> str:
+    quiet = part.baseline(form).level
+    if not part.differs(form):
+        return (
+            "the slowest step that the program notices cannot be told from one without a switch, "
+            f"{span(form.level)} and {span(quiet)}"
+        )
+    return f"the slowest step becomes {span(form.level)}, from {span(quiet)} without a switch"
+
+
+def _form(parts: dict[str, Part], measure: str, name: str) -> Measured | None:
+    return parts[measure].form(name) if measure in parts else None
+
+
+def span(one: Estimate) -> str:
+    """A time with its interval."""
+    return f"{time_text(one.value)} ({time_text(one.low)} … {time_text(one.high)})"
