@@ -16,7 +16,7 @@ VENV := .venv/bin
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench torture kill-matrix check format native native-complete targets debian clean \
+.PHONY: help demo test bench bench-real torture kill-matrix check format native native-complete targets debian clean \
 	bytecode
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo "make format   rewrite Python and C in the house's format"
 	@echo "make native   the runtime, libraries and demo programs, into $(NATIVE)/"
 	@echo "make bench    what a marker costs here, in ten minutes: build/bench.html and a table"
+	@echo "make bench-real  the same in Lua and SQLite, in half an hour: build/bench-real.html and a table"
 	@echo "make torture  change code under running threads in all ways, for TORTURE_SECONDS (600)"
 	@echo "make kill-matrix  kill controllers and targets at every point of every operation"
 	@echo "make targets  the programs that tests attach to, into build/targets/"
@@ -37,6 +38,10 @@ demo: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 bench: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 	@rm -f build/bench.json build/bench.html
 	@$(VENV)/markerjit bench --seconds 420 --args 1,2,4,8 --json build/bench.json --html build/bench.html
+
+bench-real: $(VENV)/.made native $(VENV)/.demo-ready bytecode
+	@rm -f build/bench-real.json build/bench-real.html
+	@PYTHONPATH=bench $(VENV)/python -m real --json build/bench-real.json --html build/bench-real.html
 
 # pytest is the last command, so that its summary is the end of the output.
 test: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian check

@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from real import markdown
+
 from markerjit.apps.bench import results, shapes, table
 from markerjit.apps.bench.shapes import CONTROLS, OURS, PEERS, Measured, Part
 from markerjit.apps.bench.statistics import Estimate
@@ -147,6 +149,7 @@ FIGURES = {
     "large": _large,
     "code": _code,
     "headline dormant": _headline,
+    "real": lambda: markdown.tables(_run("real.json.gz")),
 }
 """By the name in a page."""
 

@@ -61,7 +61,7 @@ def part(
         "floor": floor,
         "noisy": noisy,
         "forms": [
-            _form(form, found, code.get(form.name), floor, noisy)
+            _form(form, found, code.get(form.name), floor, noisy, unit)
             for form in forms
             if form.name in found.samples
         ],
@@ -69,7 +69,7 @@ def part(
 
 
 def _form(
-    form: Form, found: Comparison, code: Code | None, floor: float, noisy: str
+    form: Form, found: Comparison, code: Code | None, floor: float, noisy: str, unit: str
 ) -> dict[str, Any]:
     cost = found.cost(form.name)
     told: dict[str, Any] = {
@@ -78,7 +78,7 @@ def _form(
         "baseline": form.baseline,
         "level": found.level(form.name)._asdict(),
         "cost": cost._asdict(),
-        "verdict": noisy or verdict(cost, floor, form.baseline),
+        "verdict": noisy or verdict(cost, floor, form.baseline, unit=unit),
         "samples": np.round(found.samples[form.name], 4).tolist(),
     }
     if code:

@@ -90,11 +90,10 @@ def is_noisy(baseline: Array, noise_floor: float, control: Estimate | None) -> s
     return ""
 
 
-def verdict(one: Estimate, noise_floor: float, baseline: str) -> str:
+def verdict(one: Estimate, noise_floor: float, baseline: str, *, unit: str = "ns") -> str:
     """What may be said of a difference, in words."""
-    span = f"{signed(one.low)} … {signed(one.high)} ns"
+    span = f"{signed(one.low)} … {signed(one.high)} {unit}"
     if one.low <= 0 <= one.high or abs(one.value) <= noise_floor:
         return f"not distinguishable from {baseline}: {span}"
-    return (
-        f"{figure(abs(one.value))} ns {'more' if one.value > 0 else 'less'} than {baseline}: {span}"
-    )
+    more = "more" if one.value > 0 else "less"
+    return f"{figure(abs(one.value))} {unit} {more} than {baseline}: {span}"

@@ -1,0 +1,86 @@
+"""The command line; see the package."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+import real
+from markerjit.apps.bench import results
+from markerjit.cli import common
+from markerjit.errors import MarkerError, Refused
+from real import measuring, page, table
+from real.programs import PROGRAMS
+
+_WIDTH = 110
+
+
+def main(words: list[str] | None = None) -> int:
+    """Measure, print a table, keep what was asked for."""
+    options = _parser().parse_args(words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what we made goes away
+    try:
+        return _run(options)
+    except KeyboardInterrupt:
+        return 130
+    except MarkerError as error:
+        print(f"\r\x1b[Kbench/real: {error}" if sys.stderr.isatty() else f"bench/real: {error}",
+              file=sys.stderr)  # fmt: skip
+        return 1
+
+
+def _run(options: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    for path in filter(None, [options.json, options.html]):  # before the minutes that it takes
+        if path.exists():
+            raise Refused(f"{path} exists already; take another name")
+        if not os.access(path.parent, os.W_OK):
+            raise Refused(f"cannot write {path}: there is no such directory, or it is not ours")
+    for name in options.programs:
+        if name not in PROGRAMS:
+            raise Refused(f"{name} is no program of this bench; take {' or '.join(PROGRAMS)}")
+    plan = measuring.Plan(
+        tuple(PROGRAMS[name] for name in options.programs or PROGRAMS), options.seconds,
+        options.layouts, options.cc,
+    )  # fmt: skip
+    found = measuring.measure(plan, _progress)
+    table.show(found, Console(width=None if sys.stdout.isatty() else _WIDTH))
+    if options.json:
+        results.write(found, options.json)
+        print(f"every sample is in {options.json}", file=sys.stderr)
+    if options.html:
+        options.html.write_text(page.page(found), encoding="utf-8")
+        print(f"the report is {options.html}", file=sys.stderr)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m real", description=(real.__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument(
+        "programs", nargs="*", metavar="PROGRAM", help=f"{' or '.join(PROGRAMS)} (default: both)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seconds", type=common.seconds, default=600.0, help="of measuring in all (default 600)"
+    )
+    parser.add_argument(
+        "--layouts", type=common.positive, default=3, help="of the same code (default 3)"
+    )
+    parser.add_argument("--cc", default="gcc", help="the compiler (default gcc)")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="keep every sample")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="a page with plots")
+    return parser
+
+
+def _progress(what: str, done: float) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{what}: {done:4.0%}\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Running the builds of a program against each other, until the intervals are narrow or the time is
+up.
+
+A round has each form in each layout on one CPU: for a layout all forms, one behind the other in
+random order, some times over, and the least that each took counts: what a neighbour on the same
+core or host takes only adds, and stays for seconds. What is taken is CPU time, as a percentage of
+what the baseline took in the same round and layout: the time by the clock has in it what else the
+machine did meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from markerjit.apps.bench.compare import Comparison
+from markerjit.apps.bench.forms import BASELINE, Form
+
+if TYPE_CHECKING:
+    from markerjit.apps.bench.statistics import Array
+
+Runs = Mapping[tuple[str, int], Callable[[], float]]
+"""By form and layout, what runs it and says how many seconds of a CPU it took."""
+_REPEAT = 3
+_FEWEST_ROUNDS = 6
+_LOOK_EVERY = 5
+
+
+class Limits(NamedTuple):
+    """When to stop: after so many seconds, or when every interval is this narrow (half of it, in
+    percent)."""
+
+    seconds: float
+    half_width: float = 0.1
+
+
+class Timed(NamedTuple):
+    """What came out, in percent of the baseline, and in seconds: layouts by rounds."""
+
+    comparison: Comparison
+    seconds: dict[str, Array]
+
+
+def compare(
+    forms: Sequence[Form], layouts: int, runs: Runs, limits: Limits,
+    progress: Callable[[float], None] = lambda done: None, *, seed: int = 0,
+) -> Timed:  # fmt: skip
+    """Run them in rounds; the first is to warm up, and is not kept."""
+    chance = random.Random(seed)
+    rounds: list[dict[str, list[float]]] = []
+    began = time.monotonic()
+    is_warm = False
+    while True:
+        took = {form.name: [math.inf] * layouts for form in forms}
+        for layout in range(layouts):
+            for _ in range(_REPEAT):
+                for form in chance.sample(forms, len(forms)):
+                    once = runs[form.name, layout]()
+                    took[form.name][layout] = min(once, took[form.name][layout])
+        if is_warm:
+            rounds.append(took)
+        is_warm = True
+        spent = time.monotonic() - began
+        progress(min(1.0, spent / max(limits.seconds, 1e-9)))
+        if len(rounds) < _FEWEST_ROUNDS:
+            continue
+        if spent > limits.seconds:
+            return timed(forms, rounds)
+        if len(rounds) % _LOOK_EVERY == 0:
+            found = timed(forms, rounds)
+            if _is_narrow(found.comparison, limits.half_width):
+                return found
+
+
+def timed(forms: Sequence[Form], rounds: Sequence[Mapping[str, Sequence[float]]]) -> Timed:
+    """Of rounds, by form the seconds in each layout."""
+    seconds = {one.name: np.array([each[one.name] for each in rounds]).T for one in forms}
+    percent = {name: 100 * taken / seconds[BASELINE] for name, taken in seconds.items()}
+    return Timed(Comparison(percent, {one.name: one.baseline for one in forms}, 1), seconds)
+
+
+def _is_narrow(found: Comparison, half_width: float) -> bool:
+    return all(found.cost(form).half_width <= half_width for form in found.samples)

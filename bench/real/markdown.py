@@ -1,0 +1,64 @@
+"""The tables of docs/results/real.md, from a run: bench/figures.py puts them there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from real.table import more_instructions, passed
+
+Part = Mapping[str, Any]
+
+
+def tables(run: Mapping[str, Any]) -> str:
+    """Dormant: forms by workloads, in time and in instructions. With a marker on: a table each."""
+    dormant = [one for one in run["parts"] if "active" not in one["setting"]]
+    active = [one for one in run["parts"] if "active" in one["setting"]]
+    lines = [
+        "## Off: % more CPU time", "", *_grid(dormant, _time),
+        "", "## Off: % more instructions", "", *_grid(dormant, _instructions),
+        "", "## One marker on: % more CPU time", "", *_grid(active, _time),
+        "", "## How often markers are passed in a run", "", *_passed(dormant),
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _grid(parts: Sequence[Part], cell: Any) -> Iterator[str]:
+    yield f"| form | {' | '.join(one['title'] for one in parts)} |"
+    yield f"| --- |{' ---: |' * len(parts)}"
+    names = dict.fromkeys(form["name"] for part in parts for form in part["forms"])
+    for name in names:
+        cells = [cell(part, {one["name"]: one for one in part["forms"]}, name) for part in parts]
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def _time(part: Part, forms: Mapping[str, Any], name: str) -> str:
+    one = forms.get(name)
+    if one is None:
+        return "–"
+    if one["name"] == one["baseline"]:
+        return f"({part['seconds']:.3f} s)"
+    cost = one["cost"]
+    places = 0 if abs(cost["value"]) >= 100 else 1
+    value, low, high = (f"{cost[key]:+.{places}f}" for key in ("value", "low", "high"))
+    mark = " ?" if part["noisy"] else " ≈" if one["verdict"].startswith("not") else ""
+    return f"{value} ({low} … {high}){mark}"
+
+
+def _instructions(part: Part, forms: Mapping[str, Any], name: str) -> str:
+    one = forms.get(name)
+    if one is None:
+        return "–"
+    base = forms[one["baseline"]]
+    if one is base:
+        return f"({one['instructions']:,})" if one.get("instructions") else "–"
+    return more_instructions(one, base)
+
+
+def _passed(parts: Sequence[Part]) -> Iterator[str]:
+    for part in parts:
+        layouts, rounds = len(part["forms"][0]["samples"]), len(part["forms"][0]["samples"][0])
+        yield (
+            f"- {part['title']}: {passed(part).partition(': ')[2]}. {rounds} rounds in {layouts} "
+            f"layouts; noise floor {part['floor']:.2f} %."
+        )

@@ -1,0 +1,173 @@
+"""A run of whole programs as one page: for each workload what each form costs, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from markerjit.apps.bench import svg
+from markerjit.apps.bench.shapes import Measured, Part, Report, report
+from markerjit.apps.bench.statistics import Estimate
+from markerjit.apps.bench.style import CSS
+from markerjit.apps.bench.svg import Scale, clean
+
+WIDTH = 1000
+_LABEL, _FIGURE = 190, 210
+_ROW, _TOP = 32, 26
+_OURS, _OTHER = "#0072B2", "#D55E00"
+_RATIOS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+
+METHOD = (
+    "Lua and SQLite from the source packages of Debian, with our markers at places that are "
+    "natural there, built once in each form by the same compiler with the same options. Each form "
+    "is linked in several layouts: objects in another order, behind padding of another size, "
+    "functions sorted in another way. Layout alone moves results more than a marker does.",
+    "In a round each form runs in each layout, as a process of its own on one CPU, the forms of a "
+    "layout in random order, 3 times over; the least counts. A figure is the CPU time of the run, "
+    "user and system together, more than that of the build without markers in the same round and "
+    "layout, in percent: the median over rounds, the mean over layouts, and a 95 % interval by "
+    "bootstrap over both.",
+    "The build without markers runs twice, under two names: what it differs by from itself is the "
+    "noise floor, and never taken for less than 0.3 %. A form whose interval has zero in it, or "
+    "whose difference is within the floor, is not distinguishable from no markers: that is not "
+    "the same as free.",
+    "With a marker on, each run is a process that a session attaches to before main; how often "
+    "the marker was hit is compared with what the program counts itself, in every run. Recording "
+    "is a flight recorder that nobody reads meanwhile.",
+)
+
+
+def page(run: Mapping[str, Any]) -> str:
+    """The page. Raises Refused for what is no run."""
+    found = report(run)
+    sections = "\n".join([
+        *_head(found), *map(_part, found.parts, run["parts"]), *_missing(found),
+        '<section class="method"><h2>How it was measured</h2>',
+        *(f"<p>{clean(one)}</p>" for one in METHOD), "</section>",
+    ])  # fmt: skip
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>Markers in whole programs</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
+        f"{sections}\n</body>\n</html>\n"
+    )
+
+
+def _head(found: Report) -> Iterator[str]:
+    yield "<header><h1>Markers in whole programs</h1>"
+    yield (
+        '<p class="lede">How much slower do Lua and SQLite get by markers to which nobody listens, '
+        "and by one that is on?</p></header>"
+    )
+    yield "<section><h2>The machine</h2><dl>"
+    for name, value in found.machine:
+        shown = "<br>".join(map(clean, value.splitlines()))
+        kind = ' class="wide"' if "<br>" in shown else ""
+        yield f"<div{kind}><dt>{clean(name)}</dt><dd>{shown}</dd></div>"
+    yield "</dl></section>"
+
+
+def _missing(found: Report) -> Iterator[str]:
+    if found.missing:
+        items = "".join(f"<li>{clean(name)}: {clean(why)}</li>" for name, why in found.missing)
+        yield f"<section><h2>Not measured here</h2><ul>{items}</ul></section>"
+
+
+def _part(part: Part, raw: Mapping[str, Any]) -> str:
+    forms = [one for one in part.forms if not one.is_baseline]
+    noise = f'<p class="noise">{clean(part.noisy)}</p>' if part.noisy else ""
+    counts = {name: times for name, times in raw["setting"]["passed"].items() if times}
+    caption = (
+        f"A mark is a form, hollow where it cannot be told from no markers; the bar is its 95 % "
+        f"interval, each dot is a run. No markers take {raw['seconds']:.3f} s; the same program "
+        f"twice differed by up to {part.floor:.2f} %, the grey band. Passed in a run: "
+        + ", ".join(f"{name} {times:,}" for name, times in counts.items()) + "."
+    )  # fmt: skip
+    rows = "".join(
+        f"<tr{'' if part.differs(one) else ' class=dim'}><th>{clean(one.name)}</th>"
+        f"<td>{_interval(one.cost)}</td><td>{_more(part, one)}</td>"
+        f"<td>{clean(one.verdict)}</td></tr>"
+        for one in forms
+    )
+    return (
+        f"<section><h2>{clean(part.title)}</h2>{noise}<figure>{plot(part, forms)}"
+        f"<figcaption>{clean(caption)}</figcaption></figure>"
+        '<table class="verdicts"><thead><tr><th>form</th><th>% more time</th>'
+        f"<th>% more instructions</th><th>verdict</th></tr></thead><tbody>{rows}</tbody></table>"
+        "</section>"
+    )
+
+
+def plot(part: Part, forms: Sequence[Measured]) -> str:
+    """A row for each form: ratios on a logarithmic scale where something doubles the time, else
+    percent."""
+    bottom = _TOP + _ROW * len(forms)
+    return svg.drawing(WIDTH, bottom + 44, part.title, _drawn(part, forms, bottom))
+
+
+def _drawn(part: Part, forms: Sequence[Measured], bottom: float) -> Iterator[str]:
+    runs = {one.name: one.samples - part.baseline(one).samples for one in forms}
+    ends = [0.0, -part.floor, part.floor]
+    for one in forms:
+        ends += [one.cost.low, one.cost.high, *map(float, np.percentile(runs[one.name], [5, 95]))]
+    low, high = min(ends), max(ends)
+    margin = (high - low) * 0.04
+    is_wide = high > 100
+    first, last = _LABEL, WIDTH - _FIGURE
+
+    def at(percent: float) -> float:
+        return scale(1 + percent / 100) if is_wide else scale(percent)
+
+    if is_wide:
+        scale = Scale(1 + low / 100, (1 + high / 100) * 1.05, first, last, log=True)
+        marked = [
+            (100 * (one - 1), f"{one:g} ×") for one in _RATIOS if scale.low <= one <= scale.high
+        ]
+    else:
+        scale = Scale(low - margin, high + margin, first, last)
+        marked = [(one, f"{one:+g}".replace("-", "−") if one else "0")
+                  for one in svg.ticks(scale.low, scale.high)]  # fmt: skip
+    yield svg.box(at(-part.floor), _TOP, at(part.floor) - at(-part.floor), bottom - _TOP, "floor")
+    for value, label in marked:
+        yield svg.line(at(value), _TOP, at(value), bottom, "grid")
+        yield svg.text(at(value), bottom + 18, label, "tick", "middle")
+    yield svg.line(at(0), _TOP - 4, at(0), bottom, "zero")
+    yield svg.text(at(0), _TOP - 10, "no markers", "small", "middle")
+    yield svg.text(WIDTH, _TOP - 10, "% more time, and 95 % interval", "small", "end")
+    for number, one in enumerate(forms):
+        y = _TOP + _ROW * (number + 0.5)
+        colour = _OURS if one.name != "USDT" else _OTHER
+        is_told = part.differs(one)
+        yield svg.text(_LABEL - 14, y + 5, one.name, "name", "end")
+        yield svg.dots(_cloud(runs[one.name], at, y, low, high), colour)
+        yield svg.line(at(one.cost.low), y, at(one.cost.high), y, "halo")
+        yield svg.line(at(one.cost.low), y, at(one.cost.high), y, "interval")
+        yield svg.mark(at(one.cost.value), y, "circle", colour, hollow=not is_told)
+        yield svg.text(
+            WIDTH, y + 5, _interval(one.cost), "figure" if is_told else "figure dim", "end"
+        )
+
+
+def _cloud(runs: Any, at: Any, y: float, low: float, high: float) -> Iterator[svg.Point]:
+    """A lane for each layout; in it rounds go down."""
+    layouts, rounds = runs.shape
+    lane = (_ROW - 8) / layouts
+    for layout in range(layouts):
+        top = y - (_ROW - 8) / 2 + layout * lane
+        for number in range(rounds):
+            value = float(runs[layout, number])
+            if low <= value <= high:
+                yield at(value), top + lane * (0.15 + 0.7 * number / rounds)
+
+
+def _interval(one: Estimate) -> str:
+    return f"{one.value:+.2f} ({one.low:+.2f} … {one.high:+.2f})".replace("-", "−")
+
+
+def _more(part: Part, one: Measured) -> str:
+    base = part.baseline(one).instructions
+    if not one.instructions or not base:
+        return "–"
+    return f"{100 * (one.instructions / base - 1):+.2f}".replace("-", "−")

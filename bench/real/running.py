@@ -1,0 +1,130 @@
+"""Running a built program, and what it says of itself: gate.c is linked to it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from markerjit.errors import MarkerError
+from real.programs import SCRATCH
+
+_MEMORY = Path("/dev/shm")
+
+
+class Report(NamedTuple):
+    """What a run took, in seconds: on a CPU, user and system together, and by the clock. `passed`
+    is how often each marker was passed, where the program was built to count that."""
+
+    cpu: float
+    wall: float
+    passed: dict[str, int]
+
+
+class Child:
+    """A program that waits before main until `go`, and with its results until `leave`."""
+
+    def __init__(
+        self, path: Path, arguments: Sequence[str], scratch: Path, *, cpu: int | None, gated: bool,
+        prefix: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self._path = path
+        report, writes = os.pipe()
+        reads, gate = os.pipe()
+        environment = {"PATH": os.defpath, "LC_ALL": "C", "REAL_REPORT": str(writes)}
+        if cpu is not None:
+            environment["REAL_CPU"] = str(cpu)
+        if gated:
+            environment["REAL_GATE"] = str(reads)
+        self._gate = gate
+        self.output = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed in end())
+        try:
+            self.process = subprocess.Popen(
+                [*prefix, path, *(one.replace(SCRATCH, str(scratch)) for one in arguments)],
+                env=environment, pass_fds=(writes, reads), stdin=subprocess.DEVNULL,
+                stdout=self.output, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        finally:
+            os.close(writes)
+            os.close(reads)
+            self._report: IO[str] = os.fdopen(report)
+        self._expect("ready")
+
+    @property
+    def pid(self) -> int:
+        """Of the program."""
+        return self.process.pid
+
+    def go(self) -> None:
+        """Let it run, or leave."""
+        os.write(self._gate, b"\n")
+
+    def report(self) -> Report:
+        """What it took; waits until its work is done. Raises MarkerError when it ended early."""
+        _, cpu, wall = self._expect("took")
+        passed: dict[str, int] = {}
+        for line in self._report:
+            word, *rest = line.split()
+            if word == "end":
+                return Report(int(cpu) / 1e9, int(wall) / 1e9, passed)
+            name, times = rest
+            passed[name] = passed.get(name, 0) + int(times)
+        raise self._ended()
+
+    def wait(self) -> None:
+        """Until it has ended. Raises MarkerError where it does not end well."""
+        if self.process.wait(60):
+            raise self._ended()
+
+    def said(self) -> str:
+        """What it has printed."""
+        self.output.seek(0)
+        return self.output.read()
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._report.close()
+        self.output.close()
+        os.close(self._gate)
+
+    def _expect(self, word: str) -> list[str]:
+        words = self._report.readline().split()
+        if words[:1] != [word]:
+            raise self._ended()
+        return words
+
+    def _ended(self) -> MarkerError:
+        code = self.process.wait(60)
+        last = " ".join(self.said().splitlines()[-1:])
+        return MarkerError(f"{self._path.name} ended with {code}: {last or 'it says nothing'}")
+
+
+@contextmanager
+def started(
+    path: Path, arguments: Sequence[str], *, cpu: int | None = None, gated: bool = False,
+    prefix: Sequence[str] = (),
+) -> Iterator[Child]:  # fmt: skip
+    """A program that has not come to its main yet, or at least a moment ago; gone at the end. Its
+    files are in memory where there is such a place."""
+    where = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="markerjit-real-", dir=where) as name:
+        child = Child(path, arguments, Path(name) / "scratch", cpu=cpu, gated=gated, prefix=prefix)
+        try:
+            yield child
+        finally:
+            child.end()
+
+
+def run(path: Path, arguments: Sequence[str], *, cpu: int | None = None) -> Report:
+    """Run it once. Raises MarkerError where it does not end well."""
+    with started(path, arguments, cpu=cpu) as child:
+        found = child.report()
+        child.wait()
+        return found

@@ -1,0 +1,74 @@
+"""A run of whole programs in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from markerjit.apps.bench.table import about
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+Part = Mapping[str, Any]
+
+
+def show(run: Mapping[str, Any], console: Console) -> None:
+    """Print it: the machine, a table for each workload, and what was left out."""
+    for line in about(run["machine"]):
+        console.print(line, highlight=False)
+    versions = run["machine"].get("programs", {})
+    console.print(
+        *(f"{name} {version}" for name, version in versions.items()), sep=", ", highlight=False
+    )
+    for part in run["parts"]:
+        console.print()
+        console.print(table(part))
+        if part["noisy"]:
+            console.print(part["noisy"], style="yellow", highlight=False)
+    for one in run["missing"]:
+        console.print(f"not measured: {one['form']}: {one['why']}", highlight=False)
+
+
+def table(part: Part) -> Table:
+    """One workload."""
+    from rich.table import Table
+
+    layouts, rounds = len(part["forms"][0]["samples"]), len(part["forms"][0]["samples"][0])
+    made = Table(
+        title=part["title"],
+        caption=f"% more CPU time than no marker, which takes {part['seconds']:.3f} s; {rounds} "
+        f"rounds, layouts: {layouts}\n"
+        f"the same program twice differed by up to {part['floor']:.2f} %\n{passed(part)}",
+        title_justify="left",
+        caption_justify="left",
+    )
+    made.add_column("form")
+    for name in ("% more", "95 %", "differs", "% more instr."):
+        made.add_column(name, justify="right", no_wrap=True)
+    by_name = {one["name"]: one for one in part["forms"]}
+    for one in part["forms"]:
+        base = by_name[one["baseline"]]
+        if one is base:
+            continue
+        cost = one["cost"]
+        differs = "?" if part["noisy"] else "no" if one["verdict"].startswith("not") else "yes"
+        made.add_row(
+            one["name"], f"{cost['value']:+.2f}", f"{cost['low']:+.2f} … {cost['high']:+.2f}",
+            differs, more_instructions(one, base), style="dim" if differs == "no" else "",
+        )  # fmt: skip
+    return made
+
+
+def more_instructions(one: Mapping[str, Any], base: Mapping[str, Any]) -> str:
+    """In percent."""
+    if not one.get("instructions") or not base.get("instructions"):
+        return "–"
+    return f"{100 * (one['instructions'] / base['instructions'] - 1):+.2f}"
+
+
+def passed(part: Part) -> str:
+    """How often each marker was passed in a run, as the program has counted it."""
+    counts = {name: times for name, times in part["setting"]["passed"].items() if times}
+    return "passed in a run: " + ", ".join(f"{name} {times:,}" for name, times in counts.items())
