@@ -20,8 +20,14 @@ from typing import Any
 from real import markdown
 
 from markerjit.apps.bench import results, shapes, table
+from markerjit.apps.bench.figures import signed
 from markerjit.apps.bench.shapes import CONTROLS, OURS, PEERS, Measured, Part
 from markerjit.apps.bench.statistics import Estimate
+from markerjit.apps.bench.toggle.command import PASS, command_name
+from markerjit.apps.bench.toggle.parts import KIND, MEASURES, time_text
+from markerjit.apps.bench.toggle.rounds import CALL, COMMAND, HELD, SLOWEST, STOPPED
+from markerjit.apps.bench.toggle.series import Series, all_series
+from markerjit.apps.bench.toggle.ways import BUSY, DEFAULT, OFF, ON, QUIET, form_name
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -30,6 +36,20 @@ _BLOCK = re.compile(r"(<!-- figures: ([a-z -]+) -->\n).*?(<!-- end of figures --
 _SIZES = (("instructions", "instructions"), ("bytes on the way", "hot_bytes"),
           ("bytes in all", "bytes"), ("bytes of data", "data_bytes"))  # fmt: skip
 
+_LISTENED = (
+    "call", "jump, count", "jump, record", "nop, record", "pointer, record", "jump, empty probe",
+    "int3, count", "int3, record", "uprobe, 1-byte no-op", "uprobe, 5-byte no-op", "uprobe, record",
+    "ptrace", "gdb",
+)  # fmt: skip
+_ON = form_name(DEFAULT.name, ON)
+_SWITCHED = (
+    (CALL, _ON, "in an open session"),
+    (COMMAND, command_name(ON), "`markerjit on`, the whole process"),
+    (COMMAND, PASS, "of that, a bare interpreter"),
+    (STOPPED, _ON, "time that the program is stopped"),
+    (SLOWEST, _ON, "slowest step that it notices"),
+    (SLOWEST, QUIET, "slowest step without a switch"),
+)
 _CHOSEN = ("nop", "jump", "pointer", "USDT", "LTTng-UST", "XRay event", "call")
 
 
@@ -93,6 +113,76 @@ def _headline() -> str:
     return _table(["dormant, ns", *heads], rows)
 
 
+def _active() -> str:
+    parts = _parts("active")
+    return _costs(parts, [_threads(one) for one in parts])
+
+
+def _headline_active() -> str:
+    parts = _parts("active")
+    rows = [[name, *(_cost(one, one.form(name)) for one in parts)] for name in _LISTENED]
+    return _table(["active, ns", *map(_threads, parts)], rows)
+
+
+def _threads(part: Part) -> str:
+    return f"{part.threads:.0f} thread{'' if part.threads == 1 else 's'}"
+
+
+def _toggle() -> str:
+    """Switching on; off is in the file."""
+    shown = (one for one in all_series(_parts(KIND)) if one.measure != HELD)
+    return "\n\n".join(map(_measure, shown))
+
+
+def _measure(series: Series) -> str:
+    """A measure against sites or threads: medians with their intervals."""
+    what = series.axis.removesuffix("s")
+    heads = [f"{at:,.0f} {what}{'' if at == 1 else 's'}" for at, _ in series.points]
+    rows = [
+        [name, *(_time(part, part.form(name)) for _, part in series.points)]
+        for name in series.names()
+        if not name.endswith(f": {OFF}") and "again" not in name
+    ]
+    title = f"{MEASURES[series.measure]}: {series.title}"
+    return f"### {title[0].upper()}{title[1:]}\n\n{_table(['', *heads], rows)}"
+
+
+def _time(part: Part, form: Measured | None) -> str:
+    if form is None:
+        return "–"
+    mark = (
+        " ≈" if part.measure == SLOWEST and not form.is_baseline and not part.differs(form) else ""
+    )
+    value, low, high = map(time_text, form.level)
+    return f"{value} ({low} … {high}){mark}"
+
+
+def _headline_toggle() -> str:
+    """The default, switching on, while all threads run."""
+    parts = [one for one in _parts(KIND) if one.load == BUSY]
+    settings = dict.fromkeys((one.sites, one.threads) for one in parts)
+    rows = []
+    for measure, name, what in _SWITCHED:
+        found = {(one.sites, one.threads): one for one in parts if one.measure == measure}
+        cells = [
+            _time(part, part.form(name)) if (part := found.get(one)) else "–" for one in settings
+        ]
+        rows.append([what, *cells])
+    heads = [f"{sites:,.0f} site{'' if sites == 1 else 's'}, {threads:.0f} thread"
+             f"{'' if threads == 1 else 's'}" for sites, threads in settings]  # fmt: skip
+    return _table(["switching on", *heads], rows)
+
+
+def _headline_real() -> str:
+    """Off, in each program; and the instructions, which are exact."""
+    parts = [one for one in _run("real.json.gz")["parts"] if "active" not in one["setting"]]
+    rows = [
+        [name, *(markdown.both(one, name) for one in parts)] for name in _CHOSEN
+        if any(form["name"] == name for one in parts for form in one["forms"])
+    ]  # fmt: skip
+    return _table(["dormant, % CPU time; % instructions", *(one["title"] for one in parts)], rows)
+
+
 def _costs(parts: Sequence[Part], heads: Sequence[str]) -> str:
     """Forms by parts: ours, peers, controls."""
     names = dict.fromkeys(
@@ -119,7 +209,7 @@ def _cost(part: Part, form: Measured | None) -> str:
 
 def interval(cost: Estimate) -> str:
     """A difference, with its interval."""
-    return f"{cost.value:+.2f} ({cost.low:+.2f} … {cost.high:+.2f})"
+    return f"{signed(cost.value)} ({signed(cost.low)} … {signed(cost.high)})"
 
 
 def _code() -> str:
@@ -148,7 +238,12 @@ FIGURES = {
     "hot computed": lambda: _hot(True),
     "large": _large,
     "code": _code,
+    "active": _active,
+    "toggle": _toggle,
     "headline dormant": _headline,
+    "headline active": _headline_active,
+    "headline toggle": _headline_toggle,
+    "headline real": _headline_real,
     "real": lambda: markdown.tables(_run("real.json.gz")),
 }
 """By the name in a page."""

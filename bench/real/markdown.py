@@ -23,6 +23,14 @@ def tables(run: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def both(part: Part, name: str) -> str:
+    """A form's time and instructions; "–" where it was not measured."""
+    forms = {one["name"]: one for one in part["forms"]}
+    if name not in forms:
+        return "–"
+    return f"{_time(part, forms, name)}; {_instructions(part, forms, name)}"
+
+
 def _grid(parts: Sequence[Part], cell: Any) -> Iterator[str]:
     yield f"| form | {' | '.join(one['title'] for one in parts)} |"
     yield f"| --- |{' ---: |' * len(parts)}"

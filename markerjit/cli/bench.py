@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +122,7 @@ def run(options: argparse.Namespace) -> int:
         options.sites,
         options.threads,
     )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and tidy up
     progress = _Progress()
     try:
         found = measure.run(plan, progress.show)

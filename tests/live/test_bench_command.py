@@ -160,16 +160,20 @@ def test_nonsense_is_refused_in_a_sentence(tmp_path: Path) -> None:
         assert cli("bench", *wrong).returncode == 2
 
 
-def test_an_interrupted_run_leaves_no_process_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     with running(
         "bench", "dormant", "--seconds", "60", "--parts", "0", "--json", tmp_path / "x"
     ) as bench:
         wait_until(lambda: runners_of(bench.pid), "its runner")
         (runner,) = runners_of(bench.pid)
-        bench.send_signal(signal.SIGINT)
+        built = Path(Path(f"/proc/{runner}/cmdline").read_text().split("\0")[2])
+        bench.send_signal(number)
         bench.communicate(timeout=30)
 
     wait_until(lambda: not Path(f"/proc/{runner}").exists(), "the runner's end")
+    assert "markerjit-bench-" in built.parent.parent.name
+    assert not built.parent.parent.exists()
     assert not (tmp_path / "x").exists()
 
 
