@@ -1,11 +1,11 @@
 """Running the builds of a program against each other, until the intervals are narrow or the time is
 up.
 
-A round has each form in each layout on one CPU: for a layout all forms, one behind the other in
-random order, some times over, and the least that each took counts: what a neighbour on the same
-core or host takes only adds, and stays for seconds. What is taken is CPU time, as a percentage of
-what the baseline took in the same round and layout: the time by the clock has in it what else the
-machine did meanwhile.
+A round has each form in each layout on one CPU, all of them in random order, some times over; the
+least that each took counts. What a neighbour on the same core or host takes only adds, and stays
+for a second or more: so the runs are short, and the times over are seconds apart. What is taken is
+CPU time, as a percentage of what the baseline took in the same round and layout: the time by the
+clock has in it what else the machine did meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 Runs = Mapping[tuple[str, int], Callable[[], float]]
 """By form and layout, what runs it and says how many seconds of a CPU it took."""
-_REPEAT = 3
 _FEWEST_ROUNDS = 6
 _LOOK_EVERY = 5
 
@@ -48,7 +47,7 @@ class Timed(NamedTuple):
 
 def compare(
     forms: Sequence[Form], layouts: int, runs: Runs, limits: Limits,
-    progress: Callable[[float], None] = lambda done: None, *, seed: int = 0,
+    progress: Callable[[float], None] = lambda done: None, *, repeat: int = 8, seed: int = 0,
 ) -> Timed:  # fmt: skip
     """Run them in rounds; the first is to warm up, and is not kept."""
     chance = random.Random(seed)
@@ -57,11 +56,10 @@ def compare(
     is_warm = False
     while True:
         took = {form.name: [math.inf] * layouts for form in forms}
-        for layout in range(layouts):
-            for _ in range(_REPEAT):
-                for form in chance.sample(forms, len(forms)):
-                    once = runs[form.name, layout]()
-                    took[form.name][layout] = min(once, took[form.name][layout])
+        all_runs = [(form.name, layout) for form in forms for layout in range(layouts)]
+        for _ in range(repeat):
+            for form, layout in chance.sample(all_runs, len(all_runs)):
+                took[form][layout] = min(runs[form, layout](), took[form][layout])
         if is_warm:
             rounds.append(took)
         is_warm = True

@@ -46,7 +46,7 @@ class Built(NamedTuple):
 def measure(plan: Plan, progress: Progress) -> dict[str, Any]:
     """As results.py keeps it. Raises Refused, MarkerError."""
     tools = building.Toolchain(plan.compiler, directory=plan.directory)
-    load = machine.about({})["load"]
+    load = machine.load()
     plan.directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="run-", dir=plan.directory) as name:
         built = []
@@ -56,7 +56,7 @@ def measure(plan: Plan, progress: Progress) -> dict[str, Any]:
         found = _measured(built, plan, progress)
     versions = {one.name: building.version_of(one, plan.directory) for one in plan.programs}
     about = machine.about({plan.compiler: list(tools.flags)})
-    loads = {"load": load, "load at the end": about["load"]}
+    loads = {"load": load, "load at the end": machine.load()}
     return results.whole({**about, "programs": versions, **loads}, found)
 
 
@@ -130,7 +130,9 @@ def _active(
     }
     title = f"{workload.name}, {marker} on"
     forms = [one.form for one in switches]
-    found = comparing.compare(forms, 1, runs, comparing.Limits(seconds), partial(progress, title))
+    found = comparing.compare(
+        forms, 1, runs, comparing.Limits(seconds), partial(progress, title), repeat=3
+    )
     return part(title, forms, found, {"active": marker, "passed": {marker: passed}})
 
 

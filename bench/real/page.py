@@ -25,10 +25,10 @@ METHOD = (
     "is linked in several layouts: objects in another order, behind padding of another size, "
     "functions sorted in another way. Layout alone moves results more than a marker does.",
     "In a round each form runs in each layout, as a process of its own on one CPU, the forms of a "
-    "layout in random order, 3 times over; the least counts. A figure is the CPU time of the run, "
-    "user and system together, more than that of the build without markers in the same round and "
-    "layout, in percent: the median over rounds, the mean over layouts, and a 95 % interval by "
-    "bootstrap over both.",
+    "layout in random order, 8 times over (3 with a marker on); the least counts. A figure is the "
+    "CPU time of the run, user and system together, more than that of the build without markers "
+    "in the same round and layout, in percent: the median over rounds, the mean over layouts, and "
+    "a 95 % interval by bootstrap over both.",
     "The build without markers runs twice, under two names: what it differs by from itself is the "
     "noise floor, and never taken for less than 0.3 %. A form whose interval has zero in it, or "
     "whose difference is within the floor, is not distinguishable from no markers: that is not "

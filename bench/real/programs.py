@@ -102,10 +102,10 @@ LUA = Program(
     flags=("-D_GNU_SOURCE", "-DLUA_COMPAT_5_3", "-DLUA_USE_LINUX", "-Dluai_makeseed(L)=1u"),
     libraries=("-Wl,-E", "-lm", "-ldl"),
     workloads=(
-        _script("calls", 31, 24, "lua_call"),
-        _script("tables", 11, 9),
-        _script("strings", 40_000, 2_000),
-        _script("trees", 15, 10, "lua_gc_free"),
+        _script("calls", 29, 24, "lua_call"),
+        _script("tables", 10, 9),
+        _script("strings", 15_000, 2_000),
+        _script("trees", 14, 10, "lua_gc_free"),
     ),
 )
 
@@ -157,7 +157,7 @@ SQLITE = Program(
     flags=("-D_GNU_SOURCE", "-I."),
     libraries=("-lm", "-ldl", "-pthread"),
     workloads=(
-        Workload("SQLite, speedtest1", _speedtest(4), _speedtest(1),
+        Workload("SQLite, speedtest1", _speedtest(2), _speedtest(1),
                  ("sqlite_page_read", "sqlite_step")),
     ),
 )  # fmt: skip

@@ -199,13 +199,12 @@ def test_comparing_warms_up_runs_all_and_ends_when_it_is_narrow() -> None:
         return run
 
     runs = {(one.name, layout): runner(one.name, layout) for one in forms for layout in (0, 1)}
-    found = comparing.compare(forms, 2, runs, comparing.Limits(1e9))
+    found = comparing.compare(forms, 2, runs, comparing.Limits(1e9), repeat=5)
 
     kept = found.seconds["jump"].shape[1]
-    assert len(ran) == (kept + 1) * len(runs) * 3
-    turns = [tuple(ran[at : at + 3]) for at in range(0, len(ran), 3)]
-    assert all(len({layout for _, layout in turn}) == 1 for turn in turns)
-    assert all(len(set(turn)) == 3 for turn in turns)
+    assert len(ran) == (kept + 1) * len(runs) * 5
+    turns = [tuple(ran[at : at + len(runs)]) for at in range(0, len(ran), len(runs))]
+    assert all(set(turn) == set(runs) for turn in turns)
     assert len(set(turns)) > 4  # in other orders
     assert found.comparison.cost("jump").value == pytest.approx(25)
 

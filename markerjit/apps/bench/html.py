@@ -79,8 +79,9 @@ def _head(found: Report, others: Others) -> Iterator[str]:
     for one, parts in others:
         yield f'<p class="lede">{clean(one.measured(parts))}</p>'
     yield "</header>"
-    answers = [said for one, parts in others for said in one.answer(parts)]
-    yield _list("The answer", [*words.answer(found), *answers])
+    yield _list("The answer", words.answer(found))
+    for one, parts in others:
+        yield _list(one.TITLE, one.answer(parts))
     peers = [said for one, parts in others for said in one.better(parts)]
     yield _list("Where a peer does better", [*words.better(found), *peers])
     yield "<section><h2>The machine</h2><dl>"

@@ -25,8 +25,12 @@ def about(compilers: dict[str, list[str]]) -> dict[str, Any]:
         "compilers": {name: [_first_line(name, "--version"), *flags]
                       for name, flags in compilers.items()},
         "markerjit": _version(),
-        "load": os.getloadavg()[0],
     }  # fmt: skip
+
+
+def load() -> float:
+    """How busy it is: to be asked before the bench adds to it."""
+    return os.getloadavg()[0]
 
 
 def quiet_cpu() -> int:

@@ -47,12 +47,13 @@ def run(plan: Plan, progress: Progress) -> dict[str, Any]:
     kinds = [Kind(own.measure, 1)] if plan.source else [KINDS[one] for one in plan.kinds]
     whole = sum(one.share for one in kinds)
     found = results.Found([], [], [])
+    load = machine.load()
     with place_for(plan.compiler) as place:
         for kind in kinds:
             part = plan._replace(seconds=plan.seconds * kind.share / whole)
             found = found.with_more(kind.measure(part, place, progress))
     compilers = {one: list(CFLAGS) for one in dict.fromkeys([plan.compiler, *found.compilers])}
-    return results.whole(machine.about(compilers), found)
+    return results.whole(machine.about(compilers) | {"load": load}, found)
 
 
 @contextmanager

@@ -9,9 +9,10 @@ from markerjit.apps.bench.active.words import METHOD, answer, better, measured
 from markerjit.apps.bench.shapes import Part
 from markerjit.apps.bench.svg import clean
 
-__all__ = ["KIND", "METHOD", "answer", "better", "measured", "sections"]
+__all__ = ["KIND", "METHOD", "TITLE", "answer", "better", "measured", "sections"]
 
 KIND = "active"
+TITLE = "While somebody listens"
 Figure = Callable[[str, str, str, Sequence[Part]], str]
 """From a title, a drawing, a caption and what is drawn, a section."""
 

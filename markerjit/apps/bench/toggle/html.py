@@ -14,8 +14,9 @@ from markerjit.apps.bench.toggle.series import SITES, Series, all_series
 from markerjit.apps.bench.toggle.ways import OFF, QUIET, QUIET_AGAIN
 from markerjit.apps.bench.toggle.words import METHOD, answer
 
-__all__ = ["KIND", "METHOD", "answer", "better", "measured", "sections"]
+__all__ = ["KIND", "METHOD", "TITLE", "answer", "better", "measured", "sections"]
 
+TITLE = "Switching"
 Figure = Callable[[str, str, str, Sequence[Part]], str]
 """From a title, a drawing, a caption and what is drawn, a section."""
 _CONTROLS = (PASS, PASS_AGAIN, QUIET, QUIET_AGAIN)

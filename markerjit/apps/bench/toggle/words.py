@@ -10,7 +10,7 @@ from markerjit.apps.bench.toggle.command import PASS, command_name
 from markerjit.apps.bench.toggle.parts import time_text
 from markerjit.apps.bench.toggle.rounds import CALL, COMMAND, HELD, SLOWEST, STOPPED, Setting
 from markerjit.apps.bench.toggle.series import toggles
-from markerjit.apps.bench.toggle.ways import DEFAULT, LIBRARY, ON, WAYS, form_name
+from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY, DEFAULT, LIBRARY, ON, WAYS, form_name
 
 _ON = form_name(DEFAULT.name, ON)
 _BY_LIBRARY = next(form_name(one.name, ON) for one in WAYS if one.door == LIBRARY)
@@ -43,15 +43,27 @@ METHOD = (
 
 
 def answer(parts: Sequence[Part]) -> Iterator[str]:
-    """A few sentences for each setting."""
-    found: dict[str, dict[str, Part]] = {}
+    """A few sentences for the least, and for the most of sites, of threads that run, and of those
+    that sleep; all settings are in the plots."""
+    found: dict[Setting, dict[str, Part]] = {}
     for part in toggles(parts):
         setting = Setting(int(part.sites), int(part.threads), part.load)
-        found.setdefault(setting.title, {})[part.measure] = part
-    for title, by_measure in found.items():
+        found.setdefault(setting, {})[part.measure] = part
+    for setting in _ends(list(found)):
+        title, by_measure = setting.title, found[setting]
         said = "; ".join(_of_setting(by_measure))
         if said:
             yield f"{title}: {said}."
+
+
+def _ends(settings: Sequence[Setting]) -> Sequence[Setting]:
+    if not settings:
+        return []
+    ends = [min(settings), max(settings, key=lambda one: one.sites)]
+    for load in (BUSY, ASLEEP):
+        same = [one for one in settings if one.load == load]
+        ends += [max(same, key=lambda one: one.threads)] if same else []
+    return list(dict.fromkeys(ends))
 
 
 def _of_setting(parts: dict[str, Part]) -> Iterator[str]:
