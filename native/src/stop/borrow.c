@@ -209,6 +209,7 @@ static int take(struct borrowed *borrowed) {
 
     if (ptrace(PTRACE_GETSIGMASK, thread->tid, sizeof borrowed->mask, &borrowed->mask))
         return MJ_GONE;
+    MJ_RACE("borrow: signal mask");
     const int status = lay_frame(borrowed); /* 2 */
 
     if (status != MJ_OK)

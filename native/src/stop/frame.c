@@ -111,15 +111,16 @@ static size_t extended_size(uint64_t in_use) {
     return size;
 }
 
-/* Puts the extended state at the start of `area`; returns its size, magic at the end included. */
-static size_t put_extended(pid_t tid, uint8_t *area, size_t room) {
+/* Puts the extended state at the start of `area`, magic at the end included. 0, or an errno. */
+static int put_extended(pid_t tid, uint8_t *area, size_t room, size_t *bytes) {
     struct iovec got = {.iov_base = area, .iov_len = room - sizeof(uint64_t)};
     const uint32_t end = FP_XSTATE_MAGIC2;
     uint64_t in_use;
 
-    if (ptrace(PTRACE_GETREGSET, tid, NT_X86_XSTATE, &got) ||
-        got.iov_len < LEGACY_SIZE + HEADER_SIZE)
-        return 0;
+    if (ptrace(PTRACE_GETREGSET, tid, NT_X86_XSTATE, &got))
+        return errno == ESRCH ? ESRCH : ENOTSUP;
+    if (got.iov_len < LEGACY_SIZE + HEADER_SIZE)
+        return ENOTSUP;
     memcpy(&in_use, area + LEGACY_SIZE, sizeof in_use);
     const size_t size = extended_size(in_use);
     const struct _fpx_sw_bytes software = {.magic1 = FP_XSTATE_MAGIC1,
@@ -128,10 +129,11 @@ static size_t put_extended(pid_t tid, uint8_t *area, size_t room) {
                                            .xstate_size = (uint32_t)size};
 
     if (size > got.iov_len)
-        return 0;
+        return ENOTSUP;
     memcpy(area + SOFTWARE_AT, &software, sizeof software);
     memcpy(area + size, &end, sizeof end);
-    return size + sizeof end;
+    *bytes = size + sizeof end;
+    return 0;
 }
 
 static struct user_context context_of(const struct user_regs_struct *regs, uint64_t mask,
@@ -169,15 +171,16 @@ int frame_build(const struct mj_target *target, const struct stopped_thread *thr
     static const size_t alignment = 64; /* XRSTOR's */
     _Alignas(64) uint8_t extended[FRAME_ROOM - 1024];
     const struct user_regs_struct regs = after_restart(target->mem_fd, thread->regs);
-    const size_t extended_bytes = put_extended(thread->tid, extended, sizeof extended);
+    size_t extended_bytes;
+    const int error = put_extended(thread->tid, extended, sizeof extended, &extended_bytes);
     /* `ret` takes the first word; with sigreturn's own code behind it, or by way of rax */
     const uint64_t by_code[] = {target->sigreturn};
     const uint64_t by_rax[] = {target->pop_rax_ret, SYS_rt_sigreturn, target->syscall_ret};
     const uint64_t *chain = target->sigreturn ? by_code : by_rax;
     const size_t chain_bytes = target->sigreturn ? sizeof by_code : sizeof by_rax;
 
-    if (!extended_bytes)
-        return ENOTSUP;
+    if (error)
+        return error;
     const uint64_t fp_state = (limit - extended_bytes) & -alignment;
     const uint64_t context_at = (fp_state - sizeof(struct user_context)) & -16ul;
     const struct user_context context = context_of(&regs, mask, fp_state);

@@ -15,7 +15,8 @@ struct frame {
 
 /*
  * Lay out, below `limit`, what a `ret` and then rt_sigreturn(2) need to put a stopped thread back
- * where it is: all registers, vector registers too, and the signal mask. 0, or an errno.
+ * where it is: all registers, vector registers too, and the signal mask. 0, or an errno: ESRCH when
+ * the thread has ended.
  */
 int frame_build(const struct mj_target *target, const struct stopped_thread *thread, uint64_t mask,
                 uint64_t limit, struct frame *frame);

@@ -12,6 +12,7 @@
 #define _GNU_SOURCE
 #include "lay.h"
 
+#include <errno.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -62,7 +63,7 @@ int lay_frame(struct borrowed *borrowed) {
 
     borrowed->report->error = frame_build(target, thread, borrowed->mask, limit, &borrowed->frame);
     if (borrowed->report->error)
-        status = MJ_ERRNO;
+        status = borrowed->report->error == ESRCH ? MJ_GONE : MJ_ERRNO;
     else if (!put_frame(borrowed))
         status = MJ_NO_THREAD;
     if (status != MJ_OK && borrowed->in_scratch)
