@@ -15,8 +15,9 @@
  * uses some stack; that is for the kinds that a handler does not interrupt: floats, futex, read.
  *
  * Every wait but nanosleep ends only when another thread wakes it, once for each round: who loses a
- * wakeup makes no more rounds. Commands: counts, pause, resume, burst N, quit. `pause` answers when
- * the computing thread stands still. All are answered by
+ * wakeup makes no more rounds. Commands: counts, pause, resume, still, wake, burst N, quit. `pause`
+ * answers when the computing thread stands still; after `still` nobody is woken until `wake`. All
+ * are answered by
  *
  *     counts turns=N burst=N registers=N masks=N eintr=N odd=N floats=N epoll=N ...
  *
@@ -149,7 +150,7 @@ struct worker {
 
 static struct worker workers[KINDS];
 static truth_count turns, bursts, registers, masks, eintr, odd;
-static struct truth_gate gate = TRUTH_GATE;
+static struct truth_gate computing = TRUTH_GATE, waking = TRUTH_GATE;
 static const struct worker *alarmed; /* NULL: nobody */
 
 /* Four sites close together and four on pages of their own. */
@@ -295,7 +296,7 @@ static void *work(void *argument) {
         struct call call = call_of(self, &storage);
 
         if (self->kind == FLOATS)
-            truth_pass(&gate);
+            truth_pass(&computing);
         fill(&in, n << 8 | (self->kind + 1));
         memset(&out, 0, sizeof out);
         hold(&in, &out, &call);
@@ -348,6 +349,7 @@ static void wake(struct worker *worker) {
 static void *wake_all(void *argument) {
     (void)argument;
     for (;;) {
+        truth_pass(&waking);
         for (int i = 0; i < KINDS; i++)
             if (atomic_load(&workers[i].tid) &&
                 atomic_load(&workers[i].pings) == atomic_load(&workers[i].rounds)) {
@@ -405,9 +407,13 @@ static void *serve(void *argument) {
     truth_ready();
     while (truth_next(line, sizeof line)) {
         if (truth_is(line, "pause"))
-            truth_close(&gate, 1);
+            truth_close(&computing, 1);
         else if (truth_is(line, "resume"))
-            truth_open(&gate);
+            truth_open(&computing);
+        else if (truth_is(line, "still"))
+            truth_close(&waking, 1);
+        else if (truth_is(line, "wake"))
+            truth_open(&waking);
         else if ((rest = truth_is(line, "burst")))
             burst(truth_number(rest, 1));
         say_counts();

@@ -139,7 +139,6 @@ static void each_thread(void (*what)(pid_t tid)) {
 /* Offsets in the kernel's struct ucontext, with struct sigcontext at 40; see frame.c. */
 enum { UC_FLAGS = 7, UC_R12 = 72, UC_RBX = 128, UC_RAX = 144, UC_RIP = 168, UC_FP = 224 };
 enum { UC_MASK = 296, FP_XMM = 160 };
-enum { NOT_IN_A_CALL = 98 };
 
 static void spoil_frame(pid_t tid) {
     static const uint64_t none[32];
@@ -173,8 +172,8 @@ static void spoil_frame(pid_t tid) {
             uint16_t code = 0;
 
             if (pread(mem, &code, 2, (off_t)rip) != 2 || code != 0x050f)
-                _exit(NOT_IN_A_CALL); /* it was awake just then */
-            rip += 2;                 /* behind the call that would have been begun again */
+                _exit(98); /* it does not wait in the kernel */
+            rip += 2;      /* behind the call that would have been begun again */
             (void)!pwrite(mem, &interrupted, 8, (off_t)context + UC_RAX);
             (void)!pwrite(mem, &rip, 8, (off_t)context + UC_RIP);
         }

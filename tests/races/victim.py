@@ -27,6 +27,7 @@ WRONG = ("registers", "masks", "odd")
 PATIENCE_S = 60
 _BLOCKED_BY_NOBODY = signal.SIGUSR2
 _HEAD, _LOW = 2, 0xFFF
+_EPOLL_WAIT = "232"
 
 
 class Code(NamedTuple):
@@ -95,6 +96,20 @@ class Victim:
                 return now
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{key} did not go on")
+
+    def be_still(self) -> None:
+        """Until `ask("wake")` its first thread, of kind epoll, sleeps in its call. Raises
+        TimeoutError."""
+        self.ask("still")
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._first_thread_sleeps():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"process {self.pid} does not come to rest")
+
+    def _first_thread_sleeps(self) -> bool:
+        state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        number = Path(f"/proc/{self.pid}/task/{self.pid}/syscall").read_text().split()[0]
+        return (state, number) == ("S", _EPOLL_WAIT)
 
     def end(self) -> int | None:
         """Kill it. Its exit code, if it had ended before."""
