@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from markerjit.apps.bench import svg
-from markerjit.apps.bench.shapes import Measured, Part, Report, report
+from markerjit.apps.bench import sheet, svg
+from markerjit.apps.bench.shapes import Measured, Part, report
 from markerjit.apps.bench.statistics import Estimate
-from markerjit.apps.bench.style import CSS
 from markerjit.apps.bench.svg import Scale, clean
 
 WIDTH = 1000
@@ -19,6 +18,11 @@ _ROW, _TOP = 32, 26
 _OURS, _OTHER = "#0072B2", "#D55E00"
 _RATIOS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
+_HEAD = (
+    "<header><h1>Markers in whole programs</h1>"
+    '<p class="lede">How much slower do Lua and SQLite get by markers to which nobody listens, '
+    "and by one that is on?</p></header>"
+)
 METHOD = (
     "Lua and SQLite from the source packages of Debian, with our markers at places that are "
     "natural there, built once in each form by the same compiler with the same options. Each form "
@@ -42,37 +46,9 @@ METHOD = (
 def page(run: Mapping[str, Any]) -> str:
     """The page. Raises Refused for what is no run."""
     found = report(run)
-    sections = "\n".join([
-        *_head(found), *map(_part, found.parts, run["parts"]), *_missing(found),
-        '<section class="method"><h2>How it was measured</h2>',
-        *(f"<p>{clean(one)}</p>" for one in METHOD), "</section>",
-    ])  # fmt: skip
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>Markers in whole programs</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
-        f"{sections}\n</body>\n</html>\n"
-    )
-
-
-def _head(found: Report) -> Iterator[str]:
-    yield "<header><h1>Markers in whole programs</h1>"
-    yield (
-        '<p class="lede">How much slower do Lua and SQLite get by markers to which nobody listens, '
-        "and by one that is on?</p></header>"
-    )
-    yield "<section><h2>The machine</h2><dl>"
-    for name, value in found.machine:
-        shown = "<br>".join(map(clean, value.splitlines()))
-        kind = ' class="wide"' if "<br>" in shown else ""
-        yield f"<div{kind}><dt>{clean(name)}</dt><dd>{shown}</dd></div>"
-    yield "</dl></section>"
-
-
-def _missing(found: Report) -> Iterator[str]:
-    if found.missing:
-        items = "".join(f"<li>{clean(name)}: {clean(why)}</li>" for name, why in found.missing)
-        yield f"<section><h2>Not measured here</h2><ul>{items}</ul></section>"
+    parts = map(_part, found.parts, run["parts"])
+    sections = [_HEAD, sheet.machine(found), *parts, sheet.missing(found), sheet.method(METHOD)]
+    return sheet.document("Markers in whole programs", sections)
 
 
 def _part(part: Part, raw: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from markerjit.cli import common
@@ -42,14 +42,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--args",
-        type=_numbers(1, 2, 4, 8),
+        type=_numbers((1, 2, 4, 8)),
         default=(2,),
         metavar="N,…",
         help="how many arguments a site has: 1, 2, 4, 8 (default 2)",
     )
     parser.add_argument(
         "--parts",
-        type=_numbers(*range(51)),
+        type=_numbers(range(51)),
         default=_LARGE,
         metavar="N,…",
         help=f"the large setting, in parts of {_PART} sites, at most 50 (default "
@@ -63,14 +63,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--sites",
-        type=_up_to(200_000),
+        type=_numbers(range(1, 200_001)),
         default=(1, 1000),
         metavar="N,…",
         help="toggle: how many sites are switched at once (default 1,1000)",
     )
     parser.add_argument(
         "--threads",
-        type=_up_to(4096),
+        type=_numbers(range(1, 4097)),
         default=(1, 8, 64),
         metavar="N,…",
         help="toggle: how many threads the program has meanwhile (default 1,8,64)",
@@ -161,27 +161,14 @@ class _Progress:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _numbers(*known: int) -> Callable[[str], tuple[int, ...]]:
+def _numbers(known: Sequence[int]) -> Callable[[str], tuple[int, ...]]:
     def checked(text: str) -> tuple[int, ...]:
         try:
             numbers = tuple(int(one) for one in text.split(","))
         except ValueError:
             numbers = ()
-        if not numbers or not set(numbers) <= set(known):
+        if not numbers or not all(one in known for one in numbers):
             raise argparse.ArgumentTypeError(f"{text} is no list of {known[0]} … {known[-1]}")
-        return numbers
-
-    return checked
-
-
-def _up_to(most: int) -> Callable[[str], tuple[int, ...]]:
-    def checked(text: str) -> tuple[int, ...]:
-        try:
-            numbers = tuple(int(one) for one in text.split(","))
-        except ValueError:
-            numbers = (0,)
-        if not all(0 < one <= most for one in numbers):
-            raise argparse.ArgumentTypeError(f"{text} is no list of numbers up to {most}")
         return numbers
 
     return checked

@@ -10,11 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from markerjit.apps.bench import plots, words
+from markerjit.apps.bench import plots, sheet, words
 from markerjit.apps.bench.active import html as active_html
 from markerjit.apps.bench.plots import Style, interval, signed
 from markerjit.apps.bench.shapes import CONTROLS, Instruction, Measured, Part, Report, report
-from markerjit.apps.bench.style import CSS
 from markerjit.apps.bench.svg import clean
 from markerjit.apps.bench.toggle import html as toggle_html
 
@@ -45,15 +44,9 @@ def page(run: Mapping[str, Any]) -> str:
     sections = [
         *_head(found, others), *_settings(found, styled), *_large(found, styled),
         *_by_args(found, styled), *_others(others), *_code(found), *_verdicts(whole),
-        *_missing(whole), *_method(found, others),
+        sheet.missing(whole), sheet.method(_method(found, others)),
     ]  # fmt: skip
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>What a marker costs</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
-        + "\n".join(sections)
-        + "\n</body>\n</html>\n"
-    )
+    return sheet.document("What a marker costs", sections)
 
 
 Others = list[tuple[ModuleType, list[Part]]]
@@ -79,27 +72,12 @@ def _head(found: Report, others: Others) -> Iterator[str]:
     for one, parts in others:
         yield f'<p class="lede">{clean(one.measured(parts))}</p>'
     yield "</header>"
-    yield _list("The answer", words.answer(found))
+    yield sheet.sentences("The answer", words.answer(found))
     for one, parts in others:
-        yield _list(one.TITLE, one.answer(parts))
+        yield sheet.sentences(one.TITLE, one.answer(parts))
     peers = [said for one, parts in others for said in one.better(parts)]
-    yield _list("Where a peer does better", [*words.better(found), *peers])
-    yield "<section><h2>The machine</h2><dl>"
-    for name, value in found.machine:
-        shown = "<br>".join(map(clean, value.splitlines()))
-        kind = ' class="wide"' if "<br>" in shown else ""
-        yield f"<div{kind}><dt>{clean(name)}</dt><dd>{shown}</dd></div>"
-    yield "</dl></section>"
-
-
-def _list(title: str, items: Iterable[str]) -> str:
-    """Sentences that begin with their subject and a colon, if they do."""
-    shown = []
-    for one in items:
-        subject, colon, rest = one.partition(": ")
-        said = f"<b>{clean(subject)}:</b> {clean(rest)}" if colon else clean(one)
-        shown.append(f"<li>{said}</li>")
-    return f"<section><h2>{title}</h2><ul>{''.join(shown)}</ul></section>" if shown else ""
+    yield sheet.sentences("Where a peer does better", [*words.better(found), *peers])
+    yield sheet.machine(found)
 
 
 # ---- the plots -----------------------------------------------------------------------------------
@@ -289,14 +267,9 @@ def _verdicts(found: Report) -> Iterator[str]:
     yield "</table></section>"
 
 
-def _missing(found: Report) -> Iterator[str]:
-    if found.missing:
-        yield _list("Not measured here", (f"{name}: {why}" for name, why in found.missing))
-
-
 def _method(found: Report, others: Others) -> Iterator[str]:
-    yield '<section class="method"><h2>How it was measured</h2>'
-    said = words.METHOD if found.parts or not others else ()
-    for paragraphs in (said, *(one.METHOD for one, _ in others)):
-        yield from (f"<p>{clean(one)}</p>" for one in paragraphs)
-    yield "</section>"
+    """Its paragraphs."""
+    if found.parts or not others:
+        yield from words.METHOD
+    for one, _ in others:
+        yield from one.METHOD

@@ -1,0 +1,51 @@
+"""What every page of results has: its frame, the machine, what was not measured, the method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from markerjit.apps.bench.shapes import Report
+from markerjit.apps.bench.style import CSS
+from markerjit.apps.bench.svg import clean
+
+
+def document(title: str, sections: Iterable[str]) -> str:
+    """A whole page, which needs no other file."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{clean(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
+        + "\n".join(sections)
+        + "\n</body>\n</html>\n"
+    )
+
+
+def machine(found: Report) -> str:
+    """Where it was measured, and with what."""
+    rows = []
+    for name, value in found.machine:
+        shown = "<br>".join(map(clean, value.splitlines()))
+        kind = ' class="wide"' if "<br>" in shown else ""
+        rows.append(f"<div{kind}><dt>{clean(name)}</dt><dd>{shown}</dd></div>")
+    return "\n".join(["<section><h2>The machine</h2><dl>", *rows, "</dl></section>"])
+
+
+def sentences(title: str, items: Iterable[str]) -> str:
+    """A list of sentences that begin with their subject and a colon, if they do; "" of none."""
+    shown = []
+    for one in items:
+        subject, colon, rest = one.partition(": ")
+        said = f"<b>{clean(subject)}:</b> {clean(rest)}" if colon else clean(one)
+        shown.append(f"<li>{said}</li>")
+    return f"<section><h2>{title}</h2><ul>{''.join(shown)}</ul></section>" if shown else ""
+
+
+def missing(found: Report) -> str:
+    """What was left out, and why."""
+    return sentences("Not measured here", (f"{name}: {why}" for name, why in found.missing))
+
+
+def method(paragraphs: Iterable[str]) -> str:
+    """How it was measured."""
+    said = "\n".join(f"<p>{clean(one)}</p>" for one in paragraphs)
+    return f'<section class="method"><h2>How it was measured</h2>\n{said}\n</section>'
