@@ -17,6 +17,8 @@
  *     MJ_FAIL_FROM=N        and every later one
  *     MJ_SPOIL=what         damage the way back of a borrowed thread as soon as it is on it:
  * return, register, vector, mask or eintr. For the proof that tests see it
+ *     MJ_SENT_BACK=1        the target's first thread, which sleeps, is found as if its sleep had
+ *                           been stopped just before and not begun again yet
  *
  * Nothing happens before mj_race_begin. One thread at a time passes points: the helper's own
  * threads are waited for by the one that made them.
@@ -38,6 +40,7 @@
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/user.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,7 +52,7 @@ EXPORT long mj_race_passed(void);
 
 static long passed = -1; /* points so far; before mj_race_begin -1 */
 static long writes;
-static long kill_at, kill_target, sleep_us, fail_at, fail_from;
+static long kill_at, kill_target, sleep_us, fail_at, fail_from, sent_back;
 static pid_t target;
 static const char *spoil, *kill_point, *pause_point;
 static long pause_us;
@@ -72,6 +75,7 @@ void mj_race_begin(void) {
     fail_from = number("MJ_FAIL_FROM");
     target = (pid_t)number("MJ_TARGET");
     spoil = getenv("MJ_SPOIL");
+    sent_back = number("MJ_SENT_BACK");
     kill_point = getenv("MJ_KILL_POINT");
     pause_point = getenv("MJ_PAUSE_POINT");
     pause_us = number("MJ_PAUSE_US");
@@ -181,6 +185,29 @@ static void spoil_frame(pid_t tid) {
     close(mem);
 }
 
+/* ---- a thread that the kernel has sent back ------------------------------------------------- */
+
+/* Stop it in its sleep, and do what the kernel would do on its way out, so that it stands before
+   its `syscall` instruction with the number of restart_syscall in rax. */
+static void send_back(void) {
+    static const uint64_t sleeps = -516ul; /* ERESTART_RESTARTBLOCK */
+    struct user_regs_struct regs;
+    siginfo_t info;
+
+    while (!ptrace(PTRACE_INTERRUPT, target, 0, 0)) { /* it is ours */
+        if (waitid(P_PID, (id_t)target, &info, WSTOPPED | __WALL) ||
+            ptrace(PTRACE_GETREGS, target, 0, &regs))
+            _exit(97);
+        if (regs.rax == sleeps) {
+            regs.rax = regs.orig_rax = SYS_restart_syscall;
+            regs.rip -= 2;
+            ptrace(PTRACE_SETREGS, target, 0, &regs);
+            return;
+        }
+        ptrace(PTRACE_CONT, target, 0, 0);
+    }
+}
+
 /* ---- points -------------------------------------------------------------------------------- */
 
 static void wait_us(long us) {
@@ -207,6 +234,8 @@ int mj_race(const char *point) {
     say(line, snprintf(line, sizeof line, "%ld %s\n", passed, point));
     if (pause_point && !strcmp(point, pause_point))
         wait_us(pause_us);
+    if (sent_back && !strcmp(point, "seized"))
+        send_back();
     if (spoil && !strcmp(point, "borrow: on the way back"))
         each_thread(spoil_frame);
     named += !kill_point || !strcmp(point, kill_point);

@@ -2,7 +2,8 @@
 
     python tests/races/matrix.py [--scenario GLOB]... [--fault kill|target|write|writes]
                                  [--short] [--one] [--point GLOB] [--workers N]
-                                 [--first KIND] [--shift N] [--still] [--spoil WHAT] [--json]
+                                 [--first KIND] [--shift N] [--still] [--sent-back] [--spoil WHAT]
+                                 [--json]
 
 For each point: a target of its own (truth_floats, its first thread of another kind each time), a
 controller that meets the fault there, and then a look at everything: does the target run, are its
@@ -13,7 +14,8 @@ that add up. What was found wrong is in `harm`, in words. Exit code 1 if anythin
 `kill` kills the controller, `target` the target; `write` makes one write fail, `writes` that one
 and all later ones. `--short` takes each name of a point once or twice. `--shift` gives points other
 kinds of first threads. `--still` has the first thread, which is to be of kind epoll, sleep all the
-while. `--spoil` damages the way back of a borrowed thread, as a proof that this here sees it.
+while; `--sent-back` stops it, of kind nanosleep, just before each stop. `--spoil` damages the way
+back of a borrowed thread, as a proof that this here sees it.
 """
 
 from __future__ import annotations
@@ -107,12 +109,13 @@ def way_of(name: str) -> Way:
 
 class Fault(NamedTuple):
     """What goes wrong. `first` is the kind of the target's first thread, "" for all in turn; with
-    `still` it sleeps."""
+    `still` it sleeps, with `sent_back` it has been stopped just before."""
 
     kind: str
     first: str
     shift: int
     still: bool
+    sent_back: bool
     spoil: str
 
 
@@ -135,6 +138,8 @@ def meet(name: str, number: int, fault: Fault) -> Outcome:
         }[fault.kind]
         if fault.spoil:
             options["spoil"] = fault.spoil
+        if fault.sent_back:
+            options["sent_back"] = 1
         if fault.still:
             victim.be_still()
         ending = control(scenario, victim.pid, **options)
@@ -448,6 +453,7 @@ def main() -> int:
     parser.add_argument("--first", choices=("", *KINDS), default="")
     parser.add_argument("--one", action="store_true", help="the first of these points only")
     parser.add_argument("--still", action="store_true")
+    parser.add_argument("--sent-back", action="store_true")
     parser.add_argument("--spoil", default="")
     parser.add_argument("--point", help="only points of names that match this glob", default="*")
     parser.add_argument("--json", action="store_true", help="a line for each fault")
@@ -467,7 +473,10 @@ def main() -> int:
         outcomes = []
         if options.one:
             del work[1:]
-        fault = Fault(options.fault, options.first, options.shift, options.still, options.spoil)
+        fault = Fault(
+            options.fault, options.first, options.shift, options.still, options.sent_back,
+            options.spoil,
+        )  # fmt: skip
         for one in meet_all(work, fault, workers=min(options.workers, len(work))):
             outcomes.append(one)
             if options.json:

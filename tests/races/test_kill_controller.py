@@ -78,6 +78,17 @@ def test_repair_finishes_takes_back_switches_off_and_removes(outcomes):
     assert done >= {"nothing", "finished", "rolled back", "switched off", "removed"}
 
 
+def test_a_sleep_that_was_stopped_just_before_goes_on(met):
+    """The kernel has it call restart_syscall, which the way back of a borrowed thread disarms."""
+    (killed,) = met(
+        "--scenario", "on, membarrier", "--point", "borrow: exit", "--short", "--one",
+        "--first", "nanosleep", "--sent-back",
+    )  # fmt: skip
+
+    assert killed.borrowed
+    assert not killed.harm
+
+
 def test_a_call_ends_with_eintr_only_before_the_stop_was_looked_at(outcomes):
     points = {one.point for one in outcomes if one.eintr}
 

@@ -53,22 +53,22 @@ enum {
 enum { ERESTARTSYS = 512, ERESTARTNOINTR = 513, ERESTARTNOHAND = 514, ERESTART_RESTARTBLOCK = 516 };
 
 /*
- * The system call that was interrupted. A sleep that was interrupted before is in restart_syscall,
- * which rt_sigreturn disarms: it would end with EINTR. Which call it was at first is then told by
- * the code only, `mov $number, %eax; syscall`, as C libraries have it. Where there is other code,
- * EINTR it is.
+ * The call that a thread is in which the kernel has sent to restart_syscall, before the `syscall`
+ * instruction at `rip`: rt_sigreturn disarms that, and it would end with EINTR. Which one it was at
+ * first is told by the code only, `mov $number, %eax; syscall`, as C libraries have it. Where there
+ * is other code, EINTR it is.
  */
-static uint64_t interrupted_call(int mem_fd, const struct user_regs_struct *regs) {
+static uint64_t restarted_call(int mem_fd, uint64_t rip) {
     struct __attribute__((packed)) {
         uint8_t mov;
         uint32_t number;
         uint8_t syscall[2];
     } code;
+    const uint64_t start = rip + sizeof code.syscall - sizeof code;
 
-    if (regs->orig_rax != SYS_restart_syscall ||
-        pread(mem_fd, &code, sizeof code, (off_t)(regs->rip - sizeof code)) != sizeof code ||
-        code.mov != 0xb8)
-        return regs->orig_rax;
+    if (pread(mem_fd, &code, sizeof code, (off_t)start) != sizeof code || code.mov != 0xb8 ||
+        memcmp(code.syscall, "\x0f\x05", sizeof code.syscall))
+        return SYS_restart_syscall;
     switch (code.number) { /* the calls that the kernel restarts so */
     case SYS_clock_nanosleep:
     case SYS_futex:
@@ -76,22 +76,24 @@ static uint64_t interrupted_call(int mem_fd, const struct user_regs_struct *regs
     case SYS_poll:
         return code.number;
     }
-    return regs->orig_rax;
+    return SYS_restart_syscall;
 }
 
 /* As the thread would find itself after the stop: rt_sigreturn restarts no system call, so one that
-   was interrupted is begun again by hand, two bytes before. A sleep starts with its whole time. */
+   was interrupted is begun again by hand, two bytes before. A sleep starts with its whole time. So
+   does one that the kernel had sent back already, after a stop that was only just over. */
 static struct user_regs_struct after_restart(int mem_fd, struct user_regs_struct regs) {
-    if ((int64_t)regs.orig_rax < 0)
-        return regs;
-    switch (-(int64_t)regs.rax) {
-    case ERESTARTSYS:
-    case ERESTARTNOINTR:
-    case ERESTARTNOHAND:
-    case ERESTART_RESTARTBLOCK:
-        regs.rax = interrupted_call(mem_fd, &regs);
-        regs.rip -= 2;
-    }
+    if ((int64_t)regs.orig_rax >= 0)
+        switch (-(int64_t)regs.rax) {
+        case ERESTARTSYS:
+        case ERESTARTNOINTR:
+        case ERESTARTNOHAND:
+        case ERESTART_RESTARTBLOCK:
+            regs.rax = regs.orig_rax;
+            regs.rip -= 2;
+        }
+    if (regs.rax == SYS_restart_syscall)
+        regs.rax = restarted_call(mem_fd, regs.rip);
     return regs;
 }
 
