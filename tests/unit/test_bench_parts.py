@@ -114,7 +114,7 @@ def test_many_sites_are_all_visited_each_with_a_word_of_its_own(
         pytest.skip(why)
     part = large.compile_part(form, place, tmp_path)
 
-    (one, other) = large.link(part, 3, form, place, tmp_path, layouts=2)
+    (one, other) = large.link(part, 3, place, layouts=2)
 
     visited = look_at(one.path, runner).hot
     assert visited is not None

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from markerjit.apps.bench.forms import Form
 from markerjit.errors import Refused
 
 CFLAGS = ("-O2", "-g", "-fPIC")
 PAGE = 4096
+_Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
 
 
 class Missing(NamedTuple):
@@ -77,14 +82,44 @@ def build(
     include: Sequence[Path],
 ) -> Object:
     """Compile a source of native/bench in one form and layout. Raises DoesNotCompile."""
-    number = len(list(directory.iterdir()))
-    path = directory / f"{source.stem}-{file_name(form)}-{number}.so"
+    path = directory / f"{source.stem}-{file_name(form)}-{layout}.so"
     compile_with(source, [
         compiler(form, chosen), *CFLAGS, "-shared", *(f"-I{one}" for one in include), *form.flags,
         f"-DBENCH_SKIP={skip}", *flags, "-o", str(path), str(source),
         *(f"-l{one}" for one in form.libraries),
     ])  # fmt: skip
     return Object(form, layout, path)
+
+
+def build_all(
+    source: Path,
+    forms: Sequence[Form],
+    layouts: int,
+    flags: Sequence[str],
+    *,
+    directory: Path,
+    chosen: str,
+    include: Sequence[Path],
+) -> list[Object]:
+    """The same in each of these forms, in so many layouts. Raises DoesNotCompile, once."""
+
+    def build_one(variant: tuple[Form, tuple[int, int]]) -> Object:
+        form, (layout, skip) = variant
+        return build(
+            source, form, layout, skip, flags, directory=directory, chosen=chosen, include=include
+        )
+
+    return at_once(build_one, product(forms, enumerate(skips(layouts))))
+
+
+def at_once(work: Callable[[_Item], _Made], items: Iterable[_Item]) -> list[_Made]:
+    """The work done on each item, as many at a time as there are CPUs. After an error, or when we
+    are interrupted, no more are begun."""
+    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    try:
+        return list(pool.map(work, items))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def file_name(form: Form) -> str:

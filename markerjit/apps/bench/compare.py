@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from markerjit.apps.bench.build import Object
+from markerjit.apps.bench.build import Object, at_once
 from markerjit.apps.bench.code import Code, look_at
 from markerjit.apps.bench.place import Place
 from markerjit.apps.bench.plan import Progress
@@ -136,4 +136,6 @@ def compare_objects(
 
 def code_of(objects: Sequence[Object], place: Place) -> dict[str, Code]:
     """By form, of the first layout."""
-    return {one.form.name: look_at(one.path, place.runner) for one in objects if one.layout == 0}
+    first = [one for one in objects if one.layout == 0]
+    found = at_once(lambda one: look_at(one.path, place.runner), first)
+    return {one.form.name: code for one, code in zip(first, found, strict=True)}

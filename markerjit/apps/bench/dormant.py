@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from markerjit.apps.bench import controls, large, results
-from markerjit.apps.bench.build import Missing, Object, build, skips, why_missing
+from markerjit.apps.bench.build import Missing, Object, at_once, build_all, why_missing
 from markerjit.apps.bench.compare import Limits, code_of, compare_objects
 from markerjit.apps.bench.forms import FORMS, Form
 from markerjit.apps.bench.place import Place
@@ -43,14 +45,10 @@ def hot_objects(
 ) -> list[Object]:
     """Small loops with these forms, in so many layouts. Raises DoesNotCompile."""
     flags = [f"-DBENCH_ARGS={args}", f"-DBENCH_COMPUTED={computed:d}"]
-    return [
-        build(
-            place.sources / "hot.c", form, layout, skip, flags,
-            directory=directory, chosen=place.compiler, include=[place.include, place.sources],
-        )
-        for form in forms
-        for layout, skip in enumerate(skips(layouts))
-    ]  # fmt: skip
+    return build_all(
+        place.sources / "hot.c", forms, layouts, flags,
+        directory=directory, chosen=place.compiler, include=[place.include, place.sources],
+    )  # fmt: skip
 
 
 def _buildable(place: Place) -> tuple[list[Form], list[Missing]]:
@@ -91,21 +89,16 @@ def _large(
         return
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
         directory = Path(name)
-        compiled = {}
-        for number, form in enumerate(forms):
-            progress(f"compiling {large.FUNCTIONS} sites", number / len(forms))
-            compiled[form] = large.compile_part(form, place, directory)
+        progress(f"compiling {large.FUNCTIONS} sites", 0)
+        made = at_once(lambda form: large.compile_part(form, place, directory), forms)
         for parts in plan.parts:
             sites = parts * large.FUNCTIONS
             title = f"{sites} sites, visited in a scattered order"
             progress(f"linking {sites} sites", 0)
-            objects = [
-                one
-                for form in forms
-                for one in large.link(
-                    compiled[form], parts, form, place, directory, layouts=plan.layouts
-                )
-            ]
+            linked = at_once(
+                partial(large.link, copies=parts, place=place, layouts=plan.layouts), made
+            )
+            objects = list(chain.from_iterable(linked))
             found = compare_objects(objects, place, limits, title, progress, sites=sites)
             yield results.part("large", title, {"sites": sites}, found, forms, {})
             for one in objects:

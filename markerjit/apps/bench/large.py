@@ -14,6 +14,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from markerjit.apps.bench.build import CFLAGS, Object, compile_with, compiler, file_name
 from markerjit.apps.bench.forms import Form
@@ -82,8 +83,17 @@ def tracepoints(path: Path) -> str:
     return _TRACEPOINTS.format(path=path, instances=instances)
 
 
-def compile_part(form: Form, place: Place, directory: Path) -> Path:
-    """A part in one form, as an object. Raises DoesNotCompile."""
+class Part(NamedTuple):
+    """A part in one form, as an object with a directory of its own."""
+
+    form: Form
+    path: Path
+
+
+def compile_part(form: Form, place: Place, directory: Path) -> Part:
+    """A part in one form. Raises DoesNotCompile."""
+    directory /= file_name(form)
+    directory.mkdir()
     path = directory / "part.c"
     path.write_text(source())
     flags = list(form.flags)
@@ -91,32 +101,31 @@ def compile_part(form: Form, place: Place, directory: Path) -> Path:
         described = directory / "tracepoints.h"
         described.write_text(tracepoints(described))
         flags.append(f'-DBENCH_TRACEPOINTS="{described}"')
-    target = directory / f"{file_name(form)}.o"
+    target = directory / "part.o"
     compile_with(path, [compiler(form, place.compiler), *CFLAGS, "-g0", f"-I{place.include}",
                 f"-I{place.sources}", *flags, "-c", "-o", str(target), str(path)])  # fmt: skip
-    return target
+    return Part(form, target)
 
 
-def link(
-    part: Path, parts: int, form: Form, place: Place, directory: Path, *, layouts: int
-) -> list[Object]:
+def link(part: Part, copies: int, place: Place, *, layouts: int) -> list[Object]:
     """So many copies of a part in one object, in several orders. Raises Refused, DoesNotCompile."""
     if shutil.which("objcopy") is None or shutil.which("nm") is None:
         raise Refused("the bench with many sites needs objcopy and nm; apt-get install binutils")
+    form, directory = part.form, part.path.parent
     cc = compiler(form, place.compiler)
-    names = _names(part)
-    copies = [_copy(part, number, names, directory) for number in range(parts)]
-    ways = directory / f"ways-{parts}.ld"  # ld takes a file of assignments for a script to add
-    ways.write_text(_ways(parts))
-    driver = directory / f"driver-{parts}.c"
-    driver.write_text(_DRIVER.format(sites=FUNCTIONS * parts))
+    names = _names(part.path)
+    made = [_copy(part.path, number, names) for number in range(copies)]
+    ways = directory / "ways.ld"  # ld takes a file of assignments for a script to add
+    ways.write_text(_ways(copies))
+    driver = directory / "driver.c"
+    driver.write_text(_DRIVER.format(sites=FUNCTIONS * copies))
     found = []
     for layout in range(layouts):
         chance = random.Random(layout)
-        order = chance.sample(copies, parts)
+        order = chance.sample(made, copies)
         pad = directory / f"pad-{layout}.s"
         pad.write_text(f".text\n.skip {16 * chance.randrange(1, 256)}\n")
-        target = directory / f"{part.stem}-{parts}-{layout}.so"
+        target = directory / f"{copies}-{layout}.so"
         compile_with(driver, [cc, *CFLAGS, "-shared", "-o", str(target), str(pad), str(driver),
                       *map(str, order), str(ways),
                       *(f"-l{one}" for one in form.libraries)])  # fmt: skip
@@ -132,19 +141,22 @@ def _names(part: Path) -> list[str]:
     return [one for one in listed.stdout.split() if "bench" in one]
 
 
-def _ways(parts: int) -> str:
+def _ways(copies: int) -> str:
     """Where each function goes on: to the part behind its own."""
     return "\n".join(
-        f"bench_{number}_to_{function} = bench_{(number + 1) % parts}_at_{function};"
-        for number in range(parts)
+        f"bench_{number}_to_{function} = bench_{(number + 1) % copies}_at_{function};"
+        for number in range(copies)
         for function in range(FUNCTIONS)
     )
 
 
-def _copy(part: Path, number: int, names: Sequence[str], directory: Path) -> Path:
+def _copy(part: Path, number: int, names: Sequence[str]) -> Path:
+    """Made once: a larger setting has those of the smaller one, and more."""
+    target = part.with_name(f"part-{number}.o")
+    if target.exists():
+        return target
     renamed = (f"{name} {name.replace('bench', f'bench_{number}', 1)}" for name in names)
-    listed = directory / f"names-{number}"
+    listed = part.with_name("names")
     listed.write_text("".join(f"{one}\n" for one in renamed))
-    target = directory / f"{part.stem}-{number}.o"
     subprocess.run(["objcopy", f"--redefine-syms={listed}", str(part), str(target)], check=True)
     return target

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from markerjit.apps.bench import results
-from markerjit.apps.bench.build import Object, build, skips
+from markerjit.apps.bench.build import Object, build_all
 from markerjit.apps.bench.compare import Limits, code_of, compare_objects
 from markerjit.apps.bench.forms import CALL, FORMS, Form
 from markerjit.apps.bench.place import Place
@@ -19,7 +19,7 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
     assert plan.source
     title = f"{plan.function} of {plan.source.name}"
     forms = [one for one in FORMS if one.name != CALL and one.is_ours]
-    objects = list(_objects(plan.source, plan.function, forms, place, plan.layouts))
+    objects = _objects(plan.source, plan.function, forms, place, plan.layouts)
     found = compare_objects(objects, place, Limits(plan.seconds), title, progress)
     setting = {"source": str(plan.source), "function": plan.function}
     part = results.part("own", title, setting, found, forms, code_of(objects, place))
@@ -28,8 +28,8 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
 
 def _objects(
     source: Path, function: str, forms: Sequence[Form], place: Place, layouts: int
-) -> Iterator[Object]:
-    """For each form of a marker and each layout: the first that does not compile ends it."""
+) -> list[Object]:
+    """For each form of a marker and each layout. Raises Refused, DoesNotCompile."""
     if not source.is_file():
         raise Refused(f"there is no file {source}")
     if not function.isidentifier():
@@ -38,10 +38,8 @@ def _objects(
         f'-DBENCH_SOURCE="{source.resolve()}"', f"-DBENCH_FUNCTION={function}",
         "-Werror=implicit-function-declaration",
     ]  # fmt: skip
-    for form in forms:
-        for layout, skip in enumerate(skips(layouts)):
-            yield build(
-                place.sources / "own.c", form, layout, skip, flags,
-                directory=place.directory, chosen=place.compiler,
-                include=[place.include, place.sources, source.resolve().parent],
-            )  # fmt: skip
+    return build_all(
+        place.sources / "own.c", forms, layouts, flags,
+        directory=place.directory, chosen=place.compiler,
+        include=[place.include, place.sources, source.resolve().parent],
+    )  # fmt: skip
