@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import io
 import subprocess
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,28 @@ def running(built: program.Program, request: pytest.FixtureRequest) -> Iterator[
         yield made
 
 
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, f"waited a minute for {what}"
+        time.sleep(0.001)
+
+
+def tasks(pid: int) -> list[Path]:
+    """All but the first, which answers."""
+    return [one for one in Path(f"/proc/{pid}/task").iterdir() if one.name != str(pid)]
+
+
+def wait_until_all_sleep(pid: int) -> None:
+    """Two looks in a row: in one, a task may sleep for a lock that the next one still has."""
+
+    def asleep() -> bool:
+        states = [(one / "stat").read_text().rpartition(")")[2].split()[0] for one in tasks(pid)]
+        return set(states) == {"S"}
+
+    wait_until(lambda: asleep() and asleep(), "all threads to sleep")
+
+
 def test_the_program_has_no_warning() -> None:
     subprocess.run(
         ["gcc", "-Wall", "-Wextra", "-Werror", "-O2", "-fPIC", "-c", "-o", "/dev/null",
@@ -91,8 +114,7 @@ def test_threads_tell_what_they_did_while_they_ran_and_nothing_at_rest(
     running: crowd.Crowd,
 ) -> None:
     running.go()
-    while running.told().steps < 1000:
-        pass
+    wait_until(lambda: running.told().steps >= 1000, "steps")
     running.rest()
     told = running.told()
     running.clear()
@@ -115,16 +137,16 @@ def test_the_library_switches_every_site(running: crowd.Crowd) -> None:
 
 def test_one_runs_where_the_others_sleep(built: program.Program) -> None:
     def on_cpu(pid: int) -> list[int]:
-        tasks = (one for one in Path(f"/proc/{pid}/task").iterdir() if one.name != str(pid))
-        return [int((one / "schedstat").read_text().split()[0]) for one in tasks]
+        return [int((one / "schedstat").read_text().split()[0]) for one in tasks(pid)]
 
     with crowd.start(built.program, 3, ASLEEP) as made:
+        wait_until_all_sleep(made.pid)
         before = on_cpu(made.pid)
         made.go()
-        while made.told().steps < 1_000_000:
-            pass
-        after = on_cpu(made.pid)
+        wait_until(lambda: made.told().steps >= 1000, "steps")
         made.rest()
+        wait_until_all_sleep(made.pid)
+        after = on_cpu(made.pid)
 
     assert len(after) == 3
     assert sum(one != other for one, other in zip(before, after, strict=True)) == 1
