@@ -82,12 +82,16 @@ static unsigned bucket(uint64_t ns) {
     return ((power - FINE + 1) << FINE) + (unsigned)(ns >> (power - FINE)) - (1 << FINE);
 }
 
+/* Who has found the gate open and not said so yet is still counted as standing: it looks again, for
+   whoever has closed it meanwhile relies on that count. */
 static void stand_at_gate(struct meter *meter) {
     atomic_store(&meter->since, 0);
-    atomic_fetch_add(&waiting, 1);
-    while (atomic_load(&closed))
-        syscall(SYS_futex, &closed, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
-    atomic_fetch_sub(&waiting, 1);
+    do {
+        atomic_fetch_add(&waiting, 1);
+        while (atomic_load(&closed))
+            syscall(SYS_futex, &closed, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
+        atomic_fetch_sub(&waiting, 1);
+    } while (atomic_load(&closed));
 }
 
 static size_t site_count(void) { return (size_t)(__stop_toggle_steps - __start_toggle_steps); }

@@ -152,6 +152,27 @@ def test_one_runs_where_the_others_sleep(built: program.Program) -> None:
     assert sum(one != other for one, other in zip(before, after, strict=True)) == 1
 
 
+def test_who_is_about_to_leave_when_the_gate_closes_stays_at_it(
+    place: Place, tmp_path: Path
+) -> None:
+    (tmp_path / "late.h").write_text(  # leaves only when the gate is closed again
+        "#include <stdatomic.h>\n#undef atomic_fetch_sub\n#define atomic_fetch_sub(of, by) "
+        "({ while (!atomic_load(&closed)) {} __atomic_fetch_sub(of, by, __ATOMIC_SEQ_CST); })\n"
+    )
+    compiler = tmp_path / "late-gcc"
+    compiler.write_text(f'#!/bin/sh\nexec gcc -include {tmp_path / "late.h"} "$@"\n')
+    compiler.chmod(0o755)
+    slow = place._replace(compiler=str(compiler), directory=tmp_path)
+    late = program.build(3, "jump", slow, tmp_path).program
+
+    with crowd.start(late, 1, BUSY) as made:
+        made.go()
+        made.rest()
+        wait_until_all_sleep(made.pid)
+
+        assert made.told().steps == 0
+
+
 def test_what_cannot_begin_says_why(built: program.Program) -> None:
     with pytest.raises(crowd.CannotStart, match="code 2"):
         crowd.start(built.program, 5000, BUSY)
