@@ -15,6 +15,7 @@ from pathlib import Path
 from markerjit.errors import Refused
 
 ETC = Path("/etc/apt")
+_PATIENCE_S = 300
 
 
 def archive(package: str, directory: Path, etc: Path = ETC) -> Path:
@@ -27,10 +28,14 @@ def archive(package: str, directory: Path, etc: Path = ETC) -> Path:
     options = _own_apt(directory / "apt", etc)
     said = ""
     for command in (["update"], ["source", "--download-only", package]):
-        done = subprocess.run(
-            ["apt-get", "-qq", *options, *command], cwd=directory, check=False,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
+        try:
+            done = subprocess.run(
+                ["apt-get", "-qq", *options, *command], cwd=directory, check=False,
+                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PATIENCE_S,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            why = f"apt-get {command[0]} does not end within {_PATIENCE_S} s"
+            raise _cannot(package, directory, why) from None
         said = said or next((line for line in done.stderr.splitlines() if line[:2] == "E:"), "")
     if found := _archives(package, directory):
         return found[-1]

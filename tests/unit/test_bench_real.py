@@ -131,6 +131,19 @@ def test_what_apt_get_says_is_in_the_sentence(
     assert "\n" not in str(error.value)
 
 
+def test_a_network_that_never_answers_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "apt-get"
+    fake.write_text("#!/bin/sh\nexec sleep 1000\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setattr(sources, "_PATIENCE_S", 0.1)
+
+    with pytest.raises(Refused, match=r"apt-get update does not end within 0\.1 s; where"):
+        sources.archive("lua5.4", tmp_path / "packages", etc=tmp_path)
+
+
 def test_an_archive_that_is_there_is_taken_and_unpacked_without_its_directory(
     tmp_path: Path,
 ) -> None:
