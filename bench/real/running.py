@@ -6,7 +6,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -14,6 +14,8 @@ from markerjit.errors import MarkerError
 from real.programs import SCRATCH
 
 _MEMORY = Path("/dev/shm")
+_PATIENCE_S = 60
+"""What an end may take."""
 
 
 class Report(NamedTuple):
@@ -33,26 +35,29 @@ class Child:
         prefix: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self._path = path
-        report, writes = os.pipe()
-        reads, gate = os.pipe()
-        environment = {"PATH": os.defpath, "LC_ALL": "C", "REAL_REPORT": str(writes)}
-        if cpu is not None:
-            environment["REAL_CPU"] = str(cpu)
-        if gated:
-            environment["REAL_GATE"] = str(reads)
-        self._gate = gate
-        self.output = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed in end())
-        try:
-            self.process = subprocess.Popen(
-                [*prefix, path, *(one.replace(SCRATCH, str(scratch)) for one in arguments)],
-                env=environment, pass_fds=(writes, reads), stdin=subprocess.DEVNULL,
-                stdout=self.output, stderr=subprocess.STDOUT,
-            )  # fmt: skip
-        finally:
-            os.close(writes)
-            os.close(reads)
-            self._report: IO[str] = os.fdopen(report)
-        self._expect("ready")
+        command = [*prefix, path, *(one.replace(SCRATCH, str(scratch)) for one in arguments)]
+        with ExitStack() as stack:
+            self.output = stack.enter_context(tempfile.TemporaryFile("w+"))
+            reads, self._gate = os.pipe()
+            stack.callback(os.close, self._gate)
+            report, writes = os.pipe()
+            self._report: IO[str] = stack.enter_context(os.fdopen(report))
+            environment = {"PATH": os.defpath, "LC_ALL": "C", "REAL_REPORT": str(writes)}
+            if cpu is not None:
+                environment["REAL_CPU"] = str(cpu)
+            if gated:
+                environment["REAL_GATE"] = str(reads)
+            try:
+                self.process = subprocess.Popen(
+                    command, env=environment, pass_fds=(writes, reads), stdin=subprocess.DEVNULL,
+                    stdout=self.output, stderr=subprocess.STDOUT,
+                )  # fmt: skip
+            finally:
+                os.close(writes)
+                os.close(reads)
+            stack.callback(self._kill)
+            self._expect("ready")
+            self._stack = stack.pop_all()
 
     @property
     def pid(self) -> int:
@@ -77,7 +82,7 @@ class Child:
 
     def wait(self) -> None:
         """Until it has ended. Raises MarkerError where it does not end well."""
-        if self.process.wait(60):
+        if self._code():
             raise self._ended()
 
     def said(self) -> str:
@@ -87,12 +92,12 @@ class Child:
 
     def end(self) -> None:
         """Kill what still runs."""
+        self._stack.close()
+
+    def _kill(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        self._report.close()
-        self.output.close()
-        os.close(self._gate)
 
     def _expect(self, word: str) -> list[str]:
         words = self._report.readline().split()
@@ -100,8 +105,14 @@ class Child:
             raise self._ended()
         return words
 
+    def _code(self) -> int:
+        try:
+            return self.process.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            raise MarkerError(f"{self._path.name} does not end in {_PATIENCE_S} s") from None
+
     def _ended(self) -> MarkerError:
-        code = self.process.wait(60)
+        code = self._code()
         last = " ".join(self.said().splitlines()[-1:])
         return MarkerError(f"{self._path.name} ended with {code}: {last or 'it says nothing'}")
 

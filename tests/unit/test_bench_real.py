@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tarfile
 from pathlib import Path
@@ -10,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT
-from real import comparing, markdown, measuring, page, patching, programs, sources
+from real import comparing, markdown, measuring, page, patching, programs, running, sources
 from real.patching import Mark
 from rich.console import Console
 
 from markerjit.apps.bench import results
 from markerjit.apps.bench.forms import AGAIN, BASELINE, FORMS
 from markerjit.apps.bench.shapes import report
-from markerjit.errors import Refused
+from markerjit.errors import MarkerError, Refused
 
 SOURCE = """\
 static int twice(int x);
@@ -158,6 +159,40 @@ def test_an_archive_that_is_there_is_taken_and_unpacked_without_its_directory(
     sources.unpack(path, tmp_path / "tree")
 
     assert (tmp_path / "tree" / "src" / "a.c").read_text() == SOURCE
+
+
+# ---- programs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mode", "error"), [(0o755, MarkerError), (0o644, OSError)])
+def test_a_program_that_does_not_begin_leaves_nothing_open(
+    tmp_path: Path, mode: int, error: type[Exception]
+) -> None:
+    path = tmp_path / "program"
+    path.write_text("#!/bin/sh\nexit 3\n")
+    path.chmod(mode)
+    before = os.listdir("/proc/self/fd")
+
+    with pytest.raises(error), running.started(path, ()):
+        pass
+
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_program_that_goes_on_without_being_ready_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, pid = tmp_path / "program", tmp_path / "pid"
+    path.write_text(
+        f"#!/bin/sh\necho $$ > {pid}\necho no > /dev/fd/$REAL_REPORT\nexec sleep 1000\n"
+    )
+    path.chmod(0o755)
+    monkeypatch.setattr(running, "_PATIENCE_S", 0.1)
+
+    with pytest.raises(MarkerError, match="does not end"), running.started(path, ()):
+        pass
+
+    assert not Path("/proc", pid.read_text().strip()).exists()
 
 
 # ---- figures -------------------------------------------------------------------------------------
