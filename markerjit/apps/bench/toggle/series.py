@@ -32,11 +32,6 @@ class Series(NamedTuple):
         return [(at, part, form) for at, part, form in found if form]
 
 
-def toggles(parts: Sequence[Part]) -> list[Part]:
-    """Those of this kind."""
-    return [one for one in parts if one.kind == KIND]
-
-
 def all_series(parts: Sequence[Part]) -> Iterator[Series]:
     """For each measure: against sites, against threads that run, against threads that sleep. Of
     those against threads, those with more than one of them."""

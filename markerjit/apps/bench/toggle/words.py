@@ -9,7 +9,6 @@ from markerjit.apps.bench.statistics import Estimate
 from markerjit.apps.bench.toggle.command import PASS, command_name
 from markerjit.apps.bench.toggle.parts import time_text
 from markerjit.apps.bench.toggle.rounds import CALL, COMMAND, HELD, SLOWEST, STOPPED, Setting
-from markerjit.apps.bench.toggle.series import toggles
 from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY, DEFAULT, LIBRARY, ON, WAYS, form_name
 
 _ON = form_name(DEFAULT.name, ON)
@@ -46,7 +45,7 @@ def answer(parts: Sequence[Part]) -> Iterator[str]:
     """A few sentences for the least, and for the most of sites, of threads that run, and of those
     that sleep; all settings are in the plots."""
     found: dict[Setting, dict[str, Part]] = {}
-    for part in toggles(parts):
+    for part in parts:
         setting = Setting(int(part.sites), int(part.threads), part.load)
         found.setdefault(setting, {})[part.measure] = part
     for setting in _ends(list(found)):
