@@ -14,7 +14,7 @@ import numpy as np
 
 from markerjit.apps.bench.statistics import level
 from markerjit.apps.bench.toggle.command import Commands
-from markerjit.apps.bench.toggle.crowd import CannotStart
+from markerjit.apps.bench.toggle.crowd import CannotStart, Told
 from markerjit.apps.bench.toggle.enough import LEAST, PATIENCE, TooSlow, is_over
 from markerjit.apps.bench.toggle.host import Host, Seen
 from markerjit.apps.bench.toggle.program import Program
@@ -42,6 +42,7 @@ _SHORTEST_S = 1.0
 _ALWAYS = 4
 """Visits in a round of the default alone: once, once more, and two of the controls."""
 _WINDOW_S, _ROOM = 0.002, 1.5
+_LONGER = "as a rule its switch takes longer than the windows in which it would be looked for"
 MANY = 10_000
 _COMMAND_SHARE = 0.4
 
@@ -75,7 +76,7 @@ class Raw(NamedTuple):
     steps    by form: how many steps of the threads took how long, in the buckets of crowd.py
     first    by form: the first switch of each process, in ns
     missing  by way: why not
-    window   in which the threads' slowest step was looked for, in ns
+    window   in which the threads' slowest step was looked for, in ns; longer where a switch is
     """
 
     samples: dict[str, dict[str, Array]]
@@ -116,6 +117,9 @@ def run(
             raw = raw._replace(window=max(raw.window, round(rounds.window_s * 1e9)))
             done = number / number_of
             kept = rounds.until(share * (1 - _COMMAND_SHARE), progress, done)
+            for form in rounds.longer():
+                del kept[SLOWEST, form]
+                raw.missing[f"the slowest step of {form}"] = _LONGER
             commands = Commands(default, random.Random(number))
             try:
                 kept |= {
@@ -166,6 +170,7 @@ class _Rounds:
         self._raw = raw
         self._chance = chance
         self._kept: Kept = {}
+        self._longer: Counter[str] = Counter()
         took: list[int] = []
         began = time.monotonic()
         for number in range(_WARM_UP):
@@ -175,7 +180,7 @@ class _Rounds:
             took += [one.switched.call for one in default.visit(_WINDOW_S).values()]
             self.visit_s = time.monotonic() - start
         self.window_s = max(_WINDOW_S, max(took[-2:]) / 1e9 * _ROOM)
-        self._last_ns = took[-1]
+        self._last_ns = max(took[-2:])
 
     def add(self, host: Host) -> None:
         """One more way."""
@@ -186,6 +191,12 @@ class _Rounds:
     def hosts(self) -> list[Host]:
         """All processes."""
         return list(dict.fromkeys(self._hosts.values()))
+
+    def longer(self) -> list[str]:
+        """Forms that most times had a window much longer than what they are compared with."""
+        return [
+            form for form, times in self._longer.items() if times * 2 > len(self._kept[CALL, form])
+        ]
 
     def until(self, seconds: float, progress: Callable[[float], None], done: float) -> Kept:
         """So many seconds, or until it is certain."""
@@ -203,13 +214,21 @@ class _Rounds:
         return [*self._hosts, QUIET, QUIET_AGAIN]
 
     def _visit(self, name: str) -> None:
-        if name in self._hosts:
-            for direction, seen in self._hosts[name].visit(self.window_s).items():
-                self._keep(form_name(name, direction), seen, stops=self._hosts[name].way.stops)
+        """With a window that the default's last switch would have fitted into: the longer it is,
+        the slower is the slowest step in it, with a switch or without."""
+        window_ns = max(round(self.window_s * 1e9), self._last_ns)
+        if name not in self._hosts:
+            self._notice(name, self._default.watch(window_ns / 1e9, lambda: spin(self._last_ns)))
             return
-        told = self._default.watch(self.window_s, lambda: spin(self._last_ns))
-        self._raw.steps.setdefault(name, Counter()).update(told.counts)
-        self._add(SLOWEST, name, told.slowest)
+        host = self._hosts[name]
+        found = host.visit(window_ns / 1e9)
+        for direction, seen in found.items():
+            form = form_name(name, direction)
+            self._keep(form, seen, stops=host.way.stops)
+            if seen.switched.call > window_ns * _ROOM:
+                self._longer[form] += 1
+        if host is self._default:
+            self._last_ns = max(seen.switched.call for seen in found.values())
 
     def _keep(self, form: str, seen: Seen, *, stops: bool) -> None:
         switched = seen.switched
@@ -217,9 +236,11 @@ class _Rounds:
         if stops:
             self._add(STOPPED, form, switched.stopped)
             self._add(HELD, form, switched.held)
-            self._last_ns = switched.call
-        self._raw.steps.setdefault(form, Counter()).update(seen.told.counts)
-        self._add(SLOWEST, form, seen.told.slowest)
+        self._notice(form, seen.told)
+
+    def _notice(self, form: str, told: Told) -> None:
+        self._raw.steps.setdefault(form, Counter()).update(told.counts)
+        self._add(SLOWEST, form, told.slowest)
 
     def _add(self, measure: str, form: str, value: float) -> None:
         self._kept.setdefault((measure, form), []).append(value)

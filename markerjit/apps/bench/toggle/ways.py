@@ -81,7 +81,7 @@ AGAIN = f"{DEFAULT.name}, again"
 """The default once more: what it differs by from itself is the noise."""
 QUIET = "no switch"
 QUIET_AGAIN = "no switch, again"
-"""The controller computes for as long as the default's switch took, and switches nothing."""
+"""The controller computes for as long as the default's last switch took, and switches nothing."""
 
 
 def form_name(way: str, direction: str) -> str:

@@ -34,8 +34,10 @@ METHOD = (
     "The time that the program was stopped is the controller's own: from the first thread that is "
     "interrupted to the last one that is resumed. The borrowed thread of membarrier is not in it. "
     "The slowest step is the program's own, within a window that begins with the switch. It stands "
-    "beside windows of the same length in which the controller computes for as long as a switch "
-    "takes, and switches nothing: on few CPUs what the scheduler does is longer than most stops.",
+    "beside windows of the same length in which the controller computes for as long as the first "
+    "way's last switch took, and switches nothing: on few CPUs what the scheduler does is longer "
+    "than most stops. That switch fits into all windows of a setting. One that does not makes its "
+    "own window longer; where it does so by half in most rounds, the slowest step has no figure.",
     "Where more threads run than there are CPUs, who switches waits for its turn like any of them. "
     "That is in its latency, and most of it; it is not in the time that the program was stopped.",
 )
