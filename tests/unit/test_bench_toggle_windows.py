@@ -71,3 +71,31 @@ def test_a_switch_that_is_seldom_longer_has_a_figure() -> None:
     default, other = FakeHost(DEFAULT, 1), FakeHost(WAYS[1], 1, 50, 1)
 
     assert rounds_of(default, other).longer() == []
+
+
+class FakeCrowd:
+    """Threads that tell one thing after the other."""
+
+    def __init__(self, *told: crowd.Told) -> None:
+        self.all = list(told)
+
+    def go(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def rest(self) -> None: ...
+
+    def told(self) -> crowd.Told:
+        return self.all.pop(0)
+
+
+def test_a_window_begins_after_a_step_and_ends_after_one() -> None:
+    nothing = crowd.Told(0, 0, 0, 0, Counter())
+    waits, stepped = nothing._replace(slowest=5 * MS), NOTICED._replace(slowest=9 * MS)
+    threads = FakeCrowd(nothing, NOTICED, waits, waits, stepped)
+    host = Host.__new__(Host)
+    host.way = DEFAULT
+    host.crowd = cast(crowd.Crowd, threads)
+
+    assert host.watch(0.0, lambda: None) == stepped
+    assert threads.all == []

@@ -82,7 +82,7 @@ class Host:
 
     def visit(self, window_s: float) -> dict[str, Seen]:
         """Switch on and off while the threads run. Raises MarkerError."""
-        self.crowd.go()
+        self._go()
         seen = {}
         for direction in DIRECTIONS:
             before = self._hits_if_few()
@@ -97,7 +97,7 @@ class Host:
 
     def watch(self, window_s: float, pastime: Callable[[], object]) -> Told:
         """What the threads notice while something else is done, and nothing is switched."""
-        self.crowd.go()
+        self._go()
         self.crowd.clear()
         start = time.monotonic()
         pastime()
@@ -133,12 +133,27 @@ class Host:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _go(self) -> None:
+        """Until some thread has made a step: before that nobody could notice anything."""
+        self.crowd.go()
+        self.crowd.clear()
+        self._told()
+
     def _told_at(self, when: float) -> Told:
         time.sleep(max(0.0, when - time.monotonic()))
-        told = self.crowd.told()
-        if told.wrong:
-            raise MarkerError(f"{self.way.name}: {told.wrong} steps had a wrong result")
-        return told
+        return self._told()
+
+    def _told(self) -> Told:
+        """Once a step has ended: without a CPU a step can take longer than any window. One that
+        ends while all is forgotten may be in `steps` alone, or in `counts`."""
+        for _ in range(_TRIES):
+            told = self.crowd.told()
+            if told.wrong:
+                raise MarkerError(f"{self.way.name}: {told.wrong} steps had a wrong result")
+            if told.steps and told.counts:
+                return told
+            time.sleep(_WAIT_S)
+        raise MarkerError(f"{self.way.name}: no thread made a step in {_TRIES * _WAIT_S:.0f} s")
 
     def _check(self, direction: str, hits_before: int | None) -> None:
         self._state.check(direction)
