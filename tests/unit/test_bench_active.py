@@ -124,7 +124,9 @@ def test_the_tracer_counts_every_thread(programs: Path, nops: Crew) -> None:
 
 def test_the_tracer_refuses_what_is_no_one_byte_no_op(programs: Path, nops: Crew) -> None:
     with pytest.raises(NotPermitted, match="does not hold a one-byte no-op"):
-        debuggers.Tracer(programs / "tracer", nops.pid, [nops.place(1)], 0)
+        debuggers.Tracer(
+            programs / "tracer", nops.pid, [nops.place(1)], min(os.sched_getaffinity(0))
+        )
 
 
 def test_uprobes_count_every_thread_and_go_away(nops: Crew) -> None:

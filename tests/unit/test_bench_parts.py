@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
@@ -27,6 +28,7 @@ from markerjit.errors import MarkerError, Refused
 SOURCES = ROOT / "native" / "bench"
 INCLUDE = [ROOT / "native" / "include", SOURCES]
 STRICT = ["-Wall", "-Wextra", "-Werror"]
+CPU = min(os.sched_getaffinity(0))
 BY_NAME = {form.name: form for form in FORMS}
 
 every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
@@ -108,7 +110,7 @@ def test_many_sites_are_all_visited_each_with_a_word_of_its_own(
 ) -> None:
     needs_tool("valgrind", "valgrind")
     monkeypatch.setattr(large, "FUNCTIONS", 13)
-    place = Place(SOURCES, INCLUDE[0], runner, tmp_path, "gcc", 0)
+    place = Place(SOURCES, INCLUDE[0], runner, tmp_path, "gcc", CPU)
     form = BY_NAME[name]
     if why := why_missing(form, "gcc", INCLUDE):
         pytest.skip(why)
@@ -142,7 +144,7 @@ def test_a_comparison_runs_every_form_in_every_layout(runner: Path, tmp_path: Pa
         for layout, skip in enumerate(skips(2))
     ]
     done = []
-    with closing(Runner(runner, [one.path for one in objects], cpu=0)) as running:
+    with closing(Runner(runner, [one.path for one in objects], cpu=CPU)) as running:
         found = compare(objects, running, Limits(0.0), progress=done.append)
 
     assert {name: one.shape for name, one in found.samples.items()} == dict.fromkeys(
@@ -154,7 +156,7 @@ def test_a_comparison_runs_every_form_in_every_layout(runner: Path, tmp_path: Pa
 
 def test_a_runner_that_cannot_load_an_object_says_which(runner: Path, tmp_path: Path) -> None:
     with pytest.raises(MarkerError, match="no-such"):
-        Runner(runner, [tmp_path / "no-such.so"], cpu=0)
+        Runner(runner, [tmp_path / "no-such.so"], cpu=CPU)
 
 
 # ---- results -------------------------------------------------------------------------------------
