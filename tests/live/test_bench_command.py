@@ -23,7 +23,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Completed
     """A short run, and the file with its samples."""
     path = tmp_path_factory.mktemp("bench") / "a.json"
     done = cli("bench", "dormant", "--seconds", "1", "--parts", "0", "--layouts", "2",
-               "--json", path, "--html", path.with_suffix(".html"))  # fmt: skip
+               "--json", path, "--html", path.with_suffix(".html"), timeout_s=300)  # fmt: skip
     return done, path
 
 
@@ -73,7 +73,7 @@ def test_known_costs_stand_beside_what_was_measured(kept) -> None:
 def test_the_same_code_is_measured_against_itself_twenty_times(tmp_path: Path) -> None:
     path = tmp_path / "check.json"
 
-    done = cli("bench", "check", "--seconds", "1", "--layouts", "2", "--json", path)
+    done = cli("bench", "check", "--seconds", "1", "--layouts", "2", "--json", path, timeout_s=300)
 
     assert done.returncode == 0, done.stderr
     known, same = json.loads(path.read_text())["parts"]
@@ -111,7 +111,7 @@ def test_your_own_code_is_measured_in_every_mode(tmp_path: Path) -> None:
     path = tmp_path / "own.json"
 
     done = cli("bench", "--seconds", "0.5", "--layouts", "2", "--source", source,
-               "--function", "work", "--json", path)  # fmt: skip
+               "--function", "work", "--json", path, timeout_s=300)  # fmt: skip
 
     assert done.returncode == 0, done.stderr
     (forms,) = forms_of(json.loads(path.read_text()), "own")
@@ -165,7 +165,7 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, number: signal
     with running(
         "bench", "dormant", "--seconds", "60", "--parts", "0", "--json", tmp_path / "x"
     ) as bench:
-        wait_until(lambda: runners_of(bench.pid), "its runner")
+        wait_until(lambda: runners_of(bench.pid), "its runner", 120)
         (runner,) = runners_of(bench.pid)
         built = Path(Path(f"/proc/{runner}/cmdline").read_text().split("\0")[2])
         bench.send_signal(number)

@@ -32,11 +32,11 @@ MARKER_KEYS = {"name", "format", "fields", "mode", "on", "sites"}
 EVENT_KEYS = {"time", "cpu", "tid", "name", "fields"}
 
 
-def cli(*args: object) -> subprocess.CompletedProcess[str]:
+def cli(*args: object, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     command = [*CLI, *map(str, args)]
     return subprocess.run(
-        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
+        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=timeout_s, check=False
     )
 
 
@@ -74,12 +74,14 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 30) -> None:
+def wait_until(
+    condition: Callable[[], Any], what: str, timeout_s: float = 30, every_s: float = 0.002
+) -> None:
     """Wait for a condition; a failure names it."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
-        time.sleep(0.002)
+        time.sleep(every_s)
 
 
 def modes_of(pid: int) -> dict[str, str | None]:
