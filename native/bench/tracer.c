@@ -4,7 +4,7 @@
  *
  *     tracer PID ADDRESS...     each, in hexadecimal, that of a one-byte no-op
  *     ready
- *     (a line)                  asks, at any time:
+ *     hits                      (or any other line) asks, at any time:
  *     hits N...                 how often each was come to
  *
  * It is as quick as such a tracer can be: it seizes all threads once, reads one register at a stop,

@@ -107,7 +107,7 @@ def test_a_crew_without_a_loop_says_which(programs: Path, tmp_path: Path) -> Non
 
 
 def test_a_crew_that_is_asked_for_nonsense_says_that_it_ended(nops: Crew) -> None:
-    with pytest.raises(MarkerError, match="ended with 2"):
+    with pytest.raises(MarkerError, match="ended with code 2"):
         nops.run(9, 1, 1, 1)
 
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from markerjit.apps.bench.active.crew import end
+from markerjit.apps.bench.child import Child, end
 from markerjit.errors import MarkerError, NotPermitted, Unsupported
 
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -39,40 +39,20 @@ _LIBC = ctypes.CDLL(None)
 _READY_S, _END_S = 60, 20
 
 
-class Tracer:
-    """A process that counts breakpoints at one-byte no-ops. Raises NotPermitted."""
+class Tracer(Child):
+    """A process that counts breakpoints at one-byte no-ops. Raises NotPermitted. What it traced
+    runs on when it is closed, with breakpoints that kill."""
 
     def __init__(self, program: Path, pid: int, places: Sequence[int], cpu: int) -> None:
-        self._process = subprocess.Popen(
-            [program, str(pid), *(f"{one:x}" for one in places)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            process_group=0,
-        )
-        self._line()
-        os.sched_setaffinity(self._process.pid, {cpu})
+        try:
+            super().__init__("tracer", [program, pid, *(f"{one:x}" for one in places)])
+        except MarkerError as error:
+            raise NotPermitted(f"{error}{_yama()}") from None
+        os.sched_setaffinity(self.pid, {cpu})
 
     def hits(self) -> list[int]:
         """How often each place was come to."""
-        assert self._process.stdin
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        return [int(word) for word in self._line().split()[1:]]
-
-    def close(self) -> None:
-        """End it. What it traced runs on, with breakpoints that kill."""
-        end(self._process)
-
-    def _line(self) -> str:
-        assert self._process.stdout and self._process.stderr
-        line = self._process.stdout.readline()
-        if not line:
-            why = self._process.stderr.read().strip()
-            self.close()
-            raise NotPermitted(f"{why}{_yama()}")
-        return line
+        return [int(word) for word in self.ask("hits").split()]
 
 
 class Gdb:
@@ -99,7 +79,6 @@ class Gdb:
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=subprocess.STDOUT,
-                text=True,
                 process_group=0,
                 preexec_fn=_end_with_us,
             )

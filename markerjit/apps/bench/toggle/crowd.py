@@ -4,17 +4,14 @@ library in Python (inside.py). Both answer lines with lines."""
 from __future__ import annotations
 
 import os
-import selectors
-import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
 import markerjit
+from markerjit.apps.bench.child import Child
 from markerjit.errors import MarkerError
 
 _SILENT_S = 120
@@ -47,33 +44,18 @@ class Walk(NamedTuple):
     hits: int
 
 
-class Crowd:
+class Crowd(Child):
     """A process with sites and threads. Ended by `close`, or with the block."""
 
     def __init__(self, command: Sequence[str | Path]) -> None:
         root = str(Path(markerjit.__file__).parent.parent)
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        self._process = subprocess.Popen(
-            list(map(str, command)),
-            env={**os.environ, "PYTHONPATH": path},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        self._unread = b""
         try:
-            self._expect("ready")
+            super().__init__(
+                "program", command, environment={"PYTHONPATH": path}, silent_s=_SILENT_S
+            )
         except MarkerError as error:
-            self.close()
             raise CannotStart(str(error)) from None
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        return self._process.pid
 
     def go(self) -> None:
         """The threads run."""
@@ -97,71 +79,11 @@ class Crowd:
         numbers, _ = _read(self.ask("walk"))
         return Walk(**numbers)
 
-    def ask(self, line: str) -> str:
-        """What it says to a line, without the word that it begins with. Raises MarkerError."""
-        assert self._process.stdin
-        try:
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise MarkerError(self._ended()) from None
-        return self._expect(line.split()[0])
-
-    def end(self) -> None:
-        """Let it end by itself. Raises MarkerError where it does not end well."""
-        assert self._process.stdin
-        self._process.stdin.close()
-        try:
-            code = self._process.wait(_SILENT_S)
-        except subprocess.TimeoutExpired:
-            raise MarkerError("the program of the bench does not end") from None
-        if code:
-            raise MarkerError(self._ended())
-
-    def close(self) -> None:
-        """End it."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            with suppress(BrokenPipeError):
-                if stream:
-                    stream.close()
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _expect(self, word: str) -> str:
-        line = self._line()
-        first, _, rest = line.partition(" ")
-        if first != word:
-            raise MarkerError(f"the program of the bench said {line!r}, not {word}")
-        return rest
-
-    def _line(self) -> str:
-        assert self._process.stdout
-        deadline = time.monotonic() + _SILENT_S
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._unread:
-                left = deadline - time.monotonic()
-                if left <= 0 or not selector.select(left):
-                    raise MarkerError(f"the program of the bench was silent for {_SILENT_S} s")
-                more = os.read(self._process.stdout.fileno(), 1 << 16)
-                if not more:
-                    raise MarkerError(self._ended())
-                self._unread += more
-        line, self._unread = self._unread.split(b"\n", 1)
-        return line.decode()
-
-    def _ended(self) -> str:
-        assert self._process.stderr
-        self._process.wait()
-        said = self._process.stderr.read().decode(errors="replace").strip()
-        return f"the program of the bench ended: {said or f'code {self._process.returncode}'}"
 
 
 def start(program: Path, threads: int, load: str) -> Crowd:
