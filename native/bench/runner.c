@@ -2,15 +2,18 @@
 /*
  * runner.c: runs loops on command and says how long they took, for markerjit bench.
  *
- *     runner CPU OBJECT...        each a shared object with `uint64_t run(uint64_t, const uint64_t
- * *)` ready objects=N run INDEX TIMES REPEAT      warmed up by a tenth of it, then REPEAT times ran
- * NS...                   CLOCK_MONOTONIC, for each time
+ *     runner CPU OBJECT...        each object has `uint64_t run(uint64_t, const uint64_t *)`
+ *     ready objects=N
+ *     run INDEX TIMES REPEAT      warmed up by a tenth of it, then REPEAT times
+ *     ran NS...                   CLOCK_MONOTONIC, for each time
  *
  * All variants of a comparison are objects of one process, on one CPU, so that they can be run in
- * any order, and nothing but their code differs. It ends when its input does.
+ * any order, and nothing but their code differs. What a loop reads is empty, and what it prints
+ * goes nowhere: both are ours. It ends when its input does.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdint.h>
@@ -18,6 +21,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef uint64_t run_fn(uint64_t times, const uint64_t *data);
 
@@ -41,6 +45,20 @@ static void stay_on(int cpu) {
         perror("runner: sched_setaffinity");
 }
 
+/* A stream over what a standard descriptor was, which is /dev/null from here on. */
+static FILE *take(int descriptor, int flags, const char *mode) {
+    const int kept = fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    const int nowhere = open("/dev/null", flags | O_CLOEXEC);
+    FILE *stream = kept < 0 ? NULL : fdopen(kept, mode);
+
+    if (!stream || nowhere < 0 || dup2(nowhere, descriptor) < 0) {
+        perror("runner: /dev/null");
+        exit(2);
+    }
+    close(nowhere);
+    return stream;
+}
+
 static run_fn *load(const char *path) {
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     void *found = object ? dlsym(object, "run") : NULL;
@@ -60,6 +78,8 @@ int main(int argc, char **argv) {
     if (objects < 1)
         return 2;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    FILE *questions = take(STDIN_FILENO, O_RDONLY, "r");
+    FILE *answers = take(STDOUT_FILENO, O_WRONLY, "w");
     run_fn **run = calloc((size_t)objects, sizeof(*run));
 
     if (!run)
@@ -69,9 +89,9 @@ int main(int argc, char **argv) {
     for (unsigned i = 0; i < 8; i++)
         data[i] = i * 0x9e3779b97f4a7c15;
     stay_on(atoi(argv[1]));
-    printf("ready objects=%d\n", objects);
-    fflush(stdout);
-    while (scanf(" run %lu %lu %lu", &index, &times, &repeat) == 3) {
+    fprintf(answers, "ready objects=%d\n", objects);
+    fflush(answers);
+    while (fscanf(questions, " run %lu %lu %lu", &index, &times, &repeat) == 3) {
         if (index >= (unsigned long)objects || repeat > MOST_REPEATS)
             return 2;
         run[index](times / 10 + 1, data);
@@ -81,11 +101,11 @@ int main(int argc, char **argv) {
             run[index](times, data);
             took[i] = now_ns() - start;
         }
-        printf("ran");
+        fprintf(answers, "ran");
         for (unsigned long i = 0; i < repeat; i++)
-            printf(" %lu", took[i]);
-        printf("\n");
-        fflush(stdout);
+            fprintf(answers, " %lu", took[i]);
+        fprintf(answers, "\n");
+        fflush(answers);
     }
     return 0;
 }

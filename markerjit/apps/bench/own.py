@@ -8,25 +8,27 @@ from pathlib import Path
 from markerjit.apps.bench import results
 from markerjit.apps.bench.build import Object, build_all
 from markerjit.apps.bench.compare import Limits, code_of, compare_objects
-from markerjit.apps.bench.forms import CALL, FORMS, Form
+from markerjit.apps.bench.forms import FORMS as EVERY
+from markerjit.apps.bench.forms import Form
 from markerjit.apps.bench.place import Place
 from markerjit.apps.bench.plan import Plan, Progress
 from markerjit.errors import Refused
+
+FORMS = tuple(one for one in EVERY if one.is_ours)
 
 
 def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
     """The function of the plan's source. Raises Refused, DoesNotCompile."""
     assert plan.source
     title = f"{plan.function} of {plan.source.name}"
-    forms = [one for one in FORMS if one.name != CALL and one.is_ours]
-    objects = _objects(plan.source, plan.function, forms, place, plan.layouts)
-    found = compare_objects(objects, place, Limits(plan.seconds), title, progress)
+    built = objects(plan.source, plan.function, FORMS, place, plan.layouts)
+    found = compare_objects(built, place, Limits(plan.seconds), title, progress)
     setting = {"source": str(plan.source), "function": plan.function}
-    part = results.part("own", title, setting, found, forms, code_of(objects, place))
+    part = results.part("own", title, setting, found, FORMS, code_of(built, place))
     return results.Found([part], [], [])
 
 
-def _objects(
+def objects(
     source: Path, function: str, forms: Sequence[Form], place: Place, layouts: int
 ) -> list[Object]:
     """For each form of a marker and each layout. Raises Refused, DoesNotCompile."""
