@@ -17,7 +17,9 @@ __asm__(".text\n\t.p2align 12\n\t.skip " STRING(BENCH_SKIP));
 __attribute__((visibility("default"), noinline)) uint64_t run(uint64_t times,
                                                               const uint64_t *data) {
     (void)data;
-    for (uint64_t i = 0; i < times; i++)
+    for (uint64_t i = 0; i < times; i++) {
         BENCH_FUNCTION();
+        __asm__ volatile("" ::: "memory"); /* or a loop of nothing is no loop */
+    }
     return 0;
 }

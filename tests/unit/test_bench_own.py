@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -10,9 +10,11 @@ import pytest
 from conftest import ROOT, make
 
 from markerjit.apps.bench import own
+from markerjit.apps.bench.build import Object
+from markerjit.apps.bench.compare import SLICE_NS, Limits, compare
 from markerjit.apps.bench.place import Place
 from markerjit.apps.bench.runner import Runner
-from markerjit.errors import MarkerError
+from markerjit.errors import MarkerError, Refused
 
 SOURCES = ROOT / "native" / "bench"
 
@@ -27,7 +29,7 @@ def place(tmp_path: Path) -> Place:
 
 @contextmanager
 def runs(code: str, place: Place, tmp_path: Path) -> Iterator[Runner]:
-    """The function `work` of a source, without a marker."""
+    """The function `work` of a source, without a marker, run by its number 0."""
     source = tmp_path / "my.c"
     source.write_text(code)
     (one,) = own.objects(source, "work", own.FORMS[:1], place, 1)
@@ -59,3 +61,56 @@ def test_a_function_that_crashes_is_named_with_its_signal(place: Place, tmp_path
 
     with runs(code, place, tmp_path) as runner, pytest.raises(MarkerError, match="SIGABRT"):
         runner.run(0, 1)
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize(
+    "does", ["", 'MARK(mine, "n %d", 1);'], ids=["nothing", "a marker and nothing else"]
+)
+def test_what_compiles_to_nothing_still_takes_its_rounds(
+    compiler: str, does: str, place: Place, tmp_path: Path, needs_tool: Callable[..., None]
+) -> None:
+    needs_tool(compiler, compiler)
+    code = f"#include <markerjit/marker.h>\nstatic void work(void) {{ {does} }}\n"
+
+    with runs(code, place._replace(compiler=compiler), tmp_path) as runner:
+        few, many = (min(runner.run(0, times, 3)) for times in (100_000, 10_000_000))
+
+    assert many > 10 * few
+
+
+class FakeRunner(Runner):
+    """Takes so many ns for a round, and counts them."""
+
+    def __init__(self, cost: float) -> None:
+        self.cost = cost
+        self.rounds: list[int] = []
+
+    def run(self, index: int, times: int, repeat: int = 1) -> list[int]:
+        self.rounds += [times // 10 + 1, *[times] * repeat]
+        return [50 + int(self.cost * times)] * repeat
+
+
+OBJECTS = [Object(form, 0, Path()) for form in own.FORMS[:2]]
+
+
+def test_a_loop_that_takes_no_time_is_refused_in_a_sentence() -> None:
+    with pytest.raises(Refused, match=r"takes no time: is it optimised away\?"):
+        compare(OBJECTS, FakeRunner(0.0), Limits(0.0))
+
+
+@pytest.mark.parametrize("cost", [0.2, 30.0, 5_000.0])
+def test_a_loop_runs_for_about_a_slice(cost: float) -> None:
+    found = compare(OBJECTS, FakeRunner(cost), Limits(0.0))
+
+    assert found.executions * cost == pytest.approx(SLICE_NS, rel=0.1)
+
+
+def test_what_is_slow_runs_no_more_often_than_its_samples_need() -> None:
+    runner = FakeRunner(10e6)
+
+    found = compare(OBJECTS, runner, Limits(0.0))
+
+    each = 4  # one to warm up, and three of which the least counts
+    assert found.executions == 1
+    assert sum(runner.rounds) == each + 12 * len(OBJECTS) * each

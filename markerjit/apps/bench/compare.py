@@ -16,6 +16,7 @@ from markerjit.apps.bench.place import Place
 from markerjit.apps.bench.plan import Progress
 from markerjit.apps.bench.runner import Runner
 from markerjit.apps.bench.statistics import Estimate, difference, floor, level
+from markerjit.errors import Refused
 
 if TYPE_CHECKING:
     from markerjit.apps.bench.statistics import Array
@@ -26,6 +27,8 @@ reading of a clock."""
 _REPEAT = 3
 _FEWEST_ROUNDS = 12
 _LOOK_EVERY = 25
+_MOST_TIMES = 1 << 32
+"""Nothing that runs is done so often in a slice."""
 
 
 class Limits(NamedTuple):
@@ -94,9 +97,11 @@ def compare(
 
 
 def _times(runner: Runner, index: int) -> int:
-    """Rounds of a loop that take about a slice."""
-    times = 1000
+    """Rounds of a loop that take about a slice. Raises Refused where no number of them does."""
+    times = 1
     while (took := min(runner.run(index, times, _REPEAT))) < SLICE_NS // 2:
+        if times > _MOST_TIMES:
+            raise Refused(f"a loop of {times} rounds takes no time: is it optimised away?")
         times = max(times + 1, times * SLICE_NS // max(took, 1000))
     return max(1, times * SLICE_NS // took)
 
