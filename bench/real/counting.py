@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
+from markerjit.apps.bench.code import NotCounted, valgrind
+from markerjit.errors import MarkerError
 from real.programs import Workload
 from real.running import started
 
-MISSING = "instructions: valgrind is not here; apt-get install valgrind"
 
-
-def instructions(path: Path, workload: Workload) -> int | None:
-    """Of one run, with its start and its end; None without valgrind."""
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        return None
-    prefix = [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null"]
-    with started(path, workload.little, prefix=prefix) as child:
-        child.report()
-        child.wait()
-        found = re.search(r"Collected : (\d+)", child.said())
-        assert found, child.said()
-        return int(found[1])
+def instructions(path: Path, workload: Workload) -> int:
+    """Of one run, with its start and its end. Raises NotCounted."""
+    prefix = [valgrind(), "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+    try:
+        with started(path, workload.little, prefix=prefix) as child:
+            child.report()
+            child.wait()
+            said = child.said()
+    except MarkerError as error:
+        raise NotCounted(f"under valgrind {error}") from None
+    found = re.search(r"Collected : (\d+)", said)
+    if not found:
+        raise NotCounted("valgrind does not say how many")
+    return int(found[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from markerjit.apps.bench import machine, results
 from markerjit.apps.bench.build import Missing, file_name, why_missing
+from markerjit.apps.bench.code import NotCounted
 from markerjit.apps.bench.forms import BASELINE, Form
 from real import active, building, comparing, counting
 from real.programs import Program, Workload
@@ -87,19 +87,17 @@ def _measured(built: Sequence[Built], plan: Plan, progress: Progress) -> results
     on = [(one, workload, marker) for one, workload in works for marker in workload.active]
     cpu = machine.quiet_cpu()
     each = plan.seconds * (1 - _ACTIVE_SHARE) / len(works)
-    parts = [_dormant(one, work, plan.layouts, each, cpu, progress) for one, work in works]
-    for one, workload, marker in on:
-        each = plan.seconds * _ACTIVE_SHARE / len(on)
-        parts.append(_active(one, workload, marker, each, cpu, progress))
-    missing = [lost for one in built for lost in one.missing]
-    if shutil.which("valgrind") is None:
-        missing.append(Missing(Form("instructions", (), ""), "apt-get install valgrind"))
-    return results.Found(parts, missing, [])
+    found = results.Found([], [lost for one in built for lost in one.missing], [])
+    for one, workload in works:
+        found = found.with_more(_dormant(one, workload, plan.layouts, each, cpu, progress))
+    each = plan.seconds * _ACTIVE_SHARE / max(len(on), 1)
+    parts = [_active(*one, each, cpu, progress) for one in on]
+    return found.with_more(results.Found(parts, [], []))
 
 
 def _dormant(
     built: Built, workload: Workload, layouts: int, seconds: float, cpu: int, progress: Progress
-) -> dict[str, Any]:
+) -> results.Found:
     runs = {
         (form, layout): partial(_cpu_seconds, path, workload, cpu)
         for form, paths in built.paths.items()
@@ -110,10 +108,18 @@ def _dormant(
     )
     passed = run(built.truth, workload.arguments).passed
     made = part(workload.name, built.forms, found, {"passed": passed})
-    for form in made["forms"]:
-        progress(f"{workload.name}, instructions", 1.0)
-        form["instructions"] = counting.instructions(built.paths[form["name"]][0], workload)
-    return made
+    progress(f"{workload.name}, instructions", 1.0)
+    return results.Found([made], count(made["forms"], built, workload), [])
+
+
+def count(forms: Sequence[dict[str, Any]], built: Built, workload: Workload) -> list[Missing]:
+    """Put into each form how many instructions it takes; what is missing then."""
+    for form in forms:
+        try:
+            form["instructions"] = counting.instructions(built.paths[form["name"]][0], workload)
+        except NotCounted as error:
+            return [Missing(Form("instructions", (), ""), str(error))]
+    return []
 
 
 def _active(

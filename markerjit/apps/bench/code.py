@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +17,22 @@ import capstone
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from markerjit.apps.bench.build import Missing
+from markerjit.apps.bench.forms import Form
+from markerjit.errors import MarkerError
+
 _ALLOC = 2  # sh_flags
 _LONGEST = 15  # bytes of an instruction
 _ROUNDS = 2000
-_FEWEST = _ROUNDS // 2
-"""What ran so often is in the loop, also where a site is not in every round."""
+_FEWEST_ROUNDS = 20
+"""With fewer, what runs once at the start would be mistaken for a part of the loop."""
+_COUNTED_NS = 10e6
+"""So long the counted rounds take without callgrind, at most; with it, fifty times as long."""
+_PATIENCE_S = 60
+
+
+class NotCounted(MarkerError):
+    """Instructions could not be counted here, and why."""
 
 
 class Line(NamedTuple):
@@ -41,12 +52,14 @@ class Code(NamedTuple):
     lines           the function with the site
     hot             what runs in each round, of all functions; None where nobody has counted
     instructions    in each round
+    uncounted       why nobody has counted
     """
 
     whole: int
     lines: tuple[Line, ...]
     hot: frozenset[Line] | None
     instructions: float | None
+    uncounted: str = ""
 
     @property
     def hot_bytes(self) -> int | None:
@@ -61,8 +74,28 @@ class Code(NamedTuple):
         return sum(size for _, size in {one.reads for one in self.hot if one.reads})
 
 
-def look_at(path: Path, runner: Path) -> Code:
-    """The code of an object of ours."""
+def rounds_to_count(ns: float) -> int:
+    """Of a loop whose rounds take so long; 0 where counting would take too long."""
+    rounds = int(min(_ROUNDS, _COUNTED_NS / max(ns, 1)))
+    return rounds if rounds >= _FEWEST_ROUNDS else 0
+
+
+def missing(found: Mapping[str, Code]) -> list[Missing]:
+    """That nobody has counted, if so."""
+    whys = [one.uncounted for one in found.values() if one.uncounted]
+    return [Missing(Form("instructions", (), ""), why) for why in whys[:1]]
+
+
+def valgrind() -> str:
+    """The program. Raises NotCounted."""
+    found = shutil.which("valgrind")
+    if found is None:
+        raise NotCounted("valgrind is not here; apt-get install valgrind")
+    return found
+
+
+def look_at(path: Path, runner: Path, rounds: int = _ROUNDS) -> Code:
+    """The code of an object of ours; what runs in so many rounds is counted, unless they are 0."""
     with path.open("rb") as file:
         elf = ELFFile(file)
         whole = sum(one["sh_size"] for one in elf.iter_sections() if one["sh_flags"] & _ALLOC)
@@ -74,15 +107,16 @@ def look_at(path: Path, runner: Path) -> Code:
         section = elf.get_section(symbol["st_shndx"])
         start, size = symbol["st_value"], symbol["st_size"]
         text, base = section.data(), section["sh_addr"]
-    counts = _counts(path, runner)
     lines = tuple(_lines(text[start - base :][:size], start))
-    if counts is None:
-        return Code(whole, lines, None, None)
-    often = {address: count for address, count in counts.items() if count >= _FEWEST}
+    try:
+        counts = _counts(path, runner, rounds)
+    except NotCounted as error:
+        return Code(whole, lines, None, None, str(error))
+    # What ran so often is in the loop, also where a site is not in every round.
+    often = {address: count for address, count in counts.items() if count >= rounds // 2}
     inside = [address for address in often if base <= address < base + len(text)]
     hot = frozenset(next(_lines(text[one - base :][:_LONGEST], one)) for one in inside)
-    rounds = _ROUNDS + _ROUNDS // 10 + 1
-    return Code(whole, lines, hot, sum(often.values()) / rounds)
+    return Code(whole, lines, hot, sum(often.values()) / (rounds + rounds // 10 + 1))
 
 
 def _lines(code: bytes, start: int) -> Iterator[Line]:
@@ -97,22 +131,38 @@ def _lines(code: bytes, start: int) -> Iterator[Line]:
         yield Line(one.address, bytes(one.bytes), f"{one.mnemonic} {one.op_str}".strip(), reads)
 
 
-def _counts(path: Path, runner: Path) -> dict[int, int] | None:
-    """How often each instruction of an object ran, by its address in the file; None without
-    valgrind."""
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        return None
+def _counts(path: Path, runner: Path, rounds: int) -> dict[int, int]:
+    """How often each instruction of an object ran, by its address in the file. Raises
+    NotCounted."""
+    if not rounds:
+        raise NotCounted("a round takes too long to be run under valgrind")
     with tempfile.NamedTemporaryFile(prefix="markerjit-callgrind-") as out:
-        subprocess.run(
-            [valgrind, "--tool=callgrind", "--dump-instr=yes", "--compress-pos=no",
-             "--compress-strings=no", f"--callgrind-out-file={out.name}", runner, "0", path],
-            input=f"run 0 {_ROUNDS} 1\n", capture_output=True, text=True, check=True,
+        _callgrind([f"--callgrind-out-file={out.name}", str(runner), "0", str(path)], rounds)
+        counts = _read(Path(out.name), path)
+    if not counts:
+        raise NotCounted("valgrind has seen nothing of it")
+    return counts
+
+
+def _callgrind(command: list[str], rounds: int) -> None:
+    try:
+        done = subprocess.run(
+            [valgrind(), "--tool=callgrind", "--dump-instr=yes", "--compress-pos=no",
+             "--compress-strings=no", *command],
+            input=f"run 0 {rounds} 1\n", capture_output=True, text=True, errors="replace",
+            check=False, timeout=_PATIENCE_S,
         )  # fmt: skip
-        lines = Path(out.name).read_text().splitlines()
+    except subprocess.TimeoutExpired:
+        raise NotCounted(f"valgrind took more than {_PATIENCE_S} s") from None
+    if done.returncode:
+        last = "".join(done.stderr.splitlines()[-1:]) or "it says nothing"
+        raise NotCounted(f"valgrind ended with {done.returncode}: {last}")
+
+
+def _read(out: Path, path: Path) -> dict[int, int]:
     counts: dict[int, int] = {}
     ours = skip = False
-    for line in lines:
+    for line in out.read_text().splitlines():
         if line.startswith("ob="):
             ours = line == f"ob={path}"
         elif line.startswith("calls="):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from markerjit.apps.bench.build import Object, at_once
-from markerjit.apps.bench.code import Code, look_at
+from markerjit.apps.bench.code import Code, look_at, rounds_to_count
 from markerjit.apps.bench.place import Place
 from markerjit.apps.bench.plan import Progress
 from markerjit.apps.bench.runner import Runner
@@ -139,8 +139,9 @@ def compare_objects(
         )
 
 
-def code_of(objects: Sequence[Object], place: Place) -> dict[str, Code]:
+def code_of(objects: Sequence[Object], place: Place, found: Comparison) -> dict[str, Code]:
     """By form, of the first layout."""
     first = [one for one in objects if one.layout == 0]
-    found = at_once(lambda one: look_at(one.path, place.runner), first)
-    return {one.form.name: code for one, code in zip(first, found, strict=True)}
+    rounds = rounds_to_count(found.level(first[0].form.name).value)
+    codes = at_once(lambda one: look_at(one.path, place.runner, rounds), first)
+    return {one.form.name: code for one, code in zip(first, codes, strict=True)}

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from markerjit.apps.bench import controls, large, results
+from markerjit.apps.bench import code, controls, large, results
 from markerjit.apps.bench.build import Missing, Object, at_once, build_all, why_missing
 from markerjit.apps.bench.compare import Limits, code_of, compare_objects
 from markerjit.apps.bench.forms import FORMS, Form
@@ -21,13 +21,13 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
     """All settings. Raises Refused, DoesNotCompile."""
     forms, missing = _buildable(place)
     parts = [control(plan.seconds / 20, plan.layouts, place, progress)]
+    found = results.Found(parts, missing, [one.compiler for one in forms if one.compiler])
     settings = [(args, computed) for computed in (False, True) for args in plan.args]
     limits = Limits(plan.seconds / (len(settings) + len(plan.parts)))
-    parts += [
-        _hot(args, computed, plan, forms, place, limits, progress) for args, computed in settings
-    ]
-    parts += _large(plan, forms, place, limits, progress)
-    return results.Found(parts, missing, [one.compiler for one in forms if one.compiler])
+    for args, computed in settings:
+        found = found.with_more(_hot(args, computed, plan, forms, place, limits, progress))
+    large_parts = list(_large(plan, forms, place, limits, progress))
+    return found.with_more(results.Found(large_parts, [], []))
 
 
 def control(seconds: float, layouts: int, place: Place, progress: Progress) -> dict[str, Any]:
@@ -71,15 +71,16 @@ def _hot(
     place: Place,
     limits: Limits,
     progress: Progress,
-) -> dict[str, Any]:
+) -> results.Found:
     kind = "computed for it alone" if computed else "which the loop needs anyway"
     title = f"a small loop, {args} argument{'' if args == 1 else 's'}, {kind}"
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
         objects = hot_objects(forms, args, computed, plan.layouts, place, Path(name))
         found = compare_objects(objects, place, limits, title, progress)
-        code = code_of(objects, place)
+        codes = code_of(objects, place, found)
     setting = {"args": args, "computed": computed}
-    return results.part("hot", title, setting, found, forms, code)
+    part = results.part("hot", title, setting, found, forms, codes)
+    return results.Found([part], code.missing(codes), [])
 
 
 def _large(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from markerjit.apps.bench import results
+from markerjit.apps.bench import code, results
 from markerjit.apps.bench.build import Object, build_all
 from markerjit.apps.bench.compare import Limits, code_of, compare_objects
 from markerjit.apps.bench.forms import FORMS as EVERY
@@ -24,8 +24,9 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
     built = objects(plan.source, plan.function, FORMS, place, plan.layouts)
     found = compare_objects(built, place, Limits(plan.seconds), title, progress)
     setting = {"source": str(plan.source), "function": plan.function}
-    part = results.part("own", title, setting, found, FORMS, code_of(built, place))
-    return results.Found([part], [], [])
+    codes = code_of(built, place, found)
+    part = results.part("own", title, setting, found, FORMS, codes)
+    return results.Found([part], code.missing(codes), [])
 
 
 def objects(

@@ -1,0 +1,88 @@
+"""Instructions that valgrind counts, or does not: then a run goes on, and says why they are not
+there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, make
+from real import counting, measuring, programs
+
+from markerjit.apps.bench import code, dormant
+from markerjit.apps.bench.code import NotCounted, look_at, rounds_to_count
+from markerjit.apps.bench.compare import Limits
+from markerjit.apps.bench.dormant import hot_objects
+from markerjit.apps.bench.forms import FORMS
+from markerjit.apps.bench.place import Place
+from markerjit.apps.bench.plan import Plan
+
+SOURCES = ROOT / "native" / "bench"
+WORK = programs.Workload("work", (), ())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    make("native")
+    runner = ROOT / "markerjit" / "_native" / "bench" / "runner"
+    return Place(SOURCES, ROOT / "native" / "include", runner, tmp_path, "gcc", 0)
+
+
+@pytest.fixture(params=["exit 1", "exit 0", "kill -ILL $$", "is not here"])
+def broken(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A valgrind that does not count, and what is said of it."""
+    if request.param == "is not here":
+        monkeypatch.setattr(code.shutil, "which", lambda name: None)
+        return "valgrind is not here; apt-get install valgrind"
+    script = tmp_path / "valgrind"
+    script.write_text(f"#!/bin/sh\necho 'no ld.so' >&2\n{request.param}\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(code, "valgrind", lambda: str(script))
+    monkeypatch.setattr(counting, "valgrind", lambda: str(script))
+    return "valgrind"
+
+
+def test_a_form_is_measured_without_its_instructions(broken: str, place: Place) -> None:
+    plan = Plan(0.0, layouts=1)
+    progress: Callable[[str, float], None] = lambda what, done: None  # noqa: E731
+
+    found = dormant._hot(2, False, plan, FORMS[:2], place, Limits(0.0), progress)
+
+    (part,) = found.parts
+    assert [one["instructions"] for one in part["forms"]] == [None, None]
+    assert all(one["assembly"] for one in part["forms"])
+    (missing,) = found.missing
+    assert missing.form.name == "instructions"
+    assert broken in missing.why
+
+
+def test_a_program_is_measured_without_its_instructions(broken: str, tmp_path: Path) -> None:
+    built = measuring.Built(programs.PROGRAMS["lua"], [], {"x": [tmp_path / "x"]}, tmp_path, [])
+    forms = [{"name": "x"}]
+
+    (missing,) = measuring.count(forms, built, WORK)
+
+    assert forms == [{"name": "x"}]
+    assert missing.form.name == "instructions"
+    assert broken in missing.why
+
+
+def test_what_is_slow_is_counted_in_fewer_rounds_or_not_at_all() -> None:
+    assert rounds_to_count(0.3) == rounds_to_count(5_000) == 2000
+    assert rounds_to_count(100_000) == 100
+    assert rounds_to_count(10e6) == 0
+
+
+def test_few_rounds_give_the_same_count_as_many(
+    place: Place, tmp_path: Path, needs_tool: Callable[..., None]
+) -> None:
+    needs_tool("valgrind", "valgrind")
+    (one,) = hot_objects(FORMS[:1], 2, False, 1, place, tmp_path)
+
+    few, many = (look_at(one.path, place.runner, rounds) for rounds in (20, 2000))
+
+    assert few.hot == many.hot
+    assert few.instructions == pytest.approx(many.instructions, rel=0.05)
+    with pytest.raises(NotCounted, match="too long"):
+        code._counts(one.path, place.runner, 0)
