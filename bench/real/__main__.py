@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from pathlib import Path
@@ -35,11 +34,7 @@ def main(words: list[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    for path in filter(None, [options.json, options.html]):  # before the minutes that it takes
-        if path.exists():
-            raise Refused(f"{path} exists already; take another name")
-        if not os.access(path.parent, os.W_OK):
-            raise Refused(f"cannot write {path}: there is no such directory, or it is not ours")
+    common.check_new([options.json, options.html])
     for name in options.programs:
         if name not in PROGRAMS:
             raise Refused(f"{name} is no program of this bench; take {' or '.join(PROGRAMS)}")

@@ -11,7 +11,6 @@ markerjit bench compare a.json b.json
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -105,11 +104,9 @@ def run(options: argparse.Namespace) -> int:
             raise Refused(f"{kind} is nothing that is measured; take {', '.join(measure.KINDS)}")
     if bool(options.source) != bool(options.function):
         raise Refused("your own code is measured so: --source FILE.c --function NAME")
-    for path in filter(None, [options.json, options.html]):  # before the minutes that it takes
-        if path.exists():
-            raise Refused(f"{path} exists already; take another name")
-        if not os.access(path.parent, os.W_OK):
-            raise Refused(f"cannot write {path}: there is no such directory, or it is not ours")
+    if options.source and options.what:
+        raise Refused(f"your own code is measured alone; leave out {' '.join(options.what)}")
+    common.check_new([options.json, options.html])
     plan = Plan(
         options.seconds,
         tuple(one for one in measure.KINDS if one in options.what) or measure.USUAL,
@@ -162,13 +159,16 @@ class _Progress:
 
 
 def _numbers(known: Sequence[int]) -> Callable[[str], tuple[int, ...]]:
+    is_range = isinstance(known, range)
+    out_of = f"{known[0]} … {known[-1]}" if is_range else ", ".join(map(str, known))
+
     def checked(text: str) -> tuple[int, ...]:
         try:
             numbers = tuple(int(one) for one in text.split(","))
         except ValueError:
             numbers = ()
         if not numbers or not all(one in known for one in numbers):
-            raise argparse.ArgumentTypeError(f"{text} is no list of {known[0]} … {known[-1]}")
+            raise argparse.ArgumentTypeError(f"{text} is no list of numbers out of {out_of}")
         return numbers
 
     return checked

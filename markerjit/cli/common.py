@@ -7,7 +7,10 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from markerjit.errors import Refused
 
 if TYPE_CHECKING:
     from markerjit import ArenaStatus, Field, MarkerStatus, Site, View
@@ -74,6 +77,20 @@ def seconds(text: str) -> float:
     if not 0 < number < 1e9:
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
     return number
+
+
+def check_new(paths: Sequence[Path | None]) -> None:
+    """Files to be written at the end, where they are asked for. Raises Refused, before the minutes
+    that it takes, for one that is there, cannot be written, or is named twice."""
+    seen = set()
+    for path in filter(None, paths):
+        if path.exists():
+            raise Refused(f"{path} exists already; take another name")
+        if not os.access(path.parent, os.W_OK):
+            raise Refused(f"cannot write {path}: there is no such directory, or it is not ours")
+        if path.resolve() in seen:
+            raise Refused(f"{path} is to be written twice; take another name for one of them")
+        seen.add(path.resolve())
 
 
 def as_pid(target: str) -> int | None:

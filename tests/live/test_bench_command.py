@@ -151,13 +151,19 @@ def test_nonsense_is_refused_in_a_sentence(tmp_path: Path) -> None:
         one_line(cli("bench", "--json", mine), "exists already")
         one_line(cli("bench", "compare", mine, mine), "is no result of markerjit bench")
     one_line(cli("bench", "--json", tmp_path / "no" / "x.json"), "no such directory")
+    same = ["--json", tmp_path / "x", "--html", f"{tmp_path}/./x"]
+    one_line(cli("bench", *same), "is to be written twice")
     one_line(cli("bench", "compare", "a"), "compared so")
     one_line(cli("bench", "compare", tmp_path / "x", tmp_path / "y"), "cannot read")
     one_line(cli("bench", "--source", tmp_path / "x.c", "--function", "f"), "there is no file")
     one_line(cli("bench", "--source", tmp_path / "x.c"), "--function NAME")
+    own = ["--source", tmp_path / "x.c", "--function", "f"]
+    one_line(cli("bench", "toggle", "check", *own), "measured alone; leave out toggle check")
     one_line(cli("bench", "--cc", "no-such-cc"), "no-such-cc is not here")
     for wrong in (["--args", "3"], ["--parts", "51"], ["--seconds", "x"], ["--layouts", "0"]):
         assert cli("bench", *wrong).returncode == 2
+    assert "3 is no list of numbers out of 1, 2, 4, 8" in cli("bench", "--args", "3").stderr
+    assert "x is no list of numbers out of 0 … 50" in cli("bench", "--parts", "x").stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
