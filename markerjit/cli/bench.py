@@ -19,13 +19,15 @@ from pathlib import Path
 from markerjit.cli import common
 from markerjit.errors import Refused
 
-_LARGE = (1, 2, 5, 10, 20)
-_PART = 997
 _WIDTH = 110
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
+    from markerjit.apps.bench.large import FUNCTIONS
+    from markerjit.apps.bench.plan import Plan
+
+    plan = Plan()
     parser.add_argument(
         "what",
         nargs="*",
@@ -36,45 +38,48 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds",
         type=common.seconds,
-        default=90.0,
-        help="how long to measure in all (default 90); compiling comes on top",
+        default=plan.seconds,
+        help=f"how long to measure in all (default {plan.seconds:g}); compiling comes on top",
     )
     parser.add_argument(
         "--args",
         type=_numbers((1, 2, 4, 8)),
-        default=(2,),
+        default=plan.args,
         metavar="N,…",
-        help="how many arguments a site has: 1, 2, 4, 8 (default 2)",
+        help=f"how many arguments a site has: 1, 2, 4, 8 (default {_listed(plan.args)})",
     )
     parser.add_argument(
         "--parts",
         type=_numbers(range(51)),
-        default=_LARGE,
+        default=plan.parts,
         metavar="N,…",
-        help=f"the large setting, in parts of {_PART} sites, at most 50 (default "
-        f"{','.join(map(str, _LARGE))}; 0: leave it out)",
+        help=f"the large setting, in parts of {FUNCTIONS} sites, at most 50 (default "
+        f"{_listed(plan.parts)}; 0: leave it out)",
     )
     parser.add_argument(
         "--layouts",
         type=common.positive,
-        default=4,
-        help="how many placements of the same code (default 4)",
+        default=plan.layouts,
+        help=f"how many placements of the same code (default {plan.layouts})",
     )
     parser.add_argument(
         "--sites",
         type=_numbers(range(1, 200_001)),
-        default=(1, 1000),
+        default=plan.sites,
         metavar="N,…",
-        help="toggle: how many sites are switched at once (default 1,1000)",
+        help=f"toggle: how many sites are switched at once (default {_listed(plan.sites)})",
     )
     parser.add_argument(
         "--threads",
         type=_numbers(range(1, 4097)),
-        default=(1, 8, 64),
+        default=plan.threads,
         metavar="N,…",
-        help="toggle: how many threads the program has meanwhile (default 1,8,64)",
+        help="toggle: how many threads the program has meanwhile (default "
+        f"{_listed(plan.threads)})",
     )
-    parser.add_argument("--cc", default="gcc", help="the compiler (default gcc)")
+    parser.add_argument(
+        "--cc", default=plan.compiler, help=f"the compiler (default {plan.compiler})"
+    )
     parser.add_argument("--source", metavar="FILE.c", type=Path, help="your own code")
     parser.add_argument("--function", metavar="NAME", default="", help="of it: void NAME(void)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="keep every sample in FILE")
@@ -109,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
     common.check_new([options.json, options.html])
     plan = Plan(
         options.seconds,
-        tuple(one for one in measure.KINDS if one in options.what) or measure.USUAL,
+        tuple(one for one in measure.KINDS if one in options.what),
         options.args,
         tuple(one for one in options.parts if one),
         options.layouts,
@@ -156,6 +161,10 @@ class _Progress:
         """Leave the line."""
         if self._shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
 
 
 def _numbers(known: Sequence[int]) -> Callable[[str], tuple[int, ...]]:

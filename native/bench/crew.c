@@ -45,7 +45,6 @@ struct worker {
     uint64_t took[MOST_REPEATS];
     pthread_t thread;
     unsigned number;
-    int cpu;
 } __attribute__((aligned(128)));
 
 static struct worker workers[MOST_THREADS];
@@ -117,7 +116,6 @@ static void start(unsigned number, int cpu) {
     cpu_set_t only;
 
     self->number = number;
-    self->cpu = cpu;
     for (unsigned i = 0; i < 8; i++)
         self->data[i] = (i + 1) * 0x9e3779b97f4a7c15;
     CPU_ZERO(&only);

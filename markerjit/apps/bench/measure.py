@@ -44,7 +44,7 @@ def run(plan: Plan, progress: Progress) -> dict[str, Any]:
     """Measure; the result is as results.py keeps it. Raises Refused, DoesNotCompile."""
     if shutil.which(plan.compiler) is None:
         raise Refused(f"{plan.compiler} is not here; apt-get install gcc, or name one with --cc")
-    kinds = [Kind(own.measure, 1)] if plan.source else [KINDS[one] for one in plan.kinds]
+    kinds = [Kind(own.measure, 1)] if plan.source else [KINDS[one] for one in plan.kinds or USUAL]
     whole = sum(one.share for one in kinds)
     found = results.Found([], [], [])
     load = machine.load()

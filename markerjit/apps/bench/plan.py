@@ -11,18 +11,18 @@ Progress = Callable[[str, float], None]
 
 
 class Plan(NamedTuple):
-    """What is to be measured.
+    """What is to be measured; the defaults are those of the command.
 
     seconds     of measuring in all
-    kinds       of cost: dormant, active, toggle
+    kinds       of cost, the usual ones if none: see measure.py
     args        numbers of arguments, in the small loop
-    parts       of 997 sites each, in the large setting
+    parts       of so many sites each as large.py says, in the large setting
     sites       to be switched at once, and `threads` of the program meanwhile
     source      somebody's own file instead, and its `function`
     """
 
-    seconds: float
-    kinds: Sequence[str] = ("dormant",)
+    seconds: float = 90.0
+    kinds: Sequence[str] = ()
     args: Sequence[int] = (2,)
     parts: Sequence[int] = (1, 2, 5, 10, 20)
     layouts: int = 4

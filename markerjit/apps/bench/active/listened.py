@@ -48,8 +48,8 @@ class Listened(NamedTuple):
         return f"{self.marker}_{layout}"
 
 
-def _plain(name: str, flag: str, what: str, by: str = NOBODY, package: str = "") -> Listened:
-    return Listened(Form(name, (f"-DBENCH_FORM={flag}",), what, package=package), by)
+def _plain(name: str, flag: str, what: str, by: str = NOBODY) -> Listened:
+    return Listened(Form(name, (f"-DBENCH_FORM={flag}",), what), by)
 
 
 def _mark(name: str, mode: str, by: str, what: str) -> Listened:
@@ -82,6 +82,6 @@ FORMS = (
            "a ring of perf that is overwritten", UPROBE_RECORD),
     _plain("ptrace", "nop1", "a breakpoint, counted by another process that does nothing else",
            PTRACE),
-    _plain("gdb", "nop1", "a breakpoint with the commands silent and continue", GDB, "gdb"),
+    _plain("gdb", "nop1", "a breakpoint with the commands silent and continue", GDB),
 )  # fmt: skip
 """In the order of a report."""
