@@ -117,8 +117,23 @@ def test_your_own_code_is_measured_in_every_mode(tmp_path: Path) -> None:
     (forms,) = forms_of(json.loads(path.read_text()), "own")
     assert set(forms) == {
         "no marker", "no marker, again", "jump", "nop", "symbol", "immediate", "pointer",
-        "sentinel", "direct",
+        "sentinel", "direct", "call",
     }  # fmt: skip
+
+
+def test_what_cannot_be_measured_of_your_own_code_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "slow.c"
+    source.write_text("#include <unistd.h>\nvoid work(void) { usleep(1000); }\n")
+    own = ["--layouts", "1", "--source", source, "--function", "work"]
+
+    done = cli("bench", "--seconds", "0.1", *own)
+
+    assert done.returncode == 0, done.stderr
+    assert "not measured: instructions: a round takes too long" in done.stdout
+    assert "no verdict" in done.stdout, "a call does not stand out of a millisecond"
+
+    source.write_text("void work(void) { __builtin_trap(); }\n")
+    one_line(cli("bench", *own), "runner was ended by SIGILL")
 
 
 @pytest.mark.parametrize(

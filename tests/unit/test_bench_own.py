@@ -6,13 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import ROOT, make
 
+from markerjit import NoMarkers, list_file
 from markerjit.apps.bench import own
 from markerjit.apps.bench.build import Object
-from markerjit.apps.bench.compare import SLICE_NS, Limits, compare
+from markerjit.apps.bench.code import look_at
+from markerjit.apps.bench.compare import SLICE_NS, Comparison, Limits, compare
+from markerjit.apps.bench.forms import BASELINE, CALL
 from markerjit.apps.bench.place import Place
+from markerjit.apps.bench.plan import Plan
 from markerjit.apps.bench.runner import Runner
 from markerjit.errors import MarkerError, Refused
 
@@ -27,13 +32,19 @@ def place(tmp_path: Path) -> Place:
     return Place(SOURCES, ROOT / "native" / "include", runner, tmp_path / "objects", "gcc", 0)
 
 
-@contextmanager
-def runs(code: str, place: Place, tmp_path: Path) -> Iterator[Runner]:
-    """The function `work` of a source, without a marker, run by its number 0."""
+def built(code: str, place: Place, tmp_path: Path, *names: str) -> list[Path]:
+    """The function `work` of a source, in these forms."""
     source = tmp_path / "my.c"
     source.write_text(code)
-    (one,) = own.objects(source, "work", own.FORMS[:1], place, 1)
-    with closing(Runner(place.runner, [one.path], cpu=0)) as runner:
+    forms = [one for one in own.FORMS if one.name in names]
+    return [one.path for one in own.objects(source, "work", forms, place, 1)]
+
+
+@contextmanager
+def runs(code: str, place: Place, tmp_path: Path) -> Iterator[Runner]:
+    """Its number 0 is the function `work` of a source, without a marker."""
+    paths = built(code, place, tmp_path, BASELINE)
+    with closing(Runner(place.runner, paths, cpu=0)) as runner:
         yield runner
 
 
@@ -77,6 +88,44 @@ def test_what_compiles_to_nothing_still_takes_its_rounds(
         few, many = (min(runner.run(0, times, 3)) for times in (100_000, 10_000_000))
 
     assert many > 10 * few
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_the_control_is_the_unmarked_function_and_a_call(
+    compiler: str, place: Place, tmp_path: Path, needs_tool: Callable[..., None]
+) -> None:
+    needs_tool(compiler, compiler)
+    needs_tool("valgrind", "valgrind")
+    code = '#include <markerjit/marker.h>\nvoid work(void) { MARK(mine, "n %d", 1); }\n'
+
+    paths = built(code, place._replace(compiler=compiler), tmp_path, BASELINE, CALL)
+    bare, control = (look_at(path, place.runner) for path in paths)
+
+    assert bare.instructions and control.instructions
+    assert control.instructions - bare.instructions == pytest.approx(2, abs=0.1), "call and ret"
+    with pytest.raises(NoMarkers):
+        list_file(paths[1])
+
+
+@pytest.mark.parametrize(("call", "says"), [(2.0, "0.50 ns more"), (0.0, "a call does not show")])
+def test_nothing_is_said_where_the_control_does_not_stand_out(
+    call: float, says: str, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "my.c"
+    source.write_text("void work(void) {}\n")
+    base = np.full((2, 30), 3.0)
+    more = {"jump": 0.5, CALL: call}
+    samples = {one.name: base + more.get(one.name, 0) for one in own.FORMS}
+    found = Comparison(samples, dict.fromkeys(samples, BASELINE), 1)
+    monkeypatch.setattr(own, "compare_objects", lambda *_: found)
+    monkeypatch.setattr(own, "code_of", lambda *_: {})
+
+    (part,) = own.measure(
+        Plan(0.0, layouts=1, source=source, function="work"), place, lambda what, done: None
+    ).parts
+
+    (jump,) = (one for one in part["forms"] if one["name"] == "jump")
+    assert says in jump["verdict"]
 
 
 class FakeRunner(Runner):

@@ -8,13 +8,17 @@ from pathlib import Path
 from markerjit.apps.bench import code, results
 from markerjit.apps.bench.build import Object, build_all
 from markerjit.apps.bench.compare import Limits, code_of, compare_objects
+from markerjit.apps.bench.forms import CALL, Form
 from markerjit.apps.bench.forms import FORMS as EVERY
-from markerjit.apps.bench.forms import Form
 from markerjit.apps.bench.place import Place
 from markerjit.apps.bench.plan import Plan, Progress
 from markerjit.errors import Refused
 
-FORMS = tuple(one for one in EVERY if one.is_ours)
+_CONTROL = Form(
+    CALL, ("-DBENCH_CALL", "-DMJ_MODE=none"),
+    "the control: no marker, and a call of an empty function, which has to show",
+)  # fmt: skip
+FORMS = (*(one for one in EVERY if one.is_ours), _CONTROL)
 
 
 def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
