@@ -12,10 +12,11 @@ from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 from conftest import ROOT, make
 
-from markerjit.apps.bench.active import debuggers, uprobes
+from markerjit.apps.bench.active import debuggers, listeners, uprobes
 from markerjit.apps.bench.active import measure as active
 from markerjit.apps.bench.active.crew import Crew
 from markerjit.apps.bench.active.listened import COUNT, EMPTY, FORMS, NOBODY, PTRACE, RECORD, UPROBE
@@ -112,10 +113,7 @@ def test_a_crew_that_is_asked_for_nonsense_says_that_it_ended(nops: Crew) -> Non
 
 
 def test_the_tracer_counts_every_thread(programs: Path, nops: Crew) -> None:
-    tracer = debuggers.Tracer(
-        programs / "tracer", nops.pid, [nops.place(0)], min(os.sched_getaffinity(0))
-    )
-    with closing(tracer):
+    with closing(debuggers.Tracer(programs / "tracer", nops.pid, [nops.place(0)])) as tracer:
         nops.run(0, 50, 2, nops.size)
         nops.run(2, 50, 2, 1)
 
@@ -124,9 +122,25 @@ def test_the_tracer_counts_every_thread(programs: Path, nops: Crew) -> None:
 
 def test_the_tracer_refuses_what_is_no_one_byte_no_op(programs: Path, nops: Crew) -> None:
     with pytest.raises(NotPermitted, match="does not hold a one-byte no-op"):
-        debuggers.Tracer(
-            programs / "tracer", nops.pid, [nops.place(1)], min(os.sched_getaffinity(0))
-        )
+        debuggers.Tracer(programs / "tracer", nops.pid, [nops.place(1)])
+
+
+def test_the_tracer_is_bound_to_a_cpu_beside_one_thread_alone(
+    programs: Path, nops: Crew, tmp_path: Path
+) -> None:
+    if nops.size == 1:
+        pytest.skip("only one CPU is ours")
+    cpu = max(os.sched_getaffinity(0))
+    place = Place(SOURCES, ROOT / "native/include", programs / "runner", tmp_path, "gcc", cpu)
+    loops = Loops(nops, [BY_NAME["ptrace"]], {"ptrace": [0]})
+    with listeners.ptrace(loops, place) as listener:
+        (tracer,) = (one for one in psutil.Process().children() if one.name() == "tracer")
+        ((_, loop),) = active._running(active._Station(loops, loops.forms, listener))
+
+        loop.took(0, 4, 1)
+        assert os.sched_getaffinity(tracer.pid) == {cpu}
+        loop.took(0, 4, nops.size)
+        assert os.sched_getaffinity(tracer.pid) == os.sched_getaffinity(0)
 
 
 def test_uprobes_count_every_thread_and_go_away(nops: Crew) -> None:
@@ -237,7 +251,7 @@ class FakeCrew(Crew):
 
 
 def loop(crew: FakeCrew, *numbers: int, records: bool = False) -> Loop:
-    return Loop(crew, numbers, lambda: None, records)
+    return Loop(crew, numbers, records)
 
 
 @pytest.mark.parametrize("cost", [0.3, 17.0, 2_000.0])
@@ -277,6 +291,16 @@ def test_a_round_has_every_form_in_every_layout_with_every_number_of_threads() -
         (index, threads) for index in range(4) for threads in (1, 2)
     }
     assert done[-1] == 1.0
+
+
+def test_who_listens_is_told_before_each_run_how_many_threads_it_has() -> None:
+    crew = FakeCrew([1.0, 7.0])
+    told: list[int] = []
+    loops = {BASELINE: loop(crew, 0), "x": loop(crew, 1)._replace(before=told.append)}
+
+    rounds(loops, [1, 2], 0.0, lambda done: None)
+
+    assert told == [threads for index, _, threads in crew.asked if index == 1]
 
 
 def test_a_form_that_fails_is_left_out_and_the_others_go_on() -> None:

@@ -1,8 +1,10 @@
 """Breakpoints from outside, by ptrace: our own smallest tracer (native/bench/tracer.c), and gdb.
 
 Both are processes that end when we do. What they cost is mostly that the kernel has to change from
-one process to the other and back. Our tracer is bound to a CPU, for without that a stop costs five
-times as much whenever the kernel has it run on another one; gdb is left as a user would have it.
+one process to the other and back. Beside one thread our tracer is bound to that thread's CPU, for
+without that a stop costs five times as much whenever the kernel has it run on another one. Beside
+several no CPU is the nearest to all of them, and it runs where the kernel likes. gdb is left as a
+user would have it.
 """
 
 from __future__ import annotations
@@ -43,12 +45,16 @@ class Tracer(Child):
     """A process that counts breakpoints at one-byte no-ops. Raises NotPermitted. What it traced
     runs on when it is closed, with breakpoints that kill."""
 
-    def __init__(self, program: Path, pid: int, places: Sequence[int], cpu: int) -> None:
+    def __init__(self, program: Path, pid: int, places: Sequence[int]) -> None:
         try:
             super().__init__("tracer", [program, pid, *(f"{one:x}" for one in places)])
         except MarkerError as error:
             raise NotPermitted(f"{error}{_yama()}") from None
-        os.sched_setaffinity(self.pid, {cpu})
+        self._cpus = os.sched_getaffinity(self.pid)
+
+    def stay_beside(self, threads: int, cpu: int) -> None:
+        """Before so many threads run, of which the first is bound to that CPU."""
+        os.sched_setaffinity(self.pid, {cpu} if threads == 1 else self._cpus)
 
     def hits(self) -> list[int]:
         """How often each place was come to."""

@@ -51,10 +51,12 @@ class Listener(NamedTuple):
 
     hits    by form, how often its places were come to; asked once, at the end
     after   to be called after a loop has run to which it listens
+    before  to be called before one runs, with the number of threads
     """
 
     hits: Callable[[], dict[str, int]]
     after: Callable[[], None] = lambda: None
+    before: Callable[[int], None] = lambda threads: None
 
 
 def most_executions(repeat: int) -> int:
@@ -145,11 +147,12 @@ def kernel(loops: Loops, place: Place) -> Iterator[Listener]:
 def ptrace(loops: Loops, place: Place) -> Iterator[Listener]:
     """Breakpoints of our own tracer. Raises MarkerError."""
     (form,) = loops.forms
-    tracer = debuggers.Tracer(
-        place.runner.parent / "tracer", loops.crew.pid, loops.places(form), place.cpu
-    )
-    with closing(tracer):
-        yield Listener(lambda: {form.form.name: sum(tracer.hits())})
+    program = place.runner.parent / "tracer"
+    with closing(debuggers.Tracer(program, loops.crew.pid, loops.places(form))) as tracer:
+        yield Listener(
+            lambda: {form.form.name: sum(tracer.hits())},
+            before=lambda threads: tracer.stay_beside(threads, place.cpu),
+        )
 
 
 @contextmanager

@@ -133,9 +133,12 @@ def _station(
 
 def _running(station: _Station) -> Iterator[tuple[str, Loop]]:
     for one in station.forms:
-        after = station.listener.after if station.listener and one.records else lambda: None
-        numbers = station.loops.numbers[one.form.name]
-        yield one.form.name, Loop(station.loops.crew, numbers, after, one.records)
+        loop = Loop(station.loops.crew, station.loops.numbers[one.form.name], one.records)
+        if station.listener:
+            loop = loop._replace(before=station.listener.before)
+            if one.records:
+                loop = loop._replace(after=station.listener.after)
+        yield one.form.name, loop
 
 
 def _accounts(station: _Station) -> dict[str, Account]:

@@ -37,16 +37,19 @@ Round = Mapping[Pair, Sequence[float]]
 
 
 class Loop(NamedTuple):
-    """A form: its crew, the number of its object in each layout, and what is to be done after it
-    has run. With `records` it does not run longer than its ring is large."""
+    """A form: its crew, the number of its object in each layout, and what is to be done before so
+    many threads run it, and after it has run. With `records` it does not run longer than its ring
+    is large."""
 
     crew: Crew
     numbers: Sequence[int]
-    after: Callable[[], None]
-    records: bool
+    records: bool = False
+    before: Callable[[int], None] = lambda threads: None
+    after: Callable[[], None] = lambda: None
 
     def took(self, layout: int, times: int, threads: int) -> int:
         """The least of some repeats, in ns, for interruptions only add."""
+        self.before(threads)
         best = min(self.crew.run(self.numbers[layout], times, REPEAT, threads))
         self.after()
         return best

@@ -59,8 +59,9 @@ METHOD = (
     "Places for peers are no-ops, which is the cheapest place for them. The kernel emulates a "
     "one-byte no-op behind its breakpoint; since Linux 6.18 it may make a call of a five-byte "
     "one, without a breakpoint. Our own ptrace tracer only reads one register and lets the thread "
-    "go on behind the no-op; it is bound to the CPU of the first thread, where it is "
-    "cheapest. gdb is to be read as an order of magnitude.",
+    "go on behind the no-op; beside one thread it is bound to that thread's CPU, where it is "
+    "cheapest, and beside several it runs where the kernel likes. gdb is to be read as an order "
+    "of magnitude.",
     "An empty probe in C costs more than the counter: the marker counts who enters and leaves it, "
     "with two locked additions that all threads share, so that it can be taken away safely.",
 )
