@@ -25,7 +25,7 @@ help:
 	@echo "make check    formats and types only"
 	@echo "make format   rewrite Python and C in the house's format"
 	@echo "make native   the runtime, libraries and demo programs, into $(NATIVE)/"
-	@echo "make bench    what a marker costs here, in a quarter of an hour: build/bench.html and a table"
+	@echo "make bench    what a marker costs here, in ten minutes: build/bench.html and a table"
 	@echo "make bench-real  the same in Lua and SQLite, in half an hour: build/bench-real.html and a table"
 	@echo "make torture  change code under running threads in all ways, for TORTURE_SECONDS (600)"
 	@echo "make kill-matrix  kill controllers and targets at every point of every operation"
@@ -37,7 +37,7 @@ demo: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 
 bench: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 	@rm -f build/bench.json build/bench.html
-	@$(VENV)/markerjit bench --seconds 260 --args 1,2,4,8 --json build/bench.json --html build/bench.html
+	@$(VENV)/markerjit bench --seconds 170 --args 1,2,4,8 --json build/bench.json --html build/bench.html
 
 bench-real: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 	@rm -f build/bench-real.json build/bench-real.html

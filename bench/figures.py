@@ -20,11 +20,11 @@ from typing import Any
 from real import markdown
 
 from markerjit.apps.bench import results, shapes, table
-from markerjit.apps.bench.figures import signed
+from markerjit.apps.bench.figures import counted, signed, time_text
 from markerjit.apps.bench.shapes import CONTROLS, OURS, PEERS, Measured, Part
 from markerjit.apps.bench.statistics import Estimate
 from markerjit.apps.bench.toggle.command import PASS, command_name
-from markerjit.apps.bench.toggle.parts import KIND, MEASURES, time_text
+from markerjit.apps.bench.toggle.parts import KIND, MEASURES
 from markerjit.apps.bench.toggle.rounds import CALL, COMMAND, HELD, SLOWEST, STOPPED
 from markerjit.apps.bench.toggle.series import Series, all_series
 from markerjit.apps.bench.toggle.ways import BUSY, DEFAULT, OFF, ON, QUIET, form_name
@@ -94,7 +94,7 @@ def _machine() -> str:
 
 def _hot(computed: bool) -> str:
     parts = [one for one in _parts("hot") if one.computed == computed]
-    heads = [f"{one.args:.0f} argument{'' if one.args == 1 else 's'}" for one in parts]
+    heads = [counted(one.args, "argument") for one in parts]
     return _costs(parts, heads)
 
 
@@ -125,7 +125,7 @@ def _headline_active() -> str:
 
 
 def _threads(part: Part) -> str:
-    return f"{part.threads:.0f} thread{'' if part.threads == 1 else 's'}"
+    return counted(part.threads, "thread")
 
 
 def _toggle() -> str:
@@ -137,12 +137,13 @@ def _toggle() -> str:
 def _measure(series: Series) -> str:
     """A measure against sites or threads: medians with their intervals."""
     what = series.axis.removesuffix("s")
-    heads = [f"{at:,.0f} {what}{'' if at == 1 else 's'}" for at, _ in series.points]
+    heads = [counted(at, what) for at, _ in series.points]
     rows = [
         [name, *(_time(part, part.form(name)) for _, part in series.points)]
         for name in series.names()
         if not name.endswith(f": {OFF}") and "again" not in name
     ]
+    rows.insert(0, ["(values)", *(str(one.forms[0].samples.size) for _, one in series.points)])
     title = f"{MEASURES[series.measure]}: {series.title}"
     return f"### {title[0].upper()}{title[1:]}\n\n{_table(['', *heads], rows)}"
 
@@ -150,9 +151,9 @@ def _measure(series: Series) -> str:
 def _time(part: Part, form: Measured | None) -> str:
     if form is None:
         return "–"
-    mark = (
-        " ≈" if part.measure == SLOWEST and not form.is_baseline and not part.differs(form) else ""
-    )
+    mark = ""
+    if part.measure == SLOWEST and not form.is_baseline and not part.differs(form):
+        mark = " ?" if form.verdict.startswith(shapes.NONE) else " ≈"
     value, low, high = map(time_text, form.level)
     return f"{value} ({low} … {high}){mark}"
 
@@ -168,8 +169,9 @@ def _headline_toggle() -> str:
             _time(part, part.form(name)) if (part := found.get(one)) else "–" for one in settings
         ]
         rows.append([what, *cells])
-    heads = [f"{sites:,.0f} site{'' if sites == 1 else 's'}, {threads:.0f} thread"
-             f"{'' if threads == 1 else 's'}" for sites, threads in settings]  # fmt: skip
+    heads = [
+        f"{counted(sites, 'site')}, {counted(threads, 'thread')}" for sites, threads in settings
+    ]
     return _table(["switching on", *heads], rows)
 
 

@@ -163,11 +163,12 @@ def finish(load: subprocess.Popen[str]) -> Sample:
 def flip_until(
     load: subprocess.Popen[str], session: markerjit.Session, flips: Sequence[Flip], period_s: float
 ) -> int:
-    """Switch in turn until the load has ended; returns how often. A switch that is refused for the
-    moment (a thread could not be borrowed now) counts for nothing and is tried again."""
+    """Switch in turn until the load has ended, and once at least; returns how often. A switch that
+    is refused for the moment (a thread could not be borrowed now) counts for nothing and is tried
+    again."""
     made = 0
     due = time.monotonic()
-    while load.poll() is None:
+    while not made or load.poll() is None:
         try:
             flips[made % len(flips)](session)
             made += 1

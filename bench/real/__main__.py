@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds", type=common.seconds, default=600.0, help="of measuring in all (default 600)"
     )
     parser.add_argument(
-        "--layouts", type=common.positive, default=3, help="of the same code (default 3)"
+        "--layouts", type=common.positive, default=6, help="of the same code (default 6)"
     )
     parser.add_argument("--cc", default="gcc", help="the compiler (default gcc)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="keep every sample")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from markerjit.apps.bench.compare import Comparison
+from markerjit.apps.bench.compare import Comparison, is_narrow
 from markerjit.apps.bench.forms import BASELINE, Form
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Runs = Mapping[tuple[str, int], Callable[[], float]]
 """By form and layout, what runs it and says how many seconds of a CPU it took."""
-_FEWEST_ROUNDS = 6
+_FEWEST_ROUNDS = 4
 _LOOK_EVERY = 5
 
 
@@ -47,7 +47,7 @@ class Timed(NamedTuple):
 
 def compare(
     forms: Sequence[Form], layouts: int, runs: Runs, limits: Limits,
-    progress: Callable[[float], None] = lambda done: None, *, repeat: int = 8, seed: int = 0,
+    progress: Callable[[float], None] = lambda done: None, *, repeat: int = 6, seed: int = 0,
 ) -> Timed:  # fmt: skip
     """Run them in rounds; the first is to warm up, and is not kept."""
     chance = random.Random(seed)
@@ -71,7 +71,7 @@ def compare(
             return timed(forms, rounds)
         if len(rounds) % _LOOK_EVERY == 0:
             found = timed(forms, rounds)
-            if _is_narrow(found.comparison, limits.half_width):
+            if is_narrow(found.comparison, limits.half_width):
                 return found
 
 
@@ -80,7 +80,3 @@ def timed(forms: Sequence[Form], rounds: Sequence[Mapping[str, Sequence[float]]]
     seconds = {one.name: np.array([each[one.name] for each in rounds]).T for one in forms}
     percent = {name: 100 * taken / seconds[BASELINE] for name, taken in seconds.items()}
     return Timed(Comparison(percent, {one.name: one.baseline for one in forms}, 1), seconds)
-
-
-def _is_narrow(found: Comparison, half_width: float) -> bool:
-    return all(found.cost(form).half_width <= half_width for form in found.samples)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from markerjit.apps.bench.shapes import NOTHING
 from real.table import more_instructions, passed
 
 Part = Mapping[str, Any]
@@ -49,7 +50,7 @@ def _time(part: Part, forms: Mapping[str, Any], name: str) -> str:
     cost = one["cost"]
     places = 0 if abs(cost["value"]) >= 100 else 1
     value, low, high = (f"{cost[key]:+.{places}f}" for key in ("value", "low", "high"))
-    mark = " ?" if part["noisy"] else " ≈" if one["verdict"].startswith("not") else ""
+    mark = " ?" if part["noisy"] else " ≈" if one["verdict"].startswith(NOTHING) else ""
     return f"{value} ({low} … {high}){mark}"
 
 

@@ -29,10 +29,10 @@ METHOD = (
     "is linked in several layouts: objects in another order, behind padding of another size, "
     "functions sorted in another way. Layout alone moves results more than a marker does.",
     "In a round each form runs in each layout, as a process of its own on one CPU, the forms of a "
-    "layout in random order, 8 times over (3 with a marker on); the least counts. A figure is the "
+    "layout in random order, 6 times over (3 with a marker on); the least counts. A figure is the "
     "CPU time of the run, user and system together, more than that of the build without markers "
     "in the same round and layout, in percent: the median over rounds, the mean over layouts, and "
-    "a 95 % interval by bootstrap over both.",
+    "a 95 % interval, the wider of two: by bootstrap over rounds, and by Student's t over layouts.",
     "The build without markers runs twice, under two names: what it differs by from itself is the "
     "noise floor, and never taken for less than 0.3 %. A form whose interval has zero in it, or "
     "whose difference is within the floor, is not distinguishable from no markers: that is not "
@@ -57,8 +57,8 @@ def _part(part: Part, raw: Mapping[str, Any]) -> str:
     counts = {name: times for name, times in raw["setting"]["passed"].items() if times}
     caption = (
         f"A mark is a form, hollow where it cannot be told from no markers; the bar is its 95 % "
-        f"interval, each dot is a run. No markers take {raw['seconds']:.3f} s; the same program "
-        f"twice differed by up to {part.floor:.2f} %, the grey band. Passed in a run: "
+        f"interval, each dot is a run. No markers take {raw['seconds']:.3f} s. "
+        f"{sheet.noise(part)} That is the grey band. Passed in a run: "
         + ", ".join(f"{name} {times:,}" for name, times in counts.items()) + "."
     )  # fmt: skip
     rows = "".join(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from markerjit.apps.bench.table import about
+from markerjit.apps.bench.shapes import NOTHING
+from markerjit.apps.bench.table import about, noise
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +41,7 @@ def table(part: Part) -> Table:
         title=part["title"],
         caption=f"% more CPU time than no marker, which takes {part['seconds']:.3f} s; {rounds} "
         f"rounds, layouts: {layouts}\n"
-        f"the same program twice differed by up to {part['floor']:.2f} %\n{passed(part)}",
+        f"{noise(part)}\n{passed(part)}",
         title_justify="left",
         caption_justify="left",
     )
@@ -53,7 +54,7 @@ def table(part: Part) -> Table:
         if one is base:
             continue
         cost = one["cost"]
-        differs = "?" if part["noisy"] else "no" if one["verdict"].startswith("not") else "yes"
+        differs = "?" if part["noisy"] else "no" if one["verdict"].startswith(NOTHING) else "yes"
         made.add_row(
             one["name"], f"{cost['value']:+.2f}", f"{cost['low']:+.2f} … {cost['high']:+.2f}",
             differs, more_instructions(one, base), style="dim" if differs == "no" else "",

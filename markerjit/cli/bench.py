@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     """Measure, or compare what was measured."""
     from rich.console import Console
 
-    from markerjit.apps.bench import html, measure, results, table
+    from markerjit.apps.bench import check, html, measure, results, table
     from markerjit.apps.bench.build import DoesNotCompile
     from markerjit.apps.bench.plan import Plan
 
@@ -140,7 +140,12 @@ def run(options: argparse.Namespace) -> int:
     if options.html:
         html.write(found, options.html)
         print(f"the report is {options.html}", file=sys.stderr)
-    return 0
+    if "check" not in plan.kinds:
+        return 0
+    failures = list(check.failures(found))
+    for one in failures or ["the bench may be believed here"]:
+        console.print(one, highlight=False)
+    return 1 if failures else 0
 
 
 class _Progress:

@@ -75,7 +75,8 @@ def test_the_same_code_is_measured_against_itself_twenty_times(tmp_path: Path) -
 
     done = cli("bench", "check", "--seconds", "1", "--layouts", "2", "--json", path, timeout_s=300)
 
-    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == (0 if "the bench may be believed here" in done.stdout else 1)
     known, same = json.loads(path.read_text())["parts"]
     assert [one["more"] for one in known["known"]] == [1, 2, 5]
     assert sum(one["name"].startswith("the same, ") for one in same["forms"]) == 20

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from markerjit.apps.bench import html, svg
+from markerjit.apps.bench.shapes import VERSION
 from markerjit.errors import Refused
 
 BASE, CLANG = "no marker", "no marker, clang"
@@ -86,8 +87,8 @@ def code(instructions: float) -> dict[str, Any]:
 def part(kind: str, title: str, forms: list[dict[str, Any]], **setting: Any) -> dict[str, Any]:
     """A comparison without noise."""
     return {
-        "kind": kind, "title": title, "setting": setting, "executions": 1, "floor": 0.01,
-        "noisy": "", "forms": forms,
+        "kind": kind, "title": title, "setting": setting, "executions": 1,
+        "floor": 0.01, "again": 0.004, "noisy": "", "forms": forms,
     }  # fmt: skip
 
 
@@ -121,7 +122,7 @@ def large(sites: int, more: float = 0.0) -> dict[str, Any]:
 @pytest.fixture
 def run() -> dict[str, Any]:
     return {
-        "version": 1,
+        "version": VERSION,
         "machine": {
             "processor": "A processor", "cpus": 2, "load": 0.5,
             "compilers": {"gcc": ["gcc 12.2", "-O2"], "clang": ["clang 14", "-O2"]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,10 @@ def run(*parts: dict[str, Any]) -> Report:
 def test_the_knee_is_between_two_numbers_of_sites(costs: dict[int, float], said: str) -> None:
     parts = [large(sites, more) for sites, more in reversed(costs.items())]
 
-    assert said in knee.said(knee.points(run(*parts)))
+    sentence = knee.said(knee.points(run(*parts)))
+
+    assert said in sentence
+    assert re.search(r"\d ns (\(|more than nop)", sentence)
 
 
 def test_one_number_of_sites_has_no_knee() -> None:

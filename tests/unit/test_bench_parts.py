@@ -16,7 +16,7 @@ import pytest
 from conftest import ROOT, make
 from rich.console import Console
 
-from markerjit.apps.bench import controls, large, results, table
+from markerjit.apps.bench import check, controls, large, results, table
 from markerjit.apps.bench.build import Object, build, skips, why_missing
 from markerjit.apps.bench.code import look_at
 from markerjit.apps.bench.compare import Comparison, Limits, compare
@@ -201,7 +201,7 @@ def test_what_is_not_compressed_is_refused(tmp_path: Path, data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"version": 1}', '{"version": 1, "parts": [{"forms": [{}]}]}', "[" * 9999],
+    ["", "[]", "{}", '{"version": 2}', '{"version": 2, "parts": [{"forms": [{}]}]}', "[" * 9999],
 )
 def test_what_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.json"
@@ -237,6 +237,53 @@ def test_two_runs_are_compared_by_their_intervals(after: float, word: str) -> No
 
     (jump,) = (line for line in text.splitlines() if "jump" in line)
     assert word in jump
+
+
+def test_two_noisy_runs_are_not_compared() -> None:
+    noisy = made_run(0.5)
+    noisy["parts"][0]["noisy"] = "no verdict"
+    text = shown(lambda console: table.show_comparison(made_run(), noisy, console))
+
+    (jump,) = (line for line in text.splitlines() if "jump" in line)
+    assert "no verdict" in jump
+
+
+def test_less_than_the_noise_floor_is_no_change() -> None:
+    after = made_run(0.5)
+    after["parts"][0]["floor"] = 0.25
+    text = shown(lambda console: table.show_comparison(made_run(), after, console))
+
+    (jump,) = (line for line in text.splitlines() if "jump" in line)
+    assert "not distinguishable" in jump
+
+
+def checked(same: int, *, missed: int = 0, noisy: str = "") -> dict[str, Any]:
+    verdicts = ["not distinguishable from x"] * same + ["0.1 ns more than x"] * (20 - same)
+    forms = [{"name": f"the same, {n}", "verdict": one} for n, one in enumerate(verdicts)]
+    known = [{"more": n, "found": n != missed} for n in (1, 2, 5)]
+    part = {"kind": "control", "title": "a loop", "noisy": noisy, "forms": forms, "known": known}
+    return {"parts": [part]}
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (checked(20), []),
+        (checked(19), []),
+        (checked(18), ["2 of 20 times the same code seemed to differ from itself"]),
+        (checked(20, missed=2), ["the cost of 2 more additions was not found"]),
+        (checked(20, noisy="no verdict"), ["a loop: no verdict"]),
+    ],
+)
+def test_a_bench_that_is_wrong_is_not_to_be_believed(run: dict[str, Any], said: list[str]) -> None:
+    assert list(check.failures(run)) == said
+
+
+def test_the_same_elsewhere_is_at_other_places() -> None:
+    places = [tuple(skips(8, elsewhere)) for elsewhere in range(11)]
+
+    assert len(set(places)) == 11
+    assert all(one % 16 == 0 and 0 < one < 4096 for each in places for one in each)
 
 
 def test_the_sources_are_part_of_the_package(runner: Path) -> None:

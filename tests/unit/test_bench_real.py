@@ -17,7 +17,7 @@ from rich.console import Console
 
 from markerjit.apps.bench import results
 from markerjit.apps.bench.forms import AGAIN, BASELINE, FORMS
-from markerjit.apps.bench.shapes import report
+from markerjit.apps.bench.shapes import VERSION, report
 from markerjit.errors import MarkerError, Refused
 
 SOURCE = """\
@@ -259,7 +259,8 @@ def test_comparing_warms_up_runs_all_and_ends_when_it_is_narrow() -> None:
 
 def run_of(*parts: dict[str, Any]) -> dict[str, Any]:
     return {
-        "version": 1, "missing": [{"form": "USDT", "why": "<not> here"}], "parts": list(parts),
+        "version": VERSION, "parts": list(parts),
+        "missing": [{"form": "USDT", "why": "<not> here"}],
         "machine": {"processor": "some", "compilers": {"gcc": ["gcc 12", "-O2"]}},
     }  # fmt: skip
 

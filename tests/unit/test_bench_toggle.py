@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from markerjit.apps.bench import html, results, shapes, table
+from markerjit.apps.bench.figures import TIME, time_text
 from markerjit.apps.bench.place import Place
-from markerjit.apps.bench.statistics import Estimate
+from markerjit.apps.bench.statistics import Estimate, verdict
 from markerjit.apps.bench.toggle import command, crowd, enough, measure, plots, program, rounds
-from markerjit.apps.bench.toggle.parts import KIND, parts, time_text, verdict, whats
+from markerjit.apps.bench.toggle.parts import KIND, parts, whats
 from markerjit.apps.bench.toggle.rounds import CALL, COMMAND, HELD, SLOWEST, STOPPED, Raw, Setting
 from markerjit.apps.bench.toggle.series import all_series
 from markerjit.apps.bench.toggle.state import bytes_that_differ
@@ -244,9 +245,32 @@ def test_times_are_told_in_the_unit_that_suits_them(ns: float, text: str) -> Non
 
 
 def test_a_difference_below_the_floor_is_none() -> None:
-    assert verdict(Estimate(5e3, 4e3, 6e3), 1e3, "x") == "5.00 µs more than x: 4.00 µs … 6.00 µs"
-    assert verdict(Estimate(5e3, 4e3, 6e3), 5e3, "x").startswith("not distinguishable from x")
-    assert verdict(Estimate(5e3, -1, 6e3), 0, "x").startswith("not distinguishable from x")
+    more = Estimate(5e3, 4e3, 6e3)
+
+    assert verdict(more, 1e3, "x", TIME) == "5.00 µs more than x: 4.00 µs … 6.00 µs"
+    assert verdict(more, 5e3, "x", TIME).startswith("not distinguishable from x")
+    assert verdict(more._replace(low=-1.0), 0, "x", TIME).startswith("not distinguishable from x")
+
+
+def test_a_few_switches_are_no_verdict(run: dict[str, Any]) -> None:
+    few = raw(slowest=3.0)
+    few.samples[SLOWEST] = {name: one[:1, :5] for name, one in few.samples[SLOWEST].items()}
+    (part,) = (one for one in parts(ONE, few) if one["setting"]["measure"] == SLOWEST)
+    (found,) = shapes.report(run | {"parts": [part]}).parts
+
+    assert (one := found.form(form_name(WAYS[0].name, "on")))
+    assert one.verdict.startswith("no verdict, 5 are too few")
+    assert not found.differs(one)
+
+
+def test_switches_that_differ_from_themselves_are_no_verdict() -> None:
+    wild = raw(1.0)
+    first = form_name(WAYS[0].name, "on")
+    wild.samples[STOPPED][first] = wild.samples[STOPPED][first] / 3
+    verdicts = {one["setting"]["measure"]: one["noisy"] for one in parts(ONE, wild)}
+
+    assert "differed from itself by up to 66" in verdicts[STOPPED]
+    assert verdicts[CALL] == ""
 
 
 @pytest.mark.parametrize(("low", "high"), [(90, 1.2e3), (1e3, 9e9), (5, 7)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,8 +57,12 @@ def why_missing(form: Form, chosen: str, include: Sequence[Path]) -> str:
     return ""
 
 
-def skips(layouts: int) -> Iterator[int]:
-    """Bytes before the code, for each layout: spread over a page, each another place in a line."""
+def skips(layouts: int, elsewhere: int = 0) -> Iterator[int]:
+    """Bytes before the code, for each layout: spread over a page, each another place in a line.
+    With a number for `elsewhere` at other places, by chance."""
+    if elsewhere:
+        yield from random.Random(elsewhere).choices(range(16, PAGE, 16), k=layouts)
+        return
     for number in range(layouts):
         yield (16 + number * (PAGE // layouts // 16 * 16) + number * 16) % PAGE
 
@@ -100,6 +105,7 @@ def build_all(
     directory: Path,
     chosen: str,
     include: Sequence[Path],
+    elsewhere: int = 0,
 ) -> list[Object]:
     """The same in each of these forms, in so many layouts. Raises DoesNotCompile, once."""
 
@@ -109,7 +115,7 @@ def build_all(
             source, form, layout, skip, flags, directory=directory, chosen=chosen, include=include
         )
 
-    return at_once(build_one, product(forms, enumerate(skips(layouts))))
+    return at_once(build_one, product(forms, enumerate(skips(layouts, elsewhere))))
 
 
 def at_once(work: Callable[[_Item], _Made], items: Iterable[_Item]) -> list[_Made]:

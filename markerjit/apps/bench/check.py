@@ -1,32 +1,38 @@
 """`markerjit bench check`: whether the bench may be believed on this machine.
 
-The same code is measured against itself many times under different names: that has to come out as
-not distinguishable, nineteen times in twenty at least. And costs that are known have to be found:
-controls.py.
+The same code is measured against itself many times under different names, half of them at the same
+places and half of them elsewhere in a page: that has to come out as not distinguishable, nineteen
+times in twenty at least. And costs that are known have to be found: controls.py.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from markerjit.apps.bench import results
 from markerjit.apps.bench.compare import Limits, compare_objects
 from markerjit.apps.bench.dormant import control, hot_objects
+from markerjit.apps.bench.figures import counted
 from markerjit.apps.bench.forms import AGAIN, BASELINE, FORMS, SAME
 from markerjit.apps.bench.place import Place
 from markerjit.apps.bench.plan import Plan, Progress
+from markerjit.apps.bench.shapes import NOTHING
 
 TIMES = 20
+_ONE_IN = 20
 _NONE = next(one for one in FORMS if one.name == BASELINE)
 _AGAIN = next(one for one in FORMS if one.name == AGAIN)
-_FORMS = (
-    _NONE,
-    _AGAIN,
-    *(_NONE._replace(name=f"{SAME} {n}", what="the same code") for n in range(1, TIMES + 1)),
+_HERE = tuple(
+    _NONE._replace(name=f"{SAME} {n}", what="the same code") for n in range(1, TIMES // 2 + 1)
 )
+_ELSEWHERE = tuple(
+    one._replace(name=f"{one.name}, elsewhere", what="the same code at other places")
+    for one in _HERE
+)
+_FORMS = (_NONE, _AGAIN, *_HERE, *_ELSEWHERE)
 
 
 def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
@@ -46,11 +52,31 @@ def told(part: Mapping[str, Any]) -> str:
     return f"{same} of {len(verdicts)} times the same code was not distinguishable from itself"
 
 
+def failures(run: Mapping[str, Any]) -> Iterator[str]:
+    """Why the bench should not be believed here, a sentence each."""
+    controls = [one for one in run["parts"] if one["kind"] == "control"]
+    for part in controls:
+        if part["noisy"]:
+            yield f"{part['title']}: {part['noisy']}"
+        for known in part.get("known", ()):
+            if not known["found"]:
+                yield f"the cost of {known['more']} more additions was not found"
+    same = [one for part in controls for one in part["forms"] if one["name"].startswith(SAME)]
+    wrong = [one for one in same if not one["verdict"].startswith(NOTHING)]
+    if len(wrong) * _ONE_IN > len(same):
+        yield f"{len(wrong)} of {len(same)} times the same code seemed to differ from itself"
+
+
 def _same(
     args: int, seconds: float, plan: Plan, place: Place, progress: Progress
 ) -> dict[str, Any]:
-    title = f"the same code {TIMES} times: a small loop, {args} argument{'' if args == 1 else 's'}"
+    title = f"the same code {TIMES} times: a small loop, {counted(args, 'argument')}"
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
-        objects = hot_objects(_FORMS, args, False, plan.layouts, place, Path(name))
+        directory = Path(name)
+        objects = hot_objects((_NONE, _AGAIN, *_HERE), args, False, plan.layouts, place, directory)
+        for number, form in enumerate(_ELSEWHERE, 1):
+            objects += hot_objects(
+                [form], args, False, plan.layouts, place, directory, elsewhere=number
+            )
         found = compare_objects(objects, place, Limits(seconds), title, progress)
     return results.part("control", title, {"args": args}, found, _FORMS, {})

@@ -6,6 +6,7 @@ callgrind (valgrind --tool=callgrind --dump-instr=yes).
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -29,6 +30,7 @@ _FEWEST_ROUNDS = 20
 _COUNTED_NS = 10e6
 """So long the counted rounds take without callgrind, at most; with it, fifty times as long."""
 _PATIENCE_S = 60
+_PREFIX = re.compile(r"^==\d+== *")
 
 
 class NotCounted(MarkerError):
@@ -46,32 +48,33 @@ class Line(NamedTuple):
 
 
 class Code(NamedTuple):
-    """Of one object.
+    """Of one object with so many sites; sizes and counts are for each.
 
     whole           bytes of all that is loaded: code, notes, data
-    lines           the function with the site
+    lines           the function with the site; of several none
     hot             what runs in each round, of all functions; None where nobody has counted
     instructions    in each round
     uncounted       why nobody has counted
     """
 
-    whole: int
+    whole: float
     lines: tuple[Line, ...]
     hot: frozenset[Line] | None
     instructions: float | None
     uncounted: str = ""
+    sites: int = 1
 
     @property
-    def hot_bytes(self) -> int | None:
+    def hot_bytes(self) -> float | None:
         """Bytes of code on the way of a round."""
-        return None if self.hot is None else sum(len(one.code) for one in self.hot)
+        return None if self.hot is None else sum(len(one.code) for one in self.hot) / self.sites
 
     @property
-    def data_bytes(self) -> int | None:
+    def data_bytes(self) -> float | None:
         """Bytes of data with fixed addresses that a round reads."""
         if self.hot is None:
             return None
-        return sum(size for _, size in {one.reads for one in self.hot if one.reads})
+        return sum(size for _, size in {one.reads for one in self.hot if one.reads}) / self.sites
 
 
 def rounds_to_count(ns: float) -> int:
@@ -94,8 +97,9 @@ def valgrind() -> str:
     return found
 
 
-def look_at(path: Path, runner: Path, rounds: int = _ROUNDS) -> Code:
-    """The code of an object of ours; what runs in so many rounds is counted, unless they are 0."""
+def look_at(path: Path, runner: Path, rounds: int = _ROUNDS, sites: int = 1) -> Code:
+    """The code of an object of ours; what runs in so many rounds is counted, unless they are 0. A
+    round goes through all sites."""
     with path.open("rb") as file:
         elf = ELFFile(file)
         whole = sum(one["sh_size"] for one in elf.iter_sections() if one["sh_flags"] & _ALLOC)
@@ -107,16 +111,17 @@ def look_at(path: Path, runner: Path, rounds: int = _ROUNDS) -> Code:
         section = elf.get_section(symbol["st_shndx"])
         start, size = symbol["st_value"], symbol["st_size"]
         text, base = section.data(), section["sh_addr"]
-    lines = tuple(_lines(text[start - base :][:size], start))
+    lines = tuple(_lines(text[start - base :][:size], start)) if sites == 1 else ()
     try:
         counts = _counts(path, runner, rounds)
     except NotCounted as error:
-        return Code(whole, lines, None, None, str(error))
+        return Code(whole / sites, lines, None, None, str(error), sites)
     # What ran so often is in the loop, also where a site is not in every round.
     often = {address: count for address, count in counts.items() if count >= rounds // 2}
     inside = [address for address in often if base <= address < base + len(text)]
     hot = frozenset(next(_lines(text[one - base :][:_LONGEST], one)) for one in inside)
-    return Code(whole, lines, hot, sum(often.values()) / (rounds + rounds // 10 + 1))
+    instructions = sum(often.values()) / (rounds + rounds // 10 + 1)
+    return Code(whole / sites, lines, hot, instructions / sites, sites=sites)
 
 
 def _lines(code: bytes, start: int) -> Iterator[Line]:
@@ -155,7 +160,8 @@ def _callgrind(command: list[str], rounds: int) -> None:
     except subprocess.TimeoutExpired:
         raise NotCounted(f"valgrind took more than {_PATIENCE_S} s") from None
     if done.returncode:
-        last = "".join(done.stderr.splitlines()[-1:]) or "it says nothing"
+        said = [one for line in done.stderr.splitlines() if (one := _PREFIX.sub("", line))]
+        last = said[-1] if said else "it says nothing"
         raise NotCounted(f"valgrind ended with {done.returncode}: {last}")
 
 

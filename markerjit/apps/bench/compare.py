@@ -15,7 +15,7 @@ from markerjit.apps.bench.code import Code, look_at, rounds_to_count
 from markerjit.apps.bench.place import Place
 from markerjit.apps.bench.plan import Progress
 from markerjit.apps.bench.runner import Runner
-from markerjit.apps.bench.statistics import Estimate, difference, floor, level
+from markerjit.apps.bench.statistics import Estimate, difference, floor, level, over_rounds
 from markerjit.errors import Refused
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def compare(
         is_over = len(rounds) >= _FEWEST_ROUNDS and spent > limits.seconds
         if is_over or len(rounds) % _LOOK_EVERY == 0:
             found = _comparison(forms, rounds, objects, times)
-            if is_over or _is_narrow(found, limits.half_width):
+            if is_over or is_narrow(found, limits.half_width):
                 return found
 
 
@@ -118,8 +118,13 @@ def _comparison(
     return Comparison(samples, baselines, times)
 
 
-def _is_narrow(found: Comparison, half_width: float) -> bool:
-    return all(found.cost(form).half_width <= half_width for form in found.samples)
+def is_narrow(found: Comparison, half_width: float) -> bool:
+    """Whether more rounds would say little more. What layouts differ by, they cannot change."""
+    base = found.baselines
+    return all(
+        over_rounds(own - found.samples[base[form]]).half_width <= half_width
+        for form, own in found.samples.items()
+    )
 
 
 def compare_objects(
@@ -139,9 +144,11 @@ def compare_objects(
         )
 
 
-def code_of(objects: Sequence[Object], place: Place, found: Comparison) -> dict[str, Code]:
+def code_of(
+    objects: Sequence[Object], place: Place, found: Comparison, sites: int = 1
+) -> dict[str, Code]:
     """By form, of the first layout."""
     first = [one for one in objects if one.layout == 0]
-    rounds = rounds_to_count(found.level(first[0].form.name).value)
-    codes = at_once(lambda one: look_at(one.path, place.runner, rounds), first)
+    rounds = rounds_to_count(found.level(first[0].form.name).value * sites)
+    codes = at_once(lambda one: look_at(one.path, place.runner, rounds, sites), first)
     return {one.form.name: code for one, code in zip(first, codes, strict=True)}

@@ -2,7 +2,7 @@
 
 A loop waits for a chain of eight additions, each of which waits for the one before. More of them
 make a round longer by exactly as many times one addition; how long that is, ten more tell. What
-one, two and five seem to cost has to agree: within both intervals and the noise floor.
+one, two and five seem to cost has to agree: their intervals meet.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ FORMS = (
 
 def check(found: Comparison) -> list[dict[str, Any]]:
     """For each known cost what it is, what was measured, and whether the interval has it."""
-    many, floor = found.cost(f"{_MANY} more"), found.floor(AGAIN)
+    many = found.cost(f"{_MANY} more")
     checked = []
     for more in MORE:
         cost = found.cost(f"{more} more")
         low, known, high = (value * more / _MANY for value in (many.low, many.value, many.high))
-        is_found = cost.low - floor <= high and low <= cost.high + floor
+        is_found = cost.low <= high and low <= cost.high
         checked.append({"more": more, "known": known, "cost": cost._asdict(), "found": is_found})
     return checked

@@ -12,6 +12,7 @@ from typing import Any
 from markerjit.apps.bench import code, controls, large, results
 from markerjit.apps.bench.build import Missing, Object, at_once, build_all, why_missing
 from markerjit.apps.bench.compare import Limits, code_of, compare_objects
+from markerjit.apps.bench.figures import counted
 from markerjit.apps.bench.forms import FORMS, Form
 from markerjit.apps.bench.place import Place
 from markerjit.apps.bench.plan import Plan, Progress
@@ -26,8 +27,9 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
     limits = Limits(plan.seconds / (len(settings) + len(plan.parts)))
     for args, computed in settings:
         found = found.with_more(_hot(args, computed, plan, forms, place, limits, progress))
-    large_parts = list(_large(plan, forms, place, limits, progress))
-    return found.with_more(results.Found(large_parts, [], []))
+    for one in _large(plan, forms, place, limits, progress):
+        found = found.with_more(one)
+    return found
 
 
 def control(seconds: float, layouts: int, place: Place, progress: Progress) -> dict[str, Any]:
@@ -41,13 +43,21 @@ def control(seconds: float, layouts: int, place: Place, progress: Progress) -> d
 
 
 def hot_objects(
-    forms: Sequence[Form], args: int, computed: bool, layouts: int, place: Place, directory: Path
+    forms: Sequence[Form],
+    args: int,
+    computed: bool,
+    layouts: int,
+    place: Place,
+    directory: Path,
+    *,
+    elsewhere: int = 0,
 ) -> list[Object]:
     """Small loops with these forms, in so many layouts. Raises DoesNotCompile."""
     flags = [f"-DBENCH_ARGS={args}", f"-DBENCH_COMPUTED={computed:d}"]
     return build_all(
         place.sources / "hot.c", forms, layouts, flags,
         directory=directory, chosen=place.compiler, include=[place.include, place.sources],
+        elsewhere=elsewhere,
     )  # fmt: skip
 
 
@@ -73,7 +83,7 @@ def _hot(
     progress: Progress,
 ) -> results.Found:
     kind = "computed for it alone" if computed else "which the loop needs anyway"
-    title = f"a small loop, {args} argument{'' if args == 1 else 's'}, {kind}"
+    title = f"a small loop, {counted(args, 'argument')}, {kind}"
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
         objects = hot_objects(forms, args, computed, plan.layouts, place, Path(name))
         found = compare_objects(objects, place, limits, title, progress)
@@ -85,7 +95,7 @@ def _hot(
 
 def _large(
     plan: Plan, forms: Sequence[Form], place: Place, limits: Limits, progress: Progress
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[results.Found]:
     if not plan.parts:
         return
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
@@ -101,6 +111,9 @@ def _large(
             )
             objects = list(chain.from_iterable(linked))
             found = compare_objects(objects, place, limits, title, progress, sites=sites)
-            yield results.part("large", title, {"sites": sites}, found, forms, {})
+            # A site is the same code however many there are: to count the fewest is enough.
+            codes = code_of(objects, place, found, sites) if parts == min(plan.parts) else {}
+            part = results.part("large", title, {"sites": sites}, found, forms, codes)
+            yield results.Found([part], code.missing(codes), [])
             for one in objects:
                 one.path.unlink()

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Unit(NamedTuple):
+    """How an amount is written, and the ends of an interval."""
+
+    amount: Callable[[float], str]
+    span: Callable[[float, float], str]
+
 
 def figure(value: float) -> str:
     """With as many digits as say something: 0.21, 17.4, 2,029."""
@@ -14,6 +24,36 @@ def figure(value: float) -> str:
 def signed(value: float) -> str:
     """The same with its sign."""
     return figure(value) if value < 0 else f"+{figure(value)}"
+
+
+def time_text(ns: float) -> str:
+    """A time with three digits, in the unit that suits it."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if abs(ns) >= size * 0.9995:
+            value = ns / size
+            digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+            return f"{value:.{digits}f} {unit}".replace("-", "−")
+    return f"{ns:.0f} ns".replace("-", "−")
+
+
+TIME = Unit(time_text, lambda low, high: f"{time_text(low)} … {time_text(high)}")
+"""Of a few nanoseconds up to seconds."""
+
+
+def unit(name: str) -> Unit:
+    """All figures in one unit: ns, %."""
+    return Unit(
+        lambda amount: f"{figure(amount)} {name}",
+        lambda low, high: f"{signed(low)} … {signed(high)} {name}",
+    )
+
+
+NS = unit("ns")
+
+
+def counted(number: float, what: str) -> str:
+    """So many of them: 1 site, 1,000 sites."""
+    return f"{number:,.0f} {what}{'' if number == 1 else 's'}"
 
 
 def times(ratio: float) -> str:

@@ -86,7 +86,7 @@ def _head(found: Report, others: Others) -> Iterator[str]:
 def _settings(found: Report, styled: Mapping[str, Style]) -> Iterator[str]:
     for number, part in enumerate(_small(found)):
         caption = _STRIPS if number == 0 else "Drawn as above."
-        caption += f" The same code twice differed by {_up_to(part.floor)}; {_levels(part)}."
+        caption += f" {sheet.noise(part)} {_levels(part)}."
         yield _figure(part.title, plots.strips(part, styled), caption, _noise([part]))
 
 
@@ -176,15 +176,12 @@ def _small(found: Report) -> list[Part]:
     return [one for one in found.parts if one.kind != "large"]
 
 
-def _up_to(floor: float) -> str:
-    return f"up to {floor:.2f} ns" if floor >= 0.01 else "less than 0.01 ns"
-
-
 def _levels(part: Part) -> str:
     """The own times of the baselines."""
     names = dict.fromkeys(form.baseline for form in part.forms)
     levels = {form.name: form.level.value for form in part.forms}
-    return ", ".join(f"{name} takes {levels[name]:.2f} ns" for name in names)
+    said = ", ".join(f"{name} takes {levels[name]:.2f} ns" for name in names)
+    return said[:1].upper() + said[1:]
 
 
 # ---- the code ------------------------------------------------------------------------------------

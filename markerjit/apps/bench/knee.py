@@ -48,8 +48,8 @@ def said(measured: Sequence[Point]) -> str:
     before = f"between {measured[first - 1].sites:,} and" if first else "below"
     return (
         f"Taken jumps have a knee here {before} {at.sites:,} sites: with so many a dormant {TAKEN} "
-        f"takes {at.more} more than a dormant {NOT_TAKEN}. Who has as many hot sites may compile "
-        f"with -DMJ_MODE={NOT_TAKEN}."
+        f"takes {at.more.text()} more than a dormant {NOT_TAKEN}. Who has as many hot sites may "
+        f"compile with -DMJ_MODE={NOT_TAKEN}."
     )
 
 

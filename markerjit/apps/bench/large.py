@@ -43,6 +43,10 @@ __attribute__((visibility("default"))) uint64_t run(uint64_t times, const uint64
     return sum;
 }}
 """
+_PAD = """.text
+.skip {bytes}
+.section .note.GNU-stack, "", @progbits
+"""
 _TRACEPOINTS = """#undef LTTNG_UST_TRACEPOINT_PROVIDER
 #define LTTNG_UST_TRACEPOINT_PROVIDER markerjit_bench
 #undef LTTNG_UST_TRACEPOINT_INCLUDE
@@ -124,10 +128,10 @@ def link(part: Part, copies: int, place: Place, *, layouts: int) -> list[Object]
         chance = random.Random(layout)
         order = chance.sample(made, copies)
         pad = directory / f"pad-{layout}.s"
-        pad.write_text(f".text\n.skip {16 * chance.randrange(1, 256)}\n")
+        pad.write_text(_PAD.format(bytes=16 * chance.randrange(1, 256)))
         target = directory / f"{copies}-{layout}.so"
-        compile_with(driver, [cc, *CFLAGS, "-shared", "-o", str(target), str(pad), str(driver),
-                      *map(str, order), str(ways),
+        compile_with(driver, [cc, *CFLAGS, "-g0", "-shared", "-o", str(target), str(pad),
+                      str(driver), *map(str, order), str(ways),
                       *(f"-l{one}" for one in form.libraries)])  # fmt: skip
         found.append(Object(form, layout, target))
     return found

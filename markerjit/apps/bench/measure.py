@@ -53,7 +53,8 @@ def run(plan: Plan, progress: Progress) -> dict[str, Any]:
             part = plan._replace(seconds=plan.seconds * kind.share / whole)
             found = found.with_more(kind.measure(part, place, progress))
     compilers = {one: list(CFLAGS) for one in dict.fromkeys([plan.compiler, *found.compilers])}
-    return results.whole(machine.about(compilers) | {"load": load}, found)
+    loads = {"load": load, "load at the end": machine.load()}
+    return results.whole(machine.about(compilers) | loads, found)
 
 
 @contextmanager

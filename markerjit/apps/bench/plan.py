@@ -25,7 +25,7 @@ class Plan(NamedTuple):
     kinds: Sequence[str] = ()
     args: Sequence[int] = (2,)
     parts: Sequence[int] = (1, 2, 5, 10, 20)
-    layouts: int = 4
+    layouts: int = 8
     compiler: str = "gcc"
     source: Path | None = None
     function: str = ""

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from markerjit.apps.bench import figures
 from markerjit.apps.bench.build import Missing
 from markerjit.apps.bench.code import Code
 from markerjit.apps.bench.compare import Comparison
+from markerjit.apps.bench.figures import Unit
 from markerjit.apps.bench.forms import AGAIN, CALL, Form
 from markerjit.apps.bench.shapes import VERSION, report
-from markerjit.apps.bench.statistics import is_noisy, verdict
+from markerjit.apps.bench.statistics import is_noisy, reach, verdict
 from markerjit.errors import Refused
 
 
@@ -51,7 +53,8 @@ def part(
     is its baseline once more, and `control` one that has to stand out of the noise."""
     floor = found.floor(again)
     known = found.cost(control) if control in found.samples else None
-    noisy = is_noisy(found.samples[again], floor, known)
+    shown = figures.unit(unit)
+    noisy = is_noisy(found.samples[again], floor, known, shown)
     return {
         "kind": kind,
         "title": title,
@@ -59,9 +62,10 @@ def part(
         "unit": unit,
         "executions": found.executions,
         "floor": floor,
+        "again": reach(found.cost(again)),
         "noisy": noisy,
         "forms": [
-            _form(form, found, code.get(form.name), floor, noisy, unit)
+            _form(form, found, code.get(form.name), floor, noisy, shown)
             for form in forms
             if form.name in found.samples
         ],
@@ -69,7 +73,7 @@ def part(
 
 
 def _form(
-    form: Form, found: Comparison, code: Code | None, floor: float, noisy: str, unit: str
+    form: Form, found: Comparison, code: Code | None, floor: float, noisy: str, unit: Unit
 ) -> dict[str, Any]:
     cost = found.cost(form.name)
     told: dict[str, Any] = {
@@ -78,7 +82,7 @@ def _form(
         "baseline": form.baseline,
         "level": found.level(form.name)._asdict(),
         "cost": cost._asdict(),
-        "verdict": noisy or verdict(cost, floor, form.baseline, unit=unit),
+        "verdict": noisy or verdict(cost, floor, form.baseline, unit),
         "samples": np.round(found.samples[form.name], 4).tolist(),
     }
     if code:

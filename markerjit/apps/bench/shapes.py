@@ -19,12 +19,15 @@ from markerjit.errors import Refused
 if TYPE_CHECKING:
     from markerjit.apps.bench.statistics import Array
 
-VERSION = 1
+VERSION = 2
 OURS = "markerjit"
 PEERS = "peers"
 _KNOWN = ("additions", "additions, again", "more")
 """Forms whose cost is known: see controls.py."""
 CONTROLS = "controls"
+NONE = "no verdict"
+NOTHING = ("not ", NONE)
+"""How a verdict begins that there is no difference, or none can be told."""
 
 _OURS = {one.name for one in FORMS if one.is_ours and one.name not in (BASELINE, AGAIN)}
 _OURS |= {one.form.name for one in LISTENED if one.form.is_ours}
@@ -71,7 +74,7 @@ class Measured(NamedTuple):
 
 class Part(NamedTuple):
     """One comparison. `sites`, `args` and `threads` are 0, `load` and `measure` empty where the
-    setting has none."""
+    setting has none. `again` is by how much the baseline seemed to differ from itself."""
 
     kind: str
     title: str
@@ -81,6 +84,7 @@ class Part(NamedTuple):
     threads: float
     computed: bool
     floor: float
+    again: float
     noisy: str
     forms: tuple[Measured, ...]
     load: str = ""
@@ -96,7 +100,7 @@ class Part(NamedTuple):
 
     def differs(self, form: Measured) -> bool:
         """Whether its verdict says that it is not as its baseline."""
-        return not (self.noisy or form.is_baseline or form.verdict.startswith("not"))
+        return not (self.noisy or form.is_baseline or form.verdict.startswith(NOTHING))
 
 
 class Report(NamedTuple):
@@ -140,6 +144,7 @@ def _part(value: object, at: str) -> Part:
         _number(setting.get("threads", 0), f"{at}.setting.threads"),
         bool(setting.get("computed")),
         _number(_get(part, "floor", at), f"{at}.floor"),
+        _number(_get(part, "again", at), f"{at}.again"),
         _text(_get(part, "noisy", at), f"{at}.noisy"),
         tuple(_form(one, here) for here, one in _each(_get(part, "forms", at), f"{at}.forms")),
         _text(setting.get("load", ""), f"{at}.setting.load"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from markerjit.apps.bench.shapes import Report
+from markerjit.apps.bench import figures
+from markerjit.apps.bench.shapes import Part, Report
 from markerjit.apps.bench.style import CSS
 from markerjit.apps.bench.svg import clean
 
@@ -43,6 +44,15 @@ def sentences(title: str, items: Iterable[str]) -> str:
 def missing(found: Report) -> str:
     """What was left out, and why."""
     return sentences("Not measured here", (f"{name}: {why}" for name, why in found.missing))
+
+
+def noise(part: Part) -> str:
+    """What is no difference, as a sentence."""
+    unit = figures.unit(part.unit)
+    return (
+        f"Below {unit.amount(part.floor)} nothing is called a difference; the same twice differed "
+        f"by up to {unit.amount(part.again)}."
+    )
 
 
 def method(paragraphs: Iterable[str]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from markerjit.apps.bench import knee
+from markerjit.apps.bench import figures, knee
 from markerjit.apps.bench.check import told
 from markerjit.apps.bench.figures import figure, signed
-from markerjit.apps.bench.shapes import report
+from markerjit.apps.bench.shapes import NOTHING, Part, report
 from markerjit.apps.bench.statistics import Estimate
 from markerjit.apps.bench.toggle import table as toggle
 
@@ -48,7 +48,7 @@ def known_cost(known: Mapping[str, Any]) -> str:
     """What the bench found of a cost that is known."""
     cost = Estimate(**known["cost"])
     does = "found" if known["found"] else "MISSED, so do not believe small differences"
-    return f"{known['more']} more: {known['known']:.3f} ns is known, {cost} measured: {does}"
+    return f"{known['more']} more: {known['known']:.3f} ns is known, {cost.text()} measured: {does}"
 
 
 def show_comparison(before: Run, after: Run, console: Console) -> None:
@@ -58,35 +58,45 @@ def show_comparison(before: Run, after: Run, console: Console) -> None:
     for name, run in (("before", before), ("after", after)):
         for line in about(run["machine"]):
             console.print(f"{name}: {line}", highlight=False)
-    titles = {part["title"]: part for part in before["parts"]}
-    for part in after["parts"]:
-        other = titles.get(part["title"])
+    earlier = {part.title: part for part in report(before).parts}
+    later = report(after).parts
+    for part in later:
+        other = earlier.get(part.title)
         if other is None:
-            console.print(f"only after: {part['title']}", highlight=False)
+            console.print(f"only after: {part.title}", highlight=False)
             continue
-        made = Table(title=part["title"], title_justify="left")
+        made = Table(title=part.title, title_justify="left")
         made.add_column("form")
         for name in ("before", "after"):
             made.add_column(name, justify="right")
         made.add_column("")
-        forms = {one["name"]: one for one in other["forms"]}
-        for one in part["forms"]:
-            if one["name"] in forms and one["name"] != one["baseline"]:
-                costs = forms[one["name"]]["cost"], one["cost"]
-                made.add_row(
-                    one["name"], *(str(Estimate(**cost)) for cost in costs), changed(*costs)
-                )
+        for row in _compared(other, part):
+            made.add_row(*row)
         console.print()
         console.print(made)
-    for title in titles.keys() - {part["title"] for part in after["parts"]}:
+    for title in earlier.keys() - {part.title for part in later}:
         console.print(f"only before: {title}", highlight=False)
 
 
-def changed(before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """Whether two costs differ: not where their intervals meet."""
-    if after["low"] > before["high"]:
+def _compared(before: Part, after: Part) -> Iterator[tuple[str, ...]]:
+    """Costs; of a switch, whose baseline is no zero, the whole time."""
+    is_whole = after.kind == toggle.KIND
+    unit = figures.TIME if is_whole else figures.unit(after.unit)
+    slack = max(before.floor, after.floor)
+    for form in after.forms:
+        other = before.form(form.name)
+        if other is None or (form.is_baseline and not is_whole):
+            continue
+        pair = (other.level, form.level) if is_whole else (other.cost, form.cost)
+        said = "no verdict" if before.noisy or after.noisy else changed(*pair, slack)
+        yield form.name, *(one.text(unit) for one in pair), said
+
+
+def changed(before: Estimate, after: Estimate, slack: float) -> str:
+    """Whether two costs differ: not where their intervals meet, or nearly do."""
+    if after.low - before.high > slack:
         return "dearer"
-    if after["high"] < before["low"]:
+    if before.low - after.high > slack:
         return "cheaper"
     return "not distinguishable"
 
@@ -98,8 +108,16 @@ def about(machine: Mapping[str, Any]) -> Iterator[str]:
         "{processor} (family {family}), {cpus} CPUs, virtual machine: {virtual machine}, "
         "governor: {governor}".format(**known)
     )
+    before, after = (machine.get(name, "?") for name in ("load", "load at the end"))
+    yield f"load before {_loaded(before)}, at the end {_loaded(after)}"
+    if isinstance(before, float) and before > machine.get("cpus", before):
+        yield "THE MACHINE WAS BUSY before the bench began: repeat it when it is not"
     for name, (first, *flags) in machine.get("compilers", {}).items():
         yield f"Linux {known['kernel']}; {name}: {first}; {' '.join(flags)}"
+
+
+def _loaded(load: object) -> str:
+    return f"{load:.2f}" if isinstance(load, float) else str(load)
 
 
 def table(part: Mapping[str, Any]) -> Table:
@@ -109,8 +127,7 @@ def table(part: Mapping[str, Any]) -> Table:
     made = Table(
         title=part["title"],
         caption=f"{part['unit']} for each execution, more than no marker, whose own time is in "
-        "brackets;\n"
-        f"the same code twice differed by up to {part['floor']:.3f} {part['unit']}",
+        f"brackets;\n{noise(part)}",
         title_justify="left",
         caption_justify="left",
     )
@@ -123,7 +140,7 @@ def table(part: Mapping[str, Any]) -> Table:
     for one in part["forms"]:
         base = by_name[one["baseline"]]
         cost = one["cost"]
-        differs = "?" if part["noisy"] else "no" if one["verdict"].startswith("not") else "yes"
+        differs = "?" if part["noisy"] else "no" if one["verdict"].startswith(NOTHING) else "yes"
         made.add_row(
             one["name"],
             *(
@@ -139,6 +156,15 @@ def table(part: Mapping[str, Any]) -> Table:
             style="dim" if one is base or differs == "no" else "",
         )
     return made
+
+
+def noise(part: Mapping[str, Any]) -> str:
+    """The noise floor, in words."""
+    unit = part["unit"]
+    return (
+        f"noise floor {part['floor']:.3f} {unit}; the same code twice differed by up to "
+        f"{part['again']:.4f} {unit}"
+    )
 
 
 def _code(one: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from markerjit.apps.bench import knee
+from markerjit.apps.bench.figures import counted
 from markerjit.apps.bench.plots import interval
 from markerjit.apps.bench.shapes import OURS, PEERS, Measured, Part, Report
 
@@ -23,12 +24,12 @@ def measured(report: Report) -> str:
                    for which in (OURS, PEERS))  # fmt: skip
     if not ours:
         return "Nothing was measured."
-    against = f", and {_count(len(peers), 'peer')} ({_listed(peers)})," if peers else ""
+    against = f", and {counted(len(peers), 'peer')} ({_listed(peers)})," if peers else ""
     return (
         "How much slower does a program get by a marker to which nobody listens? "
-        f"{_count(len(ours), 'form')} of a markerjit marker ({_listed(ours)}){against} were each "
+        f"{counted(len(ours), 'form')} of a markerjit marker ({_listed(ours)}){against} were each "
         "put into the same source, and run against that source without a marker, in "
-        f"{_count(len(parts), 'setting')}. A figure is what a form adds to one execution "
+        f"{counted(len(parts), 'setting')}. A figure is what a form adds to one execution "
         "of its place, with its 95 % interval."
     )
 
@@ -124,15 +125,17 @@ METHOD = (
     "interrupts only adds.",
     "A difference is taken within its round. The estimate is the median over rounds and then the "
     "mean over layouts: layout alone moves results, and no layout is the right one. The interval "
-    "is by bootstrap over both, rounds and layouts. Where layouts differ it is wide, as it should "
-    "be; with so few of them it is still a rough one.",
+    "is the wider of two: by bootstrap over rounds, and by Student's t over layouts, since a few "
+    "layouts are a small sample of all that there could be. Where they differ it is wide.",
     "The same code, built once more under another name, is measured along. What it seems to "
     "differ by is the noise floor. It stands at the same places as the first, so what another "
-    "layout does is in the intervals and not in the floor. A form whose interval has zero in it, "
-    "or whose difference is within the floor, is said to be not distinguishable: that is not the "
-    "same as free.",
-    "No verdict is given at all where a plain call does not stand out of the noise, or where the "
-    "times of the code without a marker are spread by more than their median.",
+    "layout does is in the intervals and not in the floor. The floor is never taken for less than "
+    "0.3 % of the baseline: costs that are known were measured wrong by so much. A form whose "
+    "interval has zero in it, or whose difference is within the floor, is said to be not "
+    "distinguishable: that is not the same as free.",
+    "No verdict is given at all where a plain call does not stand out of the noise, where the "
+    "times of the code without a marker are spread by more than their median, or where it "
+    "differs from itself by more than half of it.",
     "Instructions are counted while the code runs, by callgrind; hot bytes are those of the "
     "instructions that run in each round. The small loop has everything in the caches and is kind "
     "to every form. The many sites are visited in an order without a pattern, which is kind to "
@@ -155,10 +158,6 @@ def _with_costs(forms: Iterable[Measured]) -> str:
 
 def _listed(names: list[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _capital(text: str) -> str:

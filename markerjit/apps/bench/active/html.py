@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from markerjit.apps.bench import sheet
 from markerjit.apps.bench.active import plots
 from markerjit.apps.bench.active.words import METHOD, answer, better, measured
 from markerjit.apps.bench.shapes import Part
@@ -36,7 +37,7 @@ def sections(parts: Sequence[Part], figure: Figure) -> Iterator[str]:
     values = plots.value_range(parts)
     for number, part in enumerate(parts):
         caption = _STRIPS if number == 0 else "Drawn as above, to the same scale."
-        caption += f" The same code twice differed by up to {part.floor:.2f} ns."
+        caption += f" {sheet.noise(part)}"
         yield figure(part.title, plots.strips(part, values), caption, [part])
     if len({part.threads for part in parts}) > 1:
         drawing = plots.lines(parts, values)

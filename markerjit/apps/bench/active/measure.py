@@ -15,6 +15,7 @@ from markerjit.apps.bench.active.listened import FORMS, NOBODY, Listened
 from markerjit.apps.bench.active.listeners import LISTENERS, Listener, Loops, Opening
 from markerjit.apps.bench.active.rounds import Loop, Rounds, rounds
 from markerjit.apps.bench.build import Missing, build, skips
+from markerjit.apps.bench.figures import counted
 from markerjit.apps.bench.forms import Form
 from markerjit.apps.bench.place import Place
 from markerjit.apps.bench.plan import Plan, Progress
@@ -157,13 +158,13 @@ def _accounts(station: _Station) -> dict[str, Account]:
 
 def _part(threads: int, made: Rounds, accounts: Mapping[str, Account]) -> dict[str, Any]:
     """What was measured, without what was miscounted: that is no figure."""
-    title = f"somebody listens, {threads} thread{'' if threads == 1 else 's'}"
+    title = f"somebody listens, {counted(threads, 'thread')}"
     forms = [
         one.form
         for one in FORMS
         if one.form.name not in accounts or not accounts[one.form.name].wrong
     ]
-    part = results.part("active", title, {"threads": threads}, made.found, forms, {}, control=None)
+    part = results.part("active", title, {"threads": threads}, made.found, forms, {})
     for form in part["forms"]:
         form["executions"] = made.executions[form["name"]]
         if account := accounts.get(form["name"]):

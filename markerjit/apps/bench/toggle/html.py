@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from markerjit.apps.bench.figures import counted, time_text
 from markerjit.apps.bench.shapes import Part
+from markerjit.apps.bench.statistics import FEWEST
 from markerjit.apps.bench.svg import clean
 from markerjit.apps.bench.toggle import plots, words
 from markerjit.apps.bench.toggle.command import PASS, PASS_AGAIN
-from markerjit.apps.bench.toggle.parts import KIND, MEASURES, time_text
+from markerjit.apps.bench.toggle.parts import KIND, MEASURES
 from markerjit.apps.bench.toggle.rounds import SLOWEST
 from markerjit.apps.bench.toggle.series import SITES, Series, all_series
 from markerjit.apps.bench.toggle.ways import OFF, QUIET, QUIET_AGAIN
@@ -57,13 +59,15 @@ def sections(parts: Sequence[Part], figure: Figure) -> Iterator[str]:
 def _table(series: Series) -> str:
     """On and off, as figures."""
     what = "site" if series.axis == SITES else "thread"
-    head = "".join(f"<th>{at:,.0f} {what}{'' if at == 1 else 's'}</th>" for at, _ in series.points)
-    rows = []
+    head = "".join(f"<th>{counted(at, what)}</th>" for at, _ in series.points)
+    sizes = "".join(f"<td>{one.forms[0].samples.size}</td>" for _, one in series.points)
+    rows = [f"<tr><th>values</th>{sizes}</tr>"]
     for name in series.names():
         cells = "".join(_cell(series, part, name) for _, part in series.points)
         rows.append(f"<tr><th>{clean(name)}</th>{cells}</tr>")
     return (
-        "<details><summary>&#8195;As figures: median, and 95 % interval</summary>"
+        "<details><summary>&#8195;As figures: median, and 95 % interval (of fewer than "
+        f"{FEWEST} values: their range)</summary>"
         f'<table class="figures"><thead><tr><th></th>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></details>"
     )

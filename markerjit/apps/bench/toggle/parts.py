@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from markerjit.apps.bench.statistics import Estimate, difference, floor, level
+from markerjit.apps.bench.figures import TIME
+from markerjit.apps.bench.statistics import (
+    FEWEST,
+    UNEVEN,
+    Estimate,
+    difference,
+    differs_from_itself,
+    level,
+    verdict,
+)
 from markerjit.apps.bench.toggle.command import PASS, PASS_AGAIN, command_name
 from markerjit.apps.bench.toggle.crowd import percentile
 from markerjit.apps.bench.toggle.rounds import (
@@ -84,10 +93,14 @@ def parts(setting: Setting, raw: Raw) -> Iterator[dict[str, Any]]:
 
 
 def _part(setting: Setting, measure: str, what: str, raw: Raw) -> dict[str, Any]:
-    samples = raw.samples[measure]
+    # Every process is the same program: what differs between them is noise as any other.
+    samples = {name: one.reshape(1, -1) for name, one in raw.samples[measure].items()}
     baseline, again = _BASELINES[measure]
     base = samples[baseline]
-    least = floor(difference(samples[again], base), level(base))
+    once_more = difference(samples[again], base)
+    # Not the ends of its interval: few windows are enough for one that the scheduler made long.
+    usual = level(base).value
+    least = max(abs(once_more.value), UNEVEN * usual)
     return {
         "kind": KIND,
         "title": f"{what}: {setting.title}",
@@ -95,7 +108,8 @@ def _part(setting: Setting, measure: str, what: str, raw: Raw) -> dict[str, Any]
         "unit": "ns",
         "executions": 1,
         "floor": least,
-        "noisy": "",
+        "again": abs(once_more.value),
+        "noisy": "" if measure == SLOWEST else differs_from_itself(usual, least, TIME),
         "forms": [
             _form(name, what, baseline, samples, least, measure, raw)
             for name, what in whats().items()
@@ -121,8 +135,8 @@ def _form(
         "baseline": baseline,
         "level": level(own)._asdict(),
         "cost": cost._asdict(),
-        "verdict": verdict(cost, least, baseline),
-        "samples": np.round(own).tolist(),
+        "verdict": _verdict(cost, least, baseline, own.size),
+        "samples": np.round(raw.samples[measure][name]).tolist(),
     }
     if measure == CALL and name in raw.first:
         told["first"] = raw.first[name]
@@ -132,23 +146,8 @@ def _form(
     return told
 
 
-def verdict(cost: Estimate, least: float, baseline: str) -> str:
-    """What may be said of a difference, in words."""
-    span = f"{time_text(cost.low)} … {time_text(cost.high)}"
-    if cost.low <= 0 <= cost.high or abs(cost.value) <= least:
-        return f"not distinguishable from {baseline}: {span}"
-    word = "more" if cost.value > 0 else "less"
-    return f"{time_text(abs(cost.value))} {word} than {baseline}: {span}"
-
-
-def time_text(ns: float) -> str:
-    """A time with three digits, in the unit that suits it."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if abs(ns) >= size * 0.9995:
-            value = ns / size
-            digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
-            return f"{value:.{digits}f} {unit}".replace("-", "−")
-    return f"{ns:.0f} ns".replace("-", "−")
-
-
-__all__ = ["KIND", "MEASURES", "PERCENTILES", "parts", "time_text", "verdict", "whats"]
+def _verdict(cost: Estimate, least: float, baseline: str, number: int) -> str:
+    if number < FEWEST:
+        span = TIME.span(cost.low, cost.high)
+        return f"no verdict, {number} are too few: from {baseline} they differ by {span}"
+    return verdict(cost, least, baseline, TIME)

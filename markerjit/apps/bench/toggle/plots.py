@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from markerjit.apps.bench import svg
+from markerjit.apps.bench.figures import time_text
 from markerjit.apps.bench.plots import WIDTH, Style
 from markerjit.apps.bench.shapes import Measured, Part
 from markerjit.apps.bench.svg import Scale
-from markerjit.apps.bench.toggle.parts import MEASURES, time_text
+from markerjit.apps.bench.toggle.parts import MEASURES
 from markerjit.apps.bench.toggle.rounds import SLOWEST
 from markerjit.apps.bench.toggle.series import SITES, Series
 from markerjit.apps.bench.toggle.ways import ON

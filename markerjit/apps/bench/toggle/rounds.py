@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from markerjit.apps.bench.figures import counted
 from markerjit.apps.bench.statistics import level
 from markerjit.apps.bench.toggle.command import Commands
 from markerjit.apps.bench.toggle.crowd import CannotStart, Told
@@ -57,7 +58,7 @@ class Setting(NamedTuple):
     @property
     def title(self) -> str:
         """In words."""
-        sites = f"{self.sites:,} site{'' if self.sites == 1 else 's'}"
+        sites = counted(self.sites, "site")
         if self.threads == 1:
             return f"{sites}, 1 thread that runs"
         does = "that run" if self.load == "busy" else "of which 1 runs and the others sleep"

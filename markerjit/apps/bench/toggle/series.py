@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from markerjit.apps.bench.figures import counted
 from markerjit.apps.bench.shapes import Measured, Part
 from markerjit.apps.bench.toggle.parts import KIND, MEASURES
 from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY
@@ -41,21 +42,17 @@ def all_series(parts: Sequence[Part]) -> Iterator[Series]:
             continue
         threads, sites = min(one.threads for one in chosen), min(one.sites for one in chosen)
         running = [one for one in chosen if one.threads == threads and one.load == BUSY]
-        yield _series(measure, SITES, f"{_many(threads, 'thread')} that run", BUSY, running)
+        yield _series(measure, SITES, f"{counted(threads, 'thread')} that run", BUSY, running)
         for load, does in ((BUSY, "threads that run"), (ASLEEP, "1 thread runs, others sleep")):
             same = [
                 one for one in chosen
                 if one.sites == sites and (one.load == load or one.threads == 1)
             ]  # fmt: skip
             if len(same) > 1:
-                yield _series(measure, THREADS, f"{_many(sites, 'site')}, {does}", load, same)
+                yield _series(measure, THREADS, f"{counted(sites, 'site')}, {does}", load, same)
 
 
 def _series(measure: str, axis: str, title: str, load: str, parts: Sequence[Part]) -> Series:
     points = sorted(((getattr(one, axis), one) for one in parts), key=lambda one: one[0])
     return Series(measure, axis, title.replace("1 thread that run", "1 thread that runs"), load,
                   tuple(points))  # fmt: skip
-
-
-def _many(number: float, what: str) -> str:
-    return f"{number:,.0f} {what}{'' if number == 1 else 's'}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from markerjit.apps.bench.toggle.parts import KIND, MEASURES, time_text
+from markerjit.apps.bench.figures import counted, time_text
+from markerjit.apps.bench.statistics import FEWEST
+from markerjit.apps.bench.toggle.parts import KIND, MEASURES
 from markerjit.apps.bench.toggle.rounds import HELD, SLOWEST
 from markerjit.apps.bench.toggle.series import SITES, Series, all_series
 
@@ -29,15 +31,16 @@ def _table(series: Series) -> Table:
 
     made = Table(
         title=f"{MEASURES[series.measure]}, {series.title}",
-        caption="medians, and half of the 95 % interval" + (
-            "; in grey what cannot be told from no switch" if series.measure == SLOWEST else ""
-        ),
+        caption="medians, and half of the 95 % interval (of fewer than "
+        f"{FEWEST} values: of their range)"
+        + ("; in grey what cannot be told from no switch" if series.measure == SLOWEST else ""),
         title_justify="left", caption_justify="left",
     )  # fmt: skip
     made.add_column("")
     what = "site" if series.axis == SITES else "thread"
     for at, _ in series.points:
-        made.add_column(f"{at:,.0f} {what}{'' if at == 1 else 's'}", justify="right", no_wrap=True)
+        made.add_column(counted(at, what), justify="right", no_wrap=True)
+    made.add_row("values", *(str(one.forms[0].samples.size) for _, one in series.points))
     for name in series.names():
         cells = (_cell(series, part, part.form(name)) for _, part in series.points)
         made.add_row(name, *cells)
