@@ -32,7 +32,7 @@ METHOD = (
     "layout in random order, 6 times over (3 with a marker on); the least counts. A figure is the "
     "CPU time of the run, user and system together, more than that of the build without markers "
     "in the same round and layout, in percent: the median over rounds, the mean over layouts, and "
-    "a 95 % interval, the wider of two: by bootstrap over rounds, and by Student's t over layouts.",
+    "a 95 % interval, by bootstrap over rounds and by Student's t over layouts.",
     "The build without markers runs twice, under two names: what it differs by from itself is the "
     "noise floor, and never taken for less than 0.3 %. A form whose interval has zero in it, or "
     "whose difference is within the floor, is not distinguishable from no markers: that is not "

@@ -43,7 +43,7 @@ def test_what_is_the_same_elsewhere_is_distinguished_once_in_twenty(layouts: int
     chance = np.random.default_rng(2)
     distinguished = 0
     for _ in range(TRIES):
-        found = difference(noisy(chance, 1.0, layouts), noisy(chance, 1.0, layouts))
+        found = difference(noisy(chance, 1.0, layouts, 15), noisy(chance, 1.0, layouts, 15))
         distinguished += not found.low <= 0 <= found.high
 
     assert distinguished == pytest.approx(TRIES / 20, abs=2.5 * (TRIES / 20) ** 0.5)

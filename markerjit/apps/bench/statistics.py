@@ -5,15 +5,17 @@ execution. All variants of a round were run within some milliseconds of each oth
 so the difference to the baseline is taken within the round. Its estimate is the median over rounds,
 and the mean over layouts: layout alone moves results, and no layout is the right one.
 
-The interval has room for both: for rounds by bootstrap (Efron 1979), drawn anew in each layout, and
-for layouts by Student's t, since a few layouts are a small sample of all that there could be. (To
-draw so few anew would miss the truth in a fifth of all cases.) The wider of the two holds. Two
-variants that are the same are measured along as any other; what they seem to differ by is the noise
-floor, and nothing smaller is called a difference.
+The interval has room for both: for rounds by bootstrap (Efron 1979), the same rounds drawn in all
+layouts, and for layouts by Student's t, since a few layouts are a small sample of all that there
+could be. (To draw so few anew would miss the truth in a fifth of all cases.) They are independent,
+so the root of the sum of their squares holds. Two variants that are the same are measured along as
+any other; what they seem to differ by is the noise floor, and nothing smaller is called a
+difference.
 """
 
 from __future__ import annotations
 
+from math import hypot
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -70,19 +72,16 @@ def estimate(values: Array, *, seed: int = 0) -> Estimate:
         return of_rounds
     spread = float(np.median(values, axis=1).std(ddof=1))
     aside = _t(layouts - 1) * spread / layouts**0.5
-    return of_rounds._replace(
-        low=min(of_rounds.low, of_rounds.value - aside),
-        high=max(of_rounds.high, of_rounds.value + aside),
-    )
+    value, low, high = of_rounds
+    return Estimate(value, value - hypot(value - low, aside), value + hypot(high - value, aside))
 
 
 def over_rounds(values: Array, *, seed: int = 0) -> Estimate:
     """The same for just these layouts: what more rounds can make narrower."""
-    chance = np.random.default_rng(seed)
     layouts, rounds = values.shape
+    drawn = np.random.default_rng(seed).integers(rounds, size=(RESAMPLES, rounds))
     means = np.zeros(RESAMPLES)
     for one in values:
-        drawn = chance.integers(rounds, size=(RESAMPLES, rounds))
         means += np.median(one[drawn], axis=1) / layouts
     low, high = np.percentile(means, [_TAIL, 100 - _TAIL])
     return Estimate(float(np.median(values, axis=1).mean()), float(low), float(high))

@@ -125,7 +125,7 @@ METHOD = (
     "interrupts only adds.",
     "A difference is taken within its round. The estimate is the median over rounds and then the "
     "mean over layouts: layout alone moves results, and no layout is the right one. The interval "
-    "is the wider of two: by bootstrap over rounds, and by Student's t over layouts, since a few "
+    "has room for both: by bootstrap over rounds, and by Student's t over layouts, since a few "
     "layouts are a small sample of all that there could be. Where they differ it is wide.",
     "The same code, built once more under another name, is measured along. What it seems to "
     "differ by is the noise floor. It stands at the same places as the first, so what another "
