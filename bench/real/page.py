@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from markerjit.apps.bench import sheet, svg
+from markerjit.apps.bench.figures import noise
 from markerjit.apps.bench.shapes import Measured, Part, report
 from markerjit.apps.bench.statistics import Estimate
 from markerjit.apps.bench.svg import Scale, clean
@@ -53,12 +54,12 @@ def page(run: Mapping[str, Any]) -> str:
 
 def _part(part: Part, raw: Mapping[str, Any]) -> str:
     forms = [one for one in part.forms if not one.is_baseline]
-    noise = f'<p class="noise">{clean(part.noisy)}</p>' if part.noisy else ""
+    noisy = f'<p class="noise">{clean(part.noisy)}</p>' if part.noisy else ""
     counts = {name: times for name, times in raw["setting"]["passed"].items() if times}
     caption = (
         f"A mark is a form, hollow where it cannot be told from no markers; the bar is its 95 % "
         f"interval, each dot is a run. No markers take {raw['seconds']:.3f} s. "
-        f"{sheet.noise(part)} That is the grey band. Passed in a run: "
+        f"{noise(part.floor, part.again, part.unit)} That is the grey band. Passed in a run: "
         + ", ".join(f"{name} {times:,}" for name, times in counts.items()) + "."
     )  # fmt: skip
     rows = "".join(
@@ -68,7 +69,7 @@ def _part(part: Part, raw: Mapping[str, Any]) -> str:
         for one in forms
     )
     return (
-        f"<section><h2>{clean(part.title)}</h2>{noise}<figure>{plot(part, forms)}"
+        f"<section><h2>{clean(part.title)}</h2>{noisy}<figure>{plot(part, forms)}"
         f"<figcaption>{clean(caption)}</figcaption></figure>"
         '<table class="verdicts"><thead><tr><th>form</th><th>% more time</th>'
         f"<th>% more instructions</th><th>verdict</th></tr></thead><tbody>{rows}</tbody></table>"

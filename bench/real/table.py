@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from markerjit.apps.bench.figures import noise
 from markerjit.apps.bench.shapes import NOTHING
-from markerjit.apps.bench.table import about, noise
+from markerjit.apps.bench.table import about
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +42,7 @@ def table(part: Part) -> Table:
         title=part["title"],
         caption=f"% more CPU time than no marker, which takes {part['seconds']:.3f} s; {rounds} "
         f"rounds, layouts: {layouts}\n"
-        f"{noise(part)}\n{passed(part)}",
+        f"{noise(part['floor'], part['again'], part['unit'])}\n{passed(part)}",
         title_justify="left",
         caption_justify="left",
     )

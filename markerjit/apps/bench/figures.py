@@ -56,6 +56,12 @@ def counted(number: float, what: str) -> str:
     return f"{number:,.0f} {what}{'' if number == 1 else 's'}"
 
 
+def noise(floor: float, again: float, unit: str) -> str:
+    """The noise floor, and what it was made of, in words."""
+    shown = f"{floor:.2g} {unit}"
+    return f"Noise floor: {shown}; the same code twice differed by up to {again:.2g} {unit}."
+
+
 def times(ratio: float) -> str:
     """How many times as much: to two digits, and never 1 where it is not."""
     if ratio < 10:

@@ -12,6 +12,7 @@ from typing import Any
 
 from markerjit.apps.bench import plots, sheet, words
 from markerjit.apps.bench.active import html as active_html
+from markerjit.apps.bench.figures import noise
 from markerjit.apps.bench.plots import Style, interval, signed
 from markerjit.apps.bench.shapes import CONTROLS, Instruction, Measured, Part, Report, report
 from markerjit.apps.bench.svg import clean
@@ -86,7 +87,7 @@ def _head(found: Report, others: Others) -> Iterator[str]:
 def _settings(found: Report, styled: Mapping[str, Style]) -> Iterator[str]:
     for number, part in enumerate(_small(found)):
         caption = _STRIPS if number == 0 else "Drawn as above."
-        caption += f" {sheet.noise(part)} {_levels(part)}."
+        caption += f" {noise(part.floor, part.again, part.unit)} {_levels(part)}."
         yield _figure(part.title, plots.strips(part, styled), caption, _noise([part]))
 
 

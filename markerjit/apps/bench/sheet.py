@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from markerjit.apps.bench import figures
-from markerjit.apps.bench.shapes import Part, Report
+from markerjit.apps.bench.shapes import Report
 from markerjit.apps.bench.style import CSS
 from markerjit.apps.bench.svg import clean
 
@@ -44,15 +43,6 @@ def sentences(title: str, items: Iterable[str]) -> str:
 def missing(found: Report) -> str:
     """What was left out, and why."""
     return sentences("Not measured here", (f"{name}: {why}" for name, why in found.missing))
-
-
-def noise(part: Part) -> str:
-    """What is no difference, as a sentence."""
-    unit = figures.unit(part.unit)
-    return (
-        f"Below {unit.amount(part.floor)} nothing is called a difference; the same twice differed "
-        f"by up to {unit.amount(part.again)}."
-    )
 
 
 def method(paragraphs: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from markerjit.apps.bench import figures, knee
 from markerjit.apps.bench.check import told
-from markerjit.apps.bench.figures import figure, signed
+from markerjit.apps.bench.figures import figure, noise, signed
 from markerjit.apps.bench.shapes import NOTHING, Part, report
 from markerjit.apps.bench.statistics import Estimate
 from markerjit.apps.bench.toggle import table as toggle
@@ -127,7 +127,7 @@ def table(part: Mapping[str, Any]) -> Table:
     made = Table(
         title=part["title"],
         caption=f"{part['unit']} for each execution, more than no marker, whose own time is in "
-        f"brackets;\n{noise(part)}",
+        f"brackets.\n{noise(part['floor'], part['again'], part['unit'])}",
         title_justify="left",
         caption_justify="left",
     )
@@ -156,15 +156,6 @@ def table(part: Mapping[str, Any]) -> Table:
             style="dim" if one is base or differs == "no" else "",
         )
     return made
-
-
-def noise(part: Mapping[str, Any]) -> str:
-    """The noise floor, in words."""
-    unit = part["unit"]
-    return (
-        f"noise floor {part['floor']:.3f} {unit}; the same code twice differed by up to "
-        f"{part['again']:.4f} {unit}"
-    )
 
 
 def _code(one: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]:

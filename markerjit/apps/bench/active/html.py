@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from markerjit.apps.bench import sheet
 from markerjit.apps.bench.active import plots
 from markerjit.apps.bench.active.words import METHOD, answer, better, measured
+from markerjit.apps.bench.figures import noise
 from markerjit.apps.bench.shapes import Part
 from markerjit.apps.bench.svg import clean
 
@@ -37,7 +37,7 @@ def sections(parts: Sequence[Part], figure: Figure) -> Iterator[str]:
     values = plots.value_range(parts)
     for number, part in enumerate(parts):
         caption = _STRIPS if number == 0 else "Drawn as above, to the same scale."
-        caption += f" {sheet.noise(part)}"
+        caption += f" {noise(part.floor, part.again, part.unit)}"
         yield figure(part.title, plots.strips(part, values), caption, [part])
     if len({part.threads for part in parts}) > 1:
         drawing = plots.lines(parts, values)
