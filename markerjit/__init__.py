@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from markerjit.errors import (
         BadFile,
         BadNote,
+        BadTrace,
         MarkerError,
         MemoryFault,
         NoMarkers,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from markerjit.trace import line_formatter
     from markerjit.trace.convert import convert
     from markerjit.trace.open import check_output, open_sink, open_trace, takes_packets
-    from markerjit.trace.reading import BadTrace, Trace
+    from markerjit.trace.reading import Trace
     from markerjit.trace.statistics import (
         MarkerSummary,
         NumberSummary,
@@ -76,7 +77,6 @@ _HOME = {
     "merge": "merge",
     "Watch": "watch",
     "convert": "trace.convert",
-    "BadTrace": "trace.reading",
     "Trace": "trace.reading",
     **dict.fromkeys(
         ("MarkerSummary", "NumberSummary", "Summary", "ValueSummary", "summarise"),
@@ -100,6 +100,7 @@ _HOME = {
         (
             "BadFile",
             "BadNote",
+            "BadTrace",
             "MarkerError",
             "MemoryFault",
             "NoMarkers",

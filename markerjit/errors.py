@@ -58,6 +58,10 @@ class BadNote(MarkerError):
     """A marker's note is truncated, corrupt or of an unknown version."""
 
 
+class BadTrace(MarkerError):
+    """A file is not a trace, or is not as its format lays it down."""
+
+
 class MemoryFault(MarkerError):
     """An address of the target cannot be read or written."""
 

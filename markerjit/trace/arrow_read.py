@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from markerjit.errors import BadTrace
 from markerjit.ring.batch import Columns, Texts
 from markerjit.ring.types import TEXTS, TextState, number_code
 from markerjit.trace.header import for_reading, from_json, losses_from_json, parse_json
-from markerjit.trace.reading import BadTrace, ColumnTrace, missing, open_to_read
+from markerjit.trace.reading import ColumnTrace, missing, open_to_read
 from markerjit.trace.table import HEAD, KIND, layout
 
 if TYPE_CHECKING:

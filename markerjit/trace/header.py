@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from markerjit.errors import BadTrace
 from markerjit.model import CType, Event, Field, FieldType, TypeClass
 from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.types import FILLER, RecordType, Time
-from markerjit.trace.reading import BadTrace
 from markerjit.trace.sink import TraceInfo
 
 VERSION = 1

@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from markerjit.errors import BadTrace
 from markerjit.model import Event, FieldType
 from markerjit.ring.batch import Batch
 from markerjit.trace.files import WholeWriter, first_lines, last_lines, read_lines, whole_lines
@@ -29,7 +30,7 @@ from markerjit.trace.header import (
     to_json,
 )
 from markerjit.trace.lines import Kinds, ambiguous, fields_of
-from markerjit.trace.reading import UNKNOWN, BadTrace, EventTrace
+from markerjit.trace.reading import UNKNOWN, EventTrace
 from markerjit.trace.sink import TraceInfo
 
 if TYPE_CHECKING:

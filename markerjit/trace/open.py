@@ -15,9 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from markerjit.errors import Refused
+from markerjit.errors import BadTrace, Refused
 from markerjit.trace.files import exists
-from markerjit.trace.reading import BadTrace, Trace, missing
+from markerjit.trace.reading import Trace, missing
 from markerjit.trace.sink import Sink, TraceInfo
 
 _OF_CTF = re.compile(r"\.?(metadata|ring_[0-9]+(_late[0-9]+)?|lost_cpu-?[0-9]+)")

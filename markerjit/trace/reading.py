@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from markerjit.errors import MarkerError, Unsupported
+from markerjit.errors import BadTrace, Unsupported
 from markerjit.model import Event
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ UNKNOWN = (-1, "")
 """In the place of (cpu, marker): events were lost, and the file does not say which."""
 
 _EVENTS_AT_ONCE = 20_000
-
-
-class BadTrace(MarkerError):
-    """A file is no trace, or is not as its format lays it down."""
 
 
 class Trace:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from markerjit.errors import BadTrace
 from markerjit.model import CType, Event, Field, FieldType, TypeClass, Value
 from markerjit.ring.batch import Columns, Texts
 from markerjit.ring.clock import NS, Calibration
@@ -18,7 +19,6 @@ from markerjit.ring.columns import events, monotonic
 from markerjit.ring.types import FILLER, TEXTS, RecordType, TextState, Time, number_code
 from markerjit.trace.header import is_name
 from markerjit.trace.lines import EventOfKind, fits
-from markerjit.trace.reading import BadTrace
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array

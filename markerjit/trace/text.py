@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from markerjit.errors import BadTrace
 from markerjit.model import Event, Field
 from markerjit.ring.batch import Batch
 from markerjit.ring.clock import NS
@@ -40,7 +41,7 @@ from markerjit.trace.header import (
 )
 from markerjit.trace.jsonl import dump, losses_of, summary_to_json
 from markerjit.trace.lines import DAY_NS, KIND_MARK, Kinds, ambiguous, from_text
-from markerjit.trace.reading import BadTrace, EventTrace
+from markerjit.trace.reading import EventTrace
 from markerjit.trace.sink import TraceInfo
 
 if TYPE_CHECKING:

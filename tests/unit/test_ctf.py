@@ -38,13 +38,12 @@ from made_records import (
     record,
 )
 
-from markerjit.errors import Refused
+from markerjit.errors import BadTrace, Refused
 from markerjit.ring.batch import Batch, Packet
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import TextState, Time
 from markerjit.trace.ctf import CtfSink, find, read_ctf
 from markerjit.trace.header import to_json
-from markerjit.trace.reading import BadTrace
 from markerjit.trace.sink import TraceInfo
 
 Version = Literal["1.8", "2"]

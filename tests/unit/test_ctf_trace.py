@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from made_records import CHARS, I32, make_info, make_type, record
 
-from markerjit.errors import Refused
+from markerjit.errors import BadTrace, Refused
 from markerjit.ring.batch import Batch, Columns, Packet
 from markerjit.ring.clock import Calibration
 from markerjit.ring.columns import decode
@@ -23,7 +23,6 @@ from markerjit.ring.types import Time
 from markerjit.trace.ctf import CtfSink
 from markerjit.trace.ctf_trace import CtfTrace, in_order
 from markerjit.trace.open import check_output, open_sink, open_trace
-from markerjit.trace.reading import BadTrace
 
 CLOCK = Calibration(Time.MONOTONIC, 0, 0, 1_000_000_000, 1_700_000_000_000_000_000)
 TICK = make_type(4, "tick", "n %d", I32, time=Time.MONOTONIC)

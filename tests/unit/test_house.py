@@ -51,8 +51,13 @@ HOME_OF_OPCODES = "markerjit.x86.templates"
 # ---- the checker -------------------------------------------------------------------------------
 
 
-def imports(module: str, source: str, *, is_package: bool = False) -> Iterator[tuple[int, str]]:
-    """(line, module imported) for every import of markerjit, relative ones made absolute."""
+def imports(
+    module: str, source: str, *, is_package: bool = False, whole: bool = False
+) -> Iterator[tuple[int, str]]:
+    """(line, module imported) for every import of markerjit, relative ones made absolute.
+
+    `whole`: also each imported name, which may be a module of that package.
+    """
     for node in ast.walk(ast.parse(source)):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -64,7 +69,7 @@ def imports(module: str, source: str, *, is_package: bool = False) -> Iterator[t
                 keep = len(parts) - node.level + (1 if is_package else 0)
                 base = ".".join([*parts[:keep], *filter(None, [node.module])])
             # `from markerjit import elf` comes in by the front door, whatever it then takes.
-            names = [base]
+            names = [base, *(f"{base}.{alias.name}" for alias in node.names if whole)]
         elif isinstance(node, ast.Call) and _is_import_module(node.func) and node.args:
             name = node.args[0]
             if isinstance(name, ast.Constant) and isinstance(name.value, str):
@@ -99,6 +104,26 @@ def complaints(module: str, source: str, *, is_package: bool = False) -> list[st
         if wrong:
             found.append(f"{module}:{line} imports {name}, but {wrong}")
     return found
+
+
+def circles(arrows: dict[str, set[str]]) -> list[set[str]]:
+    """The sets of modules that import each other in a loop, from (module: modules imported)."""
+    reached = {module: _reachable(module, arrows) for module in arrows}
+    loops = [
+        {other for other in reached[module] if module in reached.get(other, ())}
+        for module in arrows
+        if module in reached[module]
+    ]
+    return [loop for index, loop in enumerate(loops) if loop not in loops[:index]]
+
+
+def _reachable(module: str, arrows: dict[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    ahead = set(arrows[module])
+    while ahead:
+        reached |= ahead
+        ahead = {name for there in ahead for name in arrows.get(there, ())} - reached
+    return reached
 
 
 def opcode_literals(source: str) -> list[str]:
@@ -199,6 +224,20 @@ def test_relative_imports_of_a_package_start_at_the_package() -> None:
 
 
 @pytest.mark.parametrize(
+    ("arrows", "loops"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b", "c"}, "b": {"d"}, "c": {"d"}, "d": set()}, []),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}, [{"a", "b", "c"}]),
+        ({"a": {"a"}}, [{"a"}]),
+        ({"a": {"elsewhere"}}, []),
+    ],
+)
+def test_circles_are_found(arrows: dict[str, set[str]], loops: list[set[str]]) -> None:
+    assert circles(arrows) == loops
+
+
+@pytest.mark.parametrize(
     "source", ["x = 0xE9", "x = 0xcc", r"x = b'\x90\xeb'", "x = bytes.fromhex('66 90 a9')"]
 )
 def test_opcode_is_found(source: str) -> None:
@@ -235,6 +274,21 @@ def test_every_room_imports_only_from_floors_below(repo: Path) -> None:
     ]
 
     assert not found, "\n".join(found)
+
+
+def test_modules_of_a_room_form_no_circle(repo: Path) -> None:
+    arrows = {
+        module: {
+            name
+            for _, name in imports(
+                module, path.read_text(), is_package=path.name == "__init__.py", whole=True
+            )
+        }
+        for module, path in _modules(repo)
+        if path.name != "__init__.py"  # a package hands on the names of its own modules
+    }
+
+    assert circles(arrows) == []
 
 
 def test_opcodes_are_written_in_one_file_only(repo: Path) -> None:

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from made_traces import EVENTS, make_batch, make_info, put
 
-from markerjit.errors import MarkerError
+from markerjit.errors import BadTrace, MarkerError
 from markerjit.ring.types import Time
 from markerjit.trace.convert import convert
 from markerjit.trace.header import parse_json
 from markerjit.trace.open import open_sink, open_trace
-from markerjit.trace.reading import BadTrace
 from markerjit.trace.statistics import summarise
 
 LOST = {(0, "kv_get"): 3}

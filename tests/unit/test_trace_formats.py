@@ -28,7 +28,7 @@ from made_traces import (
     put,
 )
 
-from markerjit.errors import MarkerError, Refused, Unsupported
+from markerjit.errors import BadTrace, MarkerError, Refused, Unsupported
 from markerjit.model import Event
 from markerjit.ring.batch import Batch, Texts
 from markerjit.ring.clock import NS
@@ -44,7 +44,7 @@ from markerjit.trace.open import (
     open_trace,
     takes_packets,
 )
-from markerjit.trace.reading import UNKNOWN, BadTrace, Trace
+from markerjit.trace.reading import UNKNOWN, Trace
 from markerjit.trace.sink import TraceInfo
 
 SUFFIXES = ("txt", "jsonl", "json", "pftrace", "parquet", "arrow", "ctf", "ctf2")

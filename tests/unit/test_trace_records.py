@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_traces import EVENTS, START_NS, make_batch, make_info
 
+from markerjit.errors import BadTrace
 from markerjit.model import Event, FieldType
 from markerjit.ring.columns import decode, events
 from markerjit.ring.types import Time
 from markerjit.trace import records
 from markerjit.trace.encode import packets_of
-from markerjit.trace.reading import BadTrace
 from markerjit.trace.records import Collector, Guess, make_texts, pieces
 
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
+from markerjit.errors import BadTrace
 from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.types import FILLER, Time
 from markerjit.trace.header import from_json, losses_from_json, losses_to_json, parse_json, to_json
-from markerjit.trace.reading import BadTrace
 from markerjit.trace.sink import TraceInfo
 
 Lost = Mapping[tuple[int, str], int]

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+from markerjit.errors import BadTrace
 from markerjit.ring.batch import Packet
 from markerjit.ring.types import WORD
 from markerjit.trace.ctf import ctf2, tsdl
 from markerjit.trace.ctf.info import LOST, OURS, Lost, load, load_lost
 from markerjit.trace.ctf.layout import HeadFormat, PacketHead
 from markerjit.trace.ctf.records import Codec
-from markerjit.trace.reading import BadTrace, open_to_read
+from markerjit.trace.reading import open_to_read
 from markerjit.trace.sink import TraceInfo
 
 _PACKET_AT_MOST = 1 << 31
