@@ -194,8 +194,9 @@ def _build(home: Path) -> Path:
 
 
 def _end_with_parent() -> None:
-    """Even if we are killed: PR_SET_PDEATHSIG."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    """Even if we are killed: PR_SET_PDEATHSIG. Not by SIGTERM: LTTng 2.13's daemon waits for ever
+    where that comes while it starts a consumer. A consumer ends when its daemon's socket closes."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _end(daemon: subprocess.Popen[bytes]) -> None:
