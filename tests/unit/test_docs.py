@@ -1,7 +1,7 @@
 """README and docs/ say what is true: their examples run, their commands, links and bytes exist.
 
 The C and Python examples of the README are cut out of the file, compiled, run and traced. What this
-does not check: the console output shown in the pages, which is from real runs but not compared.
+does not check: the console output shown in the pages (tests/live/test_pages.py).
 """
 
 from __future__ import annotations

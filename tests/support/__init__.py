@@ -1,0 +1,1 @@
+"""What several tests need: programs, arenas, traces, pages. Nothing here is a test."""
