@@ -67,27 +67,32 @@ class Seen(NamedTuple):
 
 
 Look = Callable[[Path], Seen]
+BROUGHT = Path(__file__).resolve().parents[2] / "build" / "babeltrace2" / "babeltrace2"
+
+
+@pytest.fixture(scope="session")
+def newest(needs_tool: Callable[[str, str], str]) -> str:
+    """The babeltrace2 that get_babeltrace.sh has brought, or else the system's."""
+    return str(BROUGHT) if BROUGHT.exists() else needs_tool("babeltrace2", "babeltrace2")
 
 
 @pytest.fixture(params=["1.8", "2"])
-def version(request: pytest.FixtureRequest, needs_tool: Callable[[str, str], str]) -> Version:
-    tool = needs_tool("babeltrace2", "babeltrace2")
+def version(request: pytest.FixtureRequest, newest: str) -> Version:
     if request.param == "2":
-        shown = subprocess.run([tool, "--version"], capture_output=True, text=True, check=True)
+        shown = subprocess.run([newest, "--version"], capture_output=True, text=True, check=True)
         found = re.match(r"Babeltrace (\d+)\.(\d+)", shown.stdout)
         if not found or (int(found[1]), int(found[2])) < (2, 1):
-            pytest.skip("needs babeltrace2 2.1 to read CTF 2 (Debian package babeltrace2, trixie)")
+            pytest.skip("needs babeltrace2 2.1 to read CTF 2 (tests/oracle/get_babeltrace.sh)")
     return request.param
 
 
 @pytest.fixture
-def look(needs_tool: Callable[[str, str], str]) -> Look:
+def look(newest: str) -> Look:
     """Show a trace. Anything on standard error but a warning of lost events fails the test."""
-    tool = needs_tool("babeltrace2", "babeltrace2")
 
     def look(trace: Path) -> Seen:
         done = subprocess.run(
-            [tool, "--clock-seconds", "--no-delta", trace],
+            [newest, "--clock-seconds", "--no-delta", trace],
             capture_output=True,
             check=False,
             timeout=60,
@@ -238,14 +243,14 @@ def test_names_may_be_words_of_the_metadata(tmp_path: Path, version: Version, lo
 
 
 def test_events_have_the_ids_of_their_markers(
-    tmp_path: Path, version: Version, needs_tool: Callable[[str, str], str]
+    tmp_path: Path, version: Version, newest: str
 ) -> None:
     types = [make_type(id_, f"m{id_}", "", time=Time.MONOTONIC) for id_ in (0, 5, 0xFFFE)]
     data = b"".join(record(type_, 1, 1) for type_ in types)
     write(tmp_path / "t", make_info(*types, clock=MONOTONIC), version, Packet(0, 0, data))
 
     done = subprocess.run(
-        [needs_tool("babeltrace2", "babeltrace2"), tmp_path / "t", "-c", "sink.text.details"],
+        [newest, tmp_path / "t", "-c", "sink.text.details"],
         capture_output=True,
         text=True,
         check=True,
