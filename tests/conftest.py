@@ -31,6 +31,14 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Numbers of tests that are no verdict, from `record_property("summary", text)`."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == "summary":
+                terminalreporter.write_line(value)
+
+
 def make(*goals: str) -> None:
     """Run make in the checkout; one at a time, as several test runs may share it."""
     (ROOT / "build").mkdir(exist_ok=True)
