@@ -6,6 +6,7 @@ sources is the system's own, with `deb-src` in it. Nobody has to be root for tha
 
 from __future__ import annotations
 
+import copy
 import re
 import shutil
 import subprocess
@@ -49,7 +50,9 @@ def unpack(archive: Path, tree: Path) -> None:
         for member in tar:
             _, _, name = member.name.removeprefix("./").partition("/")
             if name:
-                tar.extract(member.replace(name=name, deep=False), tree)
+                inner = copy.copy(member)  # TarInfo.replace came with Python 3.11.4
+                inner.name = name
+                tar.extract(inner, tree)
 
 
 def with_sources(text: str) -> str:
