@@ -129,6 +129,7 @@ with contextlib.redirect_stderr(io.StringIO()):  # import all: nobody may be una
     main.run(["doctor", str(2**22 + 1)]), main.run(["on", str(2**22 + 1), "x"])
 os.setgroups([]), os.setresgid(*[{NOBODY}] * 3), os.setresuid(*[{NOBODY}] * 3)
 main.main(sys.argv[1:])"""
+BY_A_USER = CLI if os.getuid() else [sys.executable, "-c", AS_NOBODY]
 
 LANDLOCKED = """
 import ctypes, os, struct, sys
@@ -515,20 +516,18 @@ def test_site_that_another_tool_has_patched_is_a_wall_until_it_is_mended(hostile
 # ---- users, namespaces, /proc --------------------------------------------------------------------
 
 
-@needs_root
 def test_process_of_another_user_is_a_wall(hostile: Path) -> None:
     with started(hostile) as program:
-        document, error = agreed(program.pid, by=[sys.executable, "-c", AS_NOBODY])
+        document, error = agreed(1 if os.getuid() else program.pid, by=BY_A_USER)
 
-    assert "belongs to uid 0 and we are 65534" in finding(document, "access", "wall")
-    assert "belongs to uid 0 and we are 65534" in error
+    assert re.search("belongs to uid 0 and we are [1-9]", finding(document, "access", "wall"))
+    assert re.search("belongs to uid 0 and we are [1-9]", error)
 
 
-@needs_root
 def test_undumpable_process_of_our_own_user_is_a_wall(hostile: Path) -> None:
-    who = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    who = {} if os.getuid() else {"user": NOBODY, "group": NOBODY, "extra_groups": []}
     with started(hostile, "undumpable", **who) as program:
-        document, error = agreed(program.pid, by=[sys.executable, "-c", AS_NOBODY])
+        document, error = agreed(program.pid, by=BY_A_USER)
 
     assert "untraceable (PR_SET_DUMPABLE" in finding(document, "access", "wall")
     assert "untraceable (PR_SET_DUMPABLE" in error
@@ -554,7 +553,6 @@ def test_process_outside_of_our_user_namespace_is_a_wall(
         assert program.answers()
 
 
-@needs_root
 def test_process_in_namespaces_below_ours_works(hostile: Path, needs_tool: Callable) -> None:
     unshare = needs_tool("unshare", "util-linux")
     with started(unshare, "-U", "-r", "-m", "-p", "-f", "--kill-child", hostile) as outer:
