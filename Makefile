@@ -16,12 +16,13 @@ VENV := .venv/bin
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench bench-real torture kill-matrix check format native native-complete targets debian clean \
+.PHONY: help demo test test-user bench bench-real torture kill-matrix check format native native-complete targets debian clean \
 	bytecode
 
 help:
 	@echo "make demo     set up .venv, build, and run the bundled server under load"
 	@echo "make test     set up everything, check formats and types, run all tests"
+	@echo "make test-user  as root: some of the tests as an ordinary user (part of make test)"
 	@echo "make check    formats and types only"
 	@echo "make format   rewrite Python and C in the house's format"
 	@echo "make native   the runtime, libraries and demo programs, into $(NATIVE)/"
@@ -44,9 +45,14 @@ bench-real: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 	@PYTHONPATH=bench $(VENV)/python -m real --json build/bench-real.json --html build/bench-real.html
 
 # pytest is the last command, so that its summary is the end of the output.
-test: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian build/babeltrace2/.tried check
+test: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian build/babeltrace2/.tried check test-user
 	@echo "pytest"
 	@$(VENV)/python -m pytest $(PYTEST_FLAGS)
+
+# With Debian's own Python, to which .venv lends its packages: .venv's may be a Python in root's home,
+# and a second environment would need the network and take longer than some of the tests.
+test-user: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian
+	@test "$$(id -u)" != 0 || sh tests/as_user.sh
 
 # Minutes; tests/races, and so `make test`, takes a choice of it.
 kill-matrix: $(VENV)/.test-ready native build/hooks/libmjstop.so build/targets/truth_floats

@@ -15,6 +15,8 @@ import markerjit
 from markerjit import Mode
 from markerjit.x86.templates import TEMPLATES
 
+pytestmark = pytest.mark.user
+
 
 def head(session: markerjit.Session) -> bytes:
     (site,) = session.sites("truth_loop")

@@ -18,6 +18,8 @@ from markerjit.quiesce.calls import BorrowedThread, Call
 from markerjit.quiesce.gadgets import find_gadgets
 from tests.live.test_commands import state_of, wait_until
 
+pytestmark = pytest.mark.user
+
 SYS_GETPID = 39
 GETPID = Call("getpid", SYS_GETPID, ())
 

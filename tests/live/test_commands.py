@@ -23,6 +23,8 @@ import pytest
 
 import markerjit
 
+pytestmark = pytest.mark.user
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLI = [sys.executable, "-m", "markerjit.cli.main"]
 PYTHONPATH = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")

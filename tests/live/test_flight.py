@@ -24,6 +24,8 @@ from tests.live.test_commands import (
     wait_until,
 )
 
+pytestmark = pytest.mark.user
+
 Picture = Any
 OWN_RINGS = pytest.mark.parametrize("rseq", ["1", "0"], ids=["own rings", "shared rings"])
 

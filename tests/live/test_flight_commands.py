@@ -24,6 +24,8 @@ from tests.live.test_commands import (
 )
 from tests.live.test_recording_faults import wait_switched
 
+pytestmark = pytest.mark.user
+
 
 def read_events(path: Path) -> list[dict[str, Any]]:
     """Each event's fields."""

@@ -17,6 +17,8 @@ from markerjit import Mode
 from tests.live.test_commands import ENVIRONMENT, cli, text_of, wait_until
 from tests.live.test_follow_objects import BORROW, WRITE, just_after, just_before, within
 
+pytestmark = pytest.mark.user
+
 MODES = [Mode.JUMP, Mode.INT3]
 in_both_modes = pytest.mark.parametrize("mode", MODES)
 NOBODY = 65534

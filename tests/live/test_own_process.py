@@ -26,6 +26,8 @@ from tests.live.test_commands import (
     wait_on,
 )
 
+pytestmark = pytest.mark.user
+
 MODES = ["jump", "nop", "pointer", "immediate", "sentinel"]
 
 LIBRARY = r"""

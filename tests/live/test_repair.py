@@ -14,6 +14,8 @@ import pytest
 import markerjit
 from markerjit.patch.journal import Journal
 
+pytestmark = pytest.mark.user
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # A process with markers of its own that is also the controller of another one.

@@ -26,6 +26,8 @@ import pytest
 from tests.live.answering import started
 from tests.live.test_commands import CLI, ENVIRONMENT, ROOT, facts, state_of, wait_until
 
+pytestmark = pytest.mark.user
+
 PROGRAM = r"""
 #define _GNU_SOURCE
 #include <errno.h>

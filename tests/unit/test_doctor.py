@@ -22,6 +22,8 @@ from markerjit.model import RemoteAddress
 from markerjit.quiesce import cgroup
 from markerjit.quiesce.cgroup import MemoryLeft
 
+pytestmark = pytest.mark.user
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "doctor.md"
 

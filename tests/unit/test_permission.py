@@ -30,6 +30,8 @@ from markerjit.quiesce.permission import (
     yama_scope,
 )
 
+pytestmark = pytest.mark.user
+
 PTRACE_SEIZE, PTRACE_DETACH, PTRACE_INTERRUPT = 0x4206, 17, 0x4207
 WALL = 0x40000000
 
