@@ -51,6 +51,13 @@ def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError
             f"an object of process {pid} was loaded or unloaded just now; try again",
             try_again=True,
         )
+    if status == native.DISTURBED:
+        return Refused(
+            f"another tool changed code of process {pid} between the sites at the same moment (a "
+            "uprobe put in or taken out?); all was rolled back; try again, and if it was a uprobe "
+            "that was put in, check that it counts",
+            try_again=True,
+        )
     if status == native.NOT_64_BIT:
         return Unsupported(f"process {pid} runs 32-bit code; markerjit is for x86-64")
     if status == native.NOT_VERIFIED:

@@ -20,6 +20,8 @@
  *     MJ_SENT_BACK=1        the target's first thread, which sleeps, is found as if its sleep had
  *                           been stopped just before and not begun again yet
  *
+ * mj_race_call has a function called at each point, while everything is as it is there.
+ *
  * Nothing happens before mj_race_begin. One thread at a time passes points: the helper's own
  * threads are waited for by the one that made them.
  */
@@ -49,6 +51,7 @@
 EXPORT void mj_race_begin(void);
 EXPORT int mj_race(const char *point);
 EXPORT long mj_race_passed(void);
+EXPORT void mj_race_call(void (*function)(const char *point));
 
 static long passed = -1; /* points so far; before mj_race_begin -1 */
 static long writes;
@@ -57,6 +60,7 @@ static pid_t target;
 static const char *spoil, *kill_point, *pause_point;
 static long pause_us;
 static long named; /* points of the name kill_point */
+static void (*called)(const char *point);
 static int log_fd = -1;
 
 static long number(const char *name) {
@@ -85,6 +89,8 @@ void mj_race_begin(void) {
 }
 
 long mj_race_passed(void) { return passed; }
+
+void mj_race_call(void (*function)(const char *point)) { called = function; }
 
 static void say(const char *line, int size) {
     if (log_fd >= 0 && size > 0)
@@ -234,6 +240,8 @@ int mj_race(const char *point) {
     say(line, snprintf(line, sizeof line, "%ld %s\n", passed, point));
     if (pause_point && !strcmp(point, pause_point))
         wait_us(pause_us);
+    if (called)
+        called(point);
     if (sent_back && !strcmp(point, "seized"))
         send_back();
     if (spoil && !strcmp(point, "borrow: on the way back"))

@@ -96,7 +96,7 @@ static int check_sigtrap(const struct stopped *stopped, struct mj_report *report
     return MJ_OK;
 }
 
-static int apply_stopped_once(const struct application *all, const struct runs *runs, int spans) {
+static int apply_stopped_once(const struct application *all, struct runs *runs, int spans) {
     struct transaction transaction = transaction_of(all);
     struct stopped stopped;
     int status = stop_all(all->target, &stopped, all->report);

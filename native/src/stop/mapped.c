@@ -74,3 +74,12 @@ int still_mapped(const struct mj_target *target, struct mj_report *report) {
         return MJ_GONE;
     return wanted < end ? MJ_MOVED : MJ_OK;
 }
+
+int has_mapping(const struct mj_target *target, const char *name) {
+    size_t size;
+    char *text = read_maps(target->pid, &size);
+    const int has = !text || memmem(text, size, name, strlen(name));
+
+    free(text);
+    return has;
+}

@@ -8,4 +8,7 @@
 /* MJ_MOVED when a line of target->mapped is no longer in /proc/PID/maps. */
 int still_mapped(const struct mj_target *target, struct mj_report *report);
 
+/* Whether /proc/PID/maps has this name in it, or cannot be read. */
+int has_mapping(const struct mj_target *target, const char *name);
+
 #endif

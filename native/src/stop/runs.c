@@ -4,13 +4,26 @@
  *
  * A hundred thousand edits are five megabytes, and threads stand still while they are made. So what
  * is needed of them is made small before: the runs, and eight bytes for each byte that changes.
- * Then a run is read, changed in our cache, written and read back while it is hot.
+ * Then a run is read, changed in our cache, written and read back while it is hot. Written one by
+ * one, so many edits take a hundred times as long.
  *
- * Only for the time in which nobody runs, since it writes what stands between the edits, too.
+ * A run is written with its gaps, the bytes between the edits. No thread of the target changes them
+ * meanwhile, since all stand, but another process may: the kernel puts uprobes into the target and
+ * takes them out. Nothing makes a read and a write of ours one step for it. Therefore:
+ *
+ *   1  a gap that may hold what a uprobe put there is not written. If that has gone since we read
+ *      it, the next thread there would die of the int3 that we put back. So would a fork's child of
+ *      a call, which Linux 6.18 puts in the place of a 5-byte no-op: it leads to a mapping that a
+ *      fork does not copy (arch/x86/kernel/uprobes.c)
+ *   2  a gap that has changed between the comparison and the write, or between the write and the
+ *      read back, ends the transaction, which is taken back: somebody else is at work there
+ *   3  what remains is the time between the read and the write of one run. A uprobe that is put
+ *      into a gap just then is lost: it counts nothing, and harms nobody
  */
 
 #include "runs.h"
 
+#include "mapped.h"
 #include "race.h"
 #include "write.h"
 
@@ -19,11 +32,14 @@
 
 enum { FEWEST = 4 }; /* of fewer, reading what stands between costs more than it saves */
 
+enum { INT3 = 0xcc, CALL = 0xe8 };
+
 struct run {
     uint64_t address;
     uint32_t size;
     uint32_t first_place, places;
-    uint32_t end; /* the edit behind its last one */
+    uint32_t end;   /* the edit behind its last one */
+    uint8_t *image; /* as it was compared, and then as it is written */
 };
 
 struct place {
@@ -45,6 +61,22 @@ static uint32_t add_places(struct place *places, const struct mj_edit *edit, uin
                                    .old_byte = edit->old_bytes[i],
                                    .new_byte = edit->new_bytes[i]};
     return edit->size;
+}
+
+/* Touched here, so that no page of it is a new one while threads stand. */
+static uint8_t *images_create(const struct runs *runs) {
+    size_t bytes = 0;
+
+    for (uint32_t i = 0; i < runs->count; i++)
+        bytes += runs->runs[i].size;
+    uint8_t *images = malloc(bytes);
+
+    if (!images)
+        return NULL;
+    memset(images, INT3, bytes);
+    for (uint32_t i = 0; i < runs->count; i++)
+        runs->runs[i].image = i ? runs->runs[i - 1].image + runs->runs[i - 1].size : images;
+    return images;
 }
 
 struct runs runs_create(const struct mj_edit *edits, uint32_t count) {
@@ -70,14 +102,19 @@ struct runs runs_create(const struct mj_edit *edits, uint32_t count) {
             places += add_places(&runs.places[places], &edits[i], run->address);
         run->places = places - run->first_place;
     }
+    runs.images = images_create(&runs);
+    if (!runs.images)
+        runs_destroy(&runs);
     return runs;
 }
 
 void runs_destroy(struct runs *runs) {
     free(runs->runs);
     free(runs->places);
+    free(runs->images);
     runs->runs = NULL;
     runs->places = NULL;
+    runs->images = NULL;
     runs->count = 0;
 }
 
@@ -107,61 +144,102 @@ static int differs(const struct runs *runs, const struct run *run, const uint8_t
     return status;
 }
 
-static int compare_run(const struct mj_target *target, const struct runs *runs,
-                       const struct run *run, struct mj_report *report) {
-    const struct place *places = places_of(runs, run);
+static int is_in_an_edit(const struct runs *runs, const struct run *run, uint32_t at) {
+    const struct mj_edit *edit = &runs->edits[edit_at(runs, run, at)];
+
+    return run->address + at - edit->address < edit->size;
+}
+
+/* Does the run hold its image? MJ_OK; `status` where an edit differs; MJ_DISTURBED where a gap
+   does; MJ_ERRNO, MJ_GONE. */
+static int check_image(const struct mj_target *target, const struct runs *runs,
+                       const struct run *run, int status, struct mj_report *report) {
     uint8_t found[RUN_BYTES];
+    uint32_t at = 0;
 
     if (!read_bytes(target, run->address, found, run->size))
         return fault(report, first_edit(runs, run));
+    if (!memcmp(run->image, found, run->size))
+        return MJ_OK;
+    while (run->image[at] == found[at])
+        at++;
+    return differs(runs, run, found, at, is_in_an_edit(runs, run, at) ? status : MJ_DISTURBED,
+                   report);
+}
+
+static int compare_run(const struct mj_target *target, const struct runs *runs,
+                       const struct run *run, struct mj_report *report) {
+    const struct place *places = places_of(runs, run);
+
+    if (!read_bytes(target, run->address, run->image, run->size))
+        return fault(report, first_edit(runs, run));
     for (uint32_t i = 0; i < run->places; i++)
-        if (found[places[i].at] != places[i].old_byte)
-            return differs(runs, run, found, places[i].at, MJ_UNEXPECTED, report);
+        if (run->image[places[i].at] != places[i].old_byte)
+            return differs(runs, run, run->image, places[i].at, MJ_UNEXPECTED, report);
     return MJ_OK;
 }
 
-int runs_compare(const struct mj_target *target, const struct runs *runs,
-                 struct mj_report *report) {
+int runs_compare(const struct mj_target *target, struct runs *runs, struct mj_report *report) {
     int status = MJ_OK;
 
+    runs->has_uprobe_calls = has_mapping(target, "[uprobes-trampoline]");
     for (uint32_t i = 0; i < runs->count && status == MJ_OK; i++)
         status = compare_run(target, runs, &runs->runs[i], report);
     return status;
 }
 
-/* How far a write that ended early got, in edits. */
-static uint32_t edits_within(const struct runs *runs, const struct run *run, size_t written) {
-    uint32_t i = first_edit(runs, run);
+static int may_hold_uprobe(const struct runs *runs, const uint8_t *gap, size_t size) {
+    return memchr(gap, INT3, size) || (runs->has_uprobe_calls && memchr(gap, CALL, size));
+}
 
-    while (i < run->end && runs->edits[i].address < run->address + written)
-        i++;
+/* The place behind the last one that may be written together with `first`. */
+static uint32_t end_of_piece(const struct runs *runs, const struct run *run, uint32_t first) {
+    const struct place *places = places_of(runs, run);
+    uint32_t i = first + 1;
+
+    for (; i < run->places; i++) {
+        const uint32_t gap = places[i - 1].at + 1;
+
+        if (may_hold_uprobe(runs, run->image + gap, places[i].at - gap))
+            break;
+    }
     return i;
+}
+
+/* Write the image, but for gaps that may hold a uprobe. *done counts on from the first edit. */
+static int write_image(const struct mj_target *target, const struct runs *runs,
+                       const struct run *run, uint32_t *done, struct mj_report *report) {
+    const struct place *places = places_of(runs, run);
+
+    for (uint32_t i = 0, end; i < run->places; i = end) {
+        end = end_of_piece(runs, run, i);
+        const uint32_t start = places[i].at, size = places[end - 1].at + 1 - start;
+        const size_t written = write_bytes(target, run->address + start, run->image + start, size);
+        const uint64_t stop = run->address + start + written;
+
+        while (*done < run->end && runs->edits[*done].address < stop)
+            ++*done;
+        if (written != size)
+            return fault(report, edit_at(runs, run, (uint32_t)(start + written)));
+    }
+    return MJ_OK;
 }
 
 static int write_run(const struct mj_target *target, const struct runs *runs, const struct run *run,
                      uint32_t *done, struct mj_report *report) {
     const struct place *places = places_of(runs, run);
-    uint8_t wanted[RUN_BYTES], found[RUN_BYTES];
+    int status = check_image(target, runs, run, MJ_UNEXPECTED, report);
 
-    if (!read_bytes(target, run->address, wanted, run->size))
-        return fault(report, first_edit(runs, run));
+    if (status != MJ_OK)
+        return status;
+    MJ_RACE("run: read");
     for (uint32_t i = 0; i < run->places; i++)
-        wanted[places[i].at] = places[i].new_byte;
-    const size_t written = write_bytes(target, run->address, wanted, run->size);
-
-    *done = edits_within(runs, run, written);
-    if (written != run->size)
-        return fault(report, edit_at(runs, run, (uint32_t)written));
+        run->image[places[i].at] = places[i].new_byte;
+    status = write_image(target, runs, run, done, report);
+    if (status != MJ_OK)
+        return status;
     MJ_RACE("read back");
-    if (!read_bytes(target, run->address, found, run->size))
-        return fault(report, first_edit(runs, run));
-    if (!memcmp(wanted, found, run->size))
-        return MJ_OK;
-    uint32_t at = 0;
-
-    while (wanted[at] == found[at])
-        at++;
-    return differs(runs, run, found, at, MJ_NOT_VERIFIED, report);
+    return check_image(target, runs, run, MJ_NOT_VERIFIED, report);
 }
 
 int runs_write(const struct mj_target *target, const struct runs *runs, uint32_t *done,

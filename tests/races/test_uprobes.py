@@ -1,0 +1,106 @@
+"""Uprobes of another tool that come or go between our sites while all threads stand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import markerjit
+from tests.conftest import ROOT, Target, make
+
+HERE = Path(__file__).parent
+NO_OPS = {"one": b"\x90", "five": b"\x0f\x1f\x44\0\0"}
+SITES = 6
+NO_UPROBES = 77  # an exit code of uprobed.py
+
+pytestmark = [pytest.mark.races, pytest.mark.live]
+
+Switch = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Target]:
+    make("native", "build/hooks/libmjstop.so")
+    path = tmp_path / "gaps"
+    flags = ["-O2", "-Wall", "-Wextra", "-Werror", f"-I{ROOT}/native/include"]
+    subprocess.run(["gcc", *flags, "-o", path, HERE / "gaps.c"], check=True)
+    started = Target(path)
+    started.wait_ready()
+    yield started
+    started.end()
+
+
+@pytest.fixture
+def switch(program: Target) -> Switch:
+    """Switch all on while a uprobe is put in or taken out at the last point of these. The program
+    comes by before and after."""
+
+    def run(place: str, what: str, *points: str) -> dict[str, Any]:
+        command = [sys.executable, HERE / "uprobed.py", str(program.pid), program.ready[place]]
+        command += [what, *points]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, text=True, cwd=ROOT, **pipes) as controller:
+            assert controller.stdin
+            assert controller.stdout
+            for word in ("probed", "switched"):
+                if controller.stdout.readline() == f"{word}\n":
+                    program.ask("visit")
+                    controller.stdin.write("\n")
+                    controller.stdin.flush()
+            out, errors = controller.communicate(timeout=60)
+        if controller.returncode == NO_UPROBES:
+            pytest.skip(errors.strip())
+        assert controller.returncode == 0, errors
+        return dict(json.loads(out))
+
+    return run
+
+
+def code_at(program: Target, place: str) -> bytes:
+    with markerjit.View(program.pid) as view:
+        return view.read(int(program.ready[place]), len(NO_OPS[place]))
+
+
+def hits(program: Target) -> list[int]:
+    with markerjit.View(program.pid) as view:
+        return [one.hits for one in view.statistics()]
+
+
+@pytest.mark.parametrize("place", NO_OPS)
+def test_a_uprobe_that_is_taken_out_before_the_write_stays_out(
+    program: Target, switch: Switch, place: str
+) -> None:
+    """An int3 that is written back kills the next thread that comes by; a call, which new kernels
+    put in the place of a no-op of five bytes, the next child of a fork."""
+    done = switch(place, "take", "run: read")
+
+    assert program.ask("fork")["status"] == 0
+    assert code_at(program, place) == NO_OPS[place]
+    assert done["error"].startswith("another tool changed code")
+    assert hits(program) == [0] * SITES
+
+
+@pytest.mark.parametrize("points", [["read back"], ["run: read", "read back"]])
+def test_a_uprobe_that_is_put_in_before_or_after_a_write_is_noticed_and_counts(
+    program: Target, switch: Switch, points: list[str]
+) -> None:
+    """The first read back is that of the slots: the code has been compared by then."""
+    done = switch("one", "put", *points)
+
+    assert done["error"].startswith("another tool changed code")
+    assert done["counted"] == 1
+    assert hits(program) == [0] * SITES
+
+
+@pytest.mark.parametrize("place", NO_OPS)
+def test_a_uprobe_that_stays_goes_on_counting(program: Target, switch: Switch, place: str) -> None:
+    done = switch(place, "put", "seized")
+
+    assert (done["error"], done["counted"]) == ("", 1)
+    assert hits(program) == [1] * SITES

@@ -1,0 +1,149 @@
+"""What stands between edits that are written at once: another tool may change it meanwhile.
+
+All threads of the target stand then, but the kernel puts uprobes into it and takes them out all the
+same. The accesses of a run are numbered: 0 compares, 1 reads again, 2 writes, 3 reads back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+
+from markerjit.quiesce import native
+from tests.unit.test_stop_write import (
+    READ,
+    START,
+    SYNC,
+    WRITE,
+    FaultyMemory,
+    close_together,
+    edit,
+    library,  # noqa: F401  (a fixture)
+    zeros_and,
+)
+
+INT3, CALL, NOP = 0xCC, 0xE8, 0x90
+AGAIN, WRITTEN, READ_BACK = 1, 2, 3
+EDITS = close_together(100, 64)
+BETWEEN = START + 64 * 40 + 3
+SIZE = 64 * 100
+
+
+@pytest.fixture
+def memory(library: ctypes.CDLL) -> FaultyMemory:  # noqa: F811
+    return FaultyMemory(library, bytes(SIZE))
+
+
+def test_an_int3_that_goes_before_the_write_is_not_written_back(memory: FaultyMemory) -> None:
+    """A uprobe that was taken out: the next thread there would die of its int3."""
+    memory.content[BETWEEN - START] = INT3
+    memory.sneak[WRITTEN] = (BETWEEN, NOP)
+
+    memory.apply(EDITS, nobody_runs=True)
+
+    assert INT3 not in memory.content
+    assert all(INT3 not in state for state in memory.states)
+
+
+def test_a_gap_with_an_int3_is_left_out_and_all_edits_are_written(memory: FaultyMemory) -> None:
+    gaps = {BETWEEN, BETWEEN + 1, START + 1, START + 63, START + 64 * 99 - 1}
+    for gap in gaps:
+        memory.content[gap - START] = INT3
+    expected = zeros_and(EDITS, memory.content)
+
+    assert memory.apply(EDITS, nobody_runs=True) == native.OK
+
+    assert memory.content == expected
+    written = [
+        range(at, at + size)
+        for (what, at), size in zip(memory.steps, memory.sizes, strict=True)
+        if what == WRITE
+    ]
+    assert len(written) == 4
+    assert not any(gap in piece for gap in gaps for piece in written)
+
+
+@pytest.mark.parametrize("there_are_some", [False, True])
+def test_a_gap_with_a_call_is_left_out_where_the_kernel_calls_uprobes(
+    library: ctypes.CDLL,  # noqa: F811
+    memory: FaultyMemory,
+    there_are_some: bool,
+) -> None:
+    """Where it does not, a call is the program's own: there are many."""
+    memory.content[BETWEEN - START] = CALL
+    expected = zeros_and(EDITS, memory.content)
+    has_mapping = ctypes.c_int.in_dll(library, "mj_test_has_mapping")
+
+    has_mapping.value = there_are_some
+    try:
+        assert memory.apply(EDITS, nobody_runs=True) == native.OK
+    finally:
+        has_mapping.value = 0
+
+    assert memory.content == expected
+    assert len(memory.of(WRITE)) == 1 + there_are_some
+
+
+def test_an_int3_of_our_own_ends_no_run(library: ctypes.CDLL) -> None:  # noqa: F811
+    on = [edit(START + 64 * n, b"\0", bytes([INT3]), code=True) for n in range(100)]
+    off = [edit(START + 64 * n, bytes([INT3]), b"\0", code=True) for n in range(100)]
+    memory = FaultyMemory(library, bytes(SIZE))
+
+    assert memory.apply(on, nobody_runs=True) == native.OK
+    assert memory.content.count(INT3) == 100
+    assert memory.apply(off, nobody_runs=True) == native.OK
+
+    assert memory.content == bytes(SIZE)
+    assert [what for what, _ in memory.steps] == [READ, READ, WRITE, READ, SYNC] * 2
+
+
+def test_a_write_behind_an_int3_that_fails_takes_back_what_stands_before_it(
+    memory: FaultyMemory,
+) -> None:
+    memory.content[BETWEEN - START] = INT3
+    before = bytes(memory.content)
+    memory.faults[WRITTEN + 1] = 5  # EIO, of the second piece
+
+    assert memory.apply(EDITS, nobody_runs=True) == native.ERRNO
+
+    assert memory.content == before
+    assert (memory.report.index, memory.report.written) == (41, 41)
+
+
+@pytest.mark.parametrize(("when", "writes"), [(AGAIN, 0), (READ_BACK, 1)])
+def test_a_change_in_a_gap_is_noticed_and_all_is_taken_back(
+    memory: FaultyMemory, when: int, writes: int
+) -> None:
+    """Whoever made it may have made another one that we have written over."""
+    memory.sneak[when] = (BETWEEN, INT3)
+
+    assert memory.apply(EDITS, nobody_runs=True) == native.DISTURBED
+
+    assert memory.report.index == 41
+    expected = bytearray(SIZE)
+    expected[BETWEEN - START] = INT3  # which is not ours to undo
+    assert memory.content == expected
+    assert len(memory.of(WRITE)) == writes * 101
+
+
+def test_an_edit_that_changes_between_the_comparison_and_the_write_is_not_written(
+    memory: FaultyMemory,
+) -> None:
+    memory.sneak[AGAIN] = (EDITS[7].address, INT3)
+
+    assert memory.apply(EDITS, nobody_runs=True) == native.UNEXPECTED
+
+    assert (memory.report.index, memory.report.found[0]) == (7, INT3)
+    assert memory.of(WRITE) == []
+
+
+def test_a_change_in_a_later_run_takes_back_the_runs_before_it(
+    library: ctypes.CDLL,  # noqa: F811
+) -> None:
+    edits = close_together(400, 64)
+    memory = FaultyMemory(library, bytes(400 * 64))
+    memory.sneak[2 + 3] = (START + 64 * 300 + 5, INT3)  # after two comparisons and a whole run
+
+    assert memory.apply(edits, nobody_runs=True) == native.DISTURBED
+    assert memory.content.count(1) == 0
