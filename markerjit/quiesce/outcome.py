@@ -58,6 +58,12 @@ def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError
             "that was put in, check that it counts",
             try_again=True,
         )
+    if status == native.FAULTED:
+        return Refused(
+            f"thread {report.tid} of process {pid} met a fault in code that it ran for us (was an "
+            f"object unloaded just now?); it goes on where it was; then markerjit repair {pid}",
+            try_again=True,
+        )
     if status == native.NOT_64_BIT:
         return Unsupported(f"process {pid} runs 32-bit code; markerjit is for x86-64")
     if status == native.NOT_VERIFIED:
@@ -71,7 +77,8 @@ def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError
             f"to be written is in the journal: markerjit repair {pid}"
         )
     if status == native.NOT_SYNCED:
-        return Refused(_why_not_synced(pid, report), try_again=report.error == errno.EAGAIN)
+        passing = report.error in (errno.EAGAIN, errno.ESRCH)
+        return Refused(_why_not_synced(pid, report), try_again=passing)
     if report.error in (errno.EPERM, errno.EACCES):
         return NotPermitted(why_not(pid, report.tid))
     written = f" at edit {report.index}, and was rolled back" if report.written else ""
@@ -83,6 +90,11 @@ def _why_not_synced(pid: int, report: native.Report) -> str:
         return (
             f"thread {report.tid} of process {pid} did not answer the signal (does it block it?); "
             "all was rolled back"
+        )
+    if report.error == errno.ESRCH:
+        return (
+            f"the thread of process {pid} that was to fence its cores did not come back from that "
+            "call; all was rolled back; try again, or use --quiesce stop"
         )
     return (
         f"process {pid} cannot fence its cores ({os.strerror(report.error)}: is this a kernel "

@@ -153,7 +153,9 @@ static int wait_for(pid_t tid, int what, siginfo_t *info) {
  * Let a thread whose signals are blocked run to its next stop of the wanted kind. What cannot be
  * blocked is SIGSTOP: it is taken away here and sent again in the end. Nor can a stop of the whole
  * process, for a signal that another thread took: the thread is in that again when it is let go.
- * MJ_OK, MJ_GONE or MJ_BUSY.
+ * Nor can a fault, of which the thread is spared; but the kernel has put what the program does
+ * about that signal back to the default by then (force_sig in kernel/signal.c). MJ_OK, MJ_GONE,
+ * MJ_BUSY or MJ_FAULTED.
  */
 static int run_to(struct borrowed *borrowed, enum __ptrace_request request, int wanted) {
     struct stopped_thread *thread = &borrowed->stopped.threads[0];
@@ -177,8 +179,10 @@ static int run_to(struct borrowed *borrowed, enum __ptrace_request request, int 
             return MJ_OK;
         if (event)
             continue;
-        if (info.si_status != SIGSTOP) /* a fault: the code there is not what we looked for */
-            return MJ_GONE;
+        if (info.si_status != SIGSTOP) { /* a fault: the code is not there any more */
+            borrowed->report->tid = thread->tid;
+            return MJ_FAULTED;
+        }
         thread->resend_signal = SIGSTOP;
     }
 }

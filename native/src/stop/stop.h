@@ -34,6 +34,7 @@ enum mj_status {
     MJ_MOVED = 12,       /* something else is mapped where an edit is; not written               */
     MJ_SIGTRAP_BLOCKED = 13, /* report->tid blocks it; not written                               */
     MJ_DISTURBED = 14, /* somebody else changed code near edit report->index; rolled back        */
+    MJ_FAULTED = 15,   /* a borrowed thread, report->tid, met a fault; it has its registers back */
 };
 
 /* How threads are kept from harm: docs/explanation/quiescence.md says what each proves. */
