@@ -89,8 +89,7 @@ def create_arena(
     with open(package_file("runtime.bin"), "rb") as file:
         code = file.read()
     geometry = _geometry(ring_size)
-    threads = caller.threads()
-    descriptor = _make_memfd(pid, caller, owner)
+    descriptor, threads = _make_memfd(pid, caller, owner)
     undo: list[Call] = []
     with contextlib.ExitStack() as failing:
         failing.callback(_undo_all, pid, caller, descriptor, undo)
@@ -156,8 +155,9 @@ def _unmap(start: int, size: int) -> Call:
     return Call("munmap", SYS_MUNMAP, (start, size))
 
 
-def _make_memfd(pid: int, caller: Caller, name: RemoteAddress) -> int:
-    """A memfd in the target: its descriptor, of a number out of the way where one can be had.
+def _make_memfd(pid: int, caller: Caller, name: RemoteAddress) -> tuple[int, list[Thread]]:
+    """A memfd in the target: its descriptor, of a number out of the way where one can be had; and
+    some of the target's threads.
 
     Alone, because a thread that closes descriptors which it does not know, and opens its own, could
     give another file the number that is closed here.
@@ -169,13 +169,14 @@ def _make_memfd(pid: int, caller: Caller, name: RemoteAddress) -> int:
         Call("close", SYS_CLOSE, (Result(0),)),
     ]
     try:
-        return caller.run(calls, alone=True)[1]
+        results, threads = caller.run_alone(calls)
     except CallFailed as failed:
         if failed.call is calls[1]:  # the limit of descriptors was lowered below `high`
-            return failed.results[0]
+            return failed.results[0], caller.run_alone([])[1]
         # A close that fails has closed all the same: only the copy is left.
         _undo(caller, [Call("close", SYS_CLOSE, (copy,)) for copy in failed.results[1:]])
         raise
+    return results[1], threads
 
 
 def _map(caller: Caller, descriptor: int, size: int) -> RemoteAddress:

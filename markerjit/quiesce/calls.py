@@ -69,12 +69,12 @@ class CallFailed(MarkerError):
 class Caller(Protocol):
     """Makes system calls in the target."""
 
-    def threads(self) -> list[Thread]:
-        """Some of the target's threads."""
+    def run(self, calls: Sequence[Call]) -> list[int]:
+        """The results of all calls. Raises CallFailed."""
 
-    def run(self, calls: Sequence[Call], *, alone: bool = False) -> list[int]:
-        """The results of all calls; `alone`: no other thread runs meanwhile, where that can be
-        had. Raises CallFailed."""
+    def run_alone(self, calls: Sequence[Call]) -> tuple[list[int], list[Thread]]:
+        """The same, and some of the target's threads. No other thread runs meanwhile, where that
+        can be had."""
 
 
 class BorrowedThread:
@@ -83,24 +83,27 @@ class BorrowedThread:
     def __init__(self, target: native.NativeTarget) -> None:
         self._target = target
 
-    def threads(self) -> list[Thread]:
-        """The first threads, as all of them were stopped. Raises Refused, TargetGone."""
-        found = self._native_threads()
-        return [
-            Thread(one.tid, RemoteAddress(one.fs_base), RemoteAddress(one.rseq)) for one in found
+    def run(self, calls: Sequence[Call]) -> list[int]:
+        """Borrow a thread, make the calls, let it go. The others run, unless the thread's way back
+        can only stand on its own stack. Raises CallFailed, Refused, TargetGone."""
+        return self._borrow(calls, None, None)
+
+    def run_alone(self, calls: Sequence[Call]) -> tuple[list[int], list[Thread]]:
+        """Stop all threads, have one make the calls, and let all go. Also what the first threads
+        are, taken in the same stop. Raises CallFailed, Refused, TargetGone."""
+        threads = (native.NativeThread * _MAX_THREADS)()
+        count = ctypes.c_uint32(_MAX_THREADS)
+        results = self._borrow(calls, threads, ctypes.byref(count))
+        return results, [
+            Thread(one.tid, RemoteAddress(one.fs_base), RemoteAddress(one.rseq))
+            for one in threads[: count.value]
         ]
 
-    def run(self, calls: Sequence[Call], *, alone: bool = False) -> list[int]:
-        """Borrow a thread, make the calls, let it go. Raises CallFailed, Refused, TargetGone."""
-        # Without a place of ours for its way back, that stands below the thread's stack pointer:
-        # where that is no real stack, others must not run meanwhile.
-        self._target.alone = alone or not self._target.scratch
+    def _borrow(self, calls: Sequence[Call], threads: object, count: object) -> list[int]:
         prepared = (native.NativeCall * len(calls))(*map(_prepare, calls))
-        found = self._native_threads()
-        threads = (native.NativeThread * len(found))(*found)
         report = native.Report()
         status = native.library().mj_borrow(
-            self._target, threads, len(found), prepared, len(calls), report
+            self._target, prepared, len(calls), threads, count, report
         )
         results = [call.result for call in prepared]
         if status == native.CALL_FAILED:
@@ -108,15 +111,6 @@ class BorrowedThread:
         if status != native.OK:
             raise explain_failure(self._target.pid, status, report)
         return results
-
-    def _native_threads(self) -> list[native.NativeThread]:
-        threads = (native.NativeThread * _MAX_THREADS)()
-        count = ctypes.c_uint32(_MAX_THREADS)
-        report = native.Report()
-        status = native.library().mj_threads(self._target, threads, ctypes.byref(count), report)
-        if status != native.OK:
-            raise explain_failure(self._target.pid, status, report)
-        return threads[: count.value]
 
 
 def _prepare(call: Call) -> native.NativeCall:
@@ -131,14 +125,17 @@ def _prepare(call: Call) -> native.NativeCall:
 class OwnThread:
     """Calls made by the calling thread: the target is this process."""
 
-    def threads(self) -> list[Thread]:
-        """The calling thread."""
+    def run_alone(self, calls: Sequence[Call]) -> tuple[list[int], list[Thread]]:
+        """The same as `run`, since we cannot stop ourselves; and the calling thread."""
+        return self.run(calls), [self._thread()]
+
+    def _thread(self) -> Thread:
         base = ctypes.c_uint64()
         _system_call(SYS_ARCH_PRCTL, [_ARCH_GET_FS, ctypes.addressof(base)])
         fs_base = RemoteAddress(base.value)
-        return [Thread(threading.get_native_id(), fs_base, _own_rseq(fs_base))]
+        return Thread(threading.get_native_id(), fs_base, _own_rseq(fs_base))
 
-    def run(self, calls: Sequence[Call], *, alone: bool = False) -> list[int]:
+    def run(self, calls: Sequence[Call]) -> list[int]:
         """The results in order. Raises CallFailed."""
         results: list[int] = []
         for call in calls:

@@ -46,8 +46,6 @@ class NativeTarget(ctypes.Structure):
         ("pidfd", ctypes.c_int32),
         ("mem_fd", ctypes.c_int32),
         ("needs_sigtrap", ctypes.c_int32),
-        ("alone", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
         ("syscall_ret", ctypes.c_uint64),
         ("sigreturn", ctypes.c_uint64),
         ("pop_rax_ret", ctypes.c_uint64),
@@ -112,9 +110,8 @@ def library() -> ctypes.CDLL:
     edits = ctypes.POINTER(EditEntry)
     loaded.mj_apply.argtypes = [target, ctypes.c_int, edits, u32, report]
     threads = ctypes.POINTER(NativeThread)
-    loaded.mj_threads.argtypes = [target, threads, ctypes.POINTER(u32), report]
     calls = ctypes.POINTER(NativeCall)
-    loaded.mj_borrow.argtypes = [target, threads, u32, calls, u32, report]
+    loaded.mj_borrow.argtypes = [target, calls, u32, threads, ctypes.POINTER(u32), report]
     loaded.mj_clock_pair.argtypes = [ctypes.POINTER(u64), ctypes.POINTER(u64)]
     loaded.mj_clock_pair.restype = None
     return loaded

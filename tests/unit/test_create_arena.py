@@ -49,7 +49,7 @@ class FailingThread(OwnThread):
         self.mapped: dict[int, int] = {}
         self.fail_at = fail_at
 
-    def run(self, calls: Sequence[Call], *, alone: bool = False) -> list[int]:
+    def run(self, calls: Sequence[Call]) -> list[int]:
         results: list[int] = []
         for call in calls:
             args = tuple(
@@ -169,10 +169,10 @@ def test_the_first_error_is_told_when_undoing_fails_too(
 ) -> None:
     run = thread.run
 
-    def fail_to_undo(calls: Sequence[Call], **how: bool) -> list[int]:
+    def fail_to_undo(calls: Sequence[Call]) -> list[int]:
         if calls[0].name in ("munmap", "close"):
             raise TargetGone(os.getpid())
-        return run(calls, **how)
+        return run(calls)
 
     thread.fail_at = 6
     monkeypatch.setattr(thread, "run", fail_to_undo)

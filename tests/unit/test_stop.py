@@ -76,21 +76,23 @@ class Child:
             os.sched_yield()
         raise AssertionError(f"is {read_status(self.pid).state}, not {state}")
 
-    def borrow(self, *calls: tuple[int, ...], tids: tuple[int, ...] = ()) -> int:
-        """Make system calls by its main thread. The results are then in `results`."""
+    def borrow(self, *calls: tuple[int, ...], alone: bool = False) -> int:
+        """Make system calls by one of its threads. The results are then in `results`; with `alone`
+        the threads in `threads`."""
         prepared = (native.NativeCall * len(calls))()
         for call, (number, *args) in zip(prepared, calls, strict=True):
             call.number = number
             call.args[: len(args)] = args
             call.refs[:] = [-1] * 6
         self.prepared = prepared
-        threads = [native.NativeThread(tid=tid) for tid in tids or (self.pid,)]
+        threads, count = (native.NativeThread * 8)(), ctypes.c_uint32(8)
         self.report = native.Report()
         status: int = native.library().mj_borrow(
-            self.target, (native.NativeThread * len(threads))(*threads), len(threads),
-            prepared, len(calls), self.report,
+            self.target, prepared, len(calls),
+            threads if alone else None, ctypes.byref(count), self.report,
         )  # fmt: skip
         self.results = [call.result for call in prepared]
+        self.threads = threads[: count.value]
         return status
 
     def write(
@@ -302,13 +304,6 @@ def test_a_process_that_has_ended_is_gone(start: Start) -> None:
     assert child.write((child.data, word(1), word(2))) == native.GONE
 
 
-def test_the_next_thread_is_borrowed_where_one_has_ended(start: Start) -> None:
-    child = start("futex")
-
-    assert child.borrow((SYS_GETPID,), tids=(1 << 22, child.pid)) == native.OK
-    assert child.results == [child.pid]
-
-
 def test_a_call_that_fails_ends_the_list_and_says_which(start: Start) -> None:
     child = start("read")
 
@@ -324,9 +319,8 @@ def test_a_call_may_refer_to_the_result_of_an_earlier_one(start: Start) -> None:
     pairs = (native.NativeCall * 2)()
     pairs[0].number, pairs[1].number = SYS_GETPID, SYS_KILL
     pairs[0].refs[:], pairs[1].refs[:] = [-1] * 6, [0] + [-1] * 5
-    threads = (native.NativeThread * 1)(native.NativeThread(tid=child.pid))
 
-    status = native.library().mj_borrow(child.target, threads, 1, pairs, 2, native.Report())
+    status = native.library().mj_borrow(child.target, pairs, 2, None, None, native.Report())
 
     assert status == native.OK
     assert [call.result for call in pairs] == [child.pid, 0]
@@ -372,13 +366,9 @@ def test_a_thread_inside_an_edit_of_several_bytes_is_seen(start: Start) -> None:
 
 def test_threads_are_listed_with_their_bases(start: Start) -> None:
     child = start("futex")
-    threads, count = (native.NativeThread * 8)(), ctypes.c_uint32(8)
 
-    status = native.library().mj_threads(
-        child.target, threads, ctypes.byref(count), native.Report()
-    )
+    assert child.borrow(alone=True) == native.OK
 
-    assert status == native.OK
-    found = {thread.tid: thread.fs_base for thread in threads[: count.value]}
+    found = {thread.tid: thread.fs_base for thread in child.threads}
     assert set(found) == {int(tid) for tid in os.listdir(f"/proc/{child.pid}/task")}
     assert all(found.values())

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 
 from markerjit.quiesce import native
 from tests.unit.test_stop import (
+    RUNNING,
     SYS_GETPID,
     WAITS,
+    Child,
     Start,
     program,  # noqa: F401  (a fixture)
     start,  # noqa: F401  (a fixture)
+    word,
 )
 
 SYSCALL_RET = b"\x0f\x05\xc3"
@@ -32,6 +36,58 @@ def test_a_thread_that_meets_a_fault_for_us_goes_on_where_it_was(
 
     assert child.borrow((SYS_GETPID,)) == native.FAULTED
     assert child.report.tid == child.pid
+    child.wait_state("R" if call in RUNNING else "S")
     child.end_wait(call)
 
     assert child.result() == WAITS[call]
+
+
+# ---- who stands still meanwhile ------------------------------------------------------------------
+
+
+def test_others_run_while_a_thread_is_borrowed_on_the_scratch(start: Start) -> None:  # noqa: F811
+    child = start("futex")
+
+    assert child.borrow((SYS_GETPID,)) == native.OK
+    assert child.report.threads == 1
+
+
+def test_all_stand_where_that_is_asked_for_and_are_listed(start: Start) -> None:  # noqa: F811
+    child = start("futex")
+
+    assert child.borrow((SYS_GETPID,), alone=True) == native.OK
+    assert child.report.threads == 2
+    assert child.results == [child.pid]
+
+
+def without_scratch(child: Child) -> None:
+    child.target.scratch = 0
+
+
+def with_the_scratch_of_a_controller_that_was_killed(child: Child) -> None:
+    """Its thread may still be on its way back."""
+    os.pwrite(child.memory, child.pid.to_bytes(8, "little"), child.target.scratch)
+
+
+@pytest.mark.parametrize(
+    "prepare", [without_scratch, with_the_scratch_of_a_controller_that_was_killed]
+)
+@pytest.mark.parametrize("quiescence", [0, native.MEMBARRIER])
+def test_all_stand_while_a_frame_is_on_a_stack(
+    start: Start,  # noqa: F811
+    prepare: Callable[[Child], None],
+    quiescence: int,
+) -> None:
+    """Of a coroutine, say, whose stack the next thread would go on with."""
+    child = start("futex")
+    prepare(child)
+
+    if quiescence:
+        assert child.write((child.data, word(1), word(9)), quiescence=quiescence) == native.OK
+    else:
+        assert child.borrow((SYS_GETPID,)) == native.OK
+    assert (child.report.threads, child.report.borrowed) == (2, 1)
+    child.wait_state("S")
+    child.end_wait("futex")
+
+    assert child.result() == WAITS["futex"]

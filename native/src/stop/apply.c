@@ -103,7 +103,6 @@ static int apply_stopped_once(const struct application *all, struct runs *runs, 
 
     if (status != MJ_OK)
         return status;
-    MJ_RACE("stopped");
     transaction.runs = runs;
     status = still_mapped(all->target, all->report);
     if (status == MJ_OK && all->target->needs_sigtrap)

@@ -5,9 +5,10 @@
  *   1  one thread is stopped, and taken if our interrupt stopped it in 64-bit code, outside a
  *      restartable sequence (whose abort would be lost while its rip is elsewhere); otherwise it
  *      goes on and the next one is tried. The others run, because under load each switch to the
- *      borrowed thread and back can take milliseconds; unless they are asked to stand (calls.c)
- *   2  its way back is written into its memory (frame.c, lay.c): into the arena's scratch, or
- *      below its stack pointer and the red zone
+ *      borrowed thread and back can take milliseconds; unless 2 needs them to stand, or a caller
+ *      does (calls.c)
+ *   2  its way back is written into its memory (frame.c, lay.c): into the arena's scratch; or,
+ *      while all others stand, below its stack pointer and the red zone
  *   3  it is put on that way: a harmless system call, and then `ret`
  *   4  all signals are blocked for it, so that none is delivered on borrowed registers
  *   5  each call: rip to a `syscall` instruction, orig_rax to -1 so that the kernel does not take
@@ -240,11 +241,19 @@ static int take_stopped(struct borrowed *borrowed) {
     return status;
 }
 
-int borrow_begin(const struct mj_target *target, pid_t tid, struct borrowed *borrowed,
-                 struct mj_report *report) {
+static void prepare(const struct mj_target *target, int alone, struct borrowed *borrowed,
+                    struct mj_report *report) {
     borrowed->target = target;
     borrowed->report = report;
     borrowed->adrift = 0;
+    borrowed->alone = alone;
+    memset(&borrowed->others, 0, sizeof borrowed->others);
+}
+
+/* MJ_NO_THREAD, MJ_BUSY: another one may do. */
+static int borrow_one(const struct mj_target *target, pid_t tid, struct borrowed *borrowed,
+                      struct mj_report *report) {
+    prepare(target, 0, borrowed, report);
     int status = stop_one(target, tid, &borrowed->stopped, report);
 
     if (status != MJ_OK)
@@ -255,17 +264,13 @@ int borrow_begin(const struct mj_target *target, pid_t tid, struct borrowed *bor
     return status;
 }
 
-int borrow_one_of(const struct mj_target *target, struct stopped *others, struct borrowed *borrowed,
-                  struct mj_report *report) {
-    const uint32_t count = others->count;
+/* Borrow one of those that stand, and take it out of them. */
+static int borrow_one_of(struct stopped *others, struct borrowed *borrowed) {
     int status = MJ_NO_THREAD;
 
-    borrowed->target = target;
-    borrowed->report = report;
-    borrowed->adrift = 0;
     if (!stopped_alone(others, &borrowed->stopped))
         return MJ_NO_THREAD;
-    for (uint32_t i = 0; i < count && status == MJ_NO_THREAD; i++) {
+    for (uint32_t i = 0; i < others->count && status == MJ_NO_THREAD; i++) {
         borrowed->stopped.threads[0] = others->threads[i];
         status = take_stopped(borrowed);
         if (status == MJ_OK)
@@ -276,7 +281,22 @@ int borrow_one_of(const struct mj_target *target, struct stopped *others, struct
     return status;
 }
 
-int may_try_another(int status, uint32_t *busy) {
+int borrow_alone(const struct mj_target *target, struct borrowed *borrowed,
+                 struct mj_report *report) {
+    prepare(target, 1, borrowed, report);
+    int status = stop_all(target, &borrowed->others, report);
+
+    if (status != MJ_OK)
+        return status;
+    status = borrow_one_of(&borrowed->others, borrowed);
+    if (status != MJ_OK)
+        resume_all(&borrowed->others, report);
+    return status;
+}
+
+/* Whether a status says that nothing was borrowed, and another thread may do; *busy counts those
+   that did not stop in time. */
+static int may_try_another(int status, uint32_t *busy) {
     if (status == MJ_BUSY) /* each took its time: a process that is frozen has many of them */
         return ++*busy < 3;
     return status == MJ_NO_THREAD || status == MJ_GONE;
@@ -288,6 +308,8 @@ int borrow_any(const struct mj_target *target, struct borrowed *borrowed,
     uint32_t busy = 0;
     int status = MJ_GONE;
 
+    if (!has_free_scratch(target))
+        return borrow_alone(target, borrowed, report);
     snprintf(path, sizeof path, "/proc/%d/task", target->pid);
     DIR *tasks = opendir(path);
     if (!tasks) {
@@ -296,7 +318,7 @@ int borrow_any(const struct mj_target *target, struct borrowed *borrowed,
     }
     for (struct dirent *entry; may_try_another(status, &busy) && (entry = readdir(tasks));)
         if (atoi(entry->d_name) > 0)
-            status = borrow_begin(target, atoi(entry->d_name), borrowed, report);
+            status = borrow_one(target, atoi(entry->d_name), borrowed, report);
     closedir(tasks);
     return status;
 }
@@ -350,5 +372,7 @@ int borrow_end(struct borrowed *borrowed) {
     const int status = give_back(borrowed);
 
     resume_all(&borrowed->stopped, borrowed->report);
+    if (borrowed->alone)
+        resume_all(&borrowed->others, borrowed->report);
     return status;
 }

@@ -8,7 +8,9 @@
 struct borrowed {
     const struct mj_target *target;
     struct mj_report *report;
-    struct stopped stopped;
+    struct stopped stopped; /* the one thread */
+    int alone;              /* all others stand, too: */
+    struct stopped others;
     struct frame frame;
     uint8_t covered[FRAME_ROOM]; /* what was in the place of the frame */
     int in_scratch;              /* otherwise on its own stack */
@@ -16,19 +18,11 @@ struct borrowed {
     int adrift; /* it did not come back from a call in time, and finds its own way */
 };
 
-/* Borrow this thread. MJ_NO_THREAD, MJ_BUSY: another one may do. */
-int borrow_begin(const struct mj_target *target, pid_t tid, struct borrowed *borrowed,
+/* Stop all threads of the process and borrow one of them. */
+int borrow_alone(const struct mj_target *target, struct borrowed *borrowed,
                  struct mj_report *report);
 
-/* Borrow one of those that stand, and take it out of them: the others go on standing. */
-int borrow_one_of(const struct mj_target *target, struct stopped *others, struct borrowed *borrowed,
-                  struct mj_report *report);
-
-/* Whether a status says that nothing was borrowed, and another thread may do; *busy counts those
-   that did not stop in time. */
-int may_try_another(int status, uint32_t *busy);
-
-/* Borrow any thread of the process. */
+/* Borrow any thread while the others run; alone, if its frame can only stand on its own stack. */
 int borrow_any(const struct mj_target *target, struct borrowed *borrowed, struct mj_report *report);
 
 /* One system call. MJ_OK, also if it fails: then the result is a negated errno; MJ_GONE; MJ_FAULTED
@@ -37,7 +31,7 @@ int borrow_any(const struct mj_target *target, struct borrowed *borrowed, struct
 int borrow_call(struct borrowed *borrowed, uint64_t number, const uint64_t args[6],
                 int64_t *result);
 
-/* Give it back. MJ_OK, MJ_GONE or MJ_BUSY. */
+/* Give it back, and let all go on that stand. MJ_OK, MJ_GONE, MJ_FAULTED or MJ_BUSY. */
 int borrow_end(struct borrowed *borrowed);
 
 /* The address of a stopped thread's struct rseq, if its sequences have the signature of ours. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* calls.c: lists of system calls for a borrowed thread, and the threads that there are. */
+/* calls.c: lists of system calls for a borrowed thread. */
 
 #define _GNU_SOURCE
 #include "borrow.h"
@@ -31,82 +31,49 @@ static int make_calls(struct borrowed *borrowed, struct mj_call *calls, uint32_t
 
 struct borrowing {
     const struct mj_target *target;
-    const struct mj_thread *threads;
-    uint32_t thread_count;
     struct mj_call *calls;
     uint32_t count;
+    struct mj_thread *threads;
+    uint32_t *thread_count;
     struct mj_report *report;
 };
 
-static int call_and_give_back(const struct borrowing *all, struct borrowed *borrowed) {
-    const int status = make_calls(borrowed, all->calls, all->count);
-    const int ended = borrow_end(borrowed);
+static struct mj_thread describe(const struct stopped_thread *thread) {
+    return (struct mj_thread){
+        .tid = thread->tid, .fs_base = thread->regs.fs_base, .rseq = usual_rseq_of(thread->tid)};
+}
 
-    /* What calls were made is known, unless the process is gone. */
-    return status == MJ_OK && ended == MJ_GONE ? ended : status;
+/* The borrowed one first. */
+static void list_threads(const struct borrowing *all, const struct borrowed *borrowed) {
+    const struct stopped *others = &borrowed->others;
+    const uint32_t room = *all->thread_count;
+
+    *all->thread_count = 0;
+    for (uint32_t i = 0; i <= others->count && i < room; i++)
+        all->threads[(*all->thread_count)++] =
+            describe(i ? &others->threads[i - 1] : &borrowed->stopped.threads[0]);
 }
 
 static int borrow_and_call(void *arguments) {
     const struct borrowing *all = arguments;
     struct borrowed borrowed;
-    uint32_t busy = 0;
-    int status = MJ_NO_THREAD;
-
-    for (uint32_t i = 0; i < all->thread_count && may_try_another(status, &busy); i++)
-        status = borrow_begin(all->target, all->threads[i].tid, &borrowed, all->report);
-    return status == MJ_OK ? call_and_give_back(all, &borrowed) : status;
-}
-
-static int borrow_alone_and_call(void *arguments) {
-    const struct borrowing *all = arguments;
-    struct borrowed borrowed;
-    struct stopped others;
-    int status = stop_all(all->target, &others, all->report);
+    int status = all->threads ? borrow_alone(all->target, &borrowed, all->report)
+                              : borrow_any(all->target, &borrowed, all->report);
 
     if (status != MJ_OK)
         return status;
-    status = borrow_one_of(all->target, &others, &borrowed, all->report);
-    if (status == MJ_OK)
-        status = call_and_give_back(all, &borrowed);
-    resume_all(&others, all->report);
-    return status;
+    if (all->threads)
+        list_threads(all, &borrowed);
+    status = make_calls(&borrowed, all->calls, all->count);
+    const int ended = borrow_end(&borrowed);
+
+    /* What calls were made is known, unless the process is gone. */
+    return status == MJ_OK && ended == MJ_GONE ? ended : status;
 }
 
-int mj_borrow(const struct mj_target *target, const struct mj_thread *threads,
-              uint32_t thread_count, struct mj_call *calls, uint32_t count,
-              struct mj_report *report) {
-    struct borrowing all = {target, threads, thread_count, calls, count, report};
+int mj_borrow(const struct mj_target *target, struct mj_call *calls, uint32_t count,
+              struct mj_thread *threads, uint32_t *thread_count, struct mj_report *report) {
+    struct borrowing all = {target, calls, count, threads, thread_count, report};
 
-    return in_own_thread(target->alone ? borrow_alone_and_call : borrow_and_call, &all, report);
-}
-
-struct listing {
-    const struct mj_target *target;
-    struct mj_thread *threads;
-    uint32_t *count;
-    struct mj_report *report;
-};
-
-static int list_threads(void *arguments) {
-    const struct listing *all = arguments;
-    struct stopped stopped;
-    const int status = stop_all(all->target, &stopped, all->report);
-
-    if (status != MJ_OK)
-        return status;
-    if (*all->count > stopped.count)
-        *all->count = stopped.count;
-    for (uint32_t i = 0; i < *all->count; i++)
-        all->threads[i] = (struct mj_thread){.tid = stopped.threads[i].tid,
-                                             .fs_base = stopped.threads[i].regs.fs_base,
-                                             .rseq = usual_rseq_of(stopped.threads[i].tid)};
-    resume_all(&stopped, all->report);
-    return MJ_OK;
-}
-
-int mj_threads(const struct mj_target *target, struct mj_thread *threads, uint32_t *count,
-               struct mj_report *report) {
-    struct listing all = {target, threads, count, report};
-
-    return in_own_thread(list_threads, &all, report);
+    return in_own_thread(borrow_and_call, &all, report);
 }

@@ -2,11 +2,12 @@
 /*
  * lay.c: where the way back of a borrowed thread stands: in the arena's scratch, or on its stack.
  *
- * The scratch has room for one frame, and its first word is the thread that uses it. Who is killed
- * leaves the word there, and for good: the thread that he had may still be on its way back, and
- * wait for a CPU or in the kernel, and it must find its frame. From then on threads are borrowed on
- * their own stacks, as they are before there is an arena: below the stack pointer and the red zone,
- * where a signal frame would stand.
+ * The scratch has room for one frame, and its first word is the thread that uses it. A controller
+ * that is killed leaves the word there, and for good: the thread that it had may still be on its
+ * way back, and wait for a CPU or in the kernel, and it must find its frame. From then on threads
+ * are borrowed on their own stacks, as they are before there is an arena: below the stack pointer
+ * and the red zone, where a signal frame would stand. That may be no stack of the thread alone (one
+ * of coroutines is handed on and moved), so no other thread runs as long as a frame stands there.
  */
 
 #define _GNU_SOURCE
@@ -17,6 +18,14 @@
 #include <unistd.h>
 
 #define RED_ZONE 128 /* bytes below the stack pointer that code may use: System V ABI, 3.2.2 */
+
+int has_free_scratch(const struct mj_target *target) {
+    uint64_t user;
+
+    return target->scratch &&
+           pread(target->mem_fd, &user, sizeof user, (off_t)target->scratch) == sizeof user &&
+           !user;
+}
 
 static int pass_scratch(const struct mj_target *target, uint64_t from, uint64_t to) {
     const off_t at = (off_t)target->scratch;
@@ -58,6 +67,8 @@ int lay_frame(struct borrowed *borrowed) {
     int status = MJ_OK;
 
     borrowed->in_scratch = pass_scratch(target, 0, (uint64_t)thread->tid);
+    if (!borrowed->in_scratch && !borrowed->alone)
+        return MJ_NO_THREAD;
     const uint64_t limit =
         borrowed->in_scratch ? target->scratch + MJ_SCRATCH_SIZE : thread->regs.rsp - RED_ZONE;
 

@@ -5,6 +5,10 @@
 
 #include "borrow.h"
 
+/* Whether a frame has a place of ours. Otherwise it goes onto the thread's own stack, and only
+   while the other threads stand. */
+int has_free_scratch(const struct mj_target *target);
+
 /* Put the frame of a stopped thread, whose mask is known, into its memory. MJ_OK, MJ_ERRNO, or
    MJ_NO_THREAD when there is no room for it. */
 int lay_frame(struct borrowed *borrowed);

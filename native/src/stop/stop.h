@@ -51,13 +51,11 @@ struct mj_target {
     int32_t pidfd; /* held since before the pid was looked at; < 0: there is none */
     int32_t mem_fd;
     int32_t needs_sigtrap; /* MJ_STOP: no thread may block it, there will be breakpoints */
-    int32_t alone;         /* mj_borrow: no other thread may run meanwhile */
-    int32_t reserved;
-    uint64_t syscall_ret; /* address of `syscall; ret` in the target */
-    uint64_t sigreturn;   /* of `mov $15, %eax; syscall`, or 0 */
-    uint64_t pop_rax_ret; /* of `pop %rax; ret`, used where there is no sigreturn */
-    uint64_t scratch;     /* MJ_SCRATCH_SIZE bytes that are ours, or 0: the thread's own stack */
-    const char *mapped;   /* lines of /proc/PID/maps that have to be there still, in order */
+    uint64_t syscall_ret;  /* address of `syscall; ret` in the target */
+    uint64_t sigreturn;    /* of `mov $15, %eax; syscall`, or 0 */
+    uint64_t pop_rax_ret;  /* of `pop %rax; ret`, used where there is no sigreturn */
+    uint64_t scratch;      /* MJ_SCRATCH_SIZE bytes that are ours, or 0: there are none yet */
+    const char *mapped;    /* lines of /proc/PID/maps that have to be there still, in order */
     uint64_t mapped_size;
 };
 
@@ -99,17 +97,16 @@ struct mj_report {
 MJ_EXPORT int mj_apply(const struct mj_target *target, int quiescence, const struct mj_edit *edits,
                        uint32_t count, struct mj_report *report);
 
-/* Ids, fs bases and rseq areas of the first `*count` threads, taken while all are stopped. */
-MJ_EXPORT int mj_threads(const struct mj_target *target, struct mj_thread *threads, uint32_t *count,
-                         struct mj_report *report);
-
 /*
- * Have one of these threads make system calls, in order, until one fails; the others run on.
- * Registers, signal mask and an interrupted system call are as before afterwards, also when we are
- * killed in the middle: see borrow.c.
+ * Have any thread make system calls, in order, until one fails. Registers, signal mask and an
+ * interrupted system call are as before afterwards, also when we are killed in the middle: see
+ * borrow.c.
+ *
+ * The others run on, unless the thread's way back can only stand on its own stack, or `threads` is
+ * given: then all are stopped, and the first *thread_count of them are described there.
  */
-MJ_EXPORT int mj_borrow(const struct mj_target *target, const struct mj_thread *threads,
-                        uint32_t thread_count, struct mj_call *calls, uint32_t count,
+MJ_EXPORT int mj_borrow(const struct mj_target *target, struct mj_call *calls, uint32_t count,
+                        struct mj_thread *threads, uint32_t *thread_count,
                         struct mj_report *report);
 
 /* The time stamp counter and CLOCK_MONOTONIC in nanoseconds at the same moment, as close as eight

@@ -139,7 +139,8 @@ static int seize_new(struct stopped *stopped, uint32_t *found, struct mj_report 
     snprintf(path, sizeof path, "/proc/%d/task", stopped->pid);
     DIR *tasks = opendir(path);
     if (!tasks)
-        return fail(report, errno == ENOENT ? MJ_GONE : MJ_ERRNO, stopped->pid, errno);
+        return fail(report, errno == ENOENT || errno == ESRCH ? MJ_GONE : MJ_ERRNO, stopped->pid,
+                    errno);
     for (struct dirent *entry; status == MJ_OK && (entry = readdir(tasks));) {
         const pid_t tid = atoi(entry->d_name);
 
@@ -357,7 +358,10 @@ int stop_all(const struct mj_target *target, struct stopped *stopped, struct mj_
         if (status == MJ_OK)
             status = wait_all(stopped, report);
     }
-    return end(stopped, status, report);
+    status = end(stopped, status, report);
+    if (status == MJ_OK)
+        MJ_RACE("stopped");
+    return status;
 }
 
 int stop_one(const struct mj_target *target, pid_t tid, struct stopped *stopped,
