@@ -283,9 +283,11 @@ def install_trap(arena: Arena, caller: Caller) -> None:
         flags=_TRAP_FLAGS,
         restorer=arena.base + arena.entry.restorer,
     )
-    # The new action stands where the call puts the old one: it is read first.
-    arena.store.write(old, bytes(action))
-    caller.run([_sigaction_call(arena.base + old, arena.base + old)])
+    # The kernel installs the new action before it writes the old one down. A thread that traps in
+    # between finds the one that we have seen; were it ours, the handler would call itself.
+    arena.store.write(old, bytes(found))
+    arena.store.write(seen, bytes(action))
+    caller.run([_sigaction_call(arena.base + seen, arena.base + old)])
     arena.write_control("trap_installed", 1)
 
 

@@ -227,9 +227,9 @@ struct mj_control {
     uint64_t clock;        /* address of the vDSO's clock_gettime; 0: none was found */
     struct mj_owner owner; /* who made the arena, and when: CLOCK_REALTIME, seconds */
     uint64_t owner_since;
-    struct mj_sigaction old_trap; /* the target's own SIGTRAP action, to pass on to */
-    struct mj_sigaction
-        seen_trap; /* for the controller: where the target's kernel puts an answer */
+    struct mj_sigaction old_trap;  /* the target's own SIGTRAP action, to pass on to */
+    struct mj_sigaction seen_trap; /* for the controller: where the target's kernel puts an answer,
+                                      and finds the new action */
     uint32_t trap_installed;
     uint32_t markers_used;
     uint32_t code_used; /* bytes of the code, and of the data, that are taken */
