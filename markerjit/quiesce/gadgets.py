@@ -2,10 +2,17 @@
 
 `syscall; ret`, and what leads from there to rt_sigreturn, so that a thread finds its way back also
 when its controller is killed. C libraries have both. Reads memory only.
+
+The code must not go while a thread is on it, and other threads may run meanwhile. The C library,
+the loader and the vDSO are never unloaded, and the program itself is not. Any other library may be
+(dlclose), and so may a second C library (dlmopen); memory without a file is often a compiler's,
+which comes and goes. Whether the code is still there is asked once more when a thread is borrowed.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -56,13 +63,33 @@ def find_gadgets(read: Callable[[RemoteAddress, int], bytes], maps: Sequence[Map
 def _code(
     read: Callable[[RemoteAddress, int], bytes], maps: Sequence[Mapping]
 ) -> Iterator[tuple[RemoteAddress, bytes]]:
-    """Executable mappings, the C library's first, which has all of it."""
+    """Executable mappings, those first that stay."""
     executable = [one for one in maps if one.executable and one.path != "[vsyscall]"]
-    for mapping in sorted(executable, key=lambda one: "libc" not in one.path):
+    for mapping in sorted(executable, key=_transience):
         try:
             yield mapping.start, read(mapping.start, mapping.size)
         except MemoryFault:
             continue
+
+
+_C_LIBRARY = re.compile(
+    r"""
+      libc (\.so | -\d[\d.]*\.so) (\.\d+)*      # libc.so.6, libc-2.31.so, Android's libc.so
+    | (ld | libc) [.-] musl - \w+ \.so (\.\d+)*  # ld-musl-x86_64.so.1, which is musl's libc
+    | ld - (linux-x86-64 | \d[\d.]*) \.so (\.\d+)*  # glibc's loader: the same, or ld-2.31.so
+    """,
+    re.VERBOSE,
+)
+
+
+def _transience(mapping: Mapping) -> int:
+    """How likely it goes while the process runs: less first. The program stands lower in memory
+    than its libraries, and so comes first of the files."""
+    if _C_LIBRARY.fullmatch(os.path.basename(mapping.path)):
+        return 0
+    if mapping.path == "[vdso]":
+        return 1
+    return 2 if mapping.path.startswith("/") else 3
 
 
 def _first(code: bytes, patterns: Iterable[bytes]) -> int | None:

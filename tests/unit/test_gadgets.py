@@ -50,6 +50,69 @@ def test_the_c_library_is_looked_through_first() -> None:
     assert all(LIBC < at < LIBC + SIZE for at in find_gadgets(memory.read, MAPS))
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/usr/lib/x86_64-linux-gnu/libc.so.6",
+        "/lib/x86_64-linux-gnu/libc-2.31.so",
+        "/lib/ld-musl-x86_64.so.1",
+        "/lib/libc.musl-x86_64.so.1",
+        "/lib64/ld-linux-x86-64.so.2",
+        "/lib/x86_64-linux-gnu/ld-2.31.so",
+        "/system/lib64/libc.so",
+        "/home/libcurl/libc.so.6",
+    ],
+)
+def test_a_c_library_is_known_by_its_name(path: str) -> None:
+    everything = SYSCALL_RET + SIGRETURN[0]
+    memory = memory_of(program=everything, libc=everything)
+    maps = [mapping(PROGRAM), mapping(LIBC, path)]
+
+    assert find_gadgets(memory.read, maps).syscall_ret == LIBC + len(PADDING)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/lib/libcrypto.so.3",
+        "/lib/libcurl.so.4",
+        "/lib/libcap.so.2.66",
+        "/lib/libc++.so.1",
+        "/lib/libc_malloc_debug.so.0",
+        "/opt/libc/plugin.so",
+        "/lib/libc-client.so.2007e",
+        "/lib/ld-plugin.so",
+        "",
+        "/memfd:libc",
+    ],
+)
+def test_a_library_that_may_be_unloaded_is_looked_through_after_the_program(path: str) -> None:
+    everything = SYSCALL_RET + SIGRETURN[0]
+    memory = memory_of(program=everything, libc=everything)
+    maps = [mapping(PROGRAM), mapping(LIBC, path)]
+
+    assert find_gadgets(memory.read, maps).syscall_ret == PROGRAM + len(PADDING)
+
+
+@pytest.mark.parametrize("path", ["/lib/libcrypto.so.3", "", "[anon:jit]"])
+def test_the_vdso_comes_before_what_may_be_unloaded(path: str) -> None:
+    everything = SYSCALL_RET + SIGRETURN[0]
+    memory = memory_of(libc=everything, vdso=everything)
+    maps = [mapping(LIBC, path), mapping(VDSO, "[vdso]")]
+
+    assert find_gadgets(memory.read, maps).syscall_ret == VDSO + len(PADDING)
+
+
+def test_memory_without_a_file_is_looked_through_last() -> None:
+    """A compiler's code comes and goes; but all code of a packed program is there."""
+    everything = SYSCALL_RET + SIGRETURN[0]
+    memory = memory_of(program=everything, libc=everything)
+    maps = [mapping(PROGRAM, ""), mapping(LIBC, "/lib/libcrypto.so.3")]
+
+    assert find_gadgets(memory.read, maps).syscall_ret == LIBC + len(PADDING)
+    assert find_gadgets(memory.read, maps[:1]).syscall_ret == PROGRAM + len(PADDING)
+
+
 def test_parts_may_come_from_several_mappings() -> None:
     memory = memory_of(program=POP_RAX_RET, libc=b"", vdso=SYSCALL_RET)
 
