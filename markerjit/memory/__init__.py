@@ -7,15 +7,18 @@ whoever writes is responsible for when, and for reading back.
 
 from markerjit.memory.base import Memory, WhyNot
 from markerjit.memory.fake import FakeMemory
+from markerjit.memory.files import FileId, file_at
 from markerjit.memory.maps import Mapping, parse_maps, read_maps, read_maps_text
 from markerjit.memory.process import ProcessMemory
 
 __all__ = [
     "FakeMemory",
+    "FileId",
     "Mapping",
     "Memory",
     "ProcessMemory",
     "WhyNot",
+    "file_at",
     "parse_maps",
     "read_maps",
     "read_maps_text",

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from markerjit.memory import Mapping, Memory
+from markerjit.memory import FileId, Mapping, Memory, file_at
 from markerjit.model import RemoteAddress
 from markerjit.patch.arena import Arena
 from markerjit.patch.store import FileStore, MemoryStore
@@ -59,13 +59,20 @@ def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> tuple[Aren
     return own, Probes(bases)
 
 
+class Descriptor(NamedTuple):
+    """A descriptor of the target, and the memfd that it was of when we looked."""
+
+    number: int
+    file: FileId
+
+
 class Unfinished(NamedTuple):
     """What a controller left that died while it made an arena: what is mapped (or 0, 0), and the
     target's descriptors of the memfd."""
 
     start: RemoteAddress
     size: int
-    descriptors: tuple[int, ...]
+    descriptors: tuple[Descriptor, ...]
 
 
 def find_unfinished(pid: int, memory: Memory, maps: Sequence[Mapping]) -> list[Unfinished]:
@@ -81,26 +88,43 @@ def find_unfinished(pid: int, memory: Memory, maps: Sequence[Mapping]) -> list[U
     is_controller = any(one.path.endswith("/libmjstop.so") for one in maps)
     for inode in mapped if is_controller else {*mapped, *open_ones}:
         start, size = mapped.get(inode, (RemoteAddress(0), 0))
-        numbers = tuple(open_ones.get(inode, ()))
+        descriptors = tuple(open_ones.get(inode, ()))
         if start:
             if any(memory.read(RemoteAddress(start + CONTROL), Control.magic.size)):
                 continue
-        elif any(_has_magic(pid, number) for number in numbers):
+        elif any(_has_magic(pid, one.number) for one in descriptors):
             continue
-        found.append(Unfinished(start, size, numbers))
+        found.append(Unfinished(start, size, descriptors))
     return found
 
 
 def _has_magic(pid: int, number: int) -> bool:
     """Also where that cannot be known: then it is left alone."""
     try:
-        descriptor = os.open(f"/proc/{pid}/fd/{number}", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_descriptor(pid, number, os.O_RDONLY)
     except OSError:
         return True
     try:
         return any(os.pread(descriptor, Control.magic.size, CONTROL))
     finally:
         os.close(descriptor)
+
+
+def open_descriptor(pid: int, number: int, access: int = os.O_RDWR) -> int:
+    """Open for ourselves what a descriptor of the target is of. That may be another file by now:
+    so nothing is waited for, and no terminal becomes ours. Raises OSError."""
+    flags = access | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    return os.open(f"/proc/{pid}/fd/{number}", flags)
+
+
+def memfd_at(pid: int, number: int) -> FileId | None:
+    """The memfd of ours that a descriptor of the target is of; None if it is of another file, or
+    closed."""
+    path = f"/proc/{pid}/fd/{number}"
+    with contextlib.suppress(OSError):
+        if is_memfd(os.readlink(path)):
+            return file_at(path)
+    return None
 
 
 def is_memfd(link: str) -> bool:
@@ -127,23 +151,21 @@ def _is_alive(memory: Memory, arena: Arena) -> bool:
 
 def _find_descriptor(pid: int, inode: int) -> int | None:
     """Our own descriptor of the target's memfd, if the target has it still."""
-    for number in _descriptors(pid).get(inode, ()):
+    for number, _ in _descriptors(pid).get(inode, ()):
         with contextlib.suppress(OSError):
-            descriptor = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
+            descriptor = open_descriptor(pid, number)
             if os.fstat(descriptor).st_ino == inode:
                 return descriptor
             os.close(descriptor)  # the program has put a file of its own there since
     return None
 
 
-def _descriptors(pid: int) -> dict[int, list[int]]:
+def _descriptors(pid: int) -> dict[int, list[Descriptor]]:
     """The target's descriptors of memfds of ours, by inode."""
-    directory = f"/proc/{pid}/fd"
-    found: dict[int, list[int]] = {}
+    found: dict[int, list[Descriptor]] = {}
     with contextlib.suppress(OSError):
-        for name in os.listdir(directory):
-            path = f"{directory}/{name}"
-            with contextlib.suppress(OSError):
-                if is_memfd(os.readlink(path)):
-                    found.setdefault(os.stat(path).st_ino, []).append(int(name))
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            file = memfd_at(pid, int(name))
+            if file:
+                found.setdefault(file.inode, []).append(Descriptor(int(name), file))
     return found

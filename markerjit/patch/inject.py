@@ -17,7 +17,7 @@ from markerjit.errors import MarkerError, Refused, Unsupported
 from markerjit.memory import Mapping, Memory, read_maps
 from markerjit.model import RemoteAddress
 from markerjit.patch.arena import Arena, fnv1a
-from markerjit.patch.find import Unfinished, is_memfd
+from markerjit.patch.find import Unfinished, is_memfd, memfd_at, open_descriptor
 from markerjit.patch.store import FileStore
 from markerjit.quiesce.calls import (
     SYS_CLOSE,
@@ -130,7 +130,7 @@ def _open_memfd(pid: int, descriptor: int, still_there: Callable[[], object]) ->
     """The new memfd. Raises Refused when the program has closed it, and what `still_there` raises
     when the process has ended."""
     with contextlib.suppress(FileNotFoundError):
-        opened = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+        opened = open_descriptor(pid, descriptor)
         if _is_ours(f"/proc/self/fd/{opened}") and not os.fstat(opened).st_size:
             return FileStore(opened)
         os.close(opened)
@@ -142,13 +142,19 @@ def _open_memfd(pid: int, descriptor: int, still_there: Callable[[], object]) ->
 
 
 def _undo_all(pid: int, caller: Caller, descriptor: int, calls: Sequence[Call]) -> None:
-    ours = _is_ours(f"/proc/{pid}/fd/{descriptor}")
-    _undo(caller, [*calls, *([Call("close", SYS_CLOSE, (descriptor,))] if ours else [])])
+    _undo(caller, [*calls, *_close(pid, [descriptor])])
 
 
 def _undo(caller: Caller, calls: Sequence[Call]) -> None:
     with contextlib.suppress(MarkerError):  # the first error is the one to be told
-        caller.run(calls)
+        if calls:
+            caller.run_alone(calls)
+
+
+def _close(pid: int, descriptors: Sequence[int]) -> list[Call]:
+    """Calls that close those which are of a memfd of ours, if they still are when all stand."""
+    files = ((number, memfd_at(pid, number)) for number in descriptors)
+    return [Call("close", SYS_CLOSE, (number,), file) for number, file in files if file]
 
 
 def _unmap(start: int, size: int) -> Call:
@@ -174,7 +180,7 @@ def _make_memfd(pid: int, caller: Caller, name: RemoteAddress) -> tuple[int, lis
         if failed.call is calls[1]:  # the limit of descriptors was lowered below `high`
             return failed.results[0], caller.run_alone([])[1]
         # A close that fails has closed all the same: only the copy is left.
-        _undo(caller, [Call("close", SYS_CLOSE, (copy,)) for copy in failed.results[1:]])
+        _undo(caller, _close(pid, failed.results[1:]))
         raise
     return results[1], threads
 
@@ -203,11 +209,15 @@ def _map(caller: Caller, descriptor: int, size: int) -> RemoteAddress:
 
 
 def remove_unfinished(caller: Caller, left: Unfinished) -> None:
-    """Take away what a controller left that died while it made an arena."""
-    calls = [Call("close", SYS_CLOSE, (descriptor,)) for descriptor in left.descriptors]
+    """Take away what a controller left that died while it made an arena.
+
+    A descriptor that the program has closed since we looked, or given to a file of its own, is left
+    alone. What is mapped is not looked at again: a program unmaps only what it has mapped.
+    """
+    calls = [Call("close", SYS_CLOSE, (number,), file) for number, file in left.descriptors]
     if left.start:
         calls.insert(0, _unmap(left.start, left.size))
-    caller.run(calls)
+    caller.run_alone(calls)
 
 
 def _control(geometry: Geometry, code: bytes, base: RemoteAddress) -> Control:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from markerjit.errors import MarkerError
+from markerjit.memory import FileId, file_at
 from markerjit.model import RemoteAddress
 from markerjit.quiesce import native
 from markerjit.quiesce.outcome import explain_failure
@@ -38,11 +39,17 @@ class Result(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One system call; `name` is for messages."""
+    """One system call; `name` is for messages.
+
+    With a `file` it is made only if the first argument is a descriptor of that file, and passed
+    over otherwise, with the result 0. For `run_alone`: while other threads run, they may close the
+    descriptor at any moment, and open another file under its number.
+    """
 
     name: str
     number: int
     args: tuple[int | Result, ...]
+    file: FileId | None = None
 
 
 class Thread(NamedTuple):
@@ -115,6 +122,8 @@ class BorrowedThread:
 
 def _prepare(call: Call) -> native.NativeCall:
     prepared = native.NativeCall(number=call.number)
+    if call.file:
+        prepared.device, prepared.inode = call.file
     for index in range(6):
         arg = call.args[index] if index < len(call.args) else 0
         prepared.refs[index] = arg.of if isinstance(arg, Result) else -1
@@ -142,6 +151,9 @@ class OwnThread:
             args = [
                 results[arg.of] + arg.plus if isinstance(arg, Result) else arg for arg in call.args
             ]
+            if call.file and file_at(f"/proc/self/fd/{args[0]}") != call.file:
+                results.append(0)
+                continue
             result, error = _system_call(call.number, args)
             if result < 0:
                 raise CallFailed(call, error, results)

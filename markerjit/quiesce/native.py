@@ -64,6 +64,8 @@ class NativeCall(ctypes.Structure):
         ("refs", ctypes.c_int8 * 6),
         ("reserved", ctypes.c_uint8 * 2),
         ("result", ctypes.c_int64),
+        ("device", ctypes.c_uint64),
+        ("inode", ctypes.c_uint64),
     ]
 
 

@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -84,7 +84,10 @@ class Child:
             call.number = number
             call.args[: len(args)] = args
             call.refs[:] = [-1] * 6
-        self.prepared = prepared
+        return self.borrow_prepared(prepared, alone=alone)
+
+    def borrow_prepared(self, calls: Sequence[native.NativeCall], *, alone: bool = False) -> int:
+        prepared = (native.NativeCall * len(calls))(*calls)
         threads, count = (native.NativeThread * 8)(), ctypes.c_uint32(8)
         self.report = native.Report()
         status: int = native.library().mj_borrow(
@@ -320,10 +323,8 @@ def test_a_call_may_refer_to_the_result_of_an_earlier_one(start: Start) -> None:
     pairs[0].number, pairs[1].number = SYS_GETPID, SYS_KILL
     pairs[0].refs[:], pairs[1].refs[:] = [-1] * 6, [0] + [-1] * 5
 
-    status = native.library().mj_borrow(child.target, pairs, 2, None, None, native.Report())
-
-    assert status == native.OK
-    assert [call.result for call in pairs] == [child.pid, 0]
+    assert child.borrow_prepared(pairs) == native.OK
+    assert child.results == [child.pid, 0]
 
 
 # ---- writing -------------------------------------------------------------------------------------

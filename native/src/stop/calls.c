@@ -4,11 +4,26 @@
 #define _GNU_SOURCE
 #include "borrow.h"
 
+#include <stdio.h>
+#include <sys/stat.h>
+
 static uint64_t argument(const struct mj_call *calls, uint32_t index, int i) {
     const int8_t ref = calls[index].refs[i];
     const int refers = ref >= 0 && (uint32_t)ref < index;
 
     return calls[index].args[i] + (refers ? (uint64_t)calls[ref].result : 0);
+}
+
+static int is_passed_over(const struct borrowed *borrowed, const struct mj_call *call,
+                          uint64_t descriptor) {
+    struct stat found;
+    char path[96];
+
+    if (!call->inode)
+        return 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/fd/%d", borrowed->target->pid,
+             borrowed->stopped.threads[0].tid, (int)descriptor);
+    return stat(path, &found) || found.st_dev != call->device || found.st_ino != call->inode;
 }
 
 static int make_calls(struct borrowed *borrowed, struct mj_call *calls, uint32_t count) {
@@ -19,6 +34,9 @@ static int make_calls(struct borrowed *borrowed, struct mj_call *calls, uint32_t
 
         for (int a = 0; a < 6; a++)
             args[a] = argument(calls, i, a);
+        calls[i].result = 0;
+        if (is_passed_over(borrowed, &calls[i], args[0]))
+            continue;
         status = borrow_call(borrowed, calls[i].number, args, &calls[i].result);
         if (status == MJ_OK && calls[i].result < 0 && calls[i].result > -4096) {
             borrowed->report->index = i;

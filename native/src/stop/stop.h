@@ -60,13 +60,16 @@ struct mj_target {
 };
 
 /* A system call for a borrowed thread. Argument i is args[i], plus the result of call refs[i] when
-   refs[i] >= 0. */
+   refs[i] >= 0. With an inode it is only made if the thread's descriptor args[0] is of that file,
+   and otherwise passed over with the result 0: the program may have closed the number and given it
+   to a file of its own. While others run it may do so at any moment. */
 struct mj_call {
     uint64_t number;
     uint64_t args[6];
     int8_t refs[6];
     uint8_t reserved[2];
     int64_t result;
+    uint64_t device, inode; /* as stat(2) has them */
 };
 
 struct mj_thread {

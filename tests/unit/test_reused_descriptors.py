@@ -1,0 +1,149 @@
+"""A program closes a descriptor that it does not know, and gives the number to a file of its own.
+
+It does so between our look and our call, as it may at any moment before all its threads stand.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from markerjit.errors import MarkerError
+from markerjit.memory import ProcessMemory, read_maps
+from markerjit.patch import inject
+from markerjit.patch.find import find_unfinished
+from markerjit.patch.inject import remove_unfinished
+from markerjit.quiesce import native
+from markerjit.quiesce.calls import SYS_CLOSE, Call, Thread
+from tests.unit.test_create_arena import (
+    FailingThread,
+    arena_mappings,
+    descriptors,
+    make,
+    memory,  # noqa: F401  (a fixture)
+    take_down,
+)
+from tests.unit.test_stop import (
+    Start,
+    program,  # noqa: F401  (a fixture)
+    start,  # noqa: F401  (a fixture)
+)
+
+SYS_DUP = 32
+
+
+class Reusing(FailingThread):
+    """Our own calls. Before those that close a descriptor while all stand, the program gives that
+    number to its own file."""
+
+    def __init__(self, fail_at: int, own_file: int) -> None:
+        super().__init__(fail_at)
+        self.own_file = own_file
+        self.reused: set[int] = set()
+
+    def run_alone(self, calls: Sequence[Call]) -> tuple[list[int], list[Thread]]:
+        for call in calls:
+            if call.number == SYS_CLOSE and isinstance(call.args[0], int):
+                os.dup2(self.own_file, call.args[0])
+                self.reused.add(call.args[0])
+        return super().run_alone(calls)
+
+
+@pytest.fixture
+def own_file(tmp_path: Path) -> Iterator[int]:
+    descriptor = os.open(tmp_path / "own", os.O_RDWR | os.O_CREAT)
+    yield descriptor
+    os.close(descriptor)
+
+
+def check_still_open(numbers: set[int], own_file: int) -> None:
+    assert numbers
+    for number in numbers:
+        assert os.path.sameopenfile(number, own_file)
+        os.close(number)
+
+
+@pytest.mark.parametrize("fail_at", [2, 3, 4, 5, 6, 7])
+def test_undoing_a_creation_closes_no_file_of_the_program(
+    build: Path,
+    memory: ProcessMemory,  # noqa: F811
+    own_file: int,
+    fail_at: int,
+) -> None:
+    thread = Reusing(fail_at, own_file)
+
+    with pytest.raises(MarkerError):
+        make(memory, thread)
+
+    check_still_open(thread.reused, own_file)
+    assert arena_mappings() == []
+    take_down(thread)
+
+
+def test_removing_an_unfinished_arena_closes_no_file_of_the_program(
+    memory: ProcessMemory,  # noqa: F811
+    own_file: int,
+) -> None:
+    os.memfd_create("markerjit")
+    thread = Reusing(-1, own_file)
+    (left,) = find_unfinished(os.getpid(), memory, no_helper(read_maps("self")))
+
+    remove_unfinished(thread, left)
+
+    check_still_open(thread.reused, own_file)
+    take_down(thread)
+
+
+def no_helper(maps: Sequence) -> list:
+    """As of a process that is no controller."""
+    return [one for one in maps if not one.path.endswith("/libmjstop.so")]
+
+
+def test_an_unfinished_arena_whose_descriptor_is_still_its_own_is_removed(
+    memory: ProcessMemory,  # noqa: F811
+) -> None:
+    before = descriptors()
+    os.memfd_create("markerjit")
+    (left,) = find_unfinished(os.getpid(), memory, no_helper(read_maps("self")))
+
+    remove_unfinished(FailingThread(), left)
+
+    assert descriptors() == before
+
+
+def test_a_descriptor_that_is_another_file_when_it_is_looked_at_is_not_closed_at_all(
+    own_file: int,
+) -> None:
+    assert inject._close(os.getpid(), [own_file]) == []
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize(
+    ("change", "closed"),
+    [(lambda _: None, True), (lambda call: setattr(call, "inode", call.inode + 1), False),
+     (lambda call: setattr(call, "device", call.device + 1), False)],
+)  # fmt: skip
+def test_a_borrowed_thread_closes_a_descriptor_only_if_it_is_of_that_file(
+    start: Start,  # noqa: F811
+    change: Callable[[native.NativeCall], None],
+    closed: bool,
+    alone: bool,
+) -> None:
+    child = start("read")
+    assert child.borrow((SYS_DUP, 0)) == native.OK
+    (copy,) = child.results
+    path = f"/proc/{child.pid}/fd/{copy}"
+    file = os.stat(path)
+    call = native.NativeCall(number=SYS_CLOSE, device=file.st_dev, inode=file.st_ino)
+    call.args[0] = copy
+    call.refs[:] = [-1] * 6
+    change(call)
+
+    assert child.borrow_prepared([call], alone=alone) == native.OK
+
+    assert child.results == [0]
+    assert os.path.exists(path) != closed
