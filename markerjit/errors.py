@@ -7,6 +7,8 @@ Anything else that escapes is a bug of ours and keeps its traceback.
 
 from __future__ import annotations
 
+import errno
+
 
 class MarkerError(Exception):
     """The root: something could not be done, and the target is as it was."""
@@ -100,3 +102,17 @@ class TargetGone(MarkerError):
     def __init__(self, pid: int, how: str = "ended") -> None:
         super().__init__(f"process {pid} {how} while it was being worked on")
         self.pid = pid
+
+
+def refuse_own_shortage(error: OSError) -> None:
+    """Raise MarkerError for an error that is about us and not about what was looked at.
+
+    A controller without a free descriptor can open nothing, which says nothing of the file. Call
+    this before an OSError is taken for an answer such as "it is not there".
+    """
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        lack = "memory" if error.errno == errno.ENOMEM else "file descriptors"
+        raise MarkerError(
+            f"markerjit has no {lack} left to look with ({error.strerror}); close some, or raise "
+            "the limit (ulimit), and try again"
+        ) from None

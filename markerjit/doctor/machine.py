@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 
 from markerjit.doctor.finding import GOOD, WALL, WARNING, Finding
+from markerjit.errors import refuse_own_shortage
 from markerjit.quiesce import counter
 from markerjit.quiesce.native import package_file
 from markerjit.quiesce.permission import (
@@ -69,6 +70,7 @@ def _kernel() -> Finding:
             return Finding(
                 WALL, "kernel", "it has no pidfd_open", "use Linux 5.3 or later, best 5.13"
             )
+        refuse_own_shortage(error)
         return Finding(
             WALL,
             "kernel",
@@ -292,5 +294,6 @@ def _read(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
-    except OSError:
+    except OSError as error:
+        refuse_own_shortage(error)
         return ""

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 
 from markerjit.doctor.finding import GOOD, WALL, WARNING, Finding
-from markerjit.errors import Unsupported
+from markerjit.errors import Unsupported, refuse_own_shortage
 from markerjit.memory import Mapping
 from markerjit.patch.inject import arena_size
 from markerjit.quiesce.cgroup import memory_left
@@ -117,7 +117,8 @@ def _data_size(pid: int) -> int:
 def _lowest_free_descriptor(pid: int) -> int:
     try:
         used = set(map(int, os.listdir(f"/proc/{pid}/fd")))
-    except OSError:
+    except OSError as error:
+        refuse_own_shortage(error)
         return 0
     return next(number for number in range(len(used) + 1) if number not in used)
 
@@ -132,5 +133,6 @@ def _read(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
-    except OSError:
+    except OSError as error:
+        refuse_own_shortage(error)
         return ""

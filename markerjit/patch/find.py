@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from markerjit.errors import refuse_own_shortage
 from markerjit.memory import FileId, Mapping, Memory, file_at
 from markerjit.model import RemoteAddress
 from markerjit.patch.arena import Arena
@@ -152,20 +153,27 @@ def _is_alive(memory: Memory, arena: Arena) -> bool:
 def _find_descriptor(pid: int, inode: int) -> int | None:
     """Our own descriptor of the target's memfd, if the target has it still."""
     for number, _ in _descriptors(pid).get(inode, ()):
-        with contextlib.suppress(OSError):
+        try:
             descriptor = open_descriptor(pid, number)
-            if os.fstat(descriptor).st_ino == inode:
-                return descriptor
-            os.close(descriptor)  # the program has put a file of its own there since
+        except OSError as error:
+            refuse_own_shortage(error)
+            continue
+        if os.fstat(descriptor).st_ino == inode:
+            return descriptor
+        os.close(descriptor)  # the program has put a file of its own there since
     return None
 
 
 def _descriptors(pid: int) -> dict[int, list[Descriptor]]:
-    """The target's descriptors of memfds of ours, by inode."""
+    """The target's descriptors of memfds of ours, by inode; none where we may not look."""
     found: dict[int, list[Descriptor]] = {}
-    with contextlib.suppress(OSError):
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            file = memfd_at(pid, int(name))
-            if file:
-                found.setdefault(file.inode, []).append(Descriptor(int(name), file))
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError as error:
+        refuse_own_shortage(error)
+        return found
+    for name in names:
+        file = memfd_at(pid, int(name))
+        if file:
+            found.setdefault(file.inode, []).append(Descriptor(int(name), file))
     return found

@@ -10,6 +10,8 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from markerjit.errors import refuse_own_shortage
+
 
 class MemoryLeft(NamedTuple):
     """What the tightest of a process's memory groups allows, in bytes."""
@@ -97,5 +99,6 @@ def _read(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return file.read()
-    except OSError:
+    except OSError as error:
+        refuse_own_shortage(error)
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from markerjit.errors import refuse_own_shortage
 from markerjit.ring.types import Time
 
 SOURCES = "/sys/devices/system/clocksource/clocksource0/available_clocksource"
@@ -20,7 +21,8 @@ def is_trusted(sources: str) -> bool:
 
 def time_to_use(wanted: Time | str | None) -> Time:
     """The time that is wanted; without a wish the counter; where it is none the system's clock, or
-    if that takes a system call, its coarse one. Raises ValueError for a name that is none."""
+    if that takes a system call, its coarse one. Raises ValueError for a name that is none,
+    MarkerError when we have no descriptor to look with."""
     if wanted is not None:
         return Time(wanted)
     if is_trusted(_read(SOURCES)):
@@ -32,5 +34,6 @@ def _read(path: str) -> str:
     try:
         with open(path, encoding="ascii") as file:
             return file.read()
-    except OSError:
+    except OSError as error:
+        refuse_own_shortage(error)
         return ""

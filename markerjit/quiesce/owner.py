@@ -10,6 +10,7 @@ import os
 from functools import cache
 from typing import NamedTuple
 
+from markerjit.errors import MarkerError
 from markerjit.ring.layout import OwnerEntry
 
 _STATE, _STARTED = 0, 19  # of the fields behind the name
@@ -40,22 +41,33 @@ def from_entry(entry: OwnerEntry) -> Owner:
 
 
 def ourselves() -> Owner:
-    """This process."""
+    """This process. Raises MarkerError where that cannot be found out: others would take a
+    controller that does not know its own start for gone."""
     return _process(os.getpid())
 
 
 @cache  # by pid, because a fork's child is another controller
 def _process(pid: int) -> Owner:
-    return Owner(pid, _namespace(), _started(pid) or 0)
+    try:
+        started = _started(pid)
+    except OSError as error:
+        raise MarkerError(f"cannot read our own /proc/{pid}/stat: {error.strerror}") from None
+    if started is None:
+        raise MarkerError(f"our own /proc/{pid}/stat is not there; is /proc another namespace's?")
+    return Owner(pid, _namespace(), started)
 
 
 def is_gone(owner: Owner) -> bool:
-    """Whether it certainly runs no more. Of another pid namespace we cannot know."""
+    """Whether it certainly runs no more. False where we cannot know: of another pid namespace, or
+    when we cannot look (no free descriptor, hidepid)."""
     if not owner.pid:
         return True
     if owner.pid_namespace != _namespace():
         return False
-    started = _started(owner.pid)
+    try:
+        started = _started(owner.pid)
+    except OSError:
+        return False
     if started is None and _is_hidden(owner.pid):
         return False
     return started != owner.started
@@ -67,26 +79,27 @@ def _is_hidden(pid: int) -> bool:
         return False
     try:
         os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except OSError:
+    except (ProcessLookupError, OverflowError):  # the arena's word is wider than a pid
         return False
+    except OSError:
+        return True
     return True
 
 
 def _namespace() -> int:
+    """Its number as the arena has it; 0 on a kernel without pid namespaces."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino & 0xFFFFFFFF
-    except OSError:
+    except FileNotFoundError:
         return 0
 
 
 def _started(pid: int) -> int | None:
-    """None for a process that has ended, a zombie too."""
+    """None for a process that has ended, a zombie too. Raises OSError where that is not known."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             text = file.read()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     fields = text[text.rfind(b")") + 2 :].split()
     if len(fields) <= _STARTED or fields[_STATE] in (b"Z", b"X"):

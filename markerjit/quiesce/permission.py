@@ -11,7 +11,13 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from markerjit.errors import NoSuchProcess, NotPermitted, Refused, Unsupported
+from markerjit.errors import (
+    NoSuchProcess,
+    NotPermitted,
+    Refused,
+    Unsupported,
+    refuse_own_shortage,
+)
 from markerjit.quiesce.cgroup import frozen_by
 
 CAP_SYS_PTRACE = 19
@@ -67,8 +73,10 @@ def read_credentials(pid: int) -> Credentials:
     try:
         # The kernel gives the files of a process that is not dumpable to root: proc(5).
         owner = os.stat(f"/proc/{pid}/status").st_uid
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         raise NoSuchProcess(pid) from None
+    except PermissionError:
+        raise _hidden(pid) from None
     return Credentials(
         uids=uids,
         gids=tuple(map(int, _line(text, "Gid", "-1").split())),
@@ -87,6 +95,9 @@ def _status_text(pid: int, task: str = "") -> str:
         raise _not_there(pid) from None
     except PermissionError:
         raise _hidden(pid) from None
+    except OSError as error:
+        refuse_own_shortage(error)
+        raise
 
 
 def _not_there(pid: int) -> NoSuchProcess | NotPermitted:

@@ -100,8 +100,12 @@ static char state_of(pid_t pid, pid_t tid) {
     if (fd < 0) /* we may be out of descriptors: that says nothing of the thread */
         return errno == ENOENT || errno == ESRCH ? 'X' : '?';
     got = read(fd, line, sizeof line - 1);
+    const int error = got < 0 ? errno : ESRCH;
+
     close(fd);
-    line[got > 0 ? got : 0] = 0;
+    if (got <= 0)
+        return error == ESRCH ? 'X' : '?';
+    line[got] = 0;
     const char *name_end = strrchr(line, ')');
     return name_end && name_end[1] == ' ' && name_end[2] ? name_end[2] : 'X';
 }
@@ -130,6 +134,13 @@ static int seize(struct stopped *stopped, pid_t tid, struct mj_report *report) {
     return MJ_OK;
 }
 
+/* As readdir, and errno is 0 at the end: a list that breaks off is not one that has ended, and the
+   threads that it leaves out would run on. */
+static struct dirent *next_task(DIR *tasks) {
+    errno = 0;
+    return readdir(tasks);
+}
+
 /* Seize what is new in /proc/PID/task; *found says how many were. */
 static int seize_new(struct stopped *stopped, uint32_t *found, struct mj_report *report) {
     const uint32_t before = stopped->count;
@@ -141,12 +152,14 @@ static int seize_new(struct stopped *stopped, uint32_t *found, struct mj_report 
     if (!tasks)
         return fail(report, errno == ENOENT || errno == ESRCH ? MJ_GONE : MJ_ERRNO, stopped->pid,
                     errno);
-    for (struct dirent *entry; status == MJ_OK && (entry = readdir(tasks));) {
+    for (struct dirent *entry; status == MJ_OK && (entry = next_task(tasks));) {
         const pid_t tid = atoi(entry->d_name);
 
         if (tid > 0 && !find(stopped, tid))
             status = seize(stopped, tid, report);
     }
+    if (status == MJ_OK && errno && errno != ENOENT) /* ENOENT: the process has ended */
+        status = fail(report, MJ_ERRNO, stopped->pid, errno);
     closedir(tasks);
     *found = stopped->count - before;
     return status;
