@@ -19,15 +19,38 @@ class FileStore:
         self._descriptor = descriptor
 
     def read(self, offset: int, size: int) -> bytes:
-        """Exactly `size` bytes."""
-        data = os.pread(self._descriptor, size, offset)
-        if len(data) != size:
-            raise MarkerError(f"the arena ends at {offset + len(data):#x}; was it truncated?")
-        return data
+        """Exactly `size` bytes. Raises MarkerError where the file ends before."""
+        parts: list[bytes] = []
+        done = 0
+        while done < size:  # a signal or a lack of memory may cut a read short
+            part = os.pread(self._descriptor, size - done, offset + done)
+            if not part:
+                raise MarkerError(f"the arena ends at {offset + done:#x}; was it truncated?")
+            parts.append(part)
+            done += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def write(self, offset: int, data: bytes) -> None:
-        """All of `data`."""
-        os.pwrite(self._descriptor, data, offset)
+        """All of `data`, or MarkerError: what stands before the place where it failed is written.
+
+        The kernel writes less than it is asked to where the memory of our control group is full.
+        """
+        rest = memoryview(data)
+        while rest:
+            try:
+                written = os.pwrite(self._descriptor, rest, offset)
+            except OSError as error:
+                raise self._not_written(len(data), error.strerror) from error
+            if not written:
+                raise self._not_written(len(data), "nothing was taken")
+            rest, offset = rest[written:], offset + written
+
+    @staticmethod
+    def _not_written(size: int, reason: str | None) -> MarkerError:
+        return MarkerError(
+            f"cannot write {size} bytes into the runtime's memory: {reason}; is the memory of our "
+            "control group used up?"
+        )
 
     def resize(self, size: int) -> None:
         """Make the memfd this large."""
