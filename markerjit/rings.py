@@ -14,12 +14,15 @@ from markerjit.patch.arena import Arena
 from markerjit.ring import layout
 from markerjit.ring.batch import Columns, Packet
 from markerjit.ring.drain import RingDrain
+from markerjit.ring.raw import Span, always
 from markerjit.ring.reader import SharedRing
 from markerjit.ring.types import FILLER, WORD, RecordType
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array
     from markerjit.ring.walk import Walked
+
+_AT_ONCE = 64 << 20
 
 
 class Found(NamedTuple):
@@ -46,11 +49,18 @@ class _Tables(NamedTuple):
 
 
 class Rings:
-    """`bad` records did not fit their marker. `types` are those that are wanted; `left_out` were of
-    others."""
+    """`types` are those that are wanted; `left_out` records were of others. `is_ours` says whether
+    nobody else reads the rings by now: after that nothing is taken out of them, nor given back."""
 
-    def __init__(self, arena: Arena, types: Mapping[int, RecordType]) -> None:
-        self.bad = self.left_out = 0
+    def __init__(
+        self,
+        arena: Arena,
+        types: Mapping[int, RecordType],
+        *,
+        is_ours: Callable[[], bool] = always,
+    ) -> None:
+        self.left_out = 0
+        self._bad = 0
         self._arena = arena
         self._types = types
         geometry, store = arena.geometry, arena.store
@@ -58,12 +68,13 @@ class Rings:
         self._own = [
             RingDrain(
                 store, geometry.head_offset(cpu), geometry.ring_offset(cpu), self._sizes[cpu],
-                cpu, cpu,
+                cpu, cpu, is_ours=is_ours,
             )
             for cpu in cpus
         ]  # fmt: skip
         self._shared = [
-            SharedRing(store, geometry, cpu, self._sizes[geometry.cpus + cpu]) for cpu in cpus
+            SharedRing(store, geometry, cpu, self._sizes[geometry.cpus + cpu], is_ours=is_ours)
+            for cpu in cpus
         ]
         self._all: list[RingDrain | SharedRing] = [*self._own, *self._shared]
         self._records = dict.fromkeys(range(geometry.rings), 0)
@@ -74,17 +85,23 @@ class Rings:
         """How often a ring made no sense."""
         return sum(ring.damaged for ring in self._all)
 
+    @property
+    def bad(self) -> int:
+        """How many records did not fit their marker, or made no sense."""
+        return self._bad + sum(ring.bad for ring in self._shared)
+
     def start(self, *, overwrite: bool = False) -> None:
         """Forget what is in the rings, but count it; with `overwrite` they keep the newest, and
         nobody reads."""
-        own = [ring.start(overwrite=overwrite) for ring in self._own]
-        shared = [ring.start(overwrite=overwrite) for ring in self._shared]
-        for walked in self._left(own, shared):
-            self._note_delivered(walked.counts())
+        for ring in self._all:
+            left = ring.unread()
+            for walked in self._left(ring, left):
+                self._note_delivered(walked.counts())
+            ring.start(left.end, overwrite=overwrite)
 
     def resume(self) -> None:
         """Go on where an earlier reader stopped."""
-        for ring in self._own:
+        for ring in self._all:
             ring.resume()
 
     def unread(self) -> int:
@@ -95,12 +112,12 @@ class Rings:
         """Records that are still to be taken out, by marker; only of what is counted then."""
         if not self.unread():
             return {}
-        own, shared = [one.unread() for one in self._own], [one.unread() for one in self._shared]
         found: dict[int, int] = {}
-        for walked in self._left(own, shared):
-            for marker, count in walked.counts().items():
-                if not self._tables().counted[marker]:
-                    found[marker] = found.get(marker, 0) + count
+        for ring in self._all:
+            for walked in self._left(ring, ring.unread()):
+                for marker, count in walked.counts().items():
+                    if not self._tables().counted[marker]:
+                        found[marker] = found.get(marker, 0) + count
         return found
 
     def _unread(self, ring: int) -> int:
@@ -116,40 +133,37 @@ class Rings:
 
     def picture(self, *, packets: bool = False, columns: bool = True) -> Found:
         """All that is in rings that are overwritten; nothing is taken out."""
-        own, shared = [one.picture() for one in self._own], [one.picture() for one in self._shared]
-        walks = self._walked(own, shared)
-        return self._found(walks, packets=packets, columns=columns, taken=False)
+        return self._found(self._pictures(), packets=packets, columns=columns, taken=False)
+
+    def _pictures(self) -> Iterator[Walked]:
+        """Rings are copied one right after the other, so that they are of one moment, as far as
+        that takes little memory: then it is looked what of it are records."""
+        copied: list[tuple[RingDrain | SharedRing, tuple[int, bytes]]] = []
+        size = 0
+        for ring in self._all:
+            piece = ring.picture()
+            copied.append((ring, piece))
+            size += len(piece[1])
+            if size > _AT_ONCE or ring is self._all[-1]:
+                for one, piece in copied:
+                    if piece[1]:
+                        yield one.walk(piece, self._tables().least)
+                copied.clear()
+                size = 0
 
     def _taken(self, *, last: bool) -> Iterator[Walked]:
         """One after the other: what is made of it is made while it is in a cache."""
-        for ring in self._own:
-            for piece in ring.take():
-                yield ring.walk(piece, self._tables().least)
-        before = sum(ring.bad for ring in self._shared)
-        shared = [ring.poll(last=last) for ring in self._shared]
-        self.bad += sum(ring.bad for ring in self._shared) - before
-        yield from self._walked((), shared)
+        for own in self._own:
+            for piece in own.take():
+                yield own.walk(piece, self._tables().least)
+        for shared in self._shared:
+            for piece in shared.take(last=last):
+                yield shared.walk(piece, self._tables().least)
 
-    def _walked(
-        self, own: Sequence[tuple[int, bytes]], shared: Sequence[bytes]
-    ) -> Iterator[Walked]:
-        """Find the records in what was copied from each ring; from an own one, from a position."""
-        from markerjit.ring.walk import walk_shared
-
-        for ring, piece in zip(self._own, own, strict=False):
-            if piece[1]:
-                yield ring.walk(piece, self._tables().least)
-        for one, data in zip(self._shared, shared, strict=True):
-            if data:
-                packet = Packet(one.cpu, one.ring, data)
-                walked = walk_shared(packet, self._tables().least)
-                self.bad += walked.damaged
-                yield walked
-
-    def _left(self, own: Sequence[tuple[int, bytes]], shared: Sequence[bytes]) -> Iterator[Walked]:
-        """Mostly nothing is left, and nothing to be imported for it."""
-        there = any(data for _, data in own) or any(shared)
-        return self._walked(own, shared) if there else iter(())
+    def _left(self, ring: RingDrain | SharedRing, span: Span) -> Iterator[Walked]:
+        """What is in a span of a ring. Mostly that is nothing, and nothing is imported for it."""
+        for piece in ring.pieces(span):
+            yield ring.walk(piece, self._tables().least)
 
     def _note_delivered(self, counts: Mapping[int, int]) -> None:
         """These records were taken out: executions that the runtime has not counted itself."""
@@ -178,7 +192,7 @@ class Rings:
                 as_recorded.append(packet(walked))
             if columns:
                 found, bad = columns_of([walked], self._types)
-                self.bad += bad
+                self._bad += bad
                 for one in found:
                     by_type.setdefault(one.type.id, []).append(one)
         return Found(as_recorded, [merge(parts) for parts in by_type.values()], records)

@@ -30,7 +30,7 @@ from markerjit.patch import lease
 from markerjit.patch.apply import NOTHING, Applied, apply
 from markerjit.patch.arena import Arena
 from markerjit.patch.find import Probes
-from markerjit.patch.inject import DEFAULT_RING_SIZE, LARGEST_RING, create_arena, install_trap
+from markerjit.patch.inject import DEFAULT_RING_SIZE, create_arena, install_trap
 from markerjit.patch.journal import Journal
 from markerjit.patch.plan import (
     Binding,
@@ -56,7 +56,7 @@ from markerjit.quiesce.permission import (
 )
 from markerjit.quiesce.strategy import STRATEGIES, Strategy, default_strategy
 from markerjit.recorders import Recorders
-from markerjit.ring.layout import PAGE, PROBE_COUNTED
+from markerjit.ring.layout import LARGEST_RING, PAGE, PROBE_COUNTED
 from markerjit.sites.verify import verify
 from markerjit.view import View, files_of
 

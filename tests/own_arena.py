@@ -208,9 +208,11 @@ class OwnArena:
     def walks(self) -> list[Walked]:
         """All that is there now, by ring: each CPU's own first."""
         own = [next(ring.take(), (0, b"")) for ring in self.own]
-        return self._walks(own, [one.poll() for one in self.shared])
+        return self._walks(own, [next(one.take(), (0, b"")) for one in self.shared])
 
-    def _walks(self, own: Sequence[tuple[int, bytes]], shared: Sequence[bytes]) -> list[Walked]:
+    def _walks(
+        self, own: Sequence[tuple[int, bytes]], shared: Sequence[tuple[int, bytes]]
+    ) -> list[Walked]:
         least = least_words(self.types)
         found = [
             walk(data, start, least, cpu=ring.cpu, ring=ring.ring)
@@ -219,7 +221,7 @@ class OwnArena:
         ]
         found += [
             walk_packet(Packet(ring.cpu, ring.ring, data), least)
-            for ring, data in zip(self.shared, shared, strict=True)
+            for ring, (_, data) in zip(self.shared, shared, strict=True)
             if data
         ]
         assert not any(walked.damaged for walked in found)

@@ -26,6 +26,8 @@ from markerjit.ring.layout import CODE_SIZE, CONTROL, DATA, SCRATCH, Control, Ma
 from markerjit.ring.raw import Store
 
 _MODES = tuple(Mode)
+_ENTRIES = 512
+"""So many of the table's are read at a time."""
 _WORD_MASK = (1 << 64) - 1
 _ENTRY = struct.Struct("<QQQ")  # struct mj_trap_site behind its address
 
@@ -79,9 +81,11 @@ class Arena:
         """The markers that the runtime has been told of, in the order of their ids."""
         size = ctypes.sizeof(MarkerEntry)
         used = min(self.markers_used, self.geometry.max_markers)
-        table = self.store.read(self.geometry.markers, used * size)
-        for index in range(used):
-            yield MarkerEntry.from_buffer_copy(table, index * size)
+        for first in range(0, used, _ENTRIES):
+            some = min(_ENTRIES, used - first)
+            piece = self.store.read(self.geometry.marker_offset(first), some * size)
+            for at in range(0, len(piece), size):
+                yield MarkerEntry.from_buffer_copy(piece, at)
 
     def entry_address(self, marker: int) -> RemoteAddress:
         """Where the target has a marker's entry: the data of its slot."""

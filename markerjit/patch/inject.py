@@ -40,7 +40,6 @@ from markerjit.ring import layout
 from markerjit.ring.layout import CODE_SIZE, CONTROL, PAGE, Control, Geometry
 
 DEFAULT_RING_SIZE = 1 << 20
-LARGEST_RING = 1 << 30
 RING_ROOM = 16 << 20
 """Addresses of each ring, so that it can grow. They cost memory only where all is locked."""
 MAX_MARKERS = 1 << 14

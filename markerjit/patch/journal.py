@@ -39,11 +39,16 @@ _LARGE = 1 << 20
 
 class Left(NamedTuple):
     """A journal that was found open: whose it is, since when (CLOCK_REALTIME, s), and what is in
-    it."""
+    it, as it stands there. Only a repair needs the edits, and there may be a million."""
 
     owner: Owner
     since: int
-    edits: tuple[Edit, ...]
+    packed: bytes
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """What was to be written."""
+        return tuple(unpack(self.packed))
 
 
 class Journal:
@@ -96,7 +101,7 @@ class Journal:
         sizes = packed[EditEntry.size.offset :: SIZE]
         if not all(0 < size <= EditEntry.new_bytes.size for size in sizes):
             raise Unsupported("an edit in the journal makes no sense; restart the target")
-        return Left(from_entry(head.owner), head.since, tuple(unpack(packed)))
+        return Left(from_entry(head.owner), head.since, packed)
 
     def _head(self) -> JournalHead:
         data = self._arena.store.read(_HEAD, ctypes.sizeof(JournalHead))

@@ -14,12 +14,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from markerjit.errors import MemoryFault, Unsupported
 from markerjit.memory import Mapping
 from markerjit.model import RemoteAddress
 from markerjit.x86.templates import POP_RAX_RET, SIGRETURN, SYSCALL_RET
+
+_PIECE = 1 << 20
+_OVERLAP = 16  # more than a pattern has
 
 
 class Gadgets(NamedTuple):
@@ -66,10 +70,18 @@ def _code(
     """Executable mappings, those first that stay."""
     executable = [one for one in maps if one.executable and one.path != "[vsyscall]"]
     for mapping in sorted(executable, key=_transience):
-        try:
-            yield mapping.start, read(mapping.start, mapping.size)
-        except MemoryFault:
-            continue
+        yield from _pieces(read, mapping)
+
+
+def _pieces(
+    read: Callable[[RemoteAddress, int], bytes], mapping: Mapping
+) -> Iterator[tuple[RemoteAddress, bytes]]:
+    """As far as it can be read; a program may map more than we have memory for. A pattern that is
+    in two pieces is whole in the second."""
+    for at in range(mapping.start, mapping.end, _PIECE):
+        start = RemoteAddress(max(mapping.start, at - _OVERLAP))
+        with suppress(MemoryFault):
+            yield start, read(start, min(at + _PIECE, mapping.end) - start)
 
 
 _C_LIBRARY = re.compile(

@@ -15,11 +15,11 @@ by the walk (walk.py), which is only imported when there are some: it needs nump
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from markerjit.ring.layout import NO_LIMIT, PAGE, RING_BEGUN, RING_LIMIT
-from markerjit.ring.raw import RawRing, Store
+from markerjit.ring.layout import PAGE, RING_BEGUN
+from markerjit.ring.raw import RawRing, Span, Store, always
 from markerjit.ring.types import WORD
 
 if TYPE_CHECKING:
@@ -27,66 +27,52 @@ if TYPE_CHECKING:
     from markerjit.ring.walk import Walked
 
 _PIECE = 16 * PAGE
-_TAKEN = 128 * PAGE
-"""A record is in one page, and so in one piece."""
 
 
 class RingDrain(RawRing):
     """Reads one ring; `start` or `resume` comes first.
 
-    consumed    up to where the ring has been read
     damaged     how often the ring, or a page in it, made no sense
     """
 
     def __init__(
-        self, store: Store, head_offset: int, data_offset: int, ring_size: int, cpu: int, ring: int
+        self,
+        store: Store,
+        head_offset: int,
+        data_offset: int,
+        ring_size: int,
+        cpu: int,
+        ring: int,
+        *,
+        is_ours: Callable[[], bool] = always,
     ) -> None:
-        super().__init__(store, head_offset, data_offset, ring_size)
+        super().__init__(store, head_offset, data_offset, ring_size, is_ours=is_ours)
         self.cpu = cpu
         self.ring = ring
-        self.consumed = 0
         self.damaged = 0
 
-    def start(self, *, overwrite: bool = False) -> tuple[int, bytes]:
-        """Begin with what is recorded from now on; with `overwrite` as a flight recorder. Returns
-        what is forgotten, as `unread` does."""
-        forgotten = self.unread()
-        self.consumed = forgotten[0] + len(forgotten[1])
-        self._begin(self.consumed, overwrite=overwrite)
-        return forgotten
-
-    def unread(self) -> tuple[int, bytes]:
-        """What an earlier reader left, and the position where it begins; nothing of a flight
-        recorder, or where the ring makes no sense. Nothing is consumed."""
-        limit, head = self._word(RING_LIMIT), self._head() & -WORD
-        start = limit - self._size
-        if limit == NO_LIMIT or not 0 <= start <= head <= limit or start % WORD:
-            return head, b""
-        return start, self._copy(start, head)
-
-    def resume(self) -> None:
-        """Go on where an earlier reader stopped. Of a flight recorder, which has had no reader,
-        everything is there to be read by `picture`."""
-        limit = self._word(RING_LIMIT)
-        self.consumed = 0 if limit == NO_LIMIT else limit - self._size
+    def pieces(self, span: Span) -> Iterator[tuple[int, bytes]]:
+        """The bytes of a span, and the position of each piece. Nothing is consumed."""
+        for piece in span.pieces():
+            yield piece.start, self._copy(*piece)
 
     def take(self) -> Iterator[tuple[int, bytes]]:
-        """What has come since the last time, before anybody has looked at it, in pieces that a
-        cache holds: positions and bytes. A piece is given back before the next one is copied. Not
-        for a flight recorder."""
+        """What has come since the last time, before anybody has looked at it, in pieces: positions
+        and bytes. A piece is given back before the next one is copied. Ends where the ring is
+        another reader's by now. Not for a flight recorder."""
         head = self._head()
         if not 0 <= self.consumed <= head <= self.consumed + self._size or (
             head % WORD or self.consumed % WORD
         ):
             self.damaged += 1
-            head = self.consumed = head & -WORD
-            self._set_limit(head + self._size)
-        while self.consumed < head:
-            start, end = self.consumed, min(self.consumed // _TAKEN * _TAKEN + _TAKEN, head)
-            data = self._copy(start, end)
-            self.consumed = end
-            self._set_limit(end + self._size)
-            yield start, data
+            head &= -WORD
+            self._give_back(head)
+            return
+        for piece in Span(self.consumed, head).pieces():
+            data = self._copy(*piece)
+            if not self._give_back(piece.end):
+                return
+            yield piece.start, data
 
     def walk(self, taken: tuple[int, bytes], least: Array) -> Walked:
         """The records in a piece. `least`: walk.least_words"""

@@ -55,6 +55,15 @@ RSEQ_CPU = 4
 RSEQ_SEQUENCE = 8
 NO_LIMIT = (1 << 64) - 1
 
+MOST_CPUS = 8192
+MOST_MARKERS = 1 << 16
+"""An id has 16 bits."""
+MOST_SITES = 1 << 20
+MOST_EDITS = 1 << 20
+LARGEST_RING = 1 << 30
+"""What a control block may claim at most, all of them: what is read is sized by it, and the target
+can write there what it likes."""
+
 
 class Sigaction(ctypes.Structure):
     """The kernel's struct sigaction."""
@@ -361,9 +370,10 @@ def checked_control(data: bytes, mapped_size: int) -> tuple[Control, Geometry]:
         _is_power_of_two(number)
         for number in (geometry.ring_size, geometry.max_markers, geometry.max_sites)
     )
-    sane = 0 < geometry.cpus <= 8192 and powers
-    sane = sane and PAGE <= geometry.ring_size <= geometry.ring_stride
-    sane = sane and not geometry.ring_stride % PAGE
+    sane = powers and geometry.cpus > 0 and not geometry.ring_stride % PAGE
+    sane = sane and geometry.cpus <= MOST_CPUS and geometry.max_markers <= MOST_MARKERS
+    sane = sane and geometry.max_sites <= MOST_SITES and geometry.max_edits <= MOST_EDITS
+    sane = sane and PAGE <= geometry.ring_size <= geometry.ring_stride <= LARGEST_RING
     if not sane or stated != derived or mapped_size != geometry.size:
         raise Unsupported("the arena's control block contradicts itself; restart the target")
     return control, geometry

@@ -17,77 +17,92 @@ drain.py.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from markerjit.ring.layout import NO_LIMIT, PAGE, RING_BEGUN, RING_LIMIT, Geometry
-from markerjit.ring.raw import RawRing, Store
-from markerjit.ring.types import FILLER
+from markerjit.ring.batch import Packet
+from markerjit.ring.layout import PAGE, RING_BEGUN, Geometry
+from markerjit.ring.raw import RawRing, Span, Store, always
+from markerjit.ring.types import FILLER, WORD
+
+if TYPE_CHECKING:
+    from markerjit.ring.batch import Array
+    from markerjit.ring.walk import Walked
 
 _U64 = struct.Struct("<Q")
-_WORD = 8
+_ZEROS = bytes(PAGE)
 
 
 class SharedRing(RawRing):
-    """Reads the shared ring of one CPU. `damaged` counts how often its contents made no sense,
-    `bad` the records that did not and were left out."""
+    """Reads the shared ring of one CPU; `start` or `resume` comes first. `damaged` counts how often
+    its contents made no sense, `bad` the records that did not and were left out."""
 
-    def __init__(self, store: Store, geometry: Geometry, cpu: int, ring_size: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        geometry: Geometry,
+        cpu: int,
+        ring_size: int,
+        *,
+        is_ours: Callable[[], bool] = always,
+    ) -> None:
         self.cpu = cpu
         self.ring = geometry.cpus + cpu
         self.damaged = self.bad = 0
         head, data = geometry.head_offset(self.ring), geometry.ring_offset(self.ring)
-        super().__init__(store, head, data, ring_size)
+        super().__init__(store, head, data, ring_size, is_ours=is_ours)
 
-    def start(self, *, overwrite: bool = False) -> bytes:
-        """Begin with what is recorded from now on; with `overwrite` as a flight recorder. Returns
-        what is forgotten: the records that `poll` would have found."""
-        forgotten, begun = self._unread()
-        self._begin(begun, overwrite=overwrite)
-        return forgotten
+    def pieces(self, span: Span) -> Iterator[tuple[int, bytes]]:
+        """The records of a span, also behind one that is not committed, and the position of each
+        piece. Nothing is consumed."""
+        for start, end in span.pieces():
+            spans, _, _ = _committed(self._copy(start, end), start, end, last=True)
+            records, _ = _records(self._copy(start, end), start, spans)
+            if records:
+                yield start, records
 
-    def unread(self) -> bytes:
-        """The records that an earlier reader left; none of a flight recorder, or where the ring
-        makes no sense. Nothing is consumed."""
-        return self._unread()[0]
-
-    def _unread(self) -> tuple[bytes, int]:
-        """And where what has been reserved ends."""
-        limit, end = self._word(RING_LIMIT), self._head() & -_WORD
-        start = limit - self._size
-        if limit == NO_LIMIT or not 0 <= start < end <= limit or start % _WORD:
-            return b"", end
-        spans, _, _ = _committed(self._copy(start, end), start, end, last=True)
-        return _records(self._copy(start, end), start, spans)[0], end
-
-    def poll(self, *, last: bool = False) -> bytes:
-        """All records that are committed now, oldest first, without their commit words: each says
-        truly how long it is. The `last` poll does not stop at one that is not committed: it counts
-        it as damage, and takes what is behind."""
+    def take(self, *, last: bool = False) -> Iterator[tuple[int, bytes]]:
+        """All records that are committed now, oldest first, in pieces, without their commit words:
+        each says truly how long it is. The `last` time it does not stop at one that is not
+        committed: it counts it as damage, and takes what is behind. A piece is given back before
+        the next one is copied. Ends where the ring is another reader's by now."""
         reserved = self._head()
-        consumed = (self._word(RING_LIMIT) - self._size) % (1 << 64)
-        fits = 0 <= reserved - consumed <= self._size
-        if not fits or consumed % _WORD or reserved % _WORD:
+        fits = 0 <= reserved - self.consumed <= self._size
+        if not fits or self.consumed % WORD or reserved % WORD:
             self.damaged += 1
-            self._set_limit(reserved + self._size)
-            return b""
-        if reserved == consumed:
-            return b""
-        before = self._copy(consumed, reserved)
-        spans, end, damaged = _committed(before, consumed, reserved, last=last)
-        self.damaged += damaged
-        if end == consumed:
-            return b""
-        data = self._copy(consumed, end)
-        self._set_limit(end + self._size)
-        kept, bad = _records(data, consumed, spans)
-        self.bad += bad
-        return kept
+            self._give_back(reserved & -WORD)
+            return
+        for piece in Span(self.consumed, reserved).pieces():
+            before = self._copy(*piece)
+            spans, end, damaged = _committed(before, *piece, last=last)
+            self.damaged += damaged
+            if end == piece.start:
+                return
+            data = self._copy(piece.start, end)
+            if not self._give_back(end):
+                return
+            records, bad = _records(data, piece.start, spans)
+            self.bad += bad
+            if records:
+                yield piece.start, records
+            if end < piece.end:
+                return
 
-    def picture(self) -> bytes:
-        """What is in a ring in overwrite mode, whose writers go on meanwhile."""
+    def walk(self, taken: tuple[int, bytes], least: Array) -> Walked:
+        """The records in a piece. `least`: walk.least_words"""
+        from markerjit.ring.walk import walk_shared
+
+        walked = walk_shared(Packet(self.cpu, self.ring, taken[1]), least)
+        self.bad += walked.damaged
+        return walked
+
+    def picture(self) -> tuple[int, bytes]:
+        """What is in a ring in overwrite mode, whose writers go on meanwhile, and the position from
+        which it was looked at."""
         first, begun = self._head(), self._word(RING_BEGUN)
-        if first < begun or (first | begun) % _WORD:
+        if first < begun or (first | begun) % WORD:
             self.damaged += 1
-            return b""
+            return first, b""
         oldest = max(begun, first - self._size)
         before = self._copy(oldest, first)
         data = self._copy(oldest, first)
@@ -100,7 +115,7 @@ class SharedRing(RawRing):
                 continue
             part = slice(start - oldest, end - oldest)
             kept += _records(data[part], start, _spans(before, oldest, start, end))[0]
-        return kept
+        return oldest, kept
 
 
 def _committed(
@@ -118,7 +133,7 @@ def _committed(
         if at == reserved or not (broken or last):
             break
         damaged += 1
-        at = _next_committed(data, consumed, at + _WORD, reserved)
+        at = _next_committed(data, consumed, at + WORD, reserved)
     return spans, at, damaged
 
 
@@ -132,7 +147,7 @@ def _spans(data: bytes, first: int, start: int, end: int) -> list[tuple[int, int
         # 0 is no commit word: at position 0 it would look like one of a record of no size.
         if not word or word >> 16 != position & (1 << 48) - 1:
             break
-        after = position + (word & 0xFFFF) * _WORD
+        after = position + (word & 0xFFFF) * WORD
         spans.append((position, after))
         if not position < after <= end:
             break
@@ -142,11 +157,14 @@ def _spans(data: bytes, first: int, start: int, end: int) -> list[tuple[int, int
 
 def _next_committed(data: bytes, first: int, start: int, end: int) -> int:
     """Where the next record is that is committed; the end if there is none."""
-    for position in range(start, end, _WORD):
+    position = start
+    while position < end:
         (word,) = _U64.unpack_from(data, position - first)
-        after = position + (word & 0xFFFF) * _WORD
+        after = position + (word & 0xFFFF) * WORD
         if word and word >> 16 == position & (1 << 48) - 1 and position < after <= end:
             return position
+        # Mostly all is zeros: a gigabyte, where an empty ring claims to be full.
+        position += PAGE if data.startswith(_ZEROS, position - first) else WORD
     return end
 
 
@@ -155,10 +173,10 @@ def _records(data: bytes, first: int, spans: list[tuple[int, int]]) -> tuple[byt
     many do not."""
     found, bad = [], 0
     for start, end in spans:
-        record = data[start - first + _WORD : end - first]
+        record = data[start - first + WORD : end - first]
         if not record or int.from_bytes(record[:2], "little") == FILLER:
             continue
-        if int.from_bytes(record[2:4], "little") * _WORD == len(record):
+        if int.from_bytes(record[2:4], "little") * WORD == len(record):
             found.append(record)
         else:
             bad += 1

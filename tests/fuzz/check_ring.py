@@ -153,11 +153,14 @@ def check_shared(data: bytes) -> str:
     """
     store = _store(_GEOMETRY.cpus + _CPU, data)
     ring = SharedRing(store, _GEOMETRY, _CPU, _SIZE)
-    found = _check_packet(ring.picture())
+    found = _check_packet(ring.picture()[1])
     assert store.reads <= _READS_A_PICTURE, "the reader stays in the ring"
+    ring.resume()
     for poll in range(1, _POLLS + 1):
         reads, damaged = store.reads, ring.damaged
-        found += _check_packet(ring.poll(last=poll == _POLLS))
+        pieces = [data for _, data in ring.take(last=poll == _POLLS)]
+        assert len(pieces) <= 1, "the ring is smaller than a piece"
+        found += _check_packet(b"".join(pieces))
         assert store.reads <= reads + _READS_A_POLL, "the reader stays in the ring"
         _check_given_back(store, poll)
         assert ring.damaged - damaged <= _SIZE // WORD

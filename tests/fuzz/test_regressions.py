@@ -176,5 +176,5 @@ def test_a_position_between_two_words_is_damage_to_a_picture(head: int, begun: i
         HostileRing(geometry, 1, (head, 0, begun), bytes(4096)), geometry, 0, geometry.ring_size
     )
 
-    assert ring.picture() == b""
+    assert ring.picture()[1] == b""
     assert ring.damaged == 1

@@ -20,7 +20,7 @@ from markerjit.model import CType, Event, TypeClass
 from markerjit.patch.arena import Arena
 from markerjit.patch.store import MemoryStore
 from markerjit.ring.batch import Batch
-from markerjit.ring.layout import FILLER, PAGE, RING_LIMIT, Count, MarkerEntry
+from markerjit.ring.layout import FILLER, PAGE, Count, MarkerEntry
 from markerjit.ring.types import RecordType, Time
 from markerjit.stream import EventStream, StreamStatistics
 
@@ -555,8 +555,8 @@ def test_a_ring_that_makes_no_sense_is_counted_and_the_others_are_read(
     target: Target, clock: FakeTime
 ) -> None:
     stream = open_stream(target)
-    target.store.write(GEOMETRY.head_offset(1), (1 << 40).to_bytes(8, "little"))
-    target.store.write(GEOMETRY.head_offset(5) + RING_LIMIT, (1 << 40).to_bytes(8, "little"))
+    for ring in (1, 5):
+        target.store.write(GEOMETRY.head_offset(ring), (1 << 40).to_bytes(8, "little"))
     target.record(0, 1)
 
     assert len(stream.drain()) == 1

@@ -1,0 +1,138 @@
+"""An arena that claims to be huge, in a sparse file that costs its maker nothing: who looks at it
+needs little memory for that. Each is looked at by a process that has little."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from made_arena import control_block
+
+from markerjit.errors import Unsupported
+from markerjit.memory import Mapping
+from markerjit.model import RemoteAddress
+from markerjit.quiesce.gadgets import find_gadgets
+from markerjit.ring import layout
+from markerjit.ring.layout import (
+    CONTROL,
+    JOURNAL_OPEN,
+    PAGE,
+    Geometry,
+    JournalHead,
+    checked_control,
+)
+
+ROOM, RING = 128 << 20, 256 << 20
+LARGEST = Geometry(1, RING, layout.MOST_MARKERS, layout.MOST_SITES, layout.MOST_EDITS, RING)
+
+LOOKS = {
+    "at its markers": "assert sum(1 for _ in arena.entries()) == 1 << 16",
+    "at its status": "arena_status(arena, locked=False)",
+    "at its journal": "assert len(Journal(arena).left().packed) == 48 << 20",
+    "at what waits": "Rings(arena, {}).waiting()",
+    "to begin": "Rings(arena, {}).start()",
+    "to go on": "rings = Rings(arena, {}); rings.resume(); rings.poll(last=True)",
+}
+SETUP = """
+import os, resource, sys
+import numpy
+import markerjit.ring.columns, markerjit.ring.walk
+from markerjit.model import RemoteAddress
+from markerjit.patch.arena import Arena
+from markerjit.patch.journal import Journal
+from markerjit.patch.store import FileStore
+from markerjit.rings import Rings
+from markerjit.status import arena_status
+
+store = FileStore(os.open(sys.argv[1], os.O_RDWR))
+size = os.stat(sys.argv[1]).st_size
+used = int(open("/proc/self/statm").read().split()[0]) * 4096
+resource.setrlimit(resource.RLIMIT_AS, (used + int(sys.argv[2]),) * 2)
+arena = Arena(1, RemoteAddress(1 << 40), store, size)
+"""
+
+
+@pytest.fixture
+def largest(tmp_path: Path) -> Iterator[Path]:
+    """Tables as large as a control block may claim, rings that are full, and a full journal."""
+    path = tmp_path / "arena"
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.ftruncate(file, LARGEST.size)
+    block = control_block(LARGEST, markers_used=(1 << 32) - 1)
+    os.pwrite(file, block, CONTROL)
+    head = JournalHead(state=JOURNAL_OPEN, edits=LARGEST.max_edits)
+    os.pwrite(file, bytes(head), CONTROL + layout.Control.journal.offset)
+    edits = bytes(layout.EditEntry(size=1)) * 4096  # of one byte each: they make sense
+    for first in range(0, LARGEST.max_edits, 4096):
+        os.pwrite(file, edits, LARGEST.journal_edits + first * len(edits) // 4096)
+    for ring in range(LARGEST.rings):
+        full = layout.Head(
+            head=LARGEST.ring_size, limit=LARGEST.ring_size, mask=LARGEST.ring_size - 1
+        )
+        os.pwrite(file, bytes(full), LARGEST.head_offset(ring))
+    os.close(file)
+    yield path
+    path.unlink()
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_a_look_at_an_arena_that_claims_the_most_takes_little_memory(
+    largest: Path, look: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SETUP + look, largest, str(ROOM)],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("cpus", layout.MOST_CPUS),
+        ("max_markers", layout.MOST_MARKERS),
+        ("max_sites", layout.MOST_SITES),
+        ("max_edits", layout.MOST_EDITS),
+        ("ring_stride", layout.LARGEST_RING),
+    ],
+)
+def test_more_than_the_most_is_not_believed(name: str, most: int) -> None:
+    small = Geometry(1, PAGE, 4, 4, 4, PAGE)
+    largest, larger = (small._replace(**{name: claimed}) for claimed in (most, 2 * most))
+
+    checked_control(control_block(largest), largest.size)
+    with pytest.raises(Unsupported, match="contradicts itself"):
+        checked_control(control_block(larger), larger.size)
+
+
+def test_code_is_looked_through_in_pieces() -> None:
+    """A program may map a sparse file of a terabyte as code."""
+    code = b"\x0f\x05\xc3" + b"\xb8\x0f\0\0\0\x0f\x05"
+    start, size = RemoteAddress(1 << 40), 1 << 40
+    at = start + (1 << 20) - 4  # over the end of the first piece
+    largest = 0
+
+    def read(address: RemoteAddress, count: int) -> bytes:
+        nonlocal largest
+        largest = max(largest, count)
+        found = bytearray(count)
+        if address <= at < address + count:
+            part = code[: address + count - at]
+            found[at - address : at - address + len(part)] = part
+        return bytes(found)
+
+    mapping = Mapping(
+        start, RemoteAddress(start + size),
+        True, False, True, False, 0, "00:01", 1, "/big", False,
+    )  # fmt: skip
+    gadgets = find_gadgets(read, [mapping])
+
+    assert (gadgets.syscall_ret, gadgets.sigreturn) == (at, at + 3)
+    assert largest <= 2 << 20
