@@ -170,6 +170,7 @@ class Session(Readying):
                 self._types(sites, wanted, resume=resume),
                 alive=lambda: self._memory.alive() and self._memory.has_program(arena.base),
                 renew=lease.renew,
+                is_ours=lease.is_ours,
                 poll_s=poll_s,
                 resume=resume,
                 dropped_bytes=dropped,

@@ -21,6 +21,7 @@ from markerjit.patch.arena import Arena
 from markerjit.quiesce.native import clock_pair
 from markerjit.ring.batch import Batch, Columns, Packet
 from markerjit.ring.clock import NS, Calibration
+from markerjit.ring.raw import always
 from markerjit.ring.timeline import Timeline
 from markerjit.ring.types import RecordType, Time
 from markerjit.rings import Found, Rings, losses, losses_before
@@ -49,9 +50,9 @@ class EventStream:
 
     `types` are what may come out of the rings, by the markers' ids. `poll_s` is how long to wait
     when the rings were empty. `renew` says that somebody reads, and returns False when another
-    reader has taken our place. `target_ended` and `dispossessed` say why the stream ended. With
-    `resume` it goes on where an earlier reader stopped; otherwise what that left is dropped,
-    `dropped_bytes` of it.
+    reader has taken our place; `is_ours` only asks that. `target_ended` and `dispossessed` say why
+    the stream ended. With `resume` it goes on where an earlier reader stopped; otherwise what that
+    left is dropped, `dropped_bytes` of it.
     """
 
     def __init__(
@@ -60,7 +61,8 @@ class EventStream:
         types: Mapping[int, RecordType],
         *,
         alive: Callable[[], bool],
-        renew: Callable[[], bool] = lambda: True,
+        renew: Callable[[], bool] = always,
+        is_ours: Callable[[], bool] = always,
         poll_s: float = 0.02,
         resume: bool = False,
         dropped_bytes: int = 0,
@@ -76,7 +78,7 @@ class EventStream:
         self._alive = alive
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self._timeline = Timeline(clock_pair, wall_offset_ns, first_clock)
-        self._rings = Rings(arena, self.types)
+        self._rings = Rings(arena, self.types, is_ours=is_ours)
         self._lost_before = losses(arena, self.types)
         self._lost_now, self._lost_at = self._lost_before, 0
         self._held: dict[int, list[Columns]] = {}
