@@ -51,6 +51,7 @@ class ProcessMemory:
     def __init__(self, pid: int, *, why_not: WhyNot = plain_refusal) -> None:
         self.pid = pid
         self._memory = -1
+        self._holding = False
         self._pidfd = _open_pidfd(pid, why_not)
         try:
             self._memory, self.writable = _open_memory(pid, why_not)
@@ -115,21 +116,28 @@ class ProcessMemory:
 
     @contextmanager
     def locked(self) -> Iterator[bool]:
-        """Hold the target's lock: of all who have its memory open, one has it. False: not got.
+        """Hold the target's lock: of all who have its memory open, one has it. False: not got, also
+        where we hold it already (a signal handler that comes in between).
 
         It is a lock of the file /proc/PID/mem (flock(2)), so it ends with its holder, however that
         ends, and nothing is left behind. Who sees the process through another mount of /proc has
         another file, and is not kept out.
         """
-        got = self._lock()
+        if self._holding:  # the lock is the file's: whoever ended first would end it for both
+            yield False
+            return
+        self._holding = got = self._lock()
         try:
             yield got
         finally:
+            self._holding = False
             if got:
                 fcntl.flock(self._memory, fcntl.LOCK_UN)
 
     def is_locked(self) -> bool:
         """Whether somebody holds the target's lock now. (We too, if we do.)"""
+        if self._holding:  # to ask the kernel would turn our lock into a shared one, and end it
+            return True
         try:
             fcntl.flock(self._memory, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
