@@ -8,13 +8,13 @@ sites that it was given for. The bytes themselves are compared every time.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from markerjit.elf import Read
 from markerjit.errors import MarkerError, UnexpectedBytes
 from markerjit.model import Kind, Mode, RemoteAddress, Site
+from markerjit.sites.remembered import recall, remember
 from markerjit.x86.templates import TEMPLATES, mode_of, site_bytes
 
 _SLOT_KINDS = (Kind.POINTER, Kind.SENTINEL, Kind.DIRECT)
@@ -53,12 +53,13 @@ def verify(read: Read, sites: Sequence[Site]) -> None:
     for mapped, group in groupby(sites, key=lambda site: site.object):
         of_object = list(group)
         digest = _digest(of_object)
-        remembered = _cache_file(mapped.build_id, digest)
-        if remembered and _read_cache(remembered) == digest:
+        # One for each build and selection of its sites.
+        name = f"{mapped.build_id}-{digest[:16]}" if mapped.build_id else None
+        if name and recall(name) == digest:
             continue
         _ask_capstone(read, of_object)
-        if remembered:
-            _write_cache(remembered, digest)
+        if name:
+            remember(name, digest)
 
 
 def _ask_capstone(read: Read, sites: Iterable[Site]) -> None:
@@ -100,31 +101,3 @@ def _digest(sites: Sequence[Site]) -> str:
         note = site.note
         told.update(f"{note.kind:d} {note.site} {note.body} {note.end}\n".encode())
     return told.hexdigest()
-
-
-def _cache_file(build_id: str | None, digest: str) -> str | None:
-    """One for each build and selection of its sites."""
-    if not build_id:
-        return None
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(base, "markerjit", "verified", f"{build_id}-{digest[:16]}")
-
-
-def _read_cache(path: str) -> str | None:
-    try:
-        with open(path, encoding="ascii") as file:
-            return file.read(64)
-    except (OSError, ValueError):
-        return None
-
-
-def _write_cache(path: str, digest: str) -> None:
-    """A cache that cannot be written is no error: the next command asks capstone again."""
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        temporary = f"{path}.{os.getpid()}"
-        with open(temporary, "w", encoding="ascii") as file:
-            file.write(digest)
-        os.replace(temporary, path)
-    except OSError:
-        return

@@ -126,8 +126,10 @@ class CtfSink:
         known = environment(self._info, self._clock, lost)
         text = self._metadata(self._info, self._uuid, self._clock, known)
         hidden = self._path / ".metadata"
+        hidden.unlink(missing_ok=True)
         try:
-            hidden.write_text(text, encoding="utf-8")
+            with hidden.open("x", encoding="utf-8") as file:  # no link of somebody else is followed
+                file.write(text)
             hidden.replace(self._path / "metadata")
         except OSError:
             with contextlib.suppress(OSError):
