@@ -82,7 +82,9 @@ class Session(Readying):
         Where the runtime is not in the target yet, its addresses are missing in the plan.
         """
         wanted = Wanted(on, self._strategy(quiesce), mode, probe, nothing_read(probe))
-        return self._plan(self.sites(pattern), wanted)
+        sites = self.sites(pattern)
+        self._refuse_unknown_runtime()
+        return self._plan(sites, wanted)
 
     def enable(
         self,
@@ -240,6 +242,7 @@ class Session(Readying):
         Raises Refused where there is none.
         """
         self._look_again()
+        self._refuse_unknown_runtime()
         if not self._arena or not self._recorders or not self._arena.is_overwritten():
             raise Refused(
                 f"process {self.pid} has no flight recorder; "

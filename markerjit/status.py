@@ -27,8 +27,8 @@ class MarkerStatus(NamedTuple):
     partly  some of its sites are on and others are not: an accident, or the program itself did it
     since   when it was switched on, seconds of CLOCK_REALTIME; 0 when it is off
     by      the pid of the controller that did it
-    probe   "count", "record", "inherited" (by fork, and does nothing), "the program's own", "none"
-            (open, with nothing to call) or ""
+    probe   "count", "record", "inherited" (by fork, and does nothing), "another version's" (of
+            markerjit), "the program's own", "none" (open, with nothing to call) or ""
     hits    executions of our probes since the arena exists
     lost    those of them that found a ring full
     """
@@ -175,6 +175,8 @@ def _probe_name(state: SiteState, arena: Arena | None, probes: Probes) -> str:
         return "count"
     if arena and (in_c := _probe_in_c(state, arena)):
         return in_c
+    if probes.are_unknown(state.probe):
+        return "another version's"
     if state.probe in probes:
         return "inherited"
     return "the program's own" if state.probe else "none"

@@ -23,6 +23,7 @@ from markerjit.errors import (
     Refused,
     TargetGone,
     UnexpectedBytes,
+    Unsupported,
 )
 from markerjit.memory import parse_maps, read_maps_text
 from markerjit.model import Mode, RemoteAddress, Site
@@ -98,6 +99,7 @@ class Switching(View):
                     try_again=True,
                 )
             self._look_again()
+            self._refuse_unknown_runtime()
             self._forget_what_went()
             self._check_threads()
             if not mending and self._arena:
@@ -121,6 +123,11 @@ class Switching(View):
                     "try again",
                     try_again=True,
                 ) from None
+
+    def _refuse_unknown_runtime(self) -> None:
+        """What it knows of the markers, and who is at work there, we cannot know."""
+        if self.runtime_problem:
+            raise Unsupported(str(self.runtime_problem))
 
     def _objects_changed(self) -> bool:
         """Whether files were mapped or unmapped since we looked."""

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from markerjit.elf import Read
-from markerjit.errors import NoMarkers, TargetGone
+from markerjit.errors import MarkerError, NoMarkers, TargetGone
 from markerjit.memory import Mapping, ProcessMemory, parse_maps, read_maps_text
 from markerjit.model import RemoteAddress, Site
 from markerjit.patch.arena import Arena
@@ -111,7 +111,8 @@ class View:
         return values(self._arena)
 
     def arena(self) -> ArenaStatus | None:
-        """What the process holds of ours, and by whom; None without the runtime."""
+        """What the process holds of ours, and by whom; None without the runtime, or where
+        `runtime_problem` says that it cannot be read."""
         if self._arena is None:
             return None
         # The lock first: a change that ends in between leaves an empty journal.
@@ -121,7 +122,13 @@ class View:
     @property
     def has_runtime(self) -> bool:
         """Whether the runtime is in the process already."""
-        return self._arena is not None
+        return self._arena is not None or self.runtime_problem is not None
+
+    @property
+    def runtime_problem(self) -> MarkerError | None:
+        """Why the runtime in the process cannot be used, and what to do: mostly because another
+        version of markerjit has put it there. Markers can be looked at then, not switched."""
+        return self._probes.problem
 
     def read(self, address: RemoteAddress, size: int) -> bytes:
         """Bytes of the target."""

@@ -151,7 +151,10 @@ def arena_json(status: ArenaStatus | None) -> Json | None:
 
 
 def offer_repair(view: View) -> None:
-    """Say on standard error what a dead controller left, and what to do."""
+    """Say on standard error what a dead controller left, or why the runtime that is there cannot be
+    used, and what to do."""
+    if view.runtime_problem:
+        print(f"markerjit: {view.runtime_problem}", file=sys.stderr)
     status = view.arena()
     if status and status.to_mend:
         print(f"markerjit: {status.to_mend}: markerjit repair {view.pid}", file=sys.stderr)

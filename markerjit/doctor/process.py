@@ -70,7 +70,9 @@ def examine_process(pid: int) -> Iterator[Finding]:
             yield from _examine_markers(view)
             yield from _state(pid, status, view.has_runtime)
             arena = view.arena()
-            if arena and arena.abandoned:
+            if view.runtime_problem:
+                yield split(WALL, "runtime", str(view.runtime_problem))
+            elif arena and arena.abandoned:
                 yield Finding(WALL, "runtime", str(arena.to_mend), f"markerjit repair {pid}")
             elif arena and arena.to_mend:
                 yield Finding(WARNING, "runtime", arena.to_mend, f"markerjit repair {pid}")

@@ -21,7 +21,6 @@ from types import TracebackType
 from typing import Self
 
 from markerjit.errors import (
-    MarkerError,
     MemoryFault,
     NoSuchProcess,
     NotPermitted,
@@ -59,7 +58,7 @@ class ProcessMemory:
             # what we have just opened by the number is its.
             if not self.alive():
                 raise NoSuchProcess(pid)
-        except MarkerError:
+        except BaseException:
             self.close()
             raise
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from markerjit.errors import refuse_own_shortage
+from markerjit.errors import MarkerError, NoSuchProcess, TargetGone, refuse_own_shortage
 from markerjit.memory import FileId, Mapping, Memory, file_at
 from markerjit.model import RemoteAddress
 from markerjit.patch.arena import Arena
@@ -19,45 +19,69 @@ MAPPING_PATH = "/memfd:markerjit"
 
 
 class Probes:
-    """Addresses of probes that are ours: in the code of one of these arenas."""
+    """Addresses of probes that are ours: in the code of one of these arenas.
 
-    def __init__(self, bases: Sequence[RemoteAddress] = ()) -> None:
+    `unknown` are the bases of those that this markerjit cannot read; `problem` says why not, of one
+    of them.
+    """
+
+    def __init__(
+        self,
+        bases: Sequence[RemoteAddress] = (),
+        unknown: Sequence[RemoteAddress] = (),
+        problem: MarkerError | None = None,
+    ) -> None:
         self.bases = tuple(bases)
+        self.unknown = frozenset(unknown)
+        self.problem = problem
 
     def __contains__(self, probe: object) -> bool:
         return isinstance(probe, int) and any(
             base <= probe < base + CODE_SIZE for base in self.bases
         )
 
+    def are_unknown(self, probe: RemoteAddress) -> bool:
+        """Whether this one is in an arena that we cannot read."""
+        return any(base <= probe < base + CODE_SIZE for base in self.unknown)
+
 
 def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> tuple[Arena | None, Probes]:
     """The arena that a process has, or None, and the probes of all arenas that are mapped.
 
     The child of a fork inherits its parent's mapping, which records nothing there: it is not the
-    child's arena, but its probes may still be in the child's slots. Raises Unsupported for an arena
-    that is not as it should be.
+    child's arena, but its probes may still be in the child's slots.
+
+    An arena that is not as it should be, or of another version, is the problem of the probes: the
+    markers of the program can be looked at without it. Raises TargetGone, and MarkerError when we
+    have no descriptors.
     """
     own: Arena | None = None
     bases: list[RemoteAddress] = []
-    for start, size, inode in _mapped(maps):
-        descriptor = _find_descriptor(pid, inode)
-        store = MemoryStore(memory, start) if descriptor is None else FileStore(descriptor)
-        try:
-            if not any(store.read(CONTROL, Control.magic.size)):  # one in the making, or never made
-                store.close()
-                continue
-            arena = Arena(pid, start, store, size)
-        except BaseException:
-            store.close()
-            if own:
-                own.close()
-            raise
-        bases.append(arena.base)
-        if own is None and _is_alive(memory, arena):
-            own = arena
-        else:
-            arena.close()
-    return own, Probes(bases)
+    unknown: list[RemoteAddress] = []
+    problem: MarkerError | None = None
+    with contextlib.ExitStack() as failing:
+        for start, size, inode in _mapped(maps):
+            descriptor = _find_descriptor(pid, inode)
+            store = MemoryStore(memory, start) if descriptor is None else FileStore(descriptor)
+            with contextlib.ExitStack() as open_store:
+                open_store.callback(store.close)
+                try:
+                    if not any(store.read(CONTROL, Control.magic.size)):
+                        continue  # one in the making, or never made
+                    arena = Arena(pid, start, store, size)
+                except (TargetGone, NoSuchProcess):
+                    raise
+                except MarkerError as error:
+                    problem = error
+                    bases.append(start)
+                    unknown.append(start)
+                    continue
+                bases.append(start)
+                if own is None and _is_alive(memory, arena):
+                    own = arena
+                    failing.push(open_store.pop_all())
+        failing.pop_all()  # nothing failed
+    return own, Probes(bases, unknown, problem)
 
 
 class Descriptor(NamedTuple):

@@ -11,6 +11,7 @@ import mmap
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from own_arena import OwnArena, own_clock, own_rseq_offset, own_tid_offset
@@ -249,14 +250,37 @@ def namesake() -> Iterator[mmap.mmap]:
     take_down(FailingThread())  # the descriptor, and what was leaked of it
 
 
-def test_what_only_has_the_name_of_an_arena_is_refused_and_let_go_of(
+def test_what_only_has_the_name_of_an_arena_is_a_problem_and_let_go_of(
     memory: ProcessMemory, namesake: mmap.mmap
 ) -> None:
     before = descriptors()
     namesake[CONTROL] = 1
 
-    with pytest.raises(Unsupported, match="not an arena of ours"):
-        find.find_arenas(os.getpid(), memory, read_maps("self"))
+    arena, probes = find.find_arenas(os.getpid(), memory, read_maps("self"))
+
+    assert arena is None
+    assert isinstance(probes.problem, Unsupported)
+    assert "not an arena of ours" in str(probes.problem)
+    assert probes.are_unknown(probes.bases[0])
+    assert descriptors() == before
+
+
+def test_an_arena_is_let_go_of_when_its_process_ends_meanwhile(
+    build: Path, memory: ProcessMemory, thread: FailingThread
+) -> None:
+    make(memory, thread)
+    before = descriptors()
+
+    class Ending:
+        """It ends before it is asked whether the arena is its own."""
+
+        def read(self, address: RemoteAddress, size: int) -> bytes:
+            raise TargetGone(os.getpid())
+
+        write = read
+
+    with pytest.raises(TargetGone):
+        find.find_arenas(os.getpid(), cast(Any, Ending()), read_maps("self"))
     assert descriptors() == before
 
 
