@@ -23,6 +23,7 @@ GEOMETRY = geometry_of(ring_size=4096, max_markers=1, max_sites=16)
 SIGTRAP = 5
 RSP, RIP = 160, 168
 SI_KERNEL, SI_USER, SI_TKILL = 128, 0, -6
+TRAP_BRKPT, TRAP_TRACE, TRAP_BRANCH, TRAP_HWBKPT, TRAP_UNK, TRAP_PERF = range(1, 7)
 BODY = RemoteAddress(0x1234_5678)
 
 Handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
@@ -106,6 +107,13 @@ def test_a_breakpoint_leads_to_its_body(trap: Trap) -> None:
     assert trap.passed_on == []
 
 
+@pytest.mark.parametrize("code", [SI_KERNEL, TRAP_BRKPT])
+def test_a_breakpoint_is_known_by_what_linux_and_gvisor_call_it(trap: Trap, code: int) -> None:
+    trap.add(7)
+
+    assert trap.at(7, code) == BODY
+
+
 def test_a_breakpoint_in_the_place_of_a_call_leads_there_with_its_way_back_on_the_stack(
     trap: Trap,
 ) -> None:
@@ -184,6 +192,19 @@ def test_a_breakpoint_of_somebody_else_is_passed_on(trap: Trap) -> None:
 @pytest.mark.parametrize("code", [SI_USER, SI_TKILL, -1])
 def test_a_signal_that_was_sent_is_passed_on_even_at_a_site(trap: Trap, code: int) -> None:
     trap.add(7)
+
+    assert trap.at(7, code) == trap.start + 8
+    assert trap.passed_on == [(SIGTRAP, trap.info)]
+
+
+@pytest.mark.parametrize("code", [TRAP_TRACE, TRAP_BRANCH, TRAP_HWBKPT, TRAP_UNK, TRAP_PERF])
+@pytest.mark.parametrize("byte", [INT3, NOP])
+def test_a_trap_that_no_breakpoint_raised_is_passed_on_even_behind_a_site(
+    trap: Trap, code: int, byte: int
+) -> None:
+    """A single step over a site of one byte ends where its breakpoint would have ended."""
+    trap.add(7)
+    trap.code[7] = byte
 
     assert trap.at(7, code) == trap.start + 8
     assert trap.passed_on == [(SIGTRAP, trap.info)]

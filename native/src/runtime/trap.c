@@ -17,6 +17,8 @@
 
 #define SIGTRAP 5
 #define SI_USER_OR_LESS 0 /* si_code of kill, tgkill, sigqueue: sent, not a trap */
+#define SI_KERNEL 0x80    /* si_code of an int3: do_int3_user, handle_swbp of Linux */
+#define TRAP_BRKPT 1      /* the same where another kernel runs the program (gVisor) */
 #define NR_rt_sigaction 13
 #define NR_gettid 186
 #define NR_tgkill 234
@@ -87,13 +89,23 @@ static void complete(const struct mj_trap_site *site, uint64_t *rip, uint64_t *r
     *rip = site->body;
 }
 
+/*
+ * Whether an int3 may have raised this signal. The address alone does not say so: behind a one-byte
+ * site a single step (TRAP_TRACE) or a hardware breakpoint (TRAP_HWBKPT) of the program's own ends
+ * at the same place.
+ */
+static int is_breakpoint(const void *info) {
+    const int32_t code = ((const int32_t *)info)[2];
+
+    return code == SI_KERNEL || code == TRAP_BRKPT;
+}
+
 __attribute__((used)) void mj_trap(int signal, void *info, void *context) {
     const struct mj_control *control = mj_control();
     uint64_t *rip = (uint64_t *)((char *)context + UCONTEXT_RIP);
     uint64_t *rsp = (uint64_t *)((char *)context + UCONTEXT_RSP);
     const uint64_t address = *rip - 1;
-    const int sent = ((const int32_t *)info)[2] <= SI_USER_OR_LESS;
-    const struct mj_trap_site *site = sent ? NULL : find_site(control, address);
+    const struct mj_trap_site *site = is_breakpoint(info) ? find_site(control, address) : NULL;
 
     if (!site)
         pass_on(control, signal, info, context);
