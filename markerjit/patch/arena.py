@@ -22,14 +22,21 @@ from markerjit.model import Mode, RemoteAddress
 from markerjit.patch.store import FileStore, MemoryStore
 from markerjit.quiesce.owner import Owner, from_entry
 from markerjit.ring import layout
-from markerjit.ring.layout import CODE_SIZE, CONTROL, DATA, SCRATCH, Control, MarkerEntry
+from markerjit.ring.layout import (
+    CODE_SIZE,
+    CONTROL,
+    DATA,
+    SCRATCH,
+    Control,
+    MarkerEntry,
+    TrapSite,
+)
 from markerjit.ring.raw import Store
 
 _MODES = tuple(Mode)
 _ENTRIES = 512
 """So many of the table's are read at a time."""
 _WORD_MASK = (1 << 64) - 1
-_ENTRY = struct.Struct("<QQQ")  # struct mj_trap_site behind its address
 
 
 class Counted(NamedTuple):
@@ -255,17 +262,32 @@ class Arena:
     def add_traps(self, traps: Sequence[tuple[RemoteAddress, RemoteAddress]]) -> None:
         """Tell the SIGTRAP handler where breakpoints lead. Entries stay: see trap.c.
 
-        Raises Refused when the table is full.
+        Raises Refused when the table is full, and for an address that led elsewhere before.
         """
         for address, body in traps:
-            for offset, found in self._trap_places(address):
-                if found in (0, address):
-                    # The body first: the handler believes an entry once its address is there.
-                    self.store.write(offset + 8, _ENTRY.pack(body, 0, 0))
-                    self.store.write(offset, int(address).to_bytes(8, "little"))
+            for offset, entry in self._trap_places(address):
+                if not entry.address:
+                    # The address last: the handler believes an entry once it is there.
+                    whole = bytes(TrapSite(address=address, body=body))
+                    word = TrapSite.address.size
+                    self.store.write(offset + word, whole[word:])
+                    self.store.write(offset, whole[:word])
+                    break
+                if entry.address == address:
+                    self._check_body(entry, body)
+                    if entry.gone:
+                        self.store.write(offset + TrapSite.gone.offset, b"\0")
                     break
             else:
                 raise Refused(f"the arena has room for {self.geometry.max_sites // 2} breakpoints")
+
+    def _check_body(self, entry: TrapSite, body: RemoteAddress) -> None:
+        if entry.body != body:
+            raise Refused(
+                f"a breakpoint at {entry.address:#x} led to code that process {self.pid} has "
+                "unloaded since, and a child of it may still have that code; switch without "
+                "breakpoints, or restart the process"
+            )
 
     def forget_traps(self, addresses: Sequence[RemoteAddress]) -> None:
         """The code there is gone, and a breakpoint in what comes in its place is not ours.
@@ -274,21 +296,29 @@ class Arena:
         entry stays, and says that it holds for others only.
         """
         for address in addresses:
-            for offset, found in self._trap_places(address):
-                if found == address:
-                    self.store.write(offset + layout.TrapSite.gone.offset, b"\x01")
-                if found in (0, address):
-                    break
+            found = self._trap_at(address)
+            if found:
+                self.store.write(found[0] + TrapSite.gone.offset, b"\1")
 
-    def _trap_places(self, address: RemoteAddress) -> Iterator[tuple[int, int]]:
-        """Where an address may stand in the table, in the order in which trap.c looks, and which
-        address does."""
+    def _trap_at(self, address: RemoteAddress) -> tuple[int, TrapSite] | None:
+        """The entry of an address, and its offset."""
+        for offset, entry in self._trap_places(address):
+            if entry.address == address:
+                return offset, entry
+            if not entry.address:
+                break
+        return None
+
+    def _trap_places(self, address: RemoteAddress) -> Iterator[tuple[int, TrapSite]]:
+        """Where an address may stand in the table, in the order in which trap.c looks, and what
+        does."""
         mask = self.geometry.max_sites - 1
         at = (address * 0x9E3779B97F4A7C15 % (1 << 64) >> 32) & mask
         for tried in range(self.geometry.max_sites // 2):
             place = at + tried & mask
-            offset = self.geometry.sites + place * ctypes.sizeof(layout.TrapSite)
-            yield offset, int.from_bytes(self.store.read(offset, 8), "little")
+            offset = self.geometry.sites + place * ctypes.sizeof(TrapSite)
+            entry = self.store.read(offset, ctypes.sizeof(TrapSite))
+            yield offset, TrapSite.from_buffer_copy(entry)
 
     @property
     def scratch(self) -> RemoteAddress:

@@ -16,6 +16,7 @@ from own_arena import OwnArena, address_of, geometry_of
 
 from markerjit.errors import Refused
 from markerjit.model import RemoteAddress
+from markerjit.ring import layout
 from markerjit.ring.layout import CONTROL, Control, Geometry, Sigaction, TrapSite
 from markerjit.x86.templates import INT3, NOP
 
@@ -132,11 +133,28 @@ def test_a_breakpoint_that_was_taken_away_meanwhile_is_run_again(trap: Trap) -> 
     assert trap.at(7) == trap.start + 7
 
 
-def test_a_body_can_be_told_anew(trap: Trap) -> None:
+@pytest.mark.parametrize("unloaded", [False, True])
+def test_an_address_never_leads_to_another_body(trap: Trap, unloaded: bool) -> None:
+    """The child of a fork shares the table, and may still have the code that was unloaded here."""
     trap.add(7)
-    trap.add(7, RemoteAddress(BODY + 1))
+    if unloaded:
+        trap.arena.forget_traps([RemoteAddress(trap.start + 7)])
 
-    assert trap.at(7) == BODY + 1
+    with pytest.raises(Refused, match="a child of it may still have that code"):
+        trap.add(7, RemoteAddress(BODY + 1))
+
+    trap.own.store.write(layout.ALIVE, bytes(8))  # as in the child
+    assert trap.at(7) == BODY
+
+
+def test_an_object_that_is_loaded_again_has_its_breakpoints_again(trap: Trap) -> None:
+    trap.add(7)
+    trap.arena.forget_traps([RemoteAddress(trap.start + 7)])
+    assert trap.went_through(7)
+
+    trap.add(7)
+
+    assert trap.at(7) == BODY
 
 
 def test_addresses_of_the_same_hash_are_told_apart(trap: Trap) -> None:
