@@ -74,14 +74,32 @@ class MemoryFault(MarkerError):
 
 
 class UnexpectedBytes(MarkerError):
-    """A site does not hold what its note says; nothing was written there."""
+    """A site does not hold what its note says; nothing was written there.
 
-    def __init__(self, address: int, found: bytes, expected: bytes, where: str = "") -> None:
-        at = f" ({where})" if where else ""
-        super().__init__(
-            f"{address:#x}{at} holds {found.hex(' ')}, expected {expected.hex(' ')}; "
-            "has another tool patched it?"
-        )
+    `fact` is the message without the advice. `is_breakpoint`: the first byte is a breakpoint that
+    is not ours.
+    """
+
+    def __init__(
+        self,
+        address: int,
+        found: bytes,
+        expected: bytes,
+        where: str = "",
+        *,
+        is_breakpoint: bool = False,
+    ) -> None:
+        at = f"{address:#x} ({where})" if where else f"{address:#x}"
+        if is_breakpoint:
+            self.fact = (
+                f"{at} holds {found[:1].hex()}: a breakpoint of another tool (gdb? a uprobe?)"
+            )
+            advice = "remove it there and try again"
+        else:
+            self.fact = f"{at} holds {found.hex(' ')}, expected {expected.hex(' ')}"
+            advice = "has another tool patched it?"
+        super().__init__(f"{self.fact}; {advice}")
+        self.is_breakpoint = is_breakpoint
         self.address = address
         self.found = found
         self.expected = expected

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from markerjit.errors import MarkerError, MemoryFault, UnexpectedBytes
+from markerjit.errors import MarkerError, MemoryFault
 from markerjit.model import Edit, RemoteAddress, Site
 from markerjit.patch.apply import apply
 from markerjit.patch.find import find_unfinished
@@ -27,7 +27,7 @@ from markerjit.patch.plan import SLOT_SIZE, Plan, counted
 from markerjit.quiesce.owner import Owner
 from markerjit.quiesce.strategy import default_strategy
 from markerjit.switching import Switching
-from markerjit.x86.templates import TEMPLATES
+from markerjit.x86.templates import TEMPLATES, is_breakpoint
 
 NOTHING = "nothing"
 FINISHED = "finished"
@@ -143,6 +143,7 @@ class _Repairing(Switching):
         # The journal is left as it is while this is written: whoever comes after our own death
         # finds the same places in it.
         apply(plan, self._target(self._mapped_at(plan)), None)
+        self._note_mended_breakpoints(ours, complete=complete)
         Journal(self._arena).close()
         self._note_as_found(ours)
         return Repaired(
@@ -166,10 +167,19 @@ class _Repairing(Switching):
                 left_alone.append(str(fault))
                 continue
             if found not in place.between:
-                left_alone.append(f"{place.address:#x} holds {found.hex(' ')}, not ours")
+                foreign = place.code and is_breakpoint(found)
+                whose = "a breakpoint of another tool" if foreign else "not ours"
+                left_alone.append(f"{place.address:#x} holds {found.hex(' ')}, {whose}")
                 continue
             ours.append(place)
         return ours, left_alone
+
+    def _note_mended_breakpoints(self, places: Sequence[Place], *, complete: bool) -> None:
+        assert self._arena
+        for place in places:
+            if place.code and any(map(is_breakpoint, place.between)):
+                stands = is_breakpoint(place.after if complete else place.before)
+                self._arena.note_planted(place.address, stands)
 
     def _note_as_found(self, places: Sequence[Place]) -> None:
         """Who switched them is gone; whether they are on is what is written down."""
@@ -178,10 +188,10 @@ class _Repairing(Switching):
         for site in self._objects.sites:
             near = any(address in touched for address in range(site.address, site.address + 2))
             if near or site.slot in touched:
-                with suppress(MemoryFault, UnexpectedBytes):
+                with suppress(MemoryFault):
                     state = self._state(site)
                     marker = self._arena.marker_at(state.data)
-                    if marker is not None:
+                    if marker is not None and not state.problem:
                         self._arena.note_switched(marker, state.mode)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from markerjit.elf import parse_format
-from markerjit.errors import MarkerError, NoMarkers
+from markerjit.errors import MarkerError, NoMarkers, UnexpectedBytes
 from markerjit.model import Field, Kind, Mode, RemoteAddress, Site
 from markerjit.patch.arena import Arena, fnv1a
 from markerjit.patch.find import Probes
@@ -31,6 +31,8 @@ class MarkerStatus(NamedTuple):
             markerjit), "the program's own", "none" (open, with nothing to call) or ""
     hits    executions of our probes since the arena exists
     lost    those of them that found a ring full
+    altered what is wrong with those of its sites whose code is neither off nor on; they count for
+            nothing above
     """
 
     name: str
@@ -45,6 +47,7 @@ class MarkerStatus(NamedTuple):
     by: int
     hits: int
     lost: int
+    altered: tuple[UnexpectedBytes, ...] = ()
 
 
 class ArenaStatus(NamedTuple):
@@ -146,10 +149,12 @@ def _status(
     late: dict[int, int],
 ) -> MarkerStatus:
     note = group[0].site.note
-    found = {state.mode for state in group}
+    sound = [state for state in group if not state.problem]
+    first = sound[0] if sound else group[0]
+    found = {state.mode for state in sound}
     mode = next((one for one in found if one), None)
     known = entries.get(fnv1a(signature(note).encode()), ())
-    now = arena.marker_at(group[0].data) if arena else None
+    now = arena.marker_at(first.data) if arena else None
     entry = next((one for one in known if one.id == now), None)
     counted = [arena.counted(int(one.id)) for one in known] if arena else []
     return MarkerStatus(
@@ -160,11 +165,12 @@ def _status(
         sites=tuple(state.site for state in group),
         mode=mode,
         partly=len(found) > 1,
-        probe=_probe_name(group[0], arena, probes) if mode else "",
+        probe=_probe_name(first, arena, probes) if mode else "",
         since=int(entry.since) if entry and mode else 0,
         by=int(entry.by) if entry and mode else 0,
         hits=sum(one.hits for one in counted) + sum(late.get(int(one.id), 0) for one in known),
         lost=sum(one.lost for one in counted),
+        altered=tuple(state.problem for state in group if state.problem),
     )
 
 

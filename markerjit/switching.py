@@ -58,7 +58,7 @@ from markerjit.quiesce.permission import (
 from markerjit.quiesce.strategy import STRATEGIES, Strategy, default_strategy
 from markerjit.recorders import Recorders
 from markerjit.ring.layout import LARGEST_RING, PAGE, PROBE_COUNTED
-from markerjit.sites.verify import verify
+from markerjit.sites.verify import confirm
 from markerjit.view import View, files_of
 
 _ASK_AGAIN_S = 1.0
@@ -74,7 +74,7 @@ class Switching(View):
         super().__init__(pid)
         self._ring_size = ring_size
         self._own = pid == os.getpid()
-        self._verified: set[RemoteAddress] = set()
+        self._confirmed: set[RemoteAddress] = set()
         self._made: Recorders | None = None
         self._known_objects = self._objects
         self._asked: set[int] = set()
@@ -139,7 +139,7 @@ class Switching(View):
         if before is self._objects:
             return
         self._known_objects = self._objects
-        self._verified.clear()
+        self._confirmed.clear()
         self._prepared.clear()
         if self._arena:
             there = {site.address for site in self._objects.sites}
@@ -180,7 +180,7 @@ class Switching(View):
         """Whether it records for this reader; what a probe in C does, who switched it on knows."""
         try:
             state = self._state(site)
-        except (MemoryFault, UnexpectedBytes):  # somebody else's doing, and not in our way
+        except MemoryFault:  # somebody else's doing, and not in our way; as is an altered site
             return False
         if not state.mode or arena.records(state.probe, state.data):
             return bool(state.mode)
@@ -197,10 +197,13 @@ class Switching(View):
         return STRATEGIES[name]
 
     def _plan(self, sites: Sequence[Site], wanted: Wanted) -> Plan:
-        self._verify(sites)
         return self._plan_from(self.states(sites), wanted)
 
     def _plan_from(self, states: Sequence[SiteState], wanted: Wanted) -> Plan:
+        for state in states:
+            if state.problem:
+                raise state.problem
+        self._confirm([state.site for state in states])
         if wanted.on:
             bindings = self._bindings([state.site for state in states], wanted)
             plan = plan_on(
@@ -214,11 +217,11 @@ class Switching(View):
         self._refuse_shared(plan)
         return plan
 
-    def _verify(self, sites: Sequence[Site]) -> None:
-        new = [site for site in sites if site.address not in self._verified]
+    def _confirm(self, sites: Sequence[Site]) -> None:
+        new = [site for site in sites if site.address not in self._confirmed]
         if new:
-            verify(self._memory.read, new)
-            self._verified.update(site.address for site in new)
+            confirm(self._memory.read, new)
+            self._confirmed.update(site.address for site in new)
 
     def _refuse_shared(self, plan: Plan) -> None:
         """A write into a shared mapping would change the file for everybody."""
@@ -288,11 +291,12 @@ class Switching(View):
         if wanted.on:
             self._need_arena(sites, wanted)
             self._tell_of_markers(sites, wanted)
-        self._verify(sites)
         states = self.states(sites)
         plan = self._plan_from(states, wanted)
-        if plan.traps and self._arena:
-            self._prepare_traps(self._arena, plan)
+        if self._arena:
+            if plan.traps:
+                self._prepare_traps(self._arena, plan)
+            self._note_breakpoints(self._arena, states)
         applied = self._apply(plan, self._mapped_at(plan)) if plan.edits else NOTHING
         if plan.edits or not wanted.on:  # who switched it off may have been killed before this
             self._note_switched(sites, states)
@@ -349,6 +353,14 @@ class Switching(View):
         arena.add_traps(plan.traps)
         install_trap(arena, self._caller())
 
+    @staticmethod
+    def _note_breakpoints(arena: Arena, states: Sequence[SiteState]) -> None:
+        """What stands there now, before anything is changed: a breakpoint that a fork brought along
+        is ours from now on, and one whose object was loaded anew has gone."""
+        if arena.trap_installed:
+            for state in states:
+                arena.note_planted(state.site.address, state.code_mode is Mode.INT3)
+
     def _refuse_blocked_sigtrap(self) -> None:
         blocking = threads_blocking_sigtrap(self.pid)
         if blocking:
@@ -399,8 +411,9 @@ class Switching(View):
         modes: dict[int, Mode | None] = {}
         for site in by_slot(sites):
             # It is switched already: an object that was unloaded since is no failure of that.
-            with suppress(MemoryFault, UnexpectedBytes):
+            with suppress(MemoryFault):
                 state = self._state(site)
-                if (marker := arena.marker_at(state.data)) is not None:
+                marker = arena.marker_at(state.data)
+                if marker is not None and not state.problem:
                     modes.setdefault(marker, state.mode)
         return modes

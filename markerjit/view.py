@@ -10,11 +10,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from markerjit.elf import Read
-from markerjit.errors import MarkerError, NoMarkers, TargetGone
+from markerjit.errors import MarkerError, NoMarkers, TargetGone, UnexpectedBytes
 from markerjit.memory import Mapping, ProcessMemory, parse_maps, read_maps_text
 from markerjit.model import RemoteAddress, Site
 from markerjit.patch.arena import Arena
-from markerjit.patch.find import Probes, find_arenas, is_arena
+from markerjit.patch.breakpoints import Breakpoints
+from markerjit.patch.find import Probes, find_arenas, inherited_arenas, is_arena
 from markerjit.patch.plan import SLOT_SIZE, SiteState, entries_of
 from markerjit.quiesce.permission import check_before_looking, why_not
 from markerjit.ring.layout import PAGE
@@ -86,9 +87,24 @@ class View:
         return self._objects.problems
 
     def states(self, sites: Sequence[Site]) -> list[SiteState]:
-        """How sites are now. Raises UnexpectedBytes for one that holds neither state."""
+        """How sites are now. One whose code is neither off nor on has a `problem`."""
         read = Reader(self._memory.read).read if len(sites) > _MANY else self._memory.read
-        return [state_of(read, site) for site in sites]
+        breakpoints = self._breakpoints()
+        return [self._looked_at(state_of(read, site, breakpoints)) for site in sites]
+
+    def _looked_at(self, state: SiteState) -> SiteState:
+        """The state, or a second look where a breakpoint seems to be another tool's: a controller
+        that works meanwhile may have planted it or taken it away between our reading the code and
+        the arena."""
+        if state.problem is None or not state.problem.is_breakpoint:
+            return state
+        return state_of(self._memory.read, state.site, self._breakpoints())
+
+    def _breakpoints(self) -> Breakpoints:
+        return Breakpoints(self._arena, self._probes, self._inherited)
+
+    def _inherited(self) -> Sequence[Arena]:
+        return inherited_arenas(self.pid, self._memory, self._maps, self._arena)
 
     def statistics(self, pattern: str = "*") -> list[MarkerStatus]:
         """Every marker that matches: whether it is on, since when, by whom, hits and losses."""
@@ -171,7 +187,7 @@ class View:
         )
 
     def _state(self, site: Site) -> SiteState:
-        return state_of(self._memory.read, site)
+        return self.states([site])[0]
 
 
 def command_of(pid: int) -> str:
@@ -189,12 +205,15 @@ def files_of(maps: Sequence[Mapping]) -> tuple[Mapping, ...]:
     return tuple(one for one in maps if one.path[:1] not in ("", "[") and not is_arena(one))
 
 
-def state_of(read: Read, site: Site) -> SiteState:
-    """How a site is now. Raises UnexpectedBytes."""
-    mode, head = code_state(read, site)
+def state_of(read: Read, site: Site, breakpoints: Breakpoints) -> SiteState:
+    """How a site is now."""
     slot = read(site.slot, SLOT_SIZE) if site.slot else bytes(SLOT_SIZE)
     probe = RemoteAddress(int.from_bytes(slot[:8], "little"))
     data = RemoteAddress(int.from_bytes(slot[8:], "little"))
+    try:
+        mode, head = code_state(read, site, lambda: breakpoints.has(site, probe))
+    except UnexpectedBytes as problem:
+        return SiteState(site, None, probe, data, problem=problem)
     return SiteState(site, mode, probe, data, head)
 
 

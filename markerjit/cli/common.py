@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from markerjit.errors import Refused
 
 if TYPE_CHECKING:
-    from markerjit import ArenaStatus, Field, MarkerStatus, Site, View
+    from markerjit import ArenaStatus, Field, MarkerStatus, Site, UnexpectedBytes, View
 
 Json = dict[str, Any]
 
@@ -103,8 +103,13 @@ def fields_text(fields: Iterable[Field]) -> str:
     return ", ".join(f"{field.name}: {field.type}" for field in fields)
 
 
-def site_json(site: Site) -> Json:
+def site_json(site: Site, problem: UnexpectedBytes | None = None) -> Json:
     """A site as `list` and `status` print it."""
+    altered = problem and {
+        "found": problem.found.hex(),
+        "expected": problem.expected.hex(),
+        "problem": problem.fact,
+    }
     return {
         "address": site.address,
         "object": site.object.path,
@@ -112,11 +117,13 @@ def site_json(site: Site) -> Json:
         "source": site.source,
         "kind": str(site.kind),
         "deleted": site.object.deleted,
+        "altered": altered,
     }
 
 
 def marker_json(marker: MarkerStatus) -> Json:
     """A marker as `list` and `status` print it."""
+    altered = {problem.address: problem for problem in marker.altered}
     return {
         "name": marker.name,
         "format": marker.format,
@@ -130,7 +137,7 @@ def marker_json(marker: MarkerStatus) -> Json:
         "by": marker.by or None,
         "hits": marker.hits,
         "lost": marker.lost,
-        "sites": [site_json(site) for site in marker.sites],
+        "sites": [site_json(site, altered.get(site.address)) for site in marker.sites],
     }
 
 
@@ -161,10 +168,22 @@ def offer_repair(view: View) -> None:
 
 
 def state_text(marker: MarkerStatus) -> str:
-    """`off`, or how it is on."""
-    if marker.mode is None:
-        return "off"
-    return f"on ({marker.mode}, {marker.probe})" + (", not all sites" if marker.partly else "")
+    """`off`, or how it is on, or that its code is neither."""
+    if len(marker.altered) == len(marker.sites):
+        return "altered"
+    state = f"on ({marker.mode}, {marker.probe})" if marker.mode else "off"
+    if marker.partly:
+        state += ", not all sites"
+    if marker.altered:
+        state += f", {len(marker.altered)} of {len(marker.sites)} sites altered"
+    return state
+
+
+def print_altered(markers: Iterable[MarkerStatus]) -> None:
+    """What stands at sites whose code is neither off nor on, a line each."""
+    for marker in markers:
+        for problem in marker.altered:
+            print(f"altered: {problem.fact}")
 
 
 def ago(since: int) -> str:

@@ -35,6 +35,8 @@ def run(options: argparse.Namespace) -> int:
                 )
             except markerjit.Refused as refused:
                 plan = markerjit.Refusal(refused.reason, refused.try_again)
+            except markerjit.UnexpectedBytes as error:
+                plan = markerjit.Refusal(str(error))
             explanations = explain_process(session, options.pattern, plan)
             common.offer_repair(session)
     if options.json:
@@ -68,7 +70,8 @@ def _site_lines(told: Explanation) -> Iterator[str]:
     body = f"body {site.body:#x}, " if site.body else ""
     slot = f", slot {site.slot:#x}" if site.slot else ""
     yield f"            {body}goes on at {site.end:#x}{slot}"
-    yield f"  now       {f'on ({told.mode})' if told.mode else 'off'}"
+    state = f"on ({told.mode})" if told.mode else "off"
+    yield f"  now       {f'altered: {told.problem.fact}' if told.problem else state}"
     yield ""
     yield from _side_by_side(told)
     if told.body:
@@ -111,7 +114,7 @@ def _as_json(told: Explanation) -> common.Json:
         "format": told.site.note.format,
         "fields": [{"name": one.name, "type": str(one.type)} for one in told.fields],
         "function": told.function,
-        **common.site_json(told.site),
+        **common.site_json(told.site, told.problem),
         "body": told.site.body,
         "end": told.site.end,
         "slot": told.site.slot,

@@ -69,3 +69,4 @@ def _print_text(markers: Sequence[markerjit.MarkerStatus], *, running: bool) -> 
             ]
         )
     common.print_table(header, rows)
+    common.print_altered(markers)

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         }
         print(json.dumps(document, ensure_ascii=False))
         return 0
-    known = [marker for marker in markers if marker.mode or marker.hits]
+    known = [marker for marker in markers if marker.mode or marker.hits or marker.altered]
     if known:
         common.print_table(
             ["MARKER", "STATE", "SINCE", "BY", "HITS", "LOST"],
@@ -52,7 +52,8 @@ def run(options: argparse.Namespace) -> int:
                 for marker in known
             ],
         )
-    off = len(markers) - sum(marker.mode is not None for marker in markers)
+    common.print_altered(markers)
+    off = sum(not marker.mode and len(marker.altered) < len(marker.sites) for marker in markers)
     print(f"{off} of {len(markers)} markers are off")
     for one in values:
         _print_values(one)

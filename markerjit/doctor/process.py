@@ -18,7 +18,6 @@ from markerjit.errors import (
     NoSuchProcess,
     NotPermitted,
     Refused,
-    UnexpectedBytes,
     Unsupported,
 )
 from markerjit.memory import Mapping, ProcessMemory, read_maps
@@ -232,19 +231,14 @@ def _within(mapping: Mapping, addresses: Sequence[RemoteAddress]) -> bool:
 
 
 def _altered(view: View, sites: Sequence[Site]) -> Iterator[Finding]:
-    altered = []
-    for site in sites:
-        try:
-            view.states([site])
-        except UnexpectedBytes as error:
-            altered.append((site.marker, error))
+    altered = [(state.site.marker, state.problem) for state in view.states(sites) if state.problem]
     if altered:
         names = ", ".join(sorted({marker for marker, _ in altered}))
         yield Finding(
             WALL if len(altered) == len(sites) else WARNING,
             "markers",
             f"{counted(len(altered), 'site')} (of {names}) hold other bytes than expected: "
-            f"{altered[0][1]}".removesuffix("; has another tool patched it?"),
+            f"{altered[0][1].fact}",
             "take away what another tool has patched there; the other markers can be switched",
         )
 

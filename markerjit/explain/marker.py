@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from markerjit.elf import FileImage, Read, parse_format
 from markerjit.elf.symbols import function_at
-from markerjit.errors import MemoryFault, NoMarkers
+from markerjit.errors import MemoryFault, NoMarkers, UnexpectedBytes
 from markerjit.model import Field, Kind, Mode, RemoteAddress, Site
 from markerjit.patch.plan import Plan, Refusal, SiteState, plan_on
 from markerjit.sites import discover_file, matching
@@ -29,6 +29,7 @@ class Explanation(NamedTuple):
 
     function   the function that it is in, None without symbols
     mode       how it is on now; None while it is off, and in a file
+    problem    what is wrong with its code, None where that is off or on
     dormant    its hot path while off
     active     its hot path while on, by mode
     body       where the arguments are evaluated, up to and including the call
@@ -45,12 +46,13 @@ class Explanation(NamedTuple):
     body: tuple[Instruction, ...]
     plan: Plan | Refusal
     remarks: tuple[str, ...]
+    problem: UnexpectedBytes | None = None
 
 
 def explain_process(view: View, pattern: str, plan: Plan | Refusal) -> list[Explanation]:
     """Every site of a process whose marker matches, with the plan that a session made for them.
 
-    Raises UnknownMarker, UnexpectedBytes.
+    Raises UnknownMarker.
     """
     remarks = []
     if not view.has_runtime:
@@ -101,6 +103,7 @@ def _explain(
         body=_body(read, site),
         plan=plan,
         remarks=tuple(own),
+        problem=state.problem,
     )
 
 

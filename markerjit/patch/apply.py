@@ -15,6 +15,7 @@ from markerjit.patch.pack import as_native, pack
 from markerjit.patch.plan import Plan
 from markerjit.quiesce import native
 from markerjit.quiesce.outcome import explain_failure
+from markerjit.x86.templates import is_breakpoint
 
 
 class Applied(NamedTuple):
@@ -63,7 +64,10 @@ def apply(
     if status == native.UNEXPECTED:
         wrong = plan.edits[report.index]
         found = bytes(report.found)[: len(wrong.old)]
-        raise UnexpectedBytes(wrong.address, found, wrong.old, wrong.what)
+        raise UnexpectedBytes(
+            wrong.address, found, wrong.old, wrong.what,
+            is_breakpoint=wrong.code and is_breakpoint(found),
+        )  # fmt: skip
     if status != native.OK:
         raise explain_failure(target.pid, status, report)
     stopped = report.threads if plan.strategy.stops else 0
@@ -84,11 +88,14 @@ def _apply_journalled(
     try:
         if journal:
             journal.open(packed)
-        status = int(
+        done = int(
             native.library().mj_apply(
                 target, plan.strategy.number, as_native(packed), len(plan.edits), report
             )
         )
+        if journal and done == native.OK:
+            journal.note_breakpoints(plan)
+        status = done
         return status
     finally:
         # Interrupted in between, nobody knows: then the journal tells the next one to look.

@@ -299,6 +299,25 @@ class Arena:
             found = self._trap_at(address)
             if found:
                 self.store.write(found[0] + TrapSite.gone.offset, b"\1")
+                self.note_planted(address, False)
+
+    def note_planted(self, address: RemoteAddress, planted: bool) -> None:
+        """Write down whether a breakpoint of ours stands there: for who holds the lock, and either
+        has the journal open or has just seen it."""
+        found = self._trap_at(address)
+        if found and bool(found[1].planted) is not planted:
+            self.store.write(found[0] + TrapSite.planted.offset, bytes([planted]))
+
+    def has_planted(self, address: RemoteAddress, body: RemoteAddress) -> bool:
+        """Whether a breakpoint of ours stands there, and leads to this body. While a change is in
+        the making the journal knows more."""
+        found = self._trap_at(address)
+        return bool(found and found[1].body == body and found[1].planted and not found[1].gone)
+
+    def has_told(self, address: RemoteAddress, body: RemoteAddress) -> bool:
+        """Whether a breakpoint of ours ever stood there, or was to, and led to this body."""
+        found = self._trap_at(address)
+        return bool(found and found[1].body == body)
 
     def _trap_at(self, address: RemoteAddress) -> tuple[int, TrapSite] | None:
         """The entry of an address, and its offset."""

@@ -91,6 +91,19 @@ class Descriptor(NamedTuple):
     file: FileId
 
 
+def inherited_arenas(
+    pid: int, memory: Memory, maps: Sequence[Mapping], own: Arena | None
+) -> list[Arena]:
+    """The arenas of a process's ancestors, which it has mapped since a fork: for reading. They need
+    not be closed. Raises Unsupported for an arena that is not as it should be."""
+    found = []
+    for start, size, _ in _mapped(maps):
+        store = MemoryStore(memory, start)
+        if (own is None or start != own.base) and any(store.read(CONTROL, Control.magic.size)):
+            found.append(Arena(pid, start, store, size))
+    return found
+
+
 class Unfinished(NamedTuple):
     """What a controller left that died while it made an arena: what is mapped (or 0, 0), and the
     target's descriptors of the memfd."""

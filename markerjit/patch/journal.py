@@ -2,7 +2,7 @@
 
     1  all edits into the journal
     2  its head, last of all the word that says that it is open
-    3  the edits are written (apply.py)
+    3  the edits are written (apply.py), and the table of breakpoints says so
     4  the word again: empty
 
 A controller that dies before 2 has written nothing of the program; between 2 and 4 its journal says
@@ -23,6 +23,7 @@ from markerjit.errors import Refused, Unsupported
 from markerjit.model import Edit
 from markerjit.patch.arena import Arena
 from markerjit.patch.pack import SIZE, unpack
+from markerjit.patch.plan import Plan
 from markerjit.quiesce.owner import Owner, from_entry, ourselves
 from markerjit.ring.layout import (
     CONTROL,
@@ -72,6 +73,13 @@ class Journal:
         word = JournalHead.state.size
         store.write(_HEAD + word, bytes(head)[word:])
         store.write(_HEAD, bytes(head)[:word])
+
+    def note_breakpoints(self, plan: Plan) -> None:
+        """The end of step 3: which breakpoints stand now, and which have gone."""
+        for address, _ in plan.traps:
+            self._arena.note_planted(address, True)
+        for address in plan.untraps:
+            self._arena.note_planted(address, False)
 
     def close(self) -> None:
         """Step 4."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from markerjit.errors import UnexpectedBytes
 from markerjit.model import Change, Edit, Kind, Mode, RemoteAddress, Site
 from markerjit.patch.protocol import Context, Refusal, plan_change
 from markerjit.quiesce.strategy import STOP, Strategy
@@ -49,6 +50,7 @@ class Plan(NamedTuple):
                    know before the first breakpoint is written
     needs_runtime  the runtime is not in the target, or was not told of the markers: this plan is
                    for looking at
+    untraps        addresses of breakpoints that the plan takes away
     """
 
     title: str
@@ -56,6 +58,7 @@ class Plan(NamedTuple):
     strategy: Strategy = STOP
     traps: tuple[tuple[RemoteAddress, RemoteAddress], ...] = ()
     needs_runtime: bool = False
+    untraps: tuple[RemoteAddress, ...] = ()
 
     @property
     def changes(self) -> int:
@@ -102,13 +105,17 @@ class Binding(NamedTuple):
 
 class SiteState(NamedTuple):
     """A site as it was found: how its code is switched, what its slot holds, and the bytes of its
-    head (empty for kinds whose code does not change, and where nobody looked)."""
+    head (empty for kinds whose code does not change, and where nobody looked).
+
+    problem  what is wrong with its code: then it is in no mode, and no plan may change it
+    """
 
     site: Site
     code_mode: Mode | None
     probe: RemoteAddress
     data: RemoteAddress
     head: bytes = b""
+    problem: UnexpectedBytes | None = None
 
     @property
     def mode(self) -> Mode | None:
@@ -159,7 +166,8 @@ def plan_on(
         return edits
     if edits:
         edits = (*_guards(states, edits), *edits)
-    return Plan(_title("on", states), edits, strategy, tuple(traps), bindings is None)
+    untraps = _untraps(states, {address for address, _ in traps})
+    return Plan(_title("on", states), edits, strategy, tuple(traps), bindings is None, untraps)
 
 
 def _guards(states: Sequence[SiteState], edits: Sequence[Edit]) -> Iterator[Edit]:
@@ -197,7 +205,7 @@ def plan_off(
     edits = _in_order((code, slots), Context(strategy, own, handler=_any_breakpoint(states)))
     if isinstance(edits, Refusal):
         return edits
-    return Plan(_title("off", states), edits, strategy)
+    return Plan(_title("off", states), edits, strategy, untraps=_untraps(states))
 
 
 def _in_order(groups: Sequence[Sequence[Change]], context: Context) -> tuple[Edit, ...] | Refusal:
@@ -216,6 +224,13 @@ def _in_order(groups: Sequence[Sequence[Change]], context: Context) -> tuple[Edi
         edits += [edit._replace(step=step + edit.step) if step else edit for edit in of_group]
         step = edits[-1].step + 1 if edits else 0
     return tuple(edits)
+
+
+def _untraps(
+    states: Sequence[SiteState], stay: Container[RemoteAddress] = ()
+) -> tuple[RemoteAddress, ...]:
+    addresses = (state.site.address for state in states if state.code_mode is Mode.INT3)
+    return tuple(address for address in addresses if address not in stay)
 
 
 def _any_breakpoint(states: Sequence[SiteState]) -> bool:

@@ -22,7 +22,7 @@ SCRATCH_SIZE = 16 * PAGE
 DATA = SCRATCH + SCRATCH_SIZE
 DATA_SIZE = 8192 * PAGE
 MAGIC = 0x74696A72656B726D
-VERSION = 3
+VERSION = 4
 NAME = b"markerjit"
 MAX_ARGS = 12
 FILLER = 0xFFFF
@@ -206,7 +206,8 @@ class TrapSite(ctypes.Structure):
         ("address", ctypes.c_uint64),
         ("body", ctypes.c_uint64),
         ("pushed", ctypes.c_uint64),
-        ("gone", ctypes.c_uint64),
+        ("gone", ctypes.c_uint32),
+        ("planted", ctypes.c_uint32),
     ]
 
 

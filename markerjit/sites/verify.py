@@ -8,29 +8,31 @@ sites that it was given for. The bytes themselves are compared every time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 from markerjit.elf import Read
 from markerjit.errors import MarkerError, UnexpectedBytes
 from markerjit.model import Kind, Mode, RemoteAddress, Site
 from markerjit.sites.remembered import recall, remember
-from markerjit.x86.templates import TEMPLATES, mode_of, site_bytes
+from markerjit.x86.templates import TEMPLATES, is_breakpoint, mode_of, site_bytes
 
 _SLOT_KINDS = (Kind.POINTER, Kind.SENTINEL, Kind.DIRECT)
 _LONGEST_POINTER_TEST = 14  # cmpq $0, disp32(%rip); jne rel32
 
 
-def code_mode(read: Read, site: Site) -> Mode | None:
+def code_mode(read: Read, site: Site, *, planted: bool = False) -> Mode | None:
     """How the site's code is switched on now; None while dormant, and for kinds without code.
 
-    Raises UnexpectedBytes for code that is neither.
+    `planted`: a breakpoint there is ours. Raises UnexpectedBytes for code that is neither, and for
+    a breakpoint that is not ours.
     """
-    return code_state(read, site)[0]
+    return code_state(read, site, lambda: planted)[0]
 
 
-def code_state(read: Read, site: Site) -> tuple[Mode | None, bytes]:
-    """The same, and the bytes of the head, which say so."""
+def code_state(read: Read, site: Site, is_ours: Callable[[], bool]) -> tuple[Mode | None, bytes]:
+    """The same, and the bytes of the head, which say so. `is_ours` is asked where there is a
+    breakpoint: the bytes do not say whose it is."""
     if site.kind in _SLOT_KINDS:
         return None, b""
     expected = site_bytes(site.kind, site.address, site.body)
@@ -39,17 +41,29 @@ def code_state(read: Read, site: Site) -> tuple[Mode | None, bytes]:
     try:
         if found[head:] != expected[head:]:
             raise ValueError
-        return mode_of(site.kind, found[:head]), found[:head]
+        mode = mode_of(site.kind, found[:head])
+        if mode is Mode.INT3 and not is_ours():
+            raise ValueError
     except ValueError:
         where = f"{site.marker} in {site.object.path}"
-        raise UnexpectedBytes(site.address, found, expected, where) from None
+        takes_one = Mode.INT3 in TEMPLATES[site.kind].active  # elsewhere the byte is an operand
+        raise UnexpectedBytes(
+            site.address, found, expected, where, is_breakpoint=takes_one and is_breakpoint(found)
+        ) from None
+    return mode, found[:head]
 
 
 def verify(read: Read, sites: Sequence[Site]) -> None:
-    """Compare all sites with their notes. Raises UnexpectedBytes or MarkerError for the first one
-    that does not agree."""
+    """Compare all sites with their notes, where nobody has switched them. Raises UnexpectedBytes or
+    MarkerError for the first one that does not agree."""
     for site in sites:
         code_mode(read, site)
+    confirm(read, sites)
+
+
+def confirm(read: Read, sites: Sequence[Site]) -> None:
+    """Ask for the second opinion on sites whose bytes are as they should be. Raises MarkerError for
+    the first one that does not agree."""
     for mapped, group in groupby(sites, key=lambda site: site.object):
         of_object = list(group)
         digest = _digest(of_object)

@@ -97,14 +97,20 @@ def site_bytes(kind: Kind, address: int, body: int) -> bytes:
     return b""
 
 
+def is_breakpoint(code: bytes) -> bool:
+    """Whether an instruction that begins with these bytes is a breakpoint, whoever's."""
+    return code[:1] == bytes([INT3])
+
+
 def mode_of(kind: Kind, head: bytes) -> Mode | None:
     """How a site with these first bytes is switched on; None when it is dormant.
 
     What stands behind a breakpoint is not executed, so there the first byte decides: a change that
-    was left half done may have another tail. Raises ValueError for bytes that are neither.
+    was left half done may have another tail. Whether the breakpoint is ours, the bytes do not say.
+    Raises ValueError for bytes that are neither.
     """
     template = TEMPLATES[kind]
-    if head[0] == INT3 and Mode.INT3 in template.active:
+    if is_breakpoint(head) and Mode.INT3 in template.active:
         return Mode.INT3
     if head == template.dormant:
         return None

@@ -97,7 +97,7 @@ def see(memory: FakeMemory, site: Site) -> SiteState:
     words = memory.read(site.slot, 16)
     return SiteState(
         site,
-        code_mode(memory.read, site),
+        code_mode(memory.read, site, planted=True),
         RemoteAddress(int.from_bytes(words[:8], "little")),
         RemoteAddress(int.from_bytes(words[8:], "little")),
     )

@@ -155,6 +155,7 @@ def test_an_object_that_is_loaded_again_has_its_breakpoints_again(trap: Trap) ->
     trap.add(7)
 
     assert trap.at(7) == BODY
+    assert not trap.arena.has_planted(RemoteAddress(trap.start + 7), BODY)
 
 
 def test_addresses_of_the_same_hash_are_told_apart(trap: Trap) -> None:

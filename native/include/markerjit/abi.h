@@ -117,7 +117,7 @@ struct mj_slot {
  * so a controller believes nothing in it: it checks every number against what it mapped.
  */
 #define MJ_ARENA_MAGIC 0x74696a72656b726d /* "mrkerjit" in memory */
-#define MJ_ARENA_VERSION 3
+#define MJ_ARENA_VERSION 4
 #define MJ_ARENA_NAME "markerjit"
 #define MJ_PAGE 4096
 #define MJ_CODE_SIZE (2048 * MJ_PAGE)
@@ -290,13 +290,18 @@ struct mj_count {
 
 /*
  * Where a thread goes on that comes to a breakpoint, as if it had executed the instruction there:
- * at `body`, and for a call with `pushed` on its stack.
+ * at `body`, and for a call with `pushed` on its stack. An entry stays when its breakpoint goes,
+ * because a thread may be on its way here; it keeps its `body`, because the child of a fork shares
+ * the table and may still have the code. `planted` is for controllers: it tells a breakpoint of
+ * ours from another tool's at the same place. It changes only while the journal is open, or under
+ * the lock to what stands in the code, so with an empty journal it is true.
  */
 struct mj_trap_site {
     uint64_t address; /* of the int3; 0: free */
     uint64_t body;
-    uint64_t pushed; /* 0: nothing */
-    uint64_t gone;   /* the code was unloaded; but a fork's child, which shares this, may have it */
+    uint64_t pushed;  /* 0: nothing */
+    uint32_t gone;    /* the code was unloaded; but a fork's child may have it */
+    uint32_t planted; /* the breakpoint stands in the code of this process */
 };
 
 /*

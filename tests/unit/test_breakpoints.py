@@ -1,0 +1,106 @@
+"""Whose a breakpoint is: by the arena's table, the journal, the slot, and ancestors' arenas."""
+
+from __future__ import annotations
+
+import pytest
+from own_arena import OwnArena, geometry_of
+
+from markerjit.model import Edit, Kind, RemoteAddress
+from markerjit.patch.breakpoints import Breakpoints
+from markerjit.patch.find import Probes
+from markerjit.patch.journal import Journal
+from markerjit.patch.pack import pack
+from tests.unit.test_plan import make_site
+
+SITE = make_site(Kind.JUMP)
+GEOMETRY = geometry_of(ring_size=4096, max_markers=1, max_sites=16, max_edits=4)
+NONE = RemoteAddress(0)
+
+
+@pytest.fixture
+def own(build: object) -> OwnArena:
+    return OwnArena(GEOMETRY)
+
+
+def is_ours(own: OwnArena, probe: RemoteAddress, *, ancestor: OwnArena | None = None) -> bool:
+    arena = own.arena
+    bases = [arena.base] + ([ancestor.arena.base] if ancestor else [])
+    inherited = [ancestor.arena] if ancestor else []
+    return Breakpoints(arena, Probes(bases), lambda: inherited).has(SITE, probe)
+
+
+def plant(own: OwnArena, body: RemoteAddress = SITE.body) -> None:
+    own.arena.add_traps([(SITE.address, body)])
+    own.arena.note_planted(SITE.address, True)
+
+
+def test_a_breakpoint_that_was_planted_is_ours_until_it_is_taken_away(own: OwnArena) -> None:
+    probe = own.arena.count_probe
+    assert not is_ours(own, probe)
+    own.arena.add_traps([(SITE.address, SITE.body)])
+    assert not is_ours(own, probe)
+
+    own.arena.note_planted(SITE.address, True)
+    assert is_ours(own, probe)
+    own.arena.add_traps([(SITE.address, SITE.body)])  # once more, as a switch to another probe does
+    assert is_ours(own, probe)
+
+    own.arena.note_planted(SITE.address, False)
+    assert not is_ours(own, probe)
+
+
+@pytest.mark.parametrize("probe", [NONE, RemoteAddress(0xBAD0)])
+def test_it_is_not_ours_where_the_slot_has_no_probe_of_ours(
+    own: OwnArena, probe: RemoteAddress
+) -> None:
+    """The object was unloaded and loaded again while no controller looked: the table is stale."""
+    plant(own)
+
+    assert not is_ours(own, probe)
+
+
+def test_it_is_not_ours_where_the_code_is_another(own: OwnArena) -> None:
+    plant(own, RemoteAddress(SITE.body + 1))
+
+    assert not is_ours(own, own.arena.count_probe)
+
+
+def test_it_is_not_ours_where_the_code_has_gone(own: OwnArena) -> None:
+    plant(own)
+    own.arena.forget_traps([SITE.address])
+
+    assert not is_ours(own, own.arena.count_probe)
+
+
+@pytest.mark.parametrize(("old", "new"), [("eb", "cc"), ("cc", "eb")])
+@pytest.mark.parametrize("planted", [False, True])
+def test_it_is_ours_while_a_change_that_has_it_is_open(
+    own: OwnArena, old: str, new: str, planted: bool
+) -> None:
+    own.arena.add_traps([(SITE.address, SITE.body)])
+    own.arena.note_planted(SITE.address, planted)
+    edit = Edit(SITE.address, bytes.fromhex(old), bytes.fromhex(new), "", True)
+
+    Journal(own.arena).open(pack([edit]))
+    assert is_ours(own, own.arena.count_probe)
+    Journal(own.arena).close()
+
+    assert is_ours(own, own.arena.count_probe) is planted
+
+
+def test_a_change_of_another_place_makes_none_ours(own: OwnArena) -> None:
+    tail = RemoteAddress(SITE.address + 1)
+
+    Journal(own.arena).open(pack([Edit(tail, b"\5", b"\0", "", True)]))
+
+    assert not is_ours(own, own.arena.count_probe)
+
+
+def test_a_child_inherits_what_the_slot_says_that_its_parent_had(own: OwnArena) -> None:
+    parent = OwnArena(GEOMETRY)
+    plant(parent)
+    parent.arena.note_planted(SITE.address, False)  # by the parent, after the fork
+
+    assert is_ours(own, parent.arena.count_probe, ancestor=parent)
+    assert not is_ours(own, NONE, ancestor=parent)
+    assert not is_ours(own, own.arena.count_probe, ancestor=parent)
