@@ -337,19 +337,29 @@ static void *do_job(void *argument) {
     return NULL;
 }
 
+/* We are about to wait on our CPU: to wake another takes longer than the stop. A CPU that is not
+   known, or that does not fit into the set, leaves the set empty, and no thread can be created with
+   an empty set. */
+static void stay_on_this_cpu(pthread_attr_t *attributes) {
+    const int cpu = sched_getcpu();
+    cpu_set_t here;
+
+    if (cpu < 0 || cpu >= CPU_SETSIZE)
+        return;
+    CPU_ZERO(&here);
+    CPU_SET(cpu, &here);
+    pthread_attr_setaffinity_np(attributes, sizeof here, &here);
+}
+
 int in_own_thread(int (*work)(void *arguments), void *arguments, struct mj_report *report) {
     struct job job = {.work = work, .arguments = arguments};
     pthread_attr_t small;
     pthread_t thread;
-    cpu_set_t here;
     sigset_t all, before;
 
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, STACK_SIZE);
-    /* On our own CPU, where we are about to wait: to wake another takes longer than the stop. */
-    CPU_ZERO(&here);
-    CPU_SET(sched_getcpu(), &here);
-    pthread_attr_setaffinity_np(&small, sizeof here, &here);
+    stay_on_this_cpu(&small);
     /* No signal of the controller's may end a wait in there, least of all on borrowed registers. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,0 +1,61 @@
+"""The helper makes its thread from any CPU, even from one that it cannot name."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+SOURCE = Path(__file__).parent / "stop" / "cpu.c"
+
+# Stops every thread of the process that it is given, and prints the status and how many there were.
+STOP = """\
+import ctypes, os, sys
+from markerjit.quiesce import native
+pid = int(sys.argv[1])
+target = native.NativeTarget(pid=pid, pidfd=-1, mem_fd=os.open(f"/proc/{pid}/mem", os.O_RDWR))
+threads, count = (native.NativeThread * 8)(), ctypes.c_uint32(8)
+status = native.library().mj_threads(target, threads, ctypes.byref(count), native.Report())
+print(status, count.value)
+"""
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def preloaded(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cpu") / "cpu.so"
+    options = ["-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
+    subprocess.run(["gcc", *options, "-o", path, SOURCE], check=True)
+    return path
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "1000"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize("cpu", [-1, 1024, 100_000])
+def test_threads_are_stopped_from_any_cpu(
+    preloaded: Path, sleeper: subprocess.Popen[bytes], cpu: int
+) -> None:
+    """-1: the kernel does not say. From 1024 on, a CPU does not fit into the C library's set."""
+    done = subprocess.run(
+        [sys.executable, "-c", STOP, str(sleeper.pid)],
+        cwd=ROOT,
+        env={**os.environ, "LD_PRELOAD": str(preloaded), "CPU": str(cpu)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.stdout, done.stderr) == ("0 1\n", "")
