@@ -15,6 +15,7 @@
 #include "borrow.h"
 #include "mapped.h"
 #include "race.h"
+#include "spans.h"
 #include "transaction.h"
 #include "write.h"
 
@@ -40,30 +41,6 @@ static struct transaction transaction_of(const struct application *all) {
 }
 
 /* ---- stop ------------------------------------------------------------------------------------ */
-
-/* Whether any edit leaves room for a thread to stand inside. */
-static int has_spans(const struct application *all) {
-    for (uint32_t i = 0; i < all->count; i++)
-        if (all->edits[i].code && all->edits[i].size > 1)
-            return 1;
-    return 0;
-}
-
-/* A thread that stands at the first byte has not begun the old instruction and will begin the new
-   one; one that stands behind it would go on in the middle of the new bytes. */
-static int check_spans(const struct stopped *stopped, const struct application *all) {
-    for (uint32_t t = 0; t < stopped->count; t++)
-        for (uint32_t i = 0; i < all->count; i++) {
-            const uint64_t inside = stopped->threads[t].regs.rip - all->edits[i].address;
-
-            if (all->edits[i].code && inside > 0 && inside < all->edits[i].size) {
-                all->report->tid = stopped->threads[t].tid;
-                all->report->index = i;
-                return MJ_IN_SPAN;
-            }
-        }
-    return MJ_OK;
-}
 
 /* Runs are made of edits of code that are one step: flips. */
 static struct runs runs_of(const struct application *all) {
@@ -96,7 +73,8 @@ static int check_sigtrap(const struct stopped *stopped, struct mj_report *report
     return MJ_OK;
 }
 
-static int apply_stopped_once(const struct application *all, struct runs *runs, int spans) {
+static int apply_stopped_once(const struct application *all, struct runs *runs,
+                              const struct spans *spans) {
     struct transaction transaction = transaction_of(all);
     struct stopped stopped;
     int status = stop_all(all->target, &stopped, all->report);
@@ -107,8 +85,8 @@ static int apply_stopped_once(const struct application *all, struct runs *runs, 
     status = still_mapped(all->target, all->report);
     if (status == MJ_OK && all->target->needs_sigtrap)
         status = check_sigtrap(&stopped, all->report);
-    if (status == MJ_OK && spans)
-        status = check_spans(&stopped, all);
+    if (status == MJ_OK)
+        status = check_spans(&stopped, spans, all->report);
     if (status == MJ_OK)
         status = transact(&transaction);
     MJ_RACE("done");
@@ -118,17 +96,22 @@ static int apply_stopped_once(const struct application *all, struct runs *runs, 
 
 static int apply_stopped(void *arguments) {
     const struct application *all = arguments;
-    const int spans = has_spans(all);
-    struct runs runs = runs_of(all);
-    int status = still_mapped(all->target, all->report);
+    struct spans spans;
+    int status = spans_create(all->edits, all->count, &spans, all->report);
 
+    if (status != MJ_OK)
+        return status;
+    struct runs runs = runs_of(all);
+
+    status = still_mapped(all->target, all->report);
     if (status == MJ_OK) { /* a first look; what counts is the one while nobody runs */
         privatise_pages(all->target, all->edits, all->count);
         status = MJ_IN_SPAN;
     }
     for (int i = 0; i < TRIES_IN_SPAN && status == MJ_IN_SPAN; i++)
-        status = apply_stopped_once(all, &runs, spans);
+        status = apply_stopped_once(all, &runs, &spans);
     runs_destroy(&runs);
+    spans_destroy(&spans);
     return status;
 }
 

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * spans.c: edits of several bytes of code, in order, so that an instruction pointer is looked up in
+ * a few steps while all threads stand: there may be hundreds of threads and thousands of edits.
+ */
+
+#include "spans.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum { LARGEST_EDIT = sizeof(((struct mj_edit *)0)->old_bytes) };
+
+static int by_address(const void *left, const void *right) {
+    const struct span *a = left, *b = right;
+
+    return (a->address > b->address) - (a->address < b->address);
+}
+
+static uint32_t count_spans(const struct mj_edit *edits, uint32_t count) {
+    uint32_t spans = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        spans += edits[i].code && edits[i].size > 1;
+    return spans;
+}
+
+int spans_create(const struct mj_edit *edits, uint32_t count, struct spans *spans,
+                 struct mj_report *report) {
+    const uint32_t room = count_spans(edits, count);
+
+    *spans = (struct spans){0};
+    if (!room)
+        return MJ_OK;
+    spans->spans = malloc(room * sizeof *spans->spans);
+    if (!spans->spans) {
+        report->error = ENOMEM;
+        return MJ_ERRNO;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (edits[i].code && edits[i].size > 1)
+            spans->spans[spans->count++] =
+                (struct span){.address = edits[i].address, .index = i, .size = edits[i].size};
+    qsort(spans->spans, spans->count, sizeof *spans->spans, by_address);
+    spans->reach = spans->spans[room - 1].address - spans->spans[0].address + LARGEST_EDIT;
+    return MJ_OK;
+}
+
+void spans_destroy(struct spans *spans) {
+    free(spans->spans);
+    *spans = (struct spans){0};
+}
+
+/* How many spans begin below this address. */
+static uint32_t count_below(const struct spans *spans, uint64_t address) {
+    uint32_t low = 0, high = spans->count;
+
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+
+        if (spans->spans[middle].address < address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+const struct span *span_around(const struct spans *spans, uint64_t address) {
+    if (!spans->count || address - spans->spans[0].address > spans->reach)
+        return NULL;
+    /* Steps may write to one place more than once, so spans may overlap. */
+    for (uint32_t i = count_below(spans, address); i--;) {
+        const struct span *span = &spans->spans[i];
+
+        if (address - span->address >= LARGEST_EDIT)
+            return NULL;
+        if (address - span->address < span->size)
+            return span;
+    }
+    return NULL;
+}
+
+int check_spans(const struct stopped *stopped, const struct spans *spans,
+                struct mj_report *report) {
+    for (uint32_t t = 0; t < stopped->count; t++) {
+        const struct span *span = span_around(spans, stopped->threads[t].regs.rip);
+
+        if (span) {
+            report->tid = stopped->threads[t].tid;
+            report->index = span->index;
+            return MJ_IN_SPAN;
+        }
+    }
+    return MJ_OK;
+}
