@@ -32,7 +32,15 @@ def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError
         )
     if status == native.IN_SPAN:
         return Refused(
-            f"thread {report.tid} stands inside a site; nothing was written; try again",
+            f"thread {report.tid} stands inside a site, or returns into it from a signal handler; "
+            "nothing was written; try again",
+            try_again=True,
+        )
+    if status == native.STACK_UNKNOWN:
+        return Refused(
+            f"the stack of thread {report.tid} cannot be searched for signal frames (its stack "
+            "pointer is no address, or all stacks are larger than 256 MiB); nothing was written; "
+            "try again",
             try_again=True,
         )
     if status == native.NO_THREAD:

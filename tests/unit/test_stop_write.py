@@ -724,6 +724,7 @@ def test_code_of_our_own_is_written_although_it_is_not_writable(own: Own) -> Non
         (native.GONE, {}, TargetGone, "process 7 ended"),
         (native.BUSY, {"tid": 9}, Refused, "thread 9 of process 7 did not stop in time"),
         (native.IN_SPAN, {"tid": 9}, Refused, "thread 9 stands inside a site"),
+        (native.STACK_UNKNOWN, {"tid": 9}, Refused, "stack of thread 9 cannot be searched"),
         (native.NO_THREAD, {}, Refused, "no thread of process 7 can be borrowed"),
         (native.NOT_64_BIT, {}, MarkerError, "32-bit"),
         (native.NOT_VERIFIED, {"index": 3}, MarkerError, "edit 3 .*was rolled back"),

@@ -3,8 +3,8 @@
 What it proves. No thread executes user code while bytes are compared, written and read back. Each
 has left user code by an interrupt, and comes back by iret; or it was in a system call, has slept
 since, and its core has taken the interrupt that woke it. iret serialises, so none runs bytes that
-were fetched before. A thread that stands inside a span of several bytes is looked for, and the
-change then waits.
+were fetched before. A thread that will go on inside a span of several bytes is looked for, in its
+registers and in the signal frames on its stacks, and the change then waits.
 
 Authority. Intel SDM volume 3, "Handling Self- and Cross-Modifying Code" (8.1.3 in most editions)
 asks that the executing processor runs a serialising instruction after the change; "Serializing

@@ -24,9 +24,12 @@
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { TRIES_IN_SPAN = 16 };
+/* How often a thread inside a span is looked for, and how long it may run before the second time.
+   The pause doubles each time: a third of a second in all. */
+enum { TRIES_IN_SPAN = 16, FIRST_PAUSE_NS = 10000 };
 
 struct application {
     const struct mj_target *target;
@@ -86,11 +89,26 @@ static int apply_stopped_once(const struct application *all, struct runs *runs,
     if (status == MJ_OK && all->target->needs_sigtrap)
         status = check_sigtrap(&stopped, all->report);
     if (status == MJ_OK)
-        status = check_spans(&stopped, spans, all->report);
+        status = check_spans(all->target, &stopped, spans, all->report);
     if (status == MJ_OK)
         status = transact(&transaction);
     MJ_RACE("done");
     resume_all(&stopped, all->report);
+    return status;
+}
+
+/* A thread that passes by leaves a span within a moment; a handler that was called inside one takes
+   its time. */
+static int apply_when_outside(const struct application *all, struct runs *runs,
+                              const struct spans *spans) {
+    long pause_ns = FIRST_PAUSE_NS;
+    int status = apply_stopped_once(all, runs, spans);
+
+    for (int i = 1; i < TRIES_IN_SPAN && status == MJ_IN_SPAN; i++, pause_ns *= 2) {
+        MJ_RACE("in span");
+        nanosleep(&(struct timespec){.tv_nsec = pause_ns}, NULL);
+        status = apply_stopped_once(all, runs, spans);
+    }
     return status;
 }
 
@@ -106,10 +124,8 @@ static int apply_stopped(void *arguments) {
     status = still_mapped(all->target, all->report);
     if (status == MJ_OK) { /* a first look; what counts is the one while nobody runs */
         privatise_pages(all->target, all->edits, all->count);
-        status = MJ_IN_SPAN;
+        status = apply_when_outside(all, &runs, &spans);
     }
-    for (int i = 0; i < TRIES_IN_SPAN && status == MJ_IN_SPAN; i++)
-        status = apply_stopped_once(all, &runs, &spans);
     runs_destroy(&runs);
     spans_destroy(&spans);
     return status;

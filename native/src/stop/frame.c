@@ -49,9 +49,6 @@ enum {
     FEATURES = 63,
 };
 
-/* include/linux/errno.h: what an interrupted call has in rax until the kernel restarts it */
-enum { ERESTARTSYS = 512, ERESTARTNOINTR = 513, ERESTARTNOHAND = 514, ERESTART_RESTARTBLOCK = 516 };
-
 /*
  * The call that a thread is in which the kernel has sent to restart_syscall, before the `syscall`
  * instruction at `rip`: rt_sigreturn disarms that, and it would end with EINTR. Which one it was at
@@ -83,15 +80,10 @@ static uint64_t restarted_call(int mem_fd, uint64_t rip) {
    was interrupted is begun again by hand, two bytes before. A sleep starts with its whole time. So
    does one that the kernel had sent back already, after a stop that was only just over. */
 static struct user_regs_struct after_restart(int mem_fd, struct user_regs_struct regs) {
-    if ((int64_t)regs.orig_rax >= 0)
-        switch (-(int64_t)regs.rax) {
-        case ERESTARTSYS:
-        case ERESTARTNOINTR:
-        case ERESTARTNOHAND:
-        case ERESTART_RESTARTBLOCK:
-            regs.rax = regs.orig_rax;
-            regs.rip -= 2;
-        }
+    if (begins_call_again(&regs)) {
+        regs.rax = regs.orig_rax;
+        regs.rip -= SYSCALL_SIZE;
+    }
     if (regs.rax == SYS_restart_syscall)
         regs.rax = restarted_call(mem_fd, regs.rip);
     return regs;

@@ -19,8 +19,7 @@
 
 enum { FIRST_SIZE = 64 * 1024 };
 
-/* NULL and errno where it cannot be read. */
-static char *read_maps(pid_t pid, size_t *size) {
+char *read_maps(pid_t pid, size_t *size) {
     size_t room = FIRST_SIZE;
     char path[64], *text = malloc(room);
     ssize_t got = -1;
@@ -42,8 +41,10 @@ static char *read_maps(pid_t pid, size_t *size) {
         error = text ? errno : ENOMEM;
         close(fd);
     }
-    if (text && !got)
+    if (text && !got) {
+        text[*size] = 0; /* there is room: it has grown whenever it was full */
         return text;
+    }
     free(text);
     errno = error;
     return NULL;

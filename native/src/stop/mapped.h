@@ -10,5 +10,8 @@ int still_mapped(const struct mj_target *target, struct mj_report *report);
 
 /* Whether /proc/PID/maps has this name in it, or cannot be read. */
 int has_mapping(const struct mj_target *target, const char *name);
+/* The text of /proc/PID/maps, which the caller frees; of no size when the memory is gone. NULL and
+   errno where it cannot be read. */
+char *read_maps(pid_t pid, size_t *size);
 
 #endif

@@ -6,6 +6,8 @@
 
 #include "spans.h"
 
+#include "stacks.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -68,7 +70,7 @@ static uint32_t count_below(const struct spans *spans, uint64_t address) {
 
 const struct span *span_around(const struct spans *spans, uint64_t address) {
     if (!spans->count || address - spans->spans[0].address > spans->reach)
-        return NULL;
+        return NULL; /* most words of a stack */
     /* Steps may write to one place more than once, so spans may overlap. */
     for (uint32_t i = count_below(spans, address); i--;) {
         const struct span *span = &spans->spans[i];
@@ -81,10 +83,19 @@ const struct span *span_around(const struct spans *spans, uint64_t address) {
     return NULL;
 }
 
-int check_spans(const struct stopped *stopped, const struct spans *spans,
-                struct mj_report *report) {
+/* An interrupted system call may be begun again, at the instruction before `rip`. */
+static const struct span *span_of(const struct spans *spans, const struct user_regs_struct *regs) {
+    const struct span *span = span_around(spans, regs->rip);
+
+    return span || !begins_call_again(regs) ? span : span_around(spans, regs->rip - SYSCALL_SIZE);
+}
+
+int check_spans(const struct mj_target *target, const struct stopped *stopped,
+                const struct spans *spans, struct mj_report *report) {
+    if (!spans->count)
+        return MJ_OK;
     for (uint32_t t = 0; t < stopped->count; t++) {
-        const struct span *span = span_around(spans, stopped->threads[t].regs.rip);
+        const struct span *span = span_of(spans, &stopped->threads[t].regs);
 
         if (span) {
             report->tid = stopped->threads[t].tid;
@@ -92,5 +103,5 @@ int check_spans(const struct stopped *stopped, const struct spans *spans,
             return MJ_IN_SPAN;
         }
     }
-    return MJ_OK;
+    return check_stacks(target, stopped, spans, report);
 }

@@ -29,8 +29,12 @@ void spans_destroy(struct spans *spans);
 /* The span that has this address inside, or NULL. */
 const struct span *span_around(const struct spans *spans, uint64_t address);
 
-/* Does no stopped thread stand inside a span? MJ_OK, or MJ_IN_SPAN with report->tid and
-   report->index. */
-int check_spans(const struct stopped *stopped, const struct spans *spans, struct mj_report *report);
+/*
+ * Does no stopped thread go on inside a span? Neither by its own instruction pointer nor by one
+ * that a signal frame on its stacks will put back. MJ_OK; MJ_IN_SPAN, with report->tid and
+ * report->index; MJ_STACK_UNKNOWN, with report->tid; MJ_ERRNO; MJ_GONE.
+ */
+int check_spans(const struct mj_target *target, const struct stopped *stopped,
+                const struct spans *spans, struct mj_report *report);
 
 #endif

@@ -23,7 +23,7 @@ enum mj_status {
     MJ_ERRNO = 1,        /* a system call failed: report->error, report->tid                     */
     MJ_GONE = 2,         /* the target ended                                                     */
     MJ_BUSY = 3,         /* a thread did not stop in time: report->tid                           */
-    MJ_IN_SPAN = 4,      /* a thread stands inside an edit: report->tid, report->index           */
+    MJ_IN_SPAN = 4,      /* a thread goes on inside an edit: report->tid, report->index          */
     MJ_UNEXPECTED = 5,   /* other bytes than expected: report->index, report->found; not written */
     MJ_NOT_VERIFIED = 6, /* read back other bytes than written: report->index; rolled back      */
     MJ_NO_THREAD = 7,    /* no thread is at a place where it may be borrowed                     */
@@ -35,6 +35,7 @@ enum mj_status {
     MJ_SIGTRAP_BLOCKED = 13, /* report->tid blocks it; not written                               */
     MJ_DISTURBED = 14, /* somebody else changed code near edit report->index; rolled back        */
     MJ_FAULTED = 15,   /* a borrowed thread, report->tid, met a fault; it has its registers back */
+    MJ_STACK_UNKNOWN = 16, /* report->tid's stack cannot be searched for frames; not written    */
 };
 
 /* How threads are kept from harm: docs/explanation/quiescence.md says what each proves. */
@@ -94,8 +95,9 @@ struct mj_report {
 
 /*
  * A transaction: compare, write and read back every edit, or leave everything as it was. Several
- * bytes of code at once are for MJ_STOP (refused while a thread stands inside them) or for steps
- * that put a breakpoint on the first byte; the planner (markerjit/patch/protocol) sees to that.
+ * bytes of code at once are for MJ_STOP (refused while a thread stands inside them, or will return
+ * into them from a signal handler) or for steps that put a breakpoint on the first byte; the
+ * planner (markerjit/patch/protocol) sees to that.
  */
 MJ_EXPORT int mj_apply(const struct mj_target *target, int quiescence, const struct mj_edit *edits,
                        uint32_t count, struct mj_report *report);

@@ -37,7 +37,9 @@
 #define STACK_SIZE (256 * 1024)
 #define SHORTEST_SLEEP_NS 5000
 #define LONGEST_SLEEP_NS 320000
-#define KERNEL_ERESTARTNOHAND 514 /* include/linux/errno.h: restart, unless a handler ran */
+
+/* include/linux/errno.h: what an interrupted call has in rax until the kernel begins it again */
+enum { ERESTARTSYS = 512, ERESTARTNOINTR = 513, ERESTARTNOHAND = 514, ERESTART_RESTARTBLOCK = 516 };
 
 uint64_t now_ns(void) {
     struct timespec now;
@@ -201,12 +203,25 @@ static int leaks_eintr(uint64_t number) {
     return 0;
 }
 
+int begins_call_again(const struct user_regs_struct *regs) {
+    if ((int64_t)regs->orig_rax < 0)
+        return 0;
+    switch (-(int64_t)regs->rax) {
+    case ERESTARTSYS:
+    case ERESTARTNOINTR:
+    case ERESTARTNOHAND:
+    case ERESTART_RESTARTBLOCK:
+        return 1;
+    }
+    return 0;
+}
+
 /* At once and not when the thread is resumed: we may be killed before that. */
 static void mend_system_call(struct stopped_thread *thread) {
     if ((int64_t)thread->regs.orig_rax < 0 || (int64_t)thread->regs.rax != -EINTR ||
         !leaks_eintr(thread->regs.orig_rax))
         return;
-    thread->regs.rax = (uint64_t)-KERNEL_ERESTARTNOHAND;
+    thread->regs.rax = (uint64_t)-ERESTARTNOHAND;
     ptrace(PTRACE_SETREGS, thread->tid, 0, &thread->regs);
 }
 

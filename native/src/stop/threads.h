@@ -19,6 +19,8 @@
 #define INTERRUPT_STOP (SIGTRAP | PTRACE_EVENT_STOP << 8)
 #define SYSCALL_STOP (SIGTRAP | 0x80)
 
+#define SYSCALL_SIZE 2 /* bytes of the instruction */
+
 struct stopped_thread {
     pid_t tid;
     int stands;
@@ -60,6 +62,10 @@ int stop_one(const struct mj_target *target, pid_t tid, struct stopped *stopped,
 
 /* Whether a thread of this process has ended, or never was one of it. */
 int is_dead(pid_t pid, pid_t tid);
+
+/* Whether a thread with these registers stands in an interrupted system call that the kernel may
+   begin again: then it goes on SYSCALL_SIZE bytes before its instruction pointer. */
+int begins_call_again(const struct user_regs_struct *regs);
 
 /* Room for one thread of these, with nobody's priority to give back. 0 without memory. */
 int stopped_alone(const struct stopped *all, struct stopped *one);

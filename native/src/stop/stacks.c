@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * stacks.c: instruction pointers that wait on the stacks of stopped threads.
+ *
+ * A thread in a signal handler has left its instruction pointer in the frame that the kernel put on
+ * its stack, and rt_sigreturn(2) takes it from there. So every stack is searched from the stack
+ * pointer to the end of its memory, and any word there that is an address inside a span counts.
+ * Nothing is asked of what stands around the word: so neither the layout of a frame nor the
+ * restorer matters, and a return address, a context that swapcontext(3) saved or the leftover of an
+ * old frame in an array counts as well. A leftover refuses an edit that would have been harmless;
+ * the other way round there would be harm.
+ *
+ * Below the stack pointer nothing is alive: the kernel puts a frame below the stack pointer and the
+ * red zone of what it interrupts, and runs the handler below the frame.
+ *
+ * A handler may run on an alternate stack. Then the interrupted stack is found by the frame's saved
+ * stack pointer, and here the layout counts: arch/x86/include/uapi/asm/sigcontext.h has rsp, rip,
+ * eflags and the segments in a row. What looks like these is followed, so again a leftover costs
+ * time only. Handlers that interrupt handlers are links of the same chain.
+ *
+ * Not found: what no stack pointer leads to. A handler that leaves its stack by itself (swapcontext
+ * out of a handler) hides the frame, as does a scheduler that parks what a signal interrupted. And
+ * frames of 32-bit code, whose words are smaller.
+ */
+
+#include "stacks.h"
+
+#include "mapped.h"
+#include "write.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* While all threads stand; a stack is searched in some microseconds. Only a stack in the middle of
+   a large heap, or thousands of deep ones, come to this. */
+#define MOST_BYTES (256ul << 20)
+
+#define CODE_64 0x33 /* cs of 64-bit user code */
+
+enum { PAGE_BYTES = 4096, PIECE = 32 * 1024 };
+
+/* Words of a frame by which it is recognised. */
+enum { SAVED_RSP, SAVED_RIP, SAVED_EFLAGS, SAVED_SEGMENTS, SAVED_WORDS };
+
+enum {
+    EFLAGS_ALWAYS = 0x202, /* bit 1, and interrupts enabled */
+    EFLAGS_BITS = 22,
+    SEGMENT_BITS = 48, /* cs, gs, fs; above them ss, or 0 from old kernels */
+};
+
+/* Memory in which stacks may lie: writable mappings of a kind without a gap between them. */
+struct memory {
+    uint64_t start, end;
+    uint64_t wanted;   /* is to be searched from here on */
+    uint64_t searched; /* was searched from here on */
+    struct memory *next;
+    char kind; /* p, private, or s, shared */
+};
+
+struct search {
+    const struct mj_target *target;
+    const struct spans *spans;
+    struct memory *memories; /* in order of address */
+    uint32_t count;
+    struct memory *queue; /* those with something left to search */
+    uint64_t bytes;       /* searched so far */
+    struct mj_report *report;
+};
+
+/* ---- where stacks may lie -------------------------------------------------------------------- */
+
+/* Of the arena, only the scratch may hold a frame. */
+static uint64_t without_arena(const struct mj_target *target, uint64_t start, uint64_t end) {
+    const uint64_t scratch = target->scratch;
+
+    return scratch >= start && scratch < end && end - scratch > MJ_SCRATCH_SIZE
+               ? scratch + MJ_SCRATCH_SIZE
+               : end;
+}
+
+/* A line of /proc/PID/maps: `START-END rwxp …`. */
+static void add_mapping(struct search *search, const char *line) {
+    char *rest;
+    const uint64_t start = strtoull(line, &rest, 16);
+    const uint64_t end = without_arena(search->target, start, strtoull(rest + 1, &rest, 16));
+    const char write = rest[2], kind = rest[4];
+    struct memory *last = search->count ? &search->memories[search->count - 1] : NULL;
+
+    if (write != 'w')
+        return;
+    if (last && last->end == start && last->kind == kind)
+        last->end = last->wanted = last->searched = end;
+    else
+        search->memories[search->count++] = (struct memory){
+            .start = start, .end = end, .wanted = end, .searched = end, .kind = kind};
+}
+
+static uint32_t count_lines(const char *text) {
+    uint32_t lines = 0;
+
+    for (; (text = strchr(text, '\n')); text++)
+        lines++;
+    return lines;
+}
+
+static int find_memories(struct search *search) {
+    size_t size;
+    char *maps = read_maps(search->target->pid, &size);
+    int status = MJ_OK;
+
+    if (!maps)
+        return fault(search->report, 0);
+    search->memories = malloc((count_lines(maps) + 1) * sizeof *search->memories);
+    if (!search->memories)
+        status = fault(search->report, 0);
+    else if (!size) /* killed, and its memory is gone */
+        status = MJ_GONE;
+    else
+        for (const char *line = maps; *line; line = strchr(line, '\n') + 1)
+            add_mapping(search, line);
+    free(maps);
+    return status;
+}
+
+/* A stack that is empty begins where its memory ends. */
+static struct memory *memory_of(const struct search *search, uint64_t stack_pointer) {
+    uint32_t low = 0, high = search->count;
+
+    while (low < high) { /* the first that ends above */
+        const uint32_t middle = low + (high - low) / 2;
+
+        if (search->memories[middle].end <= stack_pointer)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low < search->count && search->memories[low].start <= stack_pointer)
+        return &search->memories[low];
+    return low && search->memories[low - 1].end == stack_pointer ? &search->memories[low - 1]
+                                                                 : NULL;
+}
+
+/* ---- searching ------------------------------------------------------------------------------- */
+
+/* 0 when this is no address of a stack. */
+static int add_stack(struct search *search, uint64_t stack_pointer) {
+    struct memory *memory = memory_of(search, stack_pointer);
+
+    if (!memory)
+        return 0;
+    if (stack_pointer >= memory->wanted)
+        return 1;
+    if (memory->wanted == memory->searched) {
+        memory->next = search->queue;
+        search->queue = memory;
+    }
+    memory->wanted = stack_pointer & -sizeof(uint64_t);
+    return 1;
+}
+
+static int is_frame(const uint64_t *words) {
+    return (words[SAVED_SEGMENTS] & ((1ul << SEGMENT_BITS) - 1)) == CODE_64 &&
+           (words[SAVED_EFLAGS] & EFLAGS_ALWAYS) == EFLAGS_ALWAYS &&
+           !(words[SAVED_EFLAGS] >> EFLAGS_BITS);
+}
+
+static int search_words(struct search *search, const uint64_t *words, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const struct span *span = span_around(search->spans, words[i]);
+
+        if (span) {
+            search->report->index = span->index;
+            return MJ_IN_SPAN;
+        }
+        if (i + SAVED_WORDS <= count && is_frame(&words[i]))
+            add_stack(search, words[i + SAVED_RSP]);
+    }
+    return MJ_OK;
+}
+
+/* What cannot be read whole is read page by page, and a page that cannot be read is nobody's stack:
+   its file has become shorter. */
+static int search_piece(struct search *search, uint64_t address, size_t size) {
+    uint64_t words[PIECE / sizeof(uint64_t)];
+    int status = MJ_OK;
+
+    if (read_bytes(search->target, address, words, size))
+        return search_words(search, words, size / sizeof *words);
+    if (fault(search->report, 0) == MJ_GONE)
+        return MJ_GONE;
+    for (const uint64_t end = address + size; address < end && status == MJ_OK; address += size) {
+        size = PAGE_BYTES - address % PAGE_BYTES;
+        if (size > end - address)
+            size = end - address;
+        if (read_bytes(search->target, address, words, size))
+            status = search_words(search, words, size / sizeof *words);
+    }
+    return status;
+}
+
+/* What is not searched yet, in pieces that overlap: a frame may lie across two of them. */
+static int search_memory(struct search *search, struct memory *memory) {
+    const uint64_t overlap = (SAVED_WORDS - 1) * sizeof(uint64_t);
+    uint64_t at = memory->wanted;
+    const uint64_t end =
+        memory->end - memory->searched > overlap ? memory->searched + overlap : memory->end;
+    int status = MJ_OK;
+
+    memory->searched = memory->wanted; /* a frame in it may lead to the same memory again */
+    for (size_t size; status == MJ_OK; at += size - overlap) {
+        size = end - at < PIECE ? end - at : PIECE;
+        search->bytes += size;
+        if (search->bytes > MOST_BYTES)
+            return MJ_STACK_UNKNOWN;
+        status = search_piece(search, at, size);
+        if (at + size == end)
+            break;
+    }
+    return status;
+}
+
+/* The stacks of one thread: its own, and those that frames lead to. */
+static int search_thread(struct search *search, const struct user_regs_struct *regs) {
+    int status = MJ_OK;
+
+    if (!regs->rip && !regs->rsp) /* the kernel's own thread in the process (io_uring) */
+        return MJ_OK;
+    if (!add_stack(search, regs->rsp))
+        return MJ_STACK_UNKNOWN;
+    while (search->queue && status == MJ_OK) {
+        struct memory *memory = search->queue;
+
+        search->queue = memory->next;
+        status = search_memory(search, memory);
+    }
+    return status;
+}
+
+int check_stacks(const struct mj_target *target, const struct stopped *stopped,
+                 const struct spans *spans, struct mj_report *report) {
+    struct search search = {.target = target, .spans = spans, .report = report};
+    int status = find_memories(&search);
+
+    for (uint32_t i = 0; i < stopped->count && status == MJ_OK; i++) {
+        report->tid = stopped->threads[i].tid;
+        status = search_thread(&search, &stopped->threads[i].regs);
+    }
+    free(search.memories);
+    return status;
+}
