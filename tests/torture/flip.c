@@ -25,7 +25,7 @@
 
 #include <fcntl.h>
 
-enum { MOST_EDITS = 10 };
+enum { MOST_EDITS = 10, SPINS_WITH_LINE = 100 };
 
 struct flipper {
     bool store;
@@ -152,10 +152,25 @@ static unsigned plan_some(const struct protocol *protocol, bool alias, unsigned 
     return count;
 }
 
+/*
+ * Takes the line with the end of the last place away from the others, for a moment: a thread that
+ * comes to the place has its first bytes at hand and must wait for the rest. That is the window in
+ * which the stores have to come to tear, and without this it is rarely open.
+ */
+static void take_line(void) {
+    const struct mj_edit *tail = &flipper.edits[flipper.count - 2]; /* the first byte is last */
+    volatile uint8_t *byte = (volatile uint8_t *)tail->address;
+
+    *byte = *byte;
+    for (volatile unsigned spins = 0; spins < SPINS_WITH_LINE; spins++)
+        ;
+}
+
 /* What mj_apply does with stores, and nothing that makes it safe but the fence, if wanted. */
 static int apply_raw(int quiescence) {
     int error = 0;
 
+    take_line();
     for (uint32_t i = 0; i < flipper.count && !error; i++) {
         const struct mj_edit *edit = &flipper.edits[i];
         uint64_t word = 0;
