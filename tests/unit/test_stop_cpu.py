@@ -14,15 +14,16 @@ from tests.conftest import ROOT
 
 SOURCE = Path(__file__).parent / "stop" / "cpu.c"
 
-# Stops every thread of the process that it is given, and prints the status and how many there were.
+# Stops every thread of the process that it is given, for nothing, and prints the status and how many
+# there were.
 STOP = """\
-import ctypes, os, sys
+import os, sys
 from markerjit.quiesce import native
 pid = int(sys.argv[1])
 target = native.NativeTarget(pid=pid, pidfd=-1, mem_fd=os.open(f"/proc/{pid}/mem", os.O_RDWR))
-threads, count = (native.NativeThread * 8)(), ctypes.c_uint32(8)
-status = native.library().mj_threads(target, threads, ctypes.byref(count), native.Report())
-print(status, count.value)
+report = native.Report()
+status = native.library().mj_apply(target, native.STOP, None, 0, report)
+print(status, report.threads)
 """
 
 pytestmark = pytest.mark.live
