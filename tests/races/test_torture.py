@@ -81,6 +81,15 @@ def test_a_marker_switched_among_all_this_counts_every_hit() -> None:
     assert marked.recorded_and_lost == marked.evaluated_while_read > 0
 
 
+@pytest.mark.parametrize("across", [WORD, LINE, PAGE])
+def test_no_execution_is_torn_while_handlers_return_into_a_span(across: tuple[int, int]) -> None:
+    combination = outside("span5", across, "whole", "stop", Crowd(2, signals=True))
+
+    seen = run(combination, lambda seen: seen.signals >= 10_000 and seen.transitions >= 2000)
+
+    assert allowed_wrongs(combination, seen) == []
+
+
 @pytest.mark.parametrize("left_out", MUST_FAIL, ids=lambda left: f"{left.combination}")
 def test_what_is_left_out_is_missed(left_out: LeftOut) -> None:
     seen = run(left_out.combination, lambda seen: seen.flips >= left_out.within)

@@ -114,7 +114,7 @@ def _stopped() -> Iterator[Combination]:
     """All bytes at once while nobody runs and nobody stands inside."""
     for across in (WORD, (64, 1), (4096, 1)):
         yield outside("nop2", across, "whole", "stop")
-    for shape in (*FIVE, "span5"):
+    for shape in FIVE:
         for across in (WORD, LINE, PAGE):
             yield outside(shape, across, "whole", "stop")
 
@@ -130,6 +130,13 @@ CROWDS = (
 )
 
 
+def _spans() -> Iterator[Combination]:
+    """Several instructions at once. In every crowd: a signal decides where a thread goes on."""
+    for across in (WORD, LINE, PAGE):
+        for crowd in CROWDS:
+            yield outside("span5", across, "whole", "stop", crowd)
+
+
 def _with_crowds(combinations: list[Combination]) -> Iterator[Combination]:
     for index, combination in enumerate(combinations):
         crowd = CROWDS[index % len(CROWDS)]
@@ -140,7 +147,10 @@ def _with_crowds(combinations: list[Combination]) -> Iterator[Combination]:
         yield replace(combination, crowd=crowd)
 
 
-ALLOWED = tuple(_with_crowds([*_one_byte(), *_words(), *_breakpoints(), *_stopped()]))
+ALLOWED = (
+    *_with_crowds([*_one_byte(), *_words(), *_breakpoints(), *_stopped()]),
+    *_spans(),
+)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * crowd.c: the threads that execute the places: workers, threads born and dying, handlers of
- * signals that fly between them, and a plugin that comes and goes.
+ * crowd.c: the threads that execute the places: workers, handlers of the signals that interrupt
+ * them, threads born and dying, and a plugin that comes and goes.
  *
  * Each counts for itself, so counting adds no locked instruction (which would serialise) to a
  * loop. At the gate the counts are exact: the helpers come to it only when what they started has
@@ -12,13 +12,23 @@
 
 #include <dlfcn.h>
 #include <markerjit/marker.h>
-#include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <time.h>
+
+/* Each of the two interrupts the handler of the other, so frames lie on frames. The second one's
+   handler has a stack of its own. */
+static const struct {
+    int number, flags;
+    long period_ns; /* of a timer that each worker has for it */
+} interruptions[] = {{SIGUSR1, SA_RESTART, 97000}, {SIGUSR2, SA_RESTART | SA_ONSTACK, 131000}};
+
+enum { INTERRUPTIONS = sizeof(interruptions) / sizeof(*interruptions) };
+enum { STACK_BYTES = 64 << 10, GUARD_BYTES = 4096 };
 
 struct worker {
-    pthread_t thread;
     struct tally loop;
-    struct tally handler;  /* what the signal handler saw in this thread */
+    struct tally handlers[INTERRUPTIONS]; /* what the signal handlers saw in this thread */
     truth_count evaluated; /* arguments of the real marker: exactly when it was active */
 } __attribute__((aligned(64)));
 
@@ -28,7 +38,7 @@ _Atomic uint8_t forms[MAX_PLACES];
 static struct worker workers[MAX_WORKERS];
 static struct tally newborn; /* one at a time, so they share one */
 static struct truth_gate gate = TRUTH_GATE;
-static truth_count births, signals_sent, signals_handled, libraries, plugin_calls;
+static truth_count births, signals_handled, libraries, plugin_calls;
 static __thread struct worker *self;
 static struct crowd crowd;
 
@@ -69,35 +79,48 @@ void visit_all(struct tally *tally) {
         visit(tally, i);
 }
 
+/* Nothing once the gate is closed: a worker that waits there executes nothing more. */
+static void on_signal(int number) {
+    if (atomic_load(&gate.closed))
+        return;
+    visit_all(&self->handlers[number == interruptions[1].number]);
+    truth_add(&signals_handled);
+}
+
+/* With unmapped memory around it: what lies above a stack may be searched with it. */
+static bool use_own_stack(void) {
+    char *memory =
+        mmap(NULL, STACK_BYTES + 2 * GUARD_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const stack_t stack = {.ss_sp = memory + GUARD_BYTES, .ss_size = STACK_BYTES};
+
+    return memory != MAP_FAILED && !mprotect(stack.ss_sp, STACK_BYTES, PROT_READ | PROT_WRITE) &&
+           !sigaltstack(&stack, NULL);
+}
+
+/* A timer interrupts the thread wherever it is, without another thread that would need a CPU to
+   send a signal. */
+static bool be_interrupted(int number, long period_ns) {
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = number};
+    const struct timespec period = {.tv_nsec = period_ns};
+    timer_t timer;
+
+    event._sigev_un._tid = gettid();
+    return !timer_create(CLOCK_MONOTONIC, &event, &timer) &&
+           !timer_settime(timer, 0, &(struct itimerspec){period, period}, NULL);
+}
+
 static void *work(void *argument) {
     self = argument;
+    if (crowd.signals && !use_own_stack())
+        _exit(3);
+    for (int i = 0; crowd.signals && i < INTERRUPTIONS; i++)
+        if (!be_interrupted(interruptions[i].number, interruptions[i].period_ns))
+            _exit(3);
     for (;;) {
         truth_pass(&gate);
         visit_all(&self->loop);
         MARK(torture_real, "n %lu",
              atomic_fetch_add_explicit(&self->evaluated, 1, memory_order_relaxed));
-    }
-    return NULL;
-}
-
-static void on_signal(int number) {
-    (void)number;
-    if (self)
-        visit_all(&self->handler);
-    truth_add(&signals_handled);
-}
-
-/* To each worker one, now this signal and now that; the next when all have been handled, since
-   SIGUSR1 does not queue. */
-static void *send_signals(void *argument) {
-    (void)argument;
-    for (unsigned turn = 0;; turn++) {
-        truth_pass(&gate);
-        for (int i = 0; i < crowd.workers; i++)
-            if (pthread_kill(workers[i].thread, turn % 2 ? SIGUSR1 : SIGRTMIN) == 0)
-                truth_add(&signals_sent);
-        while (atomic_load(&signals_handled) < atomic_load(&signals_sent))
-            sched_yield();
     }
     return NULL;
 }
@@ -143,27 +166,20 @@ static void *load_libraries(void *argument) {
     return NULL;
 }
 
-static int gate_threads(void) {
-    return crowd.workers + crowd.births + crowd.signals + (crowd.plugin != NULL);
-}
+static int gate_threads(void) { return crowd.workers + crowd.births + (crowd.plugin != NULL); }
 
 /* They begin at a closed gate. */
 void crowd_start(const struct crowd *wanted) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-
     crowd = *wanted;
-    sigaddset(&action.sa_mask, SIGUSR1);
-    sigaddset(&action.sa_mask, SIGRTMIN);
-    sigaction(SIGUSR1, &action, NULL);
-    sigaction(SIGRTMIN, &action, NULL);
+    for (int i = 0; i < INTERRUPTIONS; i++)
+        sigaction(interruptions[i].number,
+                  &(struct sigaction){.sa_handler = on_signal, .sa_flags = interruptions[i].flags},
+                  NULL);
     atomic_store(&gate.closed, true);
     for (int i = 0; i < crowd.workers; i++)
-        if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
-            _exit(3);
+        truth_start(work, &workers[i]);
     if (crowd.births)
         truth_start(give_birth, NULL);
-    if (crowd.signals)
-        truth_start(send_signals, NULL);
     if (crowd.plugin)
         truth_start(load_libraries, NULL);
     crowd_pause();
@@ -201,7 +217,8 @@ void crowd_say(const char *word) {
 
     for (int i = 0; i < crowd.workers; i++) {
         sum(&sums, &workers[i].loop);
-        sum(&sums, &workers[i].handler);
+        for (int h = 0; h < INTERRUPTIONS; h++)
+            sum(&sums, &workers[i].handlers[h]);
         evaluated += workers[i].evaluated;
     }
     sum(&sums, &newborn);
