@@ -22,7 +22,7 @@ from torture.combinations import (
     inside,
     outside,
 )
-from torture.driver import Seen, allowed_wrongs, arguments, failed, run
+from torture.driver import Seen, allowed_wrongs, arguments, failed, run, run_left_out
 from torture.marks import switch_marks
 from torture.victims import victim
 
@@ -92,7 +92,7 @@ def test_no_execution_is_torn_while_handlers_return_into_a_span(across: tuple[in
 
 @pytest.mark.parametrize("left_out", MUST_FAIL, ids=lambda left: f"{left.combination}")
 def test_what_is_left_out_is_missed(left_out: LeftOut) -> None:
-    seen = run(left_out.combination, lambda seen: seen.flips >= left_out.within)
+    seen = run_left_out(left_out)
 
     if not failed(seen) and seen.transitions < SEEN_ENOUGH:
         pytest.skip(f"too little ran at once: {seen.transitions} of {seen.flips} flips observed")

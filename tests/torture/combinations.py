@@ -155,17 +155,21 @@ ALLOWED = (
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A combination that lacks something, what it lacks, and how many flips it gets to fail."""
+    """A combination that lacks something, what it lacks, and how many flips it gets to fail: so
+    many in each of some victims."""
 
     lacks: str
     combination: Combination
     within: int
+    victims: int = 1
 
 
-def _lacking(lacks: str, *combinations: Combination, within: int = 1_000_000) -> Iterator[LeftOut]:
+def _lacking(
+    lacks: str, *combinations: Combination, within: int = 1_000_000, victims: int = 1
+) -> Iterator[LeftOut]:
     """One thread: two on two CPUs leave the controller little of either."""
     for combination in combinations:
-        yield LeftOut(lacks, replace(combination, crowd=Crowd(1)), within)
+        yield LeftOut(lacks, replace(combination, crowd=Crowd(1)), within, victims)
 
 
 def _one_place(combination: Combination) -> Combination:
@@ -178,11 +182,14 @@ def _one_place(combination: Combination) -> Combination:
 # fewer than SEEN_ENOUGH flips were observed, the machine did not let it fail: nothing is shown.
 SEEN_ENOUGH = 100_000
 MUST_FAIL = (
+    # A race of fetches with stores. One victim tears after a hundred flips, another not after ten
+    # million, and it is not known why. So what counts is the number of victims.
     *_lacking(
         "synchronising between the steps",
         _one_place(inside("jmp5", PAGE, "int3/raw", "none")),
         _one_place(inside("call5", PAGE, "int3/raw", "none")),
-        within=10_000_000,
+        within=500_000,
+        victims=40,
     ),
     *_lacking(
         "order: the first byte is written before the tail",

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 
-from torture.combinations import Combination
+from torture.combinations import Combination, LeftOut
 from torture.outside import Controller, Flipped, Refused
 from torture.victims import PLUGIN, Died, Victim, victim
 
@@ -113,6 +113,16 @@ def run(combination: Combination, enough: Enough) -> Seen:
     except (Died, Refused) as why:
         seen.ended = str(why)
     seen.seconds = time.monotonic() - began
+    return seen
+
+
+def run_left_out(left_out: LeftOut) -> Seen:
+    """Until it fails, or until it should long have failed."""
+    seen = Seen()
+    for _ in range(left_out.victims):
+        seen.add(run(left_out.combination, lambda seen: seen.flips >= left_out.within))
+        if failed(seen):
+            break
     return seen
 
 
