@@ -38,6 +38,14 @@ RACE = ("-include", str(PROGRAMS / "race.h"))
 Build = Callable[..., Path]
 
 
+PACKAGES = {"cc": "gcc", "c++": "g++", "gcc": "gcc", "clang": "clang", "musl-gcc": "musl-tools"}
+
+
+def need(compiler: str) -> None:
+    if not shutil.which(compiler):
+        pytest.skip(f"needs {compiler} (Debian package {PACKAGES[compiler]})")
+
+
 def execute(*command: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
@@ -59,6 +67,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     built: dict[tuple[str, ...], Path] = {}
 
     def program(name: str, *flags: str, compiler: str = "cc") -> Path:
+        need(compiler)
         key = (name, compiler, *flags)
         if key not in built:
             path = folder / f"{name}-{len(built)}"
@@ -89,8 +98,7 @@ def parts(build: Build) -> list[Path]:
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_library_compiles_without_a_warning(compiler: str, tmp_path: Path) -> None:
-    if not shutil.which(compiler):
-        pytest.skip(f"needs {compiler} (Debian package {compiler})")
+    need(compiler)
 
     for source in LIBRARY:
         flags = ["-O2", "-fPIC", *WARNINGS, "-I", ROOT / "native/include"]
@@ -234,9 +242,6 @@ def test_fence_by_signals(build: Build, case: str) -> None:
 
 @pytest.mark.parametrize("case", FENCE_CASES)
 def test_fence_by_signals_with_musl(build: Build, case: str) -> None:
-    if not shutil.which("musl-gcc"):
-        pytest.skip("needs musl-gcc (Debian package musl-tools)")
-
     assert_holds(build("fence", *RACE, compiler="musl-gcc"), case)
 
 
@@ -287,8 +292,6 @@ def test_library_works_in_other_kinds_of_executable(build: Build, link: str, cas
 @pytest.mark.parametrize("link", ["-static", "-no-pie", "-pie"])
 @pytest.mark.parametrize("program", ["cases", "hammer"])
 def test_library_works_with_musl(build: Build, program: str, link: str) -> None:
-    if not shutil.which("musl-gcc"):
-        pytest.skip("needs musl-gcc (Debian package musl-tools)")
     flags = [link, "-DCYCLES=500", *(["-fPIE"] if link == "-pie" else [])]
 
     path = build(program, *flags, compiler="musl-gcc")
@@ -298,8 +301,6 @@ def test_library_works_with_musl(build: Build, program: str, link: str) -> None:
 
 
 def test_library_works_with_clang(build: Build) -> None:
-    if not shutil.which("clang"):
-        pytest.skip("needs clang (Debian package clang)")
     program = build("cases", compiler="clang")
 
     for case in [*COMMON_CASES, *TEXT_CASES]:
