@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,9 +27,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def pytest_configure() -> None:
     """Programs are sent SIGHUP and SIGINT, which they inherit as ignored from nohup or a shell's
-    background."""
+    background. Hypothesis holds no test to a time, which a busy machine would break."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    hypothesis.settings.register_profile(
+        "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("untimed")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -183,7 +183,7 @@ def test_a_proc_that_is_ours_is_no_trouble() -> None:
     assert proc_trouble() == ""
 
 
-@pytest.mark.parametrize("pid", [os.getpid(), 1, 1 << 30])
+@pytest.mark.parametrize("pid", [os.getpid(), 1, 1 << 30], ids=["ours", "init", "nobody"])
 def test_a_proc_of_another_pid_namespace_is_believed_for_nobody(
     monkeypatch: pytest.MonkeyPatch, pid: int
 ) -> None:
