@@ -21,6 +21,8 @@ _TIMES = {
     Time.COARSE: layout.TIME_COARSE,
 }
 
+_ROOM_OF_HEAD, _ROOM_OF_ARG = 16, 24
+
 
 class Recording(NamedTuple):
     """What the runtime has to know of a marker that is recorded so: struct mj_marker, and for who
@@ -60,7 +62,7 @@ def recording(note: Note, options: Options) -> Recording:
     limits = [0] * len(note.args)
     type_ = RecordType(-1, note.name, note.format, fields, time=options.time, tid=options.thread_id)
     texts = sum(field.type in TEXTS for field in fields)
-    most = min(options.text, _room_for_a_text(type_, texts))
+    most = min(options.text, _room_for_a_text(len(note.args), texts))
     for field in fields:
         ops[field.arg] = _op(field, most)
         if field.type in TEXTS:
@@ -71,9 +73,11 @@ def recording(note: Note, options: Options) -> Recording:
     )
 
 
-def _room_for_a_text(type_: RecordType, texts: int) -> int:
-    """So that a record with texts of this length fits; a word each for filling up."""
-    return (layout.MAX_RECORD - type_.size) // texts - 16 if texts else 0
+def _room_for_a_text(args: int, texts: int) -> int:
+    """So that a record with texts of this length fits. The runtime counts as much for each argument
+    (ROOM_OF_ARG in record.c), and would cut longer ones."""
+    room = layout.MAX_RECORD - _ROOM_OF_HEAD - args * _ROOM_OF_ARG
+    return room // texts if texts else 0
 
 
 def _op(field: Field, most: int) -> int:

@@ -26,9 +26,11 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from markerjit.errors import MarkerError
 from markerjit.ring.layout import (
     ALIVE,
     COUNT_SIZE,
+    MAX_RECORD,
     OP_FP,
     OP_GP,
     OP_SIZE_SHIFT,
@@ -105,7 +107,10 @@ class Recorder(NamedTuple):
 
 
 def make_recorder(shape: Shape, setting: Setting, address: int) -> Recorder:
-    """Assemble a recorder for `address`, a multiple of 32. Raises WronglyAssembled."""
+    """Assemble a recorder for `address`, a multiple of 32. Raises WronglyAssembled, and MarkerError
+    for a record that a page has no room for: the code would write behind it."""
+    if shape.size > MAX_RECORD:
+        raise MarkerError(f"no page has room for a record of {shape.size} bytes")
     names = _names(shape, setting)
     spans = [("start", "end"), ("count", "counted")][: 1 + shape.counted]
     descriptors = [address + number * _SEQUENCE.size for number in range(len(spans))]

@@ -10,7 +10,9 @@
  *   2  add it to the ring of this CPU (restart.S), or to the shared one (shared.c)
  *   3  count it: what was recorded, or what was lost
  *
- * A record larger than MJ_MAX_RECORD cannot come out: the controller bounds the texts' limits.
+ * A record larger than MJ_MAX_RECORD cannot come out, whatever stands in the marker's entry, which
+ * others may write while we read it: the room is taken once, and texts are cut to what is left of
+ * it.
  */
 
 #include "runtime.h"
@@ -44,15 +46,29 @@ static int op_of(const struct mj_marker *marker, unsigned i) { return marker->op
 
 static int is_text(int op) { return op >= MJ_OP_STRING && op <= MJ_OP_RAW; }
 
-/* Bytes that a record of this marker may need; 16 for each text besides its limit: one more byte
-   is looked at, and the end is filled up to a multiple of eight. */
-static uint64_t room_for(const struct mj_marker *marker) {
-    uint64_t room = marker->size;
+/* What any argument may take besides a text's bytes: filling up to its place, the head of a text,
+   and filling up its end, where one more byte is looked at. */
+#define ROOM_OF_ARG 24ul
+#define ROOM_OF_HEAD 16ul
+_Static_assert(ROOM_OF_HEAD + MJ_MAX_ARGS * ROOM_OF_ARG < MJ_MAX_RECORD, "texts have room");
 
-    for (unsigned i = 0; i < marker->argc && i < MJ_MAX_ARGS; i++)
+/* Bytes that a record of this marker may need. */
+static uint64_t room_for(const struct mj_marker *marker, unsigned argc) {
+    uint64_t room = ROOM_OF_HEAD + argc * ROOM_OF_ARG;
+
+    for (unsigned i = 0; i < argc; i++)
         if (is_text(op_of(marker, i)))
-            room += marker->limits[i] + 16ul;
-    return room < MJ_PAGE ? room : MJ_PAGE;
+            room += marker->limits[i];
+    return room < MJ_MAX_RECORD ? room : MJ_MAX_RECORD;
+}
+
+/* What a text at `at` may have, so that what comes behind it has room, too. */
+static uint64_t limit_of(const struct mj_marker *marker, unsigned i, unsigned argc, uint64_t at,
+                         uint64_t room) {
+    const uint64_t taken = at + (argc - i) * ROOM_OF_ARG, limit = marker->limits[i];
+    const uint64_t left = taken < room ? room - taken : 0;
+
+    return limit < left ? limit : left;
 }
 
 /* How many bytes a text may have, and `*cut` if it has more for sure. `asked` is the argument
@@ -123,12 +139,12 @@ static uint64_t put_number(char *image, uint64_t at, unsigned log2_size, uint64_
     return at + size;
 }
 
-/* The fields behind the head of `image`; returns the size of the whole record. */
+/* The fields behind the head of `image`, which has `room`; returns the size of the whole record. */
 static uint64_t put_fields(const struct mj_control *control, const struct mj_marker *marker,
-                           char *image, va_list args) {
+                           unsigned argc, char *image, uint64_t room, va_list args) {
     uint64_t at = marker->time ? 16 : 8, before = 0;
 
-    for (unsigned i = 0; i < marker->argc && i < MJ_MAX_ARGS; i++) {
+    for (unsigned i = 0; i < argc; i++) {
         const int op = op_of(marker, i);
         union {
             double real;
@@ -140,8 +156,10 @@ static uint64_t put_fields(const struct mj_control *control, const struct mj_mar
         else
             value.word = va_arg(args, uint64_t);
         if (is_text(op)) {
+            const uint64_t limit = limit_of(marker, i, argc, at, room);
+
             at = (at + 7) & ~7ul;
-            at += put_text(control, image + at, value.word, op, before, marker->limits[i]);
+            at += put_text(control, image + at, value.word, op, before, limit);
         } else if (op == MJ_OP_GP || op == MJ_OP_FP) {
             at = put_number(image, at, marker->ops[i] >> 4 & 3, value.word);
         }
@@ -203,9 +221,12 @@ static void record(const struct mj_marker *marker, va_list args) {
 
     if (!mj_alive())
         return;
-    uint64_t image[room_for(marker) / 8 + 1];
+    const unsigned known = *(const volatile uint8_t *)&marker->argc;
+    const unsigned argc = known < MJ_MAX_ARGS ? known : MJ_MAX_ARGS;
+    const uint64_t room = room_for(marker, argc);
+    uint64_t image[room / 8 + 1];
     struct mj_record *head = (struct mj_record *)image;
-    const uint64_t size = put_fields(control, marker, (char *)image, args); /* 1 */
+    const uint64_t size = put_fields(control, marker, argc, (char *)image, room, args); /* 1 */
 
     head->marker = marker->id;
     head->words = (uint16_t)(size / 8);
