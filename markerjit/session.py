@@ -65,8 +65,9 @@ class Session(Readying):
     """
 
     def __init__(self, pid: int, *, ring_size: int | None = None) -> None:
-        super().__init__(pid, ring_size=ring_size)
+        # First: it fails where the native part is missing, and then nothing is open.
         self._first_clock, self._attached_at = clock_pair(), clock_gettime(CLOCK_BOOTTIME)
+        super().__init__(pid, ring_size=ring_size)
 
     def plan(
         self,

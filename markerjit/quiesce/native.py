@@ -11,6 +11,7 @@ import os
 import time
 from functools import cache
 
+from markerjit.errors import MarkerError, refuse_own_shortage
 from markerjit.ring.layout import EditEntry
 
 OK = 0
@@ -105,8 +106,12 @@ def package_file(name: str) -> str:
 
 @cache
 def library() -> ctypes.CDLL:
-    """The helper, loaded once. Raises OSError when the native part was not built."""
-    loaded = ctypes.CDLL(package_file("libmjstop.so"))
+    """The helper, loaded once. Raises MarkerError when the native part was not built."""
+    try:
+        loaded = ctypes.CDLL(package_file("libmjstop.so"))
+    except OSError as error:
+        refuse_own_shortage(error)
+        raise MarkerError(f"the native part cannot be loaded: {error}; was it built?") from None
     target = ctypes.POINTER(NativeTarget)
     report = ctypes.POINTER(Report)
     u32, u64 = ctypes.c_uint32, ctypes.c_uint64
