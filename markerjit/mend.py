@@ -125,7 +125,10 @@ class _Repairing(Switching):
                 try:
                     remove_unfinished(self._caller(), unfinished)
                     removed += 1
-                except MarkerError as error:  # what was mended is mended, and is to be told
+                except MarkerError as error:
+                    if self._memory.is_gone():
+                        raise
+                    # What was mended is mended, and is to be told.
                     kept.append(f"an unfinished arena: {error}")
             left_alone = (*mended.left_alone, *kept)
             return mended._replace(

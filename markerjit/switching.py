@@ -90,7 +90,7 @@ class Switching(View):
 
         Asked under the lock, because another controller's stop looks like a debugger.
         """
-        with self._memory.locked() as got:
+        with self._memory.watched(), self._memory.locked() as got:
             if not got:
                 writer = Journal(self._arena).owner() if self._arena else None
                 raise Refused(

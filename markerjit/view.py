@@ -153,6 +153,10 @@ class View:
     def _look_again(self) -> None:
         """Discover again if the mapped files have changed: a library may have come or gone. Stacks
         and heaps come and go all the time, and have no markers."""
+        with self._memory.watched():
+            self._look()
+
+    def _look(self) -> None:
         self._check_alive()
         text = read_maps_text(self.pid, why_not=why_not)
         if text == self._maps_text and not self._in_the_making:

@@ -9,7 +9,7 @@ from markerjit.memory.base import Memory, WhyNot
 from markerjit.memory.fake import FakeMemory
 from markerjit.memory.files import FileId, file_at
 from markerjit.memory.maps import Mapping, parse_maps, read_maps, read_maps_text
-from markerjit.memory.process import ProcessMemory
+from markerjit.memory.process import ProcessMemory, is_ending
 
 __all__ = [
     "FakeMemory",
@@ -19,6 +19,7 @@ __all__ = [
     "ProcessMemory",
     "WhyNot",
     "file_at",
+    "is_ending",
     "parse_maps",
     "read_maps",
     "read_maps_text",

@@ -58,8 +58,10 @@ class ProcessMemory:
             # what we have just opened by the number is its.
             if not self.alive():
                 raise NoSuchProcess(pid)
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, NotPermitted) and is_ending(pid):
+                raise NoSuchProcess(pid) from None
             raise
 
     def read(self, address: RemoteAddress, size: int) -> bytes:
@@ -163,6 +165,34 @@ class ProcessMemory:
         poll.register(self._pidfd, select.POLLIN)
         return not poll.poll(0)
 
+    def is_gone(self) -> bool:
+        """Whether the process has ended, is ending, or has become another program."""
+        if not self.alive():
+            return True
+        try:
+            if not os.pread(self._memory, 1, 0):  # nothing at all, not even a fault
+                return True
+        except OSError:
+            pass
+        return is_ending(self.pid)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Within, every error of ours and of the system is TargetGone if the process is gone.
+
+        /proc says of a process that ends: no such file, no such process, an input or output error,
+        and to all but root permission denied, since the files of a process without memory are
+        root's. What is read of it halfway makes no sense, either.
+        """
+        try:
+            yield
+        except (TargetGone, NoSuchProcess):
+            raise
+        except (MarkerError, OSError):
+            if self.is_gone():
+                raise self._gone() from None
+            raise
+
     def has_program(self, address: RemoteAddress) -> bool:
         """Whether it still runs the program that it ran when we came, which had memory there. A
         program that becomes another (execve) takes the old one's memory away."""
@@ -209,9 +239,26 @@ class ProcessMemory:
 
     def _gone(self) -> TargetGone:
         """No memory any more. It is taken away a moment before the process counts as ended."""
-        if self.alive():
+        if self.alive() and not is_ending(self.pid):
             return TargetGone(self.pid, "was ending, or started another program,")
         return TargetGone(self.pid)
+
+
+_EXITING = 4
+"""PF_EXITING of include/linux/sched.h."""
+
+
+def is_ending(pid: int) -> bool:
+    """Whether a process has begun to end, or is not there (any more). It loses its memory, and its
+    files in /proc their owner, a moment before it counts as ended. Any user may ask this."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except OSError:  # hidden, or we are out of descriptors
+        return False
+    return len(fields) > 6 and bool(int(fields[6]) & _EXITING)
 
 
 def _open_pidfd(pid: int, why_not: WhyNot) -> int:

@@ -11,9 +11,9 @@ import contextlib
 import ctypes
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from markerjit.errors import MarkerError, Refused, Unsupported
+from markerjit.errors import MarkerError, NotPermitted, Refused, Unsupported
 from markerjit.memory import Mapping, Memory, read_maps
 from markerjit.model import RemoteAddress
 from markerjit.patch.arena import Arena, fnv1a
@@ -35,7 +35,7 @@ from markerjit.quiesce.calls import (
 )
 from markerjit.quiesce.native import package_file
 from markerjit.quiesce.owner import ourselves
-from markerjit.quiesce.permission import read_status, tid_inside
+from markerjit.quiesce.permission import read_status, tid_inside, why_not
 from markerjit.ring import layout
 from markerjit.ring.layout import CODE_SIZE, CONTROL, PAGE, Control, Geometry
 
@@ -92,7 +92,7 @@ def create_arena(
     undo: list[Call] = []
     with contextlib.ExitStack() as failing:
         failing.callback(_undo_all, pid, caller, descriptor, undo)
-        store = _open_memfd(pid, descriptor, still_there=lambda: memory.read(owner, 1))
+        store = _open_memfd(pid, descriptor)
         failing.callback(store.close)
         # By us and not by the target, which its limit of file sizes would kill (RLIMIT_FSIZE).
         store.resize(geometry.size)
@@ -125,15 +125,17 @@ def _is_ours(path: str) -> bool:
         return False
 
 
-def _open_memfd(pid: int, descriptor: int, still_there: Callable[[], object]) -> FileStore:
-    """The new memfd. Raises Refused when the program has closed it, and what `still_there` raises
-    when the process has ended."""
-    with contextlib.suppress(FileNotFoundError):
+def _open_memfd(pid: int, descriptor: int) -> FileStore:
+    """The new memfd. Raises Refused when the program has closed it, NotPermitted."""
+    try:
         opened = open_descriptor(pid, descriptor)
         if _is_ours(f"/proc/self/fd/{opened}") and not os.fstat(opened).st_size:
             return FileStore(opened)
         os.close(opened)
-    still_there()
+    except FileNotFoundError:
+        pass
+    except PermissionError:
+        raise NotPermitted(why_not(pid)) from None
     raise Refused(
         f"process {pid} closed a descriptor that was made for the runtime; try again",
         try_again=True,

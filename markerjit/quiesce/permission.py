@@ -18,6 +18,7 @@ from markerjit.errors import (
     Unsupported,
     refuse_own_shortage,
 )
+from markerjit.memory import is_ending
 from markerjit.quiesce.cgroup import frozen_by
 
 CAP_SYS_PTRACE = 19
@@ -215,6 +216,8 @@ def check_before_looking(pid: int) -> ProcessStatus:
     status = read_status(pid)
     if status.state in "ZX":
         raise Unsupported(f"process {pid} has ended and waits for its parent (a zombie)")
+    if status.kernel_thread and is_ending(pid):
+        raise NoSuchProcess(pid)
     if status.kernel_thread:
         raise Unsupported(f"{pid} is a kernel thread ({status.name}); it has no program to trace")
     return status

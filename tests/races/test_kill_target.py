@@ -31,3 +31,15 @@ def test_it_says_that_the_target_has_ended(outcomes):
 def test_targets_die_while_a_thread_is_borrowed_and_while_all_stand(outcomes):
     assert sum(one.borrowed for one in outcomes) >= 5
     assert sum(one.stopped > 1 for one in outcomes) >= 4
+
+
+def test_an_ordinary_user_is_told_the_same(met, as_an_ordinary_user):
+    """The kernel gives the files of a process without memory to root, so that everything of it is
+    "permission denied" to others."""
+    scenarios = ("--scenario", "first use, stop", "--scenario", "repair of a mapped arena")
+    outcomes = met("--fault", "target", "--short", *scenarios, by=as_an_ordinary_user)
+
+    assert not [(one.scenario, one.point, harm) for one in outcomes for harm in one.harm]
+    said = [one.error for one in outcomes if one.error]
+    assert len(said) > len(outcomes) / 2
+    assert all(error.startswith(("TargetGone: ", "NoSuchProcess: ")) for error in said)

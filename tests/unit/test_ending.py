@@ -1,0 +1,145 @@
+"""A process that ends while it is worked on: whatever fails then, it is said to have ended."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import markerjit
+from markerjit import mend
+from markerjit.errors import MarkerError, MemoryFault, NoSuchProcess, Refused, TargetGone
+from markerjit.memory import ProcessMemory, is_ending, process
+from markerjit.model import RemoteAddress
+from markerjit.patch.find import Unfinished
+from markerjit.quiesce import permission
+
+Process = subprocess.Popen[bytes]
+
+
+@pytest.fixture
+def child() -> Iterator[Process]:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one:
+        yield one
+        one.kill()
+
+
+def kill(child: Process) -> None:
+    """It is a zombie then: dead, and its number not given away."""
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+
+def test_a_process_is_ending_from_its_end_on(child: Process) -> None:
+    before = is_ending(child.pid)
+    kill(child)
+    dead = is_ending(child.pid)
+    child.wait()
+
+    assert (before, dead, is_ending(child.pid)) == (False, True, True)
+    assert not is_ending(os.getpid())
+
+
+ERRORS = [
+    *(OSError(code, os.strerror(code)) for code in (errno.EACCES, errno.EPERM, errno.ESRCH)),
+    *(OSError(code, os.strerror(code)) for code in (errno.ENOENT, errno.EIO)),
+    Refused("no thread can be borrowed", try_again=True),
+    MemoryFault(0, 1, "read", "not mapped"),
+    MarkerError("any other"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=str)
+def test_any_error_is_that_the_process_has_ended(child: Process, error: Exception) -> None:
+    with ProcessMemory(child.pid) as memory:
+        kill(child)
+
+        with pytest.raises(TargetGone, match=f"process {child.pid} ended"), memory.watched():
+            raise error
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=str)
+def test_errors_of_a_process_that_lives_are_what_they_are(child: Process, error: Exception) -> None:
+    with (
+        ProcessMemory(child.pid) as memory,
+        pytest.raises(type(error)) as caught,
+        memory.watched(),
+    ):
+        raise error
+    assert caught.value is error
+
+
+def test_a_bug_of_ours_keeps_its_traceback(child: Process) -> None:
+    with ProcessMemory(child.pid) as memory:
+        kill(child)
+
+        with pytest.raises(TypeError), memory.watched():
+            raise TypeError("a bug")
+
+
+def test_a_process_that_became_another_program_is_gone_too() -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(["sh", "-c", "echo; read line; exec cat"], **pipes) as shell:
+        assert shell.stdin
+        assert shell.stdout
+        shell.stdout.readline()
+        with ProcessMemory(shell.pid) as memory:
+            assert not memory.is_gone()
+            shell.stdin.write(b"\necho\n")
+            shell.stdin.flush()
+            shell.stdout.readline()  # cat has answered
+
+            with pytest.raises(TargetGone, match="started another program"), memory.watched():
+                raise PermissionError(errno.EACCES, "its files are root's")
+        shell.kill()
+
+
+def test_memory_that_may_not_be_opened_because_the_process_ends_is_of_no_process(
+    child: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files in /proc are root's then, and say to others that it is not permitted."""
+
+    def refuse(path: str, *_: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    kill(child)
+    monkeypatch.setattr(process.os, "open", refuse)
+
+    with pytest.raises(NoSuchProcess):
+        ProcessMemory(child.pid)
+
+
+def test_a_process_without_memory_that_ends_is_no_kernel_thread(
+    child: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = permission.read_status(child.pid)._replace(kernel_thread=True)
+    monkeypatch.setattr(permission, "read_status", lambda _: status)
+    kill(child)
+
+    with pytest.raises(NoSuchProcess):
+        permission.check_before_looking(child.pid)
+
+
+@pytest.mark.live
+def test_a_repair_whose_process_ends_meanwhile_says_so(
+    target: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = target("truth_threads", "1", may_die=True)
+
+    def end(*_: object) -> None:
+        os.kill(program.pid, signal.SIGKILL)
+        while not is_ending(program.pid):
+            time.sleep(0.001)
+        raise Refused("no thread can be borrowed")
+
+    left = Unfinished(RemoteAddress(0), 0, ())
+    monkeypatch.setattr(mend, "find_unfinished", lambda *_: [left])
+    monkeypatch.setattr(mend, "remove_unfinished", end)
+
+    with pytest.raises(TargetGone):
+        markerjit.repair(program.pid)
