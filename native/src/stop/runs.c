@@ -5,7 +5,7 @@
  * A hundred thousand edits are five megabytes, and threads stand still while they are made. So what
  * is needed of them is made small before: the runs, and eight bytes for each byte that changes.
  * Then a run is read, changed in our cache, written and read back while it is hot. Written one by
- * one, so many edits take a hundred times as long.
+ * one, so many edits take thirty times as long.
  *
  * A run is written with its gaps, the bytes between the edits. No thread of the target changes them
  * meanwhile, since all stand, but another process may: the kernel puts uprobes into the target and
