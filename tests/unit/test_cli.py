@@ -287,6 +287,7 @@ def test_status_as_json_has_every_fact_of_every_marker(
                 "source": "kv.c:7",
                 "kind": "jump",
                 "deleted": True,
+                "altered": None,
             }
         ],
     }
