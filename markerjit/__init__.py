@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from markerjit.merge import Merged, merge
     from markerjit.model import Event, Field, Kind, Mode, Site
     from markerjit.patch.apply import Applied
-    from markerjit.patch.plan import Plan, Refusal
+    from markerjit.patch.plan import LeftOut, Plan, Refusal
     from markerjit.probes.compile import compile_probe
     from markerjit.probes.native import Compiled
     from markerjit.recorders import compiled_probe
@@ -87,6 +87,7 @@ _HOME = {
     "open_trace": "trace.open",
     "takes_packets": "trace.open",
     "Applied": "patch.apply",
+    "LeftOut": "patch.plan",
     "Plan": "patch.plan",
     "Refusal": "patch.plan",
     "line_formatter": "trace",
@@ -129,6 +130,7 @@ __all__ = [
     "Field",
     "Flight",
     "Kind",
+    "LeftOut",
     "MarkerError",
     "MarkerStatus",
     "MarkerSummary",

@@ -23,7 +23,7 @@ from markerjit.flight import Flight
 from markerjit.model import Mode, Site
 from markerjit.patch.apply import Applied
 from markerjit.patch.lease import Lease, read_by_us, reader_of
-from markerjit.patch.plan import Plan
+from markerjit.patch.plan import Plan, SiteState
 from markerjit.patch.wanted import COUNT, RECORD, Wanted
 from markerjit.probes.native import Compiled
 from markerjit.quiesce.native import clock_pair
@@ -95,7 +95,9 @@ class Session(Readying):
         probe: str | Compiled = COUNT,
         quiesce: str | None = None,
     ) -> Applied:
-        """Switch markers on: all that match, at all their sites, in one transaction, or none.
+        """Switch markers on: all that match, at all their sites, in one transaction, or none. What
+        can never be switched is left out, and refused if there is nothing else; see
+        `Applied.left_out`.
 
         `probe` is "count" or "record" (use `trace` to read what that records), or one in C:
         "FILE.c:function", or what `compile_probe` made of it. Raises UnknownMarker, Refused,
@@ -113,8 +115,9 @@ class Session(Readying):
             return applied
 
     def disable(self, pattern: str, *, quiesce: str | None = None) -> Applied:
-        """Switch markers off, with the same promises and errors as `enable`. Waits until no thread
-        is in a probe written in C."""
+        """Switch markers off, with the same promises and errors as `enable`. A site that is not
+        ours to switch, or that another tool has patched, is left out, and refused if there is
+        nothing else. Waits until no thread is in a probe written in C."""
         wanted = Wanted(False, self._strategy(quiesce))
         with self._alone():
             entered = set()
@@ -183,10 +186,11 @@ class Session(Readying):
                 counting = self._counting(sites)
                 switched = True  # or partly, whatever interrupts us: only an error has undone it
                 try:
-                    self._switch(sites, wanted)
+                    _, _, applied = self._switch(sites, wanted)
                 except MarkerError:
                     switched = False
                     raise
+            stream.unswitched = applied.left_out
             try:
                 yield stream
             finally:
@@ -299,9 +303,10 @@ class Session(Readying):
                     if lease.is_ours():  # else the markers are somebody else's by now
                         there = self._still_there(sites)
                         entered = self._may_be_entered(there)
-                        self._switch(there, self._wanted_off())
+                        states, _, _ = self._switch(there, self._wanted_off())
                         self._count_again(counting)
                         self._wait_until_left(entered)
+                        self._refuse_altered(states)
                 return
             except (TargetGone, NoSuchProcess):
                 raise
@@ -314,6 +319,13 @@ class Session(Readying):
                         try_again=may_help,
                     ) from None
             sleep(0.05)
+
+    @staticmethod
+    def _refuse_altered(states: Sequence[SiteState]) -> None:
+        """Raises UnexpectedBytes for a site that another tool has patched: it was left as it is."""
+        for state in states:
+            if state.problem:
+                raise state.problem
 
     def _wanted_off(self) -> Wanted:
         return Wanted(False, default_strategy(own=self._own))

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from markerjit.errors import TargetGone
 from markerjit.model import Event, Field
 from markerjit.patch.arena import Arena
+from markerjit.patch.plan import LeftOut
 from markerjit.quiesce.native import clock_pair
 from markerjit.ring.batch import Batch, Columns, Packet
 from markerjit.ring.clock import NS, Calibration
@@ -51,8 +52,9 @@ class EventStream:
     `types` are what may come out of the rings, by the markers' ids. `poll_s` is how long to wait
     when the rings were empty. `renew` says that somebody reads, and returns False when another
     reader has taken our place; `is_ours` only asks that. `target_ended` and `dispossessed` say why
-    the stream ended. With `resume` it goes on where an earlier reader stopped; otherwise what that
-    left is dropped, `dropped_bytes` of it.
+    the stream ended, `unswitched` which markers matched and could not be switched on. With `resume`
+    it goes on where an earlier reader stopped; otherwise what that left is dropped, `dropped_bytes`
+    of it.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class EventStream:
         self.types = dict(types)
         self.target_ended = False
         self.dispossessed = False
+        self.unswitched: tuple[LeftOut, ...] = ()
         self._time = next((type_.time for type_ in types.values()), Time.TSC)
         self._renew = renew
         self._arena = arena

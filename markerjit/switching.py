@@ -39,12 +39,12 @@ from markerjit.patch.plan import (
     Refusal,
     SiteState,
     by_slot,
+    clashing_slots,
     plan_off,
     plan_on,
 )
 from markerjit.patch.prepared import Prepared, prepare
 from markerjit.patch.wanted import Wanted
-from markerjit.probes.record import signature
 from markerjit.quiesce import native
 from markerjit.quiesce.calls import BorrowedThread, Caller, OwnThread
 from markerjit.quiesce.gadgets import Gadgets, find_gadgets
@@ -200,10 +200,10 @@ class Switching(View):
         return self._plan_from(self.states(sites), wanted)
 
     def _plan_from(self, states: Sequence[SiteState], wanted: Wanted) -> Plan:
-        for state in states:
-            if state.problem:
-                raise state.problem
-        self._confirm([state.site for state in states])
+        problems = [state.problem for state in states if state.problem]
+        if problems and (wanted.on or len(problems) == len(states)):
+            raise problems[0]
+        self._confirm([state.site for state in states if not state.problem])
         if wanted.on:
             bindings = self._bindings([state.site for state in states], wanted)
             plan = plan_on(
@@ -238,24 +238,16 @@ class Switching(View):
         self, sites: Sequence[Site], wanted: Wanted
     ) -> dict[RemoteAddress, Binding] | None:
         arena, recorders = self._arena, self._recorders
+        if not arena or not recorders:
+            return None
         bindings: dict[RemoteAddress, Binding] = {}
-        signatures: dict[RemoteAddress, str] = {}
-        for site in sites:
-            if not site.slot:
-                continue
-            described = signature(site.note)
-            if signatures.setdefault(site.slot, described) != described:
-                raise Refused(
-                    f"{site.marker} has sites with different formats or types in one object "
-                    f"({site.source}); give one of them another name"
-                )
-            if arena and recorders and site.slot not in bindings:
-                marker = recorders.find(site.note, wanted.options)
-                if marker is None:
-                    return None
-                probe = recorders.probe(marker, wanted.probe)
-                bindings[site.slot] = Binding(probe, arena.entry_address(marker))
-        return bindings if arena else None
+        for site in _one_format(sites):
+            marker = recorders.find(site.note, wanted.options)
+            if marker is None:
+                return None
+            probe = recorders.probe(marker, wanted.probe)
+            bindings[site.slot] = Binding(probe, arena.entry_address(marker))
+        return bindings
 
     # ---- switching, inside of `_alone` ---------------------------------------------------------
 
@@ -297,7 +289,10 @@ class Switching(View):
             if plan.traps:
                 self._prepare_traps(self._arena, plan)
             self._note_breakpoints(self._arena, states)
-        applied = self._apply(plan, self._mapped_at(plan)) if plan.edits else NOTHING
+        if plan.edits:
+            applied = self._apply(plan, self._mapped_at(plan))
+        else:
+            applied = NOTHING._replace(left_out=plan.left_out)
         if plan.edits or not wanted.on:  # who switched it off may have been killed before this
             self._note_switched(sites, states)
         return states, plan, applied
@@ -395,7 +390,7 @@ class Switching(View):
 
     def _tell_of_markers(self, sites: Sequence[Site], wanted: Wanted) -> None:
         if self._recorders:
-            notes = [site.note for site in by_slot(sites)]
+            notes = [site.note for site in _one_format(sites)]
             self._recorders.tell(notes, wanted.options, wanted.probe)
 
     def _note_switched(self, sites: Sequence[Site], before: Sequence[SiteState]) -> None:
@@ -417,3 +412,9 @@ class Switching(View):
                 if marker is not None and not state.problem:
                     modes.setdefault(marker, state.mode)
         return modes
+
+
+def _one_format(sites: Sequence[Site]) -> Iterator[Site]:
+    """One site for each slot that one format describes: a plan leaves out the others."""
+    clashing = clashing_slots(sites)
+    return (site for site in by_slot(sites) if site.slot not in clashing)

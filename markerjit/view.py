@@ -90,7 +90,20 @@ class View:
         """How sites are now. One whose code is neither off nor on has a `problem`."""
         read = Reader(self._memory.read).read if len(sites) > _MANY else self._memory.read
         breakpoints = self._breakpoints()
-        return [self._looked_at(state_of(read, site, breakpoints)) for site in sites]
+        states = [self._looked_at(state_of(read, site, breakpoints)) for site in sites]
+        shared = [
+            mapping
+            for mapping in self._maps
+            if mapping.shared and mapping.executable and not is_arena(mapping)
+        ]
+        if not shared:
+            return states
+        return [
+            state._replace(
+                is_shared=any(one.start <= state.site.address < one.end for one in shared)
+            )
+            for state in states
+        ]
 
     def _looked_at(self, state: SiteState) -> SiteState:
         """The state, or a second look where a breakpoint seems to be another tool's: a controller

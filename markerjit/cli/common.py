@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from markerjit.errors import Refused
 
 if TYPE_CHECKING:
-    from markerjit import ArenaStatus, Field, MarkerStatus, Site, UnexpectedBytes, View
+    from markerjit import ArenaStatus, Field, LeftOut, MarkerStatus, Site, UnexpectedBytes, View
 
 Json = dict[str, Any]
 
@@ -155,6 +155,17 @@ def arena_json(status: ArenaStatus | None) -> Json | None:
         "writer": status.writer.pid if status.writer else None,
         "to_mend": status.to_mend,
     }
+
+
+def print_left_out(left_out: Iterable[LeftOut]) -> None:
+    """Say on standard error which markers matched and were left as they were."""
+    for marker in left_out:
+        print(f"markerjit: left out: {marker.reason}", file=sys.stderr)
+
+
+def left_out_json(left_out: Iterable[LeftOut]) -> list[Json]:
+    """The same for programs."""
+    return [marker._asdict() for marker in left_out]
 
 
 def offer_repair(view: View) -> None:

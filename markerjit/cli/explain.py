@@ -85,9 +85,11 @@ def _site_lines(told: Explanation) -> Iterator[str]:
 def _side_by_side(told: Explanation) -> Iterator[str]:
     forms = {"dormant": told.dormant}
     forms |= {f"active ({mode})": code for mode, code in told.active.items()}
-    bytes_width = max(len(one.code.hex(" ")) for code in forms.values() for one in code)
+    # A direct site that the compiler left at the end of its function has no code of its own.
+    lengths = (len(one.code.hex(" ")) for code in forms.values() for one in code)
+    bytes_width = max(lengths, default=0)
     columns = [(title, [_line(one, bytes_width) for one in code]) for title, code in forms.items()]
-    width = max(len(line) for _, lines in columns for line in lines) + 3
+    width = max((len(line) for _, lines in columns for line in lines), default=0) + 3
     yield "  " + "".join(title.ljust(width) for title, _ in columns).rstrip()
     for row in zip_longest(*(lines for _, lines in columns), fillvalue=""):
         yield "  " + "".join(cell.ljust(width) for cell in row).rstrip()
@@ -104,6 +106,8 @@ def _plan_lines(told: Explanation) -> Iterator[str]:
     yield f"plan: {told.plan.title}"
     for number, step in enumerate(told.plan.steps(), 1):
         yield f"  {number}. {step}"
+    for marker in told.plan.left_out:
+        yield f"  left out: {marker.reason}"
     for remark in told.remarks:
         yield f"  note: {remark}"
 
@@ -142,5 +146,6 @@ def _plan_json(told: Explanation) -> common.Json:
             for edit in told.plan.edits
             if edit.new != edit.old  # others are only compared
         ],
+        "left_out": common.left_out_json(told.plan.left_out),
         "remarks": list(told.remarks),
     }

@@ -40,6 +40,7 @@ def report(
     session: markerjit.Session, options: argparse.Namespace, applied: markerjit.Applied
 ) -> None:
     """What was switched and for how long the process stood still; shared by `on` and `off`."""
+    common.print_left_out(applied.left_out)
     markers = session.statistics(options.pattern)
     if options.json:
         import json
@@ -49,6 +50,7 @@ def report(
             "markers": [common.marker_json(marker) for marker in markers],
             "threads": applied.threads,
             "stopped_ns": applied.stop + applied.held + applied.resume,
+            "left_out": common.left_out_json(applied.left_out),
         }
         print(json.dumps(document, ensure_ascii=False))
         return

@@ -56,7 +56,9 @@ def run(options: argparse.Namespace) -> int:
         applied = session.record(
             options.pattern, mode=mode, quiesce=options.quiesce, **recording.what(options)
         )
-        if not waits:
+        if waits:
+            common.print_left_out(applied.left_out)
+        else:
             report(session, options, applied)
         if not options.output:
             _say_what_next(session, options)

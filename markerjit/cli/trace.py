@@ -72,6 +72,8 @@ def run(options: argparse.Namespace) -> int:
             for session in sessions
         ]
         end.arm(streams, options.duration)
+        for stream in streams:
+            common.print_left_out(stream.unswitched)
         _say_what_was_dropped(streams)
         if callback:
             shown = _call(callback, streams, options)
@@ -323,7 +325,13 @@ def _print_summary(
     if options.json and not end.unread:
         import json
 
-        print(json.dumps({"summary": {"events": shown, "lost": lost}}))
+        unswitched = [one for stream in streams for one in stream.unswitched]
+        summary = {
+            "events": shown,
+            "lost": lost,
+            "left_out": common.left_out_json(unswitched),
+        }
+        print(json.dumps({"summary": summary}))
         return
     where = f" in {options.output}" if options.output else ""
     print(f"{common.counted(shown, 'event')}{where}, {lost} lost", file=sys.stderr)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from markerjit.errors import UnexpectedBytes
 from markerjit.patch.journal import Journal
 from markerjit.patch.pack import as_native, pack
-from markerjit.patch.plan import Plan
+from markerjit.patch.plan import LeftOut, Plan
 from markerjit.quiesce import native
 from markerjit.quiesce.outcome import explain_failure
 from markerjit.x86.templates import is_breakpoint
@@ -24,6 +24,7 @@ class Applied(NamedTuple):
     stop    until all threads stood        held    while they stood
     resume  until the last one ran again   threads how many were stopped
     written how many places were changed
+    left_out  markers that matched and were left as they were, with the reason
     """
 
     written: int
@@ -31,6 +32,7 @@ class Applied(NamedTuple):
     stop: int
     held: int
     resume: int
+    left_out: tuple[LeftOut, ...] = ()
 
 
 NOTHING = Applied(0, 0, 0, 0, 0)
@@ -56,7 +58,7 @@ def apply(
     if plan.needs_runtime:
         raise ValueError("a plan without the runtime's addresses cannot be applied")
     if not plan.edits:
-        return NOTHING
+        return NOTHING._replace(left_out=plan.left_out)
     if packed is None:
         packed = pack(plan.edits)
     report = native.Report()
@@ -73,8 +75,10 @@ def apply(
     stopped = report.threads if plan.strategy.stops else 0
     written = plan.changes if changes is None else changes
     if not stopped:
-        return NOTHING._replace(written=written)
-    return Applied(written, stopped, report.stop_ns, report.held_ns, report.resume_ns)
+        return NOTHING._replace(written=written, left_out=plan.left_out)
+    return Applied(
+        written, stopped, report.stop_ns, report.held_ns, report.resume_ns, plan.left_out
+    )
 
 
 def _apply_journalled(

@@ -25,10 +25,12 @@ from markerjit.x86.templates import TEMPLATES, modes
 __all__ = [
     "Binding",
     "Edit",
+    "LeftOut",
     "Plan",
     "Refusal",
     "SiteState",
     "by_slot",
+    "clashing_slots",
     "plan_off",
     "plan_on",
 ]
@@ -42,6 +44,14 @@ SLOT_ENTERED = 16
 SLOT_LEFT = 24
 
 
+class LeftOut(NamedTuple):
+    """A marker that matches, and that a plan leaves as it is. `reason` is a sentence that names
+    it."""
+
+    marker: str
+    reason: str
+
+
 class Plan(NamedTuple):
     """Edits in the order in which they are written; taken back in reverse if one fails.
 
@@ -51,6 +61,7 @@ class Plan(NamedTuple):
     needs_runtime  the runtime is not in the target, or was not told of the markers: this plan is
                    for looking at
     untraps        addresses of breakpoints that the plan takes away
+    left_out       markers that match and cannot be switched, in the order of their sites
     """
 
     title: str
@@ -59,6 +70,7 @@ class Plan(NamedTuple):
     traps: tuple[tuple[RemoteAddress, RemoteAddress], ...] = ()
     needs_runtime: bool = False
     untraps: tuple[RemoteAddress, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def changes(self) -> int:
@@ -107,7 +119,8 @@ class SiteState(NamedTuple):
     """A site as it was found: how its code is switched, what its slot holds, and the bytes of its
     head (empty for kinds whose code does not change, and where nobody looked).
 
-    problem  what is wrong with its code: then it is in no mode, and no plan may change it
+    problem    what is wrong with its code: then it is in no mode, and no plan may change it
+    is_shared  its code is in a shared mapping: writing there would change the file
     """
 
     site: Site
@@ -116,6 +129,7 @@ class SiteState(NamedTuple):
     data: RemoteAddress
     head: bytes = b""
     problem: UnexpectedBytes | None = None
+    is_shared: bool = False
 
     @property
     def mode(self) -> Mode | None:
@@ -143,11 +157,20 @@ def plan_on(
 ) -> Plan | Refusal:
     """Switch all sites on, in `mode`, or as each is on already, or as it was made for.
 
-    `bindings` say what each slot is to hold; without them the plan is for looking at. `ours` has
-    the addresses of our probes: a slot with another one belongs to the program itself
-    (marker_set_probe) and is refused, as the original refused it with EBUSY. `own`: it is this
-    process.
+    A marker is switched on at all its sites or at none. One with a site that cannot be switched is
+    left out, and refused if no other is left: a `direct` site, one in a shared mapping, one of two
+    formats that share a slot, and one whose slot has a probe of the program itself
+    (marker_set_probe), which the original refused with EBUSY. `ours` has the addresses of our
+    probes.
+
+    `bindings` say what each slot is to hold; without them the plan is for looking at. `own`: it is
+    this process.
     """
+    reasons = _reasons_against(states, ours)
+    left_out = tuple(LeftOut(marker, reason) for marker, reason in reasons.items())
+    states = [state for state in states if state.site.marker not in reasons]
+    if not states and left_out:
+        return Refusal(left_out[0].reason)
     code: list[Change] = []
     traps: list[tuple[RemoteAddress, RemoteAddress]] = []
     for state in states:
@@ -155,8 +178,6 @@ def plan_on(
         chosen = _choose_mode(site, mode or state.code_mode)
         if isinstance(chosen, Refusal):
             return chosen
-        if state.probe != state.idle_probe and state.probe not in ours:
-            return _foreign_probe(state)
         if chosen is Mode.INT3:
             traps.append((site.address, site.body))
         code += _code_change(state, chosen)
@@ -166,8 +187,62 @@ def plan_on(
         return edits
     if edits:
         edits = (*_guards(states, edits), *edits)
-    untraps = _untraps(states, {address for address, _ in traps})
-    return Plan(_title("on", states), edits, strategy, tuple(traps), bindings is None, untraps)
+    return Plan(
+        _title("on", states), edits, strategy, tuple(traps), bindings is None,
+        untraps=_untraps(states, {address for address, _ in traps}), left_out=left_out,
+    )  # fmt: skip
+
+
+def _reasons_against(states: Sequence[SiteState], ours: Container[int]) -> dict[str, str]:
+    """Why markers cannot be switched on, by marker."""
+    clashing = clashing_slots([state.site for state in states])
+    reasons: dict[str, str] = {}
+    for state in states:
+        reason = _reason_against(state, ours)
+        if state.site.slot in clashing:
+            reason = _two_formats(state.site)
+        if reason:
+            reasons.setdefault(state.site.marker, reason)
+    return reasons
+
+
+def _reason_against(state: SiteState, ours: Container[int]) -> str | None:
+    """Why a site is not ours to switch, whatever is asked for."""
+    site = state.site
+    if not modes(site.kind):
+        return (
+            f"{site.marker} is compiled as direct ({site.source}): it always calls its probe and "
+            "cannot be switched"
+        )
+    if state.probe != state.idle_probe and state.probe not in ours:
+        return (
+            f"{site.marker} has a probe of the program itself at {state.probe:#x}; "
+            "only the program can take that away (marker_disable_probe)"
+        )
+    if state.is_shared:
+        return (
+            f"{site.marker} ({site.address:#x}) is in a shared mapping of {site.object.path}: "
+            "writing there would change the file"
+        )
+    return None
+
+
+def clashing_slots(sites: Sequence[Site]) -> set[RemoteAddress]:
+    """Slots that sites with different formats or types share: they cannot be recorded."""
+    described: dict[RemoteAddress, tuple[object, ...]] = {}
+    clashing = set()
+    for site in sites:
+        form = (site.note.format, site.note.args)
+        if site.slot and described.setdefault(site.slot, form) != form:
+            clashing.add(site.slot)
+    return clashing
+
+
+def _two_formats(site: Site) -> str:
+    return (
+        f"{site.marker} has sites with different formats or types in one object "
+        f"({site.source}); give one of them another name"
+    )
 
 
 def _guards(states: Sequence[SiteState], edits: Sequence[Edit]) -> Iterator[Edit]:
@@ -188,15 +263,25 @@ def plan_off(
     strategy: Strategy = STOP,
     own: bool = False,
 ) -> Plan | Refusal:
-    """Switch all sites off. The slots keep their data, which a thread inside may still read; and
-    their probe, where threads run on and it could not be taken away by one store."""
-    code: list[Change] = []
+    """Switch off all sites that can be. The others are left out, and refused if there is none else:
+    those that could not be switched on, and those whose code is altered.
+
+    The slots keep their data, which a thread inside may still read; and their probe, where threads
+    run on and it could not be taken away by one store.
+    """
+    reasons: dict[str, str] = {}
+    switchable = []
     for state in states:
-        if state.site.kind is Kind.DIRECT:
-            return _always_on(state.site)
-        if state.probe != state.idle_probe and state.probe not in ours:
-            return _foreign_probe(state)
-        code += _code_change(state, None)
+        reason = state.problem.fact if state.problem else _reason_against(state, ours)
+        if reason:
+            reasons.setdefault(state.site.marker, reason)
+        else:
+            switchable.append(state)
+    left_out = tuple(LeftOut(marker, reason) for marker, reason in reasons.items())
+    if not switchable and left_out:
+        return Refusal(left_out[0].reason)
+    states = switchable
+    code = [change for state in states for change in _code_change(state, None)]
     slots = [
         _word_change(state, SLOT_PROBE, state.idle_probe, "slot.probe, none")
         for state in _slot_states(states)
@@ -205,7 +290,7 @@ def plan_off(
     edits = _in_order((code, slots), Context(strategy, own, handler=_any_breakpoint(states)))
     if isinstance(edits, Refusal):
         return edits
-    return Plan(_title("off", states), edits, strategy, untraps=_untraps(states))
+    return Plan(_title("off", states), edits, strategy, untraps=_untraps(states), left_out=left_out)
 
 
 def _in_order(groups: Sequence[Sequence[Change]], context: Context) -> tuple[Edit, ...] | Refusal:
@@ -249,8 +334,6 @@ def _title(how: str, states: Sequence[SiteState]) -> str:
 
 def _choose_mode(site: Site, wanted: Mode | None) -> Mode | Refusal:
     possible = modes(site.kind)
-    if not possible:
-        return _always_on(site)
     if wanted is None:
         return possible[0]
     if wanted in possible:
@@ -259,20 +342,6 @@ def _choose_mode(site: Site, wanted: Mode | None) -> Mode | Refusal:
     return Refusal(
         f"{site.marker} is compiled as {site.kind} ({site.source}), which can be switched with "
         f"{names}, not with {wanted}"
-    )
-
-
-def _foreign_probe(state: SiteState) -> Refusal:
-    return Refusal(
-        f"{state.site.marker} has a probe of the program itself at {state.probe:#x}; "
-        "only the program can take that away (marker_disable_probe)"
-    )
-
-
-def _always_on(site: Site) -> Refusal:
-    return Refusal(
-        f"{site.marker} is compiled as direct ({site.source}): it always calls its probe and "
-        "cannot be switched"
     )
 
 

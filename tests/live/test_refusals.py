@@ -247,7 +247,7 @@ def test_one_name_with_two_formats_is_refused(hostile: Path) -> None:
         text = text_of(program.pid)
 
         one_line(cli("on", program.pid, "two"), "two has sites with different formats")
-        one_line(cli("trace", program.pid, "*"), "two has sites with different formats")
+        one_line(cli("trace", program.pid, "two"), "two has sites with different formats")
 
         assert text_of(program.pid) == text
         assert program.answers()

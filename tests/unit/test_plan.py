@@ -10,6 +10,7 @@ from itertools import product
 
 import pytest
 
+from markerjit.errors import UnexpectedBytes
 from markerjit.memory import FakeMemory
 from markerjit.model import Kind, MappedObject, Mode, Note, RemoteAddress, Site
 from markerjit.patch.plan import (
@@ -555,6 +556,112 @@ def test_a_probe_of_the_program_itself_is_refused_both_ways(kind: Kind) -> None:
 
     for plan in (plan_on([state], {SLOT: BINDING}, ours=OURS), plan_off([state], ours=OURS)):
         assert "has a probe of the program itself at 0xbad0" in refusal(plan)
+
+
+def direct_state() -> SiteState:
+    site = make_site(Kind.DIRECT, address=0x3000, marker="kv_direct")
+    return SiteState(site, None, RemoteAddress(0), RemoteAddress(0))
+
+
+def owned_state() -> SiteState:
+    site = make_site(Kind.JUMP, address=0x4000, slot=SLOT + 32, marker="kv_owned")
+    return make_state(Kind.JUMP, Mode.JUMP, site=site, probe=RemoteAddress(0xBAD0))
+
+
+def shared_state() -> SiteState:
+    site = make_site(Kind.JUMP, address=0x5000, slot=SLOT + 64, marker="kv_shared")
+    return make_state(Kind.JUMP, None, site=site)._replace(is_shared=True)
+
+
+def altered_state() -> SiteState:
+    site = make_site(Kind.JUMP, address=0x6000, slot=SLOT + 96, marker="kv_altered")
+    problem = UnexpectedBytes(site.address, b"\xeb\x15", b"\xeb\x05")
+    return make_state(Kind.JUMP, None, site=site)._replace(problem=problem)
+
+
+def two_format_states() -> list[SiteState]:
+    one, two = (
+        make_site(Kind.JUMP, address=address, slot=SLOT + 128, marker="kv_two")
+        for address in (0x7000, 0x7040)
+    )
+    two = two._replace(note=two.note._replace(format="another %d"))
+    return [make_state(Kind.JUMP, None, site=site) for site in (one, two)]
+
+
+NEVER_ON = [direct_state(), owned_state(), shared_state(), *two_format_states()]
+NOT_OURS_TO_CLOSE = [direct_state(), owned_state(), shared_state(), altered_state()]
+
+
+def names(plan: Plan) -> list[str]:
+    return [marker.marker for marker in plan.left_out]
+
+
+def places(plan: Plan) -> set[int]:
+    return {edit.address for edit in plan.edits}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_can_never_be_switched_on_is_left_out_by_name_beside_others(first: bool) -> None:
+    state = make_state(Kind.JUMP, None)
+    states = [state, *NEVER_ON] if first else [*NEVER_ON, state]
+
+    plan = on(states)
+
+    assert names(plan) == ["kv_direct", "kv_owned", "kv_shared", "kv_two"]
+    assert all(marker.marker in marker.reason for marker in plan.left_out)
+    assert places(plan) == places(on([state]))
+    assert plan.title == "switch on 1 marker at 1 site"
+
+
+def test_what_is_not_ours_to_close_is_left_out_by_name_beside_others() -> None:
+    state = make_state(Kind.JUMP, Mode.JUMP)
+
+    plan = off([*NOT_OURS_TO_CLOSE, state])
+
+    assert names(plan) == ["kv_direct", "kv_owned", "kv_shared", "kv_altered"]
+    assert places(plan) == places(off([state]))
+
+
+def test_where_nothing_else_matches_the_first_reason_is_the_refusal() -> None:
+    for state in NEVER_ON[:3]:
+        assert state.site.marker in refusal(plan_on([state], {}, ours=OURS))
+    assert "different formats" in refusal(plan_on(two_format_states(), {}, ours=OURS))
+    assert "kv_direct" in refusal(plan_on(NEVER_ON, {}, ours=OURS))
+    for state in NOT_OURS_TO_CLOSE:
+        assert f"{state.site.address:#x}" in refusal(plan_off([state], ours=OURS)) or (
+            state.site.marker in refusal(plan_off([state], ours=OURS))
+        )
+
+
+def test_a_marker_is_switched_on_at_all_its_sites_or_left_out() -> None:
+    state, beside = make_state(Kind.JUMP, None), direct_state()
+    other = make_site(Kind.JUMP, address=0x8000, slot=SLOT + 160, marker="kv_direct")
+
+    plan = on([state, beside, make_state(Kind.JUMP, None, site=other)])
+
+    assert names(plan) == ["kv_direct"]
+    assert places(plan) == places(on([state]))
+    assert "always calls its probe" in refusal(
+        plan_on([beside, make_state(Kind.JUMP, None, site=other)], {}, ours=OURS)
+    )
+
+
+def test_a_marker_is_switched_off_where_it_can_be() -> None:
+    other = make_site(Kind.JUMP, address=0x8000, slot=SLOT + 160, marker="kv_direct")
+    state = make_state(Kind.JUMP, Mode.JUMP, site=other)
+
+    plan = off([direct_state(), state])
+
+    assert names(plan) == ["kv_direct"]
+    assert places(plan) == places(off([state]))
+
+
+def test_the_slot_of_an_altered_site_is_emptied_with_that_of_its_sound_ones() -> None:
+    sound = make_state(Kind.JUMP, Mode.JUMP)
+    altered = make_state(Kind.JUMP, Mode.JUMP, site=make_site(Kind.JUMP, address=0x1040))
+    altered = altered._replace(code_mode=None, problem=UnexpectedBytes(0x1040, b"", b""))
+
+    assert places(off([altered, sound])) == places(off([sound]))
 
 
 def test_one_refused_site_refuses_all() -> None:
