@@ -33,6 +33,7 @@ from markerjit.patch.arena import Arena
 from markerjit.patch.find import Probes
 from markerjit.patch.inject import DEFAULT_RING_SIZE, create_arena, install_trap
 from markerjit.patch.journal import Journal
+from markerjit.patch.own_rings import close_own_rings, has_own_rings
 from markerjit.patch.plan import (
     Binding,
     Plan,
@@ -58,7 +59,9 @@ from markerjit.quiesce.permission import (
 from markerjit.quiesce.strategy import STRATEGIES, Strategy, default_strategy
 from markerjit.recorders import Recorders
 from markerjit.ring.layout import LARGEST_RING, PAGE, PROBE_COUNTED
+from markerjit.sites import Objects
 from markerjit.sites.verify import confirm
+from markerjit.sites.vforks import may_share_memory
 from markerjit.view import View, files_of
 
 _ASK_AGAIN_S = 1.0
@@ -77,6 +80,7 @@ class Switching(View):
         self._confirmed: set[RemoteAddress] = set()
         self._made: Recorders | None = None
         self._known_objects = self._objects
+        self._searched: Objects | None = None
         self._asked: set[int] = set()
         self._asked_at = 0.0
         self._gadgets: tuple[str, Gadgets] | None = None
@@ -376,9 +380,20 @@ class Switching(View):
             self._arena = create_arena(
                 self.pid, self._memory, self._caller(), owner,
                 ring_size=self._ring_size or DEFAULT_RING_SIZE,
+                own_rings=not may_share_memory(self._memory.read, self._maps),
             )  # fmt: skip
             self._probes = Probes([*self._probes.bases, self._arena.base])
+            self._searched = self._objects
+        self._check_own_rings(self._arena)
         return self._arena
+
+    def _check_own_rings(self, arena: Arena) -> None:
+        """An object that came after the arena was made may have children in our memory."""
+        if self._searched is self._objects:
+            return
+        if has_own_rings(self._memory, arena) and may_share_memory(self._memory.read, self._maps):
+            close_own_rings(self._memory, arena)
+        self._searched = self._objects
 
     # ---- who is on, by whom --------------------------------------------------------------------
 

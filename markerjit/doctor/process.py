@@ -35,6 +35,7 @@ from markerjit.quiesce.permission import (
     threads_blocking_sigtrap,
     why_not,
 )
+from markerjit.sites.vforks import may_share_memory
 from markerjit.view import View
 
 _NAMESPACES = ("user", "pid", "mnt")
@@ -67,6 +68,7 @@ def examine_process(pid: int) -> Iterator[Finding]:
     try:
         with View(pid) as view:
             yield from _examine_markers(view)
+            yield from _rings(view)
             yield from _state(pid, status, view.has_runtime)
             arena = view.arena()
             if view.runtime_problem:
@@ -189,6 +191,18 @@ def _examine_markers(view: View) -> Iterator[Finding]:
         )
     yield from _writable_code(sites, read_maps(view.pid, why_not=why_not))
     yield from _altered(view, sites)
+
+
+def _rings(view: View) -> Iterator[Finding]:
+    """How fast it is recorded: nothing where it is as fast as elsewhere."""
+    if may_share_memory(view.read, read_maps(view.pid, why_not=why_not)):
+        yield Finding(
+            WARNING,
+            "rings",
+            "it calls vfork or clone, whose child has our memory and no restartable sequences: an "
+            "event takes three times as long",
+            "call posix_spawn instead",
+        )
 
 
 def _writable_code(sites: Sequence[Site], maps: tuple[Mapping, ...]) -> Iterator[Finding]:

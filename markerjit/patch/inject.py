@@ -78,11 +78,13 @@ def create_arena(
     owner: RemoteAddress,
     *,
     ring_size: int = DEFAULT_RING_SIZE,
+    own_rings: bool = True,
 ) -> Arena:
     """Put an arena with the runtime into a process that has none.
 
     `owner` is the address of the string "markerjit" in the target, for the memfd's name, so that
-    nothing has to be written anywhere before the arena is there. Raises CallFailed (memory,
+    nothing has to be written anywhere before the arena is there. Without `own_rings` nobody writes
+    to a CPU's own ring, also where threads have restartable sequences. Raises CallFailed (memory,
     descriptors), and what stopping can raise; the target is then as it was.
     """
     with open(package_file("runtime.bin"), "rb") as file:
@@ -101,7 +103,7 @@ def create_arena(
         undo.append(_unmap(base, geometry.size))
         control = _control(geometry, code, base)
         control.tid_offset = find_tid_offset(memory, pid, threads[:_SEARCHED])
-        control.rseq_offset = find_rseq_offset(memory, threads)
+        control.rseq_offset = find_rseq_offset(memory, threads) if own_rings else 0
         control.pid = tid_inside(pid, pid)
         control.clock = find_clock(pid, memory)
         store.write(geometry.heads, _heads(geometry, base))

@@ -9,7 +9,7 @@ what its note says; nothing is patched before that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -40,22 +40,29 @@ def discover_process(read: Read, maps: Sequence[Mapping]) -> Objects:
 
     Raises Unsupported for a 32-bit process, and what `read` raises when the process ends.
     """
-    executable = {_file(mapping) for mapping in maps if mapping.executable}
     code = [mapping for mapping in maps if mapping.executable]
     found = _Collector()
+    for mapping, image in mapped_images(read, maps, found.problems):
+        found.add(image, mapping.path, mapping.deleted, code)
+    return found.objects()
+
+
+def mapped_images(
+    read: Read, maps: Sequence[Mapping], problems: list[BadNote | BadFile]
+) -> Iterator[tuple[Mapping, MappedImage]]:
+    """Every object that a process has mapped to execute it, with its first mapping. One that cannot
+    be read is a problem more. Raises what `discover_process` raises."""
+    executable = {_file(mapping) for mapping in maps if mapping.executable}
     for mapping in maps:
         starts_file = mapping.offset == 0 and mapping.readable and mapping.path[:1] not in ("", "[")
         if not starts_file or _file(mapping) not in executable:
             continue
         try:
-            image = MappedImage(read, mapping.start, mapping.path)
+            yield mapping, MappedImage(read, mapping.start, mapping.path)
         except BadFile:
             continue  # not an ELF object, or one mapped only to be looked at
         except MemoryFault as fault:
-            found.problems.append(BadFile(f"{mapping.path}: its headers cannot be read: {fault}"))
-            continue
-        found.add(image, mapping.path, mapping.deleted, code)
-    return found.objects()
+            problems.append(BadFile(f"{mapping.path}: its headers cannot be read: {fault}"))
 
 
 def discover_file(path: str) -> Objects:

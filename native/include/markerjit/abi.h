@@ -122,7 +122,9 @@ struct mj_slot {
 #define MJ_PAGE 4096
 #define MJ_CODE_SIZE (2048 * MJ_PAGE)
 #define MJ_RUNTIME_SIZE (4 * MJ_PAGE) /* of the code; what is made for the process comes behind */
-#define MJ_ALIVE (MJ_CODE_SIZE + MJ_PAGE) /* offset of a word: `cpus`, or 0 in a fork's child */
+/* Offset of a word of eight bytes: 0 in a fork's child. Its lower half is `cpus`, or 0 where no
+   CPU's own ring is to be written any more; then the upper half is 1. */
+#define MJ_ALIVE (MJ_CODE_SIZE + MJ_PAGE)
 #define MJ_SCRATCH_SIZE (16 * MJ_PAGE)
 #define MJ_DATA_SIZE (8192 * MJ_PAGE)
 
@@ -214,7 +216,7 @@ struct mj_control {
     uint32_t max_sites;   /* a power of two */
     uint32_t max_edits;
     int32_t tid_offset;  /* where a thread's id stands, from its fs base; < 0: not found */
-    int32_t rseq_offset; /* where struct rseq does; 0: this process has none that we know of */
+    int32_t rseq_offset; /* where struct rseq does; 0: there is none to be used */
     uint32_t pid;        /* as the process itself has it */
     uint64_t markers;    /* offsets of the parts */
     uint64_t counts;

@@ -32,7 +32,8 @@
     mov %rax, %fs:MJ_RSEQ_SEQUENCE(\area)
 .endm
 
-/* \cpu: our CPU. A thread that never registered has -1 there; in a fork's child none is below 0. */
+/* \cpu: our CPU. A thread that never registered has -1 there; in a fork's child none is below 0, nor
+   where a child may be in our memory: that has the CPU of its parent there, and is never restarted. */
 .macro read_cpu area, cpu
     mov %fs:MJ_RSEQ_CPU(\area), \cpu
     cmp mj_code_start + MJ_ALIVE(%rip), \cpu

@@ -1,0 +1,92 @@
+"""Does an object call a function of another object by this name?
+
+The answer comes from the dynamic section, which is loaded with the object: the string table holds
+the name, and a symbol of that name is undefined. Nothing is bound to it: a program may look the
+name up while it runs (dlsym), and that is not seen here.
+
+An object whose tables cannot be read counts as one that calls the function: the caller has to be
+sure where the answer is no.
+
+Authority: System V gABI, chapter 5 (dynamic section) and 4 (string and symbol table).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterator
+
+from markerjit.elf.image import PT_LOAD, Image
+from markerjit.errors import MemoryFault
+
+PT_DYNAMIC = 2
+MAX_TABLE_BYTES = 64 << 20
+"""More than any real string or symbol table has."""
+
+_DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ = 0, 1, 5, 6, 10
+_ENTRY = struct.Struct("<qQ")
+_SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym
+_SHN_UNDEF = 0
+
+
+def needs_others(image: Image) -> bool:
+    """Whether it is linked with other objects; a static program is not, nor what cannot be read."""
+    try:
+        return any(tag == _DT_NEEDED for tag, _ in _dynamic(image))
+    except MemoryFault:
+        return False
+
+
+def imports_any(image: Image, names: Collection[bytes]) -> bool:
+    """Whether the object calls one of these functions by its name, or may do so."""
+    try:
+        tags = dict(_dynamic(image))
+        if not {_DT_STRTAB, _DT_SYMTAB, _DT_STRSZ} <= tags.keys():
+            return False
+        strings_at = _address(image, tags[_DT_STRTAB])
+        symbols_at = _address(image, tags[_DT_SYMTAB])
+        if tags[_DT_STRSZ] > MAX_TABLE_BYTES:
+            return True
+        strings = image.read(strings_at, tags[_DT_STRSZ])
+        places = {place for name in names for place in _places(strings, name)}
+        if not places:
+            return False
+        # Nothing says how many symbols there are. Linkers put the strings behind them.
+        size = strings_at - symbols_at
+        if not 0 < size <= MAX_TABLE_BYTES:
+            return True
+        symbols = image.read(symbols_at, size - size % _SYMBOL.size)
+    except MemoryFault:
+        return True
+    return any(
+        name in places and section == _SHN_UNDEF
+        for name, _, _, section, _, _ in _SYMBOL.iter_unpack(symbols)
+    )
+
+
+def _dynamic(image: Image) -> Iterator[tuple[int, int]]:
+    """The tags and values of the dynamic section, up to its end."""
+    for segment in image.segments:
+        if segment.type == PT_DYNAMIC and segment.memory_size <= MAX_TABLE_BYTES:
+            data = image.read(
+                segment.address, segment.memory_size - segment.memory_size % _ENTRY.size
+            )
+            for tag, value in _ENTRY.iter_unpack(data):
+                if tag == _DT_NULL:
+                    return
+                yield tag, value
+
+
+def _address(image: Image, value: int) -> int:
+    """An address of the object file. glibc adds the load bias to it in memory, musl does not."""
+    loaded = [segment for segment in image.segments if segment.type == PT_LOAD]
+    if any(segment.address <= value < segment.end for segment in loaded):
+        return value
+    return value - image.bias
+
+
+def _places(strings: bytes, name: bytes) -> Iterator[int]:
+    """Where the name begins; it may be the end of a longer one."""
+    at = strings.find(name + b"\0")
+    while at >= 0:
+        yield at
+        at = strings.find(name + b"\0", at + 1)
