@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import time
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from markerjit import ArenaStatus, Field, LeftOut, MarkerStatus, Site, UnexpectedBytes, View
 
 Json = dict[str, Any]
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Why a file cannot be written on, through no fault of ours."""
 
 
 def add_pid(parser: argparse.ArgumentParser) -> None:

@@ -68,7 +68,9 @@ def run(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF):
+        from markerjit.cli.common import DISK_ERRORS
+
+        if error.errno not in (*DISK_ERRORS, errno.EBADF):
             raise  # a bug of ours
         print(f"markerjit: the output cannot be written: {error.strerror}", file=sys.stderr)
         return 1

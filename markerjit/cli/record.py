@@ -3,15 +3,18 @@
 The markers stay on, and the rings in the process keep the last of what they record; `dump` saves a
 picture of them at any time. With -o we wait, and save when the process ends, or at Ctrl-C: the
 rings outlive it. With --on-crash the waiting is done by a process in the background, which saves
-only if the process was ended by a signal.
+only if the process was ended by a signal, and is silent unless it could not.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import signal
+import stat
 import sys
+import syslog
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -92,9 +95,30 @@ def _go_into_background(options: argparse.Namespace) -> bool:
         return False
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
-    for number in (0, 1, 2):
+    for number in (0, 1):
         os.dup2(nothing, number)
+    if not _nobody_waits_for_its_end(2):
+        os.dup2(nothing, 2)
+        sys.stderr = _SystemLog()
     return True
+
+
+def _nobody_waits_for_its_end(descriptor: int) -> bool:
+    """True of a terminal and a file. The reader of a pipe waits until we close it: a shell with
+    `$(...)`, or ssh."""
+    try:
+        return os.isatty(descriptor) or stat.S_ISREG(os.fstat(descriptor).st_mode)
+    except OSError:  # closed
+        return False
+
+
+class _SystemLog(io.TextIOBase):
+    """Standard error of a process in the background that has none: each line goes to syslog(3)."""
+
+    def write(self, text: str) -> int:
+        for line in filter(None, text.splitlines()):
+            syslog.syslog(syslog.LOG_ERR, line)
+        return len(text)
 
 
 def _wait_and_save(
@@ -114,7 +138,7 @@ def _wait_and_save(
         if interrupted:
             session.disable(options.pattern)
     recording.print_picture(picture, options)
-    if ending is not None:
+    if ending is not None and not options.on_crash:
         print(f"process {options.pid} {ending}", file=sys.stderr)
     return 0
 

@@ -198,14 +198,22 @@ def print_losses(lost: Mapping[tuple[int, str], int]) -> None:
 def write_picture(
     session: markerjit.Session, flight: markerjit.Flight, options: argparse.Namespace
 ) -> markerjit.Picture:
-    """What a flight recorder has, into the file."""
+    """What a flight recorder has, into the file. Raises MarkerError where the disk is full."""
     picture = flight.picture()
     info = session.trace_info(tuple(flight.types.values()), picture.clock)
-    sink = markerjit.open_sink(options.output, info, force=options.force)
     try:
-        sink.write(picture.batch)
-    finally:
-        sink.close(picture.batch.lost)
+        sink = markerjit.open_sink(options.output, info, force=options.force)
+        try:
+            sink.write(picture.batch)
+        finally:
+            sink.close(picture.batch.lost)
+    except OSError as error:
+        if error.errno not in common.DISK_ERRORS:
+            raise  # a bug of ours
+        raise markerjit.MarkerError(
+            f"{options.output}: {error.strerror}; it has at most a part of what process "
+            f"{options.pid} had recorded"
+        ) from error
     return picture
 
 

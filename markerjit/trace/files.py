@@ -24,7 +24,7 @@ def create(path: str, *, force: bool = False) -> BinaryIO:
     except FileExistsError:
         raise exists(path) from None
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
             raise
         raise Refused(f"cannot write {path}: {error.strerror}") from error
 

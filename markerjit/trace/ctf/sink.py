@@ -58,7 +58,7 @@ class CtfSink:
             _make_directory(self._path)
             self._start_clock(info.clock.counter)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
                 raise
             raise Refused(f"cannot write {path}: {error.strerror}") from error
 
