@@ -19,6 +19,7 @@ from typing import NamedTuple, cast
 from markerjit.errors import MarkerError, Refused
 from markerjit.model import CType, Note, RemoteAddress, TypeClass
 from markerjit.patch.arena import Arena
+from markerjit.printable import printable
 from markerjit.probes.native import Compiled, ProbeEvent, Runtime, Sizes, Variable, align
 from markerjit.probes.record import recording, signature
 from markerjit.probes.values import BUCKETS, Histogram, read_counters, read_histograms
@@ -224,7 +225,7 @@ def _from_json(arena: Arena, place: int, end: int) -> Loaded | None:
             return None
         told = json.loads(arena.store.read(place + _LENGTH, length))
         one = Loaded(
-            _printable(told["source"]), str(told["digest"]), place, int(told["before"]),
+            printable(str(told["source"])), str(told["digest"]), place, int(told["before"]),
             {str(name): int(address) for name, address in told["entries"].items()},
             {int(marker): _event(*event) for marker, event in told["events"].items()},
             tuple(_variable(*variable) for variable in told["variables"]),
@@ -250,13 +251,8 @@ def _variable(name: str, is_histogram: bool, place: int, words: int) -> Variable
     return Variable(str(name), bool(is_histogram), int(place), int(words))
 
 
-def _printable(text: object) -> str:
-    """For somebody's terminal."""
-    return "".join(char if char.isprintable() else "?" for char in str(text))
-
-
 def _makes_sense(arena: Arena, one: Loaded) -> bool:
-    """Whether all is where it can be, and has names for somebody's terminal."""
+    """Whether all is where it can be, and has names that can be printed."""
     names = [*one.entries, *(event.name for event in one.events.values())]
     names += [variable.name for variable in one.variables]
     code = range(layout.RUNTIME_SIZE, layout.CODE_SIZE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from markerjit.errors import Refused
+from markerjit.printable import printable
 
 if TYPE_CHECKING:
     from markerjit import ArenaStatus, Field, LeftOut, MarkerStatus, Site, UnexpectedBytes, View
@@ -20,6 +22,25 @@ Json = dict[str, Any]
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Why a file cannot be written on, through no fault of ours."""
+
+
+def say(line: str, *, error: bool = False) -> None:
+    """Print a line on standard output, or on standard error. What comes from a target or a file
+    may be in it."""
+    print(printable(line), file=sys.stderr if error else sys.stdout)
+
+
+def print_json(document: object) -> None:
+    """Print it on a line, in ASCII: a terminal obeys other characters, and an encoding may not have
+    them."""
+    import json
+
+    print(json.dumps(document))
+
+
+def print_progress(text: str) -> None:
+    """Write the line on standard error anew; "" takes it away. For where a person sees it."""
+    print(f"\r{printable(text)}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def add_pid(parser: argparse.ArgumentParser) -> None:
@@ -95,6 +116,17 @@ def check_new(paths: Sequence[Path | None]) -> None:
         if path.resolve() in seen:
             raise Refused(f"{path} is to be written twice; take another name for one of them")
         seen.add(path.resolve())
+
+
+def check_file(path: str) -> None:
+    """A file that is to be read as a whole. Raises Refused, with the reason, where that does not
+    work, and for a pipe or a device, which might be waited for."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise Refused(f"{path} is no regular file")
+        open(path, "rb").close()
+    except OSError as error:
+        raise Refused(f"cannot open {path}: {error.strerror}") from None
 
 
 def as_pid(target: str) -> int | None:
@@ -179,7 +211,7 @@ def offer_repair(view: View) -> None:
         print(f"markerjit: {view.runtime_problem}", file=sys.stderr)
     status = view.arena()
     if status and status.to_mend:
-        print(f"markerjit: {status.to_mend}: markerjit repair {view.pid}", file=sys.stderr)
+        say(f"markerjit: {status.to_mend}: markerjit repair {view.pid}", error=True)
 
 
 def state_text(marker: MarkerStatus) -> str:
@@ -222,6 +254,7 @@ def short_path(path: str) -> str:
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns as wide as they need; a column of numbers is aligned to the right."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     columns = list(zip(header, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     numeric = [all(_is_number(cell) for cell in column[1:]) for column in columns]
@@ -230,7 +263,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(row, widths, numeric, strict=True)
         )
-        print("  ".join(cells).rstrip())
+        say("  ".join(cells).rstrip())
 
 
 def _is_number(text: str) -> bool:

@@ -22,24 +22,18 @@ def run(options: argparse.Namespace) -> int:
     if options.pid is not None:
         findings += examine_process(options.pid)
     if options.json:
-        import json
-
         told = [finding._asdict() for finding in findings]
-        print(json.dumps({"pid": options.pid, "works": works(findings), "findings": told}))
+        common.print_json({"pid": options.pid, "works": works(findings), "findings": told})
     else:
         _print(findings)
         subject = f"process {options.pid}" if options.pid else "this machine"
-        print(f"{subject}: {verdict(findings)}")
+        common.say(f"{subject}: {verdict(findings)}")
     return 0 if works(findings) else 1
 
 
 def _print(findings: Sequence[Finding]) -> None:
     """A line each, and the way round below it."""
     for finding in findings:
-        print(f"{finding.level:<8} {finding.what:<12} {_one_line(finding.found)}")
+        common.say(f"{finding.level:<8} {finding.what:<12} {finding.found}")
         if finding.way_round:
-            print(f"{'':<22}way round: {_one_line(finding.way_round)}")
-
-
-def _one_line(text: str) -> str:
-    return text.replace("\n", "\\n")  # a path may have one
+            common.say(f"{'':<22}way round: {finding.way_round}")

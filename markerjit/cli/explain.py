@@ -40,19 +40,20 @@ def run(options: argparse.Namespace) -> int:
             explanations = explain_process(session, options.pattern, plan)
             common.offer_repair(session)
     if options.json:
-        import json
-
         sites = [_as_json(explanation) for explanation in explanations]
         document = {
             "target": options.target,
             "sites": sites,
             "plan": _plan_json(explanations[0]),
         }
-        print(json.dumps(document))
+        common.print_json(document)
         return 0
     for explanation in explanations:
-        print("\n".join(_site_lines(explanation)), end="\n\n")
-    print("\n".join(_plan_lines(explanations[0])))
+        for line in _site_lines(explanation):
+            common.say(line)
+        common.say("")
+    for line in _plan_lines(explanations[0]):
+        common.say(line)
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 import markerjit
@@ -33,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print_text(markers, running=pid is not None)
     for problem in problems:
-        print(f"markerjit: left out: {problem}", file=sys.stderr)
+        common.say(f"markerjit: left out: {problem}", error=True)
     return 0
 
 
@@ -43,12 +42,10 @@ def _print_json(
     markers: Sequence[markerjit.MarkerStatus],
     problems: Sequence[Exception],
 ) -> None:
-    import json
-
     document: common.Json = {"pid": pid} if pid is not None else {"file": target}
     document["markers"] = [common.marker_json(marker) for marker in markers]
     document["problems"] = [str(problem) for problem in problems]
-    print(json.dumps(document, ensure_ascii=False))
+    common.print_json(document)
 
 
 def _print_text(markers: Sequence[markerjit.MarkerStatus], *, running: bool) -> None:

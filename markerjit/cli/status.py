@@ -26,15 +26,13 @@ def run(options: argparse.Namespace) -> int:
         values = view.probe_values()
         common.offer_repair(view)
     if options.json:
-        import json
-
         document = {
             "pid": options.pid,
             "arena": common.arena_json(arena),
             "markers": [common.marker_json(marker) for marker in markers],
             "probes": [_values_json(one) for one in values],
         }
-        print(json.dumps(document, ensure_ascii=False))
+        common.print_json(document)
         return 0
     known = [marker for marker in markers if marker.mode or marker.hits or marker.altered]
     if known:
@@ -54,19 +52,19 @@ def run(options: argparse.Namespace) -> int:
         )
     common.print_altered(markers)
     off = sum(not marker.mode and len(marker.altered) < len(marker.sites) for marker in markers)
-    print(f"{off} of {len(markers)} markers are off")
+    common.say(f"{off} of {len(markers)} markers are off")
     for one in values:
         _print_values(one)
     if arena:
-        print(f"runtime: there for {common.ago(arena.since)}, put by pid {arena.owner.pid}")
+        common.say(f"runtime: there for {common.ago(arena.since)}, put by pid {arena.owner.pid}")
         if arena.flight:
-            print(
+            common.say(
                 f"flight recorder: on; markerjit dump {options.pid} -o FILE saves what it has kept"
             )
         if arena.reader:
             lease = arena.reader.left_s
             until = "" if lease is None else f", lease {max(lease, 0):.0f} s"
-            print(f"recording: for pid {arena.reader.owner.pid}{until}")
+            common.say(f"recording: for pid {arena.reader.owner.pid}{until}")
     return 0
 
 
@@ -83,15 +81,16 @@ def _values_json(values: markerjit.Values) -> common.Json:
 
 def _print_values(values: markerjit.Values) -> None:
     for name, number in values.counters.items():
-        print(f"{values.source}: {name} = {number}")
+        common.say(f"{values.source}: {name} = {number}")
     for name, histogram in values.histograms.items():
         total = histogram.total
         percentiles = ", ".join(
             f"{percent} % <= {histogram.percentile(percent)}" for percent in (50, 90, 99) if total
         )
-        print(f"{values.source}: {name}, {total} values" + (f": {percentiles}" if total else ""))
+        shown = f": {percentiles}" if total else ""
+        common.say(f"{values.source}: {name}, {total} values{shown}")
         rows = list(histogram.buckets())
         most = max((row.number for row in rows), default=1)
         for row in rows:
             bar = "#" * max(1, round(row.number * _BAR / most))
-            print(f"  {row.low:>12} ... {row.high:<12} {row.number:>10} {bar}")
+            common.say(f"  {row.low:>12} ... {row.high:<12} {row.number:>10} {bar}")

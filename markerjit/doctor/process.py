@@ -24,6 +24,7 @@ from markerjit.memory import Mapping, ProcessMemory, read_maps
 from markerjit.model import Kind, RemoteAddress, Site
 from markerjit.patch.find import is_arena
 from markerjit.patch.plan import counted
+from markerjit.printable import printable
 from markerjit.quiesce.cgroup import frozen_by
 from markerjit.quiesce.permission import (
     ProcessStatus,
@@ -276,7 +277,7 @@ def _command(pid: int) -> str:
     except OSError:
         words = []
     line = b" ".join(words).decode(errors="replace") or read_status(pid).name
-    return "".join(one if one.isprintable() else "?" for one in line)[:100]
+    return printable(line)[:100]
 
 
 def _user(uid: int) -> str:

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from markerjit.errors import (
+    MarkerError,
     MemoryFault,
     NoSuchProcess,
     NotPermitted,

@@ -20,6 +20,7 @@ from typing import Any
 
 from markerjit.elf import show
 from markerjit.model import Event, Field, FieldType, TypeClass, Value
+from markerjit.printable import printable
 from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.types import RecordType, Time
 from markerjit.trace.header import checked
@@ -34,6 +35,8 @@ _FIELD = re.compile(
 )
 """Bytes of %*ph stand there without a mark on a terminal."""
 _ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|([0-7]{3})|(.))", re.DOTALL)
+_CONTROLS = re.compile("[\x7f-\x9f]")
+"""Control characters that JSON lets stand in a string; a terminal takes U+009B for an escape."""
 _PLAIN = {"n": "\n", "t": "\t", "r": "\r"}
 _BASES = {"x": 16, "X": 16, "p": 16, "o": 8, "b": 2, "B": 2}
 _WORDS: dict[str, Value] = {"(null)": None, "true": True, "false": False}
@@ -59,13 +62,18 @@ def line_formatter(
 ) -> Callable[[Event], str]:
     """A function from an event to its line. Text shows each field as its marker's format does, and
     the time of day; `fields` are those of each marker, by its name. Without the trace's clock the
-    difference to the time of day is taken as it is now."""
+    difference to the time of day is taken as it is now. A line has no control characters, whatever
+    the names of the markers are."""
     if json:
-        return as_json
+        return lambda event: _CONTROLS.sub(_as_json_escape, as_json(event))
     if clock is not None and clock.time is Time.NONE:
-        return lambda event: as_numbered_text(event, fields.get(event.name, ()))
+        return lambda event: printable(as_numbered_text(event, fields.get(event.name, ())))
     offset = wall_offset() if clock is None else clock.wall_offset_ns
-    return lambda event: as_text(event, fields.get(event.name, ()), offset)
+    return lambda event: printable(as_text(event, fields.get(event.name, ()), offset))
+
+
+def _as_json_escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def fields_by_marker(types: Iterable[RecordType]) -> dict[str, tuple[Field, ...]]:

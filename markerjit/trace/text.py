@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from markerjit.errors import BadTrace
 from markerjit.model import Event, Field
+from markerjit.printable import printable
 from markerjit.ring.batch import Batch
 from markerjit.ring.clock import NS
 from markerjit.ring.types import Time
@@ -116,18 +117,14 @@ class TextSink:
 
 def _for_people(info: TraceInfo) -> Iterator[str]:
     since = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(info.started_ns // NS))
-    yield _printable(f"# process {info.pid} ({info.command}) on {info.host}, since {since}")
+    yield printable(f"# process {info.pid} ({info.command}) on {info.host}, since {since}")
     if info.clock.time is Time.NONE:
         yield "# no time was recorded: #n is the number of an event in its ring"
     for kind in info.types:
         if kind.format or not kind.fields:
             format_ = json.dumps(kind.format, ensure_ascii=False)
             source = info.sources.get(kind.marker, "")
-            yield _printable(f"# marker {kind.marker} {format_} {source}".rstrip())
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)
+            yield printable(f"# marker {kind.marker} {format_} {source}".rstrip())
 
 
 class TextTrace(EventTrace):

@@ -17,7 +17,7 @@ import pytest
 
 # As the design draws it, and the rooms that came later.
 FLOORS = (
-    ("errors",),
+    ("errors", "printable"),
     ("model",),
     ("memory", "elf", "x86", "ring"),
     ("sites", "quiesce", "trace"),
@@ -40,7 +40,10 @@ DOORS = ("markerjit", "markerjit.__main__", "markerjit.lowlevel")
 # Outside the house: what they may use, besides their own modules.
 OUTSIDE = {
     "apps": ("markerjit", "markerjit.lowlevel", "errors", "model"),
-    "cli": ("markerjit", "markerjit.lowlevel", "errors", "model", "explain", "doctor", "apps"),
+    "cli": (
+        *("markerjit", "markerjit.lowlevel", "errors", "printable", "model"),
+        *("explain", "doctor", "apps"),
+    ),
 }
 
 OPCODES = (0xE9, 0xEB, 0xCC, 0xA9)
