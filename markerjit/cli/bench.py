@@ -11,12 +11,11 @@ markerjit bench compare a.json b.json
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from markerjit.cli import common
+from markerjit.cli import common, signals
 from markerjit.errors import Refused
 
 _WIDTH = 110
@@ -124,22 +123,23 @@ def run(options: argparse.Namespace) -> int:
         options.sites,
         options.threads,
     )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and tidy up
     progress = _Progress()
     try:
-        found = measure.run(plan, progress.show)
+        with signals.Raised():  # what was started is ended
+            found = measure.run(plan, progress.show)
     except DoesNotCompile as error:
         progress.end()
-        print(error.output, end="", file=sys.stderr)
+        for line in error.output.splitlines():
+            common.say(line, error=True)
         raise Refused(f"{options.source or error.source} does not compile") from None
     progress.end()
     table.show(found, console)
     if options.json:
         results.write(found, options.json)
-        print(f"every sample is in {options.json}", file=sys.stderr)
+        common.say(f"every sample is in {options.json}", error=True)
     if options.html:
         html.write(found, options.html)
-        print(f"the report is {options.html}", file=sys.stderr)
+        common.say(f"the report is {options.html}", error=True)
     if "check" not in plan.kinds:
         return 0
     failures = list(check.failures(found))
@@ -159,13 +159,13 @@ class _Progress:
         """What is being done, and how much of it."""
         text = f"{what}: {done:4.0%}"
         if self._shown and text != self._last:
-            print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+            common.print_progress(text)
             self._last = text
 
     def end(self) -> None:
         """Leave the line."""
         if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            common.print_progress("")
 
 
 def _listed(numbers: Sequence[int]) -> str:

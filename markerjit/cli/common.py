@@ -196,7 +196,7 @@ def arena_json(status: ArenaStatus | None) -> Json | None:
 def print_left_out(left_out: Iterable[LeftOut]) -> None:
     """Say on standard error which markers matched and were left as they were."""
     for marker in left_out:
-        print(f"markerjit: left out: {marker.reason}", file=sys.stderr)
+        say(f"markerjit: left out: {marker.reason}", error=True)
 
 
 def left_out_json(left_out: Iterable[LeftOut]) -> list[Json]:
@@ -208,7 +208,7 @@ def offer_repair(view: View) -> None:
     """Say on standard error what a dead controller left, or why the runtime that is there cannot be
     used, and what to do."""
     if view.runtime_problem:
-        print(f"markerjit: {view.runtime_problem}", file=sys.stderr)
+        say(f"markerjit: {view.runtime_problem}", error=True)
     status = view.arena()
     if status and status.to_mend:
         say(f"markerjit: {status.to_mend}: markerjit repair {view.pid}", error=True)
@@ -230,7 +230,7 @@ def print_altered(markers: Iterable[MarkerStatus]) -> None:
     """What stands at sites whose code is neither off nor on, a line each."""
     for marker in markers:
         for problem in marker.altered:
-            print(f"altered: {problem.fact}")
+            say(f"altered: {problem.fact}")
 
 
 def ago(since: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from itertools import islice
 
 import markerjit
 from markerjit.apps import showcase
-from markerjit.cli import common
+from markerjit.cli import common, signals
 
 _SHOWN = 6
 
@@ -35,9 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show it. 1 when anything was not as it should be."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and tidy up
-    print(f"markerjit demo: a key-value server under load, {os.cpu_count()} CPUs, 127.0.0.1 only")
-    with ExitStack() as stack:
+    cpus = os.cpu_count()
+    common.say(f"markerjit demo: a key-value server under load, {cpus} CPUs, 127.0.0.1 only")
+    with signals.Raised(), ExitStack() as stack:  # the servers are ended
         builds = ("kvserver-none", "kvserver", "kvserver-nop", "kvserver-pointer")
         none, jump, nop, pointer = (stack.enter_context(showcase.server(name)) for name in builds)
         marked = (jump, nop, pointer)
@@ -49,7 +48,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _title(text: str) -> None:
-    print(f"\n── {text} " + "─" * max(0, 76 - len(text)))
+    common.say("")
+    common.say(f"── {text} " + "─" * max(0, 76 - len(text)))
 
 
 def _show_markers(server: showcase.Server) -> None:
@@ -77,8 +77,9 @@ def _show_live(jump: showcase.Server, pointer: showcase.Server) -> None:
         _show_events(session, markerjit.Mode.POINTER, "the same source built with MJ_MODE=pointer")
         loading.terminate()
         showcase.finish(loading)
-    print(
-        f"\n{summary['requests']} requests of the first server were answered meanwhile, "
+    common.say("")
+    common.say(
+        f"{summary['requests']} requests of the first server were answered meanwhile, "
         f"{summary['errors']} failed, {summary['wrong']} replies were wrong"
     )
 
@@ -87,14 +88,15 @@ def _show_events(session: markerjit.Session, mode: markerjit.Mode, what: str) ->
     started = time.perf_counter()
     with session.trace("kv_[hms]*", mode=mode) as stream:
         took_ms = (time.perf_counter() - started) * 1e3
-        print(f"\nmode {mode}: {what}; three markers live after {took_ms:.1f} ms")
+        common.say("")
+        common.say(f"mode {mode}: {what}; three markers live after {took_ms:.1f} ms")
         to_line = markerjit.line_formatter(stream.fields)
         for event in islice(stream, _SHOWN):
-            print(f"  {to_line(event)}")
+            common.say(f"  {to_line(event)}")
     states = {one.name: common.state_text(one) for one in session.statistics()}
     if set(states.values()) != {"off"}:
         raise markerjit.MarkerError(f"still on: {states}")
-    print("  and off again")
+    common.say("  and off again")
 
 
 def _show_costs(chosen: Sequence[showcase.Variant], options: argparse.Namespace) -> None:
@@ -102,13 +104,13 @@ def _show_costs(chosen: Sequence[showcase.Variant], options: argparse.Namespace)
 
     def progress(text: str) -> None:
         if sys.stderr.isatty():
-            print(f"\r{text:<60}", end="", file=sys.stderr, flush=True)
+            common.print_progress(text)
 
     costs = showcase.measure(
         chosen, rounds=options.rounds, slice_s=options.slice, progress=progress
     )
     if sys.stderr.isatty():
-        print(f"\r{'':60}\r", end="", file=sys.stderr)
+        common.print_progress("")
     common.print_table(
         ["MARKERS", "REQUESTS/S", "RATIO", "SPREAD"],
         [
@@ -121,10 +123,11 @@ def _show_costs(chosen: Sequence[showcase.Variant], options: argparse.Namespace)
             for cost in costs
         ],
     )
-    print(
+    common.say(
         f"medians of {options.rounds} interleaved rounds, {options.slice:g} s each; dormant: all 7 "
-        "markers off;\non: kv_command records one event for each request"
+        "markers off;"
     )
+    common.say("on: kv_command records one event for each request")
 
 
 def _show_unchanged(
@@ -134,12 +137,12 @@ def _show_unchanged(
     after = [showcase.text_of(server.pid) for server in servers]
     size = sum(len(code) for texts in after for code in texts.values())
     if list(before) != after:
-        print("the code of a server is NOT what it was")
+        common.say("the code of a server is NOT what it was")
         return 1
     objects = sum(map(len, after))
-    print(
+    common.say(
         f"every byte of code is as it was: {size:,} bytes in {objects} mapped objects of "
         f"{len(servers)} servers"
     )
-    print("next: markerjit explain, markerjit trace; the README's tour says how")
+    common.say("next: markerjit explain, markerjit trace; the README's tour says how")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 import markerjit
-from markerjit.cli import common, recording
+from markerjit.cli import common, recording, signals
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.output:
         raise markerjit.Refused("where to? name the file with -o FILE; its suffix says the format")
     markerjit.check_output(options.output, force=options.force)
-    with markerjit.attach(options.pid) as session:
+    with signals.Raised(), markerjit.attach(options.pid) as session:
         picture = recording.write_picture(session, session.flight(), options)
     recording.print_picture(picture, options)
     return 0

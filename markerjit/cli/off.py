@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 import markerjit
-from markerjit.cli import common
+from markerjit.cli import common, signals
 from markerjit.cli.on import report
 
 
@@ -20,7 +20,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Switch off, and say what that took."""
-    with markerjit.attach(options.pid) as session:
+    with signals.Held() as held, markerjit.attach(options.pid) as session:
         applied = session.disable(options.pattern, quiesce=options.quiesce)
-        report(session, options, applied)
-    return 0
+        markers = session.statistics(options.pattern)
+    report(options, markers, applied)
+    return held.code

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 import markerjit
-from markerjit.cli import common, recording
+from markerjit.cli import common, recording, signals
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,36 +31,37 @@ def run(options: argparse.Namespace) -> int:
     """Switch on, and say what that took."""
     mode = markerjit.Mode(options.mode) if options.mode else None
     probe = recording.probe_of(options.probe)
-    with markerjit.attach(options.pid) as session:
+    with signals.Held() as held, markerjit.attach(options.pid) as session:
         applied = session.enable(options.pattern, mode=mode, probe=probe, quiesce=options.quiesce)
-        report(session, options, applied)
-    return 0
+        markers = session.statistics(options.pattern)
+    report(options, markers, applied)
+    return held.code
 
 
 def report(
-    session: markerjit.Session, options: argparse.Namespace, applied: markerjit.Applied
+    options: argparse.Namespace,
+    markers: Sequence[markerjit.MarkerStatus],
+    applied: markerjit.Applied,
 ) -> None:
-    """What was switched and for how long the process stood still; shared by `on` and `off`."""
+    """What was switched and for how long the process stood still; shared by `on` and `off`. Not
+    printed while signals are held: the reader of our output may take as long as it likes."""
     common.print_left_out(applied.left_out)
-    markers = session.statistics(options.pattern)
     if options.json:
-        import json
-
         document = {
-            "pid": session.pid,
+            "pid": options.pid,
             "markers": [common.marker_json(marker) for marker in markers],
             "threads": applied.threads,
             "stopped_ns": applied.stop + applied.held + applied.resume,
             "left_out": common.left_out_json(applied.left_out),
         }
-        print(json.dumps(document, ensure_ascii=False))
+        common.print_json(document)
         return
     for marker in markers:
         sites = common.counted(len(marker.sites), "site")
-        print(f"{marker.name}: {common.state_text(marker)}, {sites}")
+        common.say(f"{marker.name}: {common.state_text(marker)}, {sites}")
     if applied.threads:
         stopped_us = (applied.stop + applied.held + applied.resume) / 1000
         threads = "1 thread was" if applied.threads == 1 else f"{applied.threads} threads were"
-        print(f"{threads} stopped, for at most {stopped_us:.0f} µs")
+        common.say(f"{threads} stopped, for at most {stopped_us:.0f} µs")
     elif not applied.written:
-        print("nothing had to be written")
+        common.say("nothing had to be written")

@@ -6,10 +6,10 @@ import argparse
 import fnmatch
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import markerjit
-from markerjit.cli import common
+from markerjit.cli import common, signals
 
 if TYPE_CHECKING:
     from markerjit import MarkerSummary, NumberSummary, Summary, Trace, ValueSummary
@@ -38,12 +38,13 @@ def run(options: argparse.Namespace) -> int:
     wanted = _wanted(trace, options.marker)
     try:
         if options.output:
-            count = markerjit.convert(trace, options.output, wanted, force=options.force)
+            with signals.Raised():  # the file gets its end
+                count = markerjit.convert(trace, options.output, wanted, force=options.force)
             lost = _lost(trace, wanted)
             if options.json:
-                _print_json({"file": options.output, "events": count, "lost": lost})
+                common.print_json({"file": options.output, "events": count, "lost": lost})
             else:
-                print(f"{options.output}: {common.counted(count, 'event')}, {lost} lost")
+                common.say(f"{options.output}: {common.counted(count, 'event')}, {lost} lost")
         elif options.stats:
             _print_statistics(trace, markerjit.summarise(trace, wanted), options.json)
         else:
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     finally:
         sys.stdout.flush()
         for problem in trace.problems:
-            print(f"markerjit: {options.file}: {problem}", file=sys.stderr)
+            common.say(f"markerjit: {options.file}: {problem}", error=True)
     return 0
 
 
@@ -86,10 +87,10 @@ def _print_events(trace: Trace, wanted: Callable[[str], bool], json: bool) -> No
     shown += len(lines)
     lost = _lost(trace, wanted)
     if json:
-        _print_json({"summary": {"events": shown, "lost": lost}})
+        common.print_json({"summary": {"events": shown, "lost": lost}})
     else:
         sys.stdout.flush()
-        print(f"{common.counted(shown, 'event')}, {lost} lost", file=sys.stderr)
+        common.say(f"{common.counted(shown, 'event')}, {lost} lost", error=True)
 
 
 def _lost(trace: Trace, wanted: Callable[[str], bool]) -> int:
@@ -101,23 +102,17 @@ def _write(lines: list[str]) -> None:
     sys.stdout.buffer.write("".join(lines).encode(errors="backslashreplace"))
 
 
-def _print_json(told: Any) -> None:
-    import json
-
-    print(json.dumps(told))
-
-
 def _print_statistics(trace: Trace, summary: Summary, json: bool) -> None:
     if json:
-        _print_json(_summary_json(trace, summary))
+        common.print_json(_summary_json(trace, summary))
         return
     info = trace.info
-    print(
+    common.say(
         f"{common.counted(summary.events, 'event')}, {summary.lost} lost"
         + _seconds(summary)
         + (f"; process {info.pid} ({info.command}) on {info.host}" if info.pid else "")
     )
-    print()
+    common.say("")
     rows = [
         (
             marker.name,
@@ -139,7 +134,8 @@ def _print_fields(marker: MarkerSummary) -> None:
     numbers = [one for one in marker.fields if isinstance(one, markerjit.NumberSummary)]
     others = [one for one in marker.fields if isinstance(one, markerjit.ValueSummary)]
     if numbers:
-        print(f"\n{marker.name}")
+        common.say("")
+        common.say(marker.name)
         rows = [
             (
                 one.field.name,
@@ -152,7 +148,8 @@ def _print_fields(marker: MarkerSummary) -> None:
             ("FIELD", "MIN", "P50", "P90", "P99", "MAX", "MEAN", "PERCENTILES"), rows
         )
     for one in others:
-        print(f"\n{marker.name} {_of_values(one)}")
+        common.say("")
+        common.say(f"{marker.name} {_of_values(one)}")
         rows = [(_cut(text), f"{count}") for text, count in one.shown()]
         common.print_table((one.field.name.upper(), "TIMES"), rows)
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import signal
 import stat
 import sys
 import syslog
 from collections.abc import Callable
+from types import FrameType
 from typing import TypeVar
 
 import markerjit
-from markerjit.cli import common, recording
+from markerjit.cli import common, recording, signals
 from markerjit.cli.on import report
 
 T = TypeVar("T")
@@ -53,46 +53,38 @@ def run(options: argparse.Namespace) -> int:
     if options.output:
         markerjit.check_output(options.output, force=options.force)
     mode = markerjit.Mode(options.mode) if options.mode else None
-    waits = options.output and not options.on_crash
-    end = _End() if waits else None
-    with markerjit.attach(options.pid, ring_size=options.ring_size) as session:
-        applied = session.record(
-            options.pattern, mode=mode, quiesce=options.quiesce, **recording.what(options)
-        )
-        if waits:
-            common.print_left_out(applied.left_out)
-        else:
-            report(session, options, applied)
-        if not options.output:
-            _say_what_next(session, options)
-            return 0
-        try:
-            watch = session.watch_flight()
-        except markerjit.Refused:
-            session.disable(options.pattern)  # nobody would wait for what was asked for
-            raise
-        if options.on_crash and not _go_into_background(options):
-            return 0
-        return _wait_and_save(session, watch, options, end or _End())
-
-
-def _say_what_next(session: markerjit.Session, options: argparse.Namespace) -> None:
-    if not options.json:
-        print(
+    what = recording.what(options)
+    with _End() as end, markerjit.attach(options.pid, ring_size=options.ring_size) as session:
+        applied = session.record(options.pattern, mode=mode, quiesce=options.quiesce, **what)
+        markers = session.statistics(options.pattern)
+        next_line = (
             f"the newest {session.ring_size >> 10} KiB of events per CPU are kept; "
             f"markerjit dump {options.pid} -o FILE saves them, "
             f"markerjit off {options.pid} '*' ends it"
         )
+        if options.output:
+            try:
+                watch = session.watch_flight()
+            except markerjit.Refused:
+                session.disable(options.pattern)  # nobody would wait for what was asked for
+                raise
+            child = _go_into_background() if options.on_crash else 0
+            if not child:
+                if not options.on_crash:
+                    common.print_left_out(applied.left_out)
+                return _wait_and_save(session, watch, options, end)
+            next_line = f"waiting for a crash in the background, as process {child}"
+    report(options, markers, applied)
+    if not options.json:
+        common.say(next_line)
+    return end.code
 
 
-def _go_into_background(options: argparse.Namespace) -> bool:
-    """True in the process that waits, False in the one that goes back to the shell."""
-    sys.stdout.flush()
+def _go_into_background() -> int:
+    """0 in the process that waits; its pid in the one that goes back to the shell."""
     child = os.fork()
     if child:
-        if not options.json:
-            print(f"waiting for a crash in the background, as process {child}")
-        return False
+        return child
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
@@ -100,7 +92,7 @@ def _go_into_background(options: argparse.Namespace) -> bool:
     if not _nobody_waits_for_its_end(2):
         os.dup2(nothing, 2)
         sys.stderr = _SystemLog()
-    return True
+    return 0
 
 
 def _nobody_waits_for_its_end(descriptor: int) -> bool:
@@ -139,31 +131,29 @@ def _wait_and_save(
             session.disable(options.pattern)
     recording.print_picture(picture, options)
     if ending is not None and not options.on_crash:
-        print(f"process {options.pid} {ending}", file=sys.stderr)
+        common.say(f"process {options.pid} {ending}", error=True)
     return 0
 
 
-class _End:
+class _End(signals.Held):
     """Signals end the waiting, and only that: what is switched or written at the moment, and what
     is saved afterwards, comes to its end."""
 
     def __init__(self) -> None:
-        self._wanted = self._waiting = False
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-                signal.signal(number, self._on_signal)
+        super().__init__()
+        self._waiting = False
 
     def wait(self, wait: Callable[[], T]) -> T:
         """Call it. Raises KeyboardInterrupt at a signal, also at one that has come before."""
         try:
             self._waiting = True
-            if self._wanted:
+            if self.code:
                 raise KeyboardInterrupt
             return wait()
         finally:
             self._waiting = False
 
-    def _on_signal(self, *_: object) -> None:
-        self._wanted = True
+    def _handler(self, number: int, frame: FrameType | None) -> None:
+        super()._handler(number, frame)
         if self._waiting:
             raise KeyboardInterrupt

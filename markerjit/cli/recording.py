@@ -91,7 +91,8 @@ def probe_of(text: str) -> str | markerjit.Compiled:
     compiled = markerjit.compiled_probe(text)
     assert compiled
     if compiled.warnings:
-        print(compiled.warnings.rstrip(), file=sys.stderr)
+        for line in compiled.warnings.rstrip().split("\n"):
+            common.say(line, error=True)
     return compiled
 
 
@@ -102,13 +103,29 @@ def callback_of(text: str) -> Callable[[markerjit.Event], object] | None:
         return None
     import runpy
 
-    try:
-        function = runpy.run_path(file).get(name)
-    except OSError as error:
-        raise markerjit.Refused(f"{file}: {error.strerror}") from None
+    common.check_file(file)
+    function = _with_own_frames(runpy.run_path, file, file).get(name)
     if not callable(function):
         raise markerjit.Refused(f"{file} has no function {name}")
-    return function  # type: ignore[no-any-return]
+    return lambda event: _with_own_frames(function, event, file)
+
+
+def _with_own_frames(function: Callable[..., Any], argument: object, file: str) -> Any:
+    """Call what somebody wrote in a file. An exception is shown from its first frame in that file
+    on, and Refused is raised in its place."""
+    try:
+        return function(argument)
+    except BrokenPipeError:  # it prints, and nobody reads
+        raise
+    except Exception as error:
+        import traceback
+
+        frames = error.__traceback__
+        while frames and frames.tb_frame.f_code.co_filename != file:
+            frames = frames.tb_next
+        for line in "".join(traceback.format_exception(None, error, frames)).splitlines():
+            common.say(line, error=True)
+        raise markerjit.Refused(f"{file} raised {type(error).__name__}") from None
 
 
 def what(options: argparse.Namespace) -> dict[str, Any]:
@@ -178,12 +195,12 @@ class Progress:
             self._last = now
             since = now - self._begun
             text = f"{since:.0f} s, {common.counted(events, 'event')}, {lost} lost"
-            print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+            common.print_progress(text)
 
     def end(self) -> None:
         """Leave the line."""
         if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            common.print_progress("")
 
 
 def print_losses(lost: Mapping[tuple[int, str], int]) -> None:
@@ -192,7 +209,7 @@ def print_losses(lost: Mapping[tuple[int, str], int]) -> None:
     for (_, marker), count in lost.items():
         by_marker[marker] = by_marker.get(marker, 0) + count
     for marker, count in sorted(by_marker.items(), key=lambda one: -one[1])[:5]:
-        print(f"  {marker} lost {count}", file=sys.stderr)
+        common.say(f"  {marker} lost {count}", error=True)
 
 
 def write_picture(
@@ -221,10 +238,8 @@ def print_picture(picture: markerjit.Picture, options: argparse.Namespace) -> No
     """What was saved, and what was not."""
     kept = {name: one for name, one in picture.kept.items() if any(one)}
     if options.json:
-        import json
-
         markers = [{"name": name, **one._asdict()} for name, one in sorted(kept.items())]
-        print(json.dumps({"file": options.output, "markers": markers}, ensure_ascii=False))
+        common.print_json({"file": options.output, "markers": markers})
         return
     rows = [
         (name, str(one.events), str(one.overwritten), str(one.lost))
@@ -233,7 +248,7 @@ def print_picture(picture: markerjit.Picture, options: argparse.Namespace) -> No
     if rows:
         common.print_table(("MARKER", "EVENTS", "OVERWRITTEN", "LOST"), rows)
     events = sum(one.events for one in kept.values())
-    print(f"{common.counted(events, 'event')} in {options.output}")
+    common.say(f"{common.counted(events, 'event')} in {options.output}")
 
 
 def _mebibytes(text: str) -> int:

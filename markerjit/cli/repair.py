@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 import markerjit
-from markerjit.cli import common
+from markerjit.cli import common, signals
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -17,10 +17,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Repair, and say what was found and done."""
-    repaired = markerjit.repair(options.pid)
+    with signals.Held() as held:
+        repaired = markerjit.repair(options.pid)
     if options.json:
-        import json
-
         owner = repaired.owner.pid if repaired.owner else None
         document = {
             "pid": options.pid,
@@ -34,8 +33,8 @@ def run(options: argparse.Namespace) -> int:
             "switched_off": list(repaired.switched_off),
             "removed": repaired.removed,
         }
-        print(json.dumps(document))
+        common.print_json(document)
     else:
-        sentences = list(repaired.sentences())
-        print("\n".join(sentences or [f"process {options.pid} needs no repair"]))
-    return 0
+        for line in list(repaired.sentences()) or [f"process {options.pid} needs no repair"]:
+            common.say(line)
+    return held.code

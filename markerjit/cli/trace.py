@@ -109,10 +109,10 @@ def run(options: argparse.Namespace) -> int:
 def _say_what_was_dropped(streams: Sequence[markerjit.EventStream]) -> None:
     dropped = sum(stream.dropped_bytes for stream in streams)
     if dropped:
-        print(
+        common.say(
             f"{-(-dropped >> 10)} KiB of events that an earlier reader left were dropped; "
             "--resume begins with them",
-            file=sys.stderr,
+            error=True,
         )
 
 
@@ -308,39 +308,37 @@ def _print_summary(
     lost = sum(one.lost for one in seen)
     left_out = sum(stream.left_out for stream in streams) if options.resume else 0
     if left_out:
-        print(
+        common.say(
             f"{left_out} events that an earlier reader left were recorded with another time or "
             "thread id, and are left out",
-            file=sys.stderr,
+            error=True,
         )
     bad, damaged = (sum(one[index] for one in seen) for index in (2, 3))
     if bad or damaged:
-        print(
+        common.say(
             f"{bad} records and {damaged} rings made no sense; "
             "is the process overwriting its memory?",
-            file=sys.stderr,
+            error=True,
         )
     if end.unread:
-        print("our output is not read: what came last is not shown", file=sys.stderr)
+        common.say("our output is not read: what came last is not shown", error=True)
     if options.json and not end.unread:
-        import json
-
-        unswitched = [one for stream in streams for one in stream.unswitched]
+        unswitched = [marker for stream in streams for marker in stream.unswitched]
         summary = {
             "events": shown,
             "lost": lost,
             "left_out": common.left_out_json(unswitched),
         }
-        print(json.dumps({"summary": summary}))
+        common.print_json({"summary": summary})
         return
     where = f" in {options.output}" if options.output else ""
-    print(f"{common.counted(shown, 'event')}{where}, {lost} lost", file=sys.stderr)
+    common.say(f"{common.counted(shown, 'event')}{where}, {lost} lost", error=True)
     if lost:
         for stream in streams:
             recording.print_losses(stream.lost())
-        print(
+        common.say(
             "lost events found their ring full: trace fewer markers, or use a larger --ring-size",
-            file=sys.stderr,
+            error=True,
         )
 
 

@@ -239,7 +239,7 @@ def test_each_end_has_its_exit_code(
 
     monkeypatch.setattr(view, "statistics", fail)
     monkeypatch.setattr("os.dup2", lambda *_: None)
-    monkeypatch.setattr("sys.stdout", SimpleNamespace(fileno=lambda: 1))
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(fileno=lambda: 1, flush=lambda: None))
 
     assert run("status", "7") == code
 
