@@ -14,8 +14,8 @@ from tests.conftest import ROOT
 
 SOURCE = Path(__file__).parent / "stop" / "cpu.c"
 
-# Stops every thread of the process that it is given, for nothing, and prints the status and how many
-# there were.
+# Stops every thread of the process that it is given, for nothing, and prints the status and the
+# number of threads.
 STOP = """\
 import os, sys
 from markerjit.quiesce import native
