@@ -323,12 +323,10 @@ def _print_summary(
     if end.unread:
         common.say("our output is not read: what came last is not shown", error=True)
     if options.json and not end.unread:
+        summary: common.Json = {"events": shown, "lost": lost}
         unswitched = [marker for stream in streams for marker in stream.unswitched]
-        summary = {
-            "events": shown,
-            "lost": lost,
-            "left_out": common.left_out_json(unswitched),
-        }
+        if unswitched:
+            summary["left_out"] = common.left_out_json(unswitched)
         common.print_json({"summary": summary})
         return
     where = f" in {options.output}" if options.output else ""
