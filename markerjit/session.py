@@ -117,7 +117,8 @@ class Session(Readying):
     def disable(self, pattern: str, *, quiesce: str | None = None) -> Applied:
         """Switch markers off, with the same promises and errors as `enable`. A site that is not
         ours to switch, or that another tool has patched, is left out, and refused if there is
-        nothing else. Waits until no thread is in a probe written in C."""
+        nothing else. Waits until no thread is in a probe written in C, which a strategy under which
+        threads of another process run cannot promise: then it is refused."""
         wanted = Wanted(False, self._strategy(quiesce))
         with self._alone():
             entered = set()

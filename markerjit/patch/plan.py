@@ -20,6 +20,7 @@ from markerjit.errors import UnexpectedBytes
 from markerjit.model import Change, Edit, Kind, Mode, RemoteAddress, Site
 from markerjit.patch.protocol import Context, Refusal, plan_change
 from markerjit.quiesce.strategy import STOP, Strategy
+from markerjit.ring.layout import PROBE_COUNTED
 from markerjit.x86.templates import TEMPLATES, modes
 
 __all__ = [
@@ -267,7 +268,8 @@ def plan_off(
     those that could not be switched on, and those whose code is altered.
 
     The slots keep their data, which a thread inside may still read; and their probe, where threads
-    run on and it could not be taken away by one store.
+    run on and it could not be taken away by one store. A probe in C is refused there: a thread that
+    has come by the open site, and is not counted yet, would still find it after `off` has waited.
     """
     reasons: dict[str, str] = {}
     switchable = []
@@ -282,11 +284,17 @@ def plan_off(
         return Refusal(left_out[0].reason)
     states = switchable
     code = [change for state in states for change in _code_change(state, None)]
-    slots = [
-        _word_change(state, SLOT_PROBE, state.idle_probe, "slot.probe, none")
-        for state in _slot_states(states)
-        if state.probe != state.idle_probe and (strategy.stops or own or _is_switch(state.site))
-    ]
+    slots = []
+    for state in _slot_states(states):
+        if state.probe == state.idle_probe:
+            continue
+        if strategy.stops or own or _is_switch(state.site):
+            slots.append(_word_change(state, SLOT_PROBE, state.idle_probe, "slot.probe, none"))
+        elif state.probe & PROBE_COUNTED:
+            return Refusal(
+                f"{state.site.marker} has a probe in C, and under {strategy.name} a thread may be "
+                "on its way into it unseen, so nobody could wait for that; use --quiesce stop"
+            )
     edits = _in_order((code, slots), Context(strategy, own, handler=_any_breakpoint(states)))
     if isinstance(edits, Refusal):
         return edits

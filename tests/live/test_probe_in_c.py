@@ -22,6 +22,7 @@ from tests.live.test_commands import (
     modes_of,
     one_line,
     running,
+    text_of,
     wait_on,
     wait_until,
 )
@@ -343,3 +344,27 @@ def test_flight_recorder_keeps_what_a_probe_emits(
     assert emitted - 2 <= marker["events"] <= emitted
     assert (marker["overwritten"], marker["lost"]) == (0, 0)
     assert again["markers"] == told["markers"]
+
+
+@pytest.mark.parametrize("quiesce", ["membarrier", "none"])
+def test_a_probe_in_c_is_switched_off_only_while_threads_stand(
+    target: Callable, probe: Callable, quiesce: str
+) -> None:
+    """Otherwise a thread that has just come by the open site calls it after `off` has waited."""
+    program = target("truth_threads", "2", "--rate", "2000")
+    text = text_of(program.pid)
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth_loop", probe=probe(ANY, "any"), quiesce=quiesce)
+        open_text = text_of(program.pid)
+
+        for pattern in ("truth_loop", "*"):
+            with pytest.raises(markerjit.Refused, match=r"probe in C.*--quiesce stop"):
+                session.disable(pattern, quiesce=quiesce)
+        assert text_of(program.pid) == open_text
+
+        before = program.ask("counts")["truth_loop"]
+        wait_until(lambda: program.ask("counts")["truth_loop"] > before, "a turn")
+        session.disable("*")
+        passed = values(program.pid)["passed"]
+        assert values(program.pid)["passed"] == passed > 0
+    assert text_of(program.pid) == text

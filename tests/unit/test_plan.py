@@ -25,6 +25,7 @@ from markerjit.patch.plan import (
     plan_on,
 )
 from markerjit.quiesce.strategy import MEMBARRIER, NONE, SIGNALS, STOP, Strategy
+from markerjit.ring.layout import PROBE_COUNTED
 from markerjit.sites.verify import code_mode
 from markerjit.x86.templates import TEMPLATES, modes, site_bytes
 
@@ -462,6 +463,24 @@ def test_switching_off_from_outside_under_threads_leaves_the_probe(
     assert off([see(memory, state.site)], strategy=strategy).edits == ()
     # ... and goes when threads stand
     assert [edit.address for edit in off([see(memory, state.site)]).edits] == [SLOT + SLOT_PROBE]
+
+
+@pytest.mark.parametrize("strategy", [MEMBARRIER, NONE])
+@pytest.mark.parametrize("current", [None, Mode.JUMP])
+def test_a_probe_in_c_is_not_switched_off_from_outside_under_threads(
+    strategy: Strategy, current: Mode | None
+) -> None:
+    """A thread between the open site and the count of those inside would find it afterwards."""
+    probe = RemoteAddress(PROBE | PROBE_COUNTED)
+    state = SiteState(make_site(Kind.JUMP), current, probe, ENTRY)
+
+    plan = plan_off([state], ours={probe}, strategy=strategy)
+
+    assert "--quiesce stop" in refusal(plan)
+    for other in (plan_off([state], ours={probe}),
+                  plan_off([state], ours={probe}, strategy=strategy, own=True)):  # fmt: skip
+        assert isinstance(other, Plan)
+        assert other.edits[-1].address == SLOT + SLOT_PROBE
 
 
 @pytest.mark.parametrize("kind", [Kind.POINTER, Kind.SENTINEL])
