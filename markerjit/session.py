@@ -24,7 +24,7 @@ from markerjit.model import Mode, Site
 from markerjit.patch.apply import Applied
 from markerjit.patch.lease import Lease, read_by_us, reader_of
 from markerjit.patch.plan import Plan, SiteState
-from markerjit.patch.wanted import COUNT, RECORD, Wanted
+from markerjit.patch.wanted import COUNT, RECORD, Wanted, as_mode
 from markerjit.probes.native import Compiled
 from markerjit.quiesce.native import clock_pair
 from markerjit.quiesce.strategy import default_strategy
@@ -36,7 +36,7 @@ from markerjit.recorders import (
     options_of,
 )
 from markerjit.ring.clock import Calibration
-from markerjit.ring.types import DEFAULT_TEXT, RecordType, Time
+from markerjit.ring.types import DEFAULT_TEXT, Options, RecordType, Time
 from markerjit.rings import Rings
 from markerjit.stream import EventStream
 from markerjit.trace.sink import TraceInfo
@@ -61,7 +61,8 @@ class Session(Readying):
     """A view that can also switch markers and trace them. See the module.
 
     `quiesce` is the name of a strategy (markerjit.quiesce.strategy): "stop", the default for
-    another process; "membarrier", the default for this one; "signals", "none".
+    another process; "membarrier", the default for this one; "signals", "none". `mode` is a Mode or
+    the name of one. Any other name is a ValueError.
     """
 
     def __init__(self, pid: int, *, ring_size: int | None = None) -> None:
@@ -74,7 +75,7 @@ class Session(Readying):
         pattern: str,
         *,
         on: bool = True,
-        mode: Mode | None = None,
+        mode: Mode | str | None = None,
         probe: str = COUNT,
         quiesce: str | None = None,
     ) -> Plan:
@@ -82,7 +83,7 @@ class Session(Readying):
 
         Where the runtime is not in the target yet, its addresses are missing in the plan.
         """
-        wanted = Wanted(on, self._strategy(quiesce), mode, probe, nothing_read(probe))
+        wanted = Wanted(on, self._strategy(quiesce), as_mode(mode), probe, nothing_read(probe))
         sites = self.sites(pattern)
         self._refuse_unknown_runtime()
         return self._plan(sites, wanted)
@@ -91,7 +92,7 @@ class Session(Readying):
         self,
         pattern: str,
         *,
-        mode: Mode | None = None,
+        mode: Mode | str | None = None,
         probe: str | Compiled = COUNT,
         quiesce: str | None = None,
     ) -> Applied:
@@ -105,7 +106,7 @@ class Session(Readying):
         """
         compiled = compiled_probe(probe)
         options = nothing_read(probe)
-        wanted = Wanted(True, self._strategy(quiesce), mode, name_of_probe(probe), options)
+        wanted = self._wanted(quiesce, mode, probe, options)
         with self._alone():
             if not compiled:
                 return self._switch_again(pattern, wanted)
@@ -133,7 +134,7 @@ class Session(Readying):
         self,
         pattern: str,
         *,
-        mode: Mode | None = None,
+        mode: Mode | str | None = None,
         poll_s: float = 0.02,
         probe: str | Compiled = RECORD,
         quiesce: str | None = None,
@@ -157,7 +158,7 @@ class Session(Readying):
         """
         compiled = compiled_probe(probe)
         options = options_of(compiled, time, thread_id, fields, text)._replace(counted=False)
-        wanted = Wanted(True, self._strategy(quiesce), mode, name_of_probe(probe), options)
+        wanted = self._wanted(quiesce, mode, probe, options)
         with self._alone():
             arena, sites = self._ready_to_record(pattern, wanted, compiled)
             self._refuse_while_flying(arena)
@@ -209,7 +210,7 @@ class Session(Readying):
         self,
         pattern: str,
         *,
-        mode: Mode | None = None,
+        mode: Mode | str | None = None,
         probe: str | Compiled = RECORD,
         quiesce: str | None = None,
         time: Time | str | None = None,
@@ -224,7 +225,7 @@ class Session(Readying):
         """
         compiled = compiled_probe(probe)
         options = options_of(compiled, time, thread_id, fields, text)
-        wanted = Wanted(True, self._strategy(quiesce), mode, name_of_probe(probe), options)
+        wanted = self._wanted(quiesce, mode, probe, options)
         with self._alone():
             arena, sites = self._ready_to_record(pattern, wanted, compiled)
             reader = reader_of(arena)
@@ -320,6 +321,12 @@ class Session(Readying):
                         try_again=may_help,
                     ) from None
             sleep(0.05)
+
+    def _wanted(
+        self, quiesce: str | None, mode: Mode | str | None, probe: str | Compiled, options: Options
+    ) -> Wanted:
+        strategy = self._strategy(quiesce)
+        return Wanted(True, strategy, as_mode(mode), name_of_probe(probe), options)
 
     @staticmethod
     def _refuse_altered(states: Sequence[SiteState]) -> None:

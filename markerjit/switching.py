@@ -196,9 +196,11 @@ class Switching(View):
     def _strategy(self, name: str | None) -> Strategy:
         if name is None:
             return default_strategy(own=self._own)
-        if name not in STRATEGIES:
-            raise ValueError(f"{name} is no quiescence; there are {', '.join(STRATEGIES)}")
-        return STRATEGIES[name]
+        strategy = STRATEGIES.get(name) if isinstance(name, str) else None
+        if strategy is None:
+            names = ", ".join(STRATEGIES)
+            raise ValueError(f"{name!r} is not a strategy of quiescence; there are {names}")
+        return strategy
 
     def _plan(self, sites: Sequence[Site], wanted: Wanted) -> Plan:
         return self._plan_from(self.states(sites), wanted)

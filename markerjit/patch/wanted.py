@@ -21,3 +21,12 @@ class Wanted(NamedTuple):
     mode: Mode | None = None
     probe: str = COUNT
     options: Options = Options(counted=False)
+
+
+def as_mode(mode: Mode | str | None) -> Mode | None:
+    """The mode that is meant, by itself or by its name. Raises ValueError for any other."""
+    try:
+        return None if mode is None else Mode(mode)
+    except ValueError:
+        names = ", ".join(map(str, Mode))
+        raise ValueError(f"{mode!r} is not a mode; there are {names}") from None
