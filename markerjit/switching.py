@@ -40,11 +40,11 @@ from markerjit.patch.plan import (
     Refusal,
     SiteState,
     by_slot,
-    clashing_slots,
     plan_off,
     plan_on,
 )
 from markerjit.patch.prepared import Prepared, prepare
+from markerjit.patch.switchable import clashing_slots
 from markerjit.patch.wanted import Wanted
 from markerjit.quiesce import native
 from markerjit.quiesce.calls import BorrowedThread, Caller, OwnThread

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from markerjit.errors import UnexpectedBytes
 from markerjit.model import Change, Edit, Kind, Mode, RemoteAddress, Site
 from markerjit.patch.protocol import Context, Refusal, plan_change
+from markerjit.patch.switchable import LeftOut, SiteState, to_be_closed, to_be_opened
 from markerjit.quiesce.strategy import STOP, Strategy
 from markerjit.ring.layout import PROBE_COUNTED
 from markerjit.x86.templates import TEMPLATES, modes
@@ -31,7 +31,6 @@ __all__ = [
     "Refusal",
     "SiteState",
     "by_slot",
-    "clashing_slots",
     "plan_off",
     "plan_on",
 ]
@@ -43,14 +42,6 @@ SLOT_DATA = 8
 SLOT_SIZE = 16
 SLOT_ENTERED = 16
 SLOT_LEFT = 24
-
-
-class LeftOut(NamedTuple):
-    """A marker that matches, and that a plan leaves as it is. `reason` is a sentence that names
-    it."""
-
-    marker: str
-    reason: str
 
 
 class Plan(NamedTuple):
@@ -116,37 +107,6 @@ class Binding(NamedTuple):
     data: RemoteAddress
 
 
-class SiteState(NamedTuple):
-    """A site as it was found: how its code is switched, what its slot holds, and the bytes of its
-    head (empty for kinds whose code does not change, and where nobody looked).
-
-    problem    what is wrong with its code: then it is in no mode, and no plan may change it
-    is_shared  its code is in a shared mapping: writing there would change the file
-    """
-
-    site: Site
-    code_mode: Mode | None
-    probe: RemoteAddress
-    data: RemoteAddress
-    head: bytes = b""
-    problem: UnexpectedBytes | None = None
-    is_shared: bool = False
-
-    @property
-    def mode(self) -> Mode | None:
-        """How the site is on, None when it is off."""
-        if self.site.kind is Kind.POINTER:
-            return Mode.POINTER if self.probe else None
-        if self.site.kind is Kind.SENTINEL:
-            return Mode.SENTINEL if self.probe != self.site.body else None
-        return self.code_mode
-
-    @property
-    def idle_probe(self) -> RemoteAddress:
-        """What the slot's probe is while nothing is on."""
-        return self.site.body if self.site.kind is Kind.SENTINEL else RemoteAddress(0)
-
-
 def plan_on(
     states: Sequence[SiteState],
     bindings: Mapping[RemoteAddress, Binding] | None,
@@ -158,23 +118,18 @@ def plan_on(
 ) -> Plan | Refusal:
     """Switch all sites on, in `mode`, or as each is on already, or as it was made for.
 
-    A marker is switched on at all its sites or at none. One with a site that cannot be switched is
-    left out, and refused if no other is left: a `direct` site, one in a shared mapping, one of two
-    formats that share a slot, and one whose slot has a probe of the program itself
-    (marker_set_probe), which the original refused with EBUSY. `ours` has the addresses of our
-    probes.
-
-    `bindings` say what each slot is to hold; without them the plan is for looking at. `own`: it is
-    this process.
+    What cannot be switched (switchable.py) is left out, and refused if nothing else is there. An
+    altered site is refused. `bindings` say what each slot is to hold; without them the plan is for looking at. `ours` has
+    the addresses of our probes. `own`: it is this process.
     """
-    reasons = _reasons_against(states, ours)
-    left_out = tuple(LeftOut(marker, reason) for marker, reason in reasons.items())
-    states = [state for state in states if state.site.marker not in reasons]
+    states, left_out = to_be_opened(states, ours)
     if not states and left_out:
         return Refusal(left_out[0].reason)
     code: list[Change] = []
     traps: list[tuple[RemoteAddress, RemoteAddress]] = []
     for state in states:
+        if state.problem:
+            return Refusal(str(state.problem))
         site = state.site
         chosen = _choose_mode(site, mode or state.code_mode)
         if isinstance(chosen, Refusal):
@@ -192,58 +147,6 @@ def plan_on(
         _title("on", states), edits, strategy, tuple(traps), bindings is None,
         untraps=_untraps(states, {address for address, _ in traps}), left_out=left_out,
     )  # fmt: skip
-
-
-def _reasons_against(states: Sequence[SiteState], ours: Container[int]) -> dict[str, str]:
-    """Why markers cannot be switched on, by marker."""
-    clashing = clashing_slots([state.site for state in states])
-    reasons: dict[str, str] = {}
-    for state in states:
-        reason = _reason_against(state, ours)
-        if state.site.slot in clashing:
-            reason = _two_formats(state.site)
-        if reason:
-            reasons.setdefault(state.site.marker, reason)
-    return reasons
-
-
-def _reason_against(state: SiteState, ours: Container[int]) -> str | None:
-    """Why a site is not ours to switch, whatever is asked for."""
-    site = state.site
-    if not modes(site.kind):
-        return (
-            f"{site.marker} is compiled as direct ({site.source}): it always calls its probe and "
-            "cannot be switched"
-        )
-    if state.probe != state.idle_probe and state.probe not in ours:
-        return (
-            f"{site.marker} has a probe of the program itself at {state.probe:#x}; "
-            "only the program can take that away (marker_disable_probe)"
-        )
-    if state.is_shared:
-        return (
-            f"{site.marker} ({site.address:#x}) is in a shared mapping of {site.object.path}: "
-            "writing there would change the file"
-        )
-    return None
-
-
-def clashing_slots(sites: Sequence[Site]) -> set[RemoteAddress]:
-    """Slots that sites with different formats or types share: they cannot be recorded."""
-    described: dict[RemoteAddress, tuple[object, ...]] = {}
-    clashing = set()
-    for site in sites:
-        form = (site.note.format, site.note.args)
-        if site.slot and described.setdefault(site.slot, form) != form:
-            clashing.add(site.slot)
-    return clashing
-
-
-def _two_formats(site: Site) -> str:
-    return (
-        f"{site.marker} has sites with different formats or types in one object "
-        f"({site.source}); give one of them another name"
-    )
 
 
 def _guards(states: Sequence[SiteState], edits: Sequence[Edit]) -> Iterator[Edit]:
@@ -264,25 +167,16 @@ def plan_off(
     strategy: Strategy = STOP,
     own: bool = False,
 ) -> Plan | Refusal:
-    """Switch off all sites that can be. The others are left out, and refused if there is none else:
-    those that could not be switched on, and those whose code is altered.
+    """Switch off all sites that can be (switchable.py). The others are left out, and refused if
+    nothing else is there.
 
     The slots keep their data, which a thread inside may still read; and their probe, where threads
     run on and it could not be taken away by one store. A probe in C is refused there: a thread that
     has come by the open site, and is not counted yet, would still find it after `off` has waited.
     """
-    reasons: dict[str, str] = {}
-    switchable = []
-    for state in states:
-        reason = state.problem.fact if state.problem else _reason_against(state, ours)
-        if reason:
-            reasons.setdefault(state.site.marker, reason)
-        else:
-            switchable.append(state)
-    left_out = tuple(LeftOut(marker, reason) for marker, reason in reasons.items())
-    if not switchable and left_out:
+    states, left_out = to_be_closed(states, ours)
+    if not states and left_out:
         return Refusal(left_out[0].reason)
-    states = switchable
     code = [change for state in states for change in _code_change(state, None)]
     slots = []
     for state in _slot_states(states):

@@ -652,6 +652,12 @@ def test_where_nothing_else_matches_the_first_reason_is_the_refusal() -> None:
         )
 
 
+def test_an_altered_site_refuses_all_that_is_switched_on() -> None:
+    states = [make_state(Kind.JUMP, None), altered_state()]
+
+    assert "0x6000 holds eb 15" in refusal(plan_on(states, {SLOT: BINDING}, ours=OURS))
+
+
 def test_a_marker_is_switched_on_at_all_its_sites_or_left_out() -> None:
     state, beside = make_state(Kind.JUMP, None), direct_state()
     other = make_site(Kind.JUMP, address=0x8000, slot=SLOT + 160, marker="kv_direct")

@@ -1,0 +1,138 @@
+"""Which sites a plan may touch: the state of a site, and what stands against switching it.
+
+A marker that cannot be switched, whatever is asked for, is left out of a plan and named:
+
+    a direct site                always calls its probe
+    a probe of the program's     it was set with marker_set_probe, and only the program can take it
+                                 away (the Kernel Markers refused with EBUSY)
+    code in a shared mapping     a write would change the file for everybody
+    two formats for one slot     its records could not be decoded; such a marker is never on
+    altered code                 it is not what the note says. Left out of `off` only: whoever
+                                 switches all markers on wants to know before
+
+Switched on is a marker at all its sites or at none; switched off is every site that can be.
+
+What this does not do: judge modes, strategies and probes. What does not fit them is refused, since
+another request may do (plan.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import NamedTuple
+
+from markerjit.errors import UnexpectedBytes
+from markerjit.model import Kind, Mode, RemoteAddress, Site
+from markerjit.x86.templates import modes
+
+
+class SiteState(NamedTuple):
+    """A site as it was found: how its code is switched, what its slot holds, and the bytes of its
+    head (empty for kinds whose code does not change, and where nobody looked).
+
+    problem    what is wrong with its code: then it is in no mode, and no plan may change it
+    is_shared  its code is in a shared mapping: writing there would change the file
+    """
+
+    site: Site
+    code_mode: Mode | None
+    probe: RemoteAddress
+    data: RemoteAddress
+    head: bytes = b""
+    problem: UnexpectedBytes | None = None
+    is_shared: bool = False
+
+    @property
+    def mode(self) -> Mode | None:
+        """How the site is on, None when it is off."""
+        if self.site.kind is Kind.POINTER:
+            return Mode.POINTER if self.probe else None
+        if self.site.kind is Kind.SENTINEL:
+            return Mode.SENTINEL if self.probe != self.site.body else None
+        return self.code_mode
+
+    @property
+    def idle_probe(self) -> RemoteAddress:
+        """What the slot's probe is while nothing is on."""
+        return self.site.body if self.site.kind is Kind.SENTINEL else RemoteAddress(0)
+
+
+class LeftOut(NamedTuple):
+    """A marker that matches, and that a plan leaves as it is. `reason` is a sentence that names
+    it."""
+
+    marker: str
+    reason: str
+
+
+def to_be_opened(
+    states: Sequence[SiteState], ours: Container[int]
+) -> tuple[list[SiteState], tuple[LeftOut, ...]]:
+    """Sites of markers that can be switched on, and the other markers. `ours` has the addresses of
+    our probes."""
+    clashing = clashing_slots([state.site for state in states])
+    reasons: dict[str, str] = {}
+    for state in states:
+        clashes = state.site.slot in clashing
+        reason = _two_formats(state.site) if clashes else _reason_against(state, ours)
+        if reason:
+            reasons.setdefault(state.site.marker, reason)
+    return [state for state in states if state.site.marker not in reasons], _left_out(reasons)
+
+
+def to_be_closed(
+    states: Sequence[SiteState], ours: Container[int]
+) -> tuple[list[SiteState], tuple[LeftOut, ...]]:
+    """Sites that can be switched off, and the markers of the others."""
+    reasons: dict[str, str] = {}
+    switchable = []
+    for state in states:
+        reason = state.problem.fact if state.problem else _reason_against(state, ours)
+        if reason:
+            reasons.setdefault(state.site.marker, reason)
+        else:
+            switchable.append(state)
+    return switchable, _left_out(reasons)
+
+
+def _left_out(reasons: dict[str, str]) -> tuple[LeftOut, ...]:
+    return tuple(LeftOut(marker, reason) for marker, reason in reasons.items())
+
+
+def _reason_against(state: SiteState, ours: Container[int]) -> str | None:
+    """Why a site is not ours to switch, whatever is asked for."""
+    site = state.site
+    if not modes(site.kind):
+        return (
+            f"{site.marker} is compiled as direct ({site.source}): it always calls its probe and "
+            "cannot be switched"
+        )
+    if state.probe != state.idle_probe and state.probe not in ours:
+        return (
+            f"{site.marker} has a probe of the program itself at {state.probe:#x}; "
+            "only the program can take that away (marker_disable_probe)"
+        )
+    if state.is_shared:
+        return (
+            f"{site.marker} ({site.address:#x}) is in a shared mapping of {site.object.path}: "
+            "writing there would change the file"
+        )
+    return None
+
+
+def clashing_slots(sites: Sequence[Site]) -> set[RemoteAddress]:
+    """Slots that sites with different formats or types share: they cannot be recorded."""
+    described: dict[RemoteAddress, tuple[object, ...]] = {}
+    clashing = set()
+    for site in sites:
+        form = (site.note.format, site.note.args)
+        if site.slot and described.setdefault(site.slot, form) != form:
+            clashing.add(site.slot)
+    return clashing
+
+
+def _two_formats(site: Site) -> str:
+    return (
+        f"{site.marker} has sites with different formats or types in one object "
+        f"({site.source}); give one of them another name"
+    )
