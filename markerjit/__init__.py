@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from markerjit.cprobes import Values
     from markerjit.errors import (
+        BadArgument,
         BadFile,
         BadNote,
         BadTrace,
@@ -101,6 +102,7 @@ _HOME = {
     **dict.fromkeys(("Event", "Field", "Kind", "Mode", "Site"), "model"),
     **dict.fromkeys(
         (
+            "BadArgument",
             "BadFile",
             "BadNote",
             "BadTrace",
@@ -122,6 +124,7 @@ _HOME = {
 __all__ = [
     "Applied",
     "ArenaStatus",
+    "BadArgument",
     "BadFile",
     "BadNote",
     "BadTrace",
@@ -179,11 +182,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'markerjit' has no attribute '{name}'")
-    from importlib import import_module
-
     value = getattr(import_module(f"markerjit.{home}"), name)
     globals()[name] = value
     return value

@@ -14,6 +14,29 @@ class MarkerError(Exception):
     """The root: something could not be done, and the target is as it was."""
 
 
+class BadArgument(MarkerError, ValueError):
+    """An argument of the wrong type, or out of range. Nothing was looked at or opened."""
+
+    def __init__(self, name: str, value: object, wanted: str) -> None:
+        super().__init__(f"{name} is {_short(value)}; it has to be {wanted}")
+        self.name = name
+        self.value = value
+
+
+def _short(value: object) -> str:
+    """A value in one printable line, whatever it is."""
+    try:
+        shown = repr(value)
+    except Exception:  # of somebody else's type
+        shown = f"a {type(value).__name__}"
+    shown = _printable(shown)
+    return f"{shown[:60]}…" if len(shown) > 60 else shown
+
+
+def _printable(text: str) -> str:
+    return "".join(one if one.isprintable() else "?" for one in text)
+
+
 class NoSuchProcess(MarkerError):
     """There is no process with this number, or it has ended."""
 
@@ -39,7 +62,7 @@ class UnknownMarker(MarkerError):
 
     def __init__(self, pattern: str, nearest: tuple[str, ...] = ()) -> None:
         hint = f"; did you mean {' or '.join(nearest)}?" if nearest else ""
-        super().__init__(f"no marker matches '{pattern}'{hint}")
+        super().__init__(f"no marker matches '{_printable(pattern)}'{hint}")
         self.pattern = pattern
         self.nearest = nearest
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from markerjit.arguments import check_callable, check_is, check_mapping
 from markerjit.patch.arena import Arena
 from markerjit.quiesce.native import clock_pair
 from markerjit.ring.batch import Batch
@@ -42,10 +43,15 @@ class Flight:
     those that are on, or were recorded since the flight began."""
 
     def __init__(self, arena: Arena, known: Callable[[], Mapping[int, RecordType]]) -> None:
+        check_is("arena", arena, Arena)
+        check_callable("known", known)
         self._arena = arena
         self._known = known
         self._timeline = Timeline(clock_pair, time.time_ns() - time.monotonic_ns())
         self.types = self._flown()
+
+    def __repr__(self) -> str:
+        return f"<Flight of {self._arena.pid}, {len(self.types)} markers>"
 
     def picture(self) -> Picture:
         """What is in the rings now. Nothing is taken out, and nobody is stopped.
@@ -70,7 +76,9 @@ class Flight:
     def _flown(self) -> dict[int, RecordType]:
         """They share their kind of time; what has another is of an earlier trace."""
         found: dict[int, RecordType] = {}
-        for id, type_ in self._known().items():
+        known = self._known()
+        check_mapping("known", known, int, RecordType)
+        for id, type_ in known.items():
             entry = self._arena.marker_entry(id)
             if entry.counted and (entry.since or any(self._since(id))):
                 first = next(iter(found.values()), type_)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from markerjit.arguments import check_all, check_seconds
+from markerjit.errors import BadArgument
 from markerjit.model import Event
 from markerjit.ring.types import Time
 from markerjit.stream import TICK_NS, EventStream
@@ -27,11 +29,14 @@ def merge(streams: Sequence[EventStream], *, poll_s: float = 0.02) -> Iterator[l
     each stream was stopped, or its process has ended.
 
     The streams have to have the same kind of time, and one that counts (not "none"). Raises
-    ValueError.
+    BadArgument.
     """
+    check_all("streams", streams, EventStream)
+    check_seconds("poll_s", poll_s)
     times = {stream.time for stream in streams}
     if len(times) > 1 or (len(streams) > 1 and Time.NONE in times):
-        raise ValueError("streams with different kinds of time, or none, have no common order")
+        kinds = ", ".join(sorted(str(time) for time in times))
+        raise BadArgument("time", kinds, "of one kind, and not none: else there is no common order")
     for stream in streams[1:]:
         stream.use_clock_of(streams[0])
     going = dict(enumerate(streams))

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
+from markerjit.arguments import check_is
 from markerjit.cprobes import Loaded, entry_of, load, loaded
-from markerjit.errors import Refused
+from markerjit.errors import BadArgument, Refused
 from markerjit.model import Note, RemoteAddress
 from markerjit.patch.arena import Arena, fnv1a
 from markerjit.patch.wanted import COUNT, RECORD, Wanted
@@ -129,7 +130,8 @@ class Recorders:
 
 
 def compiled_probe(probe: str | Compiled) -> Compiled | None:
-    """A probe in C, compiled; None for one of the runtime's. Raises ValueError for neither."""
+    """A probe in C, compiled; None for one of the runtime's. Raises BadArgument for neither."""
+    check_is("probe", probe, str, Compiled)
     if isinstance(probe, Compiled):
         return probe
     if probe in (RECORD, COUNT):
@@ -150,16 +152,21 @@ def options_of(
     compiled: Compiled | None,
     time: Time | str | None,
     thread_id: bool,
-    fields: Sequence[str] | None,
+    fields: Sequence[str] | str | None,
     text: int,
 ) -> Options:
     """How a marker is recorded. What a probe in C emits is always recorded in the same way: raises
-    ValueError where it is asked for another."""
+    BadArgument where it is asked for another."""
     if compiled:
         if (time, thread_id, fields, text) != (None, True, None, DEFAULT_TEXT):
-            raise ValueError("what a probe in C emits has a time and a thread id, and is whole")
+            raise BadArgument(
+                "probe", f"{compiled.source.name}:{compiled.function.name}",
+                "one of the runtime's where time, thread_id, fields or text are given: what a "
+                "probe in C emits has a time and a thread id, and is whole",
+            )  # fmt: skip
         return Options()
-    return Options(time_to_use(time), thread_id, None if fields is None else tuple(fields), text)
+    names = (fields,) if isinstance(fields, str) else fields
+    return Options(time_to_use(time), thread_id, None if names is None else tuple(names), text)
 
 
 def nothing_read(probe: str | Compiled) -> Options:

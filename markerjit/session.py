@@ -17,7 +17,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic, sleep, time_ns
+from typing import Any
 
+from markerjit.arguments import (
+    check_all,
+    check_flag,
+    check_int,
+    check_is,
+    check_pid,
+    check_seconds,
+    check_text,
+)
 from markerjit.errors import MarkerError, NoSuchProcess, NotPermitted, Refused, TargetGone
 from markerjit.flight import Flight
 from markerjit.model import Mode, Site
@@ -25,7 +35,7 @@ from markerjit.patch.apply import Applied
 from markerjit.patch.lease import Lease, read_by_us, reader_of
 from markerjit.patch.plan import Plan, SiteState
 from markerjit.patch.wanted import COUNT, RECORD, Wanted, as_mode
-from markerjit.probes.native import Compiled
+from markerjit.probes.native import Compiled, split_probe
 from markerjit.quiesce.native import clock_pair
 from markerjit.quiesce.strategy import default_strategy
 from markerjit.readying import Readying
@@ -57,6 +67,18 @@ def attach(pid: int | None = None, *, ring_size: int | None = None) -> Session:
     return Session(os.getpid() if pid is None else pid, ring_size=ring_size)
 
 
+def _check_recording(probe: object, thread_id: object, fields: Any, text: object) -> None:
+    """The arguments that `trace` and `record` share."""
+    check_is("probe", probe, str, Compiled)
+    check_flag("thread_id", thread_id)
+    if fields is not None:
+        names = [fields] if isinstance(fields, str) else fields
+        check_all("fields", names, str)
+        for name in names:
+            check_text("fields", name)
+    check_int("text", text, 1)
+
+
 class Session(Readying):
     """A view that can also switch markers and trace them. See the module.
 
@@ -66,6 +88,7 @@ class Session(Readying):
     """
 
     def __init__(self, pid: int, *, ring_size: int | None = None) -> None:
+        check_pid(pid)
         # First: it fails where the native part is missing, and then nothing is open.
         self._first_clock, self._attached_at = clock_pair(), clock_gettime(CLOCK_BOOTTIME)
         super().__init__(pid, ring_size=ring_size)
@@ -83,6 +106,11 @@ class Session(Readying):
 
         Where the runtime is not in the target yet, its addresses are missing in the plan.
         """
+        check_text("pattern", pattern)
+        check_flag("on", on)
+        if probe not in (COUNT, RECORD):
+            check_text("probe", probe)
+            split_probe(probe)
         wanted = Wanted(on, self._strategy(quiesce), as_mode(mode), probe, nothing_read(probe))
         sites = self.sites(pattern)
         self._refuse_unknown_runtime()
@@ -104,6 +132,7 @@ class Session(Readying):
         "FILE.c:function", or what `compile_probe` made of it. Raises UnknownMarker, Refused,
         UnexpectedBytes, NotPermitted, TargetGone, and for one in C what compile_probe raises.
         """
+        check_text("pattern", pattern)
         compiled = compiled_probe(probe)
         options = nothing_read(probe)
         wanted = self._wanted(quiesce, mode, probe, options)
@@ -120,6 +149,7 @@ class Session(Readying):
         ours to switch, or that another tool has patched, is left out, and refused if there is
         nothing else. Waits until no thread is in a probe written in C, which a strategy under which
         threads of another process run cannot promise: then it is refused."""
+        check_text("pattern", pattern)
         wanted = Wanted(False, self._strategy(quiesce))
         with self._alone():
             entered = set()
@@ -140,7 +170,7 @@ class Session(Readying):
         quiesce: str | None = None,
         time: Time | str | None = None,
         thread_id: bool = True,
-        fields: Sequence[str] | None = None,
+        fields: Sequence[str] | str | None = None,
         text: int = DEFAULT_TEXT,
         resume: bool = False,
     ) -> Iterator[EventStream]:
@@ -149,13 +179,18 @@ class Session(Readying):
         `probe` may be one in C, as for `enable`: then the events are those that it emits. `time` is
         where an event's time comes from: "tsc", the time stamp counter; "monotonic" or
         "coarse", the system's clocks; "none", only the order on each CPU; None: the first where it
-        can be used, or else the second. `fields` are the names of those to record, `text` the most
+        can be used, or else the second. `fields` are the names of those to record (a str is one
+        name), `text` the most
         bytes of a string. With `resume` it begins with what a reader left that died.
 
         Markers that were on and counting before count again. While the stream is polled it holds a
         lease of the rings; one that is not for longer than that loses its probes. Raises what
         `enable` raises, and Refused while another controller reads the rings.
         """
+        check_text("pattern", pattern)
+        check_seconds("poll_s", poll_s)
+        check_flag("resume", resume)
+        _check_recording(probe, thread_id, fields, text)
         compiled = compiled_probe(probe)
         options = options_of(compiled, time, thread_id, fields, text)._replace(counted=False)
         wanted = self._wanted(quiesce, mode, probe, options)
@@ -215,7 +250,7 @@ class Session(Readying):
         quiesce: str | None = None,
         time: Time | str | None = None,
         thread_id: bool = True,
-        fields: Sequence[str] | None = None,
+        fields: Sequence[str] | str | None = None,
         text: int = DEFAULT_TEXT,
     ) -> Applied:
         """Switch markers on as a flight recorder: the rings keep the newest events, and nobody
@@ -223,6 +258,8 @@ class Session(Readying):
 
         Raises what `enable` raises, and Refused while another controller reads the rings.
         """
+        check_text("pattern", pattern)
+        _check_recording(probe, thread_id, fields, text)
         compiled = compiled_probe(probe)
         options = options_of(compiled, time, thread_id, fields, text)
         wanted = self._wanted(quiesce, mode, probe, options)
@@ -274,6 +311,8 @@ class Session(Readying):
 
     def trace_info(self, types: tuple[RecordType, ...], clock: Calibration) -> TraceInfo:
         """What a file with events of these types says of where they come from."""
+        check_all("types", types, RecordType)
+        check_is("clock", clock, Calibration)
         sources: dict[str, str] = {}
         for site in self._objects.sites:
             sources.setdefault(site.marker, site.source)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from markerjit.arguments import check_path, check_text
 from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, NoMarkers, UnexpectedBytes
 from markerjit.model import Field, Kind, Mode, RemoteAddress, Site
@@ -127,7 +129,9 @@ def list_file(path: str, pattern: str = "*") -> tuple[list[MarkerStatus], tuple[
 
     Raises BadFile, Unsupported, NoMarkers, UnknownMarker.
     """
-    objects = discover_file(path)
+    check_path("path", path)
+    check_text("pattern", pattern)
+    objects = discover_file(os.fspath(path))
     if not objects.sites:
         more = f": {objects.problems[0]}" if objects.problems else "; was it built with marker.h?"
         raise NoMarkers(f"{path} has no markers{more}")

@@ -15,6 +15,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from markerjit.arguments import (
+    check_all,
+    check_callable,
+    check_flag,
+    check_int,
+    check_is,
+    check_mapping,
+    check_seconds,
+)
 from markerjit.errors import TargetGone
 from markerjit.model import Event, Field
 from markerjit.patch.arena import Arena
@@ -70,6 +79,15 @@ class EventStream:
         dropped_bytes: int = 0,
         first_clock: tuple[int, int] | None = None,
     ) -> None:
+        check_is("arena", arena, Arena)
+        check_mapping("types", types, int, RecordType)
+        for name, function in (("alive", alive), ("renew", renew), ("is_ours", is_ours)):
+            check_callable(name, function)
+        check_seconds("poll_s", poll_s)
+        check_flag("resume", resume)
+        check_int("dropped_bytes", dropped_bytes, 0)
+        if first_clock is not None:
+            check_all("first_clock", first_clock, int)
         self.poll_s = poll_s
         self.types = dict(types)
         self.target_ended = False
@@ -96,6 +114,11 @@ class EventStream:
         else:
             self._note_counts()
             self._rings.start()
+
+    def __repr__(self) -> str:
+        over = self._stopped or self._finished or self.target_ended or self.dispossessed
+        state = "over" if over else "open"
+        return f"<EventStream of {self._arena.pid}, {self._events} events, {state}>"
 
     def __iter__(self) -> Iterator[Event]:
         for batch in self.batches():
@@ -169,6 +192,8 @@ class EventStream:
     def poll_until(self, until: int | None) -> list[Event]:
         """The same, up to a moment that `now` has told, of this stream or of one of another process
         with the same kind of time. What is later is kept back."""
+        if until is not None:
+            check_int("until", until, 0, (1 << 64) - 1)
         batch = self._take(until)
         return self._as_events(batch.columns) if batch else []
 
@@ -232,6 +257,7 @@ class EventStream:
 
     def use_clock_of(self, other: EventStream) -> None:
         """Tell times as another stream does, so that events of both have one order."""
+        check_is("other", other, EventStream)
         self._timeline = other._timeline
 
     def now(self) -> int | None:
@@ -250,6 +276,8 @@ class EventStream:
         self, until: int | None, *, packets: bool = False, columns: bool = True
     ) -> Batch | None:
         """All that is recorded now; of columns what is before `until`. None if that is nothing."""
+        check_flag("packets", packets)
+        check_flag("columns", columns)
         found = Found(self._left if packets else [], [], self._left_records)
         self._left, self._left_records = [], 0
         try:

@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from markerjit.arguments import check_power_of_two
 from markerjit.errors import (
     MarkerError,
     MemoryFault,
@@ -71,9 +72,8 @@ class Switching(View):
     """A view that can also switch markers. See the module; `Session` is the door."""
 
     def __init__(self, pid: int, *, ring_size: int | None = None) -> None:
-        fits = ring_size is None or PAGE <= ring_size <= LARGEST_RING
-        if not fits or (ring_size is not None and ring_size.bit_count() != 1):
-            raise ValueError(f"a ring of {ring_size} bytes; a power of two from 4 KiB to 1 GiB")
+        if ring_size is not None:
+            check_power_of_two("ring_size", ring_size, PAGE, LARGEST_RING)
         super().__init__(pid)
         self._ring_size = ring_size
         self._own = pid == os.getpid()
@@ -94,6 +94,7 @@ class Switching(View):
 
         Asked under the lock, because another controller's stop looks like a debugger.
         """
+        self._check_open()
         with self._memory.watched(), self._memory.locked() as got:
             if not got:
                 writer = Journal(self._arena).owner() if self._arena else None

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from markerjit.arguments import check_all, check_int, check_pid, check_text
 from markerjit.elf import Read
 from markerjit.errors import MarkerError, NoMarkers, TargetGone, UnexpectedBytes
 from markerjit.memory import Mapping, ProcessMemory, parse_maps, read_maps_text
@@ -36,6 +37,7 @@ class View:
     """
 
     def __init__(self, pid: int) -> None:
+        check_pid(pid)
         self.pid = pid
         self._maps: tuple[Mapping, ...] = ()
         self._maps_text = ""
@@ -62,6 +64,11 @@ class View:
             self._arena = None
         self._memory.close()
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._memory.closed
+
     def __enter__(self) -> Self:
         return self
 
@@ -78,6 +85,7 @@ class View:
 
         Raises UnknownMarker, with the nearest names, when none does.
         """
+        check_text("pattern", pattern)
         self._look_again()
         return self._matching(pattern)
 
@@ -88,6 +96,8 @@ class View:
 
     def states(self, sites: Sequence[Site]) -> list[SiteState]:
         """How sites are now. One whose code is neither off nor on has a `problem`."""
+        check_all("sites", sites, Site)
+        self._check_open()
         read = Reader(self._memory.read).read if len(sites) > _MANY else self._memory.read
         breakpoints = self._breakpoints()
         states = [self._looked_at(state_of(read, site, breakpoints)) for site in sites]
@@ -160,7 +170,10 @@ class View:
         return self._probes.problem
 
     def read(self, address: RemoteAddress, size: int) -> bytes:
-        """Bytes of the target."""
+        """Bytes of the target, up to a GiB at once."""
+        check_int("address", address, 0, (1 << 64) - 1)
+        check_int("size", size, 0, 1 << 30)
+        self._check_open()
         return self._memory.read(address, size)
 
     def _look_again(self) -> None:
@@ -192,8 +205,13 @@ class View:
         return matching(self._objects.sites, pattern)
 
     def _check_alive(self) -> None:
+        self._check_open()
         if not self._memory.alive():
             raise TargetGone(self.pid)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise MarkerError(f"{self!r} cannot be used any more; attach again")
 
     def _no_markers(self) -> str:
         if self._objects.problems:

@@ -14,6 +14,7 @@ import signal
 import struct
 from typing import NamedTuple
 
+from markerjit.arguments import check_flag, check_int, check_is
 from markerjit.errors import Refused
 from markerjit.flight import Flight
 from markerjit.patch.arena import Arena
@@ -46,6 +47,9 @@ class Watch:
     """On the process of `flight`, by its pidfd. Raises Refused where the rings end with it."""
 
     def __init__(self, flight: Flight, arena: Arena, pidfd: int) -> None:
+        check_is("flight", flight, Flight)
+        check_is("arena", arena, Arena)
+        check_int("pidfd", pidfd, 0, (1 << 31) - 1)
         if not isinstance(arena.store, FileStore):
             raise Refused(
                 f"process {arena.pid} has closed its descriptor of the rings: they end with it"
@@ -54,9 +58,13 @@ class Watch:
         self._arena = arena
         self._pidfd = pidfd
 
+    def __repr__(self) -> str:
+        return f"<Watch on {self._arena.pid}>"
+
     def wait(self, *, until_off: bool = False) -> Ending | None:
         """Wait until the process has ended; with `until_off` also until no marker of it is on, and
         then None."""
+        check_flag("until_off", until_off)
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         while not poll.poll(_LOOK_AGAIN_S * 1000):

@@ -209,6 +209,11 @@ class ProcessMemory:
                 os.close(descriptor)
         self._memory = self._pidfd = -1
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._pidfd < 0
+
     def __enter__(self) -> Self:
         return self
 
@@ -221,7 +226,7 @@ class ProcessMemory:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<ProcessMemory of {self.pid}{'' if self._memory >= 0 else ', closed'}>"
+        return f"<ProcessMemory of {self.pid}{', closed' if self.closed else ''}>"
 
     def _check_span(self, address: RemoteAddress, size: int, doing: str) -> None:
         if not 0 <= address <= address + size <= _ADDRESS_END:

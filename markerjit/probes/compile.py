@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from markerjit.arguments import check_all, check_path, check_text
 from markerjit.probes.entries import assembly
 from markerjit.probes.examine import check_object, examine
 from markerjit.probes.native import BadProbe, Compiled, DoesNotCompile, NoTool
@@ -46,7 +47,7 @@ _UNUSED = re.compile(r"'(\w+)'.*\[-Wunused-function\]")
 
 
 def compile_probe(
-    source: Path,
+    source: Path | str,
     function: str,
     compiler: str | None = None,
     *,
@@ -60,6 +61,16 @@ def compile_probe(
     DoesNotCompile, NoSuchFunction, NoProbe, UndefinedSymbols, Forbidden, and BadProbe for whatever
     else is wrong with it.
     """
+    check_path("source", source)
+    check_text("function", function)
+    if compiler is not None:
+        check_text("compiler", compiler)
+    check_all("options", options, str)
+    for option in options:
+        check_text("options", option)
+    if include is not None:
+        check_path("include", include)
+    source = Path(source)
     if not source.is_file():
         raise BadProbe(source, f"there is no file {source}")
     command = _find_compiler(compiler)

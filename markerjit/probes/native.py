@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from markerjit.errors import MarkerError
+from markerjit.errors import BadArgument, MarkerError
 from markerjit.model import CType
 
 ALIGNMENT = 64
@@ -257,10 +257,10 @@ class Linked(NamedTuple):
 
 
 def split_probe(text: str) -> tuple[Path, str]:
-    """`FILE.c:function`, as it is given on the command line. Raises ValueError."""
+    """`FILE.c:function`, as it is given on the command line. Raises BadArgument."""
     file, colon, function = text.rpartition(":")
     if not colon or not file.endswith(".c") or not function.isidentifier():
-        raise ValueError(f"{text} is no probe; one in C is named FILE.c:function")
+        raise BadArgument("probe", text, '"count", "record" or FILE.c:function')
     return Path(file), function
 
 

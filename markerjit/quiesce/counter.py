@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from markerjit.errors import refuse_own_shortage
+from markerjit.errors import BadArgument, refuse_own_shortage
 from markerjit.ring.types import Time
 
 SOURCES = "/sys/devices/system/clocksource/clocksource0/available_clocksource"
@@ -21,10 +21,14 @@ def is_trusted(sources: str) -> bool:
 
 def time_to_use(wanted: Time | str | None) -> Time:
     """The time that is wanted; without a wish the counter; where it is none the system's clock, or
-    if that takes a system call, its coarse one. Raises ValueError for a name that is none,
-    MarkerError when we have no descriptor to look with."""
+    if that takes a system call, its coarse one. Raises BadArgument for a name that is
+    none, MarkerError when we have no descriptor to look with."""
     if wanted is not None:
-        return Time(wanted)
+        try:
+            return Time(wanted)
+        except ValueError:
+            names = ", ".join(f'"{one}"' for one in Time)
+            raise BadArgument("time", wanted, f"one of {names}") from None
     if is_trusted(_read(SOURCES)):
         return Time.TSC
     return Time.COARSE if _read(CURRENT).strip() in _SLOW else Time.MONOTONIC

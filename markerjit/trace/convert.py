@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 
+from markerjit.arguments import check_callable, check_flag, check_is, check_path
 from markerjit.errors import MarkerError, Refused
 from markerjit.ring.batch import Batch
 from markerjit.trace.open import format_of, open_sink
@@ -25,6 +26,11 @@ def convert(
     from markerjit.trace.encode import with_packets
     from markerjit.trace.records import pieces
 
+    check_is("trace", trace, Trace)
+    check_path("path", path)
+    check_callable("wanted", wanted)
+    check_flag("force", force)
+    path = os.fspath(path)
     with contextlib.suppress(FileNotFoundError):
         if os.path.samefile(trace.path, path):
             raise Refused(f"{path} is the trace itself; take another name")

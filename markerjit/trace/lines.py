@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from markerjit.arguments import check_flag, check_is, check_mapping
 from markerjit.elf import show
 from markerjit.model import Event, Field, FieldType, TypeClass, Value
 from markerjit.printable import printable
@@ -64,6 +65,10 @@ def line_formatter(
     the time of day; `fields` are those of each marker, by its name. Without the trace's clock the
     difference to the time of day is taken as it is now. A line has no control characters, whatever
     the names of the markers are."""
+    check_mapping("fields", fields, str, Sequence)
+    check_flag("json", json)
+    if clock is not None:
+        check_is("clock", clock, Calibration)
     if json:
         return lambda event: _CONTROLS.sub(_as_json_escape, as_json(event))
     if clock is not None and clock.time is Time.NONE:

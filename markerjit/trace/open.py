@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from markerjit.arguments import check_flag, check_is, check_path
 from markerjit.errors import BadTrace, Refused
 from markerjit.trace.files import exists
 from markerjit.trace.reading import Trace, missing
@@ -58,6 +59,10 @@ def open_sink(path: str, info: TraceInfo, *, force: bool = False) -> Sink:
     """A trace that is to be written, in the format that its name means. Refused where there is
     something already, unless `force` says that it may go; Unsupported where a package is
     missing."""
+    check_path("path", path)
+    check_is("info", info, TraceInfo)
+    check_flag("force", force)
+    path = os.fspath(path)
     return format_of(path).write(path, info, force)
 
 
@@ -65,6 +70,9 @@ def check_output(path: str, *, force: bool = False) -> None:
     """What can be known of `open_sink` before there is a trace: raises what it would raise. A file
     that is there, and may go, stays as it is. What writing takes is imported: it would be missed
     when events come."""
+    check_path("path", path)
+    check_flag("force", force)
+    path = os.fspath(path)
     format_ = format_of(path)
     for module in format_.needs:
         if find_spec(module) is None:
@@ -93,6 +101,8 @@ def takes_packets(sink: Sink) -> bool:
 
 def open_trace(path: str) -> Trace:
     """A trace that was written before. Raises BadTrace where it is none."""
+    check_path("path", path)
+    path = os.fspath(path)
     format_ = format_of(path)
     if format_.is_directory and os.path.isfile(path):
         raise BadTrace(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from markerjit.arguments import check_callable, check_is
 from markerjit.elf import show
 from markerjit.model import Field, FieldType, Value
 from markerjit.ring.batch import Columns, Texts
@@ -122,6 +123,10 @@ def summarise(
     trace: Trace, wanted: Callable[[str], bool] = lambda name: True, *, budget: Budget | None = None
 ) -> Summary:
     """Read a whole trace. The markers with most events come first."""
+    check_is("trace", trace, Trace)
+    check_callable("wanted", wanted)
+    if budget is not None:
+        check_is("budget", budget, Budget)
     budget = budget or Budget()
     kinds = [kind for kind in trace.info.types if wanted(kind.marker)]
     found = {id_: _Marker(kind, budget) for id_, kind in ((kind.id, kind) for kind in kinds)}

@@ -50,6 +50,7 @@ class FakeView:
     problems: tuple[MarkerError, ...] = ()
     held: ArenaStatus | None = None
     values: tuple[markerjit.Values, ...] = ()
+    runtime_problem: MarkerError | None = None
     asked: tuple[int, str] | None = None
 
     def __init__(self, pid: int) -> None:

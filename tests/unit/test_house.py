@@ -18,7 +18,7 @@ import pytest
 # As the design draws it, and the rooms that came later.
 FLOORS = (
     ("errors", "printable"),
-    ("model",),
+    ("model", "arguments"),
     ("memory", "elf", "x86", "ring"),
     ("sites", "quiesce", "trace"),
     ("patch", "probes"),

@@ -1,0 +1,217 @@
+"""Nonsense for every argument of every public function: it is refused in a sentence, or works, and
+the target is as it was."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from made_records import make_info
+
+import markerjit
+from markerjit.memory import ProcessMemory, read_maps
+from markerjit.ring.clock import Calibration
+from markerjit.ring.types import Time
+from tests.conftest import Target
+from tests.shortage import open_descriptors
+
+pytestmark = pytest.mark.live
+
+NONSENSE = (
+    None, -1, 0, 1 << 70, 3.5, math.nan, math.inf, True, "", "x\0y", "nothing*", "\x1b[31m", b"",
+    b"x", [], [None], [[]], (), {}, {1: 2}, object(), int, Path("x\0y"), Exception("x" * 1000),
+)  # fmt: skip
+CLOCK = Calibration(Time.TSC, 1000, 2000, 3_000_000_000, 0)
+
+ELSEWHERE = {"mode", "quiesce"}
+"""Checked where strategies and modes are chosen, and tested there."""
+NOT_OURS = {"self"}
+
+
+class Place(NamedTuple):
+    """What is there to be called with."""
+
+    program: Target
+    session: markerjit.Session
+    stream: markerjit.EventStream
+    folder: Path
+
+
+def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+    """Every public function, and arguments with which it works or would."""
+    session, stream, folder = place.session, place.stream, place.folder
+    info = make_info(clock=CLOCK)
+    path = str(folder / "trace.txt")
+    pattern, record = {"pattern": "truth_loop"}, {
+        "pattern": "truth_loop", "probe": "record", "time": "tsc", "thread_id": True,
+        "fields": None, "text": 256,
+    }  # fmt: skip
+    trace = markerjit.open_trace(path)
+    types = tuple(stream.types.values())
+    flight = markerjit.Flight(session._arena, dict)
+    polls = {"packets": False, "columns": True}
+    of_stream = {
+        "arena": session._arena, "types": stream.types, "alive": lambda: True,
+        "renew": lambda: True, "is_ours": lambda: False, "poll_s": 0.0, "resume": True,
+        "dropped_bytes": 0, "first_clock": None,
+    }  # fmt: skip
+    probe = {
+        "source": str(folder / "none.c"), "function": "f", "compiler": None, "options": (),
+        "include": None,
+    }  # fmt: skip
+    of_watch = {"flight": flight, "arena": session._arena, "pidfd": session._memory.pidfd}
+    every = {"trace": trace, "wanted": lambda name: True}
+    formatted = {"fields": stream.fields, "json": False, "clock": None}
+    return {
+        "attach": (markerjit.attach, {"pid": place.program.pid, "ring_size": 1 << 20}),
+        "Session": (markerjit.Session, {"pid": place.program.pid, "ring_size": 1 << 20}),
+        "View": (markerjit.View, {"pid": place.program.pid}),
+        "View.sites": (session.sites, pattern),
+        "View.statistics": (session.statistics, pattern),
+        "View.states": (session.states, {"sites": session.sites("truth_loop")}),
+        "View.read": (session.read, {"address": session.sites()[0].address, "size": 1}),
+        "Session.plan": (session.plan, {**pattern, "on": True, "probe": "count"}),
+        "Session.enable": (session.enable, {**pattern, "probe": "count"}),
+        "Session.disable": (session.disable, pattern),
+        "Session.record": (session.record, record),
+        "Session.trace": (session.trace, {**record, "poll_s": 0.02, "resume": False}),
+        "Session.trace_info": (session.trace_info, {"types": types, "clock": CLOCK}),
+        "EventStream": (markerjit.EventStream, of_stream),
+        "EventStream.record_batches": (stream.record_batches, polls),
+        "EventStream.poll_batch": (stream.poll_batch, polls),
+        "EventStream.rest": (stream.rest, polls),
+        "EventStream.poll_until": (stream.poll_until, {"until": 1}),
+        "EventStream.use_clock_of": (stream.use_clock_of, {"other": stream}),
+        "merge": (markerjit.merge, {"streams": [stream], "poll_s": 0.0}),
+        "Flight": (markerjit.Flight, {"arena": session._arena, "known": dict}),
+        "Watch": (markerjit.Watch, of_watch),
+        "repair": (markerjit.repair, {"pid": place.program.pid}),
+        "list_file": (markerjit.list_file, {"path": str(place.program.path), "pattern": "*"}),
+        "compile_probe": (markerjit.compile_probe, probe),
+        "compiled_probe": (markerjit.compiled_probe, {"probe": "count"}),
+        "open_sink": (markerjit.open_sink, {"path": path, "info": info, "force": False}),
+        "open_trace": (markerjit.open_trace, {"path": path}),
+        "check_output": (markerjit.check_output, {"path": path, "force": False}),
+        "takes_packets": (markerjit.takes_packets, {"sink": None}),
+        "convert": (
+            markerjit.convert,
+            {**every, "path": str(folder / "other.jsonl"), "force": True},
+        ),
+        "line_formatter": (markerjit.line_formatter, formatted),
+        "summarise": (markerjit.summarise, {**every, "budget": None}),
+    }
+
+
+@pytest.fixture
+def place(target: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A stream that has ended: nothing of it may wait."""
+    monkeypatch.chdir(tmp_path)  # where files with strange names may come into being
+    program = target("truth_threads", "2", "--rate", "500")
+    with markerjit.attach(program.pid) as session:
+        with session.trace("truth_loop") as stream:
+            pass
+        stream.stop()
+        sink = markerjit.open_sink(str(tmp_path / "trace.txt"), make_info(clock=CLOCK))
+        sink.close({})
+        yield Place(program, session, stream, tmp_path)
+
+
+def code_of(program: Target) -> list[bytes]:
+    """The bytes of the program's code, as they are in memory."""
+    with ProcessMemory(program.pid) as memory:
+        return [
+            memory.read(one.start, one.size)
+            for one in read_maps(program.pid)
+            if one.executable and one.path == str(program.path)
+        ]
+
+
+def call(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    """And enter, go through, or close what comes of it."""
+    with ExitStack() as stack:
+        made = function(**arguments)
+        if hasattr(made, "__enter__"):
+            stack.enter_context(made)
+        elif inspect.isgenerator(made):
+            next(made, None)
+        elif hasattr(made, "close") and "lost" in inspect.signature(made.close).parameters:
+            made.close({})
+
+
+def test_nonsense_is_refused_or_works_and_the_target_is_as_it_was(place: Place) -> None:
+    """A number that is no limit of a text killed the target with SIGSEGV."""
+    before, open_before = code_of(place.program), open_descriptors()
+    wrong = []
+    for name, (function, arguments) in right(place).items():
+        for argument in arguments:
+            for value in NONSENSE:
+                try:
+                    call(function, {**arguments, argument: value})
+                except markerjit.MarkerError as error:
+                    message = str(error)
+                    if "\n" in message or "\0" in message or len(message) > 500:
+                        wrong.append(f"{name}({argument}={value!r:.40}): {message!r:.100}")
+                except Exception as error:
+                    wrong.append(f"{name}({argument}={value!r:.40}): {error!r:.200}")
+                place.session.disable("*")
+
+    assert not wrong, "\n".join(wrong)
+    assert place.program.process.poll() is None
+    assert code_of(place.program) == before
+    assert open_descriptors() == open_before
+    assert place.program.ask("counts")["truth_loop"] > 0
+
+
+def test_every_argument_of_every_public_function_is_in_the_table(place: Place) -> None:
+    table = right(place)
+    owners: dict[str, Any] = {"": markerjit}
+    owners |= {f"{one}.": getattr(markerjit, one) for one in ("View", "Session", "EventStream")}
+    missing = []
+    for prefix, owner in owners.items():
+        names = markerjit.__all__ if owner is markerjit else vars(owner)
+        for name in names:
+            function = getattr(owner, name)
+            if name.startswith("_") or not callable(function) or _is_value(function):
+                continue
+            parameters = set(inspect.signature(function).parameters) - NOT_OURS - ELSEWHERE
+            known = set(table.get(prefix + name, (None, {}))[1])
+            missing += [f"{prefix}{name}({one})" for one in sorted(parameters - known)]
+    assert missing == []
+
+
+def _is_value(function: Any) -> bool:
+    """Errors, enumerations and named tuples are made by us."""
+    made_by_us = ("Compiled", "Field", "Kind", "Mode", "Trace")
+    return isinstance(function, type) and (
+        issubclass(function, (Exception, tuple)) or function.__name__ in made_by_us
+    )
+
+
+def test_a_limit_below_a_text_is_refused_at_the_door(target: Callable) -> None:
+    program = target("truth_texts")
+    with markerjit.attach(program.pid) as session:
+        for text in (-1, 0, 65535.0):
+            with pytest.raises(markerjit.BadArgument, match=r"text is .*from 1 on") as bad:
+                session.trace("texts_*", text=text).__enter__()
+            assert (bad.value.name, bad.value.value) == ("text", text)
+            assert isinstance(bad.value, ValueError)
+        with session.trace("texts_string", text=1 << 70):
+            assert program.command("pass 100") == "pass bad=0"
+        assert session.statistics("texts_string")[0].hits > 0
+
+
+def test_a_str_is_one_name_of_a_field(target: Callable) -> None:
+    program = target("truth_threads", "1", "--rate", "500")
+    with markerjit.attach(program.pid) as session:
+        with session.trace("truth_loop", fields="n") as events:
+            assert [field.name for field in events.fields["truth_loop"]] == ["n"]
+        with (
+            pytest.raises(markerjit.Refused, match="no marker has a field turn; there are i, n"),
+            session.trace("truth_loop", fields="turn"),
+        ):
+            raise AssertionError
