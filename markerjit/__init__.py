@@ -184,9 +184,16 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
+    if name == "lowlevel":
+        return import_module("markerjit.lowlevel")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'markerjit' has no attribute '{name}'")
     value = getattr(import_module(f"markerjit.{home}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """So that names complete before they are loaded."""
+    return sorted({*globals(), *__all__, "lowlevel"})

@@ -5,6 +5,7 @@ It only reads. It stops nobody, writes nothing, and needs no native code; `Sessi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -68,6 +69,17 @@ class View:
     def closed(self) -> bool:
         """Whether it was closed."""
         return self._memory.closed
+
+    def __repr__(self) -> str:
+        command = "".join(one if one.isprintable() else "?" for one in self.command[:60])
+        state = "closed" if self.closed else "open"
+        return f"<{type(self).__name__} of {self.pid} ({command}), {state}>"
+
+    def __del__(self) -> None:
+        """Like a file that was not closed: it is said (python -X dev), and closed."""
+        if "_memory" in vars(self) and not self.closed:
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
+            self.close()
 
     def __enter__(self) -> Self:
         return self

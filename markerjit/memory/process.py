@@ -15,6 +15,7 @@ import fcntl
 import os
 import select
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -213,6 +214,12 @@ class ProcessMemory:
     def closed(self) -> bool:
         """Whether it was closed."""
         return self._pidfd < 0
+
+    def __del__(self) -> None:
+        """Like a file that was not closed: it is said (python -X dev), and closed."""
+        if "_pidfd" in vars(self) and not self.closed:
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
+            self.close()
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ import pytest
 import markerjit
 import markerjit.memory.process
 from markerjit import session as session_module
+from markerjit.memory import ProcessMemory
 from markerjit.quiesce import native
 from tests.shortage import descriptors_left, open_descriptors
 
@@ -64,3 +65,36 @@ def test_nothing_stays_open_when_it_is_interrupted(
             with pytest.raises(KeyboardInterrupt):
                 markerjit.attach(program.pid)
         assert open_descriptors() == before, name
+
+
+def test_names_complete_before_they_are_loaded() -> None:
+    assert {*markerjit.__all__, "lowlevel"} <= {*dir(markerjit)}
+    assert markerjit.lowlevel.Geometry
+
+
+def test_a_session_that_was_not_closed_says_so_and_is(target: Callable) -> None:
+    program = target("truth_threads", "1")
+    before = open_descriptors()
+
+    for kind in (markerjit.View, markerjit.Session, ProcessMemory):
+        with pytest.warns(ResourceWarning, match=f"unclosed <{kind.__name__} of {program.pid}"):
+            kind(program.pid)
+        assert open_descriptors() == before
+
+
+def test_what_is_shown_tells_whose_it_is_and_whether_it_is_open(target: Callable) -> None:
+    program = target("truth_threads", "1", "--rate", "500")
+    with markerjit.attach(program.pid) as session:
+        assert repr(session) == f"<Session of {program.pid} ({program.path} 1 --rate 500), open>"
+        with session.trace("truth_loop") as events:
+            assert repr(events) == f"<EventStream of {program.pid}, 0 events, open>"
+        assert repr(events).endswith(", over>")
+        session.record("truth_loop")
+        assert repr(session.flight()) == f"<Flight of {program.pid}, 1 markers>"
+        assert repr(session.watch_flight()) == f"<Watch on {program.pid}>"
+        session.disable("truth_loop")
+
+    assert repr(session).endswith(", closed>")
+    for use in (session.sites, lambda: session.read(0, 1), lambda: session.disable("*")):
+        with pytest.raises(markerjit.MarkerError, match="cannot be used any more; attach again"):
+            use()

@@ -24,7 +24,6 @@ class State:
     probe stands; give them where the code does not change."""
 
     def __init__(self, pid: int, path: Path, sites: int, slots: Sequence[int] = ()) -> None:
-        self._memory = ProcessMemory(pid)
         self._spans = [
             (one.start, one.size) for one in read_maps(pid)
             if one.executable and one.path == str(path)
@@ -33,7 +32,12 @@ class State:
             raise MarkerError(f"process {pid} has no code of {path}")
         self._changes = 0 if slots else sites
         self._slots = [RemoteAddress(one) for one in slots]
-        self._known = {OFF: self._code()}
+        self._memory = ProcessMemory(pid)
+        try:
+            self._known = {OFF: self._code()}
+        except BaseException:
+            self.close()
+            raise
 
     def check(self, direction: str) -> None:
         """That all sites are so. Raises MarkerError."""
