@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from markerjit.stream import EventStream, StreamStatistics
     from markerjit.trace import line_formatter
     from markerjit.trace.convert import convert
-    from markerjit.trace.open import check_output, open_sink, open_trace, takes_packets
+    from markerjit.trace.open import check_output, open_sink, open_trace, open_traces, takes_packets
     from markerjit.trace.reading import Trace
     from markerjit.trace.statistics import (
         MarkerSummary,
@@ -88,6 +88,7 @@ _HOME = {
     "check_output": "trace.open",
     "open_sink": "trace.open",
     "open_trace": "trace.open",
+    "open_traces": "trace.open",
     "takes_packets": "trace.open",
     "Applied": "patch.apply",
     "LeftOut": "patch.plan",
@@ -175,6 +176,7 @@ __all__ = [
     "merge",
     "open_sink",
     "open_trace",
+    "open_traces",
     "repair",
     "summarise",
     "takes_packets",

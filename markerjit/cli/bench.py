@@ -77,13 +77,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         f"{_listed(plan.threads)})",
     )
     parser.add_argument(
-        "--cc", default=plan.compiler, help=f"the compiler (default {plan.compiler})"
+        "--cc",
+        type=common.file_name,
+        default=plan.compiler,
+        help=f"the compiler (default {plan.compiler})",
     )
-    parser.add_argument("--source", metavar="FILE.c", type=Path, help="your own code")
+    parser.add_argument("--source", metavar="FILE.c", type=_path, help="your own code")
     parser.add_argument("--function", metavar="NAME", default="", help="of it: void NAME(void)")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="keep every sample in FILE")
+    parser.add_argument("--json", metavar="FILE", type=_path, help="keep every sample in FILE")
     parser.add_argument(
-        "--html", metavar="FILE", type=Path, help="a report with plots and the code of each form"
+        "--html", metavar="FILE", type=_path, help="a report with plots and the code of each form"
     )
     parser.set_defaults(run=run)
 
@@ -100,6 +103,8 @@ def run(options: argparse.Namespace) -> int:
     if "compare" in options.what:
         if len(options.what) != 3 or options.what[0] != "compare":
             raise Refused("two results are compared so: markerjit bench compare A.json B.json")
+        for name in options.what[1:]:
+            common.check_file(name)
         before, after = (results.read(Path(name)) for name in options.what[1:])
         table.show_comparison(before, after, console)
         return 0
@@ -168,6 +173,10 @@ class _Progress:
             common.print_progress("")
 
 
+def _path(text: str) -> Path:
+    return Path(common.file_name(text))
+
+
 def _listed(numbers: Sequence[int]) -> str:
     return ",".join(map(str, numbers))
 
@@ -182,7 +191,7 @@ def _numbers(known: Sequence[int]) -> Callable[[str], tuple[int, ...]]:
         except ValueError:
             numbers = ()
         if not numbers or not all(one in known for one in numbers):
-            raise argparse.ArgumentTypeError(f"{text} is no list of numbers out of {out_of}")
+            raise argparse.ArgumentTypeError(f"'{text}' is no list of numbers out of {out_of}")
         return numbers
 
     return checked

@@ -45,7 +45,7 @@ def print_progress(text: str) -> None:
 
 def add_pid(parser: argparse.ArgumentParser) -> None:
     """A process."""
-    parser.add_argument("pid", metavar="PID", type=positive, help="a process")
+    parser.add_argument("pid", metavar="PID", type=process_id, help="a process")
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
@@ -90,17 +90,37 @@ def add_quiesce(parser: argparse.ArgumentParser) -> None:
 
 def positive(text: str) -> int:
     """An argument that has to be a number above zero."""
-    number = int(text)
+    number = int(text) if text.isascii() and text.isdigit() else 0
     if number <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
     return number
+
+
+def process_id(text: str) -> int:
+    """An argument that is a process, by its number."""
+    pid = as_pid(text)
+    if pid is None:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not the number of a process; pgrep NAME finds it"
+        )
+    return pid
+
+
+def file_name(text: str) -> str:
+    """An argument that names a file."""
+    if not text:
+        raise argparse.ArgumentTypeError("an empty name is the name of no file")
+    return text
 
 
 def seconds(text: str) -> float:
     """An argument that is a time which a timer takes."""
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0
     if not 0 < number < 1e9:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds")
     return number
 
 
@@ -126,12 +146,28 @@ def check_file(path: str) -> None:
             raise Refused(f"{path} is no regular file")
         open(path, "rb").close()
     except OSError as error:
-        raise Refused(f"cannot open {path}: {error.strerror}") from None
+        raise Refused(f"cannot read {path}: {error.strerror}") from None
 
 
 def as_pid(target: str) -> int | None:
     """The pid that a PID|FILE means: digits are one; a file of such a name is `./123`."""
     return int(target) if target.isascii() and target.isdigit() and int(target) else None
+
+
+def pid_or_file(target: str) -> int | None:
+    """The pid, or None for a file. Raises Refused where it is neither."""
+    pid = as_pid(target)
+    if pid is None and not os.path.lexists(target):
+        raise Refused(
+            f"'{target}' is neither the number of a process nor a file; "
+            "pgrep NAME finds a process by its name"
+        )
+    return pid
+
+
+def line_of_process(pid: int, line: str, *, json: bool) -> str:
+    """An event's line, with its end, where several processes have events."""
+    return f'{{"pid": {pid}, {line[1:]}\n' if json else f"{pid} {line}\n"
 
 
 def fields_text(fields: Iterable[Field]) -> str:

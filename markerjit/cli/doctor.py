@@ -11,7 +11,7 @@ from markerjit.doctor import Finding, examine_machine, examine_process, verdict,
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("pid", metavar="PID", type=common.positive, nargs="?", help="a process")
+    parser.add_argument("pid", metavar="PID", type=common.process_id, nargs="?", help="a process")
     common.add_json(parser)
     parser.set_defaults(run=run)
 

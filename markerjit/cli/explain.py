@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Explain every site that matches. Nothing is changed."""
     mode = markerjit.Mode(options.mode) if options.mode else None
-    pid = common.as_pid(options.target)
+    pid = common.pid_or_file(options.target)
     if pid is None:
         explanations = explain_file(options.target, options.pattern, mode=mode)
     else:

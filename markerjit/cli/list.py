@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the markers of a process or a file."""
-    pid = common.as_pid(options.target)
+    pid = common.pid_or_file(options.target)
     if pid is not None:
         with markerjit.View(pid) as view:
             markers = view.statistics(options.pattern)

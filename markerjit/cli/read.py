@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import heapq
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import markerjit
@@ -20,13 +22,24 @@ _TEXT_SHOWN = 40
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("file", metavar="FILE", help="a trace; its suffix says in which format")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        type=common.file_name,
+        help="a trace; its suffix says in which format",
+    )
     parser.add_argument(
         "--marker", metavar="PATTERN", help="only markers that match, such as 'kv_*'"
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--stats", action="store_true", help="sum it up instead of printing events")
-    what.add_argument("-o", "--output", metavar="OTHER", help="write it again, in another format")
+    what.add_argument(
+        "-o",
+        "--output",
+        metavar="OTHER",
+        type=common.file_name,
+        help="write it again, in another format",
+    )
     parser.add_argument("--force", action="store_true", help="overwrite OTHER")
     common.add_json(parser)
     parser.set_defaults(run=run)
@@ -34,33 +47,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read it, and do what is wanted."""
-    trace = markerjit.open_trace(options.file)
-    wanted = _wanted(trace, options.marker)
+    traces = markerjit.open_traces(options.file)
+    wanted = _wanted(traces, options.marker)
     try:
         if options.output:
-            with signals.Raised():  # the file gets its end
-                count = markerjit.convert(trace, options.output, wanted, force=options.force)
-            lost = _lost(trace, wanted)
-            if options.json:
-                common.print_json({"file": options.output, "events": count, "lost": lost})
-            else:
-                common.say(f"{options.output}: {common.counted(count, 'event')}, {lost} lost")
+            _convert(traces, wanted, options)
         elif options.stats:
-            _print_statistics(trace, markerjit.summarise(trace, wanted), options.json)
+            _print_statistics(traces, wanted, options)
+        elif len(traces) == 1:
+            _print_events(_lines(traces[0], wanted, options.json), traces, wanted, options.json)
         else:
-            _print_events(trace, wanted, options.json)
+            _print_events(_merged(traces, wanted, options), traces, wanted, options.json)
     finally:
         sys.stdout.flush()
-        for problem in trace.problems:
-            common.say(f"markerjit: {options.file}: {problem}", error=True)
+        for trace in traces:
+            for problem in trace.problems:
+                common.say(f"markerjit: {trace.path}: {problem}", error=True)
     return 0
 
 
-def _wanted(trace: Trace, pattern: str | None) -> Callable[[str], bool]:
+def _wanted(traces: Sequence[Trace], pattern: str | None) -> Callable[[str], bool]:
     """Which markers are meant."""
     if pattern is None:
         return lambda name: True
-    names = {kind.marker for kind in trace.info.types}
+    names = {kind.marker for trace in traces for kind in trace.info.types}
     chosen = {name for name in names if fnmatch.fnmatchcase(name, pattern)}
     if not chosen:
         import difflib
@@ -69,15 +79,54 @@ def _wanted(trace: Trace, pattern: str | None) -> Callable[[str], bool]:
     return chosen.__contains__
 
 
-def _print_events(trace: Trace, wanted: Callable[[str], bool], json: bool) -> None:
-    """The lines that `trace` prints. What comes before a place that makes no sense is printed."""
+def _convert(
+    traces: Sequence[Trace], wanted: Callable[[str], bool], options: argparse.Namespace
+) -> None:
+    if len(traces) > 1:
+        names = ", ".join(trace.path for trace in traces)
+        raise markerjit.Refused(f"{options.file} holds several traces; convert one of {names}")
+    with signals.Raised():  # the file gets its end
+        count = markerjit.convert(traces[0], options.output, wanted, force=options.force)
+    lost = _lost(traces, wanted)
+    if options.json:
+        common.print_json({"file": options.output, "events": count, "lost": lost})
+    else:
+        common.say(f"{options.output}: {common.counted(count, 'event')}, {lost} lost")
+
+
+def _lines(trace: Trace, wanted: Callable[[str], bool], json: bool) -> Iterator[str]:
+    """The lines that `trace` prints."""
     to_line = trace.formatter(json=json)
+    return (f"{to_line(event)}\n" for event in trace.events() if wanted(event.name))
+
+
+def _merged(
+    traces: Sequence[Trace], wanted: Callable[[str], bool], options: argparse.Namespace
+) -> Iterator[str]:
+    """The lines that `trace` prints of several processes, in the order of time."""
+    if any(str(trace.info.clock.time) == "none" for trace in traces):
+        names = ", ".join(trace.path for trace in traces)
+        raise markerjit.Refused(f"without times there is no order; read one of {names}")
+
+    def stamped(trace: Trace) -> Iterator[tuple[int, str]]:
+        offset, to_line = trace.info.clock.wall_offset_ns, trace.formatter(json=options.json)
+        for event in trace.events():
+            if wanted(event.name):
+                line = common.line_of_process(trace.info.pid, to_line(event), json=options.json)
+                yield event.time + offset, line
+
+    return (line for _, line in heapq.merge(*map(stamped, traces), key=itemgetter(0)))
+
+
+def _print_events(
+    source: Iterator[str], traces: Sequence[Trace], wanted: Callable[[str], bool], json: bool
+) -> None:
+    """What comes before a place that makes no sense is printed."""
     shown = 0
     lines: list[str] = []
     try:
-        for event in trace.events():
-            if wanted(event.name):
-                lines.append(f"{to_line(event)}\n")
+        for line in source:
+            lines.append(line)
             if len(lines) == _LINES_AT_ONCE:
                 _write(lines)
                 shown += len(lines)
@@ -85,7 +134,7 @@ def _print_events(trace: Trace, wanted: Callable[[str], bool], json: bool) -> No
     finally:
         _write(lines)
     shown += len(lines)
-    lost = _lost(trace, wanted)
+    lost = _lost(traces, wanted)
     if json:
         common.print_json({"summary": {"events": shown, "lost": lost}})
     else:
@@ -93,8 +142,13 @@ def _print_events(trace: Trace, wanted: Callable[[str], bool], json: bool) -> No
         common.say(f"{common.counted(shown, 'event')}, {lost} lost", error=True)
 
 
-def _lost(trace: Trace, wanted: Callable[[str], bool]) -> int:
-    return sum(count for (_, name), count in trace.lost.items() if not name or wanted(name))
+def _lost(traces: Sequence[Trace], wanted: Callable[[str], bool]) -> int:
+    return sum(
+        count
+        for trace in traces
+        for (_, name), count in trace.lost.items()
+        if not name or wanted(name)
+    )
 
 
 def _write(lines: list[str]) -> None:
@@ -102,10 +156,21 @@ def _write(lines: list[str]) -> None:
     sys.stdout.buffer.write("".join(lines).encode(errors="backslashreplace"))
 
 
-def _print_statistics(trace: Trace, summary: Summary, json: bool) -> None:
-    if json:
-        common.print_json(_summary_json(trace, summary))
+def _print_statistics(
+    traces: Sequence[Trace], wanted: Callable[[str], bool], options: argparse.Namespace
+) -> None:
+    sums = [(trace, markerjit.summarise(trace, wanted)) for trace in traces]
+    if options.json:
+        documents = [_summary_json(trace, summary) for trace, summary in sums]
+        common.print_json(documents[0] if len(sums) == 1 else {"traces": documents})
         return
+    for number, (trace, summary) in enumerate(sums):
+        if number:
+            common.say("")
+        _print_summary(trace, summary)
+
+
+def _print_summary(trace: Trace, summary: Summary) -> None:
     info = trace.info
     common.say(
         f"{common.counted(summary.events, 'event')}, {summary.lost} lost"

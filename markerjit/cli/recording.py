@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import markerjit
-from markerjit.cli import common
+from markerjit.cli import common, signals
 
 _PROGRESS_S = 1.0
 
@@ -29,7 +29,7 @@ def add_what(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fields",
         metavar="A,B",
-        type=lambda text: tuple(text.split(",")),
+        type=_fields,
         help="record only these fields (default: all)",
     )
     parser.add_argument(
@@ -52,6 +52,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
+        type=common.file_name,
         help="write the events to FILE; its suffix says how: .ctf/ .ctf2/ (directories), .parquet, "
         ".arrow, .pftrace (Perfetto), .json (Chrome), .jsonl, .txt",
     )
@@ -78,7 +79,7 @@ def one_of(*known: str) -> Callable[[str], str]:
         if text in known or (file.endswith(known) and "." in file and function.isidentifier()):
             return text
         names = [f"FILE{one}:FUNCTION" if one.startswith(".") else one for one in known]
-        raise argparse.ArgumentTypeError(f"{text} is no probe; there are {', '.join(names)}")
+        raise argparse.ArgumentTypeError(f"'{text}' is no probe; there are {', '.join(names)}")
 
     return checked
 
@@ -88,7 +89,8 @@ def probe_of(text: str) -> str | markerjit.Compiled:
     error."""
     if ".c:" not in text:
         return text
-    compiled = markerjit.compiled_probe(text)
+    with signals.Raised():  # the compiler's folder is taken away
+        compiled = markerjit.compiled_probe(text)
     assert compiled
     if compiled.warnings:
         for line in compiled.warnings.rstrip().split("\n"):
@@ -251,8 +253,15 @@ def print_picture(picture: markerjit.Picture, options: argparse.Namespace) -> No
     common.say(f"{common.counted(events, 'event')} in {options.output}")
 
 
+def _fields(text: str) -> tuple[str, ...]:
+    fields = tuple(text.split(","))
+    if not all(fields):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of fields, such as key,size")
+    return fields
+
+
 def _mebibytes(text: str) -> int:
-    number = common.positive(text)
-    if number & number - 1 or number > 1024:
-        raise argparse.ArgumentTypeError(f"{text} is not a power of two up to 1024")
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number.bit_count() != 1 or number > 1024:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a power of two up to 1024")
     return number << 20

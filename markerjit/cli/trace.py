@@ -52,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
     if callback and options.output:
         raise markerjit.Refused("a function in Python is called with the events; leave out -o")
     with ExitStack() as stack:
+        stack.callback(end.disarm)
         sessions = [
             stack.enter_context(markerjit.attach(pid, ring_size=options.ring_size))
             for pid in options.pids
@@ -193,10 +194,8 @@ def _print_batch(
     lines = [(pids[number], formatters[number](event)) for number, event in batch]
     if len(pids) == 1:
         text = "".join(f"{line}\n" for _, line in lines)
-    elif options.json:
-        text = "".join(f'{{"pid": {pid}, {line[1:]}\n' for pid, line in lines)
     else:
-        text = "".join(f"{pid} {line}\n" for pid, line in lines)
+        text = "".join(common.line_of_process(*one, json=options.json) for one in lines)
     return end.write(text.encode(errors="backslashreplace"))
 
 
@@ -271,6 +270,11 @@ class _End:
         if duration is not None:
             signal.setitimer(signal.ITIMER_REAL, duration)
 
+    def disarm(self) -> None:
+        """The time has no meaning any more. Its signal would end the interpreter while that ends by
+        itself, when handlers are gone already."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
     def write(self, data: bytes) -> bool:
         """Write it all, past Python's buffer, which would be flushed when we end. False: we are to
         end, and the reader takes nothing."""
@@ -341,4 +345,7 @@ def _print_summary(
 
 
 def _pids(text: str) -> list[int]:
-    return [common.positive(one) for one in text.split(",")]
+    pids = [common.process_id(one) for one in text.split(",")]
+    if len({*pids}) < len(pids):
+        raise argparse.ArgumentTypeError(f"{text} names a process twice")
+    return pids

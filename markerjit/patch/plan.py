@@ -119,8 +119,8 @@ def plan_on(
     """Switch all sites on, in `mode`, or as each is on already, or as it was made for.
 
     What cannot be switched (switchable.py) is left out, and refused if nothing else is there. An
-    altered site is refused. `bindings` say what each slot is to hold; without them the plan is for looking at. `ours` has
-    the addresses of our probes. `own`: it is this process.
+    altered site is refused. `bindings` say what each slot is to hold; without them the plan is for
+    looking at. `ours` has the addresses of our probes. `own`: it is this process.
     """
     states, left_out = to_be_opened(states, ours)
     if not states and left_out:

@@ -72,7 +72,8 @@ def compile_probe(
         check_path("include", include)
     source = Path(source)
     if not source.is_file():
-        raise BadProbe(source, f"there is no file {source}")
+        exists = os.path.lexists(source)
+        raise BadProbe(source, "it is no regular file" if exists else f"there is no file {source}")
     command = _find_compiler(compiler)
     where = include or Path(package_file("include"))
     with tempfile.TemporaryDirectory(prefix="markerjit-") as folder:

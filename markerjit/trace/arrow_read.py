@@ -120,7 +120,7 @@ class ParquetTrace(_TableTrace):
         super().__init__(path)
         from pyarrow import parquet
 
-        os.close(open_to_read(path, regular=True))
+        os.close(open_to_read(path))
         try:
             self._file = parquet.ParquetFile(path)
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -143,7 +143,7 @@ class ArrowTrace(_TableTrace):
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        os.close(open_to_read(path, regular=True))
+        os.close(open_to_read(path))
         self._whole = True
         try:
             with self._open() as reader:

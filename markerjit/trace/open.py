@@ -6,6 +6,8 @@ package for reading its traces.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
 import stat
@@ -41,6 +43,13 @@ class Format(NamedTuple):
 def format_of(path: str) -> Format:
     """The format that a name means: by its suffix, or a directory of CTF for one that ends in "/",
     for a directory that is there, and for a name without a suffix. Refused for any other."""
+    if not path:
+        raise Refused("an empty name is the name of no trace")
+    if path == "-":
+        raise Refused(
+            "a trace is a file, and not standard output: trace and read print events there without "
+            "-o, as text or with --json as JSON lines"
+        )
     name = os.path.basename(path.rstrip("/"))
     suffix = os.path.splitext(name)[1].lower()
     for format_ in FORMATS:
@@ -63,7 +72,9 @@ def open_sink(path: str, info: TraceInfo, *, force: bool = False) -> Sink:
     check_is("info", info, TraceInfo)
     check_flag("force", force)
     path = os.fspath(path)
-    return format_of(path).write(path, info, force)
+    format_ = format_of(path)
+    _check_kind(path)
+    return format_.write(path, info, force)
 
 
 def check_output(path: str, *, force: bool = False) -> None:
@@ -74,6 +85,7 @@ def check_output(path: str, *, force: bool = False) -> None:
     check_flag("force", force)
     path = os.fspath(path)
     format_ = format_of(path)
+    _check_kind(path)
     for module in format_.needs:
         if find_spec(module) is None:
             raise missing(f"{format_.name} ({path})", module)
@@ -83,7 +95,7 @@ def check_output(path: str, *, force: bool = False) -> None:
         _check_directory(path, force)
     elif os.path.lexists(path) and not force:
         raise exists(path)
-    elif os.path.isdir(path):
+    elif os.path.isdir(path) or path.endswith("/"):
         raise Refused(f"{path} is a directory, and {format_.name} is a file")
     parent = os.path.dirname(path.rstrip("/")) or "."
     if not os.path.isdir(parent):
@@ -104,17 +116,31 @@ def open_trace(path: str) -> Trace:
     check_path("path", path)
     path = os.fspath(path)
     format_ = format_of(path)
-    if format_.is_directory and os.path.isfile(path):
+    if format_.is_directory and not os.path.isdir(path):
+        if not os.path.lexists(path):
+            raise BadTrace(f"cannot open {path}: {os.strerror(errno.ENOENT)}")
         raise BadTrace(
-            f"{path} is a file, and CTF is a directory; a trace's suffix says its format"
+            f"{path} is no directory, as a CTF trace is; a trace's suffix says its format"
         )
     if not format_.is_directory and os.path.isdir(path):
         raise BadTrace(f"{path} is a directory, and no {format_.name} file")
-    if format_.is_directory and not os.path.exists(os.path.join(path, "metadata")):
-        inner = sorted(one.name for one in Path(path).glob("*.ctf"))
-        if inner:
-            raise BadTrace(f"{path} holds several traces: {', '.join(inner)}; name one of them")
+    if format_.is_directory and (inner := _traces_in(path, "*.ctf")):
+        raise BadTrace(f"{path} holds several traces: {', '.join(inner)}; name one of them")
     return format_.read(path)
+
+
+def open_traces(path: str) -> tuple[Trace, ...]:
+    """A trace, or all that `trace PID,PID -o DIRECTORY` wrote: one for each process, by their
+    names. Raises BadTrace where there is none."""
+    inner = _traces_in(path, "pid-*.ctf") if format_of(path).is_directory else []
+    return tuple(open_trace(os.path.join(path, name)) for name in inner) or (open_trace(path),)
+
+
+def _traces_in(path: str, pattern: str) -> list[str]:
+    """The names of the traces in a directory that is none itself."""
+    if os.path.exists(os.path.join(path, "metadata")):
+        return []
+    return sorted(one.name for one in Path(path).glob(pattern))
 
 
 def _write_text(path: str, info: TraceInfo, force: bool) -> Sink:
@@ -226,6 +252,18 @@ def _check_directory(path: str, force: bool) -> list[str]:
     if others or (names and "metadata" not in names):
         raise Refused(f"{path} is a directory with other files than a trace's; it is left alone")
     return names
+
+
+def _check_kind(path: str) -> None:
+    """A pipe has no place for a trace: what is written is gone through again, cut, and replaced.
+    Opening it would wait for a reader, with the markers on."""
+    with contextlib.suppress(OSError):
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise Refused(
+                f"{path} is a pipe or a device, and a trace is a file: trace and read print events "
+                "on standard output without -o, as text or with --json as JSON lines"
+            )
 
 
 def _is_of_ctf(path: str, name: str) -> bool:

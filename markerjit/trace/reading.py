@@ -96,25 +96,19 @@ class EventTrace(Trace):
             yield collector.columns(some)
 
 
-def open_to_read(path: str, *, regular: bool = False) -> int:
-    """A descriptor. Raises BadTrace, with the reason, where there is none to be had. `regular`
-    means no directory, no device and no pipe, which might be waited for."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | (os.O_NONBLOCK if regular else 0)
+def open_to_read(path: str) -> int:
+    """A descriptor. Raises BadTrace, with the reason, where there is none to be had: not of a
+    directory, and not of a device or a pipe, which would be waited for and can be read once."""
     try:
-        file = os.open(path, flags)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise BadTrace(f"cannot open {path}: {error.strerror}") from error
-    if regular and not stat.S_ISREG(os.fstat(file).st_mode):
+    if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
         raise BadTrace(f"{path} is no regular file")
     return file
 
 
 def missing(what: str, package: str) -> Unsupported:
-    """A package that an extra brings is not there."""
-    return Unsupported(f"{what} needs {package}: pip install 'markerjit[{package_extra(package)}]'")
-
-
-def package_extra(package: str) -> str:
-    """The extra of ours that brings a package."""
-    return {"pyarrow": "parquet"}.get(package, package)
+    """A package that not every installation has is not there."""
+    return Unsupported(f"{what} needs {package}: pip install {package}")

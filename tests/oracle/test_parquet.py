@@ -14,7 +14,7 @@ from markerjit.trace.open import open_sink
 
 pytestmark = pytest.mark.oracle
 
-pytest.importorskip("pyarrow", reason="needs pyarrow (markerjit[parquet])")
+pytest.importorskip("pyarrow", reason="needs pyarrow from PyPI")
 
 LOST = {(0, "kv_get"): 3}
 
@@ -40,7 +40,7 @@ def make_table(path: Path) -> Path:
 
 def duck(path: Path) -> Any:
     """A function that asks DuckDB of the table `t`."""
-    duckdb = pytest.importorskip("duckdb", reason="needs duckdb (markerjit[test])")
+    duckdb = pytest.importorskip("duckdb", reason="needs duckdb from PyPI")
     connection = duckdb.connect()
     connection.execute("set timezone = 'UTC'")
     connection.execute(f"create view t as select * from '{path}'")
@@ -116,7 +116,7 @@ def test_duckdb_finds_what_the_trace_says_of_itself_and_the_losses(parquet: Path
 
 
 def test_polars_finds_the_same(table: Path) -> None:
-    polars = pytest.importorskip("polars", reason="needs polars (markerjit[test])")
+    polars = pytest.importorskip("polars", reason="needs polars from PyPI")
 
     frame = polars.read_parquet(table) if table.suffix == ".parquet" else polars.read_ipc(table)
 

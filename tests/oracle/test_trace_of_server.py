@@ -197,7 +197,7 @@ def test_trace_processor_counts_the_events_of_the_server(traced: Traced, suffix:
 
 
 def test_perfettos_own_messages_decode_the_trace(traced: Traced) -> None:
-    pytest.importorskip("perfetto", reason="needs perfetto (markerjit[perfetto])")
+    pytest.importorskip("perfetto", reason="needs perfetto from PyPI")
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
     found = Trace.FromString(traced.files["pftrace"].read_bytes())
@@ -208,7 +208,7 @@ def test_perfettos_own_messages_decode_the_trace(traced: Traced) -> None:
 
 
 def test_pyarrow_reads_every_event_of_the_server(traced: Traced) -> None:
-    pytest.importorskip("pyarrow", reason="needs pyarrow (markerjit[parquet])")
+    pytest.importorskip("pyarrow", reason="needs pyarrow from PyPI")
     from pyarrow import parquet
 
     table = parquet.read_table(traced.files["parquet"])

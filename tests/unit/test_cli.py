@@ -317,10 +317,10 @@ def test_list_of_a_file_names_the_file(
 ) -> None:
     monkeypatch.setattr(markerjit, "list_file", lambda path, pattern: ([make_marker()], ()))
 
-    assert run("list", "kv", "--json") == 0
+    assert run("list", __file__, "--json") == 0
     told = json.loads(capsys.readouterr().out)
 
-    assert (told["file"], "pid" in told) == ("kv", False)
+    assert (told["file"], "pid" in told) == (__file__, False)
 
 
 def test_status_for_people_shows_what_is_on_or_was_hit(

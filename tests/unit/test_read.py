@@ -23,8 +23,8 @@ SUFFIXES = [format_.suffixes[0] for format_ in FORMATS]
 
 @pytest.fixture(autouse=True)
 def _needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyarrow", reason="needs pyarrow (markerjit[parquet])")
-    pytest.importorskip("perfetto", reason="needs perfetto (markerjit[perfetto])")
+    pytest.importorskip("pyarrow", reason="needs pyarrow from PyPI")
+    pytest.importorskip("perfetto", reason="needs perfetto from PyPI")
     monkeypatch.setattr(lines.time, "localtime", lines.time.gmtime)
 
 
@@ -174,7 +174,7 @@ def test_nothing_is_overwritten_without_force(
     [
         (("a.csv",), "a.csv: no trace format has the suffix .csv; there are .txt"),
         (("none.json",), "cannot open none.json: No such file or directory"),
-        (("none.ctf",), "none.ctf is no CTF trace"),
+        (("none.ctf",), "cannot open none.ctf: No such file or directory"),
         (("a.json", "--marker", "kv_gte"), "no marker matches 'kv_gte'; did you mean kv_get"),
         (("a.json", "-o", "b.csv"), "no trace format has the suffix .csv"),
         (("a.json", "-o", "none/b.txt"), "cannot write none/b.txt: No such file or directory"),

@@ -16,7 +16,7 @@ from markerjit.model import Event
 from markerjit.ring.types import Time
 from markerjit.trace.open import open_sink, open_trace
 
-pa = pytest.importorskip("pyarrow", reason="needs pyarrow (markerjit[parquet])")
+pa = pytest.importorskip("pyarrow", reason="needs pyarrow from PyPI")
 parquet = pytest.importorskip("pyarrow.parquet")
 arrow = pytest.importorskip("markerjit.trace.arrow")
 

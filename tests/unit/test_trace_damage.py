@@ -23,7 +23,7 @@ DEEP = "[" * 100_000
 
 @pytest.fixture(autouse=True)
 def _needed() -> None:
-    pytest.importorskip("perfetto", reason="needs perfetto (markerjit[perfetto])")
+    pytest.importorskip("perfetto", reason="needs perfetto from PyPI")
 
 
 def write(path: Path) -> Path:

@@ -56,8 +56,8 @@ LOST = {(0, "kv_get"): 3, (1, "odd"): 1}
 
 @pytest.fixture(autouse=True)
 def _needed() -> None:
-    pytest.importorskip("pyarrow", reason="needs pyarrow (markerjit[parquet])")
-    pytest.importorskip("perfetto", reason="needs perfetto (markerjit[perfetto])")
+    pytest.importorskip("pyarrow", reason="needs pyarrow from PyPI")
+    pytest.importorskip("perfetto", reason="needs perfetto from PyPI")
 
 
 def write(
@@ -472,7 +472,7 @@ def test_a_missing_package_is_named_with_what_to_do(
 ) -> None:
     monkeypatch.setattr(open_module, "find_spec", lambda name: None)
 
-    with pytest.raises(Unsupported, match=r"pip install 'markerjit\[parquet\]'"):
+    with pytest.raises(Unsupported, match=r"needs pyarrow: pip install pyarrow$"):
         check_output(str(tmp_path / "a.parquet"))
 
 

@@ -52,8 +52,8 @@ FORMATS: tuple[tuple[str, CType, Value, str], ...] = (
 
 @pytest.fixture(autouse=True)
 def _needed() -> None:
-    pytest.importorskip("pyarrow", reason="needs pyarrow (markerjit[parquet])")
-    pytest.importorskip("perfetto", reason="needs perfetto (markerjit[perfetto])")
+    pytest.importorskip("pyarrow", reason="needs pyarrow from PyPI")
+    pytest.importorskip("perfetto", reason="needs perfetto from PyPI")
 
 
 def made(turn: int = 0) -> tuple[TraceInfo, list[Event]]:

@@ -126,7 +126,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _read(path: Path, size: int, at: int) -> tuple[bytes, int]:
     """So many bytes of a file, less where it ends before, and how large it is then."""
-    file = open_to_read(str(path), regular=True)
+    file = open_to_read(str(path))
     try:
         return os.pread(file, size, at), os.fstat(file).st_size
     except OSError as error:
