@@ -180,7 +180,7 @@ class FileImage(Image):
         self.name = path
         self._file = _open(path)
         try:
-            self._set_headers(os.pread(self._file, _PAGE, 0), self._read_at)
+            self._set_headers(self._head(), self._read_at)
             self._check_notes_are_in_file()
             # Kept, because there are few of them and may be thousands of others, each read.
             self._loads = [segment for segment in self.segments if segment.type == PT_LOAD]
@@ -222,6 +222,12 @@ class FileImage(Image):
         size = os.fstat(self._file).st_size
         if sum(segment.file_size for segment in self.note_segments()) > size:
             raise BadFile(f"{self.name}: it claims more notes than it has bytes")
+
+    def _head(self) -> bytes:
+        try:
+            return os.pread(self._file, _PAGE, 0)
+        except OSError as error:
+            raise BadFile(f"{self.name}: {error.strerror}") from None
 
     def _read_at(self, offset: int, size: int) -> bytes:
         try:
