@@ -132,6 +132,8 @@ def open_trace(path: str) -> Trace:
 def open_traces(path: str) -> tuple[Trace, ...]:
     """A trace, or all that `trace PID,PID -o DIRECTORY` wrote: one for each process, by their
     names. Raises BadTrace where there is none."""
+    check_path("path", path)
+    path = os.fspath(path)
     inner = _traces_in(path, "pid-*.ctf") if format_of(path).is_directory else []
     return tuple(open_trace(os.path.join(path, name)) for name in inner) or (open_trace(path),)
 

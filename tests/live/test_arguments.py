@@ -96,6 +96,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "compiled_probe": (markerjit.compiled_probe, {"probe": "count"}),
         "open_sink": (markerjit.open_sink, {"path": path, "info": info, "force": False}),
         "open_trace": (markerjit.open_trace, {"path": path}),
+        "open_traces": (markerjit.open_traces, {"path": path}),
         "check_output": (markerjit.check_output, {"path": path, "force": False}),
         "takes_packets": (markerjit.takes_packets, {"sink": None}),
         "convert": (
