@@ -107,7 +107,7 @@ class Target:
 
     def hits(self) -> int:
         """Executions of our probes."""
-        return sum(one.hits for one in self.session.statistics(MARKERS))
+        return sum(one.total for one in self.session.statistics(MARKERS))
 
 
 @contextmanager

@@ -18,14 +18,17 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from markerjit.errors import MarkerError, MemoryFault
+from markerjit.hits import before_switch, note_hits
 from markerjit.model import Edit, RemoteAddress, Site
 from markerjit.patch.apply import apply
+from markerjit.patch.arena import Arena, Switched
 from markerjit.patch.find import find_unfinished
 from markerjit.patch.inject import remove_unfinished
 from markerjit.patch.journal import Journal, Left
-from markerjit.patch.plan import SLOT_SIZE, Plan, counted
+from markerjit.patch.plan import SLOT_SIZE, Plan, SiteState, counted
 from markerjit.quiesce.owner import Owner
 from markerjit.quiesce.strategy import default_strategy
+from markerjit.ring.layout import PROBE_COUNTED
 from markerjit.switching import Switching
 from markerjit.x86.templates import TEMPLATES, is_breakpoint
 
@@ -195,7 +198,15 @@ class _Repairing(Switching):
                     state = self._state(site)
                     marker = self._arena.marker_at(state.data)
                     if marker is not None and not state.problem:
-                        self._arena.note_switched(marker, state.mode)
+                        self._note_found(self._arena, marker, state)
+
+    def _note_found(self, arena: Arena, marker: int, state: SiteState) -> None:
+        slots = {marker: [state.site.slot]}
+        known = marker if arena.marker_entry(marker).since else None
+        calling = bool(state.mode and state.probe & PROBE_COUNTED)
+        found = Switched(state.mode, known, tuple(slots[marker]), calling)
+        before = before_switch(arena, slots, calls=self._calls)
+        note_hits(arena, {marker: found}, before, self._calls)
 
 
 def _spans(sites: Sequence[Site]) -> Iterator[tuple[int, int]]:

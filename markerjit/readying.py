@@ -6,8 +6,9 @@ All of it is for who holds the target's lock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import monotonic, sleep
+from typing import NamedTuple
 
 from markerjit.errors import Refused
 from markerjit.model import Kind, Mode, RemoteAddress, Site
@@ -26,6 +27,13 @@ from markerjit.switching import Switching
 
 _GRACE_S = 5
 _TICKS = "mj_link_tick_ns"
+
+
+class Counting(NamedTuple):
+    """Sites that only count, and how each is on; and by whom, by the entry."""
+
+    modes: Mapping[Site, Mode]
+    by: Mapping[int, int]
 
 
 class Readying(Switching):
@@ -132,23 +140,33 @@ class Readying(Switching):
         Rings(arena, {}).start()
         arena.resize_rings(size)
 
-    def _counting(self, sites: Sequence[Site]) -> dict[Mode, list[Site]]:
+    def _counting(self, sites: Sequence[Site]) -> Counting:
         """Sites that are on and only count: somebody left them so, and finds them so again."""
-        found: dict[Mode, list[Site]] = {}
+        modes: dict[Site, Mode] = {}
+        by: dict[int, int] = {}
         for state in self.states(sites):
             if state.mode and self._arena and state.probe == self._arena.count_probe:
-                found.setdefault(state.mode, []).append(state.site)
-        return found
+                modes[state.site] = state.mode
+                if (marker := self._arena.marker_at(state.data)) is not None:
+                    by[marker] = int(self._arena.marker_entry(marker).by)
+        return Counting(modes, by)
 
     def _still_there(self, sites: Sequence[Site]) -> list[Site]:
         """Objects may have been unloaded since."""
         known = set(self._objects.sites)
         return [site for site in sites if site in known]
 
-    def _count_again(self, counting: dict[Mode, list[Site]]) -> None:
-        for mode, sites in counting.items():
-            wanted = Wanted(True, default_strategy(own=self._own), mode, COUNT)
-            self._switch(self._still_there(sites), wanted)
+    def _count_again(self, sites: Sequence[Site], counting: Counting) -> set[Site]:
+        """Those of the sites that were counting only count again; returns them. They were on all
+        the time, and are again who switched them on's."""
+        again = [site for site in sites if site in counting.modes]
+        for mode in {counting.modes[site] for site in again}:
+            of_mode = [site for site in again if counting.modes[site] is mode]
+            self._switch(of_mode, Wanted(True, default_strategy(own=self._own), mode, COUNT))
+        for marker, by in counting.by.items():
+            if again and self._arena and self._arena.marker_entry(marker).since:
+                self._arena.note_by(marker, by)
+        return set(again)
 
     def _types(
         self, sites: Sequence[Site], wanted: Wanted, *, resume: bool = False

@@ -38,7 +38,7 @@ from markerjit.patch.wanted import COUNT, RECORD, Wanted, as_mode
 from markerjit.probes.native import Compiled, split_probe
 from markerjit.quiesce.native import clock_pair
 from markerjit.quiesce.strategy import default_strategy
-from markerjit.readying import Readying
+from markerjit.readying import Counting, Readying
 from markerjit.recorders import (
     compiled_probe,
     name_of_probe,
@@ -333,7 +333,7 @@ class Session(Readying):
         return self._first_clock if recent else None
 
     def _disable_for_sure(
-        self, lease: Lease, sites: Sequence[Site], counting: dict[Mode, list[Site]], pattern: str
+        self, lease: Lease, sites: Sequence[Site], counting: Counting, pattern: str
     ) -> None:
         """Nobody comes after us to try again, so we do, for half a minute, where that may help:
         another controller or tracer is at work, or a thread waits in the kernel."""
@@ -344,8 +344,9 @@ class Session(Readying):
                     if lease.is_ours():  # else the markers are somebody else's by now
                         there = self._still_there(sites)
                         entered = self._may_be_entered(there)
-                        states, _, _ = self._switch(there, self._wanted_off())
-                        self._count_again(counting)
+                        again = self._count_again(there, counting)
+                        rest = [site for site in there if site not in again]
+                        states, _, _ = self._switch(rest, self._wanted_off())
                         self._wait_until_left(entered)
                         self._refuse_altered(states)
                 return

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from markerjit.arguments import check_path, check_text
 from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, NoMarkers, UnexpectedBytes
+from markerjit.hits import Calls, calls_now, late, since, total
 from markerjit.model import Field, Kind, Mode, RemoteAddress, Site
-from markerjit.patch.arena import Arena, fnv1a
+from markerjit.patch.arena import Arena, Counted, fnv1a
 from markerjit.patch.find import Probes
 from markerjit.patch.journal import Journal
 from markerjit.patch.lease import Reader, reader_of
@@ -18,7 +19,7 @@ from markerjit.patch.plan import SiteState
 from markerjit.probes.record import signature
 from markerjit.quiesce.owner import Owner, is_gone
 from markerjit.ring.layout import PROBE_COUNTED, MarkerEntry
-from markerjit.rings import Rings, is_flying
+from markerjit.rings import is_flying
 from markerjit.sites import discover_file, matching
 
 
@@ -28,13 +29,14 @@ class MarkerStatus(NamedTuple):
     mode    how it is on, None when it is off
     partly  some of its sites are on and others are not: an accident, or the program itself did it
     since   when it was switched on, seconds of CLOCK_REALTIME; 0 when it is off
-    by      the pid of the controller that did it
+    by      the pid of the controller that did it, or changed its mode or probe since
     probe   "count", "record", "inherited" (by fork, and does nothing), "another version's" (of
             markerjit), "the program's own", "none" (open, with nothing to call) or ""
-    hits    executions of our probes since the arena exists
+    hits    executions of our probes since it was switched on, or while it was on the last time
     lost    those of them that found a ring full
     altered what is wrong with those of its sites whose code is neither off nor on; they count for
             nothing above
+    total   executions of our probes since the runtime is there, over all switches
     """
 
     name: str
@@ -50,6 +52,7 @@ class MarkerStatus(NamedTuple):
     hits: int
     lost: int
     altered: tuple[UnexpectedBytes, ...] = ()
+    total: int = 0
 
 
 class ArenaStatus(NamedTuple):
@@ -98,30 +101,57 @@ def arena_status(arena: Arena, *, locked: bool) -> ArenaStatus:
 
 
 def marker_statuses(
-    states: Sequence[SiteState], arena: Arena | None, probes: Probes | None = None
+    states: Sequence[SiteState],
+    arena: Arena | None,
+    probes: Probes | None = None,
+    calls: Calls = lambda slot: 0,
 ) -> list[MarkerStatus]:
     """One status for each name and format, in the order of the names.
 
-    `probes` are the addresses of all probes of ours, those of a parent's arena too.
+    `probes` are the addresses of all probes of ours, those of a parent's arena too. `calls` tells
+    what a slot has counted.
     """
     groups: dict[tuple[str, str], list[SiteState]] = {}
     for state in states:
         groups.setdefault((state.site.marker, state.site.note.format), []).append(state)
-    entries: dict[int, list[MarkerEntry]] = {}
-    for entry in arena.entries() if arena else ():
-        entries.setdefault(int(entry.name_hash), []).append(entry)
-    late = _late(arena) if arena else {}
+    tallies = _Tallies(arena, calls) if arena else None
     return [
-        _status(group, arena, probes or Probes(), entries, late)
-        for _, group in sorted(groups.items())
+        _status(group, arena, probes or Probes(), tallies) for _, group in sorted(groups.items())
     ]
 
 
-def _late(arena: Arena) -> dict[int, int]:
-    """Executions by marker that nobody has counted: the reader who does so has gone, and has left
-    their records in the rings."""
-    reader = reader_of(arena)
-    return {} if reader and not reader.over else Rings(arena, {}).waiting()
+class _Tallies:
+    """What the entries of all markers have counted, at one moment."""
+
+    def __init__(self, arena: Arena, calls: Calls) -> None:
+        self._arena = arena
+        self._calls = calls
+        self._entries = {int(entry.id): entry for entry in arena.entries()}
+        self._known: dict[int, list[int]] = {}
+        for id, entry in self._entries.items():
+            self._known.setdefault(int(entry.name_hash), []).append(id)
+        self._counted = arena.all_counted(self._entries)
+        self._late = late(arena)
+
+    def entry_of(self, group: Sequence[SiteState], hashed: int) -> MarkerEntry | None:
+        """The entry of a marker now, or when it was on the last time."""
+        for state in sorted(group, key=lambda one: one.mode is None):
+            marker = self._arena.marker_at(state.data)
+            entry = None if marker is None else self._entries.get(marker)
+            if entry is not None and entry.name_hash == hashed:
+                return entry
+        return None
+
+    def total(self, group: Sequence[SiteState], hashed: int) -> Counted:
+        """Since the runtime is there; with the calls of a probe in C that is connected."""
+        known = self._known.get(hashed, ())
+        slots: dict[int, set[RemoteAddress]] = {}
+        for state in group:
+            marker = self._arena.marker_at(state.data)
+            if marker is not None:
+                slots.setdefault(marker, set()).add(state.site.slot)
+        calling = [calls_now(self._entries[id], slots.get(id, ()), self._calls) for id in known]
+        return total(known, self._counted, self._late).plus(sum(calling))
 
 
 def list_file(path: str, pattern: str = "*") -> tuple[list[MarkerStatus], tuple[MarkerError, ...]]:
@@ -146,21 +176,16 @@ def dormant(site: Site) -> SiteState:
 
 
 def _status(
-    group: Sequence[SiteState],
-    arena: Arena | None,
-    probes: Probes,
-    entries: dict[int, list[MarkerEntry]],
-    late: dict[int, int],
+    group: Sequence[SiteState], arena: Arena | None, probes: Probes, tallies: _Tallies | None
 ) -> MarkerStatus:
     note = group[0].site.note
     sound = [state for state in group if not state.problem]
     first = sound[0] if sound else group[0]
     found = {state.mode for state in sound}
     mode = next((one for one in found if one), None)
-    known = entries.get(fnv1a(signature(note).encode()), ())
-    now = arena.marker_at(first.data) if arena else None
-    entry = next((one for one in known if one.id == now), None)
-    counted = [arena.counted(int(one.id)) for one in known] if arena else []
+    hashed = fnv1a(signature(note).encode())
+    entry = tallies.entry_of(sound or group, hashed) if tallies else None
+    sums = tallies.total(group, hashed) if tallies else Counted(0, 0)
     return MarkerStatus(
         name=note.name,
         format=note.format,
@@ -172,9 +197,10 @@ def _status(
         probe=_probe_name(first, arena, probes) if mode else "",
         since=int(entry.since) if entry and mode else 0,
         by=int(entry.by) if entry and mode else 0,
-        hits=sum(one.hits for one in counted) + sum(late.get(int(one.id), 0) for one in known),
-        lost=sum(one.lost for one in counted),
+        hits=since(sums.hits, int(entry.hits_before)) if entry else 0,
+        lost=since(sums.lost, int(entry.losses_before)) if entry else 0,
         altered=tuple(state.problem for state in group if state.problem),
+        total=sums.hits,
     )
 
 

@@ -26,11 +26,12 @@ from markerjit.errors import (
     UnexpectedBytes,
     Unsupported,
 )
+from markerjit.hits import before_switch, note_hits
 from markerjit.memory import parse_maps, read_maps_text
 from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.patch import lease
 from markerjit.patch.apply import NOTHING, Applied, apply
-from markerjit.patch.arena import Arena
+from markerjit.patch.arena import Arena, Switched
 from markerjit.patch.find import Probes
 from markerjit.patch.inject import DEFAULT_RING_SIZE, create_arena, install_trap
 from markerjit.patch.journal import Journal
@@ -263,6 +264,8 @@ class Switching(View):
         went."""
         prepared = self._prepared.pop((pattern, wanted), None)
         if prepared and prepared.objects is self._objects and self._arena:
+            slots = {id: one.slots for id, one in prepared.switched.items() if one.mode}
+            before = before_switch(self._arena, slots, calls=None)
             try:
                 applied = self._apply(
                     prepared.plan, prepared.mapped, prepared.packed, prepared.changes
@@ -271,22 +274,22 @@ class Switching(View):
                 pass
             else:
                 self._prepared[pattern, wanted] = prepared
-                for marker, mode in prepared.modes.items():
-                    self._arena.note_switched(marker, mode)
+                note_hits(self._arena, prepared.switched, before, self._calls)
                 return applied
         sites = self._matching(pattern)
         states, plan, applied = self._switch(sites, wanted)
         if self._arena and plan.edits:
-            mapped, modes = self._mapped_at(plan), self._modes(self._arena, sites)
-            prepared = prepare(self._objects, plan, states, mapped, modes)
+            mapped = self._mapped_at(plan)
+            switched = self._switched(self._arena, states, wanted)
+            prepared = prepare(self._objects, plan, states, mapped, switched)
             if prepared:
                 self._prepared[pattern, wanted] = prepared
         return applied
 
     def _switch(
-        self, sites: Sequence[Site], wanted: Wanted
+        self, sites: Sequence[Site], wanted: Wanted, *, held: int = 0
     ) -> tuple[list[SiteState], Plan, Applied]:
-        """What it was, what was done, and what that took."""
+        """What it was, what was done, and what that took. `held`: the reading that it is for."""
         if wanted.on:
             self._need_arena(sites, wanted)
             self._tell_of_markers(sites, wanted)
@@ -296,13 +299,25 @@ class Switching(View):
             if plan.traps:
                 self._prepare_traps(self._arena, plan)
             self._note_breakpoints(self._arena, states)
-        if plan.edits:
-            applied = self._apply(plan, self._mapped_at(plan))
-        else:
-            applied = NOTHING._replace(left_out=plan.left_out)
-        if plan.edits or not wanted.on:  # who switched it off may have been killed before this
-            self._note_switched(sites, states)
+        if wanted.on and not plan.edits and not held:
+            return states, plan, NOTHING._replace(left_out=plan.left_out)
+        if self._arena is None:  # a fork's child, whose markers are its parent's doing
+            return states, plan, self._apply_edits(plan)
+        slots = self._slots_by_entry(sites, wanted)
+        calls = self._calls if wanted.calls else None
+        before = before_switch(self._arena, slots, calls=calls)
+        for marker in slots if held else ():  # killed after this, it is known for whom it records
+            self._arena.note_held(marker, held)
+        applied = self._apply_edits(plan)
+        # Also where nothing had to be written: a controller may have been killed before its note.
+        switched = self._switched(self._arena, states, wanted)
+        note_hits(self._arena, switched, before, self._calls, held=held)
         return states, plan, applied
+
+    def _apply_edits(self, plan: Plan) -> Applied:
+        if plan.edits:
+            return self._apply(plan, self._mapped_at(plan))
+        return NOTHING._replace(left_out=plan.left_out)
 
     def _apply(
         self,
@@ -411,13 +426,44 @@ class Switching(View):
             notes = [site.note for site in _one_format(sites)]
             self._recorders.tell(notes, wanted.options, wanted.probe)
 
-    def _note_switched(self, sites: Sequence[Site], before: Sequence[SiteState]) -> None:
-        """What the slots had before is off."""
-        if arena := self._arena:
-            had = [arena.marker_at(state.data) for state in before]
-            modes = {one: None for one in had if one is not None} | self._modes(arena, sites)
-            for marker, mode in modes.items():
-                arena.note_switched(marker, mode)
+    def _switched(
+        self, arena: Arena, before: Sequence[SiteState], wanted: Wanted
+    ) -> dict[int, Switched]:
+        """What has become of the entries of these markers. How they are is looked at: one that is
+        off is so in each of them."""
+        sites = [state.site for state in before]
+        slots = self._slots_by_entry(sites, wanted)
+        gets = {slot: marker for marker, of in slots.items() for slot in of}
+        was_on: dict[int, int] = {}
+        for state in before:
+            had = arena.marker_at(state.data)
+            if had is None:
+                continue
+            if state.site.slot not in slots.setdefault(had, []):
+                slots[had].append(state.site.slot)
+            if state.mode and state.site.slot in gets:
+                was_on.setdefault(gets[state.site.slot], had)
+        modes = dict.fromkeys(slots) | self._modes(arena, sites)
+        return {
+            marker: Switched(
+                mode,
+                was_on.get(marker),
+                tuple(slots.get(marker, ())),
+                calling=wanted.calls and mode is not None,
+            )
+            for marker, mode in modes.items()
+        }
+
+    def _slots_by_entry(
+        self, sites: Sequence[Site], wanted: Wanted
+    ) -> dict[int, list[RemoteAddress]]:
+        """The entries that the slots get; none where they are switched off."""
+        found: dict[int, list[RemoteAddress]] = {}
+        for site in by_slot(sites) if wanted.on and self._recorders else ():
+            marker = self._recorders.find(site.note, wanted.options) if self._recorders else None
+            if marker is not None:
+                found.setdefault(marker, []).append(site.slot)
+        return found
 
     def _modes(self, arena: Arena, sites: Sequence[Site]) -> dict[int, Mode | None]:
         """How each marker is, by its first site."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from markerjit.arguments import check_all, check_int, check_pid, check_text
 from markerjit.elf import Read
-from markerjit.errors import MarkerError, NoMarkers, TargetGone, UnexpectedBytes
+from markerjit.errors import MarkerError, MemoryFault, NoMarkers, TargetGone, UnexpectedBytes
 from markerjit.memory import Mapping, ProcessMemory, parse_maps, read_maps_text
 from markerjit.model import RemoteAddress, Site
 from markerjit.patch.arena import Arena
@@ -143,14 +144,14 @@ class View:
 
     def statistics(self, pattern: str = "*") -> list[MarkerStatus]:
         """Every marker that matches: whether it is on, since when, by whom, hits and losses."""
-        found = marker_statuses(self.states(self.sites(pattern)), self._arena, self._probes)
-        return [self._with_entries(one) if ".c:" in one.probe else one for one in found]
+        states = self.states(self.sites(pattern))
+        return marker_statuses(states, self._arena, self._probes, self._calls)
 
-    def _with_entries(self, marker: MarkerStatus) -> MarkerStatus:
-        """Nobody counts the calls of a probe in C but the marker itself, in its slot."""
-        slots = {site.slot for site in marker.sites if site.slot}
-        entered = sum(entries_of(self._memory.read, slot)[0] for slot in slots)
-        return marker._replace(hits=marker.hits + entered)
+    def _calls(self, slot: RemoteAddress) -> int:
+        """How often a slot's probe in C was called; 0 where its object was unloaded."""
+        with suppress(MemoryFault):
+            return entries_of(self._memory.read, slot)[0]
+        return 0
 
     def probe_values(self) -> list[Values]:
         """What probes in C have counted, by file."""

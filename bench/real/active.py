@@ -85,7 +85,7 @@ def _with_session(
         passed = 0
     child.go()
     took = child.report().cpu
-    hits = sum(one.hits for one in session.statistics(marker))
+    hits = sum(one.total for one in session.statistics(marker))
     session.disable("*")
     if hits != passed:
         raise MarkerError(

@@ -209,6 +209,7 @@ def marker_json(marker: MarkerStatus) -> Json:
         "by": marker.by or None,
         "hits": marker.hits,
         "lost": marker.lost,
+        "total": marker.total,
         "sites": [site_json(site, altered.get(site.address)) for site in marker.sites],
     }
 

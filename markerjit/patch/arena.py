@@ -14,7 +14,8 @@ import ctypes
 import os
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from operator import add
 from typing import NamedTuple
 
 from markerjit.errors import MarkerError, MemoryFault, Refused
@@ -45,6 +46,25 @@ class Counted(NamedTuple):
     hits: int
     lost: int
 
+    def plus(self, hits: int, lost: int = 0) -> Counted:
+        """The sum."""
+        return Counted(self.hits + hits, self.lost + lost)
+
+
+class Switched(NamedTuple):
+    """What a switch made of a marker's entry.
+
+    mode     how the marker is on now, None when it is off
+    before   the entry that it had when it was on before, None when it was off
+    slots    those that had this entry before, or have it now
+    calling  whether they hold a probe in C, so that they count its calls themselves
+    """
+
+    mode: Mode | None
+    before: int | None
+    slots: tuple[RemoteAddress, ...]
+    calling: bool
+
 
 class Arena:
     """An arena that exists. `base` is where the target has it."""
@@ -58,6 +78,8 @@ class Arena:
         self.release = store.release
         self._close = store.close
         self._ids: dict[tuple[str, bytes], int] = {}
+        self._with_hash: dict[int, list[int]] = {}
+        self._hashed = 0
         head = store.read(CONTROL, ctypes.sizeof(Control))
         self.control, self.geometry = layout.checked_control(head, mapped_size)
         self.entry = layout.Entry.from_buffer_copy(store.read(0, ctypes.sizeof(layout.Entry)))
@@ -84,15 +106,23 @@ class Arena:
         """The probe that only counts."""
         return RemoteAddress(self.base + self.entry.count)
 
-    def entries(self) -> Iterator[MarkerEntry]:
+    def entries(self, first: int = 0) -> Iterator[MarkerEntry]:
         """The markers that the runtime has been told of, in the order of their ids."""
         size = ctypes.sizeof(MarkerEntry)
         used = min(self.markers_used, self.geometry.max_markers)
-        for first in range(0, used, _ENTRIES):
-            some = min(_ENTRIES, used - first)
-            piece = self.store.read(self.geometry.marker_offset(first), some * size)
+        for start in range(first, used, _ENTRIES):
+            some = min(_ENTRIES, used - start)
+            piece = self.store.read(self.geometry.marker_offset(start), some * size)
             for at in range(0, len(piece), size):
                 yield MarkerEntry.from_buffer_copy(piece, at)
+
+    def entries_of(self, name_hash: int) -> Sequence[int]:
+        """The ids of all entries of a marker: it has one for each way in which it was recorded.
+        An entry never becomes another marker's."""
+        for entry in self.entries(self._hashed):
+            self._with_hash.setdefault(int(entry.name_hash), []).append(self._hashed)
+            self._hashed += 1
+        return self._with_hash.get(name_hash, ())
 
     def entry_address(self, marker: int) -> RemoteAddress:
         """Where the target has a marker's entry: the data of its slot."""
@@ -237,21 +267,65 @@ class Arena:
         before = int.from_bytes(self.store.read(offset, 8), "little")
         self.store.write(offset, (before + records & _WORD_MASK).to_bytes(8, "little"))
 
-    def note_switched(self, marker: int, mode: Mode | None) -> None:
-        """Write down that a marker was switched, when and by whom, for `status`."""
+    def note_switched(
+        self, marker: int, mode: Mode | None, *, since: int | None = None, held: int = 0
+    ) -> None:
+        """Write down that a marker was switched, by us: on since `since` (CLOCK_REALTIME, s; now),
+        and for which reading it records."""
         offset = self.geometry.marker_offset(marker)
-        since, by = (int(time.time()), os.getpid()) if mode else (0, 0)
-        self.store.write(offset + MarkerEntry.since.offset, struct.pack("<QI", since, by))
+        when, by = (int(time.time()) if since is None else since, os.getpid()) if mode else (0, 0)
+        self.store.write(offset + MarkerEntry.since.offset, struct.pack("<QI", when, by))
         number = _MODES.index(mode) + 1 if mode else 0
         self.store.write(offset + MarkerEntry.mode.offset, bytes([number]))
+        self.note_held(marker, held if mode else 0)
+
+    def note_by(self, marker: int, pid: int) -> None:
+        """Write down that it was another controller that switched a marker on."""
+        offset = self.geometry.marker_offset(marker) + MarkerEntry.by.offset
+        self.store.write(offset, pid.to_bytes(4, "little"))
+
+    def note_held(self, marker: int, reading: int) -> None:
+        """Write down for which reading a marker records; 0: for none."""
+        offset = self.geometry.marker_offset(marker) + MarkerEntry.held.offset
+        self.store.write(offset, reading.to_bytes(4, "little"))
+
+    def note_before(self, marker: int, counted: Counted) -> None:
+        """Write down what was counted of a marker before it was switched on."""
+        offset = self.geometry.marker_offset(marker) + MarkerEntry.hits_before.offset
+        words = (counted.hits & _WORD_MASK, counted.lost & _WORD_MASK)
+        self.store.write(offset, struct.pack("<QQ", *words))
+
+    def note_calls(self, marker: int, calls: int, before: int, *, calling: bool) -> None:
+        """Write down how many calls probes in C had, and how many the slots had counted when the
+        one was connected that is connected now."""
+        offset = self.geometry.marker_offset(marker)
+        words = struct.pack("<QQ", calls & _WORD_MASK, before & _WORD_MASK)
+        self.store.write(offset + MarkerEntry.calls.offset, words)
+        self.store.write(offset + MarkerEntry.calling.offset, bytes([calling]))
 
     def counted(self, marker: int) -> Counted:
         """A marker's counters, added up."""
-        hits, lost = int(self.marker_entry(marker).delivered), 0
-        for count in self.counts(marker):
-            hits += count.passed + count.lost
-            lost += count.lost
-        return Counted(hits, lost)
+        return self.all_counted([marker])[marker]
+
+    def all_counted(self, markers: Iterable[int]) -> dict[int, Counted]:
+        """The counters of many markers, each added up. Without the calls of a probe in C that is
+        connected: its slots have these."""
+        found: dict[int, Counted] = {}
+        for run in _runs(markers):
+            size = ctypes.sizeof(MarkerEntry)
+            table = self.store.read(self.geometry.marker_offset(run.start), len(run) * size)
+            entries = [MarkerEntry.from_buffer_copy(table, at * size) for at in range(len(run))]
+            hits = [int(entry.delivered + entry.calls) for entry in entries]
+            lost = [0] * len(run)
+            size = ctypes.sizeof(layout.Count)
+            for ring in range(self.geometry.rings):
+                offset = self.geometry.count_offset(ring, run.start)
+                table = self.store.read(offset, len(run) * size)
+                words = memoryview(table).cast("Q").tolist()
+                lost = list(map(add, lost, words[1::2]))
+                hits = list(map(add, hits, map(add, words[::2], words[1::2])))
+            found.update(zip(run, map(Counted, hits, lost), strict=True))
+        return found
 
     def counts(self, marker: int) -> list[layout.Count]:
         """A marker's counters, by ring."""
@@ -375,6 +449,19 @@ def fnv1a(data: bytes) -> int:
     for byte in data:
         value = (value ^ byte) * 0x100000001B3 % (1 << 64)
     return value or 1
+
+
+def _runs(markers: Iterable[int]) -> Iterator[range]:
+    """Ids that follow each other, to be read at once."""
+    start = end = None
+    for marker in sorted(set(markers)):
+        if marker != end:
+            if start is not None and end is not None:
+                yield range(start, end)
+            start = marker
+        end = marker + 1
+    if start is not None and end is not None:
+        yield range(start, end)
 
 
 def _how(entry: MarkerEntry) -> bytes:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from markerjit.model import Edit, Mode, RemoteAddress
+from markerjit.patch.arena import Switched
 from markerjit.patch.pack import pack
 from markerjit.patch.plan import SLOT_DATA, SLOT_PROBE, Plan, SiteState
 from markerjit.sites import Objects
@@ -19,15 +20,15 @@ from markerjit.sites import Objects
 
 class Prepared(NamedTuple):
     """`plan`, its edits packed, and how many of them change something; what has to be mapped for
-    it, and how the markers (by id) are afterwards. It holds for as long as `objects` are those of
-    the process."""
+    it, and what becomes of the entries of the markers. It holds for as long as `objects` are those
+    of the process."""
 
     objects: Objects
     plan: Plan
     packed: bytearray
     changes: int
     mapped: bytes
-    modes: Mapping[int, Mode | None]
+    switched: Mapping[int, Switched]
 
 
 def prepare(
@@ -35,7 +36,7 @@ def prepare(
     plan: Plan,
     states: Sequence[SiteState],
     mapped: bytes,
-    modes: Mapping[int, Mode | None],
+    switched: Mapping[int, Switched],
 ) -> Prepared | None:
     """From the plan that was applied and the states that it was made from. None for one that cannot
     stand for itself: it has breakpoints, or left some of the sites as they were."""
@@ -50,7 +51,7 @@ def prepare(
         key=lambda edit: (edit.step, edit.address),
     )
     whole = plan._replace(edits=tuple(edits))
-    return Prepared(objects, whole, pack(edits), whole.changes, mapped, modes)
+    return Prepared(objects, whole, pack(edits), whole.changes, mapped, switched)
 
 
 def _guards(

@@ -22,6 +22,11 @@ class Wanted(NamedTuple):
     probe: str = COUNT
     options: Options = Options(counted=False)
 
+    @property
+    def calls(self) -> bool:
+        """Whether a probe in C is called."""
+        return self.on and self.probe not in (RECORD, COUNT)
+
 
 def as_mode(mode: Mode | str | None) -> Mode | None:
     """The mode that is meant, by itself or by its name. Raises ValueError for any other."""

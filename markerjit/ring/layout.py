@@ -162,7 +162,9 @@ class Control(ctypes.Structure):
         ("reader", OwnerEntry),
         ("lease_ns", ctypes.c_uint64),
         ("journal", JournalHead),
-        ("_pad", ctypes.c_uint64 * 3),  # the sequences are aligned to 32
+        ("reading", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
+        ("_pad", ctypes.c_uint64 * 2),  # the sequences are aligned to 32
         ("sequences", Restartable * SEQUENCES),
     ]
 
@@ -183,12 +185,17 @@ class MarkerEntry(ctypes.Structure):
         ("time", ctypes.c_uint8),
         ("tid", ctypes.c_uint8),
         ("recorder", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
+        ("held", ctypes.c_uint32),
         ("passed_before", ctypes.c_uint64),
         ("lost_before", ctypes.c_uint64),
         ("delivered", ctypes.c_uint64),
+        ("calls", ctypes.c_uint64),
+        ("calls_before", ctypes.c_uint64),
+        ("hits_before", ctypes.c_uint64),
+        ("losses_before", ctypes.c_uint64),
         ("counted", ctypes.c_uint8),
-        ("reserved", ctypes.c_uint8 * 7),
+        ("calling", ctypes.c_uint8),
+        ("reserved", ctypes.c_uint8 * 6),
         ("name", ctypes.c_char * 64),
     ]
 

@@ -177,7 +177,7 @@ def test_count_probe_counts_what_the_server_counts(
         make_load(build, port)
         expected = truth.difference()
         session.disable("kv_*")
-        hits = {marker.name: marker.hits for marker in session.statistics()}
+        hits = {marker.name: marker.total for marker in session.statistics()}
 
     assert hits == expected
 
@@ -372,7 +372,7 @@ def test_library_that_comes_and_goes_is_found_and_forgotten(target: Callable, bu
                 session.enable("truth_plugin")
             assert text_of(program.pid) == text
             session.disable("truth_*")
-            hits = {marker.name: marker.hits for marker in session.statistics()}
+            hits = {marker.name: marker.total for marker in session.statistics()}
             assert hits["truth_host"] == 15 * (turn + 1)
 
     assert program.ask("counts") == {"truth_host": 45, "truth_plugin": 45}

@@ -199,7 +199,7 @@ def test_flight_is_over_when_its_markers_are_put_to_another_use(target: Callable
         assert len(stream.drain()) == 3
         program.command("run 2")
         (marker, _) = session.statistics()
-    assert (marker.probe, marker.hits) == ("count", 10)
+    assert (marker.probe, marker.total) == ("count", 10)
 
 
 def test_marker_that_is_only_counted_is_no_part_of_a_flight(target: Callable) -> None:
@@ -216,7 +216,7 @@ def test_marker_that_is_only_counted_is_no_part_of_a_flight(target: Callable) ->
         assert not session.arena().flight, "the other one is on, and is no flight recorder"
         with session.trace("truth_mode"):
             pass
-        hits = {marker.name: marker.hits for marker in session.statistics()}
+        hits = {marker.name: marker.total for marker in session.statistics()}
     assert hits == {"truth_mode": 7, "truth_spin": spins}
 
 

@@ -75,7 +75,7 @@ def modes(session: markerjit.Session) -> dict[str, Mode | None]:
 
 
 def hits(session: markerjit.Session) -> dict[str, int]:
-    return {one.name: one.hits for one in session.statistics()}
+    return {one.name: one.total for one in session.statistics()}
 
 
 def text_of_host(pid: int) -> dict[tuple[int, str], bytes]:

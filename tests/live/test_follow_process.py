@@ -46,7 +46,7 @@ def test_threads_that_are_born_while_others_are_stopped_run_the_right_code(
         session.disable("*")
         (status,) = session.statistics()
 
-    assert status.hits == counts["evaluated"] > 0
+    assert status.total == counts["evaluated"] > 0
     assert counts["births"] > 100
     assert text_of(program.pid) == text
 
@@ -64,7 +64,7 @@ def test_storm_of_births_is_traced_to_the_last_thread(target: Callable, mode: Mo
         events = stream.drain()
         (status,) = session.statistics()
 
-    assert len(events) + status.lost == status.hits == counts["evaluated"]
+    assert len(events) + status.lost == status.total == counts["evaluated"]
     children = {event.tid for event in events if event.fields["who"]}
     parents = {event.tid for event in events if not event.fields["who"]}
     assert len(parents) == 3
@@ -109,7 +109,7 @@ def test_program_that_closes_what_it_does_not_know_is_traced_on(
             program.command("pass 10")
         assert len(stream.drain()) == 20
     with markerjit.attach(program.pid) as session:  # now the arena is read through its memory
-        assert session.statistics()[0].hits == 20
+        assert session.statistics()[0].total == 20
         with session.trace("*", mode=mode) as stream:
             program.command("pass 10")
             program.command("own 0")
@@ -117,7 +117,7 @@ def test_program_that_closes_what_it_does_not_know_is_traced_on(
         session.enable("*", mode=mode)
         program.command("pass 5")
         session.disable("*")
-        assert session.statistics()[0].hits == program.ask("counts")["evaluated"] == 35
+        assert session.statistics()[0].total == program.ask("counts")["evaluated"] == 35
 
     assert program.ask("look")["changed"] == 0
     assert text_of(program.pid) == text
@@ -143,7 +143,7 @@ def test_program_that_closes_our_descriptor_at_once_keeps_its_own_files(
         session.enable("*")
         program.command("pass 3")
         session.disable("*")
-        assert session.statistics()[0].hits == 3
+        assert session.statistics()[0].total == 3
     if then == "own":
         assert program.ask("look")["changed"] == 0
 
@@ -164,9 +164,9 @@ def test_program_that_closes_in_a_loop_keeps_its_own_files(target: Callable) -> 
         assert program.ask("close-end")["changed"] == 0
         with markerjit.attach(program.pid) as session:
             session.enable("*")
-            before = session.statistics()[0].hits
+            before = session.statistics()[0].total
             program.command("pass 10")
-            done += session.statistics()[0].hits - before
+            done += session.statistics()[0].total - before
 
     assert done == 100
 
@@ -210,7 +210,7 @@ def test_program_that_is_not_to_be_dumped_is_traced_by_root(target: Callable, mo
         assert program.ask("become 65534")["ok"] == 1
         program.command("pass 5")
         session.disable("*")
-        assert session.statistics()[0].hits == 15
+        assert session.statistics()[0].total == 15
 
 
 # It becomes nobody once it has imported all: nobody may be unable to read this Python.
@@ -302,7 +302,7 @@ def test_program_that_has_the_pid_of_one_that_ended_is_not_taken_for_it(
     assert "memfd:markerjit" not in Path(f"/proc/{program.pid}/maps").read_text()
     with markerjit.attach(program.pid) as session:  # and by the number it is the heir
         session.enable("truth_loop")
-        wait_until(lambda: session.statistics("truth_loop")[0].hits > 0, "hits")
+        wait_until(lambda: session.statistics("truth_loop")[0].total > 0, "hits")
         session.disable("truth_loop")
     assert heir.ask("counts")["truth_loop"] > 0
 

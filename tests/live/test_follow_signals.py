@@ -17,7 +17,7 @@ in_both_modes = pytest.mark.parametrize("mode", MODES)
 
 
 def hits(session: markerjit.Session) -> dict[str, int]:
-    return {one.name: one.hits for one in session.statistics()}
+    return {one.name: one.total for one in session.statistics()}
 
 
 # ---- in the middle of a handler ----------------------------------------------------------------
@@ -148,7 +148,7 @@ def test_program_without_a_handler_dies_of_its_own_sigtrap_as_ever(
 
     with markerjit.attach(program.pid) as session:
         session.enable("truth_traps", mode=Mode.INT3)
-        wait_until(lambda: session.statistics()[0].hits > 100, "breakpoints")
+        wait_until(lambda: session.statistics()[0].total > 100, "breakpoints")
         program.process.stdin.write(f"{command}\n".encode())
         program.process.stdin.flush()
 

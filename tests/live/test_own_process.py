@@ -148,7 +148,7 @@ def test_arguments_are_evaluated_only_while_the_marker_is_on(
                 library.own_call(10)
                 assert library.own_evaluated() == always + turn * (3 + always)
             (own_call,) = session.statistics("own_call")
-            assert own_call.hits == 99 * 3
+            assert own_call.total == 99 * 3
             assert own_call.mode is None
         assert unchanged()
         """,
@@ -172,7 +172,7 @@ def test_breakpoints_work_in_our_own_process_and_leave_ours_alone(
                 library.own_trap()
                 session.disable("own_call")
                 library.own_call(7)
-            assert session.statistics("own_call")[0].hits == 350
+            assert session.statistics("own_call")[0].total == 350
         library.own_trap()
         assert len(trapped) == 51
         assert unchanged()
@@ -194,7 +194,7 @@ def test_five_hundred_switches_with_our_own_threads_inside(
                 probe = ("count", "record")[turn % 3 == 2]
                 session.enable("own_spin", mode=ways[turn % len(ways)], probe=probe)
                 session.disable("own_spin")
-            while not session.statistics("own_spin")[0].hits:  # on for as long as it takes
+            while not session.statistics("own_spin")[0].total:  # on for as long as it takes
                 session.enable("own_spin")
                 session.disable("own_spin")
         assert library.own_stop() > 0

@@ -132,7 +132,7 @@ def test_markers_are_recorded_in_many_ways_one_after_the_other(target: Callable)
             with session.trace("mixed_*", time=clock, fields=("c", "k")) as stream:
                 program.command(f"fire 0 {TURNS}")
             assert len(stream.drain()) == 6 * TURNS
-        hits = {marker.name: marker.hits for marker in session.statistics()}
+        hits = {marker.name: marker.total for marker in session.statistics()}
 
     assert {hits[name] for name in hits if not name.startswith("mixed")} == {8 * TURNS}
     assert {hits[name] for name in hits if name.startswith("mixed")} == {16 * TURNS}
@@ -194,7 +194,7 @@ def record_crowd(
                 counts = running.result()
         events += stream.drain()
         lost = losses(session)
-        hits = Counter({marker.name: marker.hits for marker in session.statistics()})
+        hits = Counter({marker.name: marker.total for marker in session.statistics()})
     seen = Counter(event.name for event in events)
     assert +hits == seen + lost
     assert stream.statistics() == (len(events), lost.total(), 0, 0)
@@ -310,10 +310,10 @@ def test_events_and_losses_of_a_trace_in_the_middle_of_a_run_are_its_hits(
     args = ["-o", path] if output else []
 
     with markerjit.View(program.pid) as view:
-        before = Counter({marker.name: marker.hits for marker in view.statistics()})
+        before = Counter({marker.name: marker.total for marker in view.statistics()})
     done = cli("trace", program.pid, "truth_*", "--duration", "0.3", "--json", *args)
     with markerjit.View(program.pid) as view:
-        after = Counter({marker.name: marker.hits for marker in view.statistics()})
+        after = Counter({marker.name: marker.total for marker in view.statistics()})
 
     assert (done.returncode, done.stderr) == (0, "")
     *lines, last = map(json.loads, done.stdout.splitlines())

@@ -110,7 +110,7 @@ def test_no_request_fails_while_markers_are_switched(
     assert after["hits"] + after["misses"] - before["hits"] - before["misses"] >= runs * REQUESTS
     assert all(marker.mode is None for marker in seen.values())
     # both states were really run through, not only written
-    assert 0 < seen["kv_command"].hits < after["commands"] - before["commands"]
+    assert 0 < seen["kv_command"].total < after["commands"] - before["commands"]
     assert text_of(program.pid) == text
 
 
@@ -186,7 +186,7 @@ def test_marker_in_a_signal_handler_is_counted_with_the_one_that_it_interrupts(
         )
         after = program.ask("pause")
         session.disable("truth_*")
-        hits = {marker.name: marker.hits for marker in session.statistics()}
+        hits = {marker.name: marker.total for marker in session.statistics()}
 
     names = ("truth_work", "truth_handler")
     assert {name: hits[name] for name in names} == {
@@ -201,8 +201,8 @@ def test_program_keeps_its_own_breakpoints(target: Callable) -> None:
         for turn in range(3):
             session.enable("truth_*", mode=Mode.INT3)
             assert program.ask("trap")["own_trap"] == 2 * turn + 1
-            hits = session.statistics("truth_work")[0].hits
-            wait_until(lambda: session.statistics("truth_work")[0].hits > hits, "more hits")  # noqa: B023
+            hits = session.statistics("truth_work")[0].total
+            wait_until(lambda: session.statistics("truth_work")[0].total > hits, "more hits")  # noqa: B023
             session.disable("truth_*")
             assert program.ask("trap")["own_trap"] == 2 * turn + 2
 
@@ -216,7 +216,7 @@ def test_breakpoints_are_refused_where_a_thread_blocks_sigtrap(target: Callable)
             session.enable("truth_work", mode=Mode.INT3)
         assert text_of(program.pid) == text
         session.enable("truth_work", mode=Mode.JUMP)
-        wait_until(lambda: session.statistics("truth_work")[0].hits > 0, "hits")
+        wait_until(lambda: session.statistics("truth_work")[0].total > 0, "hits")
         session.disable("truth_work")
 
     assert text_of(program.pid) == text
@@ -283,7 +283,7 @@ def test_program_that_became_another_is_noticed_and_not_written(
         session.enable("truth_parent")
         program.command("fork 1")
         session.disable("truth_parent")
-        assert session.statistics("truth_parent")[0].hits == 1
+        assert session.statistics("truth_parent")[0].total == 1
     assert text_of(program.pid) == text
 
 

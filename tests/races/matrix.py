@@ -275,11 +275,11 @@ class _Looked:
         with markerjit.attach(victim.pid) as session:
             started = victim.ask("pause")
             session.enable(EVERY)
-            hits = {one.name: one.hits for one in session.statistics()}
+            hits = {one.name: one.total for one in session.statistics()}
             victim.ask("resume")
             victim.wait_for("turns", 20)
             ended = victim.ask("pause")
-            now = {one.name: one.hits for one in session.statistics()}
+            now = {one.name: one.total for one in session.statistics()}
             counted = now["floats_turn"] - hits["floats_turn"]
             if counted != ended["turns"] - started["turns"]:
                 self.harm.append(f"{counted} counted of {ended['turns'] - started['turns']}")

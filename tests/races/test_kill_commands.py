@@ -136,7 +136,7 @@ def test_a_signal_that_came_with_the_stop_is_not_lost_by_a_kill(target, left):
 
     turns = program.ask("pause")["truth_loop"]
     with markerjit.View(program.pid) as view:
-        hits = {one.name: one.hits for one in view.statistics()}["truth_loop"]
+        hits = {one.name: one.total for one in view.statistics()}["truth_loop"]
     assert caught
     assert hits == turns
 

@@ -43,16 +43,15 @@ def switch_marks(target: Victim, rounds: int, flip: str) -> Marked:
             target.ask(flip)
             marked.switches += 2
         marked.evaluated = target.ask("pause")["evaluated"] - before
-        marked.hits = _status(session).hits
+        marked.hits = _status(session).total
 
-        lost_before = _status(session).lost
         with session.trace(MARK) as events:
             target.ask("resume")
             target.ask(flip)
             recorded = len(events.poll())
             after = target.ask("pause")["evaluated"]
             recorded += len(events.drain())
-        marked.recorded_and_lost = recorded + _status(session).lost - lost_before
+        marked.recorded_and_lost = recorded + _status(session).lost
         marked.evaluated_while_read = after - before - marked.evaluated
     return marked
 

@@ -280,6 +280,7 @@ def test_status_as_json_has_every_fact_of_every_marker(
         "by": os.getpid(),
         "hits": 9,
         "lost": 2,
+        "total": 0,
         "sites": [
             {
                 "address": 0x1010,

@@ -23,6 +23,7 @@ FLOORS = (
     ("sites", "quiesce", "trace"),
     ("patch", "probes"),
     ("cprobes", "rings"),
+    ("hits",),
     ("recorders", "status", "stream", "flight"),
     ("merge", "watch"),
     ("view",),

@@ -239,6 +239,8 @@ struct mj_control {
     struct mj_owner reader; /* who takes records out of the rings */
     uint64_t lease_ns;      /* until when, CLOCK_MONOTONIC; 0: for ever */
     struct mj_journal journal;
+    uint32_t reading; /* how often the rings were claimed by a reader: the last claim's number */
+    uint32_t unused;  /* 0 */
     struct mj_restartable sequences[MJ_SEQUENCES];
 };
 
@@ -261,11 +263,15 @@ struct mj_control {
 #define MJ_TIME_MONOTONIC 2 /* CLOCK_MONOTONIC, nanoseconds */
 #define MJ_TIME_COARSE 3    /* CLOCK_MONOTONIC_COARSE, nanoseconds */
 
-/* What the runtime needs to know of a marker; its index is the id in the records. */
+/*
+ * What the runtime needs to know of a marker; its index is the id in the records. A marker has an
+ * entry for each way in which it was recorded. What is for the controllers only is written by the
+ * one that holds the target's lock, but for `delivered`.
+ */
 struct mj_marker {
     uint64_t name_hash; /* FNV-1a of the marker's signature, to find it again; 0: free */
     uint64_t since;     /* switched on at, CLOCK_REALTIME seconds; 0: off */
-    uint32_t by;        /* pid of the controller that switched it on */
+    uint32_t by;        /* pid of the controller that switched it last; 0: off */
     uint16_t id;
     uint8_t argc;
     uint8_t mode; /* how it is on, for people; 0: off */
@@ -275,12 +281,17 @@ struct mj_marker {
     uint8_t time;                 /* MJ_TIME_... */
     uint8_t tid;                  /* 1: record the thread's id */
     uint32_t recorder;            /* offset of the code made for it; 0: none, mj_record does it */
-    uint32_t unused;              /* 0 */
-    uint64_t passed_before;       /* its counters, added up, when it was last switched on */
+    uint32_t held;                /* the `reading` that it records for; 0: none */
+    uint64_t passed_before; /* its counters, added up, when the trace or flight recorder began */
     uint64_t lost_before;
-    uint64_t delivered; /* written by the reader: records that it took out of the rings */
-    uint8_t counted;    /* 1: each execution is counted as `passed`; 0: the reader counts */
-    uint8_t reserved[7];
+    uint64_t delivered;     /* written by the reader: records that it took out of the rings */
+    uint64_t calls;         /* of probes in C, but for the one that is connected now */
+    uint64_t calls_before;  /* calls that its slots had counted when that was connected */
+    uint64_t hits_before;   /* hits of all entries with its signature when it was switched on */
+    uint64_t losses_before; /* and how many of them were not recorded */
+    uint8_t counted;        /* 1: each execution is counted as `passed`; 0: the reader counts */
+    uint8_t calling;        /* 1: a probe in C is connected, and its slots count the calls */
+    uint8_t reserved[6];
     char name[64]; /* cut when it is longer; for people */
 };
 

@@ -109,7 +109,7 @@ def _told(session: markerjit.Session, loops: Loops) -> dict[str, int]:
                      for layout in range(len(loops.numbers[form.form.name]))]  # fmt: skip
             if lost := sum(one.lost for one in found):
                 raise MarkerError(f"{lost} events of {form.form.name} were lost, and are cheaper")
-            told[form.form.name] = sum(one.hits for one in found)
+            told[form.form.name] = sum(one.total for one in found)
     return told
 
 

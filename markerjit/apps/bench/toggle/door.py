@@ -71,7 +71,7 @@ class Outside:
 
     def hits(self) -> int:
         """Of the probe, so far."""
-        return sum(one.hits for one in self._session.statistics(MARKER))
+        return sum(one.total for one in self._session.statistics(MARKER))
 
     def slots(self) -> list[int]:
         """Where the slots of the marker are."""

@@ -53,7 +53,7 @@ def _switched(session: markerjit.Session, word: str, strategy: str) -> str:
 
 
 def _hits(session: markerjit.Session) -> str:
-    return f"hits hits={sum(one.hits for one in session.statistics(MARKER))}"
+    return f"hits hits={sum(one.total for one in session.statistics(MARKER))}"
 
 
 if __name__ == "__main__":
