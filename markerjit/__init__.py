@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from markerjit.flight import Flight, Picture
     from markerjit.mend import Repaired, repair
-    from markerjit.merge import Merged, merge
+    from markerjit.merging import Merged, merge
     from markerjit.model import Event, Field, Kind, Mode, Site
     from markerjit.patch.apply import Applied
     from markerjit.patch.plan import LeftOut, Plan, Refusal
@@ -76,8 +76,8 @@ _HOME = {
     "Values": "cprobes",
     "Flight": "flight",
     "Picture": "flight",
-    "Merged": "merge",
-    "merge": "merge",
+    "Merged": "merging",
+    "merge": "merging",
     "Watch": "watch",
     "convert": "trace.convert",
     "Trace": "trace.reading",

@@ -25,7 +25,7 @@ FLOORS = (
     ("cprobes", "rings"),
     ("hits",),
     ("recorders", "status", "stream", "flight"),
-    ("merge", "watch"),
+    ("merging", "watch"),
     ("view",),
     ("switching",),
     ("readying",),
@@ -342,3 +342,13 @@ def test_no_room_is_empty(repo: Path) -> None:
             filled[room] = filled.get(room, False) or has_content(path.read_text())
 
     assert [room for room, full in filled.items() if not full] == []
+
+
+def test_no_public_name_is_that_of_a_module() -> None:
+    """The import of the module would take its place: markerjit.merge was a function or a module,
+    whichever was looked for first."""
+    import markerjit
+
+    assert not {path.stem for path in Path(markerjit.__file__).parent.iterdir()} & {
+        *markerjit.__all__
+    }
