@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from markerjit.flight import Flight, Picture
     from markerjit.mend import Repaired, repair
-    from markerjit.merging import Merged, merge
+    from markerjit.merging import Merged, Merger, merge
     from markerjit.model import Event, Field, Kind, Mode, Site
     from markerjit.patch.apply import Applied
     from markerjit.patch.plan import LeftOut, Plan, Refusal
@@ -77,6 +77,7 @@ _HOME = {
     "Flight": "flight",
     "Picture": "flight",
     "Merged": "merging",
+    "Merger": "merging",
     "merge": "merging",
     "Watch": "watch",
     "convert": "trace.convert",
@@ -142,6 +143,7 @@ __all__ = [
     "MarkerSummary",
     "MemoryFault",
     "Merged",
+    "Merger",
     "Mode",
     "NoMarkers",
     "NoSuchProcess",

@@ -126,14 +126,30 @@ class Rings:
         left: int = (head.head + size - head.limit) % (1 << 64)
         return left if left <= size else 0
 
-    def poll(self, *, packets: bool = False, columns: bool = True, last: bool = False) -> Found:
+    def poll(
+        self,
+        *,
+        packets: bool = False,
+        columns: bool = True,
+        last: bool = False,
+        enough: Callable[[], bool] = lambda: False,
+    ) -> Found:
         """All that is recorded now, taken out; with `last` also what is behind a record that does
-        not come to its end."""
-        return self._found(self._taken(last=last), packets=packets, columns=columns, taken=True)
+        not come to its end. What has not been looked at when that is `enough` stays there. The
+        columns of one type may come in several parts."""
+        walks = self._taken(last=last, enough=enough)
+        return self._found(walks, packets=packets, columns=columns, taken=True)
 
     def picture(self, *, packets: bool = False, columns: bool = True) -> Found:
         """All that is in rings that are overwritten; nothing is taken out."""
-        return self._found(self._pictures(), packets=packets, columns=columns, taken=False)
+        from markerjit.ring.columns import merge
+
+        walks = self._pictures()
+        found = self._found(walks, packets=packets, columns=columns, taken=False)
+        by_type: dict[int, list[Columns]] = {}
+        for one in found.columns:
+            by_type.setdefault(one.type.id, []).append(one)
+        return found._replace(columns=[merge(parts) for parts in by_type.values()])
 
     def _pictures(self) -> Iterator[Walked]:
         """Rings are copied one right after the other, so that they are of one moment, as far as
@@ -151,14 +167,13 @@ class Rings:
                 copied.clear()
                 size = 0
 
-    def _taken(self, *, last: bool) -> Iterator[Walked]:
+    def _taken(self, *, last: bool, enough: Callable[[], bool]) -> Iterator[Walked]:
         """One after the other: what is made of it is made while it is in a cache."""
-        for own in self._own:
-            for piece in own.take():
-                yield own.walk(piece, self._tables().least)
-        for shared in self._shared:
-            for piece in shared.take(last=last):
-                yield shared.walk(piece, self._tables().least)
+        for ring in self._all:
+            for piece in ring.take(last=last) if isinstance(ring, SharedRing) else ring.take():
+                yield ring.walk(piece, self._tables().least)
+                if enough():
+                    return
 
     def _left(self, ring: RingDrain | SharedRing, span: Span) -> Iterator[Walked]:
         """What is in a span of a ring. Mostly that is nothing, and nothing is imported for it."""
@@ -174,11 +189,11 @@ class Rings:
     def _found(
         self, walks: Iterable[Walked], *, packets: bool, columns: bool, taken: bool
     ) -> Found:
-        from markerjit.ring.columns import columns_of, merge
+        from markerjit.ring.columns import columns_of
         from markerjit.ring.walk import packet
 
         as_recorded: list[Packet] = []
-        by_type: dict[int, list[Columns]] = {}
+        decoded: list[Columns] = []
         records = 0
         for each in walks:
             counts = each.counts()
@@ -193,9 +208,8 @@ class Rings:
             if columns:
                 found, bad = columns_of([walked], self._types)
                 self._bad += bad
-                for one in found:
-                    by_type.setdefault(one.type.id, []).append(one)
-        return Found(as_recorded, [merge(parts) for parts in by_type.values()], records)
+                decoded += found
+        return Found(as_recorded, decoded, records)
 
     def _only(self, walked: Walked, counts: Mapping[int, int]) -> Walked:
         """Without records of other markers."""

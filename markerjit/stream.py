@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from markerjit.arguments import (
     check_all,
@@ -36,12 +36,17 @@ from markerjit.ring.timeline import Timeline
 from markerjit.ring.types import RecordType, Time
 from markerjit.rings import Found, Rings, losses, losses_before
 
+if TYPE_CHECKING:
+    from markerjit.ring.columns import Slices
+
 TICK_NS = 10_000_000
 """CLOCK_MONOTONIC_COARSE is never further behind: a kernel has at least 100 ticks a second."""
 _FAR = 1 << 32
 """Ticks or nanoseconds, seconds anyway: what seems to come so much later than now is from another
 clock, as in a time namespace, or is nonsense. It is not waited for."""
 _LOSSES_NS = NS // 4
+SLICE = 1000
+"""So many events are made at a time."""
 _FINISHING_NS = NS // 5
 
 
@@ -103,6 +108,7 @@ class EventStream:
         self._lost_before = losses(arena, self.types)
         self._lost_now, self._lost_at = self._lost_before, 0
         self._held: dict[int, list[Columns]] = {}
+        self._ready: list[Slices] = []
         self._stopped = self._finished = False
         self._left: list[Packet] = []
         self._left_records = 0
@@ -125,11 +131,20 @@ class EventStream:
             yield from batch
 
     def batches(self) -> Iterator[list[Event]]:
-        """The same events, a list for each poll that found some."""
-        for batch in self.record_batches():
-            events = self._as_events(batch.columns)
+        """The same events, in lists of a thousand at most. Those of a list that was not asked for
+        are there for `drain`."""
+        while not self._stopped:
+            over = self.is_over()
+            events = self.poll(SLICE)
             if events:
                 yield events
+            if (over and not self.waiting) or self.dispossessed:
+                break
+            if not events:
+                time.sleep(self.poll_s)
+        self.find(None)
+        while events := self.hand_out(SLICE):
+            yield events
 
     def record_batches(self, *, packets: bool = False, columns: bool = True) -> Iterator[Batch]:
         """What each poll found, as it was recorded (`packets`) and decoded (`columns`)."""
@@ -184,33 +199,93 @@ class EventStream:
             self.target_ended = True
         return not self.dispossessed
 
-    def poll(self) -> list[Event]:
-        """The events since the last poll, in order of time. Keeps the rings for us."""
-        batch = self.poll_batch()
-        return self._as_events(batch.columns) if batch else []
+    def poll(self, most: int | None = None) -> list[Event]:
+        """The events since the last poll, in order of time; at `most` so many, and the next ones by
+        the next poll. Keeps the rings for us."""
+        _check_most(most)
+        if self.waiting:
+            self.keep()
+        else:
+            self.find(self.now())
+        return self.hand_out(most)
 
     def poll_until(self, until: int | None) -> list[Event]:
         """The same, up to a moment that `now` has told, of this stream or of one of another process
         with the same kind of time. What is later is kept back."""
-        if until is not None:
-            check_int("until", until, 0, (1 << 64) - 1)
-        batch = self._take(until)
-        return self._as_events(batch.columns) if batch else []
+        self.find(until)
+        return self.hand_out()
 
     def drain(self) -> list[Event]:
         """All that is left in the rings, also what a poll would keep back."""
-        batch = self.rest()
-        return self._as_events(batch.columns) if batch else []
+        self.find(None)
+        return self.hand_out()
 
-    def poll_batch(self, *, packets: bool = False, columns: bool = True) -> Batch | None:
-        """What is new, as `record_batches` has it; None when nothing is."""
+    def find(self, until: int | None) -> None:
+        """Take out of the rings what is in them, and have it ready for `hand_out` up to a moment;
+        None: all of it. Events are not made of it yet."""
+        _check_moment(until)
+        if until is None:
+            self._timeline.update()
+        self._get_ready(self._from_rings(until, packets=False, columns=True).columns)
+
+    @property
+    def waiting(self) -> int:
+        """Events that are ready to be handed out."""
+        return sum(map(len, self._ready))
+
+    def due(self, most: int) -> int | None:
+        """The time up to which `most` events wait, as recorded; None where there are no more."""
+        check_int("most", most, 1)
+        if self.waiting <= most:
+            return None
+        first = self._ready[0]
+        return first.time(min(most, len(first)) - 1)
+
+    def hand_out(self, most: int | None = None, *, until: int | None = None) -> list[Event]:
+        """The next events that are ready: at `most` so many, and none later than `until`."""
+        _check_most(most)
+        _check_moment(until)
+        events: list[Event] = []
+        while self._ready and (most is None or len(events) < most):
+            first = self._ready[0]
+            count = len(first) if most is None else min(len(first), most - len(events))
+            if until is not None:
+                count = min(count, first.count_until(until))
+            if count:
+                events += self._as_events(first.take(count))
+            if len(first):
+                break
+            self._ready.pop(0)
+        self._events += len(events)
+        return events
+
+    def poll_batch(
+        self, *, packets: bool = False, columns: bool = True, most: int | None = None
+    ) -> Batch | None:
+        """What is new, as `record_batches` has it; None when nothing is. Of columns at `most` so
+        many records, and the next ones by the next poll."""
+        check_flag("packets", packets)
+        check_flag("columns", columns)
+        _check_most(most)
+        if self.waiting:
+            self.keep()
+            return self._next_batch([], most)
         until = self.now()
-        return self._take(until, packets=packets, columns=columns)
+        return self._take(until, packets=packets, columns=columns, most=most)
 
     def rest(self, *, packets: bool = False, columns: bool = True) -> Batch | None:
         """All that is left, also what a poll would keep back."""
         self._timeline.update()
-        return self._take(None, packets=packets, columns=columns)
+        batch = self._take(None, packets=packets, columns=columns)
+        if not batch or not self._ready:
+            return batch
+        from markerjit.ring.columns import merge
+
+        by_type = {one.type.id: [one] for one in batch.columns}
+        while more := self._next_batch([], None):
+            for one in more.columns:
+                by_type.setdefault(one.type.id, []).append(one)
+        return batch._replace(columns=[merge(parts) for parts in by_type.values()])
 
     def finish(self) -> None:
         """Take what is left out of the rings, for `drain`: from now on they are somebody else's.
@@ -222,10 +297,7 @@ class EventStream:
             found = self._rings.poll(packets=True, last=last)
             if not found.records:
                 time.sleep(0.001)
-            for one in found.columns:
-                self._held.setdefault(one.type.id, []).append(one)
-            self._left += found.packets
-            self._left_records += found.records
+            self._leave(found)
         self.note_losses()
         self._note_counts()
         self._finished = True
@@ -244,7 +316,10 @@ class EventStream:
     def statistics(self) -> StreamStatistics:
         """What has been seen so far."""
         return StreamStatistics(
-            self._events, sum(self.lost().values()), self._rings.bad, self._rings.damaged
+            self._events,
+            sum(self.lost().values()),
+            self._rings.bad,
+            self._rings.damaged,
         )
 
     def lost(self) -> dict[tuple[int, str], int]:
@@ -273,25 +348,64 @@ class EventStream:
         return None
 
     def _take(
-        self, until: int | None, *, packets: bool = False, columns: bool = True
+        self, until: int | None, *, packets: bool, columns: bool, most: int | None = None
     ) -> Batch | None:
         """All that is recorded now; of columns what is before `until`. None if that is nothing."""
         check_flag("packets", packets)
         check_flag("columns", columns)
+        found = self._from_rings(until, packets=packets, columns=columns)
+        if columns:
+            self._get_ready(found.columns)
+        else:
+            self._events += found.records
+        return self._next_batch(found.packets, most)
+
+    def _from_rings(self, until: int | None, *, packets: bool, columns: bool) -> Found:
+        """What was left and what is in the rings; of columns what is before `until`. Nothing where
+        we are stopped over it: then it is left, and comes with the rest."""
         found = Found(self._left if packets else [], [], self._left_records)
         self._left, self._left_records = [], 0
+        stopped = self._stopped
         try:
             if self.keep() and not self._finished:
-                found = self._rings.poll(packets=packets, columns=columns)
+                new = self._rings.poll(
+                    packets=packets, columns=columns, enough=lambda: self._stopped and not stopped
+                )
+                found = Found(
+                    [*found.packets, *new.packets], new.columns, found.records + new.records
+                )
                 if until is None or time.monotonic_ns() - self._lost_at > _LOSSES_NS:
                     self.note_losses()
         except TargetGone:  # and its arena is out of reach with it
-            self._stopped = self.target_ended = True
-        ready = self._in_order(found.columns, until)
-        self._events += sum(len(one.time) for one in ready) if columns else found.records
-        if not ready and not found.packets:
-            return None
-        return Batch(found.packets, ready, self.lost())
+            self._stopped = self.target_ended = stopped = True
+        if self._stopped and not stopped:
+            self._leave(found)
+            return Found([], [], 0)
+        return found._replace(columns=self._in_order(found.columns, until))
+
+    def _leave(self, found: Found) -> None:
+        """For the rest."""
+        for one in found.columns:
+            self._held.setdefault(one.type.id, []).append(one)
+        self._left += found.packets
+        self._left_records += found.records
+
+    def _get_ready(self, columns: Sequence[Columns]) -> None:
+        if columns:
+            from markerjit.ring.columns import Slices
+
+            self._ready.append(Slices(columns))
+
+    def _next_batch(self, packets: Sequence[Packet], most: int | None) -> Batch | None:
+        """Of all that is ready at `most` so many records."""
+        columns: list[Columns] = []
+        if self._ready:
+            first = self._ready[0]
+            columns = first.take(len(first) if most is None else most)
+            if not len(first):
+                self._ready.pop(0)
+        self._events += sum(len(one.time) for one in columns)
+        return Batch(packets, columns, self.lost()) if columns or packets else None
 
     def _in_order(self, columns: Sequence[Columns], until: int | None) -> list[Columns]:
         """What was kept back and what is new, up to `until`; the rest is kept back."""
@@ -321,3 +435,13 @@ class EventStream:
         from markerjit.ring.columns import events
 
         return events(columns, self.clock())
+
+
+def _check_most(most: object) -> None:
+    if most is not None:
+        check_int("most", most, 1)
+
+
+def _check_moment(until: object) -> None:
+    if until is not None:
+        check_int("until", until, 0, (1 << 64) - 1)

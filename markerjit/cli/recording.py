@@ -6,12 +6,15 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import markerjit
 from markerjit.cli import common, signals
 
 _PROGRESS_S = 1.0
+_AT_ONCE = 10_000
+"""So many events are written into a file before somebody looks whether that is the end."""
 
 
 def add_what(parser: argparse.ArgumentParser) -> None:
@@ -163,8 +166,9 @@ class Writer:
         self._sink = markerjit.open_sink(path, info, force=options.force)
 
     def poll(self) -> bool:
-        """Write what is new; whether there was something."""
-        return self._write(self._stream.poll_batch)
+        """Write what is new, or a part of it, so that nobody waits long for us; whether there was
+        something."""
+        return self._write(partial(self._stream.poll_batch, most=_AT_ONCE))
 
     def close(self) -> None:
         """Write what is left in the rings, and end the file: as well as can be where the disk is

@@ -20,7 +20,11 @@ import markerjit
 from markerjit.cli import common, recording
 
 _READER_MS = 500
+_LOOK_UP_MS = 20
 _POLL_S = 0.02
+_AT_ONCE = 1000
+_AFTERWARDS = 50_000
+"""So many events are printed at most when the markers are off: who wants all writes a file."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -76,26 +80,17 @@ def run(options: argparse.Namespace) -> int:
         for stream in streams:
             common.print_left_out(stream.unswitched)
         _say_what_was_dropped(streams)
-        if callback:
-            shown = _call(callback, streams, options)
-        elif options.output:
-            shown = 0
+        if options.output:
             _write_files(sessions, streams, options, end, after)
-        elif len(streams) == 1:
-            shown = _print_events(streams[0], options, end)
         else:
-            shown = _print_merged(options.pids, streams, options, end)
-    if options.output:
-        shown = sum(stream.statistics().events for stream in streams)
-    elif not options.events and not end.unread:
-        rest = _rest(streams)
-        if callback:
-            for _, event in rest:
-                callback(event)
-        elif not _print_batch(options.pids, streams, rest, options, end):
-            rest = []
-        shown += len(rest)
-    _print_summary(shown, streams, options, end)
+            shown = _Shown(options, streams, callback, end)
+            shown.until_the_end()
+    if not options.output:
+        shown.rest()
+        count = shown.count, shown.left_out
+    else:
+        count = sum(stream.statistics().events for stream in streams), 0
+    _print_summary(*count, streams, options, end)
     for session, stream in zip(sessions, streams, strict=True):
         if stream.dispossessed:
             raise markerjit.Refused(
@@ -117,86 +112,93 @@ def _say_what_was_dropped(streams: Sequence[markerjit.EventStream]) -> None:
         )
 
 
-def _call(
-    callback: Callable[[markerjit.Event], object],
-    streams: Sequence[markerjit.EventStream],
-    options: argparse.Namespace,
-) -> int:
-    """Have a function look at each event; returns how many."""
-    shown = 0
-    for batch in markerjit.merge(streams):
-        for _, event in batch:
+class _Shown:
+    """Events that are printed, or that a function looks at: a part at a time, so that an end never
+    waits for what is to be shown. `count` were shown, `left_out` were recorded and not shown."""
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        streams: Sequence[markerjit.EventStream],
+        callback: Callable[[markerjit.Event], object] | None,
+        end: _End,
+    ) -> None:
+        self.count = self.left_out = 0
+        self._options = options
+        self._streams = streams
+        self._callback = callback
+        self._end = end
+        self._merger = markerjit.Merger(streams)
+        self._formatters: list[Callable[[markerjit.Event], str]] = []
+        self._unseen: list[markerjit.Merged] = []
+
+    def until_the_end(self) -> None:
+        """Show events while the markers are on."""
+        while not self._end.wanted and not self._merger.over and not self._is_enough():
+            batch = self._merger.poll(_AT_ONCE)
+            if batch:
+                self._show(batch)
+            else:
+                time.sleep(_POLL_S)
+
+    def rest(self) -> None:
+        """Show what came until the markers were off; but not for as long as it may take."""
+        self._end.markers_are_off()
+        self._merger.find_rest()
+        unseen, self._unseen = self._unseen, []
+        self._show(unseen)
+        most = sys.maxsize if self._callback else _AFTERWARDS
+        while most > 0 and not self._is_enough() and not self._end.hurried:
+            batch = self._merger.hand_out(min(_AT_ONCE, most))
+            if not batch:
+                break
+            most -= len(batch)
+            self._show(batch)
+        unwritten = self._end.unwritten()
+        self.count -= unwritten
+        self.left_out += unwritten + len(self._unseen) + self._merger.waiting
+
+    def _is_enough(self) -> bool:
+        return bool(self._options.events) and self.count >= self._options.events
+
+    def _show(self, batch: Sequence[markerjit.Merged]) -> None:
+        most = len(batch) if self._options.events is None else self._options.events - self.count
+        wanted = batch[:most]
+        self.left_out += len(batch) - len(wanted)
+        if self._callback:
+            self._call(self._callback, wanted)
+        elif wanted:
+            self.count += len(wanted)
+            self._end.write(self._text(wanted).encode(errors="backslashreplace"))
+
+    def _call(
+        self, callback: Callable[[markerjit.Event], object], batch: Sequence[markerjit.Merged]
+    ) -> None:
+        for at, (_, event) in enumerate(batch):
+            if self._end.is_now:
+                self._unseen += batch[at:]
+                return
             callback(event)
-            shown += 1
-            if shown == options.events:
-                return shown
-            for stream in streams:
+            self.count += 1
+            for stream in self._streams:
                 stream.keep()  # a function that takes its time does not lose us the rings
-    return shown
 
-
-def _print_events(stream: markerjit.EventStream, options: argparse.Namespace, end: _End) -> int:
-    """Print events until the end; returns how many."""
-    to_line, shown = None, 0
-    for batch in stream.batches():
-        to_line = to_line or _formatter(stream, options)
-        wanted = batch if options.events is None else batch[: options.events - shown]
-        text = "".join(f"{to_line(event)}\n" for event in wanted)
-        if not end.write(text.encode(errors="backslashreplace")):
-            break
-        shown += len(wanted)
-        if shown == options.events:
-            break
-    return shown
-
-
-def _formatter(
-    stream: markerjit.EventStream, options: argparse.Namespace
-) -> Callable[[markerjit.Event], str]:
-    """As `read` has it. Asked for when there is an event: only then the clock is known."""
-    return markerjit.line_formatter(stream.fields, json=options.json, clock=stream.clock())
-
-
-def _print_merged(
-    pids: Sequence[int],
-    streams: Sequence[markerjit.EventStream],
-    options: argparse.Namespace,
-    end: _End,
-) -> int:
-    """The same of several processes: each line begins with the pid, each object has it."""
-    shown = 0
-    for batch in markerjit.merge(streams):
-        wanted = batch if options.events is None else batch[: options.events - shown]
-        if not _print_batch(pids, streams, wanted, options, end):
-            break
-        shown += len(wanted)
-        if shown == options.events:
-            break
-    return shown
-
-
-def _rest(streams: Sequence[markerjit.EventStream]) -> list[tuple[int, markerjit.Event]]:
-    """What came while the markers were switched off."""
-    found = [(number, event) for number, stream in enumerate(streams) for event in stream.drain()]
-    if len(streams) > 1:
-        found.sort(key=lambda one: one[1].time)
-    return found
-
-
-def _print_batch(
-    pids: Sequence[int],
-    streams: Sequence[markerjit.EventStream],
-    batch: Sequence[tuple[int, markerjit.Event]],
-    options: argparse.Namespace,
-    end: _End,
-) -> bool:
-    formatters = [_formatter(stream, options) for stream in streams] if batch else []
-    lines = [(pids[number], formatters[number](event)) for number, event in batch]
-    if len(pids) == 1:
-        text = "".join(f"{line}\n" for _, line in lines)
-    else:
-        text = "".join(common.line_of_process(*one, json=options.json) for one in lines)
-    return end.write(text.encode(errors="backslashreplace"))
+    def _text(self, batch: Sequence[markerjit.Merged]) -> str:
+        """Lines as `read` has them; of several processes each begins with the pid, each object has
+        it. Only when there is an event the clock is known."""
+        if not self._formatters:
+            self._formatters = [
+                markerjit.line_formatter(
+                    stream.fields, json=self._options.json, clock=stream.clock()
+                )
+                for stream in self._streams
+            ]
+        pids = self._options.pids
+        lines = [(pids[number], self._formatters[number](event)) for number, event in batch]
+        if len(pids) == 1:
+            return "".join(f"{line}\n" for _, line in lines)
+        json = self._options.json
+        return "".join(common.line_of_process(pid, line, json=json) for pid, line in lines)
 
 
 def _write_files(
@@ -217,7 +219,9 @@ def _write_files(
         closing.callback(writer.close)
         writers.append(writer)
     while not end.wanted and not all(stream.is_over() for stream in streams):
-        found = sum(writer.poll() for writer in writers)
+        found = 0
+        for writer in writers:
+            found += not end.wanted and writer.poll()
         events = sum(stream.statistics().events for stream in streams)
         progress.show(events, sum(stream.statistics().lost for stream in streams))
         if options.events is not None and events >= options.events:
@@ -252,15 +256,34 @@ def _check_output(options: argparse.Namespace) -> None:
 
 class _End:
     """Signals end the stream. Their handlers stand before anything is switched on, so that none can
-    end us in between and leave it on. They also end our waiting for a reader that reads no more."""
+    end us in between and leave it on. They also end our waiting for a reader that reads no more: we
+    come back to what is not written when the markers are off. A second signal ends that, too."""
 
     def __init__(self) -> None:
         self.unread = False
-        self.wanted = False
+        self._signals = 0
+        self._off = False
+        self._data = b""
+        self._cut = False
         self._streams: Sequence[markerjit.EventStream] = ()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 signal.signal(number, self._on_signal)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the end has come."""
+        return self._signals > 0
+
+    @property
+    def hurried(self) -> bool:
+        """Whether it was asked for again."""
+        return self._signals > 1
+
+    @property
+    def is_now(self) -> bool:
+        """Whether to let go of what is being done: for switching off, and then for good."""
+        return self.hurried if self._off else self.wanted
 
     def arm(self, streams: Sequence[markerjit.EventStream], duration: float | None) -> None:
         """From now on signals end these streams, and so does the time."""
@@ -275,26 +298,41 @@ class _End:
         itself, when handlers are gone already."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def write(self, data: bytes) -> bool:
-        """Write it all, past Python's buffer, which would be flushed when we end. False: we are to
-        end, and the reader takes nothing."""
+    def markers_are_off(self) -> None:
+        """There is time now, as long as somebody reads."""
+        self.disarm()
+        self._off = True
+
+    def write(self, data: bytes) -> None:
+        """Write it all, past Python's buffer, which would be flushed when we end; unless that is
+        now. What is not written then comes with the next call."""
+        self._data += data
         output = sys.stdout.fileno()
         ready = select.poll()
         ready.register(output, select.POLLOUT)
-        while data:
-            if ready.poll(_READER_MS):
+        while self._data and not self.is_now and not self.unread:
+            if ready.poll(_READER_MS if self._off else _LOOK_UP_MS):
                 # So much never waits once poll says that there is room: pipe(7).
-                data = data[os.write(output, data[: select.PIPE_BUF]) :]
-            elif self.wanted:
+                written = os.write(output, self._data[: select.PIPE_BUF])
+                self._cut = self._data[written - 1 : written] != b"\n"
+                self._data = self._data[written:]
+            elif self._off and self.wanted:
                 self.unread = True
-                return False
             else:
                 for stream in self._streams:
                     stream.keep()  # a reader that pauses us does not lose us the rings
-        return True
+
+    @property
+    def separator(self) -> str:
+        """What has to stand before another line."""
+        return "\n" if self._cut else ""
+
+    def unwritten(self) -> int:
+        """Lines that were to be written and are not."""
+        return self._data.count(b"\n")
 
     def _on_signal(self, *_: object) -> None:
-        self.wanted = True
+        self._signals += 1
         self._stop()
 
     def _stop(self) -> None:
@@ -304,20 +342,22 @@ class _End:
 
 def _print_summary(
     shown: int,
+    left_out: int,
     streams: Sequence[markerjit.EventStream],
     options: argparse.Namespace,
     end: _End,
 ) -> None:
     seen = [stream.statistics() for stream in streams]
     lost = sum(one.lost for one in seen)
-    left_out = sum(stream.left_out for stream in streams) if options.resume else 0
-    if left_out:
+    others = sum(stream.left_out for stream in streams) if options.resume else 0
+    if others:
         common.say(
-            f"{left_out} events that an earlier reader left were recorded with another time or "
+            f"{others} events that an earlier reader left were recorded with another time or "
             "thread id, and are left out",
             error=True,
         )
-    bad, damaged = (sum(one[index] for one in seen) for index in (2, 3))
+    bad = sum(one.bad_records for one in seen)
+    damaged = sum(one.damaged_rings for one in seen)
     if bad or damaged:
         common.say(
             f"{bad} records and {damaged} rings made no sense; "
@@ -326,11 +366,18 @@ def _print_summary(
         )
     if end.unread:
         common.say("our output is not read: what came last is not shown", error=True)
+    if left_out and not options.events:
+        common.say(
+            f"{common.counted(left_out, 'more event')} were recorded and not printed: "
+            "-o FILE keeps all of them",
+            error=True,
+        )
     if options.json and not end.unread:
-        summary: common.Json = {"events": shown, "lost": lost}
+        summary: common.Json = {"events": shown, "lost": lost, "not_shown": left_out}
         unswitched = [marker for stream in streams for marker in stream.unswitched]
         if unswitched:
             summary["left_out"] = common.left_out_json(unswitched)
+        sys.stdout.write(end.separator)
         common.print_json({"summary": summary})
         return
     where = f" in {options.output}" if options.output else ""

@@ -251,7 +251,7 @@ def test_trace_shows_what_a_probe_emits_and_nothing_else(
     assert (tracer.returncode, errors) == (0, "")
     *events, last = map(json.loads, path.read_text().splitlines())
     assert {event["name"] for event in events} == {"tenth"}
-    assert last["summary"] == {"events": len(events), "lost": 0}
+    assert last["summary"] == {"events": len(events), "lost": 0, "not_shown": 0}
     assert values(program.pid)["turns"] == turns
     latest = {0: 0, 1: 0}
     for event in events:

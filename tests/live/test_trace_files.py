@@ -208,6 +208,9 @@ def test_trace_and_read_print_alike(target: Callable, tmp_path: Path, args: list
     read = cli("read", path, *as_json)
 
     def shape(line: str) -> str:
+        if line.startswith('{"summary"'):  # a file has everything
+            summary = json.loads(line)["summary"]
+            line = str({name: summary[name] for name in ("events", "lost")})
         return re.sub(r"\d+", "0", line)
 
     assert len({shape(line) for line in printed.stdout.splitlines()}) == 1 + bool(as_json)
@@ -255,7 +258,8 @@ def test_events_of_two_processes_come_in_one_order_of_time(
     assert tracer.returncode == 0, errors
     lines = path.read_text().splitlines()
     if as_json:
-        assert json.loads(lines.pop())["summary"] == {"events": len(lines), "lost": 0}
+        summary = json.loads(lines.pop())["summary"]
+        assert (summary["events"], summary["lost"]) == (len(lines), 0)
         found = [(one["pid"], one["time"]) for one in map(json.loads, lines)]
     else:
         assert errors == f"{len(lines)} events, 0 lost\n"
@@ -311,7 +315,7 @@ def test_losses_of_merged_processes_are_all_told(target: Callable) -> None:
 
         for number, stream in enumerate(streams):
             seen = sum(one.stream == number for one in found)
-            assert stream.statistics() == (seen, 5000 - seen, 0, 0)
+            assert stream.statistics() == (seen, 5000 - seen, 0, 0, ())
 
 
 def test_two_processes_are_written_into_one_directory(target: Callable, tmp_path: Path) -> None:

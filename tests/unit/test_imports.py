@@ -108,7 +108,7 @@ def test_a_cache_that_cannot_be_written_costs_time_only(target: Target, tmp_path
 
 def test_trace_assembles_once_and_then_needs_numpy_only(target: Target, tmp_path: Path) -> None:
     program = target("truth_inline")
-    trace = ("trace", program.pid, "truth_*", "--duration", "0.001")
+    trace = ("trace", program.pid, "truth_*", "--duration", "0.2")
 
     first = modules(*trace, cache=tmp_path)
     again = modules(*trace, cache=tmp_path)

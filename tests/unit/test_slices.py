@@ -1,0 +1,97 @@
+"""Events a part at a time, in the order that they have together; and a stream that hands them out
+so."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from markerjit.merging import Merger
+from markerjit.ring.columns import Slices, columns_of, events
+from markerjit.ring.types import RecordType, Time
+from markerjit.ring.walk import least_words, walk
+from markerjit.stream import EventStream
+from tests.unit.test_columns import NANOSECONDS, Record, by_id, rings, write
+from tests.unit.test_stream import FakeTime, Target, clock, numbers, open_stream, target
+
+__all__ = ["clock", "target"]
+
+
+@settings(deadline=None)
+@given(rings(), st.integers(1, 7))
+def test_parts_of_any_size_make_the_events_of_the_whole(
+    made: tuple[list[RecordType], list[list[Record]]], most: int
+) -> None:
+    types, found = by_id(*made[0]), made[1]
+    least = least_words(types)
+    walks = [walk(write(records), 0, least, cpu=c, ring=c) for c, records in enumerate(found)]
+    columns = columns_of(walks, types).columns
+    if not columns:
+        return
+    slices, parts, left = Slices(columns), [], []
+
+    while len(slices):
+        left.append(len(slices))
+        if columns[0].type.time is not Time.NONE:
+            assert slices.count_until(slices.time(0)) >= 1
+            assert slices.count_until(slices.time(len(slices) - 1)) == len(slices)
+        parts += events(slices.take(most), NANOSECONDS)
+
+    assert parts == events(columns, NANOSECONDS)
+    assert left == list(range(len(parts), 0, -most))
+
+
+def test_what_was_not_handed_out_is_there_for_the_next_poll(
+    target: Target, clock: FakeTime
+) -> None:
+    stream = open_stream(target)
+    clock.pass_ns(5_000_000)
+    for time in range(5):
+        target.record(time % 2, time)
+
+    assert numbers(stream.poll(2)) == [0, 1]
+    assert (stream.waiting, stream.statistics().events) == (3, 2)
+    target.record(0, 5)
+    assert numbers(stream.poll(2)) == [2, 3]
+    assert numbers(stream.drain()) == [4, 5]
+    assert stream.statistics().events == 6
+
+
+def test_stop_in_the_middle_of_a_poll_leaves_everything_for_the_rest(
+    target: Target, clock: FakeTime
+) -> None:
+    stream: list[EventStream] = []
+
+    def renew() -> bool:
+        if target.armed:
+            stream[0].stop()
+        return True
+
+    target.armed = False  # type: ignore[attr-defined]
+    stream.append(open_stream(target, renew=renew))
+    clock.pass_ns(5_000_000)
+    for time in range(4):
+        target.record(time % 2, time)
+
+    target.armed = True  # type: ignore[attr-defined]
+    assert stream[0].poll() == []
+    assert numbers(stream[0].drain()) == [0, 1, 2, 3]
+
+
+def test_merged_streams_share_what_is_asked_for_and_stay_in_order(
+    target: Target, clock: FakeTime
+) -> None:
+    other = Target()
+    streams = [open_stream(target), open_stream(other)]
+    merger = Merger(streams)
+    clock.pass_ns(5_000_000)
+    for time in range(20):
+        (target if time % 3 else other).record(time % 2, time)
+
+    seen = []
+    while batch := merger.poll(4):
+        assert len(batch) <= 4
+        seen += batch
+
+    assert numbers([event for _, event in seen]) == list(range(20))
+    assert merger.waiting == 0
