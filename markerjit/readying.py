@@ -7,13 +7,15 @@ All of it is for who holds the target's lock.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from markerjit.errors import Refused
+from markerjit.errors import MemoryFault, Refused, UnexpectedBytes
 from markerjit.model import Kind, Mode, RemoteAddress, Site
 from markerjit.patch.arena import Arena
-from markerjit.patch.plan import is_entered
+from markerjit.patch.holds import Hold, Holds, kept_by
+from markerjit.patch.plan import SiteState, by_slot, is_entered
 from markerjit.patch.wanted import COUNT, Wanted
 from markerjit.probes.native import Compiled
 from markerjit.quiesce.counter import time_to_use
@@ -107,10 +109,24 @@ class Readying(Switching):
 
     def _refuse_while_flying(self, arena: Arena) -> None:
         if self._is_flying(arena):
+            flown = self._flown_markers(arena)
             raise Refused(
-                f"a flight recorder is on in process {self.pid}; markerjit dump {self.pid} -o FILE "
-                f"saves what it has, markerjit off {self.pid} '*' ends it"
+                f"a flight recorder is on in process {self.pid}"
+                + (f": {kept_by(arena, flown)}" if flown else "")
+                + f"; markerjit dump {self.pid} -o FILE saves what it has, "
+                f"markerjit off {self.pid} '*' ends it"
             )
+
+    def _flown_markers(self, arena: Arena) -> dict[str, SiteState]:
+        """The markers that a flight recorder keeps, and one site of each."""
+        holds = Holds(arena)
+        found: dict[str, SiteState] = {}
+        for site in by_slot(self._objects.sites) if holds else ():
+            with suppress(MemoryFault, UnexpectedBytes):  # somebody else's doing
+                state = self._state(site)
+                if holds.of(state) is Hold.FLIGHT:
+                    found.setdefault(site.marker, state)
+        return found
 
     def _refuse_other_flight(self, options: Options) -> None:
         """Records of one flight have the same time, or none had an order."""
@@ -150,6 +166,29 @@ class Readying(Switching):
                 if (marker := self._arena.marker_at(state.data)) is not None:
                     by[marker] = int(self._arena.marker_entry(marker).by)
         return Counting(modes, by)
+
+    def _names_by_entry(self, sites: Sequence[Site], wanted: Wanted) -> dict[int, str]:
+        """The markers that these sites are switched to, by their entries."""
+        names = {site.slot: site.marker for site in sites}
+        return {
+            marker: names[slots[0]] for marker, slots in self._slots_by_entry(sites, wanted).items()
+        }
+
+    def _still_ours(
+        self, sites: Sequence[Site], wanted: Wanted, reading: int
+    ) -> tuple[list[Site], set[str]]:
+        """Of what a trace switched on, the sites that are bound to it still, and the markers that
+        are on for somebody else now."""
+        assert self._arena
+        ours, taken = [], set()
+        for state in self.states(self._still_there(sites)):
+            marker = self._arena.marker_at(state.data)
+            held = marker is not None and self._arena.marker_entry(marker).held == reading
+            if held and self._is_bound(state, wanted):
+                ours.append(state.site)
+            elif state.mode:
+                taken.add(state.site.marker)
+        return ours, taken
 
     def _still_there(self, sites: Sequence[Site]) -> list[Site]:
         """Objects may have been unloaded since."""

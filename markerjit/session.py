@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic, sleep, time_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from markerjit.arguments import (
     check_all,
@@ -31,7 +31,8 @@ from markerjit.arguments import (
 from markerjit.errors import MarkerError, NoSuchProcess, NotPermitted, Refused, TargetGone
 from markerjit.flight import Flight
 from markerjit.model import Mode, Site
-from markerjit.patch.apply import Applied
+from markerjit.patch.apply import NOTHING, Applied
+from markerjit.patch.holds import Held
 from markerjit.patch.lease import Lease, read_by_us, reader_of
 from markerjit.patch.plan import Plan, SiteState
 from markerjit.patch.wanted import COUNT, RECORD, Wanted, as_mode
@@ -56,6 +57,17 @@ __all__ = ["COUNT", "RECORD", "Session", "attach"]
 
 _TRY_AGAIN_S = 30
 _RECENT_S = 10
+
+
+class Tracing(NamedTuple):
+    """What a trace has switched on: sites, how, and as which pattern; its claim on the rings, and
+    its stream."""
+
+    lease: Lease
+    stream: EventStream
+    sites: Sequence[Site]
+    wanted: Wanted
+    pattern: str
 
 
 def attach(pid: int | None = None, *, ring_size: int | None = None) -> Session:
@@ -114,6 +126,7 @@ class Session(Readying):
         wanted = Wanted(on, self._strategy(quiesce), as_mode(mode), probe, nothing_read(probe))
         sites = self.sites(pattern)
         self._refuse_unknown_runtime()
+        self._take(pattern, wanted)
         return self._plan(sites, wanted)
 
     def enable(
@@ -123,41 +136,65 @@ class Session(Readying):
         mode: Mode | str | None = None,
         probe: str | Compiled = COUNT,
         quiesce: str | None = None,
+        force: bool = False,
     ) -> Applied:
         """Switch markers on: all that match, at all their sites, in one transaction, or none. What
         can never be switched is left out, and refused if there is nothing else; see
         `Applied.left_out`.
 
         `probe` is "count" or "record" (use `trace` to read what that records), or one in C:
-        "FILE.c:function", or what `compile_probe` made of it. Raises UnknownMarker, Refused,
+        "FILE.c:function", or what `compile_probe` made of it. Markers that a trace records, also
+        one of this process, or a flight recorder keeps, are refused, unless they are to be taken
+        by `force`. Raises UnknownMarker, Refused,
         UnexpectedBytes, NotPermitted, TargetGone, and for one in C what compile_probe raises.
         """
         check_text("pattern", pattern)
+        check_flag("force", force)
         compiled = compiled_probe(probe)
         options = nothing_read(probe)
         wanted = self._wanted(quiesce, mode, probe, options)
         with self._alone():
+            if compiled:
+                self._load_probe(self._matching(pattern), wanted, compiled)
+            took = self._take(pattern, wanted, force=force)
             if not compiled:
-                return self._switch_again(pattern, wanted)
-            sites = self._matching(pattern)
-            self._load_probe(sites, wanted, compiled)
-            _, _, applied = self._switch(sites, wanted)
-            return applied
+                applied = self._switch_again(pattern, wanted)
+            else:
+                _, _, applied = self._switch(self._matching(pattern), wanted)
+        return applied._replace(**took._asdict())
 
-    def disable(self, pattern: str, *, quiesce: str | None = None) -> Applied:
-        """Switch markers off, with the same promises and errors as `enable`. A site that is not
-        ours to switch, or that another tool has patched, is left out, and refused if there is
-        nothing else. Waits until no thread is in a probe written in C, which a strategy under which
-        threads of another process run cannot promise: then it is refused."""
+    def disable(self, pattern: str, *, quiesce: str | None = None, force: bool = False) -> Applied:
+        """Switch markers off, with the same promises and errors as `enable`; those that a flight
+        recorder keeps, too: that is how it ends. A site that is not ours to switch, or that another
+        tool has patched, is left out, and refused if there is nothing else. Waits until no thread
+        is in a probe written in C, which a strategy under which threads of another process run
+        cannot promise: then it is refused."""
         check_text("pattern", pattern)
+        check_flag("force", force)
         wanted = Wanted(False, self._strategy(quiesce))
         with self._alone():
+            took = self._take(pattern, wanted, force=force)
             entered = set()
             if self._has_probes_in_c():  # else nobody looks through all sites again
                 entered = self._may_be_entered(self._matching(pattern))
             applied = self._switch_again(pattern, wanted)
             self._wait_until_left(entered)
-        return applied
+        return applied._replace(**took._asdict())
+
+    def end_record(self, pattern: str) -> Applied:
+        """Switch off those markers that a flight recorder keeps still: what others have switched on
+        since is theirs. Raises what `disable` raises."""
+        check_text("pattern", pattern)
+        applied = NOTHING
+        with self._alone():
+            flown = self._flown_markers(self._arena) if self._arena else {}
+            names = {site.marker for site in self._matching(pattern)} & flown.keys()
+            sites = [site for site in self._matching(pattern) if site.marker in names]
+            if sites:
+                entered = self._may_be_entered(sites)
+                _, _, applied = self._switch(sites, self._wanted_off())
+                self._wait_until_left(entered)
+        return applied._replace(ended=tuple(sorted(names)))
 
     @contextmanager
     def trace(
@@ -183,9 +220,10 @@ class Session(Readying):
         name), `text` the most
         bytes of a string. With `resume` it begins with what a reader left that died.
 
-        Markers that were on and counting before count again. While the stream is polled it holds a
-        lease of the rings; one that is not for longer than that loses its probes. Raises what
-        `enable` raises, and Refused while another controller reads the rings.
+        Markers that were on and counting before count again; those that somebody else has taken by
+        `force` meanwhile are left alone (`EventStream.statistics().taken`). While the stream is
+        polled it holds a lease of the rings; one that is not for longer than that loses its
+        probes. Raises what `enable` raises, and Refused while another controller reads the rings.
         """
         check_text("pattern", pattern)
         check_seconds("poll_s", poll_s)
@@ -218,12 +256,14 @@ class Session(Readying):
                 resume=resume,
                 dropped_bytes=dropped,
                 first_clock=self._early_clock(),
+                held=Held(arena, lease.reading, self._names_by_entry(sites, wanted)),
             )
+            tracing = Tracing(lease, stream, sites, wanted, pattern)
             with self._alone():
                 counting = self._counting(sites)
                 switched = True  # or partly, whatever interrupts us: only an error has undone it
                 try:
-                    _, _, applied = self._switch(sites, wanted)
+                    _, _, applied = self._switch(sites, wanted, held=lease.reading)
                 except MarkerError:
                     switched = False
                     raise
@@ -232,7 +272,7 @@ class Session(Readying):
                 yield stream
             finally:
                 with suppress(TargetGone, NoSuchProcess):
-                    self._disable_for_sure(lease, sites, counting, pattern)
+                    self._disable_for_sure(tracing, counting)
                 off = True
                 with suppress(TargetGone):
                     if lease.is_ours():
@@ -332,23 +372,15 @@ class Session(Readying):
         recent = clock_gettime(CLOCK_BOOTTIME) - self._attached_at < _RECENT_S
         return self._first_clock if recent else None
 
-    def _disable_for_sure(
-        self, lease: Lease, sites: Sequence[Site], counting: Counting, pattern: str
-    ) -> None:
+    def _disable_for_sure(self, tracing: Tracing, counting: Counting) -> None:
         """Nobody comes after us to try again, so we do, for half a minute, where that may help:
         another controller or tracer is at work, or a thread waits in the kernel."""
         deadline = monotonic() + _TRY_AGAIN_S
         while True:
             try:
                 with self._alone():
-                    if lease.is_ours():  # else the markers are somebody else's by now
-                        there = self._still_there(sites)
-                        entered = self._may_be_entered(there)
-                        again = self._count_again(there, counting)
-                        rest = [site for site in there if site not in again]
-                        states, _, _ = self._switch(rest, self._wanted_off())
-                        self._wait_until_left(entered)
-                        self._refuse_altered(states)
+                    if tracing.lease.is_ours():  # else the markers are somebody else's by now
+                        self._disable_what_is_ours(tracing, counting)
                 return
             except (TargetGone, NoSuchProcess):
                 raise
@@ -357,7 +389,7 @@ class Session(Readying):
                 may_help = passing or isinstance(error, NotPermitted)
                 if not may_help or monotonic() > deadline:
                     raise Refused(
-                        f"{error}; STILL ON: markerjit off {self.pid} '{pattern}' ends it",
+                        f"{error}; STILL ON: markerjit off {self.pid} '{tracing.pattern}' ends it",
                         try_again=may_help,
                     ) from None
             sleep(0.05)
@@ -374,6 +406,18 @@ class Session(Readying):
         for state in states:
             if state.problem:
                 raise state.problem
+
+    def _disable_what_is_ours(self, tracing: Tracing, counting: Counting) -> None:
+        """What somebody else has switched since stays as it is."""
+        tracing.stream.look_for_taken()
+        ours, taken = self._still_ours(tracing.sites, tracing.wanted, tracing.lease.reading)
+        tracing.stream.note_taken(taken)
+        entered = self._may_be_entered(ours)
+        again = self._count_again(ours, counting)
+        rest = [site for site in ours if site not in again]
+        states, _, _ = self._switch(rest, self._wanted_off())
+        self._wait_until_left(entered)
+        self._refuse_altered(states)
 
     def _wanted_off(self) -> Wanted:
         return Wanted(False, default_strategy(own=self._own))

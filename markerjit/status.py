@@ -13,6 +13,7 @@ from markerjit.hits import Calls, calls_now, late, since, total
 from markerjit.model import Field, Kind, Mode, RemoteAddress, Site
 from markerjit.patch.arena import Arena, Counted, fnv1a
 from markerjit.patch.find import Probes
+from markerjit.patch.holds import Holds
 from markerjit.patch.journal import Journal
 from markerjit.patch.lease import Reader, reader_of
 from markerjit.patch.plan import SiteState
@@ -37,6 +38,7 @@ class MarkerStatus(NamedTuple):
     altered what is wrong with those of its sites whose code is neither off nor on; they count for
             nothing above
     total   executions of our probes since the runtime is there, over all switches
+    held    "trace" or "flight" where its events are for somebody: others are refused to switch it
     """
 
     name: str
@@ -53,6 +55,7 @@ class MarkerStatus(NamedTuple):
     lost: int
     altered: tuple[UnexpectedBytes, ...] = ()
     total: int = 0
+    held: str | None = None
 
 
 class ArenaStatus(NamedTuple):
@@ -132,6 +135,12 @@ class _Tallies:
             self._known.setdefault(int(entry.name_hash), []).append(id)
         self._counted = arena.all_counted(self._entries)
         self._late = late(arena)
+        self._holds = Holds(arena)
+
+    def hold_of(self, group: Sequence[SiteState]) -> str | None:
+        """What holds a marker at one of its sites."""
+        holds = filter(None, map(self._holds.of, group))
+        return next(map(str, holds), None)
 
     def entry_of(self, group: Sequence[SiteState], hashed: int) -> MarkerEntry | None:
         """The entry of a marker now, or when it was on the last time."""
@@ -201,6 +210,7 @@ def _status(
         lost=since(sums.lost, int(entry.losses_before)) if entry else 0,
         altered=tuple(state.problem for state in group if state.problem),
         total=sums.hits,
+        held=tallies.hold_of(group) if tallies else None,
     )
 
 

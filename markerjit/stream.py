@@ -11,7 +11,7 @@ numpy is imported when the first are decoded: by then the markers are on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +27,7 @@ from markerjit.arguments import (
 from markerjit.errors import TargetGone
 from markerjit.model import Event, Field
 from markerjit.patch.arena import Arena
+from markerjit.patch.holds import Held
 from markerjit.patch.plan import LeftOut
 from markerjit.quiesce.native import clock_pair
 from markerjit.ring.batch import Batch, Columns, Packet
@@ -52,12 +53,13 @@ _FINISHING_NS = NS // 5
 
 class StreamStatistics(NamedTuple):
     """What a stream has seen: events delivered, events lost in full rings, records that made no
-    sense, and how often a ring did not."""
+    sense, and how often a ring did not; and markers that others have taken from it."""
 
     events: int
     lost: int
     bad_records: int
     damaged_rings: int
+    taken: tuple[str, ...] = ()
 
 
 class EventStream:
@@ -68,7 +70,7 @@ class EventStream:
     reader has taken our place; `is_ours` only asks that. `target_ended` and `dispossessed` say why
     the stream ended, `unswitched` which markers matched and could not be switched on. With `resume`
     it goes on where an earlier reader stopped; otherwise what that left is dropped, `dropped_bytes`
-    of it.
+    of it. `held` are the markers that record for it.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class EventStream:
         resume: bool = False,
         dropped_bytes: int = 0,
         first_clock: tuple[int, int] | None = None,
+        held: Held | None = None,
     ) -> None:
         check_is("arena", arena, Arena)
         check_mapping("types", types, int, RecordType)
@@ -114,6 +117,9 @@ class EventStream:
         self._left_records = 0
         self._events = 0
         self.dropped_bytes = dropped_bytes
+        self._holding = held
+        self._taken: set[str] = set()
+        self._looked_at = 0
         if resume:
             self._lost_before = losses_before(arena, self.types)
             self._rings.resume()
@@ -182,7 +188,13 @@ class EventStream:
     def is_over(self) -> bool:
         """Whether nothing more will come but what is in the rings now."""
         self.target_ended = self.target_ended or not self._alive()
-        return self._stopped or self.target_ended or self.dispossessed
+        return self._stopped or self.target_ended or self.dispossessed or self.all_taken
+
+    @property
+    def all_taken(self) -> bool:
+        """Whether others have taken all markers that recorded for us."""
+        held = self._holding.markers if self._holding else frozenset()
+        return bool(held) and self._taken >= held
 
     def stop(self) -> None:
         """End the iteration after what is in the rings now. May be called from a signal handler."""
@@ -195,9 +207,22 @@ class EventStream:
             return not self.dispossessed
         try:
             self.dispossessed = self.dispossessed or not self._renew()
+            if not self.dispossessed and time.monotonic_ns() - self._looked_at > _LOSSES_NS:
+                self.look_for_taken()
         except TargetGone:  # says nothing about the rings
             self.target_ended = True
         return not self.dispossessed
+
+    def look_for_taken(self) -> None:
+        """Look whether others have switched markers of ours; else it is looked at a few times a
+        second. Not when we have switched them off ourselves."""
+        self._looked_at = time.monotonic_ns()
+        if self._holding:
+            self.note_taken(self._holding.taken())
+
+    def note_taken(self, markers: Iterable[str]) -> None:
+        """These are no longer recorded for us."""
+        self._taken.update(markers)
 
     def poll(self, most: int | None = None) -> list[Event]:
         """The events since the last poll, in order of time; at `most` so many, and the next ones by
@@ -320,6 +345,7 @@ class EventStream:
             sum(self.lost().values()),
             self._rings.bad,
             self._rings.damaged,
+            tuple(sorted(self._taken)),
         )
 
     def lost(self) -> dict[tuple[int, str], int]:

@@ -14,6 +14,8 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from shlex import quote
+from typing import NamedTuple
 
 from markerjit.arguments import check_power_of_two
 from markerjit.errors import (
@@ -33,6 +35,7 @@ from markerjit.patch import lease
 from markerjit.patch.apply import NOTHING, Applied, apply
 from markerjit.patch.arena import Arena, Switched
 from markerjit.patch.find import Probes
+from markerjit.patch.holds import Hold, Holds, is_recorded, kept_by, recorded_by, them
 from markerjit.patch.inject import DEFAULT_RING_SIZE, create_arena, install_trap
 from markerjit.patch.journal import Journal
 from markerjit.patch.own_rings import close_own_rings, has_own_rings
@@ -60,13 +63,20 @@ from markerjit.quiesce.permission import (
 )
 from markerjit.quiesce.strategy import STRATEGIES, Strategy, default_strategy
 from markerjit.recorders import Recorders
-from markerjit.ring.layout import LARGEST_RING, PAGE, PROBE_COUNTED
+from markerjit.ring.layout import LARGEST_RING, PAGE
 from markerjit.sites import Objects
 from markerjit.sites.verify import confirm
 from markerjit.sites.vforks import may_share_memory
-from markerjit.view import View, files_of
+from markerjit.view import View, command_of, files_of
 
 _ASK_AGAIN_S = 1.0
+
+
+class Took(NamedTuple):
+    """Markers that a switch takes from a trace, and those that it ends a flight recorder of."""
+
+    taken: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
 
 
 class Switching(View):
@@ -176,22 +186,64 @@ class Switching(View):
         reader = lease.reader_of(arena)
         if reader is None or not reader.over or lease.read_by_us(self.pid):
             return []
-        recording = [site for site in self._objects.sites if self._records(arena, site, reader)]
+        reading = int(arena.current().reading)
+        recording = [site for site in self._objects.sites if self._records(arena, site, reading)]
         if recording:
             self._switch(recording, Wanted(False, default_strategy(own=self._own)))
         lease.end(arena)  # last: until then it is known that something is left
         return sorted({site.marker for site in recording})
 
-    def _records(self, arena: Arena, site: Site, reader: lease.Reader) -> bool:
-        """Whether it records for this reader; what a probe in C does, who switched it on knows."""
+    def _records(self, arena: Arena, site: Site, reading: int) -> bool:
+        """Whether it is on for this reading of the rings."""
         try:
             state = self._state(site)
         except MemoryFault:  # somebody else's doing, and not in our way; as is an altered site
             return False
-        if not state.mode or arena.records(state.probe, state.data):
-            return bool(state.mode)
-        marker = arena.marker_at(state.data) if state.probe & PROBE_COUNTED else None
-        return marker is not None and arena.marker_entry(marker).by == reader.owner.pid
+        marker = arena.marker_at(state.data) if state.mode else None
+        if marker is None or not is_recorded(arena, state):
+            return False
+        return bool(arena.marker_entry(marker).held == reading)
+
+    # ---- who holds a marker --------------------------------------------------------------------
+
+    def _take(self, pattern: str, wanted: Wanted, *, force: bool = False) -> Took:
+        """What a switch of these markers takes from others. Raises Refused where they are held, and
+        it is not to be done by force. A flight recorder is ended by switching off, as it is meant
+        to be."""
+        holds = Holds(self._arena) if self._arena else None
+        if not holds or not self._arena:
+            return Took()
+        held: dict[Hold, dict[str, SiteState]] = {Hold.TRACE: {}, Hold.FLIGHT: {}}
+        for state in self.states(self._matching(pattern)):
+            hold = holds.of(state)
+            stays = hold is Hold.FLIGHT and wanted.on and self._is_bound(state, wanted)
+            if hold and not stays:
+                held[hold].setdefault(state.site.marker, state)
+        traced, flown = held[Hold.TRACE], held[Hold.FLIGHT]
+        if traced and holds.reader and not force:
+            raise Refused(
+                f"{recorded_by(self._arena, traced, holds.reader, command_of(holds.reader.pid))}; "
+                f"end that, or {self._by_force(pattern, wanted)} takes {them(traced)}",
+                try_again=True,
+            )
+        if flown and wanted.on and not force:
+            raise Refused(
+                f"{kept_by(self._arena, flown)}; markerjit dump {self.pid} -o FILE saves what it "
+                f"has, and {self._by_force(pattern, wanted)} takes {them(flown)}"
+            )
+        return Took(tuple(traced), tuple(flown))
+
+    def _is_bound(self, state: SiteState, wanted: Wanted) -> bool:
+        """Whether a slot holds what it would hold if it was switched on so."""
+        recorders, arena = self._recorders, self._arena
+        marker = recorders.find(state.site.note, wanted.options) if recorders else None
+        if marker is None or not recorders or not arena or arena.marker_at(state.data) != marker:
+            return False
+        return state.probe == recorders.probe(marker, wanted.probe)
+
+    def _by_force(self, pattern: str, wanted: Wanted) -> str:
+        """The command, to be pasted."""
+        return f"markerjit {'on' if wanted.on else 'off'} {self.pid} {quote(pattern)} --force"
 
     # ---- planning ------------------------------------------------------------------------------
 

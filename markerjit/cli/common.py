@@ -78,6 +78,15 @@ def add_mode(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """Whether others are asked."""
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="also markers that a trace records or a flight recorder keeps: take them from it",
+    )
+
+
 def add_quiesce(parser: argparse.ArgumentParser) -> None:
     """How threads are kept from harm."""
     parser.add_argument(
@@ -210,6 +219,7 @@ def marker_json(marker: MarkerStatus) -> Json:
         "hits": marker.hits,
         "lost": marker.lost,
         "total": marker.total,
+        "held": marker.held,
         "sites": [site_json(site, altered.get(site.address)) for site in marker.sites],
     }
 

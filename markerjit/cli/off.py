@@ -6,7 +6,7 @@ import argparse
 
 import markerjit
 from markerjit.cli import common, signals
-from markerjit.cli.on import report
+from markerjit.cli.on import report, still_kept
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -14,6 +14,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     common.add_pid(parser)
     common.add_pattern(parser)
     common.add_quiesce(parser)
+    common.add_force(parser)
     common.add_json(parser)
     parser.set_defaults(run=run)
 
@@ -21,7 +22,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Switch off, and say what that took."""
     with signals.Held() as held, markerjit.attach(options.pid) as session:
-        applied = session.disable(options.pattern, quiesce=options.quiesce)
+        applied = session.disable(options.pattern, quiesce=options.quiesce, force=options.force)
         markers = session.statistics(options.pattern)
-    report(options, markers, applied)
+        kept = still_kept(session, applied)
+    report(options, markers, applied, kept)
     return held.code

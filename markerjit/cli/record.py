@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
             try:
                 watch = session.watch_flight()
             except markerjit.Refused:
-                session.disable(options.pattern)  # nobody would wait for what was asked for
+                session.end_record(options.pattern)  # nobody would wait for what was asked for
                 raise
             child = _go_into_background() if options.on_crash else 0
             if not child:
@@ -128,7 +128,7 @@ def _wait_and_save(
         picture = recording.write_picture(session, watch.flight, options)
     finally:
         if interrupted:
-            session.disable(options.pattern)
+            session.end_record(options.pattern)
     recording.print_picture(picture, options)
     if ending is not None and not options.on_crash:
         common.say(f"process {options.pid} {ending}", error=True)

@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
                     marker.name,
                     common.state_text(marker),
                     f"{common.ago(marker.since)} ago" if marker.since else "-",
-                    f"pid {marker.by}" if marker.by else "-",
+                    _by(marker),
                     str(marker.hits),
                     str(marker.lost),
                 ]
@@ -66,6 +66,12 @@ def run(options: argparse.Namespace) -> int:
             until = "" if lease is None else f", lease {max(lease, 0):.0f} s"
             common.say(f"recording: for pid {arena.reader.owner.pid}{until}")
     return 0
+
+
+def _by(marker: markerjit.MarkerStatus) -> str:
+    """Who switched it on, and what for."""
+    holder = f"pid {marker.by}" if marker.by else "-"
+    return f"{holder} ({marker.held})" if marker.held else holder
 
 
 def _values_json(values: markerjit.Values) -> common.Json:

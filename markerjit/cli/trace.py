@@ -80,11 +80,13 @@ def run(options: argparse.Namespace) -> int:
         for stream in streams:
             common.print_left_out(stream.unswitched)
         _say_what_was_dropped(streams)
+        taken = _Taken(options.pids, streams)
         if options.output:
-            _write_files(sessions, streams, options, end, after)
+            _write_files(sessions, streams, options, end, taken, after)
         else:
             shown = _Shown(options, streams, callback, end)
-            shown.until_the_end()
+            shown.until_the_end(taken)
+    taken.tell()
     if not options.output:
         shown.rest()
         count = shown.count, shown.left_out
@@ -96,6 +98,10 @@ def run(options: argparse.Namespace) -> int:
             raise markerjit.Refused(
                 f"another controller took the rings of process {session.pid}: we did not read them "
                 "for too long"
+            )
+        if stream.all_taken:
+            raise markerjit.Refused(
+                f"another controller took all markers of this trace of process {session.pid}"
             )
         if stream.target_ended:
             raise markerjit.TargetGone(session.pid)
@@ -110,6 +116,26 @@ def _say_what_was_dropped(streams: Sequence[markerjit.EventStream]) -> None:
             "--resume begins with them",
             error=True,
         )
+
+
+class _Taken:
+    """Says of each marker once that somebody else has taken it."""
+
+    def __init__(self, pids: Sequence[int], streams: Sequence[markerjit.EventStream]) -> None:
+        self._streams = dict(zip(pids, streams, strict=True))
+        self._told: set[tuple[int, str]] = set()
+
+    def tell(self) -> None:
+        """Look, and say what is new."""
+        for pid, stream in self._streams.items():
+            for marker in stream.statistics().taken:
+                if (pid, marker) not in self._told:
+                    self._told.add((pid, marker))
+                    print(
+                        f"markerjit: another controller took {marker} of process {pid}: its "
+                        "events end here",
+                        file=sys.stderr,
+                    )
 
 
 class _Shown:
@@ -132,10 +158,11 @@ class _Shown:
         self._formatters: list[Callable[[markerjit.Event], str]] = []
         self._unseen: list[markerjit.Merged] = []
 
-    def until_the_end(self) -> None:
+    def until_the_end(self, taken: _Taken) -> None:
         """Show events while the markers are on."""
         while not self._end.wanted and not self._merger.over and not self._is_enough():
             batch = self._merger.poll(_AT_ONCE)
+            taken.tell()
             if batch:
                 self._show(batch)
             else:
@@ -206,6 +233,7 @@ def _write_files(
     streams: Sequence[markerjit.EventStream],
     options: argparse.Namespace,
     end: _End,
+    taken: _Taken,
     closing: ExitStack,
 ) -> None:
     """Write a file, or for several processes a directory of traces. The files are ended by who
@@ -222,6 +250,7 @@ def _write_files(
         found = 0
         for writer in writers:
             found += not end.wanted and writer.poll()
+        taken.tell()
         events = sum(stream.statistics().events for stream in streams)
         progress.show(events, sum(stream.statistics().lost for stream in streams))
         if options.events is not None and events >= options.events:
@@ -373,7 +402,13 @@ def _print_summary(
             error=True,
         )
     if options.json and not end.unread:
-        summary: common.Json = {"events": shown, "lost": lost, "not_shown": left_out}
+        taken = [name for one in seen for name in one.taken]
+        summary: common.Json = {
+            "events": shown,
+            "lost": lost,
+            "not_shown": left_out,
+            "taken": taken,
+        }
         unswitched = [marker for stream in streams for marker in stream.unswitched]
         if unswitched:
             summary["left_out"] = common.left_out_json(unswitched)

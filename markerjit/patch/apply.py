@@ -25,6 +25,8 @@ class Applied(NamedTuple):
     resume  until the last one ran again   threads how many were stopped
     written how many places were changed
     left_out  markers that matched and were left as they were, with the reason
+    taken   markers that were taken from a trace, by force
+    ended   markers that a flight recorder has kept until now
     """
 
     written: int
@@ -33,6 +35,8 @@ class Applied(NamedTuple):
     held: int
     resume: int
     left_out: tuple[LeftOut, ...] = ()
+    taken: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
 
 
 NOTHING = Applied(0, 0, 0, 0, 0)

@@ -8,7 +8,6 @@ to read it.
 
 from __future__ import annotations
 
-import ctypes
 import struct
 import time
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from typing import NamedTuple
 from markerjit.errors import Refused
 from markerjit.patch.arena import Arena
 from markerjit.quiesce.owner import NOBODY, Owner, from_entry, is_gone, ourselves
-from markerjit.ring.layout import CONTROL, Control, OwnerEntry
+from markerjit.ring.layout import CONTROL, Control
 
 LEASE_S = 10.0
 _RENEW_S = 1.0
@@ -49,9 +48,11 @@ def reader_of(arena: Arena) -> Reader | None:
 
 
 class Lease:
-    """Our claim on the rings of one arena. Claimed under the target's lock."""
+    """Our claim on the rings of one arena. Claimed under the target's lock. `reading` is its
+    number: no other claim of these rings has it, not of this process either."""
 
     def __init__(self, arena: Arena) -> None:
+        self.reading = 0
         self._arena = arena
         self._renewed_at = 0.0
 
@@ -65,8 +66,10 @@ class Lease:
                 "first",
                 try_again=True,
             )
+        self.reading = (int(self._arena.current().reading) + 1) % (1 << 32) or 1
         self._write_lease()
         self._arena.store.write(_READER, bytes(ourselves().entry()))
+        self._arena.write_control("reading", self.reading)
         _READ_BY_US.add(self._arena.pid)
 
     def renew(self) -> bool:
@@ -93,8 +96,8 @@ class Lease:
 
     def is_ours(self) -> bool:
         """Whether no other reader has taken our place."""
-        data = self._arena.store.read(_READER, ctypes.sizeof(OwnerEntry))
-        return from_entry(OwnerEntry.from_buffer_copy(data)) == ourselves()
+        control = self._arena.current()
+        return from_entry(control.reader) == ourselves() and control.reading == self.reading
 
 
 def read_by_us(pid: int) -> bool:

@@ -109,7 +109,7 @@ def test_events_and_losses_of_a_trace_are_what_the_server_counted(
         lost = losses(session)
 
     assert dict(seen + lost) == expected
-    assert stream.statistics() == (seen.total(), lost.total(), 0, 0)
+    assert stream.statistics() == (seen.total(), lost.total(), 0, 0, ())
     assert seen["kv_delete"] > 0
 
 
@@ -132,7 +132,7 @@ def test_what_finds_its_ring_full_is_counted_to_the_last_event(
 
     assert dict(seen + lost) == expected
     assert lost.total() > seen.total() > 0
-    assert stream.statistics() == (seen.total(), lost.total(), 0, 0)
+    assert stream.statistics() == (seen.total(), lost.total(), 0, 0, ())
 
 
 @pytest.mark.parametrize(("server", "mode"), SERVERS)

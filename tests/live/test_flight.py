@@ -191,7 +191,7 @@ def test_flight_is_over_when_its_markers_are_put_to_another_use(target: Callable
         session.record("truth_mode")
         program.command("run 5")
         assert session.arena().flight
-        session.enable("truth_mode", probe="count")
+        session.enable("truth_mode", probe="count", force=True)
         assert not session.arena().flight
         assert kept(session.flight().picture()) == {"truth_mode": (5, 0, 0)}
         with session.trace("truth_mode") as stream:
@@ -361,7 +361,7 @@ def test_what_a_flight_recorder_left_is_not_resumed(target: Callable) -> None:
         events = stream.drain()
 
     assert [event.fields["i"] for event in events] == [0, 1, 2, 3]
-    assert stream.statistics() == (4, 0, 0, 0)
+    assert stream.statistics() == (4, 0, 0, 0, ())
 
 
 def test_rings_of_a_dead_program_are_read_to_the_last_event(

@@ -251,7 +251,7 @@ def test_trace_shows_what_a_probe_emits_and_nothing_else(
     assert (tracer.returncode, errors) == (0, "")
     *events, last = map(json.loads, path.read_text().splitlines())
     assert {event["name"] for event in events} == {"tenth"}
-    assert last["summary"] == {"events": len(events), "lost": 0, "not_shown": 0}
+    assert last["summary"] == {"events": len(events), "lost": 0, "not_shown": 0, "taken": []}
     assert values(program.pid)["turns"] == turns
     latest = {0: 0, 1: 0}
     for event in events:
@@ -296,7 +296,7 @@ def test_losses_of_emitted_events_are_counted(target: Callable, probe: Callable)
         events = stream.drain()
 
     assert [event.fields["i"] for event in events] == list(range(len(events)))
-    assert stream.statistics() == (len(events), 2000 - len(events), 0, 0)
+    assert stream.statistics() == (len(events), 2000 - len(events), 0, 0, ())
     assert 0 < len(events) < 2000
 
 

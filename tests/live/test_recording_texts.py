@@ -66,7 +66,7 @@ def test_texts_are_right_or_say_that_they_are_not_wherever_they_point(
         values = found.setdefault(event.name, {})
         values[places[event.fields["at"]]] = event.fields["s"]
     assert [list(values) for values in found.values()] == [places] * 4
-    assert stream.statistics() == (4 * len(places), 0, 0, 0)
+    assert stream.statistics() == (4 * len(places), 0, 0, 0, ())
     for values in found.values():
         assert values["null"] is None and values["small"] is None
     for place in UNREADABLE:
@@ -97,7 +97,7 @@ def test_text_that_another_thread_unmaps_meanwhile_harms_nobody(
 
     lost = losses(session).total()
     assert counts == {"bad": 0, "passed": len(events) + lost}
-    assert stream.statistics() == (len(events), lost, 0, 0)
+    assert stream.statistics() == (len(events), lost, 0, 0, ())
     numbers = [event.fields["n"] for event in events]
     assert numbers == sorted(set(numbers))
     seen = Counter(event.fields["s"] for event in events)

@@ -70,7 +70,7 @@ def test_every_event_has_the_values_the_thread_and_the_time_that_it_had(
             events = stream.drain()
             after = time.monotonic_ns()
 
-            assert stream.statistics() == (2 * len(lines), 0, 0, 0)
+            assert stream.statistics() == (2 * len(lines), 0, 0, 0, ())
             found = shown(events, stream)
             if clock in (Time.TSC, Time.MONOTONIC):
                 assert found == lines * 2
@@ -197,7 +197,7 @@ def record_crowd(
         hits = Counter({marker.name: marker.total for marker in session.statistics()})
     seen = Counter(event.name for event in events)
     assert +hits == seen + lost
-    assert stream.statistics() == (len(events), lost.total(), 0, 0)
+    assert stream.statistics() == (len(events), lost.total(), 0, 0, ())
     return events, lost, counts
 
 
@@ -318,7 +318,7 @@ def test_events_and_losses_of_a_trace_in_the_middle_of_a_run_are_its_hits(
     assert (done.returncode, done.stderr) == (0, "")
     *lines, last = map(json.loads, done.stdout.splitlines())
     total = (after - before).total()
-    assert last["summary"] == {"events": total, "lost": 0, "not_shown": 0}
+    assert last["summary"] == {"events": total, "lost": 0, "not_shown": 0, "taken": []}
     if output:
         events = markerjit.open_trace(str(path)).events()
         assert Counter(event.name for event in events) == after - before

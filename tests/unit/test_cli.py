@@ -281,6 +281,7 @@ def test_status_as_json_has_every_fact_of_every_marker(
         "hits": 9,
         "lost": 2,
         "total": 0,
+        "held": None,
         "sites": [
             {
                 "address": 0x1010,

@@ -1,0 +1,129 @@
+"""Which markers are held, and by whom: recorded for a reader that lives, or kept by a flight
+recorder. Somebody would miss their events, so others do not switch them without being asked to.
+
+The truth is in the target: who claimed the rings (lease.py), for which claim an entry was switched
+on (`held`), and whether the rings are overwritten. A reader that is gone, or whose lease has run
+out, holds nothing. Decisions are for who has the target's lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from enum import Enum
+
+from markerjit.patch.arena import Arena
+from markerjit.patch.lease import read_by_us, reader_of
+from markerjit.patch.plan import SiteState
+from markerjit.quiesce.owner import Owner, ourselves
+from markerjit.ring.layout import PROBE_COUNTED, MarkerEntry
+
+_COMMAND = 100
+"""So many characters of a command line say what it is."""
+
+
+class Hold(Enum):
+    """What holds a marker."""
+
+    TRACE = "trace"
+    FLIGHT = "flight"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Holds:
+    """What holds markers of an arena, as it is now. `reader` is who has claimed the rings and
+    lives, None when nobody does."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self._reading = int(arena.current().reading)
+        self._overwritten = arena.is_overwritten()
+        reader = reader_of(arena)
+        lives = reader is not None and (not reader.over or read_by_us(arena.pid))
+        self.reader = reader.owner if reader and lives else None
+
+    def __bool__(self) -> bool:
+        """Whether there may be any."""
+        return self.reader is not None or self._overwritten
+
+    def of(self, state: SiteState) -> Hold | None:
+        """What holds the marker of a site that was found so."""
+        marker = self._arena.marker_at(state.data) if self and state.mode else None
+        if marker is None or not is_recorded(self._arena, state):
+            return None
+        entry = self._arena.marker_entry(marker)
+        if self.reader and entry.held == self._reading:
+            return Hold.TRACE
+        return Hold.FLIGHT if self._overwritten and entry.counted else None
+
+
+class Held:
+    """The markers that one reading holds, by their entries; others may take them meanwhile."""
+
+    def __init__(self, arena: Arena, reading: int, names: Mapping[int, str]) -> None:
+        self._arena = arena
+        self._reading = reading
+        self._names = names
+        self.markers = frozenset(names.values())
+
+    def taken(self) -> set[str]:
+        """Those that somebody else has switched since."""
+        entries = {marker: self._arena.marker_entry(marker) for marker in self._names}
+        return {self._names[id] for id, entry in entries.items() if entry.held != self._reading}
+
+
+def is_recorded(arena: Arena, state: SiteState) -> bool:
+    """Whether the probe of a site records, or is one in C, which may."""
+    return arena.records(state.probe, state.data) or bool(state.probe & PROBE_COUNTED)
+
+
+# ---- said in words -------------------------------------------------------------------------------
+
+
+def recorded_by(arena: Arena, markers: Mapping[str, SiteState], reader: Owner, command: str) -> str:
+    """`kv_get and 2 more are recorded by process 7 (markerjit trace …), on since 14:03`. The
+    command line is another program's: what a terminal might obey is not shown."""
+    if reader == ourselves():
+        holder = "a trace of this very process"
+    else:
+        shown = "".join(one if one.isprintable() else "?" for one in command[:_COMMAND])
+        cut = "…" if len(command) > _COMMAND else ""
+        there = reader.pid_namespace == ourselves().pid_namespace and shown
+        holder = f"{reader} ({shown}{cut})" if there else str(reader)
+    return f"{_are(markers)} recorded by {holder}, on since {_since(_entry(arena, markers))}"
+
+
+def kept_by(arena: Arena, markers: Mapping[str, SiteState]) -> str:
+    """`kv_get is kept by the flight recorder that process 7 began, on since 14:03`."""
+    entry = _entry(arena, markers)
+    who = f"process {entry.by}" if entry and entry.by else "somebody"
+    since = _since(entry)
+    return f"{_are(markers)} kept by the flight recorder that {who} began, on since {since}"
+
+
+def them(markers: Collection[str]) -> str:
+    """`it` or `them`."""
+    return "it" if len(markers) == 1 else "them"
+
+
+def _are(markers: Collection[str]) -> str:
+    first, more = next(iter(markers)), len(markers) - 1
+    return f"{first} and {more} more are" if more else f"{first} is"
+
+
+def _entry(arena: Arena, markers: Mapping[str, SiteState]) -> MarkerEntry | None:
+    """Of the first of them."""
+    marker = arena.marker_at(next(iter(markers.values())).data)
+    return None if marker is None else arena.marker_entry(marker)
+
+
+def _since(entry: MarkerEntry | None) -> str:
+    """The time of day, and the day unless it is today."""
+    try:
+        when, today = time.localtime(entry.since if entry else 0), time.localtime()
+        day = "" if when[:3] == today[:3] else "%Y-%m-%d "
+        return time.strftime(f"{day}%H:%M", when)
+    except (OverflowError, ValueError, OSError):  # the process can write over it
+        return "an unknown time"
