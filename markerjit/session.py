@@ -411,7 +411,7 @@ class Session(Readying):
         """What somebody else has switched since stays as it is."""
         tracing.stream.look_for_taken()
         ours, taken = self._still_ours(tracing.sites, tracing.wanted, tracing.lease.reading)
-        tracing.stream.note_taken(taken)
+        tracing.stream.note_taken(sorted(taken))
         entered = self._may_be_entered(ours)
         again = self._count_again(ours, counting)
         rest = [site for site in ours if site not in again]

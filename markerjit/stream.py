@@ -11,7 +11,7 @@ numpy is imported when the first are decoded: by then the markers are on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -96,6 +96,8 @@ class EventStream:
         check_int("dropped_bytes", dropped_bytes, 0)
         if first_clock is not None:
             check_all("first_clock", first_clock, int)
+        if held is not None:
+            check_is("held", held, Held)
         self.poll_s = poll_s
         self.types = dict(types)
         self.target_ended = False
@@ -218,10 +220,11 @@ class EventStream:
         second. Not when we have switched them off ourselves."""
         self._looked_at = time.monotonic_ns()
         if self._holding:
-            self.note_taken(self._holding.taken())
+            self.note_taken(sorted(self._holding.taken()))
 
-    def note_taken(self, markers: Iterable[str]) -> None:
+    def note_taken(self, markers: Sequence[str]) -> None:
         """These are no longer recorded for us."""
+        check_all("markers", markers, str)
         self._taken.update(markers)
 
     def poll(self, most: int | None = None) -> list[Event]:

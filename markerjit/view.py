@@ -192,6 +192,7 @@ class View:
     def _look_again(self) -> None:
         """Discover again if the mapped files have changed: a library may have come or gone. Stacks
         and heaps come and go all the time, and have no markers."""
+        self._check_open()
         with self._memory.watched():
             self._look()
 
@@ -218,7 +219,6 @@ class View:
         return matching(self._objects.sites, pattern)
 
     def _check_alive(self) -> None:
-        self._check_open()
         if not self._memory.alive():
             raise TargetGone(self.pid)
 

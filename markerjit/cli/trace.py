@@ -131,10 +131,10 @@ class _Taken:
             for marker in stream.statistics().taken:
                 if (pid, marker) not in self._told:
                     self._told.add((pid, marker))
-                    print(
+                    common.say(
                         f"markerjit: another controller took {marker} of process {pid}: its "
                         "events end here",
-                        file=sys.stderr,
+                        error=True,
                     )
 
 

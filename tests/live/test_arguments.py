@@ -59,6 +59,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "arena": session._arena, "types": stream.types, "alive": lambda: True,
         "renew": lambda: True, "is_ours": lambda: False, "poll_s": 0.0, "resume": True,
         "dropped_bytes": 0, "first_clock": None,
+        "held": None,
     }  # fmt: skip
     probe = {
         "source": str(folder / "none.c"), "function": "f", "compiler": None, "options": (),
@@ -76,8 +77,9 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "View.states": (session.states, {"sites": session.sites("truth_loop")}),
         "View.read": (session.read, {"address": session.sites()[0].address, "size": 1}),
         "Session.plan": (session.plan, {**pattern, "on": True, "probe": "count"}),
-        "Session.enable": (session.enable, {**pattern, "probe": "count"}),
-        "Session.disable": (session.disable, pattern),
+        "Session.enable": (session.enable, {**pattern, "probe": "count", "force": False}),
+        "Session.disable": (session.disable, {**pattern, "force": False}),
+        "Session.end_record": (session.end_record, pattern),
         "Session.record": (session.record, record),
         "Session.trace": (session.trace, {**record, "poll_s": 0.02, "resume": False}),
         "Session.trace_info": (session.trace_info, {"types": types, "clock": CLOCK}),
@@ -87,6 +89,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "EventStream.rest": (stream.rest, polls),
         "EventStream.poll_until": (stream.poll_until, {"until": 1}),
         "EventStream.poll": (stream.poll, {"most": 1}),
+        "EventStream.note_taken": (stream.note_taken, {"markers": ["truth_loop"]}),
         "EventStream.find": (stream.find, {"until": 1}),
         "EventStream.due": (stream.due, {"most": 1}),
         "EventStream.hand_out": (stream.hand_out, {"most": 1, "until": 1}),
