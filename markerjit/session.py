@@ -409,9 +409,8 @@ class Session(Readying):
 
     def _disable_what_is_ours(self, tracing: Tracing, counting: Counting) -> None:
         """What somebody else has switched since stays as it is."""
-        tracing.stream.look_for_taken()
         ours, taken = self._still_ours(tracing.sites, tracing.wanted, tracing.lease.reading)
-        tracing.stream.note_taken(sorted(taken))
+        tracing.stream.let_go(sorted(taken))
         entered = self._may_be_entered(ours)
         again = self._count_again(ours, counting)
         rest = [site for site in ours if site not in again]

@@ -120,6 +120,7 @@ class EventStream:
         self._events = 0
         self.dropped_bytes = dropped_bytes
         self._holding = held
+        self._markers = held.markers if held else frozenset()
         self._taken: set[str] = set()
         self._looked_at = 0
         if resume:
@@ -195,8 +196,7 @@ class EventStream:
     @property
     def all_taken(self) -> bool:
         """Whether others have taken all markers that recorded for us."""
-        held = self._holding.markers if self._holding else frozenset()
-        return bool(held) and self._taken >= held
+        return bool(self._markers) and self._taken >= self._markers
 
     def stop(self) -> None:
         """End the iteration after what is in the rings now. May be called from a signal handler."""
@@ -217,15 +217,19 @@ class EventStream:
 
     def look_for_taken(self) -> None:
         """Look whether others have switched markers of ours; else it is looked at a few times a
-        second. Not when we have switched them off ourselves."""
+        second."""
         self._looked_at = time.monotonic_ns()
         if self._holding:
-            self.note_taken(sorted(self._holding.taken()))
+            self._taken |= self._holding.taken()
 
-    def note_taken(self, markers: Sequence[str]) -> None:
-        """These are no longer recorded for us."""
-        check_all("markers", markers, str)
-        self._taken.update(markers)
+    def let_go(self, taken: Sequence[str]) -> None:
+        """Look for the last time: what is switched from now on, we switch ourselves. `taken` are
+        markers that are known to be others' already."""
+        check_all("taken", taken, str)
+        if self._holding:
+            self.look_for_taken()
+            self._taken.update(taken)
+            self._holding = None
 
     def poll(self, most: int | None = None) -> list[Event]:
         """The events since the last poll, in order of time; at `most` so many, and the next ones by

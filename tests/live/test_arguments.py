@@ -89,7 +89,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "EventStream.rest": (stream.rest, polls),
         "EventStream.poll_until": (stream.poll_until, {"until": 1}),
         "EventStream.poll": (stream.poll, {"most": 1}),
-        "EventStream.note_taken": (stream.note_taken, {"markers": ["truth_loop"]}),
+        "EventStream.let_go": (stream.let_go, {"taken": ["truth_loop"]}),
         "EventStream.find": (stream.find, {"until": 1}),
         "EventStream.due": (stream.due, {"most": 1}),
         "EventStream.hand_out": (stream.hand_out, {"most": 1, "until": 1}),

@@ -302,3 +302,26 @@ def test_markers_of_one_flight_may_be_recorded_again(target: Callable) -> None:
 
     (marker,) = status(program.pid).values()
     assert marker["held"] == "flight"
+
+
+def test_end_that_has_to_be_tried_again_takes_nothing_from_itself(
+    target: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counts again already is the trace's own doing, and not another controller's."""
+    program = target("truth_process")
+
+    with markerjit.attach(program.pid) as session:
+        session.enable("*")
+        with session.trace("*") as stream:
+            wait, failures = session._wait_until_left, iter([True])
+
+            def fail_once(slots: Any) -> None:
+                if next(failures, False):
+                    raise markerjit.Refused("not now", try_again=True)
+                wait(slots)
+
+            monkeypatch.setattr(session, "_wait_until_left", fail_once)
+        assert stream.statistics().taken == ()
+        assert not stream.all_taken
+        (marker,) = session.statistics()
+    assert (marker.probe, marker.mode is not None) == ("count", True)
