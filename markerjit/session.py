@@ -145,8 +145,8 @@ class Session(Readying):
         `probe` is "count" or "record" (use `trace` to read what that records), or one in C:
         "FILE.c:function", or what `compile_probe` made of it. Markers that a trace records, also
         one of this process, or a flight recorder keeps, are refused, unless they are to be taken
-        by `force`. Raises UnknownMarker, Refused,
-        UnexpectedBytes, NotPermitted, TargetGone, and for one in C what compile_probe raises.
+        by `force`. Raises UnknownMarker, Refused, UnexpectedBytes, NotPermitted, TargetGone, and
+        for one in C what compile_probe raises.
         """
         check_text("pattern", pattern)
         check_flag("force", force)
