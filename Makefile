@@ -44,10 +44,21 @@ bench-real: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 	@rm -f build/bench-real.json build/bench-real.html
 	@PYTHONPATH=bench $(VENV)/python -m real --json build/bench-real.json --html build/bench-real.html
 
-# pytest is the last command, so that its summary is the end of the output.
-test: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian build/babeltrace2/.tried check test-user
-	@echo "pytest"
+# pytest is the last command, so that its summary is the end of the output. Tests that patch running
+# programs have the machine to themselves; the others come first, in two processes, a whole file in one
+# of them. With PYTEST_FLAGS there is one run, of what they choose.
+BESIDE := tests/unit tests/fuzz tests/oracle
+
+test: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian build/babeltrace2/.tried check $(if $(PYTEST_FLAGS),,test-user)
+ifdef PYTEST_FLAGS
+	@echo "pytest  $(PYTEST_FLAGS)"
 	@$(VENV)/python -m pytest $(PYTEST_FLAGS)
+else
+	@echo "pytest  $(BESIDE)"
+	@$(VENV)/python -m pytest -n 2 --dist loadfile $(BESIDE)
+	@echo "pytest  all others"
+	@$(VENV)/python -m pytest $(BESIDE:%=--ignore=%)
+endif
 
 # With Debian's own Python, to which .venv lends its packages: .venv's may be a Python in root's home,
 # and a second environment would need the network and take longer than some of the tests.
