@@ -201,6 +201,10 @@ template <class T> mj_type<T> mj_type_of(T);
  */
 #define MJ_NAME_MUST_BE_AN_IDENTIFIER(id) typedef char(id) __attribute__((unused));
 #define MJ_FORMAT_MUST_BE_A_STRING_LITERAL(fmt) MJ_STATIC_ASSERT(sizeof("" fmt) != 0, "");
+#define MJ_CHECK_FORMAT_IS_THERE(fmt)                                                              \
+    MJ_STATIC_ASSERT(!!(sizeof(MJ_STR(fmt)) - 1),                                                  \
+                     "markerjit: a marker needs a format behind its name, "                        \
+                     "such as MARK(name, \"\") or MARK(name, \"n %d\", n)");
 #define MJ_CHECK_COUNT(...)                                                                        \
     MJ_STATIC_ASSERT(MJ_COUNT(__VA_ARGS__) <= MJ_MAX_ARGS,                                         \
                      "markerjit: a marker takes at most 12 arguments");
@@ -214,6 +218,7 @@ MJ_EXTERN void mj_check_format(const char *format, ...) __attribute__((format(pr
 // clang-format off
 #define MJ_CHECK(id, ...)                                                                          \
     MJ_NAME_MUST_BE_AN_IDENTIFIER(id)                                                              \
+    MJ_CHECK_FORMAT_IS_THERE(MJ_FORMAT(__VA_ARGS__))                                               \
     MJ_FORMAT_MUST_BE_A_STRING_LITERAL(MJ_FORMAT(__VA_ARGS__))                                     \
     MJ_CHECK_COUNT(__VA_ARGS__)                                                                    \
     _Pragma("GCC diagnostic push")                                                                 \
@@ -223,7 +228,7 @@ MJ_EXTERN void mj_check_format(const char *format, ...) __attribute__((format(pr
     _Pragma("GCC diagnostic ignored \"-Wpedantic\"") /* %p of any pointer */                       \
     MJ_MAP(MJ_CHECK_TYPE, __VA_ARGS__)                                                             \
     if (0)                                                                                         \
-        mj_check_format(__VA_ARGS__);                                                              \
+        mj_check_format("" __VA_ARGS__); /* "": no second error where there is none */             \
     _Pragma("GCC diagnostic pop")
 // clang-format on
 
