@@ -38,11 +38,13 @@ def _printable(text: str) -> str:
 
 
 class NoSuchProcess(MarkerError):
-    """There is no process with this number, or it has ended."""
+    """There is no process with this number, or it has ended: `ended`, where that is known."""
 
-    def __init__(self, pid: int) -> None:
-        super().__init__(f"no process {pid}; has it ended?")
+    def __init__(self, pid: int, *, ended: bool = False) -> None:
+        said = f"process {pid} has ended" if ended else f"no process {pid}; has it ended?"
+        super().__init__(said)
         self.pid = pid
+        self.ended = ended
 
 
 class NotPermitted(MarkerError):
@@ -50,7 +52,7 @@ class NotPermitted(MarkerError):
 
 
 class Unsupported(MarkerError):
-    """The target is of a kind that markerjit refuses to touch (32-bit, seccomp, a zombie …)."""
+    """The target is of a kind that markerjit refuses to touch (32-bit, seccomp …)."""
 
 
 class NoMarkers(MarkerError):
@@ -140,8 +142,8 @@ class Refused(MarkerError):
 class TargetGone(MarkerError):
     """The target ended while we worked on it, or gave its memory up for another program."""
 
-    def __init__(self, pid: int, how: str = "ended") -> None:
-        super().__init__(f"process {pid} {how} while it was being worked on")
+    def __init__(self, pid: int, how: str = "has ended") -> None:
+        super().__init__(f"process {pid} {how}")
         self.pid = pid
 
 

@@ -117,13 +117,16 @@ class Switching(View):
             self._look_again()
             self._refuse_unknown_runtime()
             self._forget_what_went()
-            self._check_threads()
+            with self._known():
+                self._check_threads()
             if not mending and self._arena:
                 self._refuse_open_journal(self._arena)
                 self._switch_off_for_the_gone(self._arena)
             try:
                 yield
-            except (TargetGone, NoSuchProcess):
+            except NoSuchProcess:
+                raise TargetGone(self.pid) from None
+            except TargetGone:
                 raise
             except MarkerError as error:
                 passing = isinstance(error, Refused) and error.try_again

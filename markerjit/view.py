@@ -6,15 +6,22 @@ It only reads. It stops nobody, writes nothing, and needs no native code; `Sessi
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from markerjit.arguments import check_all, check_int, check_pid, check_text
 from markerjit.elf import Read
-from markerjit.errors import MarkerError, MemoryFault, NoMarkers, TargetGone, UnexpectedBytes
-from markerjit.memory import Mapping, ProcessMemory, parse_maps, read_maps_text
+from markerjit.errors import (
+    MarkerError,
+    MemoryFault,
+    NoMarkers,
+    NoSuchProcess,
+    TargetGone,
+    UnexpectedBytes,
+)
+from markerjit.memory import Mapping, ProcessMemory, has_ended, parse_maps, read_maps_text
 from markerjit.model import RemoteAddress, Site
 from markerjit.patch.arena import Arena
 from markerjit.patch.breakpoints import Breakpoints
@@ -50,10 +57,12 @@ class View:
         self._probes = Probes()
         check_before_looking(pid)
         self.command = command_of(pid)
-        self._memory = ProcessMemory(pid, why_not=why_not)
+        with self._known():
+            self._memory = ProcessMemory(pid, why_not=why_not)
         try:
             self._look_again()
             if not self._objects.sites:
+                self._check_has_memory()
                 raise NoMarkers(self._no_markers())
         except BaseException:
             self.close()
@@ -198,7 +207,8 @@ class View:
 
     def _look(self) -> None:
         self._check_alive()
-        text = read_maps_text(self.pid, why_not=why_not)
+        with self._known():
+            text = read_maps_text(self.pid, why_not=why_not)
         if text == self._maps_text and not self._in_the_making:
             return
         if not text:  # its memory is taken away a moment before it counts as ended
@@ -207,7 +217,7 @@ class View:
         files = files_of(maps)
         if files != self._files:
             objects = discover_process(self._memory.read, maps)
-            self._check_alive()
+            self._check_has_memory()  # else notes that could not be read would count as bad ones
             self._objects, self._files = objects, files
         self._maps, self._maps_text = maps, text
         if self._arena is None:
@@ -225,6 +235,19 @@ class View:
     def _check_open(self) -> None:
         if self.closed:
             raise MarkerError(f"{self!r} cannot be used any more; attach again")
+
+    def _check_has_memory(self) -> None:
+        """The same, and more slowly: it gives its memory up before it counts as ended."""
+        if has_ended(self.pid):
+            raise TargetGone(self.pid)
+
+    @contextmanager
+    def _known(self) -> Iterator[None]:
+        """For asking again of what was there: if there is no such process now, it has ended."""
+        try:
+            yield
+        except NoSuchProcess:
+            raise TargetGone(self.pid) from None
 
     def _no_markers(self) -> str:
         if self._objects.problems:

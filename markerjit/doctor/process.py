@@ -18,9 +18,10 @@ from markerjit.errors import (
     NoSuchProcess,
     NotPermitted,
     Refused,
+    TargetGone,
     Unsupported,
 )
-from markerjit.memory import Mapping, ProcessMemory, read_maps
+from markerjit.memory import Mapping, ProcessMemory, has_ended, read_maps
 from markerjit.model import Kind, RemoteAddress, Site
 from markerjit.patch.find import is_arena
 from markerjit.patch.plan import counted
@@ -44,7 +45,21 @@ _SWITCHED_BY_DATA = (Kind.POINTER, Kind.SENTINEL)
 
 
 def examine_process(pid: int) -> Iterator[Finding]:
-    """A process. Raises NoSuchProcess."""
+    """A process. Raises NoSuchProcess, also where it ends meanwhile: no finding holds then."""
+    was_there = False
+    try:
+        for finding in _examine(pid):
+            was_there = True
+            yield finding
+    except (NoSuchProcess, TargetGone):
+        if was_there:
+            raise NoSuchProcess(pid, ended=True) from None
+        raise
+    if has_ended(pid):
+        raise NoSuchProcess(pid, ended=True)
+
+
+def _examine(pid: int) -> Iterator[Finding]:
     try:
         status = check_before_looking(pid)
     except Unsupported as error:
@@ -60,7 +75,7 @@ def examine_process(pid: int) -> Iterator[Finding]:
     try:
         with ProcessMemory(pid, why_not=why_not) as memory:
             yield _access(memory)
-    except NoSuchProcess:
+    except (NoSuchProcess, TargetGone):
         raise
     except MarkerError as error:
         yield split(WALL, "access", str(error))
@@ -83,7 +98,7 @@ def examine_process(pid: int) -> Iterator[Finding]:
             else:
                 yield Finding(GOOD, "runtime", "is not there yet; `on` puts it there")
                 yield from examine_room(pid, read_maps(pid, why_not=why_not))
-    except NoSuchProcess:
+    except (NoSuchProcess, TargetGone):
         raise
     except MarkerError as error:
         yield split(WALL, "markers", str(error))
@@ -95,6 +110,8 @@ def _stopping(pid: int) -> Finding:
         check_before_stopping(pid)
     except Unsupported:
         pass  # seccomp: told by _seccomp, also where only a thread has it
+    except NoSuchProcess:
+        raise
     except MarkerError as error:
         return split(WALL, "tracer", str(error))
     return Finding(GOOD, "tracer", "none")

@@ -5,11 +5,11 @@ by the same code for each. Nothing here stops a thread, and nothing knows what t
 whoever writes is responsible for when, and for reading back.
 """
 
-from markerjit.memory.base import Memory, WhyNot
+from markerjit.memory.base import Memory, WhyNot, has_ended
 from markerjit.memory.fake import FakeMemory
 from markerjit.memory.files import FileId, file_at
 from markerjit.memory.maps import Mapping, parse_maps, read_maps, read_maps_text
-from markerjit.memory.process import ProcessMemory, is_ending
+from markerjit.memory.process import ProcessMemory
 
 __all__ = [
     "FakeMemory",
@@ -19,7 +19,7 @@ __all__ = [
     "ProcessMemory",
     "WhyNot",
     "file_at",
-    "is_ending",
+    "has_ended",
     "parse_maps",
     "read_maps",
     "read_maps_text",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from typing import Protocol
 
 from markerjit.errors import MarkerError, NoSuchProcess, NotPermitted, Unsupported
 from markerjit.model import RemoteAddress
+
+_PF_EXITING = 0x4
+"""Of the flags in /proc/PID/stat: include/linux/sched.h."""
 
 WhyNot = Callable[[int], str]
 """From a pid that we may not look at to a sentence that names the rule, and the way round."""
@@ -30,13 +34,42 @@ def plain_refusal(pid: int) -> str:
     return f"cannot look at process {pid}: not permitted"
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process that was there is at its end: it is gone, a zombie, or on its way to that
+    and has given its memory up. Then the kernel answers as if it were somebody else's, or had never
+    had any memory, and those answers mean nothing. Authority: proc_pid_stat(5), do_exit in
+    kernel/exit.c."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return not _exists(pid)
+    except OSError:
+        return False
+    state, flags = fields[0], int(fields[6])
+    return state in (b"Z", b"X") or bool(flags & _PF_EXITING)
+
+
+def _exists(pid: int) -> bool:
+    """Where /proc hides it, too."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
 def proc_error(pid: int, error: OSError, why_not: WhyNot) -> MarkerError:
     """What an OSError from opening or reading a file of /proc/PID means."""
     match error.errno:
         case errno.ENOENT | errno.ENOTDIR:
             return NoSuchProcess(pid)
+        case errno.ESRCH | errno.EACCES | errno.EPERM if has_ended(pid):
+            return NoSuchProcess(pid, ended=True)
         case errno.ESRCH:
-            return Unsupported(f"process {pid} has no memory: it is a zombie or a kernel thread")
+            return Unsupported(f"process {pid} has no memory: it is a kernel thread")
         case errno.EACCES | errno.EPERM:
             return NotPermitted(why_not(pid))
         case _:

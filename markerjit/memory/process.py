@@ -29,7 +29,7 @@ from markerjit.errors import (
     TargetGone,
     Unsupported,
 )
-from markerjit.memory.base import WhyNot, plain_refusal, proc_error
+from markerjit.memory.base import WhyNot, has_ended, plain_refusal, proc_error
 from markerjit.model import RemoteAddress
 
 _ADDRESS_END = 1 << 63
@@ -46,7 +46,7 @@ class ProcessMemory:
     never taken for it. `writable` is False where the kernel let us only read.
 
     Raises NoSuchProcess; NotPermitted with the sentence of `why_not`; Unsupported where `pid` is a
-    thread of a process, a kernel thread or a zombie.
+    thread of a process or a kernel thread.
     """
 
     def __init__(self, pid: int, *, why_not: WhyNot = plain_refusal) -> None:
@@ -59,11 +59,11 @@ class ProcessMemory:
             # The number cannot be given away while its process lives. So if that one lives now,
             # what we have just opened by the number is its.
             if not self.alive():
-                raise NoSuchProcess(pid)
+                raise NoSuchProcess(pid, ended=True)
         except BaseException as error:
             self.close()
-            if isinstance(error, NotPermitted) and is_ending(pid):
-                raise NoSuchProcess(pid) from None
+            if isinstance(error, NotPermitted) and has_ended(pid):
+                raise NoSuchProcess(pid, ended=True) from None
             raise
 
     def read(self, address: RemoteAddress, size: int) -> bytes:
@@ -176,7 +176,7 @@ class ProcessMemory:
                 return True
         except OSError:
             pass
-        return is_ending(self.pid)
+        return has_ended(self.pid)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -252,26 +252,9 @@ class ProcessMemory:
 
     def _gone(self) -> TargetGone:
         """No memory any more. It is taken away a moment before the process counts as ended."""
-        if self.alive() and not is_ending(self.pid):
-            return TargetGone(self.pid, "was ending, or started another program,")
-        return TargetGone(self.pid)
-
-
-_EXITING = 4
-"""PF_EXITING of include/linux/sched.h."""
-
-
-def is_ending(pid: int) -> bool:
-    """Whether a process has begun to end, or is not there (any more). It loses its memory, and its
-    files in /proc their owner, a moment before it counts as ended. Any user may ask this."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    except OSError:  # hidden, or we are out of descriptors
-        return False
-    return len(fields) > 6 and bool(int(fields[6]) & _EXITING)
+        if has_ended(self.pid):
+            return TargetGone(self.pid)
+        return TargetGone(self.pid, "has started another program")
 
 
 def _open_pidfd(pid: int, why_not: WhyNot) -> int:

@@ -6,6 +6,7 @@ import errno
 import os
 
 from markerjit.errors import MarkerError, NotPermitted, Refused, TargetGone, Unsupported
+from markerjit.memory import has_ended
 from markerjit.quiesce import native
 from markerjit.quiesce.permission import why_not
 
@@ -15,7 +16,7 @@ def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError
 
     UNEXPECTED and CALL_FAILED are for the caller, who knows what the index means.
     """
-    if status == native.GONE:
+    if status == native.GONE or has_ended(pid):  # a thread that is killed does not answer either
         return TargetGone(pid)
     if status == native.BUSY and report.borrowed:
         return Refused(

@@ -18,7 +18,7 @@ from markerjit.errors import (
     Unsupported,
     refuse_own_shortage,
 )
-from markerjit.memory import is_ending
+from markerjit.memory import has_ended
 from markerjit.quiesce.cgroup import frozen_by
 
 CAP_SYS_PTRACE = 19
@@ -38,7 +38,7 @@ class ProcessStatus(NamedTuple):
     seccomp: int
     threads: int
     descriptor_slots: int
-    kernel_thread: bool
+    has_memory: bool
 
 
 class Credentials(NamedTuple):
@@ -63,7 +63,7 @@ def read_status(pid: int) -> ProcessStatus:
         seccomp=int(_line(text, "Seccomp", "0")),
         threads=int(_line(text, "Threads", "0")),
         descriptor_slots=int(_line(text, "FDSize", "0")),
-        kernel_thread="\nVmSize:" not in text and state not in "ZX",
+        has_memory="\nVmSize:" in text,
     )
 
 
@@ -209,16 +209,15 @@ def security_modules() -> list[str]:
 
 
 def check_before_looking(pid: int) -> ProcessStatus:
-    """Raise for what has no program to look at: NoSuchProcess, NotPermitted, Unsupported."""
+    """Raise for what has no program to look at: NoSuchProcess, NotPermitted, Unsupported. The last
+    two say nothing of a process that ends meanwhile."""
     trouble = proc_trouble()
     if trouble:
         raise NotPermitted(trouble)
     status = read_status(pid)
-    if status.state in "ZX":
-        raise Unsupported(f"process {pid} has ended and waits for its parent (a zombie)")
-    if status.kernel_thread and is_ending(pid):
-        raise NoSuchProcess(pid)
-    if status.kernel_thread:
+    if not status.has_memory:
+        if status.state in "ZX" or has_ended(pid):
+            raise NoSuchProcess(pid, ended=True)
         raise Unsupported(f"{pid} is a kernel thread ({status.name}); it has no program to trace")
     return status
 
@@ -300,12 +299,14 @@ def why_not(pid: int, tid: int = 0) -> str:
     try:
         return _why_not(pid, tid)
     except NoSuchProcess:
-        return f"process {pid} has ended"
+        return str(NoSuchProcess(pid, ended=True))
     except NotPermitted as hidden:
         return str(hidden)
 
 
 def _why_not(pid: int, tid: int) -> str:
+    if has_ended(pid):  # its files are root's by now, and it counts as nobody's
+        raise NoSuchProcess(pid, ended=True)
     status = read_status(pid)
     subject = f"process {pid}" if tid in (0, pid) else f"thread {tid} of process {pid}"
     if status.tracer:

@@ -130,11 +130,11 @@ def test_process_that_does_not_exist_is_named(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["list", "on", "trace"])
-def test_zombie_is_told_as_one(command: str) -> None:
+def test_zombie_has_ended(command: str) -> None:
     with subprocess.Popen(["true"]) as zombie:
         wait_until(lambda: state_of(zombie.pid) == "Z", "a zombie")
 
-        one_line(cli(command, zombie.pid, "kv_*"), "zombie")
+        one_line(cli(command, zombie.pid, "kv_*"), f"process {zombie.pid} has ended$")
 
 
 def test_kernel_thread_and_thread_are_told_as_such(target: Callable) -> None:

@@ -467,13 +467,10 @@ def test_frozen_process_that_has_the_runtime_is_a_wall_in_version_1_only(
 # ---- what there is to work on --------------------------------------------------------------------
 
 
-def test_zombie_and_thread_are_walls(target: Callable) -> None:
+def test_thread_is_a_wall(target: Callable) -> None:
     program = target("truth_threads", "2", "--paused")
     tid = max(int(name) for name in os.listdir(f"/proc/{program.pid}/task"))
-    with subprocess.Popen(["true"]) as zombie:
-        wait_until(lambda: state_of(zombie.pid) == "Z", "a zombie")
 
-        assert_wall(zombie.pid, "process", "zombie", "zombie")
     assert_wall(tid, "access", "is a thread", "is a thread")
 
 

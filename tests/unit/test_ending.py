@@ -14,7 +14,7 @@ import pytest
 import markerjit
 from markerjit import mend
 from markerjit.errors import MarkerError, MemoryFault, NoSuchProcess, Refused, TargetGone
-from markerjit.memory import ProcessMemory, is_ending, process
+from markerjit.memory import ProcessMemory, has_ended, process
 from markerjit.model import RemoteAddress
 from markerjit.patch.find import Unfinished
 from markerjit.quiesce import permission
@@ -35,14 +35,14 @@ def kill(child: Process) -> None:
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
 
 
-def test_a_process_is_ending_from_its_end_on(child: Process) -> None:
-    before = is_ending(child.pid)
+def test_a_process_has_ended_from_its_end_on(child: Process) -> None:
+    before = has_ended(child.pid)
     kill(child)
-    dead = is_ending(child.pid)
+    dead = has_ended(child.pid)
     child.wait()
 
-    assert (before, dead, is_ending(child.pid)) == (False, True, True)
-    assert not is_ending(os.getpid())
+    assert (before, dead, has_ended(child.pid)) == (False, True, True)
+    assert not has_ended(os.getpid())
 
 
 ERRORS = [
@@ -133,7 +133,7 @@ def test_a_repair_whose_process_ends_meanwhile_says_so(
 
     def end(*_: object) -> None:
         os.kill(program.pid, signal.SIGKILL)
-        while not is_ending(program.pid):
+        while not has_ended(program.pid):
             time.sleep(0.001)
         raise Refused("no thread can be borrowed")
 

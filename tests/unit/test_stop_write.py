@@ -22,7 +22,7 @@ from markerjit.errors import MarkerError, NotPermitted, Refused, TargetGone
 from markerjit.model import Change, Edit, RemoteAddress
 from markerjit.patch.pack import as_native, pack
 from markerjit.patch.protocol import Context, breakpoint
-from markerjit.quiesce import native
+from markerjit.quiesce import native, outcome
 from markerjit.quiesce.outcome import explain_failure
 from markerjit.quiesce.strategy import STOP as STOPPING
 from markerjit.x86.templates import INT3
@@ -721,7 +721,7 @@ def test_code_of_our_own_is_written_although_it_is_not_writable(own: Own) -> Non
 @pytest.mark.parametrize(
     ("status", "facts", "kind", "said"),
     [
-        (native.GONE, {}, TargetGone, "process 7 ended"),
+        (native.GONE, {}, TargetGone, "process 7 has ended$"),
         (native.BUSY, {"tid": 9}, Refused, "thread 9 of process 7 did not stop in time"),
         (native.IN_SPAN, {"tid": 9}, Refused, "thread 9 stands inside a site"),
         (native.STACK_UNKNOWN, {"tid": 9}, Refused, "stack of thread 9 cannot be searched"),
@@ -748,8 +748,14 @@ def test_code_of_our_own_is_written_although_it_is_not_writable(own: Own) -> Non
     ],
 )
 def test_each_failure_is_said_in_one_sentence(
-    status: int, facts: dict[str, int], kind: type[MarkerError], said: str
+    status: int,
+    facts: dict[str, int],
+    kind: type[MarkerError],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(outcome, "has_ended", lambda _: False)
+
     error = explain_failure(7, status, native.Report(**facts))
 
     assert type(error) is kind or (kind is MarkerError and isinstance(error, kind))
@@ -758,3 +764,15 @@ def test_each_failure_is_said_in_one_sentence(
     assert "\n" not in str(error)
     not_now = kind is Refused and facts.get("error") != errno.EINVAL
     assert getattr(error, "try_again", False) == not_now
+
+
+@pytest.mark.parametrize("status", [native.BUSY, native.NO_THREAD, native.ERRNO, native.NOT_UNDONE])
+def test_whatever_failed_in_a_process_that_ends_it_has_ended(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that is killed does not stop, or come back from a call, either."""
+    monkeypatch.setattr(outcome, "has_ended", lambda _: True)
+
+    error = explain_failure(7, status, native.Report(error=errno.EPERM, borrowed=1))
+
+    assert str(TargetGone(7)) == str(error) == "process 7 has ended"

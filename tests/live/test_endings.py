@@ -1,0 +1,181 @@
+"""A process that ends while a command looks at it has ended: that is all there is to say.
+
+The kernel takes a process apart piece by piece. On the way its files belong to root, it has no
+memory as kernel threads have none, and its maps are empty; each of these has been taken for a fact
+about it. The target is killed at every read of every command that only looks.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import markerjit
+from markerjit.cli.main import run
+from markerjit.memory import has_ended
+from markerjit.quiesce import permission
+from tests.live.test_commands import cli, running
+
+READS = [
+    (os, "open"), (os, "pread"), (os, "readlink"), (os, "listdir"), (os, "stat"),
+    (os, "pidfd_open"), (builtins, "open"),
+]  # fmt: skip
+COMMANDS = [("list",), ("status",), ("explain", "truth_loop"), ("doctor",)]
+
+
+@pytest.fixture
+def start(build: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    """Start a target that does nothing for itself."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run_it() -> subprocess.Popen[bytes]:
+        program = [build / "truth_threads", "2", "--paused"]
+        process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdout and process.stdout.readline().startswith(b"ready")
+        started.append(process)
+        return process
+
+    yield run_it
+
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def doing_at_read(pid: int, number: int, action: Callable[[], object]) -> Iterator[list[int]]:
+    """Do something before the n-th read of what is there of a process. Yields how many there
+    were."""
+    count = [0]
+
+    def hooked(function: Callable[..., Any]) -> Callable[..., Any]:
+        def read(what: object, *args: Any, **kwargs: Any) -> Any:
+            if function is os_pread or str(pid) in str(what):
+                count[0] += 1
+                if count[0] == number:
+                    action()
+            return function(what, *args, **kwargs)
+
+        return read
+
+    os_pread = os.pread
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in READS:
+            patch.setattr(module, name, hooked(getattr(module, name)))
+        patch.setattr(io, "open", builtins.open)
+        yield count
+
+
+def kill(process: subprocess.Popen[bytes], *, reap: bool) -> None:
+    """Kill it and wait for its end; without `reap` it stays a zombie."""
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | (0 if reap else os.WNOWAIT))
+    if reap:
+        process.returncode = -signal.SIGKILL
+
+
+@pytest.mark.parametrize("reap", [False, True], ids=["zombie", "reaped"])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_a_process_that_is_killed_at_any_read_has_ended(
+    command: tuple[str, ...], reap: bool, start: Callable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = start()
+    arguments = [command[0], str(whole.pid), *command[1:]]
+    run(arguments)  # what is imported is read, too
+    with doing_at_read(whole.pid, 0, lambda: None) as count:
+        assert run(arguments) == 0
+    capsys.readouterr()
+
+    unseen: list[int] = []
+    told: list[int] = []
+    for number in range(1, count[0] + 1, 1 if count[0] < 80 else 3):
+        process = start()
+        with doing_at_read(process.pid, number, partial(kill, process, reap=reap)):
+            code = run([command[0], str(process.pid), *command[1:]])
+        shown = capsys.readouterr()
+        if code == 0:
+            continue  # all had been read
+        assert (code, shown.out) == (1, "")
+        if "no process" in shown.err:
+            unseen.append(number)
+            assert shown.err == f"markerjit: no process {process.pid}; has it ended?\n"
+        else:
+            told.append(number)
+            assert shown.err == f"markerjit: process {process.pid} has ended\n"
+    assert len(told) > 10
+    assert len(unseen) <= (2 if reap else 0)  # before the first look at it
+    assert all(number < told[0] for number in unseen)
+
+
+def test_a_process_that_is_killed_at_any_moment_has_ended(start: Callable) -> None:
+    """From outside, at moments that nobody chose, and seen in pieces."""
+    chosen = random.Random(7)
+    for command in ("list", "status", "doctor", "trace"):
+        for _ in range(4):
+            process = start()
+            pattern = ["truth_loop"] if command == "trace" else []
+            with running(command, process.pid, *pattern) as looking:
+                time.sleep(chosen.uniform(0, 0.4))
+                process.kill()
+                _, errors = looking.communicate(timeout=60)
+            last = errors.splitlines()[-1] if errors else ""
+            assert last in ("", f"markerjit: process {process.pid} has ended")
+            assert looking.returncode == (1 if last else 0)
+
+
+def test_a_process_on_its_way_is_no_kernel_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What /proc/PID/status says of it between its memory and its end."""
+    text = "\nName:\tkv\nState:\tR (running)\nUid:\t0\t0\t0\t0\nThreads:\t1\n"
+    monkeypatch.setattr(permission, "_status_text", lambda *_: text)
+    monkeypatch.setattr(permission, "has_ended", lambda _: True)
+
+    for check in (permission.check_before_looking, permission.check_before_stopping):
+        with pytest.raises(markerjit.NoSuchProcess, match="process 7 has ended"):
+            check(7)
+
+
+def test_a_process_on_its_way_has_not_made_itself_untraceable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(permission, "has_ended", lambda _: True)
+
+    assert permission.why_not(os.getpid()) == f"process {os.getpid()} has ended"
+
+
+@pytest.mark.parametrize(
+    ("stat", "ended"),
+    [
+        ("7 (kv) R 1 1 1 0 -1 4194560 0", False),
+        ("7 (kv) R 1 1 1 0 -1 4194564 0", True),  # PF_EXITING
+        ("7 (a) Z) S 1 1 1 0 -1 4194560 0", False),
+        ("7 (kv) Z 1 1 1 0 -1 4194560 0", True),
+        ("7 (kthread) S 1 1 1 0 -1 2097216 0", False),
+    ],
+)
+def test_the_kernel_says_whether_a_process_is_at_its_end(
+    stat: str, ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builtins, "open", lambda *_, **__: io.BytesIO(stat.encode()))
+
+    assert has_ended(7) is ended
+
+
+def test_a_number_without_a_process_is_not_said_to_have_ended(start: Callable) -> None:
+    process = start()
+    kill(process, reap=True)
+
+    done = cli("list", process.pid)
+
+    assert done.stderr == f"markerjit: no process {process.pid}; has it ended?\n"
