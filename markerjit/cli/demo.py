@@ -13,6 +13,7 @@ from itertools import islice
 import markerjit
 from markerjit.apps import showcase
 from markerjit.cli import common, signals
+from markerjit.doctor import GOOD, examine_machine
 
 _SHOWN = 6
 
@@ -127,7 +128,10 @@ def _show_costs(chosen: Sequence[showcase.Variant], options: argparse.Namespace)
         f"medians of {options.rounds} interleaved rounds, {options.slice:g} s each; dormant: all 7 "
         "markers off;"
     )
-    common.say("on: kv_command records one event for each request")
+    common.say("on: kv_command records one event for each request, with a string")
+    for finding in examine_machine():
+        if finding.what == "strings" and finding.level != GOOD:
+            common.say(finding.found)
 
 
 def _show_unchanged(
