@@ -59,7 +59,7 @@ def test_any_error_is_that_the_process_has_ended(child: Process, error: Exceptio
     with ProcessMemory(child.pid) as memory:
         kill(child)
 
-        with pytest.raises(TargetGone, match=f"process {child.pid} ended"), memory.watched():
+        with pytest.raises(TargetGone, match=f"process {child.pid} has ended"), memory.watched():
             raise error
 
 
@@ -117,7 +117,7 @@ def test_memory_that_may_not_be_opened_because_the_process_ends_is_of_no_process
 def test_a_process_without_memory_that_ends_is_no_kernel_thread(
     child: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status = permission.read_status(child.pid)._replace(kernel_thread=True)
+    status = permission.read_status(child.pid)._replace(has_memory=False)
     monkeypatch.setattr(permission, "read_status", lambda _: status)
     kill(child)
 
