@@ -187,7 +187,7 @@ def test_a_search_in_a_table_without_a_free_place_ends(trap: Trap) -> None:
 
 
 @given(offsets=st.sets(st.integers(0, (1 << 16) - 1), min_size=1, max_size=100))
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 def test_the_handler_looks_where_the_controller_wrote(build: object, offsets: set[int]) -> None:
     """Only if both hash alike: an address is looked for from its own place to the next free one."""
     trap = Trap(GEOMETRY._replace(max_sites=1024))
