@@ -138,7 +138,7 @@ def check_new(paths: Sequence[Path | None]) -> None:
     that it takes, for one that is there, cannot be written, or is named twice."""
     seen = set()
     for path in filter(None, paths):
-        if path.exists():
+        if os.path.exists(path):  # False, without a word, where we may not look
             raise Refused(f"{path} exists already; take another name")
         if not os.access(path.parent, os.W_OK):
             raise Refused(f"cannot write {path}: there is no such directory, or it is not ours")
@@ -166,11 +166,16 @@ def as_pid(target: str) -> int | None:
 def pid_or_file(target: str) -> int | None:
     """The pid, or None for a file. Raises Refused where it is neither."""
     pid = as_pid(target)
-    if pid is None and not os.path.lexists(target):
-        raise Refused(
-            f"'{target}' is neither the number of a process nor a file; "
-            "pgrep NAME finds a process by its name"
-        )
+    if pid is None:
+        try:
+            os.lstat(target)
+        except FileNotFoundError:
+            raise Refused(
+                f"'{target}' is neither the number of a process nor a file; "
+                "pgrep NAME finds a process by its name"
+            ) from None
+        except OSError as error:
+            raise Refused(f"cannot read {target}: {error.strerror}") from None
     return pid
 
 

@@ -16,6 +16,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -71,9 +72,14 @@ def compile_probe(
     if include is not None:
         check_path("include", include)
     source = Path(source)
-    if not source.is_file():
-        exists = os.path.lexists(source)
-        raise BadProbe(source, "it is no regular file" if exists else f"there is no file {source}")
+    try:
+        mode = source.stat().st_mode
+    except FileNotFoundError:
+        raise BadProbe(source, f"there is no file {source}") from None
+    except OSError as error:
+        raise BadProbe(source, f"it cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(mode):
+        raise BadProbe(source, "it is no regular file")
     command = _find_compiler(compiler)
     where = include or Path(package_file("include"))
     with tempfile.TemporaryDirectory(prefix="markerjit-") as folder:

@@ -31,7 +31,7 @@ def convert(
     check_callable("wanted", wanted)
     check_flag("force", force)
     path = os.fspath(path)
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError):  # of a file that cannot be seen: writing it says why
         if os.path.samefile(trace.path, path):
             raise Refused(f"{path} is the trace itself; take another name")
     takes_packets = format_of(path).is_directory

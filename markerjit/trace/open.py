@@ -7,14 +7,13 @@ package for reading its traces.
 from __future__ import annotations
 
 import contextlib
-import errno
+import fnmatch
 import os
 import re
 import stat
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from markerjit.arguments import check_flag, check_is, check_path
@@ -116,12 +115,15 @@ def open_trace(path: str) -> Trace:
     check_path("path", path)
     path = os.fspath(path)
     format_ = format_of(path)
-    if format_.is_directory and not os.path.isdir(path):
-        if not os.path.lexists(path):
-            raise BadTrace(f"cannot open {path}: {os.strerror(errno.ENOENT)}")
-        raise BadTrace(
-            f"{path} is no directory, as a CTF trace is; a trace's suffix says its format"
-        )
+    if format_.is_directory:
+        try:
+            mode = os.stat(path).st_mode
+        except OSError as error:
+            raise BadTrace(f"cannot open {path}: {error.strerror}") from error
+        if not stat.S_ISDIR(mode):
+            raise BadTrace(
+                f"{path} is no directory, as a CTF trace is; a trace's suffix says its format"
+            )
     if not format_.is_directory and os.path.isdir(path):
         raise BadTrace(f"{path} is a directory, and no {format_.name} file")
     if format_.is_directory and (inner := _traces_in(path, "*.ctf")):
@@ -140,9 +142,11 @@ def open_traces(path: str) -> tuple[Trace, ...]:
 
 def _traces_in(path: str, pattern: str) -> list[str]:
     """The names of the traces in a directory that is none itself."""
-    if os.path.exists(os.path.join(path, "metadata")):
+    try:
+        names = os.listdir(path)
+    except OSError:  # whoever opens it says why
         return []
-    return sorted(one.name for one in Path(path).glob(pattern))
+    return [] if "metadata" in names else sorted(fnmatch.filter(names, pattern))
 
 
 def _write_text(path: str, info: TraceInfo, force: bool) -> Sink:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import markerjit
 from markerjit.cli.main import run
 from markerjit.trace.encode import with_packets
 from markerjit.trace.open import open_sink
-from tests.live.test_commands import cli, modes_of, one_line, running, wait_on
+from tests.live.test_commands import CLI, ENVIRONMENT, cli, modes_of, one_line, running, wait_on
 
 NOT_A_PID = ["kvserver", "", "0", "+5", " 5", "1_0", "\uff15", "3.14"]
 
@@ -121,6 +122,36 @@ def test_the_time_of_a_trace_that_has_ended_ends_nothing(
     monkeypatch.setattr(signal, "setitimer", lambda _, seconds: armed.append(seconds))
     assert run(["trace", str(target("kvserver").pid), "nothing", "--duration", "9"]) == 1
     assert armed == [0]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("read", "{}/a.ctf"), ("read", "{}/a.txt"), ("read", "{}"), ("list", "{}/a"),
+        ("explain", "{}/a", "*"), ("on", "{pid}", "*", "--probe", "{}/a.c:f"),
+        ("trace", "{pid}", "*", "--probe", "{}/a.py:f"), ("trace", "{pid}", "*", "-o", "{}/a.txt"),
+        ("read", "{trace}", "-o", "{}/a.txt"), ("read", "{trace}", "-o", "{}/a.ctf"),
+        ("bench", "--json", "{}/a.json"), ("bench", "compare", "{}/a", "{}/b"),
+        ("bench", "--source", "{}/a.c", "--function", "f"),
+    ],
+)  # fmt: skip
+def test_what_is_in_a_directory_that_is_not_ours_is_told_in_a_sentence(
+    args: tuple[str, ...], tmp_path: Path, target: Callable
+) -> None:
+    """As an ordinary user; root may look everywhere."""
+    closed, trace, pid = tmp_path / "closed", tmp_path / "a.jsonl", target("kvserver").pid
+    closed.mkdir(mode=0)
+    open_sink(str(trace), make_info()).close({})
+    words = [word.format(closed, pid=pid, trace=trace) for word in args]
+    command = [*CLI, *words]
+    if os.geteuid() == 0:
+        command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", *command]
+        closed.chmod(0)
+        os.chown(closed, 65534, 65534)
+
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+
+    one_line(done, "ermission denied|it is not ours|there is no file")
 
 
 # ---- a function in Python ------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def objects(
     source: Path, function: str, forms: Sequence[Form], place: Place, layouts: int
 ) -> list[Object]:
     """For each form of a marker and each layout. Raises Refused, DoesNotCompile."""
-    if not source.is_file():
+    if not os.path.isfile(source):
         raise Refused(f"there is no file {source}")
     if not function.isidentifier():
         raise Refused(f"{function} is no name of a function")
