@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from markerjit.view import View
     from markerjit.watch import Watch
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 
 _HOME = {
     "Session": "session",
