@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from markerjit.errors import Refused, Unsupported
-from markerjit.model import Edit
+from markerjit.model import Edit, RemoteAddress
 from markerjit.patch.arena import Arena
 from markerjit.patch.pack import SIZE, unpack
-from markerjit.patch.plan import Plan
 from markerjit.quiesce.owner import Owner, from_entry, ourselves
 from markerjit.ring.layout import (
     CONTROL,
@@ -74,11 +74,13 @@ class Journal:
         store.write(_HEAD + word, bytes(head)[word:])
         store.write(_HEAD, bytes(head)[:word])
 
-    def note_breakpoints(self, plan: Plan) -> None:
+    def note_breakpoints(
+        self, planted: Iterable[RemoteAddress], removed: Iterable[RemoteAddress]
+    ) -> None:
         """The end of step 3: which breakpoints stand now, and which have gone."""
-        for address, _ in plan.traps:
+        for address in planted:
             self._arena.note_planted(address, True)
-        for address in plan.untraps:
+        for address in removed:
             self._arena.note_planted(address, False)
 
     def close(self) -> None:
