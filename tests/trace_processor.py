@@ -12,6 +12,7 @@ import importlib.util
 import struct
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,8 @@ class TraceProcessor:
         import wasmtime
 
         config = wasmtime.Config()
-        config.cache = True  # compiling takes seconds, the first time
+        with suppress(wasmtime.WasmtimeError):  # there may be no HOME to write into
+            config.cache = True  # compiling takes seconds, the first time
         engine = wasmtime.Engine(config)
         self._store = wasmtime.Store(engine)
         module = wasmtime.Module.from_file(engine, str(path))
