@@ -238,7 +238,7 @@ class View:
 
     def _check_has_memory(self) -> None:
         """The same, and more slowly: it gives its memory up before it counts as ended."""
-        if has_ended(self.pid):
+        if not self._memory.alive() or has_ended(self.pid):
             raise TargetGone(self.pid)
 
     @contextmanager

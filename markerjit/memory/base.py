@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from collections.abc import Callable
 from typing import Protocol
 
@@ -37,15 +38,38 @@ def plain_refusal(pid: int) -> str:
 def has_ended(pid: int) -> bool:
     """Whether a process that was there is at its end: it is gone, a zombie, or on its way to that
     and has given its memory up. Then the kernel answers as if it were somebody else's, or had never
-    had any memory, and those answers mean nothing. Authority: proc_pid_stat(5), do_exit in
-    kernel/exit.c."""
+    had any memory, and those answers mean nothing.
+
+    A process goes on when its first thread ends alone. Authority: proc_pid_stat(5), do_exit in
+    kernel/exit.c, zap_other_threads in kernel/signal.c.
+    """
     try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            fields = file.read().rpartition(b")")[2].split()
+        if not _is_exiting(f"/proc/{pid}"):
+            return False
+        tasks = [f"/proc/{pid}/task/{tid}" for tid in os.listdir(f"/proc/{pid}/task")]
     except (FileNotFoundError, ProcessLookupError):
         return not _exists(pid)
     except OSError:
         return False
+    return all(map(_is_ending, tasks))
+
+
+def _is_ending(task: str) -> bool:
+    """Whether a thread is at its end, or will be as soon as it runs: where all are to end, each has
+    got a SIGKILL of its own."""
+    try:
+        if _is_exiting(task):
+            return True
+        with open(f"{task}/status", "rb", buffering=0) as file:
+            pending = file.read().partition(b"\nSigPnd:")[2].split(maxsplit=1)[0]
+    except OSError:
+        return True
+    return bool(int(pending, 16) & 1 << signal.SIGKILL - 1)
+
+
+def _is_exiting(task: str) -> bool:
+    with open(f"{task}/stat", "rb", buffering=0) as file:
+        fields = file.read().rpartition(b")")[2].split()
     state, flags = fields[0], int(fields[6])
     return state in (b"Z", b"X") or bool(flags & _PF_EXITING)
 

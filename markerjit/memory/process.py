@@ -252,7 +252,7 @@ class ProcessMemory:
 
     def _gone(self) -> TargetGone:
         """No memory any more. It is taken away a moment before the process counts as ended."""
-        if has_ended(self.pid):
+        if not self.alive() or has_ended(self.pid):
             return TargetGone(self.pid)
         return TargetGone(self.pid, "has started another program")
 

@@ -216,8 +216,13 @@ def check_before_looking(pid: int) -> ProcessStatus:
         raise NotPermitted(trouble)
     status = read_status(pid)
     if not status.has_memory:
-        if status.state in "ZX" or has_ended(pid):
+        if has_ended(pid):
             raise NoSuchProcess(pid, ended=True)
+        if status.state in "ZX":
+            raise Unsupported(
+                f"the first thread of process {pid} has ended, so its memory cannot be reached any "
+                "more (the others run on)"
+            )
         raise Unsupported(f"{pid} is a kernel thread ({status.name}); it has no program to trace")
     return status
 

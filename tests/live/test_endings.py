@@ -26,7 +26,7 @@ import markerjit
 from markerjit.cli.main import run
 from markerjit.memory import has_ended
 from markerjit.quiesce import permission
-from tests.live.test_commands import cli, running
+from tests.live.test_commands import cli, one_line, running, state_of, wait_until
 
 READS = [
     (os, "open"), (os, "pread"), (os, "readlink"), (os, "listdir"), (os, "stat"),
@@ -154,22 +154,34 @@ def test_a_process_on_its_way_has_not_made_itself_untraceable(
     assert permission.why_not(os.getpid()) == f"process {os.getpid()} has ended"
 
 
-@pytest.mark.parametrize(
-    ("stat", "ended"),
-    [
-        ("7 (kv) R 1 1 1 0 -1 4194560 0", False),
-        ("7 (kv) R 1 1 1 0 -1 4194564 0", True),  # PF_EXITING
-        ("7 (a) Z) S 1 1 1 0 -1 4194560 0", False),
-        ("7 (kv) Z 1 1 1 0 -1 4194560 0", True),
-        ("7 (kthread) S 1 1 1 0 -1 2097216 0", False),
-    ],
-)
-def test_the_kernel_says_whether_a_process_is_at_its_end(
-    stat: str, ended: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(builtins, "open", lambda *_, **__: io.BytesIO(stat.encode()))
+def test_a_process_without_its_first_thread_has_not_ended(tmp_path: Path) -> None:
+    """That thread stays there as a zombie, and what /proc says of the process is what it says of
+    it."""
+    source = (
+        "#include <pthread.h>\n#include <unistd.h>\n"
+        "static void *wait_(void *unused) { pause(); return unused; }\n"
+        "int main(void) { pthread_t t; pthread_create(&t, 0, wait_, 0); pthread_exit(0); }\n"
+    )
+    program = tmp_path / "headless"
+    command = ["gcc", "-pthread", "-o", program, "-xc", "-"]
+    subprocess.run(command, input=source, text=True, check=True)
+    with subprocess.Popen([program]) as process:
+        wait_until(lambda: state_of(process.pid) == "Z", "its first thread to end")
 
-    assert has_ended(7) is ended
+        done = cli("on", process.pid, "*")
+        assert not has_ended(process.pid)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert has_ended(process.pid)
+
+    one_line(done, f"the first thread of process {process.pid} has ended, so its memory cannot be")
+
+
+def test_a_kernel_thread_has_not_ended() -> None:
+    if Path("/proc/2/comm").read_text() != "kthreadd\n":
+        pytest.skip("process 2 is no kernel thread here (a container?)")
+
+    assert not has_ended(2)
 
 
 def test_a_number_without_a_process_is_not_said_to_have_ended(start: Callable) -> None:
