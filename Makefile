@@ -131,8 +131,8 @@ CFLAGS ?= -O2 -g
 WARNINGS := -Wall -Wextra $(WERROR)
 compile = $(CC) -Inative/include $(WARNINGS) -MMD -MP
 
-BENCH := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/bench/*.[ch]))
-BENCH_PROGRAMS := runner crew tracer
+BENCH := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/bench/*/*.[ch]))
+BENCH_PROGRAMS := dormant/runner active/crew active/tracer
 HEADERS := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/include/markerjit/*.h))
 RUNTIME_C := $(wildcard native/src/runtime/*.c native/src/runtime/*.S)
 STOP_C := $(wildcard native/src/stop/*.c)

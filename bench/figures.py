@@ -19,10 +19,11 @@ from typing import Any
 
 from real import markdown
 
-from markerjit.apps.bench import results, shapes, table
-from markerjit.apps.bench.figures import counted, signed, time_text
-from markerjit.apps.bench.shapes import CONTROLS, OURS, PEERS, Measured, Part
-from markerjit.apps.bench.statistics import Estimate
+from markerjit.apps.bench import table
+from markerjit.apps.bench.sampling import results, shapes
+from markerjit.apps.bench.sampling.figures import counted, signed, time_text
+from markerjit.apps.bench.sampling.shapes import CONTROLS, OURS, PEERS, Measured, Part
+from markerjit.apps.bench.sampling.statistics import Estimate
 from markerjit.apps.bench.toggle.command import PASS, command_name
 from markerjit.apps.bench.toggle.parts import KIND, MEASURES
 from markerjit.apps.bench.toggle.rounds import CALL, COMMAND, HELD, SLOWEST, STOPPED

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import markerjit
-from markerjit.apps.bench.build import skips
-from markerjit.apps.bench.forms import FORMS, Form
+from markerjit.apps.bench.dormant.forms import FORMS
+from markerjit.apps.bench.sampling.build import skips
+from markerjit.apps.bench.sampling.form import Form
 from markerjit.errors import Refused
 from real import patching, sources
 from real.programs import HERE, Program

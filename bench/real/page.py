@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from markerjit.apps.bench import sheet, svg
-from markerjit.apps.bench.figures import noise
-from markerjit.apps.bench.shapes import Measured, Part, report
-from markerjit.apps.bench.statistics import Estimate
-from markerjit.apps.bench.svg import Scale, clean
+from markerjit.apps.bench.report import sheet, svg
+from markerjit.apps.bench.report.svg import Scale, clean
+from markerjit.apps.bench.sampling.figures import noise
+from markerjit.apps.bench.sampling.shapes import Measured, Part, report
+from markerjit.apps.bench.sampling.statistics import Estimate
 
 WIDTH = 1000
 _LABEL, _FIGURE = 190, 210

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from markerjit.apps.bench.figures import noise
-from markerjit.apps.bench.shapes import NOTHING
+from markerjit.apps.bench.sampling.figures import noise
+from markerjit.apps.bench.sampling.shapes import NOTHING
 from markerjit.apps.bench.table import about
 
 if TYPE_CHECKING:

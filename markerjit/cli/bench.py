@@ -23,8 +23,8 @@ _WIDTH = 110
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    from markerjit.apps.bench.large import FUNCTIONS
-    from markerjit.apps.bench.plan import Plan
+    from markerjit.apps.bench.dormant.large import FUNCTIONS
+    from markerjit.apps.bench.sampling.plan import Plan
 
     plan = Plan()
     parser.add_argument(
@@ -95,9 +95,11 @@ def run(options: argparse.Namespace) -> int:
     """Measure, or compare what was measured."""
     from rich.console import Console
 
-    from markerjit.apps.bench import check, html, measure, results, table
-    from markerjit.apps.bench.build import DoesNotCompile
-    from markerjit.apps.bench.plan import Plan
+    from markerjit.apps.bench import html, measure, table
+    from markerjit.apps.bench.dormant import check
+    from markerjit.apps.bench.sampling import results
+    from markerjit.apps.bench.sampling.build import DoesNotCompile
+    from markerjit.apps.bench.sampling.plan import Plan
 
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     if "compare" in options.what:

@@ -21,7 +21,8 @@ from real.running import run, started
 
 import markerjit
 from markerjit import Mode
-from markerjit.apps.bench.forms import BASELINE, FORMS
+from markerjit.apps.bench.dormant.forms import FORMS
+from markerjit.apps.bench.sampling.form import BASELINE
 from markerjit.errors import MarkerError, Refused
 
 pytestmark = pytest.mark.live

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from conftest import ROOT, make
 
-from markerjit.apps.bench.place import Place
+from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.toggle import program
 from markerjit.apps.bench.toggle.host import Host
 from markerjit.apps.bench.toggle.ways import BUSY, DEFAULT, DIRECTIONS, WAYS, form_name
@@ -150,9 +150,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> program.Program:
     make("native")
     native = ROOT / "markerjit" / "_native"
     directory = tmp_path_factory.mktemp("toggle")
-    place = Place(
-        native / "bench", native / "include", native / "bench/runner", directory, "gcc", 0
-    )
+    place = Place(native / "bench", native / "include", native / "bench", directory, "gcc", 0)
     return program.build(SITES, "jump", place, directory)
 
 

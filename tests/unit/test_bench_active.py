@@ -30,11 +30,11 @@ from markerjit.apps.bench.active.listeners import (
 from markerjit.apps.bench.active.measure import Account
 from markerjit.apps.bench.active.rounds import REPEAT, Loop, executions, rounds
 from markerjit.apps.bench.active.uprobes import Spot, spot_at
-from markerjit.apps.bench.build import build
-from markerjit.apps.bench.compare import SLICE_NS
-from markerjit.apps.bench.forms import BASELINE
-from markerjit.apps.bench.place import Place
-from markerjit.apps.bench.plan import Plan
+from markerjit.apps.bench.sampling.build import build
+from markerjit.apps.bench.sampling.compare import SLICE_NS
+from markerjit.apps.bench.sampling.form import BASELINE
+from markerjit.apps.bench.sampling.place import Place
+from markerjit.apps.bench.sampling.plan import Plan
 from markerjit.errors import MarkerError, NotPermitted, Unsupported
 
 SOURCES = ROOT / "native" / "bench"
@@ -45,13 +45,13 @@ BY_NAME = {one.form.name: one for one in FORMS}
 @pytest.fixture(scope="module")
 def programs() -> Path:
     make("native")
-    return ROOT / "markerjit" / "_native" / "bench"
+    return ROOT / "markerjit" / "_native" / "bench" / "active"
 
 
 def object_of(name: str, directory: Path, *flags: str) -> Path:
     one = BY_NAME[name]
     return build(
-        SOURCES / "listen.c", one.form, 0, 16,
+        SOURCES / "active" / "listen.c", one.form, 0, 16,
         [f"-DBENCH_MARKER={one.name_of_marker(0)}", *flags],
         directory=directory, chosen="gcc", include=[ROOT / "native" / "include"],
     ).path  # fmt: skip
@@ -131,7 +131,7 @@ def test_the_tracer_is_bound_to_a_cpu_beside_one_thread_alone(
     if nops.size == 1:
         pytest.skip("only one CPU is ours")
     cpu = max(os.sched_getaffinity(0))
-    place = Place(SOURCES, ROOT / "native/include", programs / "runner", tmp_path, "gcc", cpu)
+    place = Place(SOURCES, ROOT / "native/include", programs.parent, tmp_path, "gcc", cpu)
     loops = Loops(nops, [BY_NAME["ptrace"]], {"ptrace": [0]})
     with listeners.ptrace(loops, place) as listener:
         (tracer,) = (one for one in psutil.Process().children() if one.name() == "tracer")
@@ -360,7 +360,7 @@ def test_what_may_not_be_or_is_miscounted_is_named_and_the_rest_is_measured(
     ours = (NOBODY, EMPTY, COUNT, RECORD)
     monkeypatch.setattr(active, "LISTENERS", ((refuses, ours), (sees_too_little, (UPROBE,))))
     cpu = min(os.sched_getaffinity(0))
-    place = Place(SOURCES, ROOT / "native/include", programs / "runner", tmp_path, "gcc", cpu)
+    place = Place(SOURCES, ROOT / "native/include", programs.parent, tmp_path, "gcc", cpu)
 
     found = active.measure(Plan(0.0, layouts=1), place, lambda what, done: None)
 

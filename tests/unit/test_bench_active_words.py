@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from markerjit.apps.bench import html, results
+from markerjit.apps.bench import html
 from markerjit.apps.bench.active.listened import FORMS
 from markerjit.apps.bench.active.words import answer, better
-from markerjit.apps.bench.compare import Comparison
-from markerjit.apps.bench.figures import figure, signed, times
-from markerjit.apps.bench.forms import BASELINE
-from markerjit.apps.bench.shapes import OURS, PEERS, report
+from markerjit.apps.bench.sampling import results
+from markerjit.apps.bench.sampling.compare import Comparison
+from markerjit.apps.bench.sampling.figures import figure, signed, times
+from markerjit.apps.bench.sampling.form import BASELINE
+from markerjit.apps.bench.sampling.shapes import OURS, PEERS, report
 from markerjit.errors import Refused
 
 

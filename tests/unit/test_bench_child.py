@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from markerjit.apps.bench.child import Child
+from markerjit.apps.bench.sampling.child import Child
 from markerjit.errors import MarkerError
 
 HOLDS_ERRORS = "os.fork() or (os.close(1), time.sleep(3), os._exit(0)); os.abort()"

@@ -10,13 +10,14 @@ import pytest
 from conftest import ROOT, make
 from real import counting, measuring, programs
 
-from markerjit.apps.bench import code, dormant
-from markerjit.apps.bench.code import NotCounted, look_at, rounds_to_count
-from markerjit.apps.bench.compare import Limits
-from markerjit.apps.bench.dormant import hot_objects
-from markerjit.apps.bench.forms import FORMS
-from markerjit.apps.bench.place import Place
-from markerjit.apps.bench.plan import Plan
+from markerjit.apps.bench.dormant import measure as dormant
+from markerjit.apps.bench.dormant.forms import FORMS
+from markerjit.apps.bench.dormant.measure import hot_objects
+from markerjit.apps.bench.sampling import code
+from markerjit.apps.bench.sampling.code import NotCounted, look_at, rounds_to_count
+from markerjit.apps.bench.sampling.compare import Limits
+from markerjit.apps.bench.sampling.place import Place
+from markerjit.apps.bench.sampling.plan import Plan
 
 SOURCES = ROOT / "native" / "bench"
 WORK = programs.Workload("work", (), ())
@@ -25,8 +26,8 @@ WORK = programs.Workload("work", (), ())
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     make("native")
-    runner = ROOT / "markerjit" / "_native" / "bench" / "runner"
-    return Place(SOURCES, ROOT / "native" / "include", runner, tmp_path, "gcc", 0)
+    programs = ROOT / "markerjit" / "_native" / "bench"
+    return Place(SOURCES, ROOT / "native" / "include", programs, tmp_path, "gcc", 0)
 
 
 @pytest.fixture(params=["exit 1", "exit 0", "kill -ILL $$", "is not here"])

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from markerjit.apps.bench import html, svg
-from markerjit.apps.bench.shapes import VERSION
+from markerjit.apps.bench import html
+from markerjit.apps.bench.report import svg
+from markerjit.apps.bench.sampling.shapes import VERSION
 from markerjit.errors import Refused
 
 BASE, CLANG = "no marker", "no marker, clang"

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from markerjit.apps.bench import knee, results
-from markerjit.apps.bench.compare import Comparison
-from markerjit.apps.bench.forms import AGAIN, BASELINE, CALL, FORMS
-from markerjit.apps.bench.shapes import Report, report
+from markerjit.apps.bench.dormant import knee
+from markerjit.apps.bench.dormant.forms import FORMS
+from markerjit.apps.bench.sampling import results
+from markerjit.apps.bench.sampling.compare import Comparison
+from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, CALL
+from markerjit.apps.bench.sampling.shapes import Report, report
 
 NOISE = np.random.default_rng(1).normal(0, 0.05, (4, 40))
 

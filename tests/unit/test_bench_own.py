@@ -11,14 +11,14 @@ import pytest
 from conftest import ROOT, make
 
 from markerjit import NoMarkers, list_file
-from markerjit.apps.bench import own
-from markerjit.apps.bench.build import Object
-from markerjit.apps.bench.code import look_at
-from markerjit.apps.bench.compare import SLICE_NS, Comparison, Limits, compare
-from markerjit.apps.bench.forms import BASELINE, CALL
-from markerjit.apps.bench.place import Place
-from markerjit.apps.bench.plan import Plan
-from markerjit.apps.bench.runner import Runner
+from markerjit.apps.bench.dormant import own
+from markerjit.apps.bench.sampling.build import Object
+from markerjit.apps.bench.sampling.code import look_at
+from markerjit.apps.bench.sampling.compare import SLICE_NS, Comparison, Limits, compare
+from markerjit.apps.bench.sampling.form import BASELINE, CALL
+from markerjit.apps.bench.sampling.place import Place
+from markerjit.apps.bench.sampling.plan import Plan
+from markerjit.apps.bench.sampling.runner import Runner
 from markerjit.errors import MarkerError, Refused
 
 SOURCES = ROOT / "native" / "bench"
@@ -27,9 +27,9 @@ SOURCES = ROOT / "native" / "bench"
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     make("native")
-    runner = ROOT / "markerjit" / "_native" / "bench" / "runner"
+    programs = ROOT / "markerjit" / "_native" / "bench"
     (tmp_path / "objects").mkdir()
-    return Place(SOURCES, ROOT / "native" / "include", runner, tmp_path / "objects", "gcc", 0)
+    return Place(SOURCES, ROOT / "native" / "include", programs, tmp_path / "objects", "gcc", 0)
 
 
 def built(code: str, place: Place, tmp_path: Path, *names: str) -> list[Path]:

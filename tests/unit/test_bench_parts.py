@@ -16,17 +16,20 @@ import pytest
 from conftest import ROOT, make
 from rich.console import Console
 
-from markerjit.apps.bench import check, controls, large, results, table
-from markerjit.apps.bench.build import Object, build, skips, why_missing
-from markerjit.apps.bench.code import look_at
-from markerjit.apps.bench.compare import Comparison, Limits, compare
-from markerjit.apps.bench.forms import AGAIN, BASELINE, CALL, FORMS, Form
-from markerjit.apps.bench.place import Place
-from markerjit.apps.bench.runner import Runner
+from markerjit.apps.bench import table
+from markerjit.apps.bench.dormant import check, controls, large
+from markerjit.apps.bench.dormant.forms import FORMS
+from markerjit.apps.bench.sampling import results
+from markerjit.apps.bench.sampling.build import Object, build, skips, why_missing
+from markerjit.apps.bench.sampling.code import look_at
+from markerjit.apps.bench.sampling.compare import Comparison, Limits, compare
+from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, CALL, Form
+from markerjit.apps.bench.sampling.place import Place
+from markerjit.apps.bench.sampling.runner import Runner
 from markerjit.errors import MarkerError, Refused
 
 SOURCES = ROOT / "native" / "bench"
-INCLUDE = [ROOT / "native" / "include", SOURCES]
+INCLUDE = [ROOT / "native" / "include", SOURCES / "dormant"]
 STRICT = ["-Wall", "-Wextra", "-Werror"]
 CPU = min(os.sched_getaffinity(0))
 BY_NAME = {form.name: form for form in FORMS}
@@ -35,9 +38,14 @@ every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
 
 
 @pytest.fixture(scope="module")
-def runner() -> Path:
+def programs() -> Path:
     make("native")
-    return ROOT / "markerjit" / "_native" / "bench" / "runner"
+    return ROOT / "markerjit" / "_native" / "bench"
+
+
+@pytest.fixture(scope="module")
+def runner(programs: Path) -> Path:
+    return programs / "dormant" / "runner"
 
 
 def hot(
@@ -52,7 +60,7 @@ def hot(
     if why := why_missing(form, "gcc", INCLUDE):
         pytest.skip(why)
     return build(
-        SOURCES / "hot.c", form, layout, skip,
+        SOURCES / "dormant" / "hot.c", form, layout, skip,
         [f"-DBENCH_ARGS={args}", f"-DBENCH_COMPUTED={computed}", *flags],
         directory=directory, chosen="gcc", include=INCLUDE,
     )  # fmt: skip
@@ -103,14 +111,14 @@ def test_instructions_and_bytes_are_those_that_run(
 @pytest.mark.parametrize("name", ["pointer", "LTTng-UST"])
 def test_many_sites_are_all_visited_each_with_a_word_of_its_own(
     name: str,
-    runner: Path,
+    programs: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     needs_tool: Callable[..., None],
 ) -> None:
     needs_tool("valgrind", "valgrind")
     monkeypatch.setattr(large, "FUNCTIONS", 13)
-    place = Place(SOURCES, INCLUDE[0], runner, tmp_path, "gcc", CPU)
+    place = Place(SOURCES, INCLUDE[0], programs, tmp_path, "gcc", CPU)
     form = BY_NAME[name]
     if why := why_missing(form, "gcc", INCLUDE):
         pytest.skip(why)
@@ -118,7 +126,7 @@ def test_many_sites_are_all_visited_each_with_a_word_of_its_own(
 
     (one, other) = large.link(part, 3, place, layouts=2)
 
-    visited = look_at(one.path, runner).hot
+    visited = look_at(one.path, place.runner).hot
     assert visited is not None
     words = {line.reads for line in visited if line.reads}
     assert len(words) == 39
@@ -286,8 +294,8 @@ def test_the_same_elsewhere_is_at_other_places() -> None:
     assert all(one % 16 == 0 and 0 < one < 4096 for each in places for one in each)
 
 
-def test_the_sources_are_part_of_the_package(runner: Path) -> None:
-    there = {path.name for path in runner.parent.iterdir()}
+def test_the_sources_are_part_of_the_package(programs: Path, runner: Path) -> None:
+    there = {str(path.relative_to(programs)) for path in programs.rglob("*.*")}
 
-    assert there == {path.name for path in SOURCES.iterdir()} | {"runner", "crew", "tracer"}
+    assert {str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*.*")} <= there
     assert subprocess.run([runner], check=False).returncode == 2

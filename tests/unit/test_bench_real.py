@@ -15,9 +15,10 @@ from real import comparing, markdown, measuring, page, patching, programs, runni
 from real.patching import Mark
 from rich.console import Console
 
-from markerjit.apps.bench import results
-from markerjit.apps.bench.forms import AGAIN, BASELINE, FORMS
-from markerjit.apps.bench.shapes import VERSION, report
+from markerjit.apps.bench.dormant.forms import FORMS
+from markerjit.apps.bench.sampling import results
+from markerjit.apps.bench.sampling.form import AGAIN, BASELINE
+from markerjit.apps.bench.sampling.shapes import VERSION, report
 from markerjit.errors import MarkerError, Refused
 
 SOURCE = """\

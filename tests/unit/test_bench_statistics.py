@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from markerjit.apps.bench.statistics import (
+from markerjit.apps.bench.sampling.statistics import (
     UNEVEN,
     Estimate,
     difference,

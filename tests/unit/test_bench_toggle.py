@@ -18,23 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from markerjit.apps.bench import html, results, shapes, table
-from markerjit.apps.bench.figures import TIME, time_text
-from markerjit.apps.bench.place import Place
-from markerjit.apps.bench.statistics import Estimate, verdict
+from markerjit.apps.bench import html, table
+from markerjit.apps.bench.sampling import results, shapes
+from markerjit.apps.bench.sampling.figures import TIME, time_text
+from markerjit.apps.bench.sampling.place import Place
+from markerjit.apps.bench.sampling.statistics import Estimate, verdict
 from markerjit.apps.bench.toggle import command, crowd, enough, measure, plots, program, rounds
 from markerjit.apps.bench.toggle.parts import KIND, parts, whats
 from markerjit.apps.bench.toggle.rounds import CALL, COMMAND, HELD, SLOWEST, STOPPED, Raw, Setting
 from markerjit.apps.bench.toggle.series import all_series
 from markerjit.apps.bench.toggle.state import bytes_that_differ
-from markerjit.apps.bench.toggle.ways import (
-    ASLEEP,
-    BUSY,
-    QUIET,
-    QUIET_AGAIN,
-    WAYS,
-    form_name,
-)
+from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY, QUIET, QUIET_AGAIN, WAYS, form_name
 from markerjit.errors import Refused
 
 ONE = Setting(1, 1, BUSY)
@@ -48,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     make("native")
     native = ROOT / "markerjit" / "_native"
     directory = tmp_path_factory.mktemp("toggle")
-    return Place(native / "bench", native / "include", native / "bench/runner", directory, "gcc", 0)
+    return Place(native / "bench", native / "include", native / "bench", directory, "gcc", 0)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +82,8 @@ def wait_until_all_sleep(pid: int) -> None:
 def test_the_program_has_no_warning() -> None:
     subprocess.run(
         ["gcc", "-Wall", "-Wextra", "-Werror", "-O2", "-fPIC", "-c", "-o", "/dev/null",
-         f"-I{ROOT / 'native/include'}", "-DTOGGLE_PART=200", ROOT / "native/bench/toggle.c"],
+         f"-I{ROOT / 'native/include'}", "-DTOGGLE_PART=200",
+         ROOT / "native/bench/toggle/toggle.c"],
         check=True,
     )  # fmt: skip
 

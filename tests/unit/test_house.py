@@ -47,6 +47,16 @@ OUTSIDE = {
     ),
 }
 
+# Inside the bench: what each of its rooms may use, besides itself. Its other modules may use all.
+BENCH = "markerjit.apps.bench"
+ROOMS_OF_BENCH = {
+    "sampling": (),
+    "report": ("sampling",),
+    "dormant": ("sampling", "report"),
+    "active": ("sampling", "report"),
+    "toggle": ("sampling", "report"),
+}
+
 OPCODES = (0xE9, 0xEB, 0xCC, 0xA9)
 HOME_OF_OPCODES = "markerjit.x86.templates"
 
@@ -309,6 +319,20 @@ def test_modules_of_a_room_form_no_circle(repo: Path) -> None:
     }
 
     assert circles(arrows) == []
+
+
+def test_kinds_of_cost_share_the_sampling_and_not_each_other(repo: Path) -> None:
+    arrows = {
+        (module.split(".")[3], name.split(".")[3])
+        for module, path in _modules(repo)
+        if module.startswith(f"{BENCH}.") and path.parent.name in ROOMS_OF_BENCH
+        for _, name in imports(module, path.read_text(), is_package=path.name == "__init__.py")
+        if name.startswith(f"{BENCH}.")
+    }
+
+    allowed = {(room, other) for room, below in ROOMS_OF_BENCH.items() for other in (room, *below)}
+    assert arrows <= allowed, sorted(arrows - allowed)
+    assert {room for room, _ in arrows} == set(ROOMS_OF_BENCH)
 
 
 def test_opcodes_are_written_in_one_file_only(repo: Path) -> None:

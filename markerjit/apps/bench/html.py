@@ -10,12 +10,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from markerjit.apps.bench import plots, sheet, words
 from markerjit.apps.bench.active import html as active_html
-from markerjit.apps.bench.figures import noise
-from markerjit.apps.bench.plots import Style, interval, signed
-from markerjit.apps.bench.shapes import CONTROLS, Instruction, Measured, Part, Report, report
-from markerjit.apps.bench.svg import clean
+from markerjit.apps.bench.dormant import words
+from markerjit.apps.bench.report import plots, sheet
+from markerjit.apps.bench.report.plots import Style, interval, signed
+from markerjit.apps.bench.report.svg import clean
+from markerjit.apps.bench.sampling.figures import noise
+from markerjit.apps.bench.sampling.shapes import (
+    CONTROLS,
+    Instruction,
+    Measured,
+    Part,
+    Report,
+    report,
+)
 from markerjit.apps.bench.toggle import html as toggle_html
 
 _KEYS = (("instr.", "instructions"), ("hot B", "hot_bytes"), ("all B", "bytes"),

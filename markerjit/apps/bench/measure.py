@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import markerjit
-from markerjit.apps.bench import check, dormant, machine, own, results
 from markerjit.apps.bench.active import measure as active
-from markerjit.apps.bench.build import CFLAGS
-from markerjit.apps.bench.place import Place
-from markerjit.apps.bench.plan import Plan, Progress
+from markerjit.apps.bench.dormant import check, own
+from markerjit.apps.bench.dormant import measure as dormant
+from markerjit.apps.bench.sampling import machine, results
+from markerjit.apps.bench.sampling.build import CFLAGS
+from markerjit.apps.bench.sampling.place import Place
+from markerjit.apps.bench.sampling.plan import Plan, Progress
 from markerjit.apps.bench.toggle import measure as toggle
 from markerjit.errors import Refused
 
@@ -62,6 +64,6 @@ def place_for(compiler: str) -> Iterator[Place]:
     """Where things are; what is built there goes away with it."""
     with tempfile.TemporaryDirectory(prefix="markerjit-bench-") as name:
         yield Place(
-            NATIVE / "bench", NATIVE / "include", NATIVE / "bench" / "runner", Path(name), compiler,
+            NATIVE / "bench", NATIVE / "include", NATIVE / "bench", Path(name), compiler,
             machine.quiet_cpu(),
         )  # fmt: skip

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from markerjit.apps.bench import figures, knee
-from markerjit.apps.bench.check import told
-from markerjit.apps.bench.figures import figure, noise, signed
-from markerjit.apps.bench.shapes import NOTHING, Part, report
-from markerjit.apps.bench.statistics import Estimate
+from markerjit.apps.bench.dormant import knee
+from markerjit.apps.bench.dormant.check import told
+from markerjit.apps.bench.sampling import figures
+from markerjit.apps.bench.sampling.figures import figure, noise, signed
+from markerjit.apps.bench.sampling.shapes import NOTHING, Part, report
+from markerjit.apps.bench.sampling.statistics import Estimate
 from markerjit.apps.bench.toggle import table as toggle
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A process whose threads run loops together: native/bench/crew.c."""
+"""A process whose threads run loops together: native/bench/active/crew.c."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from markerjit.apps.bench.child import Child
+from markerjit.apps.bench.sampling.child import Child
 
 
 class Crew(Child):

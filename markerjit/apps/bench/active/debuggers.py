@@ -1,4 +1,5 @@
-"""Breakpoints from outside, by ptrace: our own smallest tracer (native/bench/tracer.c), and gdb.
+"""Breakpoints from outside, by ptrace: gdb, and our own smallest tracer
+(native/bench/active/tracer.c).
 
 Both are processes that end when we do. What they cost is mostly that the kernel has to change from
 one process to the other and back. Beside one thread our tracer is bound to that thread's CPU, for
@@ -19,7 +20,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from markerjit.apps.bench.child import Child, end
+from markerjit.apps.bench.sampling.child import Child, end
 from markerjit.errors import MarkerError, NotPermitted, Unsupported
 
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")

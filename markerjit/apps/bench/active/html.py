@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from markerjit.apps.bench.active import plots
 from markerjit.apps.bench.active.words import METHOD, answer, better, measured
-from markerjit.apps.bench.figures import noise
-from markerjit.apps.bench.shapes import Part
-from markerjit.apps.bench.svg import clean
+from markerjit.apps.bench.report.svg import clean
+from markerjit.apps.bench.sampling.figures import noise
+from markerjit.apps.bench.sampling.shapes import Part
 
 __all__ = ["KIND", "METHOD", "TITLE", "answer", "better", "measured", "sections"]
 

@@ -1,14 +1,15 @@
 """What is compared where somebody listens: our modes, each with several probes, and the peers.
 
-A *listened* form is a place in native/bench/listen.c and who listens to it. Those of markerjit and
-the code without a marker are loops of one process; a debugger has a process of its own.
+A *listened* form is a place in native/bench/active/listen.c and who listens to it. Those of
+markerjit and the code without a marker are loops of one process; a debugger has a process of its
+own.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from markerjit.apps.bench.forms import AGAIN, BASELINE, CALL, Form
+from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, CALL, Form
 
 NOBODY = ""
 EMPTY = "empty"

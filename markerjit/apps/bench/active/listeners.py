@@ -15,7 +15,7 @@ import markerjit
 from markerjit.apps.bench.active import debuggers, listened, uprobes
 from markerjit.apps.bench.active.crew import Crew
 from markerjit.apps.bench.active.listened import RECORD, Listened
-from markerjit.apps.bench.place import Place
+from markerjit.apps.bench.sampling.place import Place
 from markerjit.errors import MarkerError
 
 RING_SIZE = 1 << 20
@@ -67,7 +67,7 @@ def most_executions(repeat: int) -> int:
 @contextmanager
 def probes(loops: Loops, place: Place) -> Iterator[Listener]:
     """Probes of markerjit: an empty one in C, the counter, and a trace. Raises MarkerError."""
-    empty = markerjit.compile_probe(place.sources / "idle.c", "nothing")
+    empty = markerjit.compile_probe(place.sources / "active" / "idle.c", "nothing")
     with markerjit.attach(loops.crew.pid, ring_size=RING_SIZE) as session:
         session.enable(f"*_{listened.EMPTY}_*", probe=empty)
         session.enable(f"*_{listened.COUNT}_*", probe=listened.COUNT)
@@ -147,7 +147,7 @@ def kernel(loops: Loops, place: Place) -> Iterator[Listener]:
 def ptrace(loops: Loops, place: Place) -> Iterator[Listener]:
     """Breakpoints of our own tracer. Raises MarkerError."""
     (form,) = loops.forms
-    program = place.runner.parent / "tracer"
+    program = place.programs / "active" / "tracer"
     with closing(debuggers.Tracer(program, loops.crew.pid, loops.places(form))) as tracer:
         yield Listener(
             lambda: {form.form.name: sum(tracer.hits())},

@@ -9,16 +9,16 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from markerjit.apps.bench import results
 from markerjit.apps.bench.active.crew import Crew
 from markerjit.apps.bench.active.listened import FORMS, NOBODY, Listened
 from markerjit.apps.bench.active.listeners import LISTENERS, Listener, Loops, Opening
 from markerjit.apps.bench.active.rounds import Loop, Rounds, rounds
-from markerjit.apps.bench.build import Missing, build, skips
-from markerjit.apps.bench.figures import counted
-from markerjit.apps.bench.forms import Form
-from markerjit.apps.bench.place import Place
-from markerjit.apps.bench.plan import Plan, Progress
+from markerjit.apps.bench.sampling import results
+from markerjit.apps.bench.sampling.build import Missing, build, skips
+from markerjit.apps.bench.sampling.figures import counted
+from markerjit.apps.bench.sampling.form import Form
+from markerjit.apps.bench.sampling.place import Place
+from markerjit.apps.bench.sampling.plan import Plan, Progress
 from markerjit.errors import MarkerError
 
 _HERE = "more than one thread"
@@ -94,7 +94,7 @@ def _objects(layouts: int, place: Place, progress: Progress) -> dict[str, list[P
         if key not in built or not one.marker:
             built[key] = [
                 build(
-                    place.sources / "listen.c", one.form, layout, skip,
+                    place.sources / "active" / "listen.c", one.form, layout, skip,
                     [f"-DBENCH_MARKER={one.name_of_marker(layout)}"],
                     directory=place.directory, chosen=place.compiler, include=[place.include],
                 ).path
@@ -117,7 +117,7 @@ def _loops(
         own = objects[one.form.name]
         numbers[one.form.name] = range(len(paths), len(paths) + len(own))
         paths += own
-    crew = stack.enter_context(closing(Crew(place.runner.parent / "crew", paths, cpus)))
+    crew = stack.enter_context(closing(Crew(place.programs / "active" / "crew", paths, cpus)))
     return Loops(crew, forms, numbers)
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from markerjit.apps.bench import svg
-from markerjit.apps.bench.plots import NO_BREAK, WIDTH, Style, interval, signed
-from markerjit.apps.bench.shapes import CONTROLS, OURS, PEERS, Measured, Part
-from markerjit.apps.bench.svg import Scale
+from markerjit.apps.bench.report import svg
+from markerjit.apps.bench.report.plots import NO_BREAK, WIDTH, Style, interval, signed
+from markerjit.apps.bench.report.svg import Scale
+from markerjit.apps.bench.sampling.shapes import CONTROLS, OURS, PEERS, Measured, Part
 
 _COLOURS = {
     "jump": "#0072B2", "nop": "#D55E00", "pointer": "#009E73", "int3": "#AA4499",

@@ -17,8 +17,8 @@ import numpy as np
 
 from markerjit.apps.bench.active.crew import Crew
 from markerjit.apps.bench.active.listeners import most_executions
-from markerjit.apps.bench.compare import SLICE_NS, Comparison
-from markerjit.apps.bench.forms import BASELINE
+from markerjit.apps.bench.sampling.compare import SLICE_NS, Comparison
+from markerjit.apps.bench.sampling.form import BASELINE
 from markerjit.errors import MarkerError
 
 REPEAT = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from markerjit.apps.bench.active.listened import COUNT, EMPTY, FORMS, RECORD
-from markerjit.apps.bench.figures import figure, times
-from markerjit.apps.bench.shapes import OURS, PEERS, Measured, Part
+from markerjit.apps.bench.sampling.figures import figure, times
+from markerjit.apps.bench.sampling.shapes import OURS, PEERS, Measured, Part
 
 _MODE = "jump"
 """The mode of marker.h where nobody chooses one."""

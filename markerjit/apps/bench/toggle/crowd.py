@@ -1,5 +1,5 @@
-"""The process in which threads go through the sites: native/bench/toggle.c, as a program, or as a
-library in Python (inside.py). Both answer lines with lines."""
+"""The process in which threads go through the sites: native/bench/toggle/toggle.c, as a program,
+or as a library in Python (inside.py). Both answer lines with lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import markerjit
-from markerjit.apps.bench.child import Child
+from markerjit.apps.bench.sampling.child import Child
 from markerjit.errors import MarkerError
 
 _SILENT_S = 120

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from markerjit.apps.bench.figures import counted, time_text
-from markerjit.apps.bench.shapes import Part
-from markerjit.apps.bench.statistics import FEWEST
-from markerjit.apps.bench.svg import clean
+from markerjit.apps.bench.report.svg import clean
+from markerjit.apps.bench.sampling.figures import counted, time_text
+from markerjit.apps.bench.sampling.shapes import Part
+from markerjit.apps.bench.sampling.statistics import FEWEST
 from markerjit.apps.bench.toggle import plots, words
 from markerjit.apps.bench.toggle.command import PASS, PASS_AGAIN
 from markerjit.apps.bench.toggle.parts import KIND, MEASURES

@@ -2,8 +2,8 @@
 
     python -m markerjit.apps.bench.toggle.inside LIBRARY THREADS busy|asleep
 
-It answers the lines of native/bench/toggle.c, and `on STRATEGY`, `off STRATEGY` with what a session
-with the own process took: `on error=0 ns=N`, or `on refused TEXT`.
+It answers the lines of native/bench/toggle/toggle.c, and `on STRATEGY`, `off STRATEGY` with what a
+session with the own process took: `on error=0 ns=N`, or `on refused TEXT`.
 """
 
 from __future__ import annotations

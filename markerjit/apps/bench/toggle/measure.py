@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from markerjit.apps.bench.build import Missing
-from markerjit.apps.bench.place import Place
-from markerjit.apps.bench.plan import Plan, Progress
-from markerjit.apps.bench.results import Found
+from markerjit.apps.bench.sampling.build import Missing
+from markerjit.apps.bench.sampling.place import Place
+from markerjit.apps.bench.sampling.plan import Plan, Progress
+from markerjit.apps.bench.sampling.results import Found
 from markerjit.apps.bench.toggle import program, rounds
 from markerjit.apps.bench.toggle.enough import TooSlow
 from markerjit.apps.bench.toggle.parts import KIND, parts

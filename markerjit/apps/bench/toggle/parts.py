@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from markerjit.apps.bench.figures import TIME
-from markerjit.apps.bench.statistics import (
+from markerjit.apps.bench.sampling.figures import TIME
+from markerjit.apps.bench.sampling.statistics import (
     FEWEST,
     UNEVEN,
     Estimate,
@@ -19,15 +19,7 @@ from markerjit.apps.bench.statistics import (
 )
 from markerjit.apps.bench.toggle.command import PASS, PASS_AGAIN, command_name
 from markerjit.apps.bench.toggle.crowd import percentile
-from markerjit.apps.bench.toggle.rounds import (
-    CALL,
-    COMMAND,
-    HELD,
-    SLOWEST,
-    STOPPED,
-    Raw,
-    Setting,
-)
+from markerjit.apps.bench.toggle.rounds import CALL, COMMAND, HELD, SLOWEST, STOPPED, Raw, Setting
 from markerjit.apps.bench.toggle.ways import (
     AGAIN,
     DEFAULT,
@@ -40,7 +32,7 @@ from markerjit.apps.bench.toggle.ways import (
 )
 
 if TYPE_CHECKING:
-    from markerjit.apps.bench.statistics import Array
+    from markerjit.apps.bench.sampling.statistics import Array
 
 KIND = "toggle"
 MEASURES = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from markerjit.apps.bench import svg
-from markerjit.apps.bench.figures import time_text
-from markerjit.apps.bench.plots import WIDTH, Style
-from markerjit.apps.bench.shapes import Measured, Part
-from markerjit.apps.bench.svg import Scale
+from markerjit.apps.bench.report import svg
+from markerjit.apps.bench.report.plots import WIDTH, Style
+from markerjit.apps.bench.report.svg import Scale
+from markerjit.apps.bench.sampling.figures import time_text
+from markerjit.apps.bench.sampling.shapes import Measured, Part
 from markerjit.apps.bench.toggle.parts import MEASURES
 from markerjit.apps.bench.toggle.rounds import SLOWEST
 from markerjit.apps.bench.toggle.series import SITES, Series

@@ -1,4 +1,4 @@
-"""Programs with as many sites of one marker as one likes, and native/bench/toggle.c around them.
+"""Programs with as many sites of one marker as one likes, with native/bench/toggle/toggle.c around.
 
 A part of 200 functions with a site each is compiled once for each mode; the same object is linked
 as often as need be. It has no symbols that others see, only a list of its functions in a section,
@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from markerjit.apps.bench.build import CFLAGS, compile_with
-from markerjit.apps.bench.place import Place
+from markerjit.apps.bench.sampling.build import CFLAGS, compile_with
+from markerjit.apps.bench.sampling.place import Place
 from markerjit.errors import Refused
 
 PART = 200
@@ -54,7 +54,7 @@ def build(sites: int, mode: str, place: Place, directory: Path) -> Program:
     parts = whole * [str(_compile(PART, mode, flags, place, directory))] if whole else []
     if rest:
         parts.append(str(_compile(rest, mode, flags, place, directory)))
-    main = place.sources / "toggle.c"
+    main = place.sources / "toggle" / "toggle.c"
     made = Program(directory / f"toggle-{mode}-{sites}", directory / f"toggle-{mode}-{sites}.so")
     for target, more in ((made.program, []), (made.library, ["-shared"])):
         compile_with(main, [place.compiler, *flags, *more, f"-DTOGGLE_PART={PART}",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from markerjit.apps.bench.figures import counted
-from markerjit.apps.bench.statistics import level
+from markerjit.apps.bench.sampling.figures import counted
+from markerjit.apps.bench.sampling.statistics import level
 from markerjit.apps.bench.toggle.command import Commands
 from markerjit.apps.bench.toggle.crowd import CannotStart, Told
 from markerjit.apps.bench.toggle.enough import LEAST, PATIENCE, TooSlow, is_over
@@ -31,7 +31,7 @@ from markerjit.apps.bench.toggle.ways import (
 from markerjit.errors import NotPermitted, Refused, Unsupported
 
 if TYPE_CHECKING:
-    from markerjit.apps.bench.statistics import Array
+    from markerjit.apps.bench.sampling.statistics import Array
 
 CANNOT = (CannotStart, NotPermitted, Refused, Unsupported)
 """A way that cannot be gone here. Any other error is of one that went wrong."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from markerjit.apps.bench.figures import counted, time_text
-from markerjit.apps.bench.statistics import FEWEST
+from markerjit.apps.bench.sampling.figures import counted, time_text
+from markerjit.apps.bench.sampling.statistics import FEWEST
 from markerjit.apps.bench.toggle.parts import KIND, MEASURES
 from markerjit.apps.bench.toggle.rounds import HELD, SLOWEST
 from markerjit.apps.bench.toggle.series import SITES, Series, all_series
@@ -14,7 +14,7 @@ from markerjit.apps.bench.toggle.series import SITES, Series, all_series
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from markerjit.apps.bench.shapes import Measured, Part, Report
+    from markerjit.apps.bench.sampling.shapes import Measured, Part, Report
 
 __all__ = ["KIND", "tables"]
 

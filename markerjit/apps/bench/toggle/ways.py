@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from markerjit.apps.bench.forms import Form
+from markerjit.apps.bench.sampling.form import Form
 from markerjit.model import Mode
 
 CONTROLLER = "controller"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from markerjit.apps.bench.figures import time_text
-from markerjit.apps.bench.shapes import Measured, Part
-from markerjit.apps.bench.statistics import Estimate
+from markerjit.apps.bench.sampling.figures import time_text
+from markerjit.apps.bench.sampling.shapes import Measured, Part
+from markerjit.apps.bench.sampling.statistics import Estimate
 from markerjit.apps.bench.toggle.command import PASS, command_name
 from markerjit.apps.bench.toggle.rounds import CALL, COMMAND, HELD, SLOWEST, STOPPED, Setting
 from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY, DEFAULT, LIBRARY, ON, WAYS, form_name

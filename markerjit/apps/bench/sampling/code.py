@@ -18,8 +18,8 @@ import capstone
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from markerjit.apps.bench.build import Missing
-from markerjit.apps.bench.forms import Form
+from markerjit.apps.bench.sampling.build import Missing
+from markerjit.apps.bench.sampling.form import Form
 from markerjit.errors import MarkerError
 
 _ALLOC = 2  # sh_flags

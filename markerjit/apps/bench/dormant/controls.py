@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from markerjit.apps.bench.compare import Comparison
-from markerjit.apps.bench.forms import Form
+from markerjit.apps.bench.sampling.compare import Comparison
+from markerjit.apps.bench.sampling.form import Form
 
 _CHAIN = 8
 _MANY = 10

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from markerjit.apps.bench.shapes import Part, Report
-from markerjit.apps.bench.statistics import Estimate, difference
+from markerjit.apps.bench.sampling.shapes import Part, Report
+from markerjit.apps.bench.sampling.statistics import Estimate, difference
 
 TAKEN, NOT_TAKEN = "jump", "nop"
 _SHOWS_NS = 0.5

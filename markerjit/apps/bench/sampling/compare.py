@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from markerjit.apps.bench.build import Object, at_once
-from markerjit.apps.bench.code import Code, look_at, rounds_to_count
-from markerjit.apps.bench.place import Place
-from markerjit.apps.bench.plan import Progress
-from markerjit.apps.bench.runner import Runner
-from markerjit.apps.bench.statistics import Estimate, difference, floor, level, over_rounds
+from markerjit.apps.bench.sampling.build import Object, at_once
+from markerjit.apps.bench.sampling.code import Code, look_at, rounds_to_count
+from markerjit.apps.bench.sampling.place import Place
+from markerjit.apps.bench.sampling.plan import Progress
+from markerjit.apps.bench.sampling.runner import Runner
+from markerjit.apps.bench.sampling.statistics import Estimate, difference, floor, level, over_rounds
 from markerjit.errors import Refused
 
 if TYPE_CHECKING:
-    from markerjit.apps.bench.statistics import Array
+    from markerjit.apps.bench.sampling.statistics import Array
 
 SLICE_NS = 200_000
 """So long a variant runs at a time: short beside a time slice of the scheduler, long beside the

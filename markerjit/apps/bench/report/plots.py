@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from markerjit.apps.bench import figures, svg
-from markerjit.apps.bench.forms import AGAIN
-from markerjit.apps.bench.shapes import CONTROLS, OURS, PEERS, Measured, Part, Report
-from markerjit.apps.bench.statistics import Estimate
-from markerjit.apps.bench.svg import Scale
+from markerjit.apps.bench.report import svg
+from markerjit.apps.bench.report.svg import Scale
+from markerjit.apps.bench.sampling import figures
+from markerjit.apps.bench.sampling.form import AGAIN
+from markerjit.apps.bench.sampling.shapes import CONTROLS, OURS, PEERS, Measured, Part, Report
+from markerjit.apps.bench.sampling.statistics import Estimate
 
 if TYPE_CHECKING:
-    from markerjit.apps.bench.statistics import Array
+    from markerjit.apps.bench.sampling.statistics import Array
 
 WIDTH = 1000
 NO_BREAK = "\u00a0"

@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from markerjit.apps.bench import code, results
-from markerjit.apps.bench.build import Object, build_all
-from markerjit.apps.bench.compare import Limits, code_of, compare_objects
-from markerjit.apps.bench.forms import CALL, Form
-from markerjit.apps.bench.forms import FORMS as EVERY
-from markerjit.apps.bench.place import Place
-from markerjit.apps.bench.plan import Plan, Progress
+from markerjit.apps.bench.dormant.forms import FORMS as EVERY
+from markerjit.apps.bench.sampling import code, results
+from markerjit.apps.bench.sampling.build import Object, build_all
+from markerjit.apps.bench.sampling.compare import Limits, code_of, compare_objects
+from markerjit.apps.bench.sampling.form import CALL, Form
+from markerjit.apps.bench.sampling.place import Place
+from markerjit.apps.bench.sampling.plan import Plan, Progress
 from markerjit.errors import Refused
 
 _CONTROL = Form(
@@ -47,7 +47,7 @@ def objects(
         "-Werror=implicit-function-declaration",
     ]  # fmt: skip
     return build_all(
-        place.sources / "own.c", forms, layouts, flags,
+        place.sources / "dormant" / "own.c", forms, layouts, flags,
         directory=place.directory, chosen=place.compiler,
-        include=[place.include, place.sources, source.resolve().parent],
+        include=[place.include, source.resolve().parent],
     )  # fmt: skip

@@ -9,13 +9,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from markerjit.apps.bench import code, controls, large, results
-from markerjit.apps.bench.build import Missing, Object, at_once, build_all, why_missing
-from markerjit.apps.bench.compare import Limits, code_of, compare_objects
-from markerjit.apps.bench.figures import counted
-from markerjit.apps.bench.forms import FORMS, Form
-from markerjit.apps.bench.place import Place
-from markerjit.apps.bench.plan import Plan, Progress
+from markerjit.apps.bench.dormant import controls, large
+from markerjit.apps.bench.dormant.forms import FORMS
+from markerjit.apps.bench.sampling import code, results
+from markerjit.apps.bench.sampling.build import Missing, Object, at_once, build_all, why_missing
+from markerjit.apps.bench.sampling.compare import Limits, code_of, compare_objects
+from markerjit.apps.bench.sampling.figures import counted
+from markerjit.apps.bench.sampling.form import Form
+from markerjit.apps.bench.sampling.place import Place
+from markerjit.apps.bench.sampling.plan import Plan, Progress
 
 
 def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
@@ -55,8 +57,8 @@ def hot_objects(
     """Small loops with these forms, in so many layouts. Raises DoesNotCompile."""
     flags = [f"-DBENCH_ARGS={args}", f"-DBENCH_COMPUTED={computed:d}"]
     return build_all(
-        place.sources / "hot.c", forms, layouts, flags,
-        directory=directory, chosen=place.compiler, include=[place.include, place.sources],
+        place.sources / "dormant" / "hot.c", forms, layouts, flags, directory=directory,
+        chosen=place.compiler, include=[place.include, place.sources / "dormant"],
         elsewhere=elsewhere,
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from markerjit.apps.bench.forms import Form
+from markerjit.apps.bench.sampling.form import Form
 from markerjit.errors import Refused
 
 CFLAGS = ("-O2", "-g", "-fPIC")

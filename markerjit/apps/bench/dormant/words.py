@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from markerjit.apps.bench import knee
-from markerjit.apps.bench.figures import counted
-from markerjit.apps.bench.plots import interval
-from markerjit.apps.bench.shapes import OURS, PEERS, Measured, Part, Report
+from markerjit.apps.bench.dormant import knee
+from markerjit.apps.bench.report.plots import interval
+from markerjit.apps.bench.sampling.figures import counted
+from markerjit.apps.bench.sampling.shapes import OURS, PEERS, Measured, Part, Report
 
 DEFAULT = "jump"
 """The mode of marker.h where nobody chooses one."""

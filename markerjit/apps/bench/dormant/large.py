@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from markerjit.apps.bench.build import CFLAGS, Object, compile_with, compiler, file_name
-from markerjit.apps.bench.forms import Form
-from markerjit.apps.bench.place import Place
+from markerjit.apps.bench.sampling.build import CFLAGS, Object, compile_with, compiler, file_name
+from markerjit.apps.bench.sampling.form import Form
+from markerjit.apps.bench.sampling.place import Place
 from markerjit.errors import Refused
 
 FUNCTIONS = 997
@@ -106,8 +106,10 @@ def compile_part(form: Form, place: Place, directory: Path) -> Part:
         described.write_text(tracepoints(described))
         flags.append(f'-DBENCH_TRACEPOINTS="{described}"')
     target = directory / "part.o"
-    compile_with(path, [compiler(form, place.compiler), *CFLAGS, "-g0", f"-I{place.include}",
-                f"-I{place.sources}", *flags, "-c", "-o", str(target), str(path)])  # fmt: skip
+    include = (place.include, place.sources / "dormant")
+    compile_with(path, [compiler(form, place.compiler), *CFLAGS, "-g0",
+                *(f"-I{one}" for one in include), *flags, "-c",
+                "-o", str(target), str(path)])  # fmt: skip
     return Part(form, target)
 
 

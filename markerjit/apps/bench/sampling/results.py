@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from markerjit.apps.bench import figures
-from markerjit.apps.bench.build import Missing
-from markerjit.apps.bench.code import Code
-from markerjit.apps.bench.compare import Comparison
-from markerjit.apps.bench.figures import Unit
-from markerjit.apps.bench.forms import AGAIN, CALL, Form
-from markerjit.apps.bench.shapes import VERSION, report
-from markerjit.apps.bench.statistics import is_noisy, reach, verdict
+from markerjit.apps.bench.sampling import figures
+from markerjit.apps.bench.sampling.build import Missing
+from markerjit.apps.bench.sampling.code import Code
+from markerjit.apps.bench.sampling.compare import Comparison
+from markerjit.apps.bench.sampling.figures import Unit
+from markerjit.apps.bench.sampling.form import AGAIN, CALL, Form
+from markerjit.apps.bench.sampling.shapes import VERSION, report
+from markerjit.apps.bench.sampling.statistics import is_noisy, reach, verdict
 from markerjit.errors import Refused
 
 

@@ -1,11 +1,14 @@
-"""The process in which variants run: native/bench/runner.c, with all of their objects loaded."""
+"""The process in which variants run, with all of their objects loaded.
+
+The program is native/bench/dormant/runner.c.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from markerjit.apps.bench.child import Child
+from markerjit.apps.bench.sampling.child import Child
 
 # LTTng's listener must not keep a variant waiting for a daemon that is not there.
 _ENVIRONMENT = {"LTTNG_UST_REGISTER_TIMEOUT": "0", "LTTNG_UST_WITHOUT_BADDR_STATEDUMP": "1"}

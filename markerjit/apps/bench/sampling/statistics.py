@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from markerjit.apps.bench.figures import NS, Unit
+from markerjit.apps.bench.sampling.figures import NS, Unit
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[np.float64]]

@@ -1,38 +1,8 @@
-"""What is compared: the forms of a marker, those of the peers, and controls whose cost is known."""
+"""What is compared where nobody listens: the modes of marker.h, the peers, and the controls."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Form(NamedTuple):
-    """A way to put a site into a program.
-
-    flags       for the compiler, which choose it in native/bench/site.h
-    compiler    "" for the user's; else the one that it needs
-    needs       a header that has to be there, and `package` the Debian package that has it
-    what        in a few words
-    baseline    what it is compared with: the same source without a marker, by the same compiler
-    """
-
-    name: str
-    flags: tuple[str, ...]
-    what: str
-    compiler: str = ""
-    needs: str = ""
-    package: str = ""
-    libraries: tuple[str, ...] = ()
-    baseline: str = "no marker"
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether it is a mode of marker.h."""
-        return "-DBENCH_FORM=mark" in self.flags
-
-    @property
-    def wants_description(self) -> bool:
-        """Whether each place has to be described in a header: LTTng's tracepoints."""
-        return "-DBENCH_FORM=lttng" in self.flags
+from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, BASELINE_CLANG, CALL, Form
 
 
 def _mark(mode: str, what: str) -> Form:
@@ -42,14 +12,6 @@ def _mark(mode: str, what: str) -> Form:
 def _other(form: str, name: str, what: str, **more: str) -> Form:
     return Form(name, (f"-DBENCH_FORM={form}",), what, **more)  # type: ignore[arg-type]
 
-
-BASELINE = "no marker"
-BASELINE_CLANG = "no marker, clang"
-AGAIN = "no marker, again"
-"""The same once more: what it differs by is the noise."""
-SAME = "the same,"
-"""With a number behind it: see check.py."""
-CALL = "call"
 
 FORMS = (
     _mark("none", "nothing is emitted")._replace(name=BASELINE),

@@ -12,14 +12,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from markerjit.apps.bench import results
-from markerjit.apps.bench.compare import Limits, compare_objects
-from markerjit.apps.bench.dormant import control, hot_objects
-from markerjit.apps.bench.figures import counted
-from markerjit.apps.bench.forms import AGAIN, BASELINE, FORMS, SAME
-from markerjit.apps.bench.place import Place
-from markerjit.apps.bench.plan import Plan, Progress
-from markerjit.apps.bench.shapes import NOTHING
+from markerjit.apps.bench.dormant.forms import FORMS
+from markerjit.apps.bench.dormant.measure import control, hot_objects
+from markerjit.apps.bench.sampling import results
+from markerjit.apps.bench.sampling.compare import Limits, compare_objects
+from markerjit.apps.bench.sampling.figures import counted
+from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, SAME
+from markerjit.apps.bench.sampling.place import Place
+from markerjit.apps.bench.sampling.plan import Plan, Progress
+from markerjit.apps.bench.sampling.shapes import NOTHING
 
 TIMES = 20
 _ONE_IN = 20

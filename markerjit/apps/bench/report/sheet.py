@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from markerjit.apps.bench.shapes import Report
-from markerjit.apps.bench.style import CSS
-from markerjit.apps.bench.svg import clean
+from markerjit.apps.bench.report.style import CSS
+from markerjit.apps.bench.report.svg import clean
+from markerjit.apps.bench.sampling.shapes import Report
 
 
 def document(title: str, sections: Iterable[str]) -> str:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from markerjit.apps.bench.active.listened import FORMS as LISTENED
-from markerjit.apps.bench.forms import AGAIN, BASELINE, CALL, FORMS, SAME
-from markerjit.apps.bench.statistics import Estimate
+from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, BASELINE_CLANG, CALL, MODES, SAME
+from markerjit.apps.bench.sampling.statistics import Estimate
 from markerjit.errors import Refused
 
 if TYPE_CHECKING:
-    from markerjit.apps.bench.statistics import Array
+    from markerjit.apps.bench.sampling.statistics import Array
 
 VERSION = 2
 OURS = "markerjit"
@@ -29,9 +28,7 @@ NONE = "no verdict"
 NOTHING = ("not ", NONE)
 """How a verdict begins that there is no difference, or none can be told."""
 
-_OURS = {one.name for one in FORMS if one.is_ours and one.name not in (BASELINE, AGAIN)}
-_OURS |= {one.form.name for one in LISTENED if one.form.is_ours}
-_CONTROLS = {one.baseline for one in FORMS} | {AGAIN, CALL}
+_CONTROLS = {BASELINE, BASELINE_CLANG, AGAIN, CALL}
 
 
 class Instruction(NamedTuple):
@@ -69,7 +66,7 @@ class Measured(NamedTuple):
         """Whose form it is."""
         if self.name in _CONTROLS or self.name.endswith(_KNOWN) or self.name.startswith(SAME):
             return CONTROLS
-        return OURS if self.name in _OURS else PEERS
+        return OURS if self.name.partition(",")[0] in MODES else PEERS
 
 
 class Part(NamedTuple):

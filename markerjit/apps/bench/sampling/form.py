@@ -1,0 +1,50 @@
+"""A form: one way to put a site into a program, or a control whose cost is known.
+
+The lists of forms that are compared stand with their kinds of cost. Here is only what all share.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Form(NamedTuple):
+    """A way to put a site into a program.
+
+    flags       for the compiler, which choose it in the source
+    compiler    "" for the user's; else the one that it needs
+    needs       a header that has to be there, and `package` the Debian package that has it
+    what        in a few words
+    baseline    what it is compared with: the same source without a marker, by the same compiler
+    """
+
+    name: str
+    flags: tuple[str, ...]
+    what: str
+    compiler: str = ""
+    needs: str = ""
+    package: str = ""
+    libraries: tuple[str, ...] = ()
+    baseline: str = "no marker"
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a mode of marker.h."""
+        return "-DBENCH_FORM=mark" in self.flags
+
+    @property
+    def wants_description(self) -> bool:
+        """Whether each place has to be described in a header: LTTng's tracepoints."""
+        return "-DBENCH_FORM=lttng" in self.flags
+
+
+BASELINE = "no marker"
+BASELINE_CLANG = "no marker, clang"
+AGAIN = "no marker, again"
+"""The same once more: what it differs by is the noise."""
+SAME = "the same,"
+"""With a number behind it: see check.py."""
+CALL = "call"
+MODES = ("jump", "nop", "symbol", "immediate", "pointer", "sentinel", "direct", "int3")
+"""The modes of marker.h. The name of a form of ours begins with its mode, and what else there is to
+say follows a comma."""

@@ -1,0 +1,23 @@
+"""Where a bench finds what it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """The bench's sources and programs, each with a folder for each kind of cost; the headers, room
+    for objects, the user's compiler, and the CPU on which things run."""
+
+    sources: Path
+    include: Path
+    programs: Path
+    directory: Path
+    compiler: str
+    cpu: int
+
+    @property
+    def runner(self) -> Path:
+        """The program that runs the variants of a comparison."""
+        return self.programs / "dormant" / "runner"
