@@ -1,4 +1,4 @@
-"""The tables of docs/results/real.md, from a run: bench/figures.py puts them there."""
+"""The tables of docs/results/real.md, from a run: bench/pages.py puts them there."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ static int twice(int x)
 """
 MARK = Mark("a.c", "static int twice(", "log(x);", 'REAL_MARK(seen, "x %d", x);')
 BY_NAME = {form.name: form for form in FORMS}
-RESULT = ROOT / "docs" / "results" / "real.json.gz"
+RESULT = ROOT / "bench" / "results" / "real.json.gz"
 
 
 def test_a_marker_stands_behind_its_line_in_its_function_alone() -> None:

@@ -298,7 +298,7 @@ def test_house_page_draws_the_map_that_the_test_draws(repo: Path) -> None:
 
 def test_figures_are_those_of_their_files(repo: Path) -> None:
     done = subprocess.run(
-        [sys.executable, repo / "bench" / "figures.py", "--check"],
+        [sys.executable, repo / "bench" / "pages.py", "--check"],
         env={**os.environ, "PYTHONPATH": str(repo)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
 

@@ -1,10 +1,10 @@
 """Puts the figures of a run of the bench into the pages that quote them, as tables.
 
-    python bench/figures.py            write them anew
-    python bench/figures.py --check    only say which page differs; 1 if one does
+    python bench/pages.py            write them anew
+    python bench/pages.py --check    only say which page differs; 1 if one does
 
 In a page they stand between `<!-- figures: NAME -->` and `<!-- end of figures -->`: nobody writes
-them by hand. The runs are docs/results/bench.json.gz and docs/results/real.json.gz.
+them by hand. The runs are bench/results/bench.json.gz and bench/results/real.json.gz.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from markerjit.apps.bench.toggle.series import Series, all_series
 from markerjit.apps.bench.toggle.ways import BUSY, DEFAULT, OFF, ON, QUIET, form_name
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "docs" / "results"
-PAGES = (ROOT / "README.md", *sorted(RESULTS.glob("*.md")))
+RESULTS = ROOT / "bench" / "results"
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs" / "results").glob("*.md")))
 _BLOCK = re.compile(r"(<!-- figures: ([a-z -]+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 _SIZES = (("instructions", "instructions"), ("bytes on the way", "hot_bytes"),
           ("bytes in all", "bytes"), ("bytes of data", "data_bytes"))  # fmt: skip
