@@ -77,6 +77,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         f"{_listed(plan.threads)})",
     )
     parser.add_argument(
+        "--only",
+        action="append",
+        metavar="FORM",
+        default=[],
+        help="these forms alone, by name or pattern, and what they are compared with; may be given "
+        "several times. Some forms are measured only so",
+    )
+    parser.add_argument(
         "--cc",
         type=common.file_name,
         default=plan.compiler,
@@ -129,6 +137,7 @@ def run(options: argparse.Namespace) -> int:
         options.function,
         options.sites,
         options.threads,
+        options.only,
     )
     progress = _Progress()
     try:

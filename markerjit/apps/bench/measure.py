@@ -4,39 +4,44 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import markerjit
 from markerjit.apps.bench.active import measure as active
+from markerjit.apps.bench.active.listened import FORMS as LISTENED
 from markerjit.apps.bench.dormant import check, own
 from markerjit.apps.bench.dormant import measure as dormant
+from markerjit.apps.bench.dormant.forms import FORMS as DORMANT
 from markerjit.apps.bench.sampling import machine, results
 from markerjit.apps.bench.sampling.build import CFLAGS
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan, Progress
 from markerjit.apps.bench.toggle import measure as toggle
+from markerjit.apps.bench.toggle.ways import WAYS
 from markerjit.errors import Refused
 
 NATIVE = Path(markerjit.__file__).parent / "_native"
 
 
 class Kind(NamedTuple):
-    """A kind of cost: what measures it, and its share of the time. A usual one is measured
-    unless something else is asked for."""
+    """A kind of cost: what measures it, its share of the time, and the names of its forms. A usual
+    one is measured unless something else is asked for."""
 
     measure: Callable[[Plan, Place, Progress], results.Found]
     share: float
+    forms: Sequence[str]
     is_usual: bool = True
 
 
 KINDS = {
-    "dormant": Kind(dormant.measure, 2),
-    "active": Kind(active.measure, 1),
-    "toggle": Kind(toggle.measure, 1),
-    "check": Kind(check.measure, 1, is_usual=False),
+    "dormant": Kind(dormant.measure, 2, [one.name for one in DORMANT]),
+    "active": Kind(active.measure, 1, [one.form.name for one in LISTENED]),
+    "toggle": Kind(toggle.measure, 1, [one.name for one in WAYS]),
+    "check": Kind(check.measure, 1, [], is_usual=False),
 }
 """By name, in the order of a report."""
 USUAL = tuple(name for name, kind in KINDS.items() if kind.is_usual)
@@ -46,7 +51,7 @@ def run(plan: Plan, progress: Progress) -> dict[str, Any]:
     """Measure; the result is as results.py keeps it. Raises Refused, DoesNotCompile."""
     if shutil.which(plan.compiler) is None:
         raise Refused(f"{plan.compiler} is not here; apt-get install gcc, or name one with --cc")
-    kinds = [Kind(own.measure, 1)] if plan.source else [KINDS[one] for one in plan.kinds or USUAL]
+    kinds = list(_kinds(plan))
     whole = sum(one.share for one in kinds)
     found = results.Found([], [], [])
     load = machine.load()
@@ -57,6 +62,21 @@ def run(plan: Plan, progress: Progress) -> dict[str, Any]:
     compilers = {one: list(CFLAGS) for one in dict.fromkeys([plan.compiler, *found.compilers])}
     loads = {"load": load, "load at the end": machine.load()}
     return results.whole(machine.about(compilers) | loads, found)
+
+
+def _kinds(plan: Plan) -> Iterator[Kind]:
+    """Those that have forms that are asked for. Raises Refused where nothing has."""
+    kinds = [KINDS[one] for one in plan.kinds or USUAL]
+    if plan.source:
+        kinds = [Kind(own.measure, 1, [one.name for one in own.FORMS])]
+    for pattern in plan.only:
+        if not any(fnmatchcase(name, pattern) for kind in kinds for name in kind.forms):
+            names = "; ".join(dict.fromkeys(name for kind in kinds for name in kind.forms))
+            raise Refused(f"--only {pattern}: no form has that name; take from {names}")
+    for kind in kinds:
+        asked = (fnmatchcase(name, pattern) for name in kind.forms for pattern in plan.only)
+        if not plan.only or any(asked):
+            yield kind
 
 
 @contextmanager

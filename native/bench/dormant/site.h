@@ -2,7 +2,7 @@
 /*
  * site.h: one place in a program, in every form that markerjit bench compares.
  *
- *     BENCH_FORM     mark (as MJ_MODE says), nothing, call, nop5, adds, usdt, lttng, xray
+ *     BENCH_FORM     mark (as MJ_MODE says), nothing, call, nop2, nop5, adds, usdt, lttng, xray
  *     BENCH_ADDS     for adds: how many additions that wait for each other; a cost that is known
  *
  *     BENCH_TRACEPOINTS  for lttng: a header that describes its tracepoints, if not lttng_site.h
@@ -31,6 +31,7 @@
 #define FORMAT_8 FORMAT_4 " e %lu f %lu g %lu h %lu"
 
 #define SITE_nothing(...) (void)0
+#define SITE_nop2(...) __asm__ volatile(".byte 0x66, 0x90")
 #define SITE_nop5(...) __asm__ volatile(".byte 0x0f, 0x1f, 0x44, 0, 0")
 
 /* Each waits for the one before, and the next round for the last one. Of a register: newer
@@ -41,6 +42,7 @@
                      : "r"((uint64_t)1), "i"(BENCH_ADDS))
 
 #define IS_nothing 0
+#define IS_nop2 0
 #define IS_nop5 0
 #define IS_adds 0
 #define IS_mark 1

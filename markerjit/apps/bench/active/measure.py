@@ -16,7 +16,7 @@ from markerjit.apps.bench.active.rounds import Loop, Rounds, rounds
 from markerjit.apps.bench.sampling import results
 from markerjit.apps.bench.sampling.build import Missing, build, skips
 from markerjit.apps.bench.sampling.figures import counted
-from markerjit.apps.bench.sampling.form import Form
+from markerjit.apps.bench.sampling.form import Form, is_asked_for
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan, Progress
 from markerjit.errors import MarkerError
@@ -58,10 +58,13 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
     with ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(dir=place.directory))
         within = place._replace(directory=Path(name))
-        objects = _objects(plan.layouts, within, progress)
+        asked = asked_for(plan.only)
+        objects = _objects(asked, plan.layouts, within, progress)
         stations: list[_Station] = []
         for opening, who in LISTENERS:
-            forms = [one for one in FORMS if one.by in who]
+            forms = [one for one in asked if one.by in who]
+            if not forms:
+                continue
             progress("switching on", len(stations) / len(LISTENERS))
             loops = _loops(forms, objects, cpus, within, stack)
             station, why = _station(opening, loops, within, stack)
@@ -80,16 +83,23 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
     return results.Found(parts, missing, [])
 
 
+def asked_for(only: Sequence[str]) -> list[Listened]:
+    """The forms of a run, with what they are compared with."""
+    return [one for one in FORMS if is_asked_for(one.form.name, only, is_usual=one.form.is_usual)]
+
+
 def _missing(name: str, why: str) -> Missing:
     return Missing(Form(name, (), ""), why)
 
 
-def _objects(layouts: int, place: Place, progress: Progress) -> dict[str, list[Path]]:
+def _objects(
+    forms: Sequence[Listened], layouts: int, place: Place, progress: Progress
+) -> dict[str, list[Path]]:
     """By form, an object for each layout; forms that are the same code share theirs."""
     built: dict[tuple[tuple[str, ...], str], list[Path]] = {}
     found = {}
-    for number, one in enumerate(FORMS):
-        progress("compiling", number / len(FORMS))
+    for number, one in enumerate(forms):
+        progress("compiling", number / len(forms))
         key = one.form.flags, one.marker
         if key not in built or not one.marker:
             built[key] = [

@@ -9,7 +9,7 @@ def _mark(mode: str, what: str) -> Form:
     return Form(mode, ("-DBENCH_FORM=mark", f"-DMJ_MODE={mode}"), what)
 
 
-def _other(form: str, name: str, what: str, **more: str) -> Form:
+def _other(form: str, name: str, what: str, **more: str | bool) -> Form:
     return Form(name, (f"-DBENCH_FORM={form}",), what, **more)  # type: ignore[arg-type]
 
 
@@ -23,6 +23,8 @@ FORMS = (
     _mark("pointer", "a function pointer, compared with NULL"),
     _mark("sentinel", "always a call through a pointer"),
     _mark("direct", "always a call"),
+    _other("nop2", "2-byte no-op", "the least that a 2-byte jump can be patched into",
+           is_usual=False),
     _other("nop5", "5-byte no-op", "what a 5-byte jump can be patched into"),
     _other("usdt", "USDT", "the no-op of sys/sdt.h", needs="sys/sdt.h",
            package="systemtap-sdt-dev"),

@@ -15,14 +15,14 @@ from markerjit.apps.bench.sampling import code, results
 from markerjit.apps.bench.sampling.build import Missing, Object, at_once, build_all, why_missing
 from markerjit.apps.bench.sampling.compare import Limits, code_of, compare_objects
 from markerjit.apps.bench.sampling.figures import counted
-from markerjit.apps.bench.sampling.form import Form
+from markerjit.apps.bench.sampling.form import Form, is_asked_for
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan, Progress
 
 
 def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
     """All settings. Raises Refused, DoesNotCompile."""
-    forms, missing = _buildable(place)
+    forms, missing = _buildable(asked_for(plan.only), place)
     parts = [control(plan.seconds / 20, plan.layouts, place, progress)]
     found = results.Found(parts, missing, [one.compiler for one in forms if one.compiler])
     settings = [(args, computed) for computed in (False, True) for args in plan.args]
@@ -63,10 +63,17 @@ def hot_objects(
     )  # fmt: skip
 
 
-def _buildable(place: Place) -> tuple[list[Form], list[Missing]]:
+def asked_for(only: Sequence[str]) -> list[Form]:
+    """The forms of a run, with what they are compared with."""
+    asked = [one for one in FORMS if is_asked_for(one.name, only, is_usual=one.is_usual)]
+    baselines = {one.baseline for one in asked}
+    return [one for one in FORMS if one in asked or one.name in baselines]
+
+
+def _buildable(forms: Sequence[Form], place: Place) -> tuple[list[Form], list[Missing]]:
     there: list[Form] = []
     missing: list[Missing] = []
-    for form in FORMS:
+    for form in forms:
         why = why_missing(form, place.compiler, [place.include])
         if why:
             missing.append(Missing(form, why))

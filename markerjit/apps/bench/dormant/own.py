@@ -10,7 +10,7 @@ from markerjit.apps.bench.dormant.forms import FORMS as EVERY
 from markerjit.apps.bench.sampling import code, results
 from markerjit.apps.bench.sampling.build import Object, build_all
 from markerjit.apps.bench.sampling.compare import Limits, code_of, compare_objects
-from markerjit.apps.bench.sampling.form import CALL, Form
+from markerjit.apps.bench.sampling.form import CALL, Form, is_asked_for
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan, Progress
 from markerjit.errors import Refused
@@ -26,11 +26,12 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
     """The function of the plan's source. Raises Refused, DoesNotCompile."""
     assert plan.source
     title = f"{plan.function} of {plan.source.name}"
-    built = objects(plan.source, plan.function, FORMS, place, plan.layouts)
+    forms = [one for one in FORMS if is_asked_for(one.name, plan.only)]
+    built = objects(plan.source, plan.function, forms, place, plan.layouts)
     found = compare_objects(built, place, Limits(plan.seconds), title, progress)
     setting = {"source": str(plan.source), "function": plan.function}
     codes = code_of(built, place, found)
-    part = results.part("own", title, setting, found, FORMS, codes)
+    part = results.part("own", title, setting, found, forms, codes)
     return results.Found([part], code.missing(codes), [])
 
 

@@ -5,6 +5,8 @@ The lists of forms that are compared stand with their kinds of cost. Here is onl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 
@@ -16,6 +18,7 @@ class Form(NamedTuple):
     needs       a header that has to be there, and `package` the Debian package that has it
     what        in a few words
     baseline    what it is compared with: the same source without a marker, by the same compiler
+    is_usual    whether it is measured where nobody asks for certain forms
     """
 
     name: str
@@ -26,6 +29,7 @@ class Form(NamedTuple):
     package: str = ""
     libraries: tuple[str, ...] = ()
     baseline: str = "no marker"
+    is_usual: bool = True
 
     @property
     def is_ours(self) -> bool:
@@ -48,3 +52,11 @@ CALL = "call"
 MODES = ("jump", "nop", "symbol", "immediate", "pointer", "sentinel", "direct", "int3")
 """The modes of marker.h. The name of a form of ours begins with its mode, and what else there is to
 say follows a comma."""
+
+
+def is_asked_for(name: str, only: Sequence[str], *, is_usual: bool = True) -> bool:
+    """Whether a form is measured: where its name matches one of the patterns `only`, or, without
+    any, where it is a usual one. What all others are compared with always is."""
+    if name in (BASELINE, AGAIN, CALL):
+        return True
+    return any(fnmatchcase(name, one) for one in only) if only else is_usual

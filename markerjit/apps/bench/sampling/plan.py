@@ -19,6 +19,7 @@ class Plan(NamedTuple):
     parts       of so many sites each as large.py says, in the large setting
     sites       to be switched at once, and `threads` of the program meanwhile
     source      somebody's own file instead, and its `function`
+    only        forms whose names match one of these patterns, usual ones or not; all usual if none
     """
 
     seconds: float = 90.0
@@ -31,3 +32,4 @@ class Plan(NamedTuple):
     function: str = ""
     sites: Sequence[int] = (1, 1000)
     threads: Sequence[int] = (1, 8, 64)
+    only: Sequence[str] = ()

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from markerjit.apps.bench.sampling.build import Missing
+from markerjit.apps.bench.sampling.form import is_asked_for
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan, Progress
 from markerjit.apps.bench.sampling.results import Found
@@ -25,7 +26,7 @@ def measure(plan: Plan, place: Place, progress: Progress) -> Found:
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
         for setting in settings:
             seconds = plan.seconds / len(settings)
-            found = found.with_more(_one(setting, seconds, place, Path(name), progress))
+            found = found.with_more(_one(setting, seconds, plan.only, place, Path(name), progress))
     return found
 
 
@@ -42,16 +43,22 @@ def settings_of(sites: Sequence[int], threads: Sequence[int]) -> Iterator[Settin
 
 
 def _one(
-    setting: Setting, seconds: float, place: Place, directory: Path, progress: Progress
+    setting: Setting,
+    seconds: float,
+    only: Sequence[str],
+    place: Place,
+    directory: Path,
+    progress: Progress,
 ) -> Found:
     title = f"switching: {setting.title}"
     progress(title, 0)
+    ways = [one for one in WAYS if one == DEFAULT or is_asked_for(one.name, only)]
     programs = {
         mode: program.build(setting.sites, mode, place, directory)
-        for mode in dict.fromkeys(way.compiled for way in WAYS)
+        for mode in dict.fromkeys(way.compiled for way in ways)
     }
     try:
-        raw = rounds.run(setting, programs, seconds, lambda done: progress(title, done))
+        raw = rounds.run(setting, programs, seconds, lambda done: progress(title, done), ways)
     except (TooSlow, *rounds.CANNOT) as error:
         return Found([], [_missing(setting, DEFAULT.name, str(error))], [])
     whys: dict[str, list[str]] = {}
