@@ -21,6 +21,7 @@ from markerjit.apps.bench.sampling.build import CFLAGS
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan, Progress
 from markerjit.apps.bench.toggle import measure as toggle
+from markerjit.apps.bench.toggle import once
 from markerjit.apps.bench.toggle.ways import WAYS
 from markerjit.errors import Refused
 
@@ -40,7 +41,7 @@ class Kind(NamedTuple):
 KINDS = {
     "dormant": Kind(dormant.measure, 2, [one.name for one in DORMANT]),
     "active": Kind(active.measure, 1, [one.form.name for one in LISTENED]),
-    "toggle": Kind(toggle.measure, 1, [one.name for one in WAYS]),
+    "toggle": Kind(toggle.measure, 1, [*(one.name for one in WAYS), *once.WHATS]),
     "check": Kind(check.measure, 1, [], is_usual=False),
 }
 """By name, in the order of a report."""

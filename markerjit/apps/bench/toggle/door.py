@@ -69,6 +69,15 @@ class Outside:
             raise MarkerError(f"nothing had to be written to switch {MARKER} {direction}")
         return Switched(call, took.stop + took.held + took.resume, took.held)
 
+    def find_done(self) -> int:
+        """Switch on what is on: how long that takes, in ns. Raises MarkerError."""
+        start = time.perf_counter_ns()
+        took = self._on()
+        call = time.perf_counter_ns() - start
+        if took.written:
+            raise MarkerError(f"{took.written} bytes were written where {MARKER} was on already")
+        return call
+
     def hits(self) -> int:
         """Of the probe, so far."""
         return sum(one.total for one in self._session.statistics(MARKER))

@@ -7,15 +7,17 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from markerjit.apps.bench.sampling.build import Missing
 from markerjit.apps.bench.sampling.form import is_asked_for
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan, Progress
 from markerjit.apps.bench.sampling.results import Found
-from markerjit.apps.bench.toggle import program, rounds
+from markerjit.apps.bench.toggle import once, program, rounds
 from markerjit.apps.bench.toggle.enough import TooSlow
 from markerjit.apps.bench.toggle.parts import KIND, parts
-from markerjit.apps.bench.toggle.rounds import Setting
+from markerjit.apps.bench.toggle.rounds import Raw, Setting
 from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY, DEFAULT, WAYS, as_form
 
 
@@ -57,8 +59,18 @@ def _one(
         mode: program.build(setting.sites, mode, place, directory)
         for mode in dict.fromkeys(way.compiled for way in ways)
     }
+    done_once = {name for name in once.WHATS if only and is_asked_for(name, only)}
+    does_switch = not only or any(is_asked_for(one.name, only) for one in ways)
+    share = seconds / (bool(done_once) + does_switch)
+    raw = Raw({}, {}, {}, {}, 0)
     try:
-        raw = rounds.run(setting, programs, seconds, lambda done: progress(title, done), ways)
+        if does_switch:
+            raw = rounds.run(setting, programs, share, lambda done: progress(title, done), ways)
+        if done_once:
+            progress(title, 0.5)
+            program_of = programs[DEFAULT.compiled]
+            kept = once.measure(program_of, *setting, share, done_once)
+            raw.samples[rounds.ONCE] = {name: np.array([took]) for name, took in kept.items()}
     except (TooSlow, *rounds.CANNOT) as error:
         return Found([], [_missing(setting, DEFAULT.name, str(error))], [])
     whys: dict[str, list[str]] = {}

@@ -17,9 +17,19 @@ from markerjit.apps.bench.sampling.statistics import (
     level,
     verdict,
 )
+from markerjit.apps.bench.toggle import once
 from markerjit.apps.bench.toggle.command import PASS, PASS_AGAIN, command_name
 from markerjit.apps.bench.toggle.crowd import percentile
-from markerjit.apps.bench.toggle.rounds import CALL, COMMAND, HELD, SLOWEST, STOPPED, Raw, Setting
+from markerjit.apps.bench.toggle.rounds import (
+    CALL,
+    COMMAND,
+    HELD,
+    ONCE,
+    SLOWEST,
+    STOPPED,
+    Raw,
+    Setting,
+)
 from markerjit.apps.bench.toggle.ways import (
     AGAIN,
     DEFAULT,
@@ -41,6 +51,7 @@ MEASURES = {
     STOPPED: "the time that the program was stopped",
     HELD: "of that, the time while all threads stood",
     SLOWEST: "the slowest step that the program noticed",
+    ONCE: "what is done once, and a switch made before",
 }
 PERCENTILES = (0.5, 0.99, 0.999, 0.9999)
 _SECOND_TIME = "the same once more: its difference is the noise"
@@ -62,6 +73,7 @@ def whats() -> dict[str, str]:
     found[QUIET_AGAIN] = _SECOND_TIME
     found[PASS] = "a bare interpreter, from its start to its end"
     found[PASS_AGAIN] = _SECOND_TIME
+    found |= once.WHATS
     return found | {
         command_name(direction): "the whole command, from its start to its end"
         for direction in DIRECTIONS
@@ -74,6 +86,7 @@ _BASELINES = {
     STOPPED: (_FIRST, _FIRST_AGAIN),
     HELD: (_FIRST, _FIRST_AGAIN),
     SLOWEST: (QUIET, QUIET_AGAIN),
+    ONCE: (once.BEFORE, once.BEFORE_AGAIN),
 }
 
 

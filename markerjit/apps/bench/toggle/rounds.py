@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 CANNOT = (CannotStart, NotPermitted, Refused, Unsupported)
 """A way that cannot be gone here. Any other error is of one that went wrong."""
 CALL, COMMAND, STOPPED, HELD, SLOWEST = "call", "command", "stopped", "held", "slowest"
+ONCE = "once"
 _NARROW = 0.03
 _LOOK_EVERY = 10
 _WARM_UP, _WARM_UP_S = 3, 20.0

@@ -1,0 +1,45 @@
+"""`markerjit bench toggle --only …`: forms that are measured only where they are asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from markerjit.apps.bench.toggle import once
+from tests.live.test_commands import cli
+
+pytestmark = pytest.mark.live
+
+
+def forms_of(directory: Path, *only: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """By measure and name, of the shortest run of one setting."""
+    kept = directory / "a.json"
+    done = cli(
+        "bench", "toggle", *(word for one in only for word in ("--only", one)),
+        "--seconds", "0.2", "--sites", "203", "--threads", "2", "--json", kept, timeout_s=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    parts = json.loads(kept.read_text())["parts"]
+    busy = [one for one in parts if one["setting"]["load"] == "busy"]
+    return {
+        one["setting"]["measure"]: {form["name"]: form for form in one["forms"]} for one in busy
+    }
+
+
+def test_first_switches_stand_beside_one_made_before(tmp_path: Path) -> None:
+    forms = forms_of(tmp_path, once.LIVE, once.NEXT)
+
+    assert list(forms) == ["once"]
+    assert set(forms["once"]) == set(once.WHATS) - {once.UNSEEN, once.STATUS}
+    assert {one["baseline"] for one in forms["once"].values()} == {once.BEFORE}
+    samples = [forms["once"][name]["samples"][0] for name in (once.ATTACH, once.FIRST, once.LIVE)]
+    assert all(a + b == c for a, b, c in zip(*samples, strict=True))
+
+
+def test_commands_are_run_where_one_of_them_is_asked_for(tmp_path: Path) -> None:
+    forms = forms_of(tmp_path, once.STATUS)
+
+    assert set(forms["once"]) == set(once.WHATS)
