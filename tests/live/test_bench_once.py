@@ -43,3 +43,14 @@ def test_commands_are_run_where_one_of_them_is_asked_for(tmp_path: Path) -> None
     forms = forms_of(tmp_path, once.STATUS)
 
     assert set(forms["once"]) == set(once.WHATS)
+
+
+def test_a_switch_of_the_library_stands_beside_a_bare_membarrier(tmp_path: Path) -> None:
+    forms = forms_of(tmp_path, "jump, library")
+
+    assert {"jump, library: on", "membarrier alone: on"} <= forms["call"].keys()
+    for direction in ("on", "off"):
+        own, alone = (forms["call"][f"{name}: {direction}"]["samples"][0]
+                      for name in ("jump, library", "membarrier alone"))  # fmt: skip
+        assert len(own) == len(alone)
+        assert min(alone) > 0

@@ -304,6 +304,7 @@ def raw(scale: float = 1.0, slowest: float = 3.0) -> Raw:
         {form_name(WAYS[0].name, "on"): [5_000_000, 6_000_000]},
         {},
         2_000_000,
+        Counter(),
     )  # fmt: skip
 
 

@@ -7,11 +7,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import cast
 
+import pytest
+
+from markerjit import Applied
 from markerjit.apps.bench.toggle import crowd, rounds
-from markerjit.apps.bench.toggle.door import Switched
+from markerjit.apps.bench.toggle.door import Switched, _until_it_may
 from markerjit.apps.bench.toggle.host import Host, Seen
-from markerjit.apps.bench.toggle.rounds import Raw
 from markerjit.apps.bench.toggle.ways import DEFAULT, DIRECTIONS, WAYS, Way, form_name
+from markerjit.errors import Refused
 
 MS = 1_000_000
 NOTICED = crowd.Told(9, 1, 0, 0, Counter({9: 1}))
@@ -39,7 +42,7 @@ class FakeHost:
 
 
 def rounds_of(default: FakeHost, *others: FakeHost) -> rounds._Rounds:
-    made = rounds._Rounds(cast(Host, default), Raw({}, {}, {}, {}, 0), random.Random(1))
+    made = rounds._Rounds(cast(Host, default), rounds.nothing(), random.Random(1))
     for host in (default, *others):
         if host is not default:
             made.add(cast(Host, host))
@@ -99,3 +102,31 @@ def test_a_window_begins_after_a_step_and_ends_after_one() -> None:
 
     assert host.watch(0.0, lambda: None) == stepped
     assert threads.all == []
+
+
+# ---- a switch that is refused --------------------------------------------------------------------
+
+
+def test_a_switch_is_timed_by_the_try_that_was_made_and_the_others_are_counted() -> None:
+    refusals = iter([True, True, False])
+
+    def switch() -> Applied:
+        if next(refusals):
+            raise Refused("no thread can be borrowed just now", try_again=True)
+        return cast(Applied, "applied")
+
+    _, applied, refused = _until_it_may(switch)
+
+    assert (applied, refused) == ("applied", 2)
+
+
+def test_a_switch_is_not_tried_for_ever() -> None:
+    tries = []
+
+    def switch() -> Applied:
+        tries.append(1)
+        raise Refused("no", try_again=len(tries) < 7)
+
+    with pytest.raises(Refused):
+        _until_it_may(switch)
+    assert len(tries) == 7

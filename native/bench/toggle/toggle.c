@@ -10,7 +10,8 @@
  *     clear, told     forget; the slowest step since then, how many, how many with a wrong result,
  *                     how often our own probe was hit, and how many steps took how long: `BUCKET:N`
  *     walk            at rest: go once through all sites. How many, how many wrong, how often hit
- *     on, off         switch all sites with libmarkerjit.a: error, and ns that it took
+ *     on, off         switch all sites with libmarkerjit.a: error, and ns that it took; and that a
+ *                     bare membarrier took just before, 0 where the program has none registered
  *
  * A step is one function with one site, and one reading of the clock. What is going on when it is
  * told counts by its age. The sites are parts made by the bench, which leave their functions in the
@@ -47,6 +48,7 @@ enum {
     FINE = 3, /* eight buckets for each power of two: none is wider than an eighth of its start */
     BUCKETS = 64 << FINE,
     FIRST = -20,
+    PRIVATE_EXPEDITED_SYNC_CORE = 1 << 5, /* linux/membarrier.h */
 };
 
 /* Of one thread. `since` is when its step began, or 0 at the gate. */
@@ -254,16 +256,23 @@ static void on_hit(struct mj_slot *slot, unsigned n) {
     atomic_fetch_add_explicit(&hits, 1, memory_order_relaxed);
 }
 
+/* The least that a switch with this fence can take. */
+static uint64_t time_membarrier(void) {
+    const uint64_t start = now_ns();
+
+    return syscall(SYS_membarrier, PRIVATE_EXPEDITED_SYNC_CORE, 0, 0) ? 0 : now_ns() - start;
+}
+
 static void toggle(bool on, char *answer, size_t size) {
     toggle_rank(0);
-    const uint64_t start = now_ns();
+    const uint64_t fence = time_membarrier(), start = now_ns();
     const int error = on ? marker_set_probe("bench_toggle", MARKER_PROBE(on_hit), MARKER_CALL)
                          : marker_disable_probe("bench_toggle");
 
     const uint64_t took = now_ns() - start;
 
     toggle_rank(FIRST);
-    snprintf(answer, size, "%s error=%d ns=%lu", on ? "on" : "off", -error, took);
+    snprintf(answer, size, "%s error=%d ns=%lu fence=%lu", on ? "on" : "off", -error, took, fence);
 }
 
 /* 0, or -1 for a line that nobody understands. */

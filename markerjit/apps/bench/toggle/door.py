@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol
 
 import markerjit
+from markerjit import Applied
 from markerjit.apps.bench.toggle.crowd import Crowd
 from markerjit.apps.bench.toggle.program import MARKER
 from markerjit.apps.bench.toggle.ways import CONTROLLER, LIBRARY, ON, Way
 from markerjit.errors import MarkerError, Refused
+
+_MOST_TRIES = 100
 
 
 class Switched(NamedTuple):
@@ -21,11 +25,15 @@ class Switched(NamedTuple):
     call     of the function that switches
     stopped  from the first thread interrupted to the last one resumed, as the controller says;
              `held`: of that, while all stood
+    fence    of a bare membarrier just before, where the program switches itself
+    refused  how often it was refused before, for no thread could be borrowed just then
     """
 
     call: int
     stopped: int = 0
     held: int = 0
+    fence: int = 0
+    refused: int = 0
 
 
 class Door(Protocol):
@@ -62,12 +70,11 @@ class Outside:
     def switch(self, direction: str) -> Switched:
         """On or off. Raises MarkerError."""
         switch = self._on if direction == ON else self._off
-        start = time.perf_counter_ns()
-        took = switch()
-        call = time.perf_counter_ns() - start
+        call, took, refused = _until_it_may(switch)
         if not took.written:
             raise MarkerError(f"nothing had to be written to switch {MARKER} {direction}")
-        return Switched(call, took.stop + took.held + took.resume, took.held)
+        stopped = took.stop + took.held + took.resume
+        return Switched(call, stopped, took.held, refused=refused)
 
     def find_done(self) -> int:
         """Switch on what is on: how long that takes, in ns. Raises MarkerError."""
@@ -91,6 +98,22 @@ class Outside:
         self._session.close()
 
 
+def _until_it_may(switch: Callable[[], Applied]) -> tuple[int, Applied, int]:
+    """How long a switch took that was not refused, in ns, what it did, and how often it was refused
+    before. Raises Refused where it says that to try again is no use, or that many times."""
+    refused = 0
+    while True:
+        start = time.perf_counter_ns()
+        try:
+            took = switch()
+        except Refused as error:
+            if not error.try_again or refused == _MOST_TRIES:
+                raise
+            refused += 1
+        else:
+            return time.perf_counter_ns() - start, took, refused
+
+
 class Inside:
     """The program itself, by its library or by Python in it."""
 
@@ -105,10 +128,10 @@ class Inside:
         first, _, rest = answer.partition(" ")
         if first == "refused":
             raise Refused(rest)
-        error, ns = (int(word.partition("=")[2]) for word in answer.split())
-        if error:
+        told = {name: int(value) for name, value in (word.split("=") for word in answer.split())}
+        if error := told["error"]:
             raise MarkerError(f"libmarkerjit cannot switch it {direction}: {os.strerror(error)}")
-        return Switched(ns)
+        return Switched(told["ns"], fence=told.get("fence", 0))
 
     def hits(self) -> int:
         """Of the probe, so far."""

@@ -17,7 +17,7 @@ from markerjit.apps.bench.sampling.results import Found
 from markerjit.apps.bench.toggle import once, program, rounds
 from markerjit.apps.bench.toggle.enough import TooSlow
 from markerjit.apps.bench.toggle.parts import KIND, parts
-from markerjit.apps.bench.toggle.rounds import Raw, Setting
+from markerjit.apps.bench.toggle.rounds import Setting
 from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY, DEFAULT, WAYS, as_form
 
 
@@ -62,7 +62,7 @@ def _one(
     done_once = {name for name in once.WHATS if only and is_asked_for(name, only)}
     does_switch = not only or any(is_asked_for(one.name, only) for one in ways)
     share = seconds / (bool(done_once) + does_switch)
-    raw = Raw({}, {}, {}, {}, 0)
+    raw = rounds.nothing()
     try:
         if does_switch:
             raw = rounds.run(setting, programs, share, lambda done: progress(title, done), ways)

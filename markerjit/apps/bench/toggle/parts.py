@@ -34,6 +34,7 @@ from markerjit.apps.bench.toggle.ways import (
     AGAIN,
     DEFAULT,
     DIRECTIONS,
+    FENCE,
     ON,
     QUIET,
     QUIET_AGAIN,
@@ -66,6 +67,7 @@ def whats() -> dict[str, str]:
         for name, what in [
             (DEFAULT.name, DEFAULT.what), (AGAIN, _SECOND_TIME),
             *((one.name, one.what) for one in WAYS[1:]),
+            (FENCE, "of the program itself, just before each switch by its library"),
         ]
         for direction in DIRECTIONS
     }  # fmt: skip
@@ -145,6 +147,7 @@ def _form(
     }
     if measure == CALL and name in raw.first:
         told["first"] = raw.first[name]
+        told["refused"] = raw.refused[name]
     if measure == SLOWEST and (counts := raw.steps.get(name)):
         told["steps"] = counts.total()
         told["percentiles"] = {str(part): percentile(counts, part) for part in PERCENTILES}

@@ -22,6 +22,7 @@ from markerjit.apps.bench.toggle.program import Program
 from markerjit.apps.bench.toggle.ways import (
     AGAIN,
     DEFAULT,
+    FENCE,
     QUIET,
     QUIET_AGAIN,
     WAYS,
@@ -78,6 +79,7 @@ class Raw(NamedTuple):
     steps    by form: how many steps of the threads took how long, in the buckets of crowd.py
     first    by form: the first switch of each process, in ns
     missing  by way: why not
+    refused  by form: how often a switch was refused before it was made
     window   in which the threads' slowest step was looked for, in ns; longer where a switch is
     """
 
@@ -86,6 +88,12 @@ class Raw(NamedTuple):
     first: dict[str, list[int]]
     missing: dict[str, str]
     window: int
+    refused: Counter[str]
+
+
+def nothing() -> Raw:
+    """A setting in which nothing was measured yet."""
+    return Raw({}, {}, {}, {}, 0, Counter())
 
 
 Kept = dict[tuple[str, str], list[float]]
@@ -101,7 +109,7 @@ def run(
 ) -> Raw:
     """Measure. Raises TooSlow, one of CANNOT where the default way cannot be gone, and MarkerError
     where something went wrong."""
-    raw = Raw({}, {}, {}, {}, 0)
+    raw = nothing()
     processes: list[Kept] = []
     number_of = setting.processes(seconds)
     share = seconds / number_of
@@ -227,6 +235,8 @@ class _Rounds:
         for direction, seen in found.items():
             form = form_name(name, direction)
             self._keep(form, seen, stops=host.way.stops)
+            if fence := seen.switched.fence:
+                self._add(CALL, form_name(FENCE, direction), fence)
             if seen.switched.call > window_ns * _ROOM:
                 self._longer[form] += 1
         if host is self._default:
@@ -235,6 +245,7 @@ class _Rounds:
     def _keep(self, form: str, seen: Seen, *, stops: bool) -> None:
         switched = seen.switched
         self._add(CALL, form, switched.call)
+        self._raw.refused[form] += switched.refused
         if stops:
             self._add(STOPPED, form, switched.stopped)
             self._add(HELD, form, switched.held)
@@ -251,8 +262,8 @@ class _Rounds:
         """Of what takes how long: a slowest step is of no size in particular."""
         levels = [
             level(np.array([values]))
-            for (measure, _), values in self._kept.items()
-            if measure in (CALL, STOPPED)
+            for (measure, form), values in self._kept.items()
+            if measure in (CALL, STOPPED) and not form.startswith(FENCE)
         ]
         return all(one.half_width <= _NARROW * one.value for one in levels)
 

@@ -79,6 +79,8 @@ WAYS = (
 
 AGAIN = f"{DEFAULT.name}, again"
 """The default once more: what it differs by from itself is the noise."""
+FENCE = "membarrier alone"
+"""What the library's fence takes by itself, just before each of its switches: the least for one."""
 QUIET = "no switch"
 QUIET_AGAIN = "no switch, again"
 """The controller computes for as long as the default's last switch took, and switches nothing."""
