@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import real
-from markerjit.apps.bench.sampling import results
+from markerjit.apps.bench.api import results
 from markerjit.cli import common
 from markerjit.errors import MarkerError, Refused
 from real import measuring, page, table

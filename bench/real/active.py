@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import markerjit
 from markerjit import Mode
-from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, Form
+from markerjit.apps.bench.api import AGAIN, BASELINE, Form
 from markerjit.errors import MarkerError
 from real.programs import Workload
 from real.running import Child, started

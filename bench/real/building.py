@@ -19,9 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import markerjit
-from markerjit.apps.bench.dormant.forms import FORMS
-from markerjit.apps.bench.sampling.build import skips
-from markerjit.apps.bench.sampling.form import Form
+from markerjit.apps.bench.api import FORMS, Form, skips
 from markerjit.errors import Refused
 from real import patching, sources
 from real.programs import HERE, Program

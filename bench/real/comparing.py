@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from markerjit.apps.bench.sampling.compare import Comparison, is_narrow
-from markerjit.apps.bench.sampling.form import BASELINE, Form
+from markerjit.apps.bench.api import BASELINE, Comparison, Form, is_narrow
 
 if TYPE_CHECKING:
-    from markerjit.apps.bench.sampling.statistics import Array
+    from markerjit.apps.bench.api import Array
 
 Runs = Mapping[tuple[str, int], Callable[[], float]]
 """By form and layout, what runs it and says how many seconds of a CPU it took."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from markerjit.apps.bench.sampling.code import NotCounted, valgrind
+from markerjit.apps.bench.api import NotCounted, valgrind
 from markerjit.errors import MarkerError
 from real.programs import Workload
 from real.running import started

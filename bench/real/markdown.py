@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from markerjit.apps.bench.sampling.shapes import NOTHING
+from markerjit.apps.bench.api import NOTHING
 from real.table import more_instructions, passed
 
 Part = Mapping[str, Any]

@@ -8,10 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from markerjit.apps.bench.sampling import machine, results
-from markerjit.apps.bench.sampling.build import Missing, file_name, why_missing
-from markerjit.apps.bench.sampling.code import NotCounted
-from markerjit.apps.bench.sampling.form import BASELINE, Form
+from markerjit.apps.bench.api import (
+    BASELINE,
+    Form,
+    Missing,
+    NotCounted,
+    file_name,
+    machine,
+    results,
+    why_missing,
+)
 from real import active, building, comparing, counting
 from real.programs import Program, Workload
 from real.running import run

@@ -7,11 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from markerjit.apps.bench.report import sheet, svg
-from markerjit.apps.bench.report.svg import Scale, clean
-from markerjit.apps.bench.sampling.figures import noise
-from markerjit.apps.bench.sampling.shapes import Measured, Part, report
-from markerjit.apps.bench.sampling.statistics import Estimate
+from markerjit.apps.bench.api import (
+    Estimate,
+    Measured,
+    Part,
+    Scale,
+    clean,
+    noise,
+    report,
+    sheet,
+    svg,
+)
 
 WIDTH = 1000
 _LABEL, _FIGURE = 190, 210

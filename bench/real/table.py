@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from markerjit.apps.bench.sampling.figures import noise
-from markerjit.apps.bench.sampling.shapes import NOTHING
-from markerjit.apps.bench.table import about
+from markerjit.apps.bench.api import NOTHING, about, noise
 
 if TYPE_CHECKING:
     from rich.console import Console

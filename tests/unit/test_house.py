@@ -335,6 +335,17 @@ def test_kinds_of_cost_share_the_sampling_and_not_each_other(repo: Path) -> None
     assert {room for room, _ in arrows} == set(ROOMS_OF_BENCH)
 
 
+def test_a_bench_outside_the_package_comes_in_by_the_api(repo: Path) -> None:
+    found = [
+        f"{path.name}:{line} imports {name}"
+        for path in sorted((repo / "bench" / "real").glob("*.py"))
+        for line, name in imports(f"real.{path.stem}", path.read_text())
+        if name.startswith(BENCH) and name != f"{BENCH}.api"
+    ]
+
+    assert not found, "\n".join(found)
+
+
 def test_opcodes_are_written_in_one_file_only(repo: Path) -> None:
     found = [
         f"{module}: {literal}"

@@ -8,4 +8,5 @@ interval, and nothing where the interval does not say it.
     report      how results are drawn; nor does it
     dormant, active, toggle     a kind of cost each, which does not know the others
     measure, html, table        all kinds: measured, as a page, in a terminal
+    api         what benches outside the package may use
 """

@@ -1,0 +1,56 @@
+"""For benches outside the package: what they share with `markerjit bench`, and nothing else of it.
+
+    compare     variants in rounds, differences with intervals, what may be said of them
+    results     what was found as a file that `markerjit bench compare` reads
+    report      such a file as values, and what a page of it has: drawings, the machine, the method
+
+The other modules of the bench may change without notice; what is named here is used by bench/real.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from markerjit.apps.bench.dormant.forms import FORMS
+from markerjit.apps.bench.report import sheet, svg
+from markerjit.apps.bench.report.svg import Scale, clean
+from markerjit.apps.bench.sampling import machine, results
+from markerjit.apps.bench.sampling.build import Missing, file_name, skips, why_missing
+from markerjit.apps.bench.sampling.code import NotCounted, valgrind
+from markerjit.apps.bench.sampling.compare import Comparison, is_narrow
+from markerjit.apps.bench.sampling.figures import noise
+from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, Form
+from markerjit.apps.bench.sampling.shapes import NOTHING, Measured, Part, report
+from markerjit.apps.bench.sampling.statistics import Estimate
+from markerjit.apps.bench.table import about
+
+if TYPE_CHECKING:
+    from markerjit.apps.bench.sampling.statistics import Array as Array
+
+__all__ = [
+    "AGAIN",
+    "BASELINE",
+    "FORMS",
+    "NOTHING",
+    "Comparison",
+    "Estimate",
+    "Form",
+    "Measured",
+    "Missing",
+    "NotCounted",
+    "Part",
+    "Scale",
+    "about",
+    "clean",
+    "file_name",
+    "is_narrow",
+    "machine",
+    "noise",
+    "report",
+    "results",
+    "sheet",
+    "skips",
+    "svg",
+    "valgrind",
+    "why_missing",
+]
