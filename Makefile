@@ -132,7 +132,7 @@ WARNINGS := -Wall -Wextra $(WERROR)
 compile = $(CC) -Inative/include $(WARNINGS) -MMD -MP
 
 BENCH := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/bench/*/*.[ch]))
-BENCH_PROGRAMS := dormant/runner active/crew active/tracer
+BENCH_PROGRAMS := dormant/runner active/crew active/tracer reading/fill
 HEADERS := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/include/markerjit/*.h))
 RUNTIME_C := $(wildcard native/src/runtime/*.c native/src/runtime/*.S)
 STOP_C := $(wildcard native/src/stop/*.c)
@@ -169,7 +169,7 @@ $(NATIVE)/bench/%: native/bench/%
 $(BENCH_PROGRAMS:%=$(NATIVE)/bench/%): $(NATIVE)/bench/%: native/bench/%.c Makefile | build/.tools-here
 	@echo "cc      $@"
 	@mkdir -p $(@D)
-	@$(CC) $(WARNINGS) $(CFLAGS) -pthread -o $@ $< -ldl
+	@$(CC) -Inative/include $(WARNINGS) $(CFLAGS) -pthread -o $@ $< -ldl
 
 # The runtime: a freestanding position-independent blob, linked by its own script, stripped of ELF.
 RUNTIME_CFLAGS := -O2 -ffreestanding -fPIC -fvisibility=hidden -fno-stack-protector \

@@ -55,6 +55,7 @@ ROOMS_OF_BENCH = {
     "dormant": ("sampling", "report"),
     "active": ("sampling", "report"),
     "toggle": ("sampling", "report"),
+    "reading": ("sampling", "report"),
 }
 
 OPCODES = (0xE9, 0xEB, 0xCC, 0xA9)

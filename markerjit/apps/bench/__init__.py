@@ -6,7 +6,7 @@ interval, and nothing where the interval does not say it.
 
     sampling    how anything is measured, compared and kept; it knows no kind of cost
     report      how results are drawn; nor does it
-    dormant, active, toggle     a kind of cost each, which does not know the others
+    dormant, active, toggle, reading    a kind of cost each, which does not know the others
     measure, html, table        all kinds: measured, as a page, in a terminal
     api         what benches outside the package may use
 """

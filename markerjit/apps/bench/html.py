@@ -12,6 +12,7 @@ from typing import Any
 
 from markerjit.apps.bench.active import html as active_html
 from markerjit.apps.bench.dormant import words
+from markerjit.apps.bench.reading import html as reading_html
 from markerjit.apps.bench.report import plots, sheet
 from markerjit.apps.bench.report.plots import Style, interval, signed
 from markerjit.apps.bench.report.svg import clean
@@ -30,7 +31,7 @@ _KEYS = (("instr.", "instructions"), ("hot B", "hot_bytes"), ("all B", "bytes"),
          ("data B", "data_bytes"))  # fmt: skip
 
 
-_OTHERS = (active_html, toggle_html)
+_OTHERS = (active_html, toggle_html, reading_html)
 """Kinds of cost that have a module of their own, with its KIND, words and sections."""
 _STRIPS = (
     "A mark is the cost of a form, hollow where it cannot be told from zero; the bar is its 95 % "

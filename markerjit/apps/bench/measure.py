@@ -16,6 +16,8 @@ from markerjit.apps.bench.active.listened import FORMS as LISTENED
 from markerjit.apps.bench.dormant import check, own
 from markerjit.apps.bench.dormant import measure as dormant
 from markerjit.apps.bench.dormant.forms import FORMS as DORMANT
+from markerjit.apps.bench.reading import measure as reading
+from markerjit.apps.bench.reading.measure import FORMS as READING
 from markerjit.apps.bench.sampling import machine, results
 from markerjit.apps.bench.sampling.build import CFLAGS
 from markerjit.apps.bench.sampling.place import Place
@@ -42,6 +44,7 @@ KINDS = {
     "dormant": Kind(dormant.measure, 2, [one.name for one in DORMANT]),
     "active": Kind(active.measure, 1, [one.form.name for one in LISTENED]),
     "toggle": Kind(toggle.measure, 1, [*(one.name for one in WAYS), *once.WHATS]),
+    "reading": Kind(reading.measure, 1, [one.name for one in READING], is_usual=False),
     "check": Kind(check.measure, 1, [], is_usual=False),
 }
 """By name, in the order of a report."""

@@ -127,8 +127,8 @@ def table(part: Mapping[str, Any]) -> Table:
 
     made = Table(
         title=part["title"],
-        caption=f"{part['unit']} for each execution, more than no marker, whose own time is in "
-        f"brackets.\n{noise(part['floor'], part['again'], part['unit'])}",
+        caption=f"{part['unit']} for each execution, more than {part['forms'][0]['baseline']}, "
+        f"whose own time is in brackets.\n{noise(part['floor'], part['again'], part['unit'])}",
         title_justify="left",
         caption_justify="left",
     )

@@ -1,0 +1,197 @@
+"""What it takes to read an event, by what becomes of it and by what is in it."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import markerjit
+from markerjit.apps.bench.reading.fill import MARKERS, Fill
+from markerjit.apps.bench.sampling import results
+from markerjit.apps.bench.sampling.build import Missing
+from markerjit.apps.bench.sampling.compare import Comparison, is_narrow
+from markerjit.apps.bench.sampling.figures import counted
+from markerjit.apps.bench.sampling.form import Form, is_asked_for
+from markerjit.apps.bench.sampling.place import Place
+from markerjit.apps.bench.sampling.plan import Plan, Progress
+from markerjit.errors import MarkerError
+
+KIND = "reading"
+BASELINE, AGAIN = "taken out", "taken out, again"
+COLUMNS, OBJECTS, CTF, PARQUET = "columns", "Python objects", "CTF", "Parquet"
+
+
+def _form(name: str, what: str) -> Form:
+    return Form(name, (), what, baseline=BASELINE)
+
+
+FORMS = (
+    _form(BASELINE, "the bytes of the rings, and where each record begins"),
+    _form(AGAIN, "the same once more: its difference is the noise"),
+    _form(COLUMNS, "an array for each field of each marker, in order of time"),
+    _form(OBJECTS, "an Event for each, which has columns made first"),
+    _form(CTF, "written to a file of the format, in memory"),
+    _form(PARQUET, "written to a file of the format, in memory, with columns made first"),
+)
+
+WORKLOADS = {
+    "ints": "two ints",
+    "longs": "two longs",
+    "numbers": "two ints and two longs in turn",
+    "text": "a text and a long",
+    "mixed": "a text and a long, and two longs, in turn",
+}
+"""What fill.c calls them, and what is in an event."""
+_RING_SIZE = 1 << 20
+_EVENTS = 15_000
+"""No ring is full of them: the longest record has 48 bytes."""
+_FEWEST_ROUNDS = 12
+_LOOK_EVERY = 25
+_HALF_WIDTH_NS = 0.5
+_MEMORY = Path("/dev/shm")
+
+Take = Callable[[], None]
+"""Empties the rings."""
+
+
+class Setting(NamedTuple):
+    """Events of one kind, in the rings of so many CPUs, of which the reader takes none."""
+
+    workload: str
+    rings: int
+
+    @property
+    def title(self) -> str:
+        """In words."""
+        return f"reading events of {WORKLOADS[self.workload]}, {counted(self.rings, 'ring')}"
+
+
+def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
+    """All kinds of events in one ring, and two ints in two. Raises MarkerError."""
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    settings = [Setting(one, 1) for one in WORKLOADS]
+    settings += [Setting(one, 2) for one in WORKLOADS if len(cpus) > 1]
+    forms = [
+        one for one in FORMS
+        if one.name in (BASELINE, AGAIN) or is_asked_for(one.name, plan.only)
+    ]  # fmt: skip
+    parts, missing = [], []
+    with tempfile.TemporaryDirectory(dir=_in_memory(place)) as name, ExitStack() as stack:
+        fill = stack.enter_context(closing(Fill(place.programs / "reading" / "fill")))
+        session = stack.enter_context(markerjit.attach(fill.pid, ring_size=_RING_SIZE))
+        stream = stack.enter_context(session.trace(MARKERS))
+        takes = {}
+        for one in forms:
+            try:
+                takes[one.name] = _take(one.name, session, stream, Path(name))
+            except MarkerError as error:  # what a format needs is not installed
+                missing.append(Missing(one, str(error)))
+        for setting in settings:
+            progress(setting.title, 0)
+            found = _compare(setting, fill, cpus, stream, takes, plan.seconds / len(settings))
+            parts.append(
+                results.part(
+                    KIND, setting.title, setting._asdict(), found, forms, {},
+                    again=AGAIN, control=None,
+                )
+            )  # fmt: skip
+            progress(setting.title, 1)
+    return results.Found(parts, missing, [])
+
+
+def _in_memory(place: Place) -> Path:
+    """Where files take no disk, if that can be had."""
+    return _MEMORY if os.access(_MEMORY, os.W_OK) else place.directory
+
+
+def _take(
+    name: str, session: markerjit.Session, stream: markerjit.EventStream, directory: Path
+) -> Take:
+    """What is done with the events, until no more are there."""
+    if name in (BASELINE, AGAIN):
+        return _until_empty(lambda: stream.poll_batch(packets=True, columns=False))
+    if name == COLUMNS:
+        return _until_empty(stream.poll_batch)
+    if name == OBJECTS:
+        return _until_empty(stream.poll)
+    info = session.trace_info(tuple(stream.types.values()), stream.clock())
+    sink = markerjit.open_sink(str(directory / f"events.{name.lower()}"), info)
+    packets = markerjit.takes_packets(sink)
+
+    def write() -> object:
+        batch = stream.poll_batch(packets=packets, columns=not packets)
+        if batch:
+            sink.write(batch)
+        return batch
+
+    return _until_empty(write)
+
+
+def _until_empty(poll: Callable[[], object]) -> Take:
+    def take() -> None:
+        while poll():
+            pass
+
+    return take
+
+
+def _compare(
+    setting: Setting,
+    fill: Fill,
+    cpus: Sequence[int],
+    stream: markerjit.EventStream,
+    takes: Mapping[str, Take],
+    seconds: float,
+) -> Comparison:
+    """Rounds in which each form empties the rings once, in random order; the first does not count,
+    for its pages are new. Raises MarkerError where an event is missing."""
+    chance = random.Random(0)
+    forms = list(takes)
+    kept: dict[str, list[float]] = {form: [] for form in forms}
+    began, rounds = time.monotonic(), -1
+    while True:
+        for form in chance.sample(forms, len(forms)):
+            took = _emptied(setting, fill, cpus, stream, takes[form])
+            if rounds >= 0:
+                kept[form].append(took)
+        rounds += 1
+        spent = time.monotonic() - began
+        is_over = rounds >= _FEWEST_ROUNDS and spent > seconds
+        if is_over or (rounds and rounds % _LOOK_EVERY == 0):
+            samples = {form: np.array([values]) for form, values in kept.items()}
+            found = Comparison(samples, dict.fromkeys(forms, BASELINE), _EVENTS)
+            if is_over or is_narrow(found, _HALF_WIDTH_NS):
+                return found
+
+
+def _emptied(
+    setting: Setting,
+    fill: Fill,
+    cpus: Sequence[int],
+    stream: markerjit.EventStream,
+    take: Take,
+) -> float:
+    """Fill the rings and empty them: ns for each event."""
+    stream.keep()
+    before = stream.statistics()
+    for cpu in cpus[: setting.rings]:
+        fill.run(cpu, setting.workload, _EVENTS)
+    start = time.perf_counter_ns()
+    take()
+    took = time.perf_counter_ns() - start
+    after = stream.statistics()
+    events, lost = after.events - before.events, after.lost - before.lost
+    if (events, lost, after.bad_records) != (_EVENTS * setting.rings, 0, 0):
+        raise MarkerError(
+            f"{setting.title}: of {_EVENTS * setting.rings} events {events} came and {lost} were "
+            f"lost, {after.bad_records} were bad"
+        )
+    return took / events
