@@ -31,8 +31,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="*",
         metavar="WHAT",
-        help="what to measure: dormant, active, toggle (default: these three), reading, "
-        "check (whether the bench may be believed here); or compare A.json B.json: two results, side by side",
+        help="what to measure: dormant, active, toggle (default: these three), reading, check "
+        "(whether the bench may be believed here); or compare A.json B.json: two results, side "
+        "by side",
     )
     parser.add_argument(
         "--seconds",

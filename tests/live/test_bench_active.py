@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from markerjit.apps.bench.active.listened import OPTIONS
 from tests.live.test_commands import ENVIRONMENT, cli, running, wait_until
 
 pytestmark = pytest.mark.live
@@ -147,3 +148,33 @@ def is_there(one: psutil.Process) -> bool:
         return one.is_running() and one.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_forms_that_are_asked_for_are_measured_with_their_baseline_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    names = {"jump, count", "jump, record without time", "jump, record one of two ints"}
+    only = [word for name in names for word in ("--only", name)]
+
+    done = cli("bench", "active", *only, "--seconds", "0.1", "--layouts", "1", "--json", path,
+               timeout_s=300)  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    for part in json.loads(path.read_text())["parts"]:
+        forms = {one["name"]: one for one in part["forms"]}
+        assert forms.keys() == CONTROLS | names
+        assert all(forms[name]["counted"] == forms[name]["executed"] > 0 for name in names)
+
+
+def test_every_option_of_a_recorder_records_every_execution(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+
+    done = cli("bench", "active", "--only", "jump, record*", "--seconds", "0.1", "--layouts", "2",
+               "--json", path, timeout_s=300)  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    run = json.loads(path.read_text())
+    assert run["missing"] == [] or len(os.sched_getaffinity(0)) == 1
+    for part in run["parts"]:
+        recorded = [one for one in part["forms"] if "record" in one["name"]]
+        assert len(recorded) == 1 + len(OPTIONS)
+        assert all(one["counted"] == one["executed"] > 0 for one in recorded)

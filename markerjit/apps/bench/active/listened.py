@@ -7,7 +7,8 @@ own.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, CALL, Form
 
@@ -21,6 +22,16 @@ UPROBE_RECORD = "uprobe that records"
 PTRACE = "ptrace"
 GDB = "gdb"
 """Who listens."""
+
+OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "no_tid": {"thread_id": False},
+    "no_time": {"time": "none"},
+    "bare": {"time": "none", "thread_id": False},
+    "coarse": {"time": "coarse"},
+    "monotonic": {"time": "monotonic"},
+    "one_field": {"fields": ["a"]},
+}
+"""Who records otherwise: options of Session.trace. None makes a record longer."""
 
 MODES = ("jump", "nop", "pointer")
 
@@ -37,12 +48,12 @@ class Listened(NamedTuple):
         """What is done at each execution: EMPTY, COUNT, RECORD, or NOBODY."""
         if self.by in (NOBODY, EMPTY):
             return self.by
-        return RECORD if self.by in (RECORD, FLIGHT, UPROBE_RECORD) else COUNT
+        return RECORD if self.records or self.by == UPROBE_RECORD else COUNT
 
     @property
     def records(self) -> bool:
         """Whether each execution takes room in a ring of ours."""
-        return self.by in (RECORD, FLIGHT)
+        return self.by in (RECORD, FLIGHT, *OPTIONS)
 
     def name_of_marker(self, layout: int) -> str:
         """Of the marker in one layout's object."""
@@ -53,9 +64,9 @@ def _plain(name: str, flag: str, what: str, by: str = NOBODY) -> Listened:
     return Listened(Form(name, (f"-DBENCH_FORM={flag}",), what), by)
 
 
-def _mark(name: str, mode: str, by: str, what: str) -> Listened:
-    flags = ("-DBENCH_FORM=mark", f"-DMJ_MODE={mode}")
-    return Listened(Form(name, flags, what), by, f"{name.split(',')[0]}_{by or 'dormant'}")
+def _mark(name: str, mode: str, by: str, what: str, *, is_usual: bool = True) -> Listened:
+    form = Form(name, ("-DBENCH_FORM=mark", f"-DMJ_MODE={mode}"), what, is_usual=is_usual)
+    return Listened(form, by, f"{name.split(',')[0]}_{by or 'dormant'}")
 
 
 _PROBES = (
@@ -65,6 +76,15 @@ _PROBES = (
     (RECORD, "record", "two ints, time and thread id into a ring that is drained"),
 )
 
+_RECORDS = (
+    ("no_tid", "record without thread id", "two ints and time"),
+    ("no_time", "record without time", "two ints and thread id; no clock is read"),
+    ("bare", "record without time and thread id", "two ints"),
+    ("coarse", "record coarse time", "two ints, thread id, and a clock of the last tick"),
+    ("monotonic", "record monotonic time", "two ints, thread id, and the system's clock"),
+    ("one_field", "record one of two ints", "one int, time and thread id"),
+)
+
 FORMS = (
     _plain(BASELINE, "nothing", "nothing is there"),
     _plain(AGAIN, "nothing", "the same once more: its difference is the noise"),
@@ -72,6 +92,8 @@ FORMS = (
     *(_mark(f"{mode}, {name}", mode, by, what)
       for by, name, what in _PROBES for mode in MODES),
     _mark("jump, flight recorder", "jump", FLIGHT, "the same into a ring that is overwritten"),
+    *(_mark(f"jump, {name}", "jump", by, f"{what}, into a ring that is drained", is_usual=False)
+      for by, name, what in _RECORDS),
     *(_mark(f"int3, {name}", "symbol", by, f"a breakpoint, handled in the process; {what}"
             if by else "a one-byte no-op")
       for by, name, what in _PROBES),

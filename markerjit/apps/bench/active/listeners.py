@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import markerjit
 from markerjit.apps.bench.active import debuggers, listened, uprobes
@@ -69,25 +69,53 @@ def probes(loops: Loops, place: Place) -> Iterator[Listener]:
     """Probes of markerjit: an empty one in C, the counter, and a trace. Raises MarkerError."""
     empty = markerjit.compile_probe(place.sources / "active" / "idle.c", "nothing")
     with markerjit.attach(loops.crew.pid, ring_size=RING_SIZE) as session:
-        session.enable(f"*_{listened.EMPTY}_*", probe=empty)
-        session.enable(f"*_{listened.COUNT}_*", probe=listened.COUNT)
-        with session.trace(f"*_{listened.RECORD}_*") as stream:
+        if loops.by(listened.EMPTY):
+            session.enable(f"*_{listened.EMPTY}_*", probe=empty)
+        if loops.by(listened.COUNT):
+            session.enable(f"*_{listened.COUNT}_*", probe=listened.COUNT)
+        if loops.by(listened.RECORD):
+            with _traced(session, loops, listened.RECORD, {}) as listener:
+                yield listener
+        else:
+            yield Listener(lambda: _told(session, loops))
 
-            def drain() -> None:
-                while stream.poll_batch(packets=True, columns=False):
-                    pass
 
-            def hits() -> dict[str, int]:
-                drain()
-                told = _told(session, loops)
-                recorded = sum(told[one.form.name] for one in loops.by(listened.RECORD))
-                seen = stream.statistics()
-                if seen.events != recorded or seen.bad_records or seen.damaged_rings:
-                    raise MarkerError(f"of {recorded} events the trace shows {seen}")
-                return told
+@contextmanager
+def _traced(
+    session: markerjit.Session, loops: Loops, who: str, options: Mapping[str, Any]
+) -> Iterator[Listener]:
+    """A trace of the markers of that listener, drained after each loop."""
+    with session.trace(f"*_{who}_*", **options) as stream:
 
-            _fill_rings(loops, listened.RECORD, drain)
-            yield Listener(hits, drain)
+        def drain() -> None:
+            while stream.poll_batch(packets=True, columns=False):
+                pass
+
+        def hits() -> dict[str, int]:
+            drain()
+            told = _told(session, loops)
+            recorded = sum(told[one.form.name] for one in loops.by(who))
+            seen = stream.statistics()
+            if seen.events != recorded or seen.bad_records or seen.damaged_rings:
+                raise MarkerError(f"of {recorded} events the trace shows {seen}")
+            return told
+
+        _fill_rings(loops, who, drain)
+        yield Listener(hits, drain)
+
+
+def recording(who: str) -> Opening:
+    """A trace with other options, which needs a process of its own."""
+
+    @contextmanager
+    def opening(loops: Loops, place: Place) -> Iterator[Listener]:
+        with (
+            markerjit.attach(loops.crew.pid, ring_size=RING_SIZE) as session,
+            _traced(session, loops, who, listened.OPTIONS[who]) as listener,
+        ):
+            yield listener
+
+    return opening
 
 
 @contextmanager
@@ -175,6 +203,7 @@ Opening = Callable[[Loops, Place], AbstractContextManager[Listener]]
 LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
     (probes, (listened.NOBODY, listened.EMPTY, listened.COUNT, listened.RECORD)),
     (flight, (listened.FLIGHT,)),
+    *((recording(who), (who,)) for who in listened.OPTIONS),
     (kernel, (listened.UPROBE, listened.UPROBE_RECORD)),
     (ptrace, (listened.PTRACE,)),
     (gdb, (listened.GDB,)),
