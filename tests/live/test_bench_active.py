@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from markerjit.apps.bench.active.listened import OPTIONS
+from markerjit.apps.bench.active.listened import FORMS
 from tests.live.test_commands import ENVIRONMENT, cli, running, wait_until
 
 pytestmark = pytest.mark.live
@@ -165,7 +165,7 @@ def test_forms_that_are_asked_for_are_measured_with_their_baseline_alone(tmp_pat
         assert all(forms[name]["counted"] == forms[name]["executed"] > 0 for name in names)
 
 
-def test_every_option_of_a_recorder_records_every_execution(tmp_path: Path) -> None:
+def test_every_option_and_every_size_of_event_records_every_execution(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
 
     done = cli("bench", "active", "--only", "jump, record*", "--seconds", "0.1", "--layouts", "2",
@@ -176,5 +176,5 @@ def test_every_option_of_a_recorder_records_every_execution(tmp_path: Path) -> N
     assert run["missing"] == [] or len(os.sched_getaffinity(0)) == 1
     for part in run["parts"]:
         recorded = [one for one in part["forms"] if "record" in one["name"]]
-        assert len(recorded) == 1 + len(OPTIONS)
+        assert len(recorded) == sum(one.form.name.startswith("jump, record") for one in FORMS)
         assert all(one["counted"] == one["executed"] > 0 for one in recorded)

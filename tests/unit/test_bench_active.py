@@ -250,8 +250,8 @@ class FakeCrew(Crew):
         return [int(100 + self.costs[index] * times) + more for more in range(repeat)]
 
 
-def loop(crew: FakeCrew, *numbers: int, records: bool = False) -> Loop:
-    return Loop(crew, numbers, records)
+def loop(crew: FakeCrew, *numbers: int, record: int = 0) -> Loop:
+    return Loop(crew, numbers, record)
 
 
 @pytest.mark.parametrize("cost", [0.3, 17.0, 2_000.0])
@@ -268,7 +268,7 @@ def test_what_costs_a_lot_is_executed_a_few_times() -> None:
 def test_what_records_never_fills_its_ring() -> None:
     crew = FakeCrew([0.5])
 
-    assert executions(loop(crew, 0, records=True), 1) == most_executions(REPEAT)
+    assert executions(loop(crew, 0, record=24), 1) == most_executions(REPEAT, 24)
     most = max(times for _, times, _ in crew.asked)
     assert (REPEAT * most + most // 10 + 1) * 24 < RING_SIZE
 

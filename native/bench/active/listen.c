@@ -4,7 +4,9 @@
  *
  *     BENCH_FORM     nothing, mark (as MJ_MODE says), call, nop1, nop5
  *     BENCH_MARKER   for mark: its name, so that each object's is switched by itself
- *     BENCH_SKIP     bytes before the loop, in a page: layout alone may move a result
+ *     BENCH_EVENT    for mark: what is recorded, two ints where nothing is said; more of them are
+ * the same again. ints_1, ints_3, ints_4, ints_8, text_5, text_40 BENCH_SKIP     bytes before the
+ * loop, in a page: layout alone may move a result
  *
  * The site has two ints, which the loop needs anyway. As in hot.c the rounds do not wait for each
  * other. nop1 and nop5 are places for somebody else's breakpoint, at the symbol `bench_place`; what
@@ -38,7 +40,18 @@
 #if IS_FORM == IS_mark
 
 #include <markerjit/marker.h>
-#define NAMED(name, a, b) MARK(name, "a %d b %d", a, b)
+#ifndef BENCH_EVENT
+#define BENCH_EVENT ints_2
+#endif
+#define EVENT_ints_1(name, a, b) MARK(name, "a %d", a)
+#define EVENT_ints_2(name, a, b) MARK(name, "a %d b %d", a, b)
+#define EVENT_ints_3(name, a, b) MARK(name, "a %d b %d c %d", a, b, a)
+#define EVENT_ints_4(name, a, b) MARK(name, "a %d b %d c %d d %d", a, b, a, b)
+#define EVENT_ints_8(name, a, b)                                                                   \
+    MARK(name, "a %d b %d c %d d %d e %d f %d g %d h %d", a, b, a, b, a, b, a, b)
+#define EVENT_text_5(name, a, b) MARK(name, "text %s", "12345")
+#define EVENT_text_40(name, a, b) MARK(name, "text %s", "1234567890123456789012345678901234567890")
+#define NAMED(name, a, b) CAT(EVENT_, BENCH_EVENT)(name, a, b)
 #define SITE_mark(a, b) NAMED(BENCH_MARKER, a, b)
 
 #elif IS_FORM == IS_call

@@ -37,11 +37,13 @@ MODES = ("jump", "nop", "pointer")
 
 
 class Listened(NamedTuple):
-    """A form, who listens to it, and what its markers' names begin with; "" where it has none."""
+    """A form, who listens to it, what its markers' names begin with, "" where it has none, and how
+    many bytes a record of it has at most."""
 
     form: Form
     by: str
     marker: str = ""
+    size: int = 24
 
     @property
     def does(self) -> str:
@@ -76,6 +78,25 @@ _PROBES = (
     (RECORD, "record", "two ints, time and thread id into a ring that is drained"),
 )
 
+_EVENTS = (
+    ("ints_1", "1 int", 24),
+    ("ints_3", "3 ints", 32),
+    ("ints_4", "4 ints", 32),
+    ("ints_8", "8 ints", 48),
+    ("text_5", "a text of 5", 32),
+    ("text_40", "a text of 40", 64),
+)
+"""What listen.c calls them, and the bytes of a record (docs/explanation/ring.md)."""
+
+
+def _event(by: str, name: str, event: str, size: int, what: str) -> Listened:
+    """An event of another size, recorded as that listener does."""
+    made = _mark(name, "jump", by, what, is_usual=False)
+    flags = (*made.form.flags, f"-DBENCH_EVENT={event}")
+    form = made.form._replace(flags=flags)
+    return made._replace(form=form, marker=f"{made.marker}_{event}", size=size)
+
+
 _RECORDS = (
     ("no_tid", "record without thread id", "two ints and time"),
     ("no_time", "record without time", "two ints and thread id; no clock is read"),
@@ -94,6 +115,10 @@ FORMS = (
     _mark("jump, flight recorder", "jump", FLIGHT, "the same into a ring that is overwritten"),
     *(_mark(f"jump, {name}", "jump", by, f"{what}, into a ring that is drained", is_usual=False)
       for by, name, what in _RECORDS),
+    *(_event(RECORD, f"jump, record {name}", event, size, f"{name}, time and thread id")
+      for event, name, size in _EVENTS),
+    *(_event("no_time", f"jump, record {name} without time", event, size, f"{name}, thread id")
+      for event, name, size in _EVENTS if event.startswith("ints")),
     *(_mark(f"int3, {name}", "symbol", by, f"a breakpoint, handled in the process; {what}"
             if by else "a one-byte no-op")
       for by, name, what in _PROBES),

@@ -20,8 +20,6 @@ from markerjit.errors import MarkerError
 
 RING_SIZE = 1 << 20
 """Of a trace, for each CPU: what there is unless somebody asks for more."""
-_RECORD = 24
-"""Bytes of two ints, time and thread id (docs/explanation/ring.md)."""
 _LAPS = 1.2
 
 
@@ -59,9 +57,10 @@ class Listener(NamedTuple):
     before: Callable[[int], None] = lambda threads: None
 
 
-def most_executions(repeat: int) -> int:
-    """So many rounds of a loop, a tenth of them more and so many times, fill no ring."""
-    return int(RING_SIZE / _RECORD * 0.9 / (repeat + 0.2))
+def most_executions(repeat: int, record: int) -> int:
+    """So many rounds of a loop, a tenth of them more and so many times, fill no ring with records
+    of so many bytes."""
+    return int(RING_SIZE / record * 0.9 / (repeat + 0.2))
 
 
 @contextmanager
@@ -143,9 +142,10 @@ def _told(session: markerjit.Session, loops: Loops) -> dict[str, int]:
 
 def _fill_rings(loops: Loops, who: str, drain: Callable[[], None]) -> None:
     """Once round, so that their pages are there, on each CPU."""
-    numbers = loops.numbers[loops.by(who)[0].form.name]
-    times = most_executions(1) // 2
-    for _ in range(int(_LAPS * RING_SIZE / _RECORD / times) + 1):
+    first = loops.by(who)[0]
+    numbers = loops.numbers[first.form.name]
+    times = most_executions(1, first.size) // 2
+    for _ in range(int(_LAPS * RING_SIZE / first.size / times) + 1):
         loops.crew.run(numbers[0], times, 1, loops.crew.size)
         drain()
 

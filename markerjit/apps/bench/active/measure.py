@@ -144,11 +144,11 @@ def _station(
 
 def _running(station: _Station) -> Iterator[tuple[str, Loop]]:
     for one in station.forms:
-        loop = Loop(station.loops.crew, station.loops.numbers[one.form.name], one.records)
+        loop = Loop(station.loops.crew, station.loops.numbers[one.form.name])
         if station.listener:
             loop = loop._replace(before=station.listener.before)
             if one.records:
-                loop = loop._replace(after=station.listener.after)
+                loop = loop._replace(record=one.size, after=station.listener.after)
         yield one.form.name, loop
 
 

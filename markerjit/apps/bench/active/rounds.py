@@ -38,12 +38,12 @@ Round = Mapping[Pair, Sequence[float]]
 
 class Loop(NamedTuple):
     """A form: its crew, the number of its object in each layout, and what is to be done before so
-    many threads run it, and after it has run. With `records` it does not run longer than its ring
-    is large."""
+    many threads run it, and after it has run. Where each execution leaves a `record` of so many
+    bytes it does not run longer than its ring is large."""
 
     crew: Crew
     numbers: Sequence[int]
-    records: bool = False
+    record: int = 0
     before: Callable[[int], None] = lambda threads: None
     after: Callable[[], None] = lambda: None
 
@@ -122,7 +122,7 @@ def _noting(form: str, failed: dict[str, str]) -> Iterator[None]:
 
 def executions(loop: Loop, threads: int) -> int:
     """Of a loop, about a slice of them."""
-    most = most_executions(REPEAT) if loop.records else 1 << 40
+    most = most_executions(REPEAT, loop.record) if loop.record else 1 << 40
     times = _FEWEST
     while (took := loop.took(0, times, threads)) < SLICE_NS // 2 and times < most:
         times = min(most, max(times + 1, times * SLICE_NS // max(took, 1000)))
