@@ -183,9 +183,19 @@ def count_at_end(tracer: ust.Tracer, passed: dict[str, int]) -> Iterator[tuple[s
         if way.kind == "lttng" and way.subject in ust.SESSIONS and passed.get(way.name):
             progress(f"counting: {way.name}")
             recorded, all_of = tracer.recorded(way.subject), passed[way.name]
-            least = 1 if way.subject == "overwrite" else all_of
-            right = least <= recorded <= all_of
-            yield way.name, {"passed": all_of, "recorded": recorded, "right": right}
+            is_whole = way.subject != "overwrite"
+            short = is_whole and recorded < all_of
+            discarded = tracer.discarded(way.subject) if short else 0
+            least = all_of if is_whole else 1
+            yield (
+                way.name,
+                {
+                    "passed": all_of,
+                    "recorded": recorded,
+                    "discarded": discarded,
+                    "right": least <= recorded + discarded <= all_of,
+                },
+            )
 
 
 def lap(target: Target, way: Way, threads: int, setting: Setting) -> int:

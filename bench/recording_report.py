@@ -176,7 +176,8 @@ def report(run: Run, machine: Mapping[str, Any]) -> Iterator[str]:
     yield from (said(claim) for claim in claims(run.samples) if claim.values)
     yield ""
     for name, one in run.accounts.items():
-        yield f"- {name}: {one['recorded']:,} events in the trace of {one['passed']:,} passed"
+        lost = f", {one['discarded']:,} discarded, which are cheaper" if one["discarded"] else ""
+        yield f"- {name}: {one['recorded']:,} events in the trace of {one['passed']:,} passed{lost}"
     for name, reason in run.skipped.items():
         yield f"- SKIPPED {name}: {reason}"
     for name in wrong(run):

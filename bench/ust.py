@@ -71,6 +71,18 @@ class Tracer(NamedTuple):
         ).stdout
         return int(re.findall(r"(\d+) Event message", output)[-1])
 
+    def discarded(self, session: str) -> int:
+        """How many events an ended session says that it threw away, because its consumer got no CPU
+        while its ring was full: what babeltrace2 warns of when it prints them."""
+        warned = subprocess.run(
+            ["babeltrace2", self.directory / session],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ).stderr
+        return sum(map(int, re.findall(r"Tracer discarded (\d+) event", warned)))
+
     def call(self, *words: str) -> None:
         """Run lttng(1)."""
         done = self._run(*words)

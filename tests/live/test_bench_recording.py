@@ -110,16 +110,32 @@ def test_a_ring_that_is_too_small_is_noticed(build: Path) -> None:
     assert "WRONG markerjit 1 int" in done.stdout
 
 
-def test_lttng_records_every_event_and_its_daemon_ends(lttng: None, place: Path) -> None:
+def test_lttng_accounts_for_every_event_and_its_daemon_ends(lttng: None, place: Path) -> None:
     table, kept = run(place, "--rounds", "1", "--only", "LTTng*")
 
     assert kept["skipped"] == {}
-    assert (
-        kept["accounts"]["LTTng 2 ints"]["recorded"] == kept["accounts"]["LTTng 2 ints"]["passed"]
-    )
+    whole = kept["accounts"]["LTTng 2 ints"]
+    assert whole["recorded"] + whole["discarded"] == whole["passed"]
+    assert whole["recorded"] > 0
     assert all(one["right"] for one in kept["accounts"].values())
     assert "LTTng 2 ints, overwrite" in table
     assert not Path(f"/proc/{kept['daemon']}").exists()
+
+
+def test_events_that_lttng_discards_are_counted_and_said(lttng: None, place: Path) -> None:
+    kept = place / "samples.json"
+    size = ("--rounds", "1", "--events", "2200000", "--ring-size", str(1 << 15))
+
+    done = subprocess.run(
+        [*BENCH[:2], *size, "--only", "LTTng 2 ints", "--json", kept],
+        env={**ENVIRONMENT, "TMPDIR": str(place)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    account = json.loads(kept.read_text())["accounts"]["LTTng 2 ints"]
+    assert account["discarded"] > 0
+    assert account["recorded"] + account["discarded"] == account["passed"]
+    assert f"{account['discarded']:,} discarded, which are cheaper" in done.stdout
 
 
 def test_the_daemon_ends_when_the_bench_is_killed(lttng: None, place: Path) -> None:
