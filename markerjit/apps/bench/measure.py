@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,17 +70,19 @@ def run(plan: Plan, progress: Progress) -> dict[str, Any]:
 
 
 def _kinds(plan: Plan) -> Iterator[Kind]:
-    """Those that have forms that are asked for. Raises Refused where nothing has."""
+    """Those that have forms that are asked for, or no choice of forms. Raises Refused where a name
+    is of no form."""
     kinds = [KINDS[one] for one in plan.kinds or USUAL]
     if plan.source:
         kinds = [Kind(own.measure, 1, [one.name for one in own.FORMS])]
+    names = list(dict.fromkeys(name for kind in kinds for name in kind.forms))
     for pattern in plan.only:
-        if not any(fnmatchcase(name, pattern) for kind in kinds for name in kind.forms):
-            names = "; ".join(dict.fromkeys(name for kind in kinds for name in kind.forms))
-            raise Refused(f"--only {pattern}: no form has that name; take from {names}")
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = "; ".join(get_close_matches(pattern, names, 3, 0.0)) or "none at all"
+            raise Refused(f"--only {pattern}: no form has that name; the nearest are {near}")
     for kind in kinds:
         asked = (fnmatchcase(name, pattern) for name in kind.forms for pattern in plan.only)
-        if not plan.only or any(asked):
+        if not plan.only or not kind.forms or any(asked):
             yield kind
 
 
