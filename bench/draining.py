@@ -23,7 +23,7 @@ from typing import Any
 
 import markerjit
 from markerjit.apps.bench.reading.fill import Fill
-from markerjit.quiesce.native import tsc_frequency
+from markerjit.remote.native import tsc_frequency
 
 PROGRAM = Path(markerjit.__file__).parent / "_native/bench/reading/fill"
 MILLIONS = (0.5, 1, 2, 3, 5, 8, 12, 16, 20, 25, 30, 40)

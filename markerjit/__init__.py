@@ -17,7 +17,6 @@ TYPE_CHECKING = False  # type checkers take it for true; importing typing would 
 if TYPE_CHECKING:
     from typing import Any
 
-    from markerjit.cprobes import Values
     from markerjit.errors import (
         BadArgument,
         BadFile,
@@ -34,19 +33,22 @@ if TYPE_CHECKING:
         UnknownMarker,
         Unsupported,
     )
-    from markerjit.flight import Flight, Picture
-    from markerjit.mend import Repaired, repair
-    from markerjit.merging import Merged, Merger, merge
+    from markerjit.events.flight import Flight, Picture
+    from markerjit.events.merging import Merged, Merger, merge
+    from markerjit.events.stream import EventStream, StreamStatistics
     from markerjit.model import Event, Field, Kind, Mode, Site
     from markerjit.patch.apply import Applied
     from markerjit.patch.plan import LeftOut, Plan, Refusal
-    from markerjit.probes.compile import compile_probe
-    from markerjit.probes.native import Compiled
-    from markerjit.recorders import compiled_probe
+    from markerjit.probes.c.compile import compile_probe
+    from markerjit.probes.c.unit import Compiled
+    from markerjit.probes.loaded import Values
+    from markerjit.probes.recorders import compiled_probe
     from markerjit.ring.batch import Batch
-    from markerjit.session import Session, attach
-    from markerjit.status import ArenaStatus, MarkerStatus, list_file
-    from markerjit.stream import EventStream, StreamStatistics
+    from markerjit.session.repair import Repaired, repair
+    from markerjit.session.session import Session, attach
+    from markerjit.session.status import ArenaStatus, MarkerStatus, list_file
+    from markerjit.session.view import View
+    from markerjit.session.watch import Watch
     from markerjit.trace import line_formatter
     from markerjit.trace.convert import convert
     from markerjit.trace.open import check_output, open_sink, open_trace, open_traces, takes_packets
@@ -58,28 +60,26 @@ if TYPE_CHECKING:
         ValueSummary,
         summarise,
     )
-    from markerjit.view import View
-    from markerjit.watch import Watch
 
 __version__ = "0.5.0"
 
 _HOME = {
-    "Session": "session",
-    "attach": "session",
-    "Repaired": "mend",
-    "repair": "mend",
-    "View": "view",
+    "Session": "session.session",
+    "attach": "session.session",
+    "Repaired": "session.repair",
+    "repair": "session.repair",
+    "View": "session.view",
     "Batch": "ring.batch",
-    "Compiled": "probes.native",
-    "compile_probe": "probes.compile",
-    "compiled_probe": "recorders",
-    "Values": "cprobes",
-    "Flight": "flight",
-    "Picture": "flight",
-    "Merged": "merging",
-    "Merger": "merging",
-    "merge": "merging",
-    "Watch": "watch",
+    "Compiled": "probes.c.unit",
+    "compile_probe": "probes.c.compile",
+    "compiled_probe": "probes.recorders",
+    "Values": "probes.loaded",
+    "Flight": "events.flight",
+    "Picture": "events.flight",
+    "Merged": "events.merging",
+    "Merger": "events.merging",
+    "merge": "events.merging",
+    "Watch": "session.watch",
     "convert": "trace.convert",
     "Trace": "trace.reading",
     **dict.fromkeys(
@@ -96,11 +96,11 @@ _HOME = {
     "Plan": "patch.plan",
     "Refusal": "patch.plan",
     "line_formatter": "trace",
-    "list_file": "status",
-    "EventStream": "stream",
-    "StreamStatistics": "stream",
-    "ArenaStatus": "status",
-    "MarkerStatus": "status",
+    "list_file": "session.status",
+    "EventStream": "events.stream",
+    "StreamStatistics": "events.stream",
+    "ArenaStatus": "session.status",
+    "MarkerStatus": "session.status",
     **dict.fromkeys(("Event", "Field", "Kind", "Mode", "Site"), "model"),
     **dict.fromkeys(
         (

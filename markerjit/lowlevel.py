@@ -6,17 +6,17 @@ module imports them all.
 
 from __future__ import annotations
 
+from markerjit.abi import Geometry
 from markerjit.elf import FileImage, MappedImage, parse_format, read_notes
 from markerjit.memory import FakeMemory, Mapping, Memory, ProcessMemory, read_maps
 from markerjit.model import Change
 from markerjit.patch.apply import Applied, apply
 from markerjit.patch.plan import Binding, Edit, Plan, Refusal, SiteState, plan_off, plan_on
 from markerjit.patch.protocol import PROTOCOLS, Context, plan_change
-from markerjit.quiesce.native import NativeTarget
 from markerjit.quiesce.strategy import STRATEGIES, Strategy
+from markerjit.remote.native import NativeTarget
 from markerjit.ring.clock import Calibration
 from markerjit.ring.drain import RingDrain
-from markerjit.ring.layout import Geometry
 from markerjit.ring.reader import SharedRing
 from markerjit.ring.types import RecordType, Time
 from markerjit.sites import Objects, discover_file, discover_process

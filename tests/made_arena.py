@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
+import markerjit.abi as abi
+from markerjit.abi import ALIVE, CONTROL, PAGE, Control, Geometry
+from markerjit.arena.arena import Arena
+from markerjit.arena.store import MemoryStore
 from markerjit.errors import MemoryFault, TargetGone
 from markerjit.model import RemoteAddress
-from markerjit.patch.arena import Arena
-from markerjit.patch.store import MemoryStore
-from markerjit.ring import layout
-from markerjit.ring.layout import ALIVE, CONTROL, PAGE, Control, Geometry
 
 BASE = RemoteAddress(0x7000_0000)
 PID = 7
@@ -65,8 +65,8 @@ class SparseMemory:
 def control_block(geometry: Geometry, **corrupted: int) -> bytes:
     """With all numbers that are checked, and none besides."""
     facts = {
-        "magic": layout.MAGIC,
-        "version": layout.VERSION,
+        "magic": abi.MAGIC,
+        "version": abi.VERSION,
         "arena_size": geometry.size,
         **{name: getattr(geometry, name) for name in (*PARTS, *Geometry._fields)},
     }
@@ -80,7 +80,7 @@ def make_store(geometry: Geometry, kind: type[MemoryStore] = MemoryStore) -> Mem
     MemoryStore.write(store, CONTROL, control_block(geometry))
     MemoryStore.write(store, ALIVE, geometry.cpus.to_bytes(8, "little"))
     for ring in range(geometry.rings):
-        head = layout.Head(
+        head = abi.Head(
             data=BASE + geometry.ring_offset(ring),
             mask=geometry.ring_size - 1,
             limit=geometry.ring_size,

@@ -17,21 +17,21 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import markerjit.abi as abi
+from markerjit.abi import ALIVE, CONTROL, PAGE, Control, Geometry
+from markerjit.arena.arena import Arena, Counted
+from markerjit.arena.create import find_tid_offset
+from markerjit.arena.store import MemoryStore
 from markerjit.memory import ProcessMemory
 from markerjit.model import CType, Event, Kind, Note, RemoteAddress, TypeClass
-from markerjit.patch.arena import Arena, Counted
-from markerjit.patch.inject import find_tid_offset
-from markerjit.patch.store import MemoryStore
 from markerjit.probes.record import Recording, recording, signature, takes_a_recorder
 from markerjit.probes.recorder import LARGEST, Setting, Shape, make_recorder
-from markerjit.quiesce.calls import Thread
-from markerjit.quiesce.native import package_file
-from markerjit.ring import layout
+from markerjit.remote.calls import Thread
+from markerjit.remote.native import package_file
 from markerjit.ring.batch import Packet
 from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.columns import columns_of, events
 from markerjit.ring.drain import RingDrain
-from markerjit.ring.layout import ALIVE, CONTROL, PAGE, Control, Geometry
 from markerjit.ring.reader import SharedRing
 from markerjit.ring.types import Options, RecordType, Time
 from markerjit.ring.walk import Walked, least_words, walk, walk_packet
@@ -109,10 +109,10 @@ class OwnArena:
         self.store = MemoryStore(OwnMemory(memory), self.base)
         self.code = Path(package_file("runtime.bin")).read_bytes()
         self.store.write(0, self.code)
-        entry = layout.Entry.from_buffer_copy(self.code)
+        entry = abi.Entry.from_buffer_copy(self.code)
         numbers = {
-            "magic": layout.MAGIC,
-            "version": layout.VERSION,
+            "magic": abi.MAGIC,
+            "version": abi.VERSION,
             "cpu_flags": cpu_flags(),
             "runtime_id": fnv1a(self.code),
             "arena_size": geometry.size,
@@ -120,13 +120,13 @@ class OwnArena:
             "rseq_offset": 0 if way == SHARED else own_rseq_offset(),
             "pid": os.getpid(),
             "clock": own_clock(),
-            "code_used": layout.RUNTIME_SIZE,
+            "code_used": abi.RUNTIME_SIZE,
             **{name: getattr(geometry, name) for name in Geometry._fields},
             **{name: getattr(geometry, name) for name in PARTS},
             **control,
         }
         sequences = [
-            layout.Restartable(
+            abi.Restartable(
                 start=self.base + one.start,
                 length=one.end - one.start,
                 abort=self.base + one.abort,
@@ -137,7 +137,7 @@ class OwnArena:
         block.sequences = type(block.sequences)(*sequences)
         self.store.write(CONTROL, bytes(block))
         for ring in range(geometry.rings):
-            head = layout.Head(
+            head = abi.Head(
                 data=self.base + geometry.ring_offset(ring),
                 mask=geometry.ring_size - 1,
                 limit=geometry.ring_size,
@@ -282,7 +282,7 @@ def fnv1a(data: bytes) -> int:
 def cpu_flags() -> int:
     words = set(Path("/proc/cpuinfo").read_text().split())
     rdpid, rtm = ("rdpid" in words, "rtm" in words)
-    return layout.CPU_RDPID * rdpid | layout.CPU_RTM * rtm
+    return abi.CPU_RDPID * rdpid | abi.CPU_RTM * rtm
 
 
 def own_fs_base() -> int:

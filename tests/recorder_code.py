@@ -12,7 +12,7 @@ import capstone
 from capstone.x86 import X86_OP_IMM
 from own_arena import OwnArena, Slot
 
-from markerjit.ring.layout import RUNTIME_SIZE
+from markerjit.abi import RUNTIME_SIZE
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "tests" / "unit" / "recorder" / "calls.c"

@@ -15,9 +15,7 @@ from collections.abc import Iterator
 
 from markerjit.doctor.finding import GOOD, WALL, WARNING, Finding
 from markerjit.errors import refuse_own_shortage
-from markerjit.quiesce import counter
-from markerjit.quiesce.native import package_file
-from markerjit.quiesce.permission import (
+from markerjit.proc.permission import (
     CAP_SYS_PTRACE,
     has_capability,
     in_user_namespace,
@@ -26,6 +24,8 @@ from markerjit.quiesce.permission import (
     security_modules,
     yama_scope,
 )
+from markerjit.remote.native import package_file
+from markerjit.ring import counter
 
 _BUILT = ("libmjstop.so", "runtime.bin", "include/markerjit/marker.h")
 _PAGE = 4096

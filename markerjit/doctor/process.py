@@ -10,6 +10,7 @@ import os
 import pwd
 from collections.abc import Iterator, Sequence
 
+from markerjit.arena.find import is_arena
 from markerjit.doctor.finding import GOOD, WALL, WARNING, Finding, split
 from markerjit.doctor.machine import forced_writes, nobody_may_force
 from markerjit.doctor.room import examine_room
@@ -23,11 +24,10 @@ from markerjit.errors import (
 )
 from markerjit.memory import Mapping, ProcessMemory, has_ended, read_maps
 from markerjit.model import Kind, RemoteAddress, Site
-from markerjit.patch.find import is_arena
 from markerjit.patch.plan import counted
 from markerjit.printable import printable
-from markerjit.quiesce.cgroup import frozen_by
-from markerjit.quiesce.permission import (
+from markerjit.proc.cgroup import frozen_by
+from markerjit.proc.permission import (
     ProcessStatus,
     check_before_borrowing,
     check_before_looking,
@@ -37,8 +37,8 @@ from markerjit.quiesce.permission import (
     threads_blocking_sigtrap,
     why_not,
 )
+from markerjit.session.view import View
 from markerjit.sites.vforks import may_share_memory
-from markerjit.view import View
 
 _NAMESPACES = ("user", "pid", "mnt")
 _SWITCHED_BY_DATA = (Kind.POINTER, Kind.SENTINEL)

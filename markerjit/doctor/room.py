@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from markerjit.abi import PAGE
+from markerjit.arena.create import arena_size
 from markerjit.doctor.finding import GOOD, WALL, WARNING, Finding
 from markerjit.errors import Unsupported, refuse_own_shortage
 from markerjit.memory import Mapping
-from markerjit.patch.inject import arena_size
-from markerjit.quiesce.cgroup import memory_left
-from markerjit.ring.layout import PAGE
+from markerjit.proc.cgroup import memory_left
 
 _NEW_MAPPINGS = 3
 """In /proc/PID/maps: the arena's code, the rest, and the page that tells a fork's child."""

@@ -13,10 +13,10 @@ from markerjit.elf.symbols import function_at
 from markerjit.errors import MemoryFault, NoMarkers, UnexpectedBytes
 from markerjit.model import Field, Kind, Mode, RemoteAddress, Site
 from markerjit.patch.plan import Plan, Refusal, SiteState, plan_on
+from markerjit.session.status import dormant
+from markerjit.session.view import View
 from markerjit.sites import discover_file, matching
 from markerjit.sites.verify import dormant_code, verify
-from markerjit.status import dormant
-from markerjit.view import View
 from markerjit.x86.decode import Instruction, disassemble
 from markerjit.x86.templates import TEMPLATES, modes
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from markerjit.arena.journal import Journal
+from markerjit.arena.pack import as_native, pack
 from markerjit.errors import UnexpectedBytes
-from markerjit.patch.journal import Journal
-from markerjit.patch.pack import as_native, pack
 from markerjit.patch.plan import LeftOut, Plan
-from markerjit.quiesce import native
-from markerjit.quiesce.outcome import explain_failure
+from markerjit.remote import native
+from markerjit.remote.outcome import explain_failure
 from markerjit.x86.templates import is_breakpoint
 
 

@@ -12,11 +12,11 @@ import time
 from collections.abc import Collection, Mapping
 from enum import Enum
 
-from markerjit.patch.arena import Arena
-from markerjit.patch.lease import read_by_us, reader_of
+from markerjit.abi import PROBE_COUNTED, MarkerEntry
+from markerjit.arena.arena import Arena
+from markerjit.arena.lease import read_by_us, reader_of
 from markerjit.patch.plan import SiteState
-from markerjit.quiesce.owner import Owner, ourselves
-from markerjit.ring.layout import PROBE_COUNTED, MarkerEntry
+from markerjit.proc.owner import Owner, ourselves
 
 _COMMAND = 100
 """So many characters of a command line say what it is."""

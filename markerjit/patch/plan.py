@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from markerjit.abi import PROBE_COUNTED
 from markerjit.model import Change, Edit, Kind, Mode, RemoteAddress, Site
 from markerjit.patch.protocol import Context, Refusal, plan_change
 from markerjit.patch.switchable import LeftOut, SiteState, to_be_closed, to_be_opened
 from markerjit.quiesce.strategy import STOP, Strategy
-from markerjit.ring.layout import PROBE_COUNTED
 from markerjit.x86.templates import TEMPLATES, modes
 
 __all__ = [

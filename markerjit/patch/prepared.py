@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from markerjit.arena.arena import Switched
+from markerjit.arena.pack import pack
 from markerjit.model import Edit, Mode, RemoteAddress
-from markerjit.patch.arena import Switched
-from markerjit.patch.pack import pack
 from markerjit.patch.plan import SLOT_DATA, SLOT_PROBE, Plan, SiteState
 from markerjit.sites import Objects
 

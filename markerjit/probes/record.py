@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import markerjit.abi as abi
 from markerjit.elf import parse_format
 from markerjit.errors import BadNote
 from markerjit.model import Field, FieldType, Note, TypeClass
-from markerjit.ring import layout
 from markerjit.ring.types import TEXTS, Options, RecordType, Time, number_code
 
 _TIMES = {
-    Time.NONE: layout.TIME_NONE,
-    Time.TSC: layout.TIME_TSC,
-    Time.MONOTONIC: layout.TIME_MONOTONIC,
-    Time.COARSE: layout.TIME_COARSE,
+    Time.NONE: abi.TIME_NONE,
+    Time.TSC: abi.TIME_TSC,
+    Time.MONOTONIC: abi.TIME_MONOTONIC,
+    Time.COARSE: abi.TIME_COARSE,
 }
 
 _ROOM_OF_HEAD, _ROOM_OF_ARG = 16, 24
@@ -35,9 +35,9 @@ class Recording(NamedTuple):
     counted: int
     type: RecordType
 
-    def entry(self) -> layout.MarkerEntry:
+    def entry(self) -> abi.MarkerEntry:
         """The same as a marker's entry in the arena, without its name and id."""
-        entry = layout.MarkerEntry(
+        entry = abi.MarkerEntry(
             argc=len(self.ops),
             size=self.type.size,
             time=self.time,
@@ -51,13 +51,12 @@ class Recording(NamedTuple):
 
 def recording(note: Note, options: Options) -> Recording:
     """How a marker is recorded. Raises BadNote for too many arguments."""
-    if len(note.args) > layout.MAX_ARGS:
-        raise BadNote(f"{len(note.args)} arguments; the recorder takes {layout.MAX_ARGS}")
+    if len(note.args) > abi.MAX_ARGS:
+        raise BadNote(f"{len(note.args)} arguments; the recorder takes {abi.MAX_ARGS}")
     every = parse_format(note.format, note.args)
     fields = tuple(one for one in every if options.fields is None or one.name in options.fields)
     ops = [
-        layout.OP_SKIP_FP if arg.type_class is TypeClass.FLOAT else layout.OP_SKIP
-        for arg in note.args
+        abi.OP_SKIP_FP if arg.type_class is TypeClass.FLOAT else abi.OP_SKIP for arg in note.args
     ]
     limits = [0] * len(note.args)
     type_ = RecordType(-1, note.name, note.format, fields, time=options.time, tid=options.thread_id)
@@ -76,7 +75,7 @@ def recording(note: Note, options: Options) -> Recording:
 def _room_for_a_text(args: int, texts: int) -> int:
     """So that a record with texts of this length fits. The runtime counts as much for each argument
     (ROOM_OF_ARG in record.c), and would cut longer ones."""
-    room = layout.MAX_RECORD - _ROOM_OF_HEAD - args * _ROOM_OF_ARG
+    room = abi.MAX_RECORD - _ROOM_OF_HEAD - args * _ROOM_OF_ARG
     return room // texts if texts else 0
 
 
@@ -84,22 +83,22 @@ def _op(field: Field, most: int) -> int:
     match field.type:
         case FieldType.STRING:
             bounded = field.limit is not None and field.limit <= most
-            return layout.OP_PREFIX if bounded else layout.OP_STRING
+            return abi.OP_PREFIX if bounded else abi.OP_STRING
         case FieldType.BYTES:
-            return layout.OP_RAW if field.conversion == "ph" else layout.OP_BYTES
+            return abi.OP_RAW if field.conversion == "ph" else abi.OP_BYTES
     code = number_code(field)
     size_bits = int(code[1]).bit_length() - 1
-    op = layout.OP_FP if code[0] == "f" else layout.OP_GP
-    return op | size_bits << layout.OP_SIZE_SHIFT
+    op = abi.OP_FP if code[0] == "f" else abi.OP_GP
+    return op | size_bits << abi.OP_SIZE_SHIFT
 
 
-def recorded_type(note: Note, entry: layout.MarkerEntry) -> RecordType:
+def recorded_type(note: Note, entry: abi.MarkerEntry) -> RecordType:
     """What records are that the runtime makes of a marker, by its entry."""
-    skipped = (layout.OP_SKIP, layout.OP_SKIP_FP)
+    skipped = (abi.OP_SKIP, abi.OP_SKIP_FP)
     fields = [
         field
         for field in parse_format(note.format, note.args)
-        if entry.ops[field.arg] & (1 << layout.OP_SIZE_SHIFT) - 1 not in skipped
+        if entry.ops[field.arg] & (1 << abi.OP_SIZE_SHIFT) - 1 not in skipped
     ]
     times = {number: time for time, number in _TIMES.items()}
     time = times.get(entry.time, Time.TSC)
@@ -111,7 +110,7 @@ def signature(note: Note) -> str:
     return f"{note.name}\0{note.format}\0{' '.join(map(str, note.args))}"
 
 
-def takes_a_recorder(made: Recording, control: layout.Control) -> bool:
+def takes_a_recorder(made: Recording, control: abi.Control) -> bool:
     """Whether code is made for it; otherwise mj_record does it."""
     restartable = bool(control.rseq_offset)
-    return restartable and not made.type.has_text and made.time in (0, layout.TIME_TSC)
+    return restartable and not made.type.has_text and made.time in (0, abi.TIME_TSC)

@@ -26,8 +26,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from markerjit.errors import MarkerError
-from markerjit.ring.layout import (
+from markerjit.abi import (
     ALIVE,
     COUNT_SIZE,
     MAX_RECORD,
@@ -45,6 +44,7 @@ from markerjit.ring.layout import (
     TURN_FULL,
     Control,
 )
+from markerjit.errors import MarkerError
 from markerjit.x86.assemble import assemble, number
 
 # System V ABI for x86-64, 3.2.3: the first argument is the slot.

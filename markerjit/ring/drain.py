@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from markerjit.ring.layout import PAGE, RING_BEGUN
+from markerjit.abi import PAGE, RING_BEGUN
 from markerjit.ring.raw import RawRing, Span, Store, always
 from markerjit.ring.types import WORD
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
-from markerjit.ring.layout import NO_LIMIT, PAGE, RING_BEGUN, RING_HEAD, RING_LIMIT
+from markerjit.abi import NO_LIMIT, PAGE, RING_BEGUN, RING_HEAD, RING_LIMIT
 from markerjit.ring.types import WORD
 
 _U64 = struct.Struct("<Q")

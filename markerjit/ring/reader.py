@@ -20,8 +20,8 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from markerjit.abi import PAGE, RING_BEGUN, Geometry
 from markerjit.ring.batch import Packet
-from markerjit.ring.layout import PAGE, RING_BEGUN, Geometry
 from markerjit.ring.raw import RawRing, Span, Store, always
 from markerjit.ring.types import FILLER, WORD
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from markerjit.abi import PAGE
 from markerjit.ring.batch import Packet
-from markerjit.ring.layout import PAGE
 from markerjit.ring.types import FILLER, WORD, RecordType
 
 if TYPE_CHECKING:

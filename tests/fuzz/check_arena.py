@@ -13,12 +13,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, cast
 
-from markerjit.errors import MarkerError, Unsupported
-from markerjit.model import RemoteAddress
-from markerjit.patch.arena import Arena
-from markerjit.patch.journal import Journal
-from markerjit.ring.drain import RingDrain
-from markerjit.ring.layout import (
+from markerjit.abi import (
     CONTROL,
     JOURNAL_OPEN,
     RING_HEAD,
@@ -28,6 +23,11 @@ from markerjit.ring.layout import (
     Geometry,
     JournalHead,
 )
+from markerjit.arena.arena import Arena
+from markerjit.arena.journal import Journal
+from markerjit.errors import MarkerError, Unsupported
+from markerjit.model import RemoteAddress
+from markerjit.ring.drain import RingDrain
 from markerjit.ring.raw import Span
 from markerjit.ring.reader import SharedRing
 from tests.fuzz.check_ring import control_block

@@ -9,13 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import cast
 
-from markerjit.errors import Unsupported
-from markerjit.mend import places_of
-from markerjit.model import Edit, RemoteAddress
-from markerjit.patch.arena import Arena
-from markerjit.patch.journal import Journal
-from markerjit.patch.pack import SIZE, pack
-from markerjit.ring.layout import (
+from markerjit.abi import (
     CONTROL,
     JOURNAL_OPEN,
     Control,
@@ -23,6 +17,12 @@ from markerjit.ring.layout import (
     Geometry,
     JournalHead,
 )
+from markerjit.arena.arena import Arena
+from markerjit.arena.journal import Journal
+from markerjit.arena.pack import SIZE, pack
+from markerjit.errors import Unsupported
+from markerjit.model import Edit, RemoteAddress
+from markerjit.session.repair import places_of
 from tests.fuzz.check_ring import geometry_of, numbers_of
 from tests.fuzz.harness import ACCEPTED, Harness, Seed
 

@@ -12,13 +12,7 @@ import ctypes
 import struct
 from itertools import pairwise
 
-from markerjit.elf import parse_format
-from markerjit.errors import Unsupported
-from markerjit.ring.batch import Packet
-from markerjit.ring.clock import Calibration
-from markerjit.ring.columns import columns_of, events
-from markerjit.ring.drain import RingDrain
-from markerjit.ring.layout import (
+from markerjit.abi import (
     ALIVE,
     CONTROL,
     DATA,
@@ -38,6 +32,12 @@ from markerjit.ring.layout import (
     TrapSite,
     checked_control,
 )
+from markerjit.elf import parse_format
+from markerjit.errors import Unsupported
+from markerjit.ring.batch import Packet
+from markerjit.ring.clock import Calibration
+from markerjit.ring.columns import columns_of, events
+from markerjit.ring.drain import RingDrain
 from markerjit.ring.reader import SharedRing
 from markerjit.ring.types import TEXTS, WORD, RecordType, TextState, Time
 from markerjit.ring.walk import Walked, least_words, walk, walk_packet, walk_shared

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from markerjit.abi import RING_BEGUN, RING_HEAD, RING_LIMIT, Geometry
 from markerjit.errors import MemoryFault
 from markerjit.model import RemoteAddress
-from markerjit.ring.layout import RING_BEGUN, RING_HEAD, RING_LIMIT, Geometry
 
 
 class SpannedMemory:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import markerjit
-from markerjit.ring.layout import VERSION
+from markerjit.abi import VERSION
 from tests.conftest import Target
 from tests.live.test_commands import cli, one_line
 from tests.shortage import open_descriptors

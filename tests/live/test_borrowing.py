@@ -12,9 +12,9 @@ import pytest
 
 import markerjit
 from markerjit.memory import ProcessMemory, read_maps
-from markerjit.quiesce import native
-from markerjit.quiesce.calls import BorrowedThread, Call
-from markerjit.quiesce.gadgets import find_gadgets
+from markerjit.remote import native
+from markerjit.remote.calls import BorrowedThread, Call
+from markerjit.remote.gadgets import find_gadgets
 from tests.live.test_commands import state_of, wait_until
 
 pytestmark = pytest.mark.user

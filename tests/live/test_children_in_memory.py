@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import markerjit
+from markerjit.arena.find import find_arenas
+from markerjit.arena.own_rings import has_own_rings
 from markerjit.doctor import examine_process
 from markerjit.memory import ProcessMemory, read_maps
-from markerjit.patch.find import find_arenas
-from markerjit.patch.own_rings import has_own_rings
-from markerjit.quiesce.permission import why_not
+from markerjit.proc.permission import why_not
 from tests.conftest import ROOT, Target
 
 TIMES = 100_000

@@ -25,7 +25,7 @@ import pytest
 import markerjit
 from markerjit.cli.main import run
 from markerjit.memory import has_ended
-from markerjit.quiesce import permission
+from markerjit.proc import permission
 from tests.live.test_commands import cli, one_line, running, state_of, wait_until
 
 READS = [

@@ -14,7 +14,7 @@ import pytest
 
 import markerjit
 from markerjit import Mode
-from markerjit.quiesce.native import clock_pair
+from markerjit.remote.native import clock_pair
 from markerjit.ring.columns import decode
 from markerjit.ring.types import Time
 from tests.conftest import Target

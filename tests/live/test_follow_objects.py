@@ -16,7 +16,7 @@ import pytest
 
 import markerjit
 from markerjit import Mode
-from markerjit.quiesce import native
+from markerjit.remote import native
 from tests.live.test_commands import text_of
 
 MODES = [Mode.JUMP, Mode.INT3]

@@ -172,7 +172,7 @@ def test_one_of_ours_is_ours(target: Callable, kind: str) -> None:
 KILLED = """
     import os, signal, sys
     import markerjit
-    from markerjit.patch.journal import Journal
+    from markerjit.arena.journal import Journal
     where, what = sys.argv[2:]
     def die(*_):
         os.kill(os.getpid(), signal.SIGKILL)

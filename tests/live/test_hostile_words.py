@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 
 import markerjit
+from markerjit.abi import MAX_ARGS, MAX_RECORD, MarkerEntry
 from markerjit.errors import MarkerError
 from markerjit.probes.recorder import Shape, make_recorder
-from markerjit.ring.layout import MAX_ARGS, MAX_RECORD, MarkerEntry
 from markerjit.ring.walk import walk_packet
 from tests.conftest import Target
 

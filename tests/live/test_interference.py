@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import markerjit
-from markerjit.ring.layout import CONTROL, Control
+from markerjit.abi import CONTROL, Control
 
 pytestmark = pytest.mark.live
 

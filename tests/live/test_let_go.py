@@ -8,9 +8,9 @@ import pytest
 
 import markerjit
 import markerjit.memory.process
-from markerjit import session as session_module
 from markerjit.memory import ProcessMemory
-from markerjit.quiesce import native
+from markerjit.remote import native
+from markerjit.session import session as session_module
 from tests.shortage import descriptors_left, open_descriptors
 
 pytestmark = pytest.mark.live

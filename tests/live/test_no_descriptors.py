@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 import markerjit
-from markerjit.patch.store import FileStore
-from markerjit.quiesce import counter, owner
-from markerjit.quiesce.owner import is_gone, ourselves
+from markerjit.arena.store import FileStore
+from markerjit.proc import owner
+from markerjit.proc.owner import is_gone, ourselves
+from markerjit.ring import counter
 from tests.shortage import descriptors_left, open_descriptors
 
 BROKEN_LIST = r"""

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.live
 
 PAUSED = """
 import json, os, signal, sys, markerjit
-from markerjit.patch.store import FileStore
+from markerjit.arena.store import FileStore
 
 read, armed = FileStore.read, True
 

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import markerjit
+from markerjit.events.rings import Rings
 from tests.conftest import Target
 from tests.live.test_commands import (
     cli,
@@ -127,7 +128,7 @@ def killed_reader(program: Target, path: Path, *, busy: bool) -> int:
 def left_in_rings(pid: int) -> int:
     with markerjit.attach(pid) as session:
         arena = session._arena
-        return markerjit.rings.Rings(arena, {}).unread()
+        return Rings(arena, {}).unread()
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])

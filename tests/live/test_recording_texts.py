@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import markerjit
-from markerjit.ring.layout import CPU_RTM
+from markerjit.abi import CPU_RTM
 from tests.conftest import Target
 from tests.live.test_counts import losses
 

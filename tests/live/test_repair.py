@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import markerjit
-from markerjit.patch.journal import Journal
+from markerjit.arena.journal import Journal
 
 pytestmark = pytest.mark.user
 

@@ -16,14 +16,16 @@ from pathlib import Path
 
 import pytest
 
+import markerjit.abi as abi
+from markerjit.arena import create, store
+from markerjit.arena import pack as pack_module
+from markerjit.arena.pack import pack
 from markerjit.elf import notes
 from markerjit.model import Edit, Kind, RemoteAddress, TypeClass
-from markerjit.patch import inject, plan, store
-from markerjit.patch import pack as pack_module
-from markerjit.patch.pack import pack
-from markerjit.quiesce import calls, native
+from markerjit.patch import plan
 from markerjit.quiesce.strategy import STRATEGIES
-from markerjit.ring import layout, types
+from markerjit.remote import calls, native
+from markerjit.ring import types
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ABI = ROOT / "native/include/markerjit/abi.h"
@@ -36,17 +38,17 @@ pytestmark = pytest.mark.oracle
 Fields = dict[str, tuple[int, int]]  # offset and size, by name
 
 CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
-    "mj_sigaction": layout.Sigaction,
-    "mj_restartable": layout.Restartable,
-    "mj_ring": layout.Head,
-    "mj_control": layout.Control,
-    "mj_marker": layout.MarkerEntry,
-    "mj_count": layout.Count,
-    "mj_trap_site": layout.TrapSite,
-    "mj_entry": layout.Entry,
-    "mj_owner": layout.OwnerEntry,
-    "mj_journal": layout.JournalHead,
-    "mj_edit": layout.EditEntry,
+    "mj_sigaction": abi.Sigaction,
+    "mj_restartable": abi.Restartable,
+    "mj_ring": abi.Head,
+    "mj_control": abi.Control,
+    "mj_marker": abi.MarkerEntry,
+    "mj_count": abi.Count,
+    "mj_trap_site": abi.TrapSite,
+    "mj_entry": abi.Entry,
+    "mj_owner": abi.OwnerEntry,
+    "mj_journal": abi.JournalHead,
+    "mj_edit": abi.EditEntry,
     "mj_target": native.NativeTarget,
     "mj_call": native.NativeCall,
     "mj_thread": native.NativeThread,
@@ -72,36 +74,36 @@ CONSTANTS = {
     "MJ_FLAG_INLINE": notes.FLAG_INLINE,
     **{f"MJ_KIND_{kind}": int(kind) for kind in Kind},
     **{f"MJ_CLASS_{one.name}": int(one) for one in TypeClass},
-    "MJ_ARENA_MAGIC": layout.MAGIC,
-    "MJ_ARENA_VERSION": layout.VERSION,
-    "MJ_ARENA_NAME": layout.NAME.decode(),
-    "MJ_PAGE": layout.PAGE,
-    "MJ_CODE_SIZE": layout.CODE_SIZE,
-    "MJ_RUNTIME_SIZE": layout.RUNTIME_SIZE,
-    "MJ_ALIVE": layout.ALIVE,
-    "MJ_SCRATCH_SIZE": layout.SCRATCH_SIZE,
-    "MJ_DATA_SIZE": layout.DATA_SIZE,
-    "MJ_JOURNAL_EMPTY": layout.JOURNAL_EMPTY,
-    "MJ_JOURNAL_OPEN": layout.JOURNAL_OPEN,
-    "MJ_CPU_RDPID": layout.CPU_RDPID,
-    "MJ_CPU_RTM": layout.CPU_RTM,
-    "MJ_PROBE_COUNTED": layout.PROBE_COUNTED,
-    "MJ_SEQUENCES": layout.SEQUENCES,
-    "MJ_RSEQ_SIGNATURE": layout.RSEQ_SIGNATURE,
-    "MJ_RSEQ_CPU": layout.RSEQ_CPU,
-    "MJ_RSEQ_SEQUENCE": layout.RSEQ_SEQUENCE,
-    "MJ_FILLER": layout.FILLER,
-    "MJ_MAX_RECORD": layout.MAX_RECORD,
-    **{f"MJ_{n}": v for n, v in vars(layout).items() if re.match("OP_(?!SIZE)|TIME_", n)},
+    "MJ_ARENA_MAGIC": abi.MAGIC,
+    "MJ_ARENA_VERSION": abi.VERSION,
+    "MJ_ARENA_NAME": abi.NAME.decode(),
+    "MJ_PAGE": abi.PAGE,
+    "MJ_CODE_SIZE": abi.CODE_SIZE,
+    "MJ_RUNTIME_SIZE": abi.RUNTIME_SIZE,
+    "MJ_ALIVE": abi.ALIVE,
+    "MJ_SCRATCH_SIZE": abi.SCRATCH_SIZE,
+    "MJ_DATA_SIZE": abi.DATA_SIZE,
+    "MJ_JOURNAL_EMPTY": abi.JOURNAL_EMPTY,
+    "MJ_JOURNAL_OPEN": abi.JOURNAL_OPEN,
+    "MJ_CPU_RDPID": abi.CPU_RDPID,
+    "MJ_CPU_RTM": abi.CPU_RTM,
+    "MJ_PROBE_COUNTED": abi.PROBE_COUNTED,
+    "MJ_SEQUENCES": abi.SEQUENCES,
+    "MJ_RSEQ_SIGNATURE": abi.RSEQ_SIGNATURE,
+    "MJ_RSEQ_CPU": abi.RSEQ_CPU,
+    "MJ_RSEQ_SEQUENCE": abi.RSEQ_SEQUENCE,
+    "MJ_FILLER": abi.FILLER,
+    "MJ_MAX_RECORD": abi.MAX_RECORD,
+    **{f"MJ_{n}": v for n, v in vars(abi).items() if re.match("OP_(?!SIZE)|TIME_", n)},
     **{f"MJ_TEXT_{one.name}": int(one) for one in types.TextState},
     **{
-        f"MJ_CONTROL_{name.upper()}": getattr(layout.Control, name).offset
+        f"MJ_CONTROL_{name.upper()}": getattr(abi.Control, name).offset
         for name in ("cpus", "max_markers", "rseq_offset", "counts", "heads", "sequences")
     },
-    "MJ_RING_ROOM": layout.RING_ROOM,
-    "MJ_RING_DATA": layout.RING_DATA,
-    "MJ_RING_MASK": layout.RING_MASK,
-    "MJ_RING_LIMIT": layout.RING_LIMIT,
+    "MJ_RING_ROOM": abi.RING_ROOM,
+    "MJ_RING_DATA": abi.RING_DATA,
+    "MJ_RING_MASK": abi.RING_MASK,
+    "MJ_RING_LIMIT": abi.RING_LIMIT,
 }
 
 STATUSES = [
@@ -136,31 +138,31 @@ NOT_MIRRORED = {
 KERNEL = {
     **{f"__NR_{n[4:].lower()}": v for n, v in vars(calls).items() if n.startswith("SYS_")},
     "ARCH_GET_FS": calls._ARCH_GET_FS,
-    "PROT_READ": inject._PROT_READ,
-    "PROT_WRITE": inject._PROT_WRITE,
-    "PROT_EXEC": inject._PROT_EXEC,
-    "MAP_SHARED": inject._MAP_SHARED,
-    "MAP_PRIVATE": inject._MAP_PRIVATE,
-    "MAP_ANONYMOUS": inject._MAP_ANONYMOUS,
-    "MAP_FIXED": inject._MAP_FIXED,
-    "MADV_WIPEONFORK": inject._MADV_WIPEONFORK,
-    "MFD_CLOEXEC": inject._MFD_CLOEXEC,
-    "F_DUPFD_CLOEXEC": inject._F_DUPFD_CLOEXEC,
-    "SIGTRAP": inject._SIGTRAP,
-    "SA_SIGINFO": inject._SA_SIGINFO,
-    "SA_RESTORER": inject._SA_RESTORER,
-    "SA_ONSTACK": inject._SA_ONSTACK,
-    "SA_RESTART": inject._SA_RESTART,
-    "SA_NODEFER": inject._SA_NODEFER,
+    "PROT_READ": create._PROT_READ,
+    "PROT_WRITE": create._PROT_WRITE,
+    "PROT_EXEC": create._PROT_EXEC,
+    "MAP_SHARED": create._MAP_SHARED,
+    "MAP_PRIVATE": create._MAP_PRIVATE,
+    "MAP_ANONYMOUS": create._MAP_ANONYMOUS,
+    "MAP_FIXED": create._MAP_FIXED,
+    "MADV_WIPEONFORK": create._MADV_WIPEONFORK,
+    "MFD_CLOEXEC": create._MFD_CLOEXEC,
+    "F_DUPFD_CLOEXEC": create._F_DUPFD_CLOEXEC,
+    "SIGTRAP": create._SIGTRAP,
+    "SA_SIGINFO": create._SA_SIGINFO,
+    "SA_RESTORER": create._SA_RESTORER,
+    "SA_ONSTACK": create._SA_ONSTACK,
+    "SA_RESTART": create._SA_RESTART,
+    "SA_NODEFER": create._SA_NODEFER,
     "FALLOC_FL_PUNCH_HOLE": store._PUNCH_HOLE,
     "FALLOC_FL_KEEP_SIZE": store._KEEP_SIZE,
-    "sizeof(struct sigaction)": ctypes.sizeof(layout.Sigaction),
-    "offsetof(struct rseq, cpu_id)": layout.RSEQ_CPU,
-    "offsetof(struct rseq, rseq_cs)": layout.RSEQ_SEQUENCE,
-    "sizeof(struct rseq_cs)": ctypes.sizeof(layout.Restartable),
-    "offsetof(struct rseq_cs, start_ip)": layout.Restartable.start.offset,
-    "offsetof(struct rseq_cs, post_commit_offset)": layout.Restartable.length.offset,
-    "offsetof(struct rseq_cs, abort_ip)": layout.Restartable.abort.offset,
+    "sizeof(struct sigaction)": ctypes.sizeof(abi.Sigaction),
+    "offsetof(struct rseq, cpu_id)": abi.RSEQ_CPU,
+    "offsetof(struct rseq, rseq_cs)": abi.RSEQ_SEQUENCE,
+    "sizeof(struct rseq_cs)": ctypes.sizeof(abi.Restartable),
+    "offsetof(struct rseq_cs, start_ip)": abi.Restartable.start.offset,
+    "offsetof(struct rseq_cs, post_commit_offset)": abi.Restartable.length.offset,
+    "offsetof(struct rseq_cs, abort_ip)": abi.Restartable.abort.offset,
 }
 KERNEL_HEADERS = [
     "asm/signal.h",
@@ -300,14 +302,14 @@ def test_slot_ring_and_record_have_their_words_where_they_are_looked_for(
     assert set(slot) == {"probe", "data", "entered", "left"}
     assert plan.SLOT_SIZE == 16 <= compiled["sizes"]["mj_slot"]
     assert ring == {
-        name: (getattr(layout, f"RING_{name.upper()}"), 8)
+        name: (getattr(abi, f"RING_{name.upper()}"), 8)
         for name in ("head", "room", "data", "mask", "limit", "begun")
     }
-    assert compiled["sizes"]["mj_ring"] == layout.RING_HEAD_SIZE
-    assert compiled["sizes"]["mj_count"] == layout.COUNT_SIZE
+    assert compiled["sizes"]["mj_ring"] == abi.RING_HEAD_SIZE
+    assert compiled["sizes"]["mj_count"] == abi.COUNT_SIZE
     assert compiled["sizes"]["mj_record"] == types.HEAD_SIZE
     assert compiled["sizes"]["mj_text"] == types.WORD
-    assert types.FILLER == layout.FILLER
+    assert types.FILLER == abi.FILLER
 
 
 def test_no_structure_of_the_headers_is_without_a_mirror(
@@ -323,14 +325,14 @@ def test_no_structure_of_the_mirrors_is_without_its_original(
 ) -> None:
     found = {
         value
-        for module in (layout, native)
+        for module in (abi, native)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, ctypes.Structure)
     }
 
-    assert found == {*CTYPES_MIRRORS.values(), layout.SequenceEntry}
-    of_one = compiled["fields"]["mj_entry"]["sequences"][1] // layout.SEQUENCES
-    assert ctypes.sizeof(layout.SequenceEntry) == of_one
+    assert found == {*CTYPES_MIRRORS.values(), abi.SequenceEntry}
+    of_one = compiled["fields"]["mj_entry"]["sequences"][1] // abi.SEQUENCES
+    assert ctypes.sizeof(abi.SequenceEntry) == of_one
 
 
 def test_every_constant_of_the_headers_has_its_value_in_python(
@@ -343,7 +345,7 @@ def test_every_constant_of_the_headers_has_its_value_in_python(
 
 
 def test_both_mirrors_of_the_number_of_arguments_are_the_same() -> None:
-    assert layout.MAX_ARGS == notes.MAX_ARGS
+    assert abi.MAX_ARGS == notes.MAX_ARGS
 
 
 def test_every_constant_of_the_arena_in_python_is_one_of_the_headers() -> None:
@@ -352,16 +354,16 @@ def test_every_constant_of_the_arena_in_python_is_one_of_the_headers() -> None:
         "CONTROL", "SCRATCH", "DATA", "OP_SIZE_SHIFT", "NO_LIMIT", "COUNT_SIZE", "TURN_FULL",
         "RING_HEAD", "RING_BEGUN", "RING_HEAD_SIZE",
     }  # fmt: skip
-    names = {name for name, v in vars(layout).items() if name.isupper() and name[0] != "_"}
+    names = {name for name, v in vars(abi).items() if name.isupper() and name[0] != "_"}
     mirrored = {key.removeprefix("MJ_").removeprefix("ARENA_") for key in CONSTANTS}
 
     assert names - derived - bounds <= mirrored
-    assert layout.CONTROL == layout.CODE_SIZE
-    assert layout.ALIVE == layout.CONTROL + layout.PAGE
-    assert layout.SCRATCH == layout.ALIVE + layout.PAGE
-    assert layout.DATA == layout.SCRATCH + layout.SCRATCH_SIZE
-    assert layout.NO_LIMIT == (1 << 64) - 1
-    assert ctypes.sizeof(layout.Control) <= layout.PAGE
+    assert abi.CONTROL == abi.CODE_SIZE
+    assert abi.ALIVE == abi.CONTROL + abi.PAGE
+    assert abi.SCRATCH == abi.ALIVE + abi.PAGE
+    assert abi.DATA == abi.SCRATCH + abi.SCRATCH_SIZE
+    assert abi.NO_LIMIT == (1 << 64) - 1
+    assert ctypes.sizeof(abi.Control) <= abi.PAGE
 
 
 def test_every_status_and_quiescence_of_the_helper_has_its_number(
@@ -409,24 +411,24 @@ def test_packed_edits_are_what_the_compiler_lays_out(
 def test_runtime_is_built_for_this_layout_and_its_functions_are_inside_it(build: Path) -> None:
     code = Path(native.package_file("runtime.bin")).read_bytes()
 
-    entry = layout.Entry.from_buffer_copy(code)
+    entry = abi.Entry.from_buffer_copy(code)
 
-    assert (entry.magic, entry.version) == (layout.MAGIC, layout.VERSION)
-    assert entry.size == len(code) <= layout.CODE_SIZE
+    assert (entry.magic, entry.version) == (abi.MAGIC, abi.VERSION)
+    assert entry.size == len(code) <= abi.CODE_SIZE
     functions = {
         entry.record, entry.count, entry.trap, entry.restorer, entry.record_event, entry.pass_,
         entry.turn, entry.lose, entry.fetch,
     }  # fmt: skip
     assert len(functions) == 9
-    assert all(ctypes.sizeof(layout.Entry) <= at < entry.size for at in functions)
-    assert entry.size <= layout.RUNTIME_SIZE
+    assert all(ctypes.sizeof(abi.Entry) <= at < entry.size for at in functions)
+    assert entry.size <= abi.RUNTIME_SIZE
     spans = [(one.start, one.end) for one in entry.sequences]
     assert all(start < end < entry.size for start, end in spans)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
     for one in entry.sequences:
         assert not any(start <= one.abort < end for start, end in spans)
         signature = code[one.abort - 4 : one.abort]
-        assert signature == layout.RSEQ_SIGNATURE.to_bytes(4, "little")
+        assert signature == abi.RSEQ_SIGNATURE.to_bytes(4, "little")
 
 
 def test_what_adding_a_record_comes_to_has_one_number_in_c_assembly_and_python() -> None:
@@ -436,7 +438,7 @@ def test_what_adding_a_record_comes_to_has_one_number_in_c_assembly_and_python()
 
     assert {name: int(value) for name, value in defined}.items() <= in_c.items()
     assert len(defined) == 3
-    assert in_c["FULL"] == layout.TURN_FULL
+    assert in_c["FULL"] == abi.TURN_FULL
     assert in_c["DONE"] == 0
 
 
@@ -454,7 +456,7 @@ def test_numbers_of_the_kernel_are_those_of_its_headers(tmp_path: Path) -> None:
         **_defined("trap.c", r"#define NR_(\w+) (\d+)", "__NR_{}"),
         **_defined("record.c", r"CLOCK_OF_(MONOTONIC) = (\d+)", "CLOCK_{}"),
         **_defined("record.c", r"CLOCK_OF_(COARSE) = (\d+)", "CLOCK_MONOTONIC_{}"),
-        "RSEQ_SIG": layout.RSEQ_SIGNATURE,
+        "RSEQ_SIG": abi.RSEQ_SIGNATURE,
     }
     lines = [f'printf("{n.replace(" ", "~")} %lu\\n", (long)({n}));' for n in known]
     includes = "".join(f"#include <{header}>\n" for header in KERNEL_HEADERS)

@@ -28,10 +28,11 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 import markerjit  # noqa: E402
-from markerjit import Mode, switching  # noqa: E402
+from markerjit import Mode  # noqa: E402
+from markerjit.arena import arena, journal  # noqa: E402
 from markerjit.memory import process  # noqa: E402
-from markerjit.patch import arena, journal  # noqa: E402
-from markerjit.quiesce import gadgets, native  # noqa: E402
+from markerjit.remote import gadgets, native  # noqa: E402
+from markerjit.session import switching  # noqa: E402
 
 HANGS_AFTER_S = 120
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import markerjit
-from markerjit.ring.layout import SCRATCH_SIZE
+from markerjit.abi import SCRATCH_SIZE
 from tests.conftest import ROOT, make
 
 pytestmark = [pytest.mark.races, pytest.mark.live]

@@ -22,7 +22,7 @@ from killed import use_hooked_library
 
 import markerjit
 from markerjit.apps.bench.active import uprobes
-from markerjit.quiesce import native
+from markerjit.remote import native
 
 NO_UPROBES = 77
 

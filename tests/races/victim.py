@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import markerjit
-from markerjit.patch.find import MAPPING_PATH
-from markerjit.ring.layout import SCRATCH_SIZE
+from markerjit.abi import SCRATCH_SIZE
+from markerjit.arena.find import MAPPING_PATH
 
 KINDS = ("floats", "epoll", "nanosleep", "futex", "read", "sigtimedwait", "ppoll")
 MAY_BE_ALARMED = ("floats", "futex", "read")

@@ -11,8 +11,8 @@ import os
 import random
 from dataclasses import dataclass
 
-from markerjit.quiesce import native
-from markerjit.ring.layout import EditEntry
+from markerjit.abi import EditEntry
+from markerjit.remote import native
 from torture.victims import Victim
 
 BREAKPOINT = b"\xcc"

@@ -13,17 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_arena import BASE, PARTS, SparseMemory, control_block
 
-from markerjit.errors import MarkerError, Refused, TargetGone, Unsupported
-from markerjit.memory import FakeMemory
-from markerjit.model import Mode, RemoteAddress
-from markerjit.patch import arena as arena_module
-from markerjit.patch import inject
-from markerjit.patch.arena import Arena, fnv1a
-from markerjit.patch.inject import find_rseq_offset, find_tid_offset
-from markerjit.patch.store import FileStore, MemoryStore
-from markerjit.quiesce.calls import Thread
-from markerjit.ring import layout
-from markerjit.ring.layout import (
+import markerjit.abi as abi
+from markerjit.abi import (
     ALIVE,
     CODE_SIZE,
     CONTROL,
@@ -42,6 +33,15 @@ from markerjit.ring.layout import (
     TrapSite,
     checked_control,
 )
+from markerjit.arena import arena as arena_module
+from markerjit.arena import create
+from markerjit.arena.arena import Arena, fnv1a
+from markerjit.arena.create import find_rseq_offset, find_tid_offset
+from markerjit.arena.store import FileStore, MemoryStore
+from markerjit.errors import MarkerError, Refused, TargetGone, Unsupported
+from markerjit.memory import FakeMemory
+from markerjit.model import Mode, RemoteAddress
+from markerjit.remote.calls import Thread
 
 # Every table fills its pages exactly, so that one entry more needs a page more.
 GEOMETRY = made_arena.geometry_of(
@@ -116,7 +116,7 @@ def test_a_mapping_of_another_size_is_not_believed(difference: int) -> None:
 
 
 def test_an_arena_of_another_version_says_which() -> None:
-    with pytest.raises(Unsupported, match=f"version 77, this controller speaks {layout.VERSION}"):
+    with pytest.raises(Unsupported, match=f"version 77, this controller speaks {abi.VERSION}"):
         checked_control(control_block(GEOMETRY, version=77), GEOMETRY.size)
 
 
@@ -306,7 +306,7 @@ def test_switching_is_written_down_and_changes_nothing_else(
 
 def put_counts(arena: Arena, marker: int, *counts: tuple[int, int]) -> None:
     for ring, (passed, lost) in enumerate(counts):
-        count = layout.Count(passed=passed, lost=lost)
+        count = abi.Count(passed=passed, lost=lost)
         arena.store.write(GEOMETRY.count_offset(ring, marker), bytes(count))
 
 
@@ -440,7 +440,7 @@ def test_an_arena_knows_whether_its_rings_are_overwritten() -> None:
     arena = make_arena()
     assert not arena.is_overwritten()
 
-    place = GEOMETRY.head_offset(0) + layout.RING_LIMIT
+    place = GEOMETRY.head_offset(0) + abi.RING_LIMIT
     arena.store.write(place, NO_LIMIT.to_bytes(8, "little"))
 
     assert arena.is_overwritten()
@@ -484,8 +484,8 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """Threads of process 7 that have ended; all others are there, by the number that they have."""
     gone: set[int] = set()
     there = SimpleNamespace(exists=lambda path: int(path.rsplit("/", 1)[1]) not in gone)
-    monkeypatch.setattr(inject, "os", SimpleNamespace(path=there))
-    monkeypatch.setattr(inject, "tid_inside", lambda pid, tid: tid)
+    monkeypatch.setattr(create, "os", SimpleNamespace(path=there))
+    monkeypatch.setattr(create, "tid_inside", lambda pid, tid: tid)
     return gone
 
 
@@ -526,7 +526,7 @@ def test_a_thread_that_has_ended_meanwhile_is_not_asked(ended: set[int]) -> None
 def test_a_thread_knows_itself_by_its_number_in_its_own_namespace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(inject, "tid_inside", lambda pid, tid: tid - 800)
+    monkeypatch.setattr(create, "tid_inside", lambda pid, tid: tid - 800)
     memory = FakeMemory({FIRST.fs_base: tcb((0x2D0, 12), (0x30, 812))})
 
     assert find_tid_offset(memory, 7, [FIRST]) == 0x2D0

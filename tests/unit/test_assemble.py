@@ -14,9 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from markerjit.errors import MarkerError
-from markerjit.probes.recorder import LARGEST, Setting, Shape, make_recorder
-from markerjit.ring.layout import (
+from markerjit.abi import (
     OP_FP,
     OP_GP,
     OP_SKIP,
@@ -25,6 +23,8 @@ from markerjit.ring.layout import (
     Control,
     Restartable,
 )
+from markerjit.errors import MarkerError
+from markerjit.probes.recorder import LARGEST, Setting, Shape, make_recorder
 from markerjit.x86 import assemble as module
 from markerjit.x86.assemble import WronglyAssembled, assemble, number
 

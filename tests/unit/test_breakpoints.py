@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from own_arena import OwnArena, geometry_of
 
+from markerjit.arena.breakpoints import Breakpoints
+from markerjit.arena.find import Probes
+from markerjit.arena.journal import Journal
+from markerjit.arena.pack import pack
 from markerjit.model import Edit, Kind, RemoteAddress
-from markerjit.patch.breakpoints import Breakpoints
-from markerjit.patch.find import Probes
-from markerjit.patch.journal import Journal
-from markerjit.patch.pack import pack
 from tests.unit.test_plan import make_site
 
 SITE = make_site(Kind.JUMP)

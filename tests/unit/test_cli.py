@@ -12,14 +12,14 @@ from typing import Any, Self
 import pytest
 
 import markerjit
+from markerjit.arena.lease import Reader
 from markerjit.cli import common, main
 from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, NoSuchProcess
-from markerjit.mend import FINISHED, NOTHING, ROLLED_BACK, Repaired
 from markerjit.model import CType, Kind, MappedObject, Mode, Note, RemoteAddress, Site, TypeClass
-from markerjit.patch.lease import Reader
-from markerjit.quiesce.owner import Owner, ourselves
-from markerjit.status import ArenaStatus, MarkerStatus
+from markerjit.proc.owner import Owner, ourselves
+from markerjit.session.repair import FINISHED, NOTHING, ROLLED_BACK, Repaired
+from markerjit.session.status import ArenaStatus, MarkerStatus
 
 NOBODY = str(1 << 30)
 INT = CType(TypeClass.SIGNED, 4)

@@ -16,14 +16,15 @@ from typing import Any, cast
 import pytest
 from own_arena import OwnArena, own_clock, own_rseq_offset, own_tid_offset
 
+from markerjit.abi import ALIVE, CODE_SIZE, CONTROL, PAGE, RING_HEAD_SIZE, Head
+from markerjit.arena import create, find
+from markerjit.arena.arena import Arena
+from markerjit.arena.create import create_arena
+from markerjit.arena.store import MemoryStore
 from markerjit.errors import MarkerError, MemoryFault, TargetGone, Unsupported
 from markerjit.memory import ProcessMemory, read_maps
 from markerjit.model import RemoteAddress
-from markerjit.patch import find, inject
-from markerjit.patch.arena import Arena
-from markerjit.patch.inject import create_arena
-from markerjit.patch.store import MemoryStore
-from markerjit.quiesce.calls import (
+from markerjit.remote.calls import (
     SYS_CLOSE,
     SYS_MMAP,
     SYS_MUNMAP,
@@ -32,7 +33,6 @@ from markerjit.quiesce.calls import (
     OwnThread,
     Result,
 )
-from markerjit.ring.layout import ALIVE, CODE_SIZE, CONTROL, PAGE, RING_HEAD_SIZE, Head
 
 OWNER = ctypes.create_string_buffer(b"markerjit")
 CALLS = 8  # at most, of a creation
@@ -188,7 +188,7 @@ class NoDescriptor:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._open = os.open
-        monkeypatch.setattr(inject.os, "open", self)
+        monkeypatch.setattr(create.os, "open", self)
 
     def __call__(self, path: str, flags: int, *rest: int) -> int:
         if "/fd/" in path:

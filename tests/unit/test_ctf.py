@@ -39,10 +39,11 @@ from made_records import (
 )
 
 from markerjit.errors import BadTrace, Refused
+from markerjit.ring import find
 from markerjit.ring.batch import Batch, Packet
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import TextState, Time
-from markerjit.trace.ctf import CtfSink, find, read_ctf
+from markerjit.trace.ctf import CtfSink, read_ctf
 from markerjit.trace.header import to_json
 from markerjit.trace.sink import TraceInfo
 

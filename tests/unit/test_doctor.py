@@ -19,8 +19,8 @@ from markerjit.doctor.finding import split
 from markerjit.errors import NoSuchProcess
 from markerjit.memory import Mapping
 from markerjit.model import RemoteAddress
-from markerjit.quiesce import cgroup
-from markerjit.quiesce.cgroup import MemoryLeft
+from markerjit.proc import cgroup
+from markerjit.proc.cgroup import MemoryLeft
 
 pytestmark = pytest.mark.user
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import markerjit
-from markerjit import mend
+from markerjit.arena.find import Unfinished
 from markerjit.errors import MarkerError, MemoryFault, NoSuchProcess, Refused, TargetGone
 from markerjit.memory import ProcessMemory, has_ended, process
 from markerjit.model import RemoteAddress
-from markerjit.patch.find import Unfinished
-from markerjit.quiesce import permission
+from markerjit.proc import permission
+from markerjit.session import repair
 
 Process = subprocess.Popen[bytes]
 
@@ -138,8 +138,8 @@ def test_a_repair_whose_process_ends_meanwhile_says_so(
         raise Refused("no thread can be borrowed")
 
     left = Unfinished(RemoteAddress(0), 0, ())
-    monkeypatch.setattr(mend, "find_unfinished", lambda *_: [left])
-    monkeypatch.setattr(mend, "remove_unfinished", end)
+    monkeypatch.setattr(repair, "find_unfinished", lambda *_: [left])
+    monkeypatch.setattr(repair, "remove_unfinished", end)
 
     with pytest.raises(TargetGone):
         markerjit.repair(program.pid)

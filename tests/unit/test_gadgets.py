@@ -9,7 +9,7 @@ import pytest
 from markerjit.errors import Unsupported
 from markerjit.memory import FakeMemory, Mapping, ProcessMemory, read_maps
 from markerjit.memory.maps import parse_maps
-from markerjit.quiesce.gadgets import find_gadgets
+from markerjit.remote.gadgets import find_gadgets
 from markerjit.x86.templates import POP_RAX_RET, SIGRETURN, SYSCALL_RET
 
 SIZE = 4096

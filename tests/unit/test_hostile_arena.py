@@ -12,12 +12,8 @@ from pathlib import Path
 import pytest
 from made_arena import control_block
 
-from markerjit.errors import Unsupported
-from markerjit.memory import Mapping
-from markerjit.model import RemoteAddress
-from markerjit.quiesce.gadgets import find_gadgets
-from markerjit.ring import layout
-from markerjit.ring.layout import (
+import markerjit.abi as abi
+from markerjit.abi import (
     CONTROL,
     JOURNAL_OPEN,
     PAGE,
@@ -25,9 +21,13 @@ from markerjit.ring.layout import (
     JournalHead,
     checked_control,
 )
+from markerjit.errors import Unsupported
+from markerjit.memory import Mapping
+from markerjit.model import RemoteAddress
+from markerjit.remote.gadgets import find_gadgets
 
 ROOM, RING = 128 << 20, 256 << 20
-LARGEST = Geometry(1, RING, layout.MOST_MARKERS, layout.MOST_SITES, layout.MOST_EDITS, RING)
+LARGEST = Geometry(1, RING, abi.MOST_MARKERS, abi.MOST_SITES, abi.MOST_EDITS, RING)
 
 LOOKS = {
     "at its markers": "assert sum(1 for _ in arena.entries()) == 1 << 16",
@@ -42,11 +42,11 @@ import os, resource, sys
 import numpy
 import markerjit.ring.columns, markerjit.ring.walk
 from markerjit.model import RemoteAddress
-from markerjit.patch.arena import Arena
-from markerjit.patch.journal import Journal
-from markerjit.patch.store import FileStore
-from markerjit.rings import Rings
-from markerjit.status import arena_status
+from markerjit.arena.arena import Arena
+from markerjit.arena.journal import Journal
+from markerjit.arena.store import FileStore
+from markerjit.events.rings import Rings
+from markerjit.session.status import arena_status
 
 store = FileStore(os.open(sys.argv[1], os.O_RDWR))
 size = os.stat(sys.argv[1]).st_size
@@ -65,14 +65,12 @@ def largest(tmp_path: Path) -> Iterator[Path]:
     block = control_block(LARGEST, markers_used=(1 << 32) - 1)
     os.pwrite(file, block, CONTROL)
     head = JournalHead(state=JOURNAL_OPEN, edits=LARGEST.max_edits)
-    os.pwrite(file, bytes(head), CONTROL + layout.Control.journal.offset)
-    edits = bytes(layout.EditEntry(size=1)) * 4096  # of one byte each: they make sense
+    os.pwrite(file, bytes(head), CONTROL + abi.Control.journal.offset)
+    edits = bytes(abi.EditEntry(size=1)) * 4096  # of one byte each: they make sense
     for first in range(0, LARGEST.max_edits, 4096):
         os.pwrite(file, edits, LARGEST.journal_edits + first * len(edits) // 4096)
     for ring in range(LARGEST.rings):
-        full = layout.Head(
-            head=LARGEST.ring_size, limit=LARGEST.ring_size, mask=LARGEST.ring_size - 1
-        )
+        full = abi.Head(head=LARGEST.ring_size, limit=LARGEST.ring_size, mask=LARGEST.ring_size - 1)
         os.pwrite(file, bytes(full), LARGEST.head_offset(ring))
     os.close(file)
     yield path
@@ -96,11 +94,11 @@ def test_a_look_at_an_arena_that_claims_the_most_takes_little_memory(
 @pytest.mark.parametrize(
     ("name", "most"),
     [
-        ("cpus", layout.MOST_CPUS),
-        ("max_markers", layout.MOST_MARKERS),
-        ("max_sites", layout.MOST_SITES),
-        ("max_edits", layout.MOST_EDITS),
-        ("ring_stride", layout.LARGEST_RING),
+        ("cpus", abi.MOST_CPUS),
+        ("max_markers", abi.MOST_MARKERS),
+        ("max_sites", abi.MOST_SITES),
+        ("max_edits", abi.MOST_EDITS),
+        ("ring_stride", abi.LARGEST_RING),
     ],
 )
 def test_more_than_the_most_is_not_believed(name: str, most: int) -> None:

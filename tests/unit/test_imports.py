@@ -62,8 +62,8 @@ def test_status_imports_no_foreign_package_and_nothing_native(
 
     assert not found & SLOW
     assert not found & {"json", "hashlib", "difflib", "subprocess", "asyncio"}
-    assert "markerjit.session" not in found
-    assert "markerjit.quiesce.calls" not in found
+    assert "markerjit.session.session" not in found
+    assert "markerjit.remote.calls" not in found
 
 
 def test_list_imports_no_foreign_package(target: Target, tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import pytest
 from own_arena import OwnArena, geometry_of
 
+from markerjit.abi import CONTROL, Control, Sigaction
+from markerjit.arena.create import install_trap
 from markerjit.errors import Refused
-from markerjit.patch.inject import install_trap
-from markerjit.quiesce.calls import Call, CallFailed, Result, Thread
-from markerjit.ring.layout import CONTROL, Control, Sigaction
+from markerjit.remote.calls import Call, CallFailed, Result, Thread
 
 OLD, SEEN = CONTROL + Control.old_trap.offset, CONTROL + Control.seen_trap.offset
 SIZE = 32

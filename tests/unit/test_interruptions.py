@@ -24,7 +24,7 @@ from own_arena import (
 )
 from recorder_code import Calls, compile_calls, instructions
 
-from markerjit.ring.layout import ALIVE, PAGE, RING_LIMIT
+from markerjit.abi import ALIVE, PAGE, RING_LIMIT
 
 LEAST = {ASSEMBLED: 30, RESTARTABLE: 100, SHARED: 100}
 """So many instructions a call comes to, at least."""

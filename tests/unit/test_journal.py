@@ -9,20 +9,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from made_arena import BASE, SparseMemory, control_block, geometry_of, make_arena
 
+import markerjit.abi as abi
+from markerjit.abi import CONTROL, Control, EditEntry, JournalHead
+from markerjit.arena import journal as journal_module
+from markerjit.arena.arena import Arena
+from markerjit.arena.journal import Journal
+from markerjit.arena.pack import SIZE, as_native, pack, unpack
+from markerjit.arena.store import MemoryStore
 from markerjit.errors import MarkerError, Refused, Unsupported
 from markerjit.model import Edit, RemoteAddress
 from markerjit.patch import apply as apply_module
-from markerjit.patch import journal as journal_module
 from markerjit.patch.apply import apply
-from markerjit.patch.arena import Arena
-from markerjit.patch.journal import Journal
-from markerjit.patch.pack import SIZE, as_native, pack, unpack
 from markerjit.patch.plan import Plan
-from markerjit.patch.store import MemoryStore
-from markerjit.quiesce import native
-from markerjit.quiesce.owner import ourselves
-from markerjit.ring import layout
-from markerjit.ring.layout import CONTROL, Control, EditEntry, JournalHead
+from markerjit.proc.owner import ourselves
+from markerjit.remote import native
 
 GEOMETRY = geometry_of(max_edits=40_000)
 HEAD = CONTROL + Control.journal.offset
@@ -140,7 +140,7 @@ def test_a_controller_that_died_while_it_opened_a_journal_left_nothing(
     count = len(store.writes)
 
     for done in range(count):
-        write_head(store, state=layout.JOURNAL_EMPTY)
+        write_head(store, state=abi.JOURNAL_EMPTY)
         store.write(GEOMETRY.journal_edits, bytes(len(EDITS) * SIZE))
 
         def write(offset: int, data: bytes, left: list[int] = [done]) -> None:  # noqa: B006
@@ -220,7 +220,7 @@ def test_a_state_that_does_not_exist_makes_no_sense(
 def test_a_journal_of_more_edits_than_fit_makes_no_sense(
     arena: Arena, store: RecordingStore, edits: int
 ) -> None:
-    write_head(store, state=layout.JOURNAL_OPEN, edits=edits)
+    write_head(store, state=abi.JOURNAL_OPEN, edits=edits)
 
     with pytest.raises(Unsupported, match="makes no sense"):
         Journal(arena).left()

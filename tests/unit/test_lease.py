@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from made_arena import geometry_of, make_arena
 
+from markerjit.abi import CONTROL, Control
+from markerjit.arena import lease as lease_module
+from markerjit.arena.arena import Arena
+from markerjit.arena.lease import LEASE_S, Lease, end, reader_of
 from markerjit.errors import Refused
-from markerjit.patch import lease as lease_module
-from markerjit.patch.arena import Arena
-from markerjit.patch.lease import LEASE_S, Lease, end, reader_of
-from markerjit.quiesce.owner import Owner, ourselves
-from markerjit.ring.layout import CONTROL, Control
+from markerjit.proc.owner import Owner, ourselves
 
 US = ourselves()
 GONE = Owner(1 << 30, US.pid_namespace, 5)

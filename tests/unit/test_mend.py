@@ -1,4 +1,4 @@
-"""Mending without a process: which places a journal has, which of them are ours to mend, and that
+"""Mending without a process: which places a journal has, which of them are ours to repair, and that
 a mending that is interrupted anywhere leaves whole instructions, as the change itself did."""
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from markerjit import mend
 from markerjit.memory import FakeMemory
-from markerjit.mend import Place, places_of
 from markerjit.model import Change, Edit, Kind, Mode, RemoteAddress
 from markerjit.patch.protocol import Context, breakpoint
 from markerjit.quiesce.strategy import STOP
+from markerjit.session import repair
+from markerjit.session.repair import Place, places_of
 from markerjit.x86.templates import INT3, TEMPLATES
 from tests.unit.test_plan import (
     ENTRY,
@@ -81,7 +81,7 @@ def test_a_word_and_a_byte_at_one_address_are_two_places() -> None:
 
 def back(edits: Sequence[Edit], memory: FakeMemory) -> list[Edit]:
     now = [(one, memory.read(one.address, len(one.before))) for one in places_of(edits)]
-    return list(mend._back(now))
+    return list(repair._back(now))
 
 
 def write(memory: FakeMemory, edits: Sequence[Edit]) -> None:
@@ -155,7 +155,7 @@ def test_a_slot_is_mended_after_the_code_that_opened_on_it() -> None:
 
 def split(memory: FakeMemory, places: Sequence[Place], *sites: object) -> tuple[list, list[str]]:
     process = SimpleNamespace(_objects=SimpleNamespace(sites=sites), _memory=memory)
-    return mend._Repairing._split(process, places)  # type: ignore[arg-type]
+    return repair._Repairing._split(process, places)  # type: ignore[arg-type]
 
 
 def test_places_of_sites_and_slots_that_hold_what_the_journal_knows_are_ours() -> None:

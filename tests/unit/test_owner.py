@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from markerjit.quiesce.owner import NOBODY, Owner, from_entry, is_gone, ourselves
-from markerjit.ring.layout import OwnerEntry
+from markerjit.abi import OwnerEntry
+from markerjit.proc.owner import NOBODY, Owner, from_entry, is_gone, ourselves
 
 
 def started(pid: int) -> int:

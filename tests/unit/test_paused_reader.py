@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from own_arena import LONG, SHARED, WAYS, OwnArena, Slot, geometry_of
 
-from markerjit.patch.arena import Arena
-from markerjit.ring.layout import PAGE, RING_LIMIT
+from markerjit.abi import PAGE, RING_LIMIT
+from markerjit.arena.arena import Arena
+from markerjit.events.rings import Found, Rings
 from markerjit.ring.raw import Store
-from markerjit.rings import Found, Rings
 
 
 @pytest.fixture(autouse=True)

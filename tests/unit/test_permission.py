@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from markerjit.errors import NoSuchProcess, NotPermitted, Refused, Unsupported
-from markerjit.quiesce import permission
-from markerjit.quiesce.permission import (
+from markerjit.proc import permission
+from markerjit.proc.permission import (
     Credentials,
     ProcessStatus,
     check_before_borrowing,

@@ -10,6 +10,7 @@ from itertools import product
 
 import pytest
 
+from markerjit.abi import PROBE_COUNTED
 from markerjit.errors import UnexpectedBytes
 from markerjit.memory import FakeMemory
 from markerjit.model import Kind, MappedObject, Mode, Note, RemoteAddress, Site
@@ -25,7 +26,6 @@ from markerjit.patch.plan import (
     plan_on,
 )
 from markerjit.quiesce.strategy import MEMBARRIER, NONE, SIGNALS, STOP, Strategy
-from markerjit.ring.layout import PROBE_COUNTED
 from markerjit.sites.verify import code_mode
 from markerjit.x86.templates import TEMPLATES, modes, site_bytes
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from markerjit.arena.pack import unpack
 from markerjit.model import Kind, Mode, RemoteAddress
-from markerjit.patch.pack import unpack
 from markerjit.patch.plan import SLOT_DATA, SLOT_PROBE, Plan, SiteState, plan_off, plan_on
 from markerjit.patch.prepared import Prepared, prepare
 from markerjit.sites import Objects

@@ -21,11 +21,11 @@ from compilers import C_COMPILERS, INCLUDE, Compiler, need
 
 from markerjit.errors import MarkerError
 from markerjit.model import CType, Kind, Note, TypeClass
-from markerjit.probes.compile import compile_probe
-from markerjit.probes.examine import NoProbe
-from markerjit.probes.fits import Mismatch, check_fits, declaration
-from markerjit.probes.link import DoesNotLink, link_probe
-from markerjit.probes.native import (
+from markerjit.probes.c.compile import compile_probe
+from markerjit.probes.c.examine import NoProbe
+from markerjit.probes.c.fits import Mismatch, check_fits, declaration
+from markerjit.probes.c.link import DoesNotLink, link_probe
+from markerjit.probes.c.unit import (
     BadProbe,
     Compiled,
     DoesNotCompile,
@@ -37,7 +37,7 @@ from markerjit.probes.native import (
     UndefinedSymbols,
     split_probe,
 )
-from markerjit.probes.values import (
+from markerjit.probes.c.values import (
     BUCKETS,
     Histogram,
     bucket_low,

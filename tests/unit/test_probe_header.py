@@ -22,10 +22,10 @@ from compilers import (
 )
 
 from markerjit.model import CType, Kind, Note, TypeClass
-from markerjit.probes.compile import compile_probe
-from markerjit.probes.fits import check_fits
-from markerjit.probes.object import EVENT, EVENT_MARKER, VARIABLE
-from markerjit.probes.values import BUCKETS
+from markerjit.probes.c.compile import compile_probe
+from markerjit.probes.c.fits import check_fits
+from markerjit.probes.c.object import EVENT, EVENT_MARKER, VARIABLE
+from markerjit.probes.c.values import BUCKETS
 
 HEADER = INCLUDE / "markerjit" / "probe.h"
 EVERYTHING = Path(__file__).parent / "probe" / "everything.c"

@@ -13,17 +13,17 @@ import pytest
 from compilers import INCLUDE
 from own_arena import OwnArena
 
+import markerjit.abi as abi
 from markerjit.cli.status import _print_values
-from markerjit.cprobes import Loaded, Values, entry_of, function_at, load, loaded, values
 from markerjit.errors import Refused
 from markerjit.model import RemoteAddress
 from markerjit.patch.plan import entries_of
-from markerjit.probes.compile import compile_probe
-from markerjit.probes.link import digest_of
-from markerjit.probes.native import Compiled
-from markerjit.probes.values import BUCKETS, Histogram
-from markerjit.recorders import Recorders
-from markerjit.ring import layout
+from markerjit.probes.c.compile import compile_probe
+from markerjit.probes.c.link import digest_of
+from markerjit.probes.c.unit import Compiled
+from markerjit.probes.c.values import BUCKETS, Histogram
+from markerjit.probes.loaded import Loaded, Values, entry_of, function_at, load, loaded, values
+from markerjit.probes.recorders import Recorders
 
 SOURCE = """
 #include <markerjit/probe.h>
@@ -89,7 +89,7 @@ def of_a_variable(at: int, value: object) -> Callable[[dict[str, Any]], object]:
 
 NONSENSE: dict[str, Callable[[dict[str, Any]], object]] = {
     "before the arena": lambda told: told.update(before=-4096),
-    "before itself": lambda told: told.update(before=layout.DATA + layout.DATA_SIZE),
+    "before itself": lambda told: told.update(before=abi.DATA + abi.DATA_SIZE),
     "infinitely before": lambda told: told.update(before=math.inf),
     "no number": lambda told: told.update(before=math.nan),
     "another number of CPUs": lambda told: told.update(cpus=told["cpus"] + 1),
@@ -137,15 +137,13 @@ def test_nonsense_is_not_believed_and_hides_no_later_file(
     assert places(own) == [second.about, again.about]
 
 
-@pytest.mark.parametrize(
-    "place", [1, layout.DATA, layout.DATA + layout.DATA_SIZE - 1, 0xFFFF_FFFF], ids=hex
-)
+@pytest.mark.parametrize("place", [1, abi.DATA, abi.DATA + abi.DATA_SIZE - 1, 0xFFFF_FFFF], ids=hex)
 def test_file_that_is_nowhere_is_put_there_again(
     own: OwnArena, build_one: Callable, place: int
 ) -> None:
     compiled = build_one()
     load(own.arena, compiled, tick_hz=TICK_HZ)
-    own.store.write(layout.DATA, place.to_bytes(4, "little"))
+    own.store.write(abi.DATA, place.to_bytes(4, "little"))
 
     assert loaded(own.arena) == []
     again = load(own.arena, compiled, tick_hz=TICK_HZ)
@@ -166,7 +164,7 @@ def test_word_of_a_slot_that_is_no_probe_in_c_has_no_name(
     word = entry_of(one, "f")
 
     assert function_at(own.arena, word) == "probe.c:f"
-    for other in (0, word + 16, word & ~layout.PROBE_COUNTED, 0x1000 | layout.PROBE_COUNTED):
+    for other in (0, word + 16, word & ~abi.PROBE_COUNTED, 0x1000 | abi.PROBE_COUNTED):
         assert function_at(own.arena, RemoteAddress(other)) is None
 
 
@@ -240,7 +238,7 @@ def test_variables_that_are_too_large_are_refused_with_what_there_is(
 def test_code_that_is_too_large_is_refused_with_what_there_is(
     own: OwnArena, build_one: Callable
 ) -> None:
-    own.arena.write_control("code_used", layout.CODE_SIZE - 64)
+    own.arena.write_control("code_used", abi.CODE_SIZE - 64)
 
     with pytest.raises(Refused, match=r"its code takes \d+ KiB; there is room for 0$"):
         load(own.arena, build_one(), tick_hz=TICK_HZ)

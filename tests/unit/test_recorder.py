@@ -40,8 +40,8 @@ from own_arena import (
 )
 from recorder_code import Calls, compile_calls
 
+from markerjit.abi import PAGE
 from markerjit.model import CType, Event, TypeClass, Value
-from markerjit.ring.layout import PAGE
 from markerjit.ring.types import Options, Time
 
 BOOL = CType(TypeClass.BOOL, 1)

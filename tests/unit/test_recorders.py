@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from own_arena import CHARS, DOUBLE, INT, LONG, SHARED, OwnArena, Slot
 
+from markerjit.abi import CODE_SIZE, RUNTIME_SIZE, MarkerEntry
 from markerjit.errors import MarkerError, Refused
 from markerjit.model import CType, Kind, Note, RemoteAddress
 from markerjit.patch.wanted import COUNT, RECORD, Wanted
+from markerjit.probes.recorders import Recorders, check_fields
 from markerjit.quiesce.strategy import default_strategy
-from markerjit.recorders import Recorders, check_fields
-from markerjit.ring.layout import CODE_SIZE, RUNTIME_SIZE, MarkerEntry
 from markerjit.ring.types import Options, Time
 
 USUAL = Options()

@@ -6,17 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from markerjit.elf import parse_format
-from markerjit.errors import BadNote
-from markerjit.model import CType, FieldType, Kind, Note, TypeClass
-from markerjit.probes.record import (
-    Recording,
-    recorded_type,
-    recording,
-    signature,
-    takes_a_recorder,
-)
-from markerjit.ring.layout import (
+from markerjit.abi import (
     MAX_RECORD,
     OP_BYTES,
     OP_FP,
@@ -31,6 +21,16 @@ from markerjit.ring.layout import (
     TIME_NONE,
     TIME_TSC,
     Control,
+)
+from markerjit.elf import parse_format
+from markerjit.errors import BadNote
+from markerjit.model import CType, FieldType, Kind, Note, TypeClass
+from markerjit.probes.record import (
+    Recording,
+    recorded_type,
+    recording,
+    signature,
+    takes_a_recorder,
 )
 from markerjit.ring.types import DEFAULT_TEXT, Options, Time
 

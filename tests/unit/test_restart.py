@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import capstone
 
-from markerjit.quiesce.native import package_file
-from markerjit.ring.layout import Entry
+from markerjit.abi import Entry
+from markerjit.remote.native import package_file
 
 
 def test_what_the_reader_moves_meanwhile_is_not_read_twice_for_one_decision(build: object) -> None:

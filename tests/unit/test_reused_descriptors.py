@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from markerjit.arena import create
+from markerjit.arena.create import remove_unfinished
+from markerjit.arena.find import find_unfinished
 from markerjit.errors import MarkerError
 from markerjit.memory import ProcessMemory, read_maps
-from markerjit.patch import inject
-from markerjit.patch.find import find_unfinished
-from markerjit.patch.inject import remove_unfinished
-from markerjit.quiesce import native
-from markerjit.quiesce.calls import SYS_CLOSE, Call, Thread
+from markerjit.remote import native
+from markerjit.remote.calls import SYS_CLOSE, Call, Thread
 from tests.unit.test_create_arena import (
     FailingThread,
     arena_mappings,
@@ -117,7 +117,7 @@ def test_an_unfinished_arena_whose_descriptor_is_still_its_own_is_removed(
 def test_a_descriptor_that_is_another_file_when_it_is_looked_at_is_not_closed_at_all(
     own_file: int,
 ) -> None:
-    assert inject._close(os.getpid(), [own_file]) == []
+    assert create._close(os.getpid(), [own_file]) == []
 
 
 @pytest.mark.live

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from markerjit.ring.layout import FILLER, MAX_RECORD, PAGE, RING_BEGUN, RING_LIMIT, Geometry
+from markerjit.abi import FILLER, MAX_RECORD, PAGE, RING_BEGUN, RING_LIMIT, Geometry
 from markerjit.ring.reader import SharedRing
 
 SIZE = 8 * PAGE

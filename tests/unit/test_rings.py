@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from own_arena import CHARS, INT, LONG, WAYS, OwnArena, Slot, geometry_of, marker_id
 
+from markerjit.abi import PAGE, MarkerEntry
+from markerjit.events.rings import Found, Rings
 from markerjit.ring.batch import Columns
-from markerjit.ring.layout import PAGE, MarkerEntry
 from markerjit.ring.types import Options, RecordType, Time
-from markerjit.rings import Found, Rings
 
 UNCOUNTED = Options(counted=False)
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from markerjit.merging import Merger
+from markerjit.events.merging import Merger
+from markerjit.events.stream import EventStream
 from markerjit.ring.columns import Slices, columns_of, events
 from markerjit.ring.types import RecordType, Time
 from markerjit.ring.walk import least_words, walk
-from markerjit.stream import EventStream
 from tests.unit.test_columns import NANOSECONDS, Record, by_id, rings, write
 from tests.unit.test_stream import FakeTime, Target, clock, numbers, open_stream, target
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from markerjit.arena.pack import as_native, pack
 from markerjit.model import Edit, RemoteAddress
-from markerjit.patch.pack import as_native, pack
-from markerjit.quiesce import native
-from markerjit.quiesce.permission import read_status
+from markerjit.proc.permission import read_status
+from markerjit.remote import native
 
 SOURCE = Path(__file__).parent / "stop" / "waiting.c"
 SYS_GETPID, SYS_CLOSE, SYS_KILL, SYS_GETPPID = 39, 3, 62, 110

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from markerjit.arena.pack import as_native, pack
 from markerjit.model import Edit, RemoteAddress
-from markerjit.patch.pack import as_native, pack
-from markerjit.quiesce import native
+from markerjit.remote import native
 from tests.unit.test_stop import (  # noqa: F401  (fixtures)
     RUNNING,
     WAITS,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from markerjit.quiesce import native
+from markerjit.remote import native
 from tests.unit.test_stop import (
     RUNNING,
     SYS_GETPID,

@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parent / "stop" / "cpu.c"
 # number of threads.
 STOP = """\
 import os, sys
-from markerjit.quiesce import native
+from markerjit.remote import native
 pid = int(sys.argv[1])
 target = native.NativeTarget(pid=pid, pidfd=-1, mem_fd=os.open(f"/proc/{pid}/mem", os.O_RDWR))
 report = native.Report()

@@ -18,10 +18,10 @@ from random import Random
 
 import pytest
 
+from markerjit.arena.pack import as_native, pack
 from markerjit.model import Edit, RemoteAddress
-from markerjit.patch.pack import as_native, pack
-from markerjit.quiesce import native
-from markerjit.quiesce.permission import read_status
+from markerjit.proc.permission import read_status
+from markerjit.remote import native
 from tests.conftest import ROOT, make
 
 SOURCE = Path(__file__).parent / "stop" / "frames.c"

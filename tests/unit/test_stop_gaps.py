@@ -10,7 +10,7 @@ import ctypes
 
 import pytest
 
-from markerjit.quiesce import native
+from markerjit.remote import native
 from tests.unit.test_stop_write import (
     READ,
     START,

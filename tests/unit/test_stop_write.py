@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 from own_arena import address_of
 
+from markerjit.arena.pack import as_native, pack
 from markerjit.errors import MarkerError, NotPermitted, Refused, TargetGone
 from markerjit.model import Change, Edit, RemoteAddress
-from markerjit.patch.pack import as_native, pack
 from markerjit.patch.protocol import Context, breakpoint
-from markerjit.quiesce import native, outcome
-from markerjit.quiesce.outcome import explain_failure
 from markerjit.quiesce.strategy import STOP as STOPPING
+from markerjit.remote import native, outcome
+from markerjit.remote.outcome import explain_failure
 from markerjit.x86.templates import INT3
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from markerjit.arena.store import FileStore
 from markerjit.errors import MarkerError
-from markerjit.patch.store import FileStore
 
 SIZE = 64 << 10
 DATA = bytes(range(256)) * 64

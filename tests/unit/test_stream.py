@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from made_arena import PID, SparseMemory, geometry_of, make_arena
 
-from markerjit import stream as stream_module
+from markerjit.abi import FILLER, PAGE, Count, MarkerEntry
+from markerjit.arena.arena import Arena
+from markerjit.arena.store import MemoryStore
 from markerjit.elf import parse_format
 from markerjit.errors import TargetGone
+from markerjit.events import stream as stream_module
+from markerjit.events.stream import EventStream, StreamStatistics
 from markerjit.model import CType, Event, TypeClass
-from markerjit.patch.arena import Arena
-from markerjit.patch.store import MemoryStore
 from markerjit.ring.batch import Batch
-from markerjit.ring.layout import FILLER, PAGE, Count, MarkerEntry
 from markerjit.ring.types import RecordType, Time
-from markerjit.stream import EventStream, StreamStatistics
 
 GEOMETRY = geometry_of(cpus=3, ring_size=8 * PAGE)
 INT = CType(TypeClass.SIGNED, 4)

@@ -27,14 +27,14 @@ from own_arena import (
     marker_id,
 )
 
-from markerjit.elf import show
-from markerjit.model import CType, TypeClass, Value
-from markerjit.ring.layout import (
+from markerjit.abi import (
     CPU_RTM,
     OP_BYTES,
     OP_RAW,
     PAGE,
 )
+from markerjit.elf import show
+from markerjit.model import CType, TypeClass, Value
 from markerjit.ring.types import Options
 
 UNREADABLE = "<unreadable>"

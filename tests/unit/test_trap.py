@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from own_arena import OwnArena, address_of, geometry_of
 
+import markerjit.abi as abi
+from markerjit.abi import CONTROL, Control, Geometry, Sigaction, TrapSite
 from markerjit.errors import Refused
 from markerjit.model import RemoteAddress
-from markerjit.ring import layout
-from markerjit.ring.layout import CONTROL, Control, Geometry, Sigaction, TrapSite
 from markerjit.x86.templates import INT3, NOP
 
 GEOMETRY = geometry_of(ring_size=4096, max_markers=1, max_sites=16)
@@ -143,7 +143,7 @@ def test_an_address_never_leads_to_another_body(trap: Trap, unloaded: bool) -> N
     with pytest.raises(Refused, match="a child of it may still have that code"):
         trap.add(7, RemoteAddress(BODY + 1))
 
-    trap.own.store.write(layout.ALIVE, bytes(8))  # as in the child
+    trap.own.store.write(abi.ALIVE, bytes(8))  # as in the child
     assert trap.at(7) == BODY
 
 

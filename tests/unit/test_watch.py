@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from markerjit.watch import Ending
+from markerjit.session.watch import Ending
 
 
 @pytest.mark.parametrize(

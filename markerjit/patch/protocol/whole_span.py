@@ -9,9 +9,9 @@ interrupted. Where a breakpoint can be completed, that protocol is chosen first.
 
 from __future__ import annotations
 
+from markerjit.abi import PAGE
 from markerjit.model import Change, Edit
 from markerjit.patch.protocol.base import Context, Refusal, judged, one_edit
-from markerjit.ring.layout import PAGE
 
 
 def plan(change: Change, context: Context) -> tuple[Edit, ...] | Refusal:

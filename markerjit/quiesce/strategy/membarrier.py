@@ -19,8 +19,8 @@ that it is one store.
 from __future__ import annotations
 
 from markerjit.model import Change
-from markerjit.quiesce import native
 from markerjit.quiesce.strategy.base import Strategy
+from markerjit.remote import native
 
 
 def running_refusal(change: Change, *, atomic: bool, own: bool) -> str | None:

@@ -12,9 +12,9 @@ microsecond, it was seen.
 
 from __future__ import annotations
 
-from markerjit.quiesce import native
 from markerjit.quiesce.strategy.base import Strategy
 from markerjit.quiesce.strategy.membarrier import running_refusal
+from markerjit.remote import native
 
 NONE = Strategy(
     "none",

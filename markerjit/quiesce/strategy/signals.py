@@ -14,9 +14,9 @@ change is taken back. Another process has no handler of ours, so it is refused t
 from __future__ import annotations
 
 from markerjit.model import Change
-from markerjit.quiesce import native
 from markerjit.quiesce.strategy.base import Strategy
 from markerjit.quiesce.strategy.membarrier import running_refusal
+from markerjit.remote import native
 
 
 def _refusal(change: Change, *, atomic: bool, own: bool) -> str | None:

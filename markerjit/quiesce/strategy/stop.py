@@ -17,8 +17,8 @@ What it does not cover: our own process, which cannot stop itself.
 from __future__ import annotations
 
 from markerjit.model import Change
-from markerjit.quiesce import native
 from markerjit.quiesce.strategy.base import Strategy
+from markerjit.remote import native
 
 
 def _refusal(change: Change, *, atomic: bool, own: bool) -> str | None:

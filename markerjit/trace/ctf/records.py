@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from markerjit.ring.batch import Packet
+from markerjit.ring.find import behind, find_records
 from markerjit.ring.types import WORD, RecordType, Time
 from markerjit.ring.walk import least_words
-from markerjit.trace.ctf.find import behind, find_records
 from markerjit.trace.ctf.layout import content_end
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@
  *
  * Three things are laid down here: the note by which a site describes itself, the slot through
  * which a site finds its probe, and the arena that the controller puts into the target. The
- * Python side mirrors them in markerjit/elf/notes.py and markerjit/ring/layout.py; a test compiles
+ * Python side mirrors them in markerjit/elf/notes.py and markerjit/abi.py; a test compiles
  * this file and compares every offset and constant with those mirrors.
  *
  * How it may grow. A note says its version. A reader accepts the versions that it knows and names

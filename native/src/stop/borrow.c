@@ -23,8 +23,8 @@
  * When we are killed, the kernel lets the thread go. From 3 to 8 it then finishes the call that it
  * is in, and the frame brings it back, signal mask included: so 3 comes before 4, and 7 before 8.
  * Before 3 and after 8 it has its own registers and mask. What calls have done by then stays done:
- * markerjit/mend.py tidies up. A thread that does not come back from a call in time is left to find
- * its way in the same manner.
+ * markerjit/session/repair.py tidies up. A thread that does not come back from a call in time is
+ * left to find its way in the same manner.
  */
 
 #define _GNU_SOURCE

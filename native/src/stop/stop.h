@@ -3,7 +3,7 @@
  * stop.h: what has to be native on the controller's side, because a thread of the target stands
  * still meanwhile: stopping all threads, transactions, and system calls in the target's name.
  *
- * Called from Python through ctypes; markerjit/quiesce/native.py mirrors every structure, and a
+ * Called from Python through ctypes; markerjit/remote/native.py mirrors every structure, and a
  * test compares them. Every path resumes what it stopped. ptrace belongs to the thread that
  * attached, so each call that stops works in a thread of its own, whose end frees whatever is left.
  */

@@ -1,0 +1,1 @@
+"""Memory of ours in the target: made, found, opened, journalled, leased."""

@@ -1,0 +1,65 @@
+"""Whose a breakpoint at a site is: ours, or another tool's. The byte is the same.
+
+The arena's table of breakpoints says where one of ours was planted and not taken away since. While
+a change is in the making, or was left half done, the journal says it. In both cases the slot has a
+probe of ours: it gets that before the breakpoint, and keeps it until the breakpoint has gone. So a
+stale table does not make another tool's breakpoint ours. (It is stale where an object was unloaded
+and loaded again while no controller looked.)
+
+The child of a fork inherits breakpoints and slots, and shares the table with its parent, which goes
+on to change it. A breakpoint in the child is inherited if the parent's table has the address, and
+the slot has a probe of the parent's arena. This does not tell a breakpoint that another tool puts
+into a child, where the parent took its own away before the fork and left the slot as it was, as
+`off` does under threads that run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from markerjit.arena.arena import Arena
+from markerjit.arena.find import Probes
+from markerjit.arena.journal import Journal
+from markerjit.errors import Unsupported
+from markerjit.model import RemoteAddress, Site
+from markerjit.x86.templates import is_breakpoint
+
+
+class Breakpoints:
+    """Those of a process, as its arena knows them at this moment. `inherited` gives the arenas of
+    its ancestors; it is called where they matter."""
+
+    def __init__(
+        self, own: Arena | None, probes: Probes, inherited: Callable[[], Sequence[Arena]]
+    ) -> None:
+        self._own = own
+        self._probes = probes
+        self._inherited = inherited
+        self._changing: frozenset[RemoteAddress] | None = None
+
+    def has(self, site: Site, probe: RemoteAddress) -> bool:
+        """Whether the breakpoint at a site is ours, whose slot has this probe."""
+        if self._own and probe in self._probes:
+            # The journal first: a change that ends in between is in the table.
+            if site.address in self._in_the_journal(self._own):
+                return True
+            if self._own.has_planted(site.address, site.body):
+                return True
+        return any(
+            probe in Probes([arena.base]) and arena.has_told(site.address, site.body)
+            for arena in self._inherited()
+        )
+
+    def _in_the_journal(self, own: Arena) -> frozenset[RemoteAddress]:
+        """Where a change that is open puts breakpoints, or takes them away."""
+        if self._changing is None:
+            left = None
+            with suppress(Unsupported):  # to be said by whoever has to believe it
+                left = Journal(own).left()
+            self._changing = frozenset(
+                edit.address
+                for edit in (left.edits if left else ())
+                if edit.code and (is_breakpoint(edit.old) or is_breakpoint(edit.new))
+            )
+        return self._changing

@@ -1,0 +1,216 @@
+"""Finding the arenas of a process, and what controllers left that died while they made one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import markerjit.abi as abi
+from markerjit.abi import CODE_SIZE, CONTROL, Control
+from markerjit.arena.arena import Arena
+from markerjit.arena.store import FileStore, MemoryStore
+from markerjit.errors import MarkerError, NoSuchProcess, TargetGone, refuse_own_shortage
+from markerjit.memory import FileId, Mapping, Memory, file_at
+from markerjit.model import RemoteAddress
+
+MAPPING_PATH = "/memfd:markerjit"
+
+
+class Probes:
+    """Addresses of probes that are ours: in the code of one of these arenas.
+
+    `unknown` are the bases of those that this markerjit cannot read; `problem` says why not, of one
+    of them.
+    """
+
+    def __init__(
+        self,
+        bases: Sequence[RemoteAddress] = (),
+        unknown: Sequence[RemoteAddress] = (),
+        problem: MarkerError | None = None,
+    ) -> None:
+        self.bases = tuple(bases)
+        self.unknown = frozenset(unknown)
+        self.problem = problem
+
+    def __contains__(self, probe: object) -> bool:
+        return isinstance(probe, int) and any(
+            base <= probe < base + CODE_SIZE for base in self.bases
+        )
+
+    def are_unknown(self, probe: RemoteAddress) -> bool:
+        """Whether this one is in an arena that we cannot read."""
+        return any(base <= probe < base + CODE_SIZE for base in self.unknown)
+
+
+def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> tuple[Arena | None, Probes]:
+    """The arena that a process has, or None, and the probes of all arenas that are mapped.
+
+    The child of a fork inherits its parent's mapping, which records nothing there: it is not the
+    child's arena, but its probes may still be in the child's slots.
+
+    An arena that is not as it should be, or of another version, is the problem of the probes: the
+    markers of the program can be looked at without it. Raises TargetGone, and MarkerError when we
+    have no descriptors.
+    """
+    own: Arena | None = None
+    bases: list[RemoteAddress] = []
+    unknown: list[RemoteAddress] = []
+    problem: MarkerError | None = None
+    with contextlib.ExitStack() as failing:
+        for start, size, inode in _mapped(maps):
+            descriptor = _find_descriptor(pid, inode)
+            store = MemoryStore(memory, start) if descriptor is None else FileStore(descriptor)
+            with contextlib.ExitStack() as open_store:
+                open_store.callback(store.close)
+                try:
+                    if not any(store.read(CONTROL, Control.magic.size)):
+                        continue  # one in the making, or never made
+                    arena = Arena(pid, start, store, size)
+                except (TargetGone, NoSuchProcess):
+                    raise
+                except MarkerError as error:
+                    problem = error
+                    bases.append(start)
+                    unknown.append(start)
+                    continue
+                bases.append(start)
+                if own is None and _is_alive(memory, arena):
+                    own = arena
+                    failing.push(open_store.pop_all())
+        failing.pop_all()  # nothing failed
+    return own, Probes(bases, unknown, problem)
+
+
+class Descriptor(NamedTuple):
+    """A descriptor of the target, and the memfd that it was of when we looked."""
+
+    number: int
+    file: FileId
+
+
+def inherited_arenas(
+    pid: int, memory: Memory, maps: Sequence[Mapping], own: Arena | None
+) -> list[Arena]:
+    """The arenas of a process's ancestors, which it has mapped since a fork: for reading. They need
+    not be closed. Raises Unsupported for an arena that is not as it should be."""
+    found = []
+    for start, size, _ in _mapped(maps):
+        store = MemoryStore(memory, start)
+        if (own is None or start != own.base) and any(store.read(CONTROL, Control.magic.size)):
+            found.append(Arena(pid, start, store, size))
+    return found
+
+
+class Unfinished(NamedTuple):
+    """What a controller left that died while it made an arena: what is mapped (or 0, 0), and the
+    target's descriptors of the memfd."""
+
+    start: RemoteAddress
+    size: int
+    descriptors: tuple[Descriptor, ...]
+
+
+def find_unfinished(pid: int, memory: Memory, maps: Sequence[Mapping]) -> list[Unfinished]:
+    """Memfds of ours without an arena in them. For who holds the target's lock: otherwise somebody
+    may be at work on one.
+
+    A controller has descriptors of other processes' arenas, which are not its own and not mapped:
+    in a process that has the helper library loaded, only what is mapped counts.
+    """
+    found = []
+    mapped = {inode: (start, size) for start, size, inode in _mapped(maps)}
+    open_ones = _descriptors(pid)
+    is_controller = any(one.path.endswith("/libmjstop.so") for one in maps)
+    for inode in mapped if is_controller else {*mapped, *open_ones}:
+        start, size = mapped.get(inode, (RemoteAddress(0), 0))
+        descriptors = tuple(open_ones.get(inode, ()))
+        if start:
+            if any(memory.read(RemoteAddress(start + CONTROL), Control.magic.size)):
+                continue
+        elif any(_has_magic(pid, one.number) for one in descriptors):
+            continue
+        found.append(Unfinished(start, size, descriptors))
+    return found
+
+
+def _has_magic(pid: int, number: int) -> bool:
+    """Also where that cannot be known: then it is left alone."""
+    try:
+        descriptor = open_descriptor(pid, number, os.O_RDONLY)
+    except OSError:
+        return True
+    try:
+        return any(os.pread(descriptor, Control.magic.size, CONTROL))
+    finally:
+        os.close(descriptor)
+
+
+def open_descriptor(pid: int, number: int, access: int = os.O_RDWR) -> int:
+    """Open for ourselves what a descriptor of the target is of. That may be another file by now:
+    so nothing is waited for, and no terminal becomes ours. Raises OSError."""
+    flags = access | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    return os.open(f"/proc/{pid}/fd/{number}", flags)
+
+
+def memfd_at(pid: int, number: int) -> FileId | None:
+    """The memfd of ours that a descriptor of the target is of; None if it is of another file, or
+    closed."""
+    path = f"/proc/{pid}/fd/{number}"
+    with contextlib.suppress(OSError):
+        if is_memfd(os.readlink(path)):
+            return file_at(path)
+    return None
+
+
+def is_memfd(link: str) -> bool:
+    """Whether a link of /proc/PID/fd names a memfd of ours."""
+    return link.removesuffix(" (deleted)") == MAPPING_PATH
+
+
+def is_arena(mapping: Mapping) -> bool:
+    """Whether this is a piece of an arena, finished or not."""
+    return mapping.path == MAPPING_PATH
+
+
+def _mapped(maps: Sequence[Mapping]) -> Iterator[tuple[RemoteAddress, int, int]]:
+    """Start, size and inode of each arena's mapping, whose protection differs by part."""
+    for first in maps:
+        if is_arena(first) and not first.offset:
+            end = max(piece.end for piece in maps if is_arena(piece) and piece.inode == first.inode)
+            yield first.start, end - first.start, first.inode
+
+
+def _is_alive(memory: Memory, arena: Arena) -> bool:
+    return any(memory.read(RemoteAddress(arena.base + abi.ALIVE), 8))
+
+
+def _find_descriptor(pid: int, inode: int) -> int | None:
+    """Our own descriptor of the target's memfd, if the target has it still."""
+    for number, _ in _descriptors(pid).get(inode, ()):
+        try:
+            descriptor = open_descriptor(pid, number)
+        except OSError as error:
+            refuse_own_shortage(error)
+            continue
+        if os.fstat(descriptor).st_ino == inode:
+            return descriptor
+        os.close(descriptor)  # the program has put a file of its own there since
+    return None
+
+
+def _descriptors(pid: int) -> dict[int, list[Descriptor]]:
+    """The target's descriptors of memfds of ours, by inode; none where we may not look."""
+    found: dict[int, list[Descriptor]] = {}
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError as error:
+        refuse_own_shortage(error)
+        return found
+    for name in names:
+        file = memfd_at(pid, int(name))
+        if file:
+            found.setdefault(file.inode, []).append(Descriptor(int(name), file))
+    return found

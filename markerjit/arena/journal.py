@@ -1,0 +1,118 @@
+"""The journal: what a controller is about to write, kept in the target's arena.
+
+    1  all edits into the journal
+    2  its head, last of all the word that says that it is open
+    3  the edits are written (apply.py), and the table of breakpoints says so
+    4  the word again: empty
+
+A controller that dies before 2 has written nothing of the program; between 2 and 4 its journal says
+what to look at. Only who holds the target's lock opens a journal or believes what is in it, so one
+that is open then belongs to somebody who is gone, or who could not undo what he did. Others may ask
+whose it is.
+
+What this does not do: judge the bytes in the target, or mend them (mend.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from markerjit.abi import (
+    CONTROL,
+    JOURNAL_EMPTY,
+    JOURNAL_OPEN,
+    Control,
+    EditEntry,
+    JournalHead,
+)
+from markerjit.arena.arena import Arena
+from markerjit.arena.pack import SIZE, unpack
+from markerjit.errors import Refused, Unsupported
+from markerjit.model import Edit, RemoteAddress
+from markerjit.proc.owner import Owner, from_entry, ourselves
+
+_HEAD = CONTROL + Control.journal.offset
+_LARGE = 1 << 20
+
+
+class Left(NamedTuple):
+    """A journal that was found open: whose it is, since when (CLOCK_REALTIME, s), and what is in
+    it, as it stands there. Only a repair needs the edits, and there may be a million."""
+
+    owner: Owner
+    since: int
+    packed: bytes
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """What was to be written."""
+        return tuple(unpack(self.packed))
+
+
+class Journal:
+    """The journal of an arena."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+
+    def open(self, packed: bytes | bytearray) -> None:
+        """Steps 1 and 2. Raises Refused when there is no room for so many edits."""
+        geometry = self._arena.geometry
+        count = len(packed) // SIZE
+        if count > geometry.max_edits:
+            raise Refused(
+                f"{count} edits in one transaction; the journal has room for "
+                f"{geometry.max_edits}: switch fewer markers at a time"
+            )
+        store = self._arena.store
+        store.write(geometry.journal_edits, bytes(packed))
+        head = JournalHead(JOURNAL_OPEN, count, int(time.time()), ourselves().entry())
+        word = JournalHead.state.size
+        store.write(_HEAD + word, bytes(head)[word:])
+        store.write(_HEAD, bytes(head)[:word])
+
+    def note_breakpoints(
+        self, planted: Iterable[RemoteAddress], removed: Iterable[RemoteAddress]
+    ) -> None:
+        """The end of step 3: which breakpoints stand now, and which have gone."""
+        for address in planted:
+            self._arena.note_planted(address, True)
+        for address in removed:
+            self._arena.note_planted(address, False)
+
+    def close(self) -> None:
+        """Step 4."""
+        geometry = self._arena.geometry
+        head = self._head()
+        self._arena.store.write(_HEAD, JOURNAL_EMPTY.to_bytes(4, "little"))
+        used = min(head.edits, geometry.max_edits) * SIZE
+        if used > _LARGE:
+            self._arena.release(geometry.journal_edits, used)
+
+    def owner(self) -> Owner | None:
+        """Who has it open, or None: for those who do not hold the lock, and so may not believe
+        what stands in it."""
+        head = self._head()
+        return from_entry(head.owner) if head.state == JOURNAL_OPEN else None
+
+    def left(self) -> Left | None:
+        """What is open now, or None. For who holds the lock. Raises Unsupported when it cannot be
+        understood."""
+        head = self._head()
+        if head.state == JOURNAL_EMPTY:
+            return None
+        geometry = self._arena.geometry
+        if head.state != JOURNAL_OPEN or head.edits > geometry.max_edits:
+            raise Unsupported("the journal in the arena makes no sense; restart the target")
+        packed = self._arena.store.read(geometry.journal_edits, head.edits * SIZE)
+        sizes = packed[EditEntry.size.offset :: SIZE]
+        if not all(0 < size <= EditEntry.new_bytes.size for size in sizes):
+            raise Unsupported("an edit in the journal makes no sense; restart the target")
+        return Left(from_entry(head.owner), head.since, packed)
+
+    def _head(self) -> JournalHead:
+        data = self._arena.store.read(_HEAD, ctypes.sizeof(JournalHead))
+        return JournalHead.from_buffer_copy(data)

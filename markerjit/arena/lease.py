@@ -1,0 +1,111 @@
+"""Who reads the rings of a process, and for how long: one reader at a time, who renews a lease.
+
+A reader that dies, or is held up for longer than its lease, loses its probes: the rings fill, what
+does not fit is counted as lost, and the next controller switches the probes off. What is switched
+on to count needs no reader, and has no lease; a flight recorder has none either, because nobody is
+to read it.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import NamedTuple
+
+from markerjit.abi import CONTROL, Control
+from markerjit.arena.arena import Arena
+from markerjit.errors import Refused
+from markerjit.proc.owner import NOBODY, Owner, from_entry, is_gone, ourselves
+
+LEASE_S = 10.0
+_RENEW_S = 1.0
+
+_READER = CONTROL + Control.reader.offset
+_LEASE = CONTROL + Control.lease_ns.offset
+_TIME = struct.Struct("<Q")
+
+_READ_BY_US: set[int] = set()
+"""Processes whose rings this process reads: another trace of ours would take its records."""
+
+
+class Reader(NamedTuple):
+    """Who reads the rings now. `left_s` is what is left of the lease, None where there is none yet;
+    `over` says that the rings are free: it is gone, or did not renew."""
+
+    owner: Owner
+    left_s: float | None
+    over: bool
+
+
+def reader_of(arena: Arena) -> Reader | None:
+    """Who reads the rings, or None."""
+    control = arena.current()
+    owner = from_entry(control.reader)
+    if owner == NOBODY:
+        return None
+    left = (control.lease_ns - time.monotonic_ns()) / 1e9 if control.lease_ns else None
+    return Reader(owner, left, is_gone(owner) or (left is not None and left < 0))
+
+
+class Lease:
+    """Our claim on the rings of one arena. Claimed under the target's lock. `reading` is its
+    number: no other claim of these rings has it, not of this process either."""
+
+    def __init__(self, arena: Arena) -> None:
+        self.reading = 0
+        self._arena = arena
+        self._renewed_at = 0.0
+
+    def claim(self) -> None:
+        """Become the reader. Raises Refused while somebody else is."""
+        reader = reader_of(self._arena)
+        ours = reader is not None and reader.owner == ourselves()
+        if reader and (read_by_us(self._arena.pid) if ours else not reader.over):
+            raise Refused(
+                f"{reader.owner} is tracing process {self._arena.pid} already; end that trace "
+                "first",
+                try_again=True,
+            )
+        self.reading = (int(self._arena.current().reading) + 1) % (1 << 32) or 1
+        self._write_lease()
+        self._arena.store.write(_READER, bytes(ourselves().entry()))
+        self._arena.write_control("reading", self.reading)
+        _READ_BY_US.add(self._arena.pid)
+
+    def renew(self) -> bool:
+        """Say that we are still there; written once a second. False when another reader has taken
+        our place."""
+        if not self.is_ours():
+            return False
+        now = time.monotonic()
+        if now - self._renewed_at >= _RENEW_S:
+            self._write_lease()
+            self._renewed_at = now
+        return True
+
+    def release(self, *, keep: bool = False) -> None:
+        """Read no more. With `keep` the lease is left to run out: something still records, and the
+        next controller is to know."""
+        _READ_BY_US.discard(self._arena.pid)
+        if not keep and self.is_ours():
+            end(self._arena)
+
+    def _write_lease(self) -> None:
+        until = time.monotonic_ns() + int(LEASE_S * 1e9)
+        self._arena.store.write(_LEASE, _TIME.pack(until))
+
+    def is_ours(self) -> bool:
+        """Whether no other reader has taken our place."""
+        control = self._arena.current()
+        return from_entry(control.reader) == ourselves() and control.reading == self.reading
+
+
+def read_by_us(pid: int) -> bool:
+    """Whether a trace of this process reads the rings of that one."""
+    return pid in _READ_BY_US
+
+
+def end(arena: Arena) -> None:
+    """Nobody reads the rings."""
+    arena.store.write(_READER, bytes(NOBODY.entry()))
+    arena.store.write(_LEASE, _TIME.pack(0))

@@ -1,0 +1,43 @@
+"""Edits as struct mj_edit, for the native part and for the journal: one packing for both."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+
+from markerjit.abi import EditEntry
+from markerjit.model import Edit, RemoteAddress
+
+_EDIT = struct.Struct("<QBBBBB3x16s16s")
+SIZE = _EDIT.size
+
+
+def pack(edits: Sequence[Edit]) -> bytearray:
+    """All edits, one behind the other."""
+    packed = bytearray(SIZE * len(edits))
+    for index, edit in enumerate(edits):
+        _EDIT.pack_into(
+            packed, index * SIZE,
+            edit.address, len(edit.new), edit.step, edit.code, edit.again, edit.store,
+            edit.old, edit.new,
+        )  # fmt: skip
+    return packed
+
+
+def unpack(packed: bytes) -> list[Edit]:
+    """What a journal holds: sizes over 16 and unknown flags are for the caller to refuse."""
+    edits = []
+    for address, size, step, code, again, store, old, new in _EDIT.iter_unpack(packed):
+        edits.append(
+            Edit(
+                RemoteAddress(address), old[:size], new[:size], "journal",
+                bool(code), step, bool(again), bool(store),
+            )
+        )  # fmt: skip
+    return edits
+
+
+def as_native(packed: bytearray) -> ctypes.Array[EditEntry]:
+    """The same bytes for a native call; they must not be resized meanwhile."""
+    return (EditEntry * (len(packed) // SIZE)).from_buffer(packed)

@@ -1,0 +1,116 @@
+"""The events of several processes in one order of time, while they stream.
+
+All are on one machine, so their time stamp counters are one clock: no calibration stands between
+two events. Each round all streams are polled up to one moment; what is later waits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from markerjit.arguments import check_all, check_int, check_seconds
+from markerjit.errors import BadArgument
+from markerjit.events.stream import SLICE, TICK_NS, EventStream
+from markerjit.model import Event
+from markerjit.ring.types import Time
+
+
+class Merged(NamedTuple):
+    """An event, and the number of the stream that it came from."""
+
+    stream: int
+    event: Event
+
+
+class Merger:
+    """What `merge` does, a step at a time: for those who have to look up in between.
+
+    Each step costs no more than is asked for, however much is in the rings: what is not handed out
+    yet waits as columns of numbers. Raises BadArgument as `merge` does.
+    """
+
+    def __init__(self, streams: Sequence[EventStream]) -> None:
+        check_all("streams", streams, EventStream)
+        times = {stream.time for stream in streams}
+        if len(times) > 1 or (len(streams) > 1 and Time.NONE in times):
+            kinds = ", ".join(sorted(map(str, times)))
+            raise BadArgument(
+                "time", kinds, "of one kind, and not none: else there is no common order"
+            )
+        for stream in streams[1:]:
+            stream.use_clock_of(streams[0])
+        self._streams = streams
+        self._going = dict(enumerate(streams))
+        self._over_at: dict[int, int] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Events that were found and are not handed out yet."""
+        return sum(stream.waiting for stream in self._streams)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more will come."""
+        return not self._going and not self.waiting
+
+    def poll(self, most: int) -> list[Merged]:
+        """The next events in order of time, about so many at most. Keeps the rings."""
+        check_int("most", most, 1)
+        if self.waiting:
+            for stream in self._going.values():
+                stream.keep()
+        elif self._going:
+            self._find()
+        return self.hand_out(most)
+
+    def find_rest(self) -> None:
+        """Have all that is left ready to be handed out."""
+        for stream in self._streams:
+            stream.find(None)
+
+    def hand_out(self, most: int) -> list[Merged]:
+        """Of what is ready, about so many at most."""
+        check_int("most", most, 1)
+        most = max(1, most // len(self._streams))
+        due = [time for stream in self._streams if (time := stream.due(most)) is not None]
+        until = min(due) if due and len(self._streams) > 1 else None
+        found = [
+            Merged(number, event)
+            for number, stream in enumerate(self._streams)
+            for event in stream.hand_out(None if until is not None else most, until=until)
+        ]
+        if len(self._streams) > 1:
+            found.sort(key=lambda one: one.event.time)
+        return found
+
+    def _find(self) -> None:
+        now = time.monotonic_ns()
+        for number, stream in self._going.items():
+            if number not in self._over_at and stream.is_over():
+                self._over_at[number] = now
+        until = self._streams[0].now()
+        for number, stream in list(self._going.items()):
+            stream.find(until)
+            # All that was to come is before `until` by now: see EventStream.now.
+            if now - self._over_at.get(number, now) > TICK_NS:
+                stream.note_losses()
+                del self._going[number]
+
+
+def merge(streams: Sequence[EventStream], *, poll_s: float = 0.02) -> Iterator[list[Merged]]:
+    """The events of all streams in order of time, in lists of a thousand or so, until each
+    stream was stopped, or its process has ended.
+
+    The streams have to have the same kind of time, and one that counts (not "none"). Raises
+    BadArgument.
+    """
+    check_seconds("poll_s", poll_s)
+    merger = Merger(streams)
+    while not merger.over:
+        found = merger.poll(SLICE)
+        if found:
+            yield found
+        elif not merger.over:
+            time.sleep(poll_s)

@@ -1,0 +1,1 @@
+"""Probes written in C: compiled, checked, linked."""

@@ -1,0 +1,280 @@
+"""Probes written in C, in the arena of a process: put there, found again, what they have counted.
+
+A file is put there once, and stays for as long as the arena does; how often its functions are
+connected and taken away does not matter. Behind its variables stands, as JSON, what another
+controller needs to know of it, and where the same stands of the file that was put there before;
+where it stands of the last one, the data begins with. Which function a marker calls, the address in
+its slot says.
+
+The process can write over all of this, so what is read of it is believed only as far as it makes
+sense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NamedTuple, cast
+
+import markerjit.abi as abi
+from markerjit.arena.arena import Arena
+from markerjit.errors import MarkerError, Refused
+from markerjit.model import CType, Note, RemoteAddress, TypeClass
+from markerjit.printable import printable
+from markerjit.probes.c.unit import Compiled, ProbeEvent, Runtime, Sizes, Variable, align
+from markerjit.probes.c.values import BUCKETS, Histogram, read_counters, read_histograms
+from markerjit.probes.record import recording, signature
+from markerjit.ring.types import Options, RecordType
+
+_LENGTH = 4
+_LATEST = abi.DATA
+_LATEST_SIZE = 64
+_BEGIN, _END = abi.DATA + _LATEST_SIZE, abi.DATA + abi.DATA_SIZE
+_SIZES = (1, 2, 4, 8)
+_LONGEST = 1 << 20
+
+
+class Loaded(NamedTuple):
+    """A file of probes in an arena.
+
+    about    offset of what stands there of it
+    before   the same of the file that was put there before, 0 for the first
+    entries  addresses of its functions
+    events   by the id in the arena, what it emits
+    """
+
+    source: str
+    digest: str
+    about: int
+    before: int
+    entries: Mapping[str, int]
+    events: Mapping[int, ProbeEvent]
+    variables: tuple[Variable, ...]
+    cpus: int
+    stride: int
+
+    def types(self) -> dict[int, RecordType]:
+        """What its events are, in the rings."""
+        found = {}
+        for marker, event in self.events.items():
+            type_ = recording(_as_note(event), Options()).type
+            found[marker] = RecordType(marker, type_.marker, type_.format, type_.fields)
+        return found
+
+    def name_of(self, probe: int) -> str | None:
+        """`FILE.c:function` of the function at this address."""
+        for function, address in self.entries.items():
+            if address == probe:
+                return f"{self.source}:{function}"
+        return None
+
+
+class Values(NamedTuple):
+    """What the probes of a file have counted, over all CPUs."""
+
+    source: str
+    counters: Mapping[str, int]
+    histograms: Mapping[str, Histogram]
+
+
+def load(arena: Arena, compiled: Compiled, *, tick_hz: int) -> Loaded:
+    """Put a file of probes into the arena, if it is not there: for who holds the target's lock.
+
+    Raises Refused when there is no room, and what linking raises.
+    """
+    from markerjit.probes.c.link import digest_of, link_probe
+
+    digest, known = digest_of(compiled), loaded(arena)
+    for there in known:
+        if there.digest == digest and compiled.function.name in there.entries:
+            return there
+    if not arena.current().data_used:
+        arena.take_data(RemoteAddress(arena.base + _LATEST), bytes(_LATEST_SIZE), _LATEST_SIZE)
+    sizes, cpus = compiled.sizes, arena.geometry.cpus
+    whole = align(sizes.whole_data(cpus), 8)
+    code = arena.place_for_code(sizes.code, sizes.code_alignment)
+    data = arena.place_for_data(whole + _LONGEST, sizes.data_alignment)
+    if code is None or data is None:
+        raise Refused(f"{compiled.source.name}: {_no_room(arena, sizes, whole, code)}")
+    linked = link_probe(
+        compiled, code_address=code, data_address=data, runtime=_runtime(arena, tick_hz)
+    )
+    events = {_tell_of(arena, event): event for event in linked.events}
+    by_name = {event.name: arena.entry_address(marker) for marker, event in events.items()}
+    made = Loaded(
+        compiled.source.name, digest, data - arena.base + whole, known[-1].about if known else 0,
+        linked.entries, events, linked.variables, linked.cpus, linked.stride,
+    )  # fmt: skip
+    about = _to_json(made)
+    contents = linked.data_for(by_name).ljust(whole, b"\0")
+    contents += len(about).to_bytes(_LENGTH, "little") + about
+    arena.put_code(code, linked.code)
+    arena.take_data(data, contents, len(contents))
+    arena.store.write(_LATEST, made.about.to_bytes(_LENGTH, "little"))
+    return made
+
+
+def loaded(arena: Arena) -> list[Loaded]:
+    """The files of probes that were put into this arena, the first one first."""
+    found: list[Loaded] = []
+    place, end = _latest(arena), _END
+    while place:
+        one = _from_json(arena, place, end)
+        if one is None:
+            break
+        found.append(one)
+        place, end = one.before, place
+    return found[::-1]
+
+
+def _latest(arena: Arena) -> int:
+    if not arena.current().data_used:
+        return 0
+    return int.from_bytes(arena.store.read(_LATEST, _LENGTH), "little")
+
+
+def function_at(arena: Arena, probe: RemoteAddress) -> str | None:
+    """`FILE.c:function` that a slot with this word calls; None where that is no probe in C."""
+    address = probe & ~abi.PROBE_COUNTED
+    is_made = abi.RUNTIME_SIZE <= address - arena.base < abi.CODE_SIZE
+    if not probe & abi.PROBE_COUNTED or not is_made:
+        return None
+    names = (one.name_of(address) for one in loaded(arena))
+    return next(filter(None, names), None)
+
+
+def values(arena: Arena) -> list[Values]:
+    """What all probes have counted."""
+    found = []
+    for one in loaded(arena):
+
+        def read(address: int, size: int) -> bytes:
+            return arena.store.read(address - arena.base, size)
+
+        with suppress(MarkerError):  # its variables are said to be where nothing is
+            counters, histograms = read_counters(one, read), read_histograms(one, read)
+            found.append(Values(one.source, counters, histograms))
+    return found
+
+
+def _no_room(arena: Arena, sizes: Sizes, whole: int, code: RemoteAddress | None) -> str:
+    """What it has no room for."""
+    control = arena.current()
+    if code is None:
+        left = max(abi.CODE_SIZE - max(control.code_used, abi.RUNTIME_SIZE), 0)
+        return f"its code takes {-(-sizes.code >> 10)} KiB; there is room for {left >> 10}"
+    left = max(abi.DATA_SIZE - control.data_used - _LONGEST, 0)
+    return f"its variables take {-(-whole >> 20)} MiB; there is room for {left >> 20}"
+
+
+def _runtime(arena: Arena, tick_hz: int) -> Runtime:
+    functions = {
+        "mj_record_event": arena.base + arena.entry.record_event,
+        "mj_fetch": arena.base + arena.entry.fetch,
+    }
+    return Runtime(
+        functions,
+        alive=arena.base + abi.ALIVE,
+        cpus=arena.geometry.cpus,
+        has_rdpid=bool(arena.control.cpu_flags & abi.CPU_RDPID),
+        tid_offset=arena.control.tid_offset,
+        tick_hz=tick_hz,
+    )
+
+
+def _as_note(event: ProbeEvent) -> Note:
+    """For what asks a note only for the facts that an event has too."""
+    return cast(Note, event)
+
+
+def _tell_of(arena: Arena, event: ProbeEvent) -> int:
+    note = _as_note(event)
+    return arena.find_marker(event.name, signature(note), recording(note, Options()).entry())
+
+
+def _to_json(one: Loaded) -> bytes:
+    import json
+
+    events = {
+        str(marker): [event.name, event.format, [list(arg) for arg in event.args], event.file,
+                      event.line]
+        for marker, event in one.events.items()
+    }  # fmt: skip
+    told = {
+        "source": one.source,
+        "before": one.before,
+        "digest": one.digest,
+        "entries": dict(one.entries),
+        "events": events,
+        "variables": [list(variable) for variable in one.variables],
+        "cpus": one.cpus,
+        "stride": one.stride,
+    }
+    return json.dumps(told).encode()
+
+
+def _from_json(arena: Arena, place: int, end: int) -> Loaded | None:
+    """What stands there, before `end`, if it makes sense: the process may have written over it."""
+    import json
+
+    try:
+        if not _BEGIN <= place <= end - _LENGTH:
+            return None
+        length = int.from_bytes(arena.store.read(place, _LENGTH), "little")
+        if length > min(_LONGEST, end - place - _LENGTH):
+            return None
+        told = json.loads(arena.store.read(place + _LENGTH, length))
+        one = Loaded(
+            printable(str(told["source"])), str(told["digest"]), place, int(told["before"]),
+            {str(name): int(address) for name, address in told["entries"].items()},
+            {int(marker): _event(*event) for marker, event in told["events"].items()},
+            tuple(_variable(*variable) for variable in told["variables"]),
+            int(told["cpus"]), int(told["stride"]),
+        )  # fmt: skip
+        if not _makes_sense(arena, one):
+            return None
+        one.types()  # its formats do
+    except (
+        MarkerError, LookupError, TypeError, ValueError, AttributeError, OverflowError,
+        RecursionError,
+    ):  # fmt: skip
+        return None
+    return one
+
+
+def _event(name: str, format_: str, args: list[list[int]], file: str, line: int) -> ProbeEvent:
+    types = tuple(CType(TypeClass(class_), _SIZES[_SIZES.index(size)]) for class_, size in args)
+    return ProbeEvent(str(name), str(format_), types, str(file), int(line), ())
+
+
+def _variable(name: str, is_histogram: bool, place: int, words: int) -> Variable:
+    return Variable(str(name), bool(is_histogram), int(place), int(words))
+
+
+def _makes_sense(arena: Arena, one: Loaded) -> bool:
+    """Whether all is where it can be, and has names that can be printed."""
+    names = [*one.entries, *(event.name for event in one.events.values())]
+    names += [variable.name for variable in one.variables]
+    code = range(abi.RUNTIME_SIZE, abi.CODE_SIZE)
+    return (
+        (one.before == 0 or 0 < one.before < one.about)
+        and one.cpus == arena.geometry.cpus
+        and one.stride >= 0
+        and all(name and name.isprintable() for name in names)
+        and all(address - arena.base in code for address in one.entries.values())
+        and all(0 <= marker < arena.geometry.max_markers for marker in one.events)
+        and all(_is_in_data(arena, one, variable) for variable in one.variables)
+    )
+
+
+def _is_in_data(arena: Arena, one: Loaded, variable: Variable) -> bool:
+    """A variable stands before what is known of it, on all CPUs."""
+    start = variable.place - arena.base
+    end = start + one.stride * (one.cpus - 1) + variable.words * 8
+    words = BUCKETS if variable.is_histogram else 1
+    return variable.words == words and start >= _BEGIN and end <= one.about
+
+
+def entry_of(one: Loaded, function: str) -> RemoteAddress:
+    """What a slot holds for a function: counted calls, so that who takes it away can wait."""
+    return RemoteAddress(one.entries[function] | abi.PROBE_COUNTED)

@@ -1,0 +1,184 @@
+"""The markers that the runtime in an arena was told of, and the code that records each.
+
+A marker has an entry for each way in which it was ever recorded: which fields, with which time. The
+code made for an entry is kept, because a thread may be in it, and found again by the next
+controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from markerjit.arena.arena import Arena, fnv1a
+from markerjit.arguments import check_is
+from markerjit.errors import BadArgument, Refused
+from markerjit.model import Note, RemoteAddress
+from markerjit.patch.wanted import COUNT, RECORD, Wanted
+from markerjit.probes.c.unit import Compiled, split_probe
+from markerjit.probes.loaded import Loaded, entry_of, load, loaded
+from markerjit.probes.record import (
+    Recording,
+    recorded_type,
+    recording,
+    signature,
+    takes_a_recorder,
+)
+from markerjit.ring.counter import time_to_use
+from markerjit.ring.types import DEFAULT_TEXT, Options, RecordType, Time
+
+
+class Recorders:
+    """Of one arena. What writes to it is for who holds the target's lock."""
+
+    def __init__(self, arena: Arena) -> None:
+        self.arena = arena
+        self._loaded: dict[str, tuple[Loaded, str]] = {}
+        self._known: dict[tuple[Note, Options], int] = {}
+
+    def find(self, note: Note, options: Options) -> int | None:
+        """The id of a marker that is recorded so; None when the runtime was not told of it."""
+        known = self._known.get((note, options))
+        if known is None:
+            wanted = recording(note, options).entry()
+            known = self.arena.known_marker(signature(note), wanted)
+            if known is not None:
+                self._known[note, options] = known
+        return known
+
+    def tell(self, notes: Iterable[Note], options: Options, probe: str) -> None:
+        """Tell the runtime of these markers. To record them each gets code of its own, where that
+        can be had; mj_record does it for the others.
+
+        Raises Refused when the arena has no room for another marker.
+        """
+        for note in notes:
+            made = recording(note, options)
+            marker = self.arena.find_marker(note.name, signature(note), made.entry())
+            self._known[note, options] = marker
+            if probe == RECORD and takes_a_recorder(made, self.arena.control):
+                self._need_recorder(marker, made)
+
+    def probe(self, marker: int, probe: str) -> RemoteAddress:
+        """What a slot has to hold for this marker."""
+        if probe == RECORD:
+            return self.arena.record_probe(marker)
+        if probe in self._loaded:
+            return entry_of(*self._loaded[probe])
+        return self.arena.count_probe
+
+    def load(self, probe: str, compiled: Compiled, *, tick_hz: int) -> Loaded:
+        """Have the file of a probe in C in the arena; `probe` is its name from now on."""
+        one = load(self.arena, compiled, tick_hz=tick_hz)
+        self._loaded[probe] = one, compiled.function.name
+        return one
+
+    def types_of(self, notes: Iterable[Note], wanted: Wanted) -> dict[int, RecordType]:
+        """What markers record that are switched on so, by their ids; for a probe in C, what it
+        emits."""
+        if wanted.probe in self._loaded:
+            return self._loaded[wanted.probe][0].types()
+        found = {}
+        for note in set(notes):
+            marker = self.find(note, wanted.options)
+            if marker is not None:
+                found[marker] = recorded_type(note, self.arena.marker_entry(marker))
+        return found
+
+    def types(self, notes: Iterable[Note]) -> dict[int, RecordType]:
+        """All that may be in the rings of these markers, however they were recorded, and of probes
+        in C."""
+        by_hash = {fnv1a(signature(note).encode()): note for note in notes}
+        found = {id: type_ for one in loaded(self.arena) for id, type_ in one.types().items()}
+        for entry in self.arena.entries():
+            note = by_hash.get(entry.name_hash)
+            if note is not None and len(note.args) == entry.argc:
+                found[int(entry.id)] = recorded_type(note, entry)
+        return found
+
+    def _need_recorder(self, marker: int, made: Recording) -> None:
+        arena = self.arena
+        if arena.marker_entry(marker).recorder:
+            return
+        from markerjit.probes.recorder import LARGEST, Setting, Shape, make_recorder
+
+        address = arena.place_for_code(LARGEST)
+        if address is None:
+            return
+        entry = arena.entry
+        setting = Setting(
+            arena.base,
+            arena.control,
+            record_event=arena.base + entry.record_event,
+            pass_=arena.base + entry.pass_,
+            turn=arena.base + entry.turn,
+            lose=arena.base + entry.lose,
+        )
+        shape = Shape(
+            marker,
+            arena.entry_address(marker),
+            made.ops,
+            made.type.size,
+            timed=bool(made.time),
+            tid=bool(made.tid),
+            counted=bool(made.counted),
+        )
+        recorder = make_recorder(shape, setting, address)
+        with suppress(Refused):  # mj_record does it then
+            arena.put_code(address, recorder.code)
+            arena.set_recorder(marker, RemoteAddress(recorder.entry))
+
+
+def compiled_probe(probe: str | Compiled) -> Compiled | None:
+    """A probe in C, compiled; None for one of the runtime's. Raises BadArgument for neither."""
+    check_is("probe", probe, str, Compiled)
+    if isinstance(probe, Compiled):
+        return probe
+    if probe in (RECORD, COUNT):
+        return None
+    from markerjit.probes.c.compile import compile_probe
+
+    return compile_probe(*split_probe(probe))
+
+
+def name_of_probe(probe: str | Compiled) -> str:
+    """What it is called where markers are switched."""
+    if isinstance(probe, Compiled):
+        return f"{probe.source.name}:{probe.function.name}"
+    return probe
+
+
+def options_of(
+    compiled: Compiled | None,
+    time: Time | str | None,
+    thread_id: bool,
+    fields: Sequence[str] | str | None,
+    text: int,
+) -> Options:
+    """How a marker is recorded. What a probe in C emits is always recorded in the same way: raises
+    BadArgument where it is asked for another."""
+    if compiled:
+        if (time, thread_id, fields, text) != (None, True, None, DEFAULT_TEXT):
+            raise BadArgument(
+                "probe", f"{compiled.source.name}:{compiled.function.name}",
+                "one of the runtime's where time, thread_id, fields or text are given: what a "
+                "probe in C emits has a time and a thread id, and is whole",
+            )  # fmt: skip
+        return Options()
+    names = (fields,) if isinstance(fields, str) else fields
+    return Options(time_to_use(time), thread_id, None if names is None else tuple(names), text)
+
+
+def nothing_read(probe: str | Compiled) -> Options:
+    """The same for what is on while nobody reads: then it is counted how much is recorded."""
+    return Options(counted=probe == RECORD)
+
+
+def check_fields(notes: Iterable[Note], wanted: Iterable[str]) -> None:
+    """Raises Refused for a name that is a field of none of the markers."""
+    from markerjit.elf import parse_format
+
+    there = {field.name for note in notes for field in parse_format(note.format, note.args)}
+    for name in wanted:
+        if name not in there:
+            raise Refused(f"no marker has a field {name}; there are {', '.join(sorted(there))}")

@@ -1,0 +1,385 @@
+"""Why we may not, or must not, stop a process: the rules of ptrace(2), read beforehand.
+
+Everything here only reads /proc and /sys, and is asked while the target runs: an answer may be out
+of date by the time of the stop, which then fails by itself, with the sentence of `why_not`. Lines
+of /proc/PID/status are explained in proc(5); the checks are those of "Ptrace access mode checking"
+in ptrace(2) and of Documentation/admin-guide/LSM/Yama.rst.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from markerjit.errors import (
+    NoSuchProcess,
+    NotPermitted,
+    Refused,
+    Unsupported,
+    refuse_own_shortage,
+)
+from markerjit.memory import has_ended
+from markerjit.proc.cgroup import frozen_by
+
+CAP_SYS_PTRACE = 19
+
+_WHOLE_RANGE = ["0", "0", str(2**32 - 1)]
+"""The uid_map of the first user namespace: every id is itself."""
+
+
+class ProcessStatus(NamedTuple):
+    """What /proc/PID/status says, as far as it matters here."""
+
+    pid: int
+    name: str
+    state: str
+    uid: int
+    tracer: int
+    seccomp: int
+    threads: int
+    descriptor_slots: int
+    has_memory: bool
+
+
+class Credentials(NamedTuple):
+    """Who a process is: real, effective, saved and file system ids, and its capabilities."""
+
+    uids: tuple[int, ...]
+    gids: tuple[int, ...]
+    permitted: int
+    dumpable: bool
+
+
+def read_status(pid: int) -> ProcessStatus:
+    """Read /proc/PID/status. Raises NoSuchProcess."""
+    text = _status_text(pid)
+    state = _line(text, "State", "?")[:1]
+    return ProcessStatus(
+        pid=pid,
+        name=_line(text, "Name", "?"),
+        state=state,
+        uid=int(_line(text, "Uid", "-1").split()[0]),
+        tracer=int(_line(text, "TracerPid", "0")),
+        seccomp=int(_line(text, "Seccomp", "0")),
+        threads=int(_line(text, "Threads", "0")),
+        descriptor_slots=int(_line(text, "FDSize", "0")),
+        has_memory="\nVmSize:" in text,
+    )
+
+
+def read_credentials(pid: int) -> Credentials:
+    """Who a process is. Raises NoSuchProcess, NotPermitted."""
+    text = _status_text(pid)
+    uids = tuple(map(int, _line(text, "Uid", "-1").split()))
+    try:
+        # The kernel gives the files of a process that is not dumpable to root: proc(5).
+        owner = os.stat(f"/proc/{pid}/status").st_uid
+    except (FileNotFoundError, ProcessLookupError):
+        raise NoSuchProcess(pid) from None
+    except PermissionError:
+        raise _hidden(pid) from None
+    return Credentials(
+        uids=uids,
+        gids=tuple(map(int, _line(text, "Gid", "-1").split())),
+        permitted=int(_line(text, "CapPrm", "0"), 16),
+        dumpable=owner == uids[min(1, len(uids) - 1)],
+    )
+
+
+def _status_text(pid: int, task: str = "") -> str:
+    try:
+        with open(f"/proc/{pid}/{task}status", "rb", buffering=0) as file:
+            return "\n" + file.read().decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        if task:
+            raise NoSuchProcess(pid) from None
+        raise _not_there(pid) from None
+    except PermissionError:
+        raise _hidden(pid) from None
+    except OSError as error:
+        refuse_own_shortage(error)
+        raise
+
+
+def _not_there(pid: int) -> NoSuchProcess | NotPermitted:
+    """There is no /proc/PID: is there no process either?"""
+    trouble = proc_trouble()
+    if trouble:
+        return NotPermitted(trouble)
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return _hidden(pid)
+    except (OSError, OverflowError):
+        pass
+    return NoSuchProcess(pid)
+
+
+def proc_trouble() -> str:
+    """Why /proc cannot be used for any process at all; "" if it can."""
+    try:
+        number = os.readlink("/proc/self")
+    except OSError:
+        return "/proc is not mounted here, and all that is known of a process comes from there"
+    if number != str(os.getpid()):
+        return (
+            f"/proc belongs to another pid namespace (we are {os.getpid()}, {number} there): its "
+            "numbers mean other processes; mount our own: unshare --mount-proc, or mount -t proc "
+            "proc /proc"
+        )
+    return ""
+
+
+def _hidden(pid: int) -> NotPermitted:
+    return NotPermitted(
+        f"process {pid} is hidden from us (/proc is mounted with hidepid); run markerjit as its "
+        "user, or with sudo"
+    )
+
+
+def _line(text: str, name: str, missing: str) -> str:
+    """The value of one line; not all of them, since this is read before every stop."""
+    start = text.find(f"\n{name}:")
+    if start < 0:
+        return missing
+    start += len(name) + 2
+    return text[start : text.find("\n", start)].strip()
+
+
+def tid_inside(pid: int, tid: int) -> int:
+    """The number that a thread has in its own pid namespace: the one that it knows itself by."""
+    try:
+        return int(_line(_status_text(pid, f"task/{tid}/"), "NSpid", str(tid)).split()[-1])
+    except NoSuchProcess:
+        return tid
+
+
+def threads_blocking_sigtrap(pid: int) -> list[int]:
+    """Threads that a breakpoint would kill: the kernel ends a process whose blocked SIGTRAP is
+    forced (force_sig in kernel/signal.c)."""
+    blocking = []
+    for tid in _threads(pid):
+        try:
+            mask = int(_line(_status_text(pid, f"task/{tid}/"), "SigBlk", "0"), 16)
+        except NoSuchProcess:
+            continue
+        # With libc's own signal 32, which no program can block by libc, it is a mask that libc
+        # holds while a thread is created or ends (glibc 2.36); no code of the program runs under
+        # it.
+        if mask & 1 << 5 - 1 and not mask & 1 << 32 - 1:
+            blocking.append(tid)
+    return blocking
+
+
+def yama_scope() -> int | None:
+    """kernel.yama.ptrace_scope, or None where the kernel has no Yama."""
+    try:
+        with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None
+
+
+def has_capability(number: int) -> bool:
+    """Whether we have a capability (in our own user namespace)."""
+    try:
+        with open("/proc/self/status", "rb", buffering=0) as file:
+            text = "\n" + file.read().decode(errors="replace")
+    except OSError:
+        return False
+    return bool(int(_line(text, "CapEff", "0"), 16) & 1 << number)
+
+
+def in_user_namespace() -> bool:
+    """Whether we are in a user namespace below the first one: capabilities end at its border."""
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as file:
+            return file.read().split() != _WHOLE_RANGE
+    except OSError:
+        return False
+
+
+def security_modules() -> list[str]:
+    """The active modules that may forbid ptrace, where the kernel tells us."""
+    try:
+        with open("/sys/kernel/security/lsm", encoding="ascii") as file:
+            return [one for one in file.read().strip().split(",") if one != "capability"]
+    except OSError:
+        return []
+
+
+def check_before_looking(pid: int) -> ProcessStatus:
+    """Raise for what has no program to look at: NoSuchProcess, NotPermitted, Unsupported. The last
+    two say nothing of a process that ends meanwhile."""
+    trouble = proc_trouble()
+    if trouble:
+        raise NotPermitted(trouble)
+    status = read_status(pid)
+    if not status.has_memory:
+        if has_ended(pid):
+            raise NoSuchProcess(pid, ended=True)
+        if status.state in "ZX":
+            raise Unsupported(
+                f"the first thread of process {pid} has ended, so its memory cannot be reached any "
+                "more (the others run on)"
+            )
+        raise Unsupported(f"{pid} is a kernel thread ({status.name}); it has no program to trace")
+    return status
+
+
+def check_before_stopping(pid: int) -> None:
+    """Raise what a stop would run into, before anything is touched.
+
+    Also NotPermitted (another tracer) and Unsupported (seccomp). Ourselves we never stop.
+    """
+    status = check_before_looking(pid)
+    if pid == os.getpid():
+        return
+    if status.tracer:
+        raise NotPermitted(
+            f"process {pid} is being traced by process {status.tracer} "
+            f"({_name(status.tracer)}); end that first, only one tracer is possible"
+        )
+    if status.seccomp:
+        raise _under_seccomp(f"process {pid}", status.seccomp)
+
+
+def check_before_borrowing(pid: int) -> None:
+    """Raise Refused (try again) where a borrowed thread would not run: it is told to stand still.
+
+    What is in the process already can be switched all the same; a stop for that disturbs nothing.
+    A freezer of version 1 lets not even a stop through.
+    """
+    state = read_status(pid).state
+    if state == "T":
+        raise Refused(
+            f"process {pid} is stopped (SIGSTOP), so no thread of it can be borrowed to put the "
+            f"runtime in; continue it with kill -CONT {pid} and try again",
+            try_again=True,
+        )
+    frozen = frozen_by(pid)
+    if frozen:
+        raise Refused(
+            f"process {pid} is frozen by its control group (cgroup freezer, version {frozen}; "
+            "docker pause?); thaw it and try again",
+            try_again=True,
+        )
+
+
+def check_seccomp_of_threads(pid: int, known: set[int]) -> None:
+    """Raise Unsupported when a thread runs under seccomp; a filter is each thread's own.
+
+    Threads in `known` are passed over; those that were asked are added.
+    """
+    for tid in _threads(pid):
+        if tid in known or pid == os.getpid():
+            continue
+        try:
+            mode = int(_line(_status_text(pid, f"task/{tid}/"), "Seccomp", "0"))
+        except NoSuchProcess:
+            continue
+        if mode:
+            raise _under_seccomp(f"thread {tid} of process {pid}", mode)
+        known.add(tid)
+
+
+def _under_seccomp(subject: str, mode: int) -> Unsupported:
+    return Unsupported(
+        f"{subject} runs under seccomp (mode {mode}): its filter may kill it at the first system "
+        "call made for us, or after any stop, so markerjit does not touch it"
+    )
+
+
+def _threads(pid: int) -> list[int]:
+    try:
+        return sorted(map(int, os.listdir(f"/proc/{pid}/task")))
+    except (FileNotFoundError, ProcessLookupError):
+        raise NoSuchProcess(pid) from None
+    except PermissionError:
+        raise _hidden(pid) from None
+
+
+def why_not(pid: int, tid: int = 0) -> str:
+    """Which rule forbids ptrace on `pid`, and the way round. For after an EPERM."""
+    try:
+        return _why_not(pid, tid)
+    except NoSuchProcess:
+        return str(NoSuchProcess(pid, ended=True))
+    except NotPermitted as hidden:
+        return str(hidden)
+
+
+def _why_not(pid: int, tid: int) -> str:
+    if has_ended(pid):  # its files are root's by now, and it counts as nobody's
+        raise NoSuchProcess(pid, ended=True)
+    status = read_status(pid)
+    subject = f"process {pid}" if tid in (0, pid) else f"thread {tid} of process {pid}"
+    if status.tracer:
+        return (
+            f"cannot stop {subject}: process {status.tracer} ({_name(status.tracer)}) "
+            "traces it already; end that first"
+        )
+    return f"cannot stop {subject}: {_rule_against(pid, status)}"
+
+
+def _rule_against(pid: int, status: ProcessStatus) -> str:
+    """The first rule of ptrace(2), "Ptrace access mode checking", that says no, and what to do."""
+    scope = yama_scope()
+    if has_capability(CAP_SYS_PTRACE):
+        return _rule_against_the_capable(scope)
+    who = read_credentials(pid)
+    if status.uid != os.getuid():
+        return (
+            f"it belongs to uid {status.uid} and we are {os.getuid()}; "
+            "run markerjit as that user, or with sudo"
+        )
+    if {*who.uids[:3]} != {os.getuid()} or {*who.gids[:3]} != {os.getgid()}:
+        return (
+            "it runs with ids that are not ours (a set-user-ID program?); run markerjit with sudo"
+        )
+    if who.permitted & ~read_credentials(os.getpid()).permitted:
+        return "it has capabilities that we do not have; run markerjit with sudo"
+    if not who.dumpable:
+        return (
+            "it has made itself untraceable (PR_SET_DUMPABLE, or it changed its uid or "
+            "capabilities, or its file may not be read); run markerjit with sudo"
+        )
+    if scope:
+        return f"kernel.yama.ptrace_scope is {scope}; {round_yama(scope)}"
+    return (
+        "it has made itself untraceable, or it is in a user namespace that is not ours, or a "
+        f"security module forbids it{_named_modules()}; run markerjit with sudo"
+    )
+
+
+def _rule_against_the_capable(scope: int | None) -> str:
+    if scope == 3:
+        return f"kernel.yama.ptrace_scope is 3; {round_yama(3)}"
+    if in_user_namespace():
+        return (
+            "our CAP_SYS_PTRACE holds in our own user namespace, and the process is outside of it; "
+            "run markerjit outside too"
+        )
+    return (
+        "forbidden although we have CAP_SYS_PTRACE: a security module stands in the way"
+        f"{_named_modules()}; see its log (dmesg, journalctl)"
+    )
+
+
+def _named_modules() -> str:
+    modules = security_modules()
+    return f" (active: {', '.join(modules)})" if modules else ""
+
+
+def round_yama(scope: int) -> str:
+    """What to do about a value of kernel.yama.ptrace_scope."""
+    if scope >= 3:
+        return "nobody may trace until the machine is started again without it"
+    return "run markerjit with sudo, or set it to 0 with sudo sysctl kernel.yama.ptrace_scope=0"
+
+
+def _name(pid: int) -> str:
+    try:
+        return read_status(pid).name
+    except NoSuchProcess:
+        return "gone"

@@ -1,0 +1,179 @@
+"""System calls in the target's name: by a borrowed thread, or by our own when we are the target.
+
+A `Call` may refer to the result of an earlier one in the same list, as a memfd is made and then
+mapped. x86-64 system call numbers are those of arch/x86/entry/syscalls/syscall_64.tbl.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from markerjit.errors import MarkerError
+from markerjit.memory import FileId, file_at
+from markerjit.model import RemoteAddress
+from markerjit.remote import native
+from markerjit.remote.outcome import explain_failure
+
+SYS_CLOSE = 3
+SYS_MMAP = 9
+SYS_MUNMAP = 11
+SYS_RT_SIGACTION = 13
+SYS_MADVISE = 28
+SYS_FCNTL = 72
+SYS_ARCH_PRCTL = 158
+SYS_MEMFD_CREATE = 319
+
+_ARCH_GET_FS = 0x1003
+_MAX_THREADS = 256
+
+
+class Result(NamedTuple):
+    """What an earlier call of the list returned, plus an offset."""
+
+    of: int
+    plus: int = 0
+
+
+class Call(NamedTuple):
+    """One system call; `name` is for messages.
+
+    With a `file` it is made only if the first argument is a descriptor of that file, and passed
+    over otherwise, with the result 0. For `run_alone`: while other threads run, they may close the
+    descriptor at any moment, and open another file under its number.
+    """
+
+    name: str
+    number: int
+    args: tuple[int | Result, ...]
+    file: FileId | None = None
+
+
+class Thread(NamedTuple):
+    """A thread of the target, where its thread control block is, and its struct rseq (0: none)."""
+
+    tid: int
+    fs_base: RemoteAddress
+    rseq: RemoteAddress = RemoteAddress(0)
+
+
+class CallFailed(MarkerError):
+    """A system call made in the target failed; `results` are those of the calls before it."""
+
+    def __init__(self, call: Call, error: int, results: list[int]) -> None:
+        super().__init__(
+            f"{call.name} failed in the target: {os.strerror(error)}; markerjit doctor PID may "
+            "know the reason"
+        )
+        self.call = call
+        self.error = error
+        self.results = results
+
+
+class Caller(Protocol):
+    """Makes system calls in the target."""
+
+    def run(self, calls: Sequence[Call]) -> list[int]:
+        """The results of all calls. Raises CallFailed."""
+
+    def run_alone(self, calls: Sequence[Call]) -> tuple[list[int], list[Thread]]:
+        """The same, and some of the target's threads. No other thread runs meanwhile, where that
+        can be had."""
+
+
+class BorrowedThread:
+    """Calls made by a stopped thread of another process. See borrow.c for what that takes."""
+
+    def __init__(self, target: native.NativeTarget) -> None:
+        self._target = target
+
+    def run(self, calls: Sequence[Call]) -> list[int]:
+        """Borrow a thread, make the calls, let it go. The others run, unless the thread's way back
+        can only stand on its own stack. Raises CallFailed, Refused, TargetGone."""
+        return self._borrow(calls, None, None)
+
+    def run_alone(self, calls: Sequence[Call]) -> tuple[list[int], list[Thread]]:
+        """Stop all threads, have one make the calls, and let all go. Also what the first threads
+        are, taken in the same stop. Raises CallFailed, Refused, TargetGone."""
+        threads = (native.NativeThread * _MAX_THREADS)()
+        count = ctypes.c_uint32(_MAX_THREADS)
+        results = self._borrow(calls, threads, ctypes.byref(count))
+        return results, [
+            Thread(one.tid, RemoteAddress(one.fs_base), RemoteAddress(one.rseq))
+            for one in threads[: count.value]
+        ]
+
+    def _borrow(self, calls: Sequence[Call], threads: object, count: object) -> list[int]:
+        prepared = (native.NativeCall * len(calls))(*map(_prepare, calls))
+        report = native.Report()
+        status = native.library().mj_borrow(
+            self._target, prepared, len(calls), threads, count, report
+        )
+        results = [call.result for call in prepared]
+        if status == native.CALL_FAILED:
+            raise CallFailed(calls[report.index], report.error, results[: report.index])
+        if status != native.OK:
+            raise explain_failure(self._target.pid, status, report)
+        return results
+
+
+def _prepare(call: Call) -> native.NativeCall:
+    prepared = native.NativeCall(number=call.number)
+    if call.file:
+        prepared.device, prepared.inode = call.file
+    for index in range(6):
+        arg = call.args[index] if index < len(call.args) else 0
+        prepared.refs[index] = arg.of if isinstance(arg, Result) else -1
+        prepared.args[index] = (arg.plus if isinstance(arg, Result) else arg) & (1 << 64) - 1
+    return prepared
+
+
+class OwnThread:
+    """Calls made by the calling thread: the target is this process."""
+
+    def run_alone(self, calls: Sequence[Call]) -> tuple[list[int], list[Thread]]:
+        """The same as `run`, since we cannot stop ourselves; and the calling thread."""
+        return self.run(calls), [self._thread()]
+
+    def _thread(self) -> Thread:
+        base = ctypes.c_uint64()
+        _system_call(SYS_ARCH_PRCTL, [_ARCH_GET_FS, ctypes.addressof(base)])
+        fs_base = RemoteAddress(base.value)
+        return Thread(threading.get_native_id(), fs_base, _own_rseq(fs_base))
+
+    def run(self, calls: Sequence[Call]) -> list[int]:
+        """The results in order. Raises CallFailed."""
+        results: list[int] = []
+        for call in calls:
+            args = [
+                results[arg.of] + arg.plus if isinstance(arg, Result) else arg for arg in call.args
+            ]
+            if call.file and file_at(f"/proc/self/fd/{args[0]}") != call.file:
+                results.append(0)
+                continue
+            result, error = _system_call(call.number, args)
+            if result < 0:
+                raise CallFailed(call, error, results)
+            results.append(result)
+        return results
+
+
+def _own_rseq(fs_base: RemoteAddress) -> RemoteAddress:
+    """Where the C library has registered its area, if it says so (glibc 2.35)."""
+    libc = ctypes.CDLL(None)
+    try:
+        offset = ctypes.c_ssize_t.in_dll(libc, "__rseq_offset").value
+        size = ctypes.c_uint.in_dll(libc, "__rseq_size").value
+    except ValueError:
+        return RemoteAddress(0)
+    return RemoteAddress(fs_base + offset if size else 0)
+
+
+def _system_call(number: int, args: Sequence[int]) -> tuple[int, int]:
+    function = ctypes.CDLL(None, use_errno=True).syscall
+    function.restype = ctypes.c_long
+    result = function(ctypes.c_long(number), *(ctypes.c_uint64(arg) for arg in args))
+    return int(result), ctypes.get_errno()

@@ -1,0 +1,140 @@
+"""The native helper, libmjstop.so: its structures and functions as stop.h declares them.
+
+One native call does all that happens while a thread of the target stands still. A test compares the
+structures here with the C ones.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from functools import cache
+
+from markerjit.abi import EditEntry
+from markerjit.errors import MarkerError, refuse_own_shortage
+
+OK = 0
+ERRNO = 1
+GONE = 2
+BUSY = 3
+IN_SPAN = 4
+UNEXPECTED = 5
+NOT_VERIFIED = 6
+NO_THREAD = 7
+CALL_FAILED = 8
+NOT_64_BIT = 9
+NOT_UNDONE = 10
+NOT_SYNCED = 11
+MOVED = 12
+SIGTRAP_BLOCKED = 13
+DISTURBED = 14
+FAULTED = 15
+STACK_UNKNOWN = 16
+
+STOP = 1
+MEMBARRIER = 2
+SIGNALS = 3
+NONE = 4
+
+MAX_EDIT = 16
+
+
+class NativeTarget(ctypes.Structure):
+    """struct mj_target."""
+
+    _fields_ = [
+        ("pid", ctypes.c_int32),
+        ("pidfd", ctypes.c_int32),
+        ("mem_fd", ctypes.c_int32),
+        ("needs_sigtrap", ctypes.c_int32),
+        ("syscall_ret", ctypes.c_uint64),
+        ("sigreturn", ctypes.c_uint64),
+        ("pop_rax_ret", ctypes.c_uint64),
+        ("scratch", ctypes.c_uint64),
+        ("mapped", ctypes.c_char_p),
+        ("mapped_size", ctypes.c_uint64),
+    ]
+
+
+class NativeCall(ctypes.Structure):
+    """struct mj_call."""
+
+    _fields_ = [
+        ("number", ctypes.c_uint64),
+        ("args", ctypes.c_uint64 * 6),
+        ("refs", ctypes.c_int8 * 6),
+        ("reserved", ctypes.c_uint8 * 2),
+        ("result", ctypes.c_int64),
+        ("device", ctypes.c_uint64),
+        ("inode", ctypes.c_uint64),
+    ]
+
+
+class NativeThread(ctypes.Structure):
+    """struct mj_thread."""
+
+    _fields_ = [
+        ("tid", ctypes.c_int32),
+        ("reserved", ctypes.c_int32),
+        ("fs_base", ctypes.c_uint64),
+        ("rseq", ctypes.c_uint64),
+    ]
+
+
+class Report(ctypes.Structure):
+    """struct mj_report."""
+
+    _fields_ = [
+        ("error", ctypes.c_int32),
+        ("tid", ctypes.c_int32),
+        ("index", ctypes.c_uint32),
+        ("threads", ctypes.c_uint32),
+        ("stop_ns", ctypes.c_uint64),
+        ("held_ns", ctypes.c_uint64),
+        ("resume_ns", ctypes.c_uint64),
+        ("found", ctypes.c_uint8 * MAX_EDIT),
+        ("borrowed", ctypes.c_uint32),
+        ("written", ctypes.c_uint32),
+    ]
+
+
+def package_file(name: str) -> str:
+    """The path of a built file of the package."""
+    return os.path.join(os.path.dirname(os.path.dirname(__file__)), "_native", name)
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The helper, loaded once. Raises MarkerError when the native part was not built."""
+    try:
+        loaded = ctypes.CDLL(package_file("libmjstop.so"))
+    except OSError as error:
+        refuse_own_shortage(error)
+        raise MarkerError(f"the native part cannot be loaded: {error}; was it built?") from None
+    target = ctypes.POINTER(NativeTarget)
+    report = ctypes.POINTER(Report)
+    u32, u64 = ctypes.c_uint32, ctypes.c_uint64
+    edits = ctypes.POINTER(EditEntry)
+    loaded.mj_apply.argtypes = [target, ctypes.c_int, edits, u32, report]
+    threads = ctypes.POINTER(NativeThread)
+    calls = ctypes.POINTER(NativeCall)
+    loaded.mj_borrow.argtypes = [target, calls, u32, threads, ctypes.POINTER(u32), report]
+    loaded.mj_clock_pair.argtypes = [ctypes.POINTER(u64), ctypes.POINTER(u64)]
+    loaded.mj_clock_pair.restype = None
+    return loaded
+
+
+def tsc_frequency(baseline_s: float = 0.05) -> int:
+    """Ticks of the time stamp counter in a second, measured."""
+    first = clock_pair()
+    time.sleep(baseline_s)
+    last = clock_pair()
+    return (last[0] - first[0]) * 1_000_000_000 // (last[1] - first[1])
+
+
+def clock_pair() -> tuple[int, int]:
+    """The time stamp counter and CLOCK_MONOTONIC (ns) at the same moment."""
+    tsc, monotonic = ctypes.c_uint64(), ctypes.c_uint64()
+    library().mj_clock_pair(ctypes.byref(tsc), ctypes.byref(monotonic))
+    return tsc.value, monotonic.value

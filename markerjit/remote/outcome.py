@@ -1,0 +1,111 @@
+"""What the native helper reports, as exceptions that say what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from markerjit.errors import MarkerError, NotPermitted, Refused, TargetGone, Unsupported
+from markerjit.memory import has_ended
+from markerjit.proc.permission import why_not
+from markerjit.remote import native
+
+
+def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError:
+    """The exception for a failed stop, borrow or write of `pid`; the target runs on unharmed.
+
+    UNEXPECTED and CALL_FAILED are for the caller, who knows what the index means.
+    """
+    if status == native.GONE or has_ended(pid):  # a thread that is killed does not answer either
+        return TargetGone(pid)
+    if status == native.BUSY and report.borrowed:
+        return Refused(
+            f"thread {report.tid} of process {pid} did not come back from a call that it made for "
+            "us (is another thread stuck in a page fault, or the process frozen?); it goes on by "
+            f"itself when the call ends; then markerjit repair {pid}",
+            try_again=True,
+        )
+    if status == native.BUSY:
+        return Refused(
+            f"thread {report.tid} of process {pid} did not stop in time: it waits in the kernel "
+            "where nothing interrupts it (vfork, disk); try again",
+            try_again=True,
+        )
+    if status == native.IN_SPAN:
+        return Refused(
+            f"thread {report.tid} stands inside a site, or returns into it from a signal handler; "
+            "nothing was written; try again",
+            try_again=True,
+        )
+    if status == native.STACK_UNKNOWN:
+        return Refused(
+            f"the stack of thread {report.tid} cannot be searched for signal frames (its stack "
+            "pointer is no address, or all stacks are larger than 256 MiB); nothing was written; "
+            "try again",
+            try_again=True,
+        )
+    if status == native.NO_THREAD:
+        return Refused(
+            f"no thread of process {pid} can be borrowed now: is it stopped (SIGSTOP)? "
+            f"continue it with kill -CONT {pid} and try again",
+            try_again=True,
+        )
+    if status == native.SIGTRAP_BLOCKED:
+        return Refused(
+            f"thread {report.tid} blocks SIGTRAP: a breakpoint would kill the process; use the "
+            "mode that the site was compiled for"
+        )
+    if status == native.MOVED:
+        return Refused(
+            f"an object of process {pid} was loaded or unloaded just now; try again",
+            try_again=True,
+        )
+    if status == native.DISTURBED:
+        return Refused(
+            f"another tool changed code of process {pid} between the sites at the same moment (a "
+            "uprobe put in or taken out?); all was rolled back; try again, and if it was a uprobe "
+            "that was put in, check that it counts",
+            try_again=True,
+        )
+    if status == native.FAULTED:
+        return Refused(
+            f"thread {report.tid} of process {pid} met a fault in code that it ran for us (was an "
+            f"object unloaded just now?); it goes on where it was; then markerjit repair {pid}",
+            try_again=True,
+        )
+    if status == native.NOT_64_BIT:
+        return Unsupported(f"process {pid} runs 32-bit code; markerjit is for x86-64")
+    if status == native.NOT_VERIFIED:
+        found = bytes(report.found).hex(" ")
+        return MarkerError(
+            f"edit {report.index} read back as {found} after writing; all was rolled back"
+        )
+    if status == native.NOT_UNDONE:
+        return MarkerError(
+            f"edit {report.index} COULD NOT be rolled back ({os.strerror(report.error)}); what was "
+            f"to be written is in the journal: markerjit repair {pid}"
+        )
+    if status == native.NOT_SYNCED:
+        passing = report.error in (errno.EAGAIN, errno.ESRCH)
+        return Refused(_why_not_synced(pid, report), try_again=passing)
+    if report.error in (errno.EPERM, errno.EACCES):
+        return NotPermitted(why_not(pid, report.tid))
+    written = f" at edit {report.index}, and was rolled back" if report.written else ""
+    return MarkerError(f"cannot change process {pid}{written}: {os.strerror(report.error)}")
+
+
+def _why_not_synced(pid: int, report: native.Report) -> str:
+    if report.error == errno.EAGAIN:
+        return (
+            f"thread {report.tid} of process {pid} did not answer the signal (does it block it?); "
+            "all was rolled back"
+        )
+    if report.error == errno.ESRCH:
+        return (
+            f"the thread of process {pid} that was to fence its cores did not come back from that "
+            "call; all was rolled back; try again, or use --quiesce stop"
+        )
+    return (
+        f"process {pid} cannot fence its cores ({os.strerror(report.error)}: is this a kernel "
+        "without membarrier SYNC_CORE?); all was rolled back; use --quiesce stop"
+    )

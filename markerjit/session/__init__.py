@@ -1,0 +1,1 @@
+"""A process looked at, switched, traced and repaired."""

@@ -1,0 +1,236 @@
+"""What is on in a process: a summary by marker, from the sites and the arena."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markerjit.abi import PROBE_COUNTED, MarkerEntry
+from markerjit.arena.arena import Arena, Counted, fnv1a
+from markerjit.arena.find import Probes
+from markerjit.arena.journal import Journal
+from markerjit.arena.lease import Reader, reader_of
+from markerjit.arguments import check_path, check_text
+from markerjit.elf import parse_format
+from markerjit.errors import MarkerError, NoMarkers, UnexpectedBytes
+from markerjit.events.hits import Calls, calls_now, late, since, total
+from markerjit.events.rings import is_flying
+from markerjit.model import Field, Kind, Mode, RemoteAddress, Site
+from markerjit.patch.holds import Holds
+from markerjit.patch.plan import SiteState
+from markerjit.probes.record import signature
+from markerjit.proc.owner import Owner, is_gone
+from markerjit.sites import discover_file, matching
+
+
+class MarkerStatus(NamedTuple):
+    """A marker of a process.
+
+    mode    how it is on, None when it is off
+    partly  some of its sites are on and others are not: an accident, or the program itself did it
+    since   when it was switched on, seconds of CLOCK_REALTIME; 0 when it is off
+    by      the pid of the controller that did it, or changed its mode or probe since
+    probe   "count", "record", "inherited" (by fork, and does nothing), "another version's" (of
+            markerjit), "the program's own", "none" (open, with nothing to call) or ""
+    hits    executions of our probes since it was switched on, or while it was on the last time
+    lost    those of them that found a ring full
+    altered what is wrong with those of its sites whose code is neither off nor on; they count for
+            nothing above
+    total   executions of our probes since the runtime is there, over all switches
+    held    "trace" or "flight" where its events are for somebody: others are refused to switch it
+    """
+
+    name: str
+    format: str
+    fields: tuple[Field, ...]
+    kind: Kind
+    sites: tuple[Site, ...]
+    mode: Mode | None
+    partly: bool
+    probe: str
+    since: int
+    by: int
+    hits: int
+    lost: int
+    altered: tuple[UnexpectedBytes, ...] = ()
+    total: int = 0
+    held: str | None = None
+
+
+class ArenaStatus(NamedTuple):
+    """What a process holds of ours.
+
+    owner      who put the runtime there, and `since` when (CLOCK_REALTIME, s)
+    runtime    which build of it: a hash of its code
+    reader     who records now, None when nobody does
+    writer     who has a change in the making, None when nobody has
+    abandoned  that change is half done, and nobody is at it
+    """
+
+    owner: Owner
+    since: int
+    runtime: int
+    reader: Reader | None
+    writer: Owner | None
+    abandoned: bool
+    flight: bool = False
+
+    @property
+    def to_mend(self) -> str | None:
+        """What a controller left, in a few words."""
+        if self.abandoned and self.writer:
+            and_gone = "is gone and " if is_gone(self.writer) else ""
+            return f"{self.writer} {and_gone}left a change half done"
+        if self.reader and self.reader.over:
+            gone = is_gone(self.reader.owner)
+            why = "is gone" if gone else "has not read for too long"
+            return f"{self.reader.owner} {why} and left its markers recording"
+        return None
+
+
+def arena_status(arena: Arena, *, locked: bool) -> ArenaStatus:
+    """Reads it. `locked`: somebody holds the target's lock, so a change may be in the making."""
+    writer = Journal(arena).owner()
+    return ArenaStatus(
+        arena.owner,
+        int(arena.control.owner_since),
+        int(arena.control.runtime_id),
+        reader_of(arena),
+        writer,
+        writer is not None and not locked,
+        is_flying(arena),
+    )
+
+
+def marker_statuses(
+    states: Sequence[SiteState],
+    arena: Arena | None,
+    probes: Probes | None = None,
+    calls: Calls = lambda slot: 0,
+) -> list[MarkerStatus]:
+    """One status for each name and format, in the order of the names.
+
+    `probes` are the addresses of all probes of ours, those of a parent's arena too. `calls` tells
+    what a slot has counted.
+    """
+    groups: dict[tuple[str, str], list[SiteState]] = {}
+    for state in states:
+        groups.setdefault((state.site.marker, state.site.note.format), []).append(state)
+    tallies = _Tallies(arena, calls) if arena else None
+    return [
+        _status(group, arena, probes or Probes(), tallies) for _, group in sorted(groups.items())
+    ]
+
+
+class _Tallies:
+    """What the entries of all markers have counted, at one moment."""
+
+    def __init__(self, arena: Arena, calls: Calls) -> None:
+        self._arena = arena
+        self._calls = calls
+        self._entries = {int(entry.id): entry for entry in arena.entries()}
+        self._known: dict[int, list[int]] = {}
+        for id, entry in self._entries.items():
+            self._known.setdefault(int(entry.name_hash), []).append(id)
+        self._counted = arena.all_counted(self._entries)
+        self._late = late(arena)
+        self._holds = Holds(arena)
+
+    def hold_of(self, group: Sequence[SiteState]) -> str | None:
+        """What holds a marker at one of its sites."""
+        holds = filter(None, map(self._holds.of, group))
+        return next(map(str, holds), None)
+
+    def entry_of(self, group: Sequence[SiteState], hashed: int) -> MarkerEntry | None:
+        """The entry of a marker now, or when it was on the last time."""
+        for state in sorted(group, key=lambda one: one.mode is None):
+            marker = self._arena.marker_at(state.data)
+            entry = None if marker is None else self._entries.get(marker)
+            if entry is not None and entry.name_hash == hashed:
+                return entry
+        return None
+
+    def total(self, group: Sequence[SiteState], hashed: int) -> Counted:
+        """Since the runtime is there; with the calls of a probe in C that is connected."""
+        known = self._known.get(hashed, ())
+        slots: dict[int, set[RemoteAddress]] = {}
+        for state in group:
+            marker = self._arena.marker_at(state.data)
+            if marker is not None:
+                slots.setdefault(marker, set()).add(state.site.slot)
+        calling = [calls_now(self._entries[id], slots.get(id, ()), self._calls) for id in known]
+        return total(known, self._counted, self._late).plus(sum(calling))
+
+
+def list_file(path: str, pattern: str = "*") -> tuple[list[MarkerStatus], tuple[MarkerError, ...]]:
+    """The markers of an executable or shared object, and what is wrong with those left out.
+
+    Raises BadFile, Unsupported, NoMarkers, UnknownMarker.
+    """
+    check_path("path", path)
+    check_text("pattern", pattern)
+    objects = discover_file(os.fspath(path))
+    if not objects.sites:
+        more = f": {objects.problems[0]}" if objects.problems else "; was it built with marker.h?"
+        raise NoMarkers(f"{path} has no markers{more}")
+    states = [dormant(site) for site in matching(objects.sites, pattern)]
+    return marker_statuses(states, None), objects.problems
+
+
+def dormant(site: Site) -> SiteState:
+    """The state of a site that nobody has touched, as in a file."""
+    idle = site.body if site.kind is Kind.SENTINEL else RemoteAddress(0)
+    return SiteState(site, None, idle, RemoteAddress(0))
+
+
+def _status(
+    group: Sequence[SiteState], arena: Arena | None, probes: Probes, tallies: _Tallies | None
+) -> MarkerStatus:
+    note = group[0].site.note
+    sound = [state for state in group if not state.problem]
+    first = sound[0] if sound else group[0]
+    found = {state.mode for state in sound}
+    mode = next((one for one in found if one), None)
+    hashed = fnv1a(signature(note).encode())
+    entry = tallies.entry_of(sound or group, hashed) if tallies else None
+    sums = tallies.total(group, hashed) if tallies else Counted(0, 0)
+    return MarkerStatus(
+        name=note.name,
+        format=note.format,
+        fields=parse_format(note.format, note.args),
+        kind=note.kind,
+        sites=tuple(state.site for state in group),
+        mode=mode,
+        partly=len(found) > 1,
+        probe=_probe_name(first, arena, probes) if mode else "",
+        since=int(entry.since) if entry and mode else 0,
+        by=int(entry.by) if entry and mode else 0,
+        hits=since(sums.hits, int(entry.hits_before)) if entry else 0,
+        lost=since(sums.lost, int(entry.losses_before)) if entry else 0,
+        altered=tuple(state.problem for state in group if state.problem),
+        total=sums.hits,
+        held=tallies.hold_of(group) if tallies else None,
+    )
+
+
+def _probe_name(state: SiteState, arena: Arena | None, probes: Probes) -> str:
+    if arena and arena.records(state.probe, state.data):
+        return "record"
+    if arena and state.probe == arena.count_probe:
+        return "count"
+    if arena and (in_c := _probe_in_c(state, arena)):
+        return in_c
+    if probes.are_unknown(state.probe):
+        return "another version's"
+    if state.probe in probes:
+        return "inherited"
+    return "the program's own" if state.probe else "none"
+
+
+def _probe_in_c(state: SiteState, arena: Arena) -> str | None:
+    if not state.probe & PROBE_COUNTED or not arena.current().data_used:
+        return None
+    from markerjit.probes.loaded import function_at
+
+    return function_at(arena, state.probe)
