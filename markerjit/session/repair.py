@@ -206,7 +206,9 @@ class _Repairing(Switching):
         calling = bool(state.mode and state.probe & PROBE_COUNTED)
         found = Switched(state.mode, known, tuple(slots[marker]), calling)
         before = before_switch(arena, slots, calls=self._calls)
-        note_hits(arena, {marker: found}, before, self._calls)
+        # What it records it records for whom it did: a reader that is gone loses it after this.
+        held = int(arena.marker_entry(marker).held)
+        note_hits(arena, {marker: found}, before, self._calls, held=held)
 
 
 def _spans(sites: Sequence[Site]) -> Iterator[tuple[int, int]]:
