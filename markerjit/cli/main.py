@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # type checkers take it for true; typing is not imported 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Sequence
-    from typing import NoReturn, TextIO
+    from typing import Any, NoReturn, TextIO
 
 COMMANDS = {
     "demo": "the bundled server under load: list, switch, watch, compare",
@@ -150,7 +150,14 @@ def _parser(wanted: str) -> ArgumentParser:
     import argparse
     from importlib import import_module
 
-    parser = argparse.ArgumentParser(
+    class Parser(argparse.ArgumentParser):
+        """One that lets an output which cannot be written be told: argparse of later Pythons 3.11
+        passes over that."""
+
+        def _print_message(self, message: str, file: Any = None) -> None:
+            print(message, end="", file=file or sys.stderr)
+
+    parser = Parser(
         prog="markerjit",
         description="Markers in running programs: find them, switch them on and off, watch them.",
         epilog="markerjit COMMAND --help explains a command. "
