@@ -134,7 +134,7 @@ def test_own_rings_are_closed_for_an_object_that_comes_later(
             after = writes_own_rings(program.pid)
             program.command("call 10")
         events = stream.drain()
-        hits = {one.name: one.hits for one in session.statistics()}
+        hits = {marker.name: marker.total for marker in session.statistics()}
 
     assert (before, after) == (True, False)
     assert Counter(event.name for event in events) == {"truth_host": 20}

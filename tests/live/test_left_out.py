@@ -153,7 +153,8 @@ def test_the_commands_name_what_they_leave_out(program: Answering) -> None:
                 document = json.loads(done.stdout.splitlines()[-1])
                 told[name] = document.get("summary", document)["left_out"]
         if name == "record":
-            markerjit.attach(program.pid).disable("*")
+            with markerjit.attach(program.pid) as session:
+                session.disable("*")
 
     for name, left_out in told.items():
         assert len(left_out) == (2 if name == "off" else 3)

@@ -172,7 +172,7 @@ def test_process_of_32_bits_is_refused(tmp_path: Path) -> None:
 def test_process_of_another_user_is_refused_with_the_rule(target: Callable) -> None:
     # It becomes nobody once it has imported all: nobody may be unable to read this Python.
     become = """
-import contextlib, io, os, sys, markerjit.cli.main as main
+import contextlib, io, os, sys, markerjit.cli.main as main, markerjit.cli.signals
 with contextlib.redirect_stderr(io.StringIO()):
     main.run([sys.argv[1], str(2**22 + 1), "kv_*"])
 os.setgroups([]), os.setresgid(*[65534] * 3), os.setresuid(*[65534] * 3)
