@@ -10,8 +10,11 @@ blocks stands in HTML comments, which no reader sees:
     <!-- replay: check COMMAND = LINE -->  run it: it prints this line
     <!-- replay: pid 3106 = $! -->   from here on 3106 stands for that process
     <!-- replay: port 7777 -->       from here on 7777 stands for a free port
-    <!-- replay: numbers -->         every number of the next block is that of a run, and may differ
+    <!-- replay: numbers A B -->     every number of the next block is that of a run, and may be
+                                     another; so may the words, which stand for each other
     <!-- replay: skip REASON -->     the next block is not run
+
+A `pid=3106` in what a page shows has 3106 stand for the process that was printed, from there on.
 
 In what a page shows, a line `…` stands for any lines and `…` in a line for any text. What no two
 runs have in common is compared by its form: times, addresses, durations, CPUs, pids and thread ids.
@@ -66,6 +69,7 @@ class Block(NamedTuple):
     command: str
     output: tuple[str, ...]
     numbers: bool
+    words: tuple[str, ...] = ()
 
 
 class Difference(NamedTuple):
@@ -94,6 +98,7 @@ def _replay(text: str, shell: _Shell, directory: Path) -> Iterator[Difference]:
     names: dict[str, str] = {}
     name = ""
     numbers = skip = False
+    words: tuple[str, ...] = ()
     for found in _FENCE.finditer(text):
         line = text.count("\n", 0, found.start()) + 1
         if found["file"]:
@@ -110,21 +115,28 @@ def _replay(text: str, shell: _Shell, directory: Path) -> Iterator[Difference]:
                 names[number] = shell.run(f"echo {value}", 1)[0]
             elif verb == "port":
                 names[rest] = str(_free_port())
-            numbers, skip = numbers or verb == "numbers", skip or verb == "skip"
+            if verb == "numbers":
+                numbers, words = True, tuple(rest.split())
+            skip = skip or verb == "skip"
         elif found["language"] == "c" and name:
             (directory / name).write_text(found["body"])
             name = ""
         elif found["language"] == "console":
             if not skip:
                 for block in blocks(found["body"], line + 1, numbers=numbers):
-                    yield from _compare(block, shell, names)
-            numbers = skip = False
+                    yield from _compare(block._replace(words=words), shell, names)
+            numbers, skip, words = False, False, ()
 
 
 def _compare(block: Block, shell: _Shell, names: dict[str, str]) -> Iterator[Difference]:
     printed = shell.run(_renamed(block.command, names), len(block.output))
+    for line, real in zip(block.output, printed, strict=False):
+        if (known := re.search(r"\bpid=(\d+)", line)) and (
+            there := re.search(r"\bpid=(\d+)", real)
+        ):
+            names[known[1]] = there[1]
     shown = [_renamed(line, names) for line in block.output]
-    if not matches(shown, printed, numbers=block.numbers):
+    if not matches(shown, printed, numbers=block.numbers, words=block.words):
         yield Difference(block, tuple(printed))
 
 
@@ -144,12 +156,21 @@ def blocks(body: str, line: int, *, numbers: bool = False) -> Iterator[Block]:
         yield Block(start, command, tuple(output), numbers)
 
 
-def matches(shown: Sequence[str], printed: Sequence[str], *, numbers: bool = False) -> bool:
+def matches(
+    shown: Sequence[str],
+    printed: Sequence[str],
+    *,
+    numbers: bool = False,
+    words: Sequence[str] = (),
+) -> bool:
     """Whether lines are those that a page shows, as far as two runs have them in common."""
     pattern = "".join(
         r"(?:[^\n]*\n)*?" if line.strip() == "…" else f"{pattern_of(line, numbers=numbers)}\n"
         for line in shown
     )
+    if words:
+        any_word = "|".join(map(re.escape, words))
+        pattern = re.sub(rf"\b(?:{any_word})\b", f"(?:{any_word})", pattern)
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in printed)) is not None
 
 
