@@ -9,7 +9,7 @@ import pytest
 from tests.support.replay import blocks, matches, replay
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["README.md", "docs/tutorial.md"]
+PAGES = ["README.md", "docs/howto/flight-recorder.md", "docs/tutorial.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)
