@@ -230,7 +230,7 @@ class OwnArena:
     def picture(self) -> list[Event]:
         """The same, of rings that are overwritten."""
         pictures = [own.picture() for own in self.own], [one.picture() for one in self.shared]
-        return self._events(self._walks(*pictures))
+        return self.events_of(self._walks(*pictures))
 
     def start(self, *, overwrite: bool = False) -> None:
         """Forget what is in the rings."""
@@ -239,9 +239,10 @@ class OwnArena:
 
     def records(self) -> list[Event]:
         """All that is there now, in order of time. Times are as recorded."""
-        return self._events(self.walks())
+        return self.events_of(self.walks())
 
-    def _events(self, walks: list[Walked]) -> list[Event]:
+    def events_of(self, walks: list[Walked]) -> list[Event]:
+        """The events of these walks in order of time."""
         found = columns_of(walks, self.types)
         assert not found.bad
         return events(found.columns, Calibration(Time.TSC, 0, 0, NS, 0))
