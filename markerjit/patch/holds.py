@@ -1,5 +1,6 @@
 """Which markers are held, and by whom: recorded for a reader that lives, or kept by a flight
-recorder. Somebody would miss their events, so others do not switch them without being asked to.
+recorder. A switch by another controller would lose events for that reader, so it is refused unless
+it is forced.
 
 The truth is in the target: who claimed the rings (lease.py), for which claim an entry was switched
 on (`held`), and whether the rings are overwritten. A reader that is gone, or whose lease has run

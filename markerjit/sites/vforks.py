@@ -21,10 +21,9 @@ from markerjit.elf.imports import imports_any, needs_others
 from markerjit.errors import MemoryFault
 from markerjit.memory import Mapping
 from markerjit.sites.discover import mapped_images
+from markerjit.x86.templates import VFORK
 
 _CALLS = (b"vfork", b"__vfork", b"clone", b"__clone")
-_VFORK = bytes.fromhex("b83a000000 0f05")
-"""mov $58, %eax; syscall: glibc's vfork, which is in a static program only if it is called."""
 _PIECE = 1 << 20
 
 
@@ -36,7 +35,7 @@ def may_share_memory(read: Read, maps: Sequence[Mapping]) -> bool:
 def _makes_them(image: Image) -> bool:
     if imports_any(image, _CALLS):
         return True
-    return not needs_others(image) and any(_VFORK in piece for piece in _code(image))
+    return not needs_others(image) and any(VFORK in piece for piece in _code(image))
 
 
 def _code(image: Image) -> Iterator[bytes]:
@@ -44,6 +43,6 @@ def _code(image: Image) -> Iterator[bytes]:
     for span in image.loaded(PF_X):
         for start in range(span.start, span.stop, _PIECE):
             try:
-                yield image.read(start, min(_PIECE + len(_VFORK) - 1, span.stop - start))
+                yield image.read(start, min(_PIECE + len(VFORK) - 1, span.stop - start))
             except MemoryFault:
                 continue

@@ -25,6 +25,8 @@ SYSCALL_RET = b"\x0f\x05\xc3"
 SIGRETURN = (b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05", b"\xb8\x0f\0\0\0\x0f\x05")
 """`mov $15, %rax; syscall`, as C libraries have it for signal handlers to return to."""
 POP_RAX_RET = b"\x58\xc3"
+VFORK = b"\xb8\x3a\0\0\0\x0f\x05"
+"""`mov $58, %eax; syscall`: glibc's vfork, which is in a static program only if it is called."""
 
 
 class Template(NamedTuple):
