@@ -14,9 +14,9 @@ from typing import NamedTuple
 from markerjit.elf import FileImage
 from markerjit.elf.symbols import function_at
 from markerjit.errors import BadFile, Unsupported
-from tests.conftest import ROOT, make
 from tests.fuzz.edits import Place
 from tests.fuzz.harness import ACCEPTED, LINE, Harness, Seed
+from tests.support.programs import ROOT, make
 
 _PROGRAM = "truth_plugin.so"
 _ENTRY = 64

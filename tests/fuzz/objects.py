@@ -18,8 +18,8 @@ from markerjit.elf import FileImage
 from markerjit.elf.image import PT_LOAD, PT_NOTE, Segment
 from markerjit.elf.notes import CONTENT, TEXT, read_notes
 from markerjit.elf.rawnotes import parse_note
-from tests.conftest import ROOT, make
 from tests.fuzz.edits import Place
+from tests.support.programs import ROOT, make
 
 PROGRAMS = ("truth_modes-jump", "truth_plugin.so", "truth_modes-immediate", "truth_static")
 """Position-independent, a shared object, with sites without a body, and at fixed addresses."""

@@ -14,10 +14,10 @@ from markerjit.errors import BadFile, BadMaps, BadNote
 from markerjit.memory import parse_maps
 from markerjit.model import CType, TypeClass
 from markerjit.ring.reader import SharedRing
-from tests.conftest import ROOT, make
 from tests.fuzz.check_ring import geometry_of
 from tests.fuzz.objects import PROGRAMS, skeleton
 from tests.fuzz.stores import HostileRing
+from tests.support.programs import ROOT, make
 
 CHARS = CType(TypeClass.CHARS, 8)
 DOUBLE = CType(TypeClass.FLOAT, 8)

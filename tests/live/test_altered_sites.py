@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 
 import markerjit
-from tests.live.test_commands import cli, facts, one_line, text_of
-
-
-@contextmanager
-def altered(pid: int, address: int, index: int = 0) -> Iterator[bytes]:
-    """Another byte in a site; gives what the site's first two bytes are then."""
-    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
-        memory.seek(address + index)
-        (right,) = memory.read(1)
-        memory.seek(address + index)
-        memory.write(bytes([right ^ 0x10]))
-        memory.seek(address)
-        yield memory.read(2)
-        memory.seek(address + index)
-        memory.write(bytes([right]))
+from tests.support.commands import cli, facts, one_line
+from tests.support.markers import altered
+from tests.support.processes import text_of
 
 
 def address_of(pid: int, marker: str) -> int:

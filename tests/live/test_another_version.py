@@ -9,9 +9,9 @@ import pytest
 
 import markerjit
 from markerjit.abi import VERSION
-from tests.conftest import Target
-from tests.live.test_commands import cli, one_line
-from tests.shortage import open_descriptors
+from tests.support.commands import cli, one_line
+from tests.support.programs import Target
+from tests.support.shortage import open_descriptors
 
 pytestmark = pytest.mark.live
 

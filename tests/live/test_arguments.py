@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from made_records import make_info
 
 import markerjit
 from markerjit.memory import ProcessMemory, read_maps
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import Time
-from tests.conftest import Target
-from tests.shortage import open_descriptors
+from tests.support.made_records import make_info
+from tests.support.programs import Target
+from tests.support.shortage import open_descriptors
 
 pytestmark = pytest.mark.live
 

@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from markerjit.apps.bench.active.listened import FORMS
-from tests.live.test_commands import ENVIRONMENT, cli, running, wait_until
+from tests.support.commands import ENVIRONMENT, cli, running
+from tests.support.timing import wait_until
 
 pytestmark = pytest.mark.live
 

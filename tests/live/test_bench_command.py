@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.live.test_commands import cli, one_line, running, wait_until
+from tests.support.commands import cli, one_line, running
+from tests.support.timing import wait_until
 
 pytestmark = pytest.mark.live
 

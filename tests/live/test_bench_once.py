@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from markerjit.apps.bench.toggle import once
-from tests.live.test_commands import cli
+from tests.support.commands import cli
 
 pytestmark = pytest.mark.live
 

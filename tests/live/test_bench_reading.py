@@ -14,7 +14,8 @@ import markerjit
 from markerjit.apps.bench.reading import measure
 from markerjit.apps.bench.reading.fill import MARKERS, Fill
 from markerjit.errors import MarkerError
-from tests.live.test_commands import ROOT, cli
+from tests.support.commands import cli
+from tests.support.programs import ROOT
 
 pytestmark = pytest.mark.live
 

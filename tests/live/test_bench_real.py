@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, make
 from real import active, building, patching, sources
 from real.programs import LUA, PROGRAMS, Program, Workload
 from real.running import run, started
@@ -24,6 +23,7 @@ from markerjit import Mode
 from markerjit.apps.bench.dormant.forms import FORMS
 from markerjit.apps.bench.sampling.form import BASELINE
 from markerjit.errors import MarkerError, Refused
+from tests.support.programs import ROOT, make
 
 pytestmark = pytest.mark.live
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, make
 
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.toggle import program
 from markerjit.apps.bench.toggle.host import Host
 from markerjit.apps.bench.toggle.ways import BUSY, DEFAULT, DIRECTIONS, WAYS, form_name
 from markerjit.errors import MarkerError
-from tests.live.test_commands import cli, one_line
+from tests.support.commands import cli, one_line
+from tests.support.programs import ROOT, make
 
 pytestmark = pytest.mark.live
 

@@ -15,7 +15,8 @@ from markerjit.memory import ProcessMemory, read_maps
 from markerjit.remote import native
 from markerjit.remote.calls import BorrowedThread, Call
 from markerjit.remote.gadgets import find_gadgets
-from tests.live.test_commands import state_of, wait_until
+from tests.support.processes import state_of
+from tests.support.timing import wait_until
 
 pytestmark = pytest.mark.user
 

@@ -19,7 +19,7 @@ from markerjit.arena.own_rings import has_own_rings
 from markerjit.doctor import examine_process
 from markerjit.memory import ProcessMemory, read_maps
 from markerjit.proc.permission import why_not
-from tests.conftest import ROOT, Target
+from tests.support.programs import ROOT, Target
 
 TIMES = 100_000
 every_child = pytest.mark.parametrize("child", ["vfork", "clone"])

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_traces import EVENTS, make_batch, make_info
 
 import markerjit
 from markerjit.cli.main import run
 from markerjit.trace.encode import with_packets
 from markerjit.trace.open import open_sink
-from tests.live.test_commands import CLI, ENVIRONMENT, cli, modes_of, one_line, running, wait_on
+from tests.support.commands import CLI, ENVIRONMENT, cli, one_line, running
+from tests.support.made_traces import EVENTS, make_batch, make_info
+from tests.support.markers import modes_of, wait_on
 
 NOT_A_PID = ["kvserver", "", "0", "+5", " 5", "1_0", "\uff15", "3.14"]
 

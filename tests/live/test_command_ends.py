@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import markerjit
-from tests.live.test_commands import CLI, ENVIRONMENT, cli, modes_of, running, wait_on
+from tests.support.commands import CLI, ENVIRONMENT, cli, running
+from tests.support.markers import modes_of, wait_on
 
 # Counts the calls from the moment at which `main` has taken the signals.
 INTERRUPTED = """

@@ -1,156 +1,29 @@
-"""The commands as a user runs them: output, exit codes, and what is left behind however they end.
-
-The helpers at the top are shared with the other live tests.
-"""
+"""The commands as a user runs them: output, exit codes, and what is left behind however they
+end."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
 import pytest
 
-import markerjit
+from tests.support.commands import cli, facts, one_line, running
+from tests.support.markers import modes_of, wait_on
+from tests.support.processes import text_of
+from tests.support.server import Client
+from tests.support.timing import wait_until
 
 pytestmark = pytest.mark.user
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-CLI = [sys.executable, "-m", "markerjit.cli.main"]
-PYTHONPATH = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
-ENVIRONMENT = {**os.environ, "PYTHONPATH": PYTHONPATH}
 SITE_KEYS = {"address", "object", "offset", "source"}
 MARKER_KEYS = {"name", "format", "fields", "mode", "on", "sites"}
 EVENT_KEYS = {"time", "cpu", "tid", "name", "fields"}
-
-
-def cli(*args: object, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    command = [*CLI, *map(str, args)]
-    return subprocess.run(
-        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=timeout_s, check=False
-    )
-
-
-@contextmanager
-def running(*args: object, **kwargs: Any) -> Iterator[subprocess.Popen[str]]:
-    """A command that runs beside the test; killed in the end if it still does."""
-    kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kwargs}
-    command = [*CLI, *map(str, args)]
-    with subprocess.Popen(command, env=ENVIRONMENT, text=True, **kwargs) as process:
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
-
-
-def facts(*args: object) -> Any:
-    """What a command says with --json."""
-    done = cli(*args, "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    return json.loads(done.stdout)
-
-
-def one_line(done: subprocess.CompletedProcess[str], pattern: str) -> str:
-    """A refusal as it has to be: exit code 1 and one line that says what it must."""
-    assert done.returncode == 1, done
-    assert done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert done.stderr.startswith("markerjit: ")
-    assert re.search(pattern, done.stderr), done.stderr
-    return done.stderr
-
-
-def state_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def wait_until(
-    condition: Callable[[], Any], what: str, timeout_s: float = 30, every_s: float = 0.002
-) -> None:
-    """Wait for a condition; a failure names it."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
-        time.sleep(every_s)
-
-
-def modes_of(pid: int) -> dict[str, str | None]:
-    """How every marker is on."""
-    with markerjit.View(pid) as view:
-        return {one.name: str(one.mode) if one.mode else None for one in view.statistics()}
-
-
-def wait_on(pid: int, marker: str, tracer: subprocess.Popen[str]) -> None:
-    """Wait until a marker is on; a tracer that has ended will not switch it on."""
-    wait_until(lambda: tracer.poll() is not None or modes_of(pid)[marker], f"{marker} on")
-    assert tracer.poll() is None, tracer.communicate()
-
-
-def text_of(pid: int) -> dict[tuple[int, str], bytes]:
-    """The code of every mapped object, but for our own arena."""
-    text = {}
-    maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-        for line in maps:
-            span, permissions, _, _, inode, path = (line + " ").split(" ", 5)
-            path = path.strip()
-            if "x" in permissions and inode != "0" and not path.startswith("/memfd:markerjit"):
-                start, end = (int(number, 16) for number in span.split("-"))
-                memory.seek(start)
-                text[start, path] = memory.read(end - start)
-                assert len(text[start, path]) == end - start
-    assert text
-    return text
-
-
-class Client:
-    """A connection to kvserver."""
-
-    def __init__(self, port: str) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", int(port)), timeout=30)
-        self.file = self.socket.makefile("rb")
-
-    def ask(self, *words: str) -> bytes | int | None:
-        parts = [f"${len(word.encode())}\r\n{word}\r\n" for word in words]
-        self.socket.sendall(f"*{len(words)}\r\n{''.join(parts)}".encode())
-        kind, rest = (line := self.file.readline())[:1], line[1:].strip()
-        if kind == b"$":
-            return self.file.read(int(rest) + 2)[:-2] if int(rest) >= 0 else None
-        assert kind in b"+:", line
-        return int(rest) if kind == b":" else rest
-
-    def counters(self) -> dict[str, int]:
-        """The server's own counts. Asking is a command too, and counts itself first."""
-        info = self.ask("INFO")
-        assert isinstance(info, bytes)
-        return {name: int(value) for name, value in re.findall(r"(\w+):(\d+)\r\n", info.decode())}
-
-    def close(self) -> None:
-        self.file.close()
-        self.socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 # ---- list, on, off, status, explain ------------------------------------------------------------

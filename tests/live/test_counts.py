@@ -17,24 +17,13 @@ import pytest
 
 import markerjit
 from markerjit import Mode
-from tests.live.test_commands import (
-    ROOT,
-    Client,
-    running,
-    text_of,
-    wait_on,
-    wait_until,
-)
+from tests.support.commands import running
+from tests.support.markers import losses, wait_on
+from tests.support.processes import text_of
+from tests.support.programs import ROOT
+from tests.support.server import Client, Truth
+from tests.support.timing import wait_until
 
-COUNTER_OF = {
-    "kv_command": "commands",
-    "kv_hit": "hits",
-    "kv_miss": "misses",
-    "kv_store": "stores",
-    "kv_delete": "deletes",
-    "kv_accept": "connections_accepted",
-    "kv_close": "connections_closed",
-}
 SERVERS = [
     ("kvserver", Mode.JUMP),
     ("kvserver", Mode.INT3),
@@ -42,34 +31,6 @@ SERVERS = [
     ("kvserver-nop", Mode.INT3),
     ("kvserver-pointer", Mode.POINTER),
 ]
-
-
-class Truth:
-    """A server's counters, asked over connections that stay: one to each of its two workers."""
-
-    def __init__(self, port: str) -> None:
-        self._clients = [Client(port), Client(port)]
-        self._clients[1].ask("PING")  # accepted, and so counted
-        self._before = self._clients[0].counters()
-
-    def difference(self) -> dict[str, int]:
-        """What was counted since, by marker, once every other connection is closed."""
-        asker = self._clients[0]
-        wait_until(
-            lambda: (
-                (now := asker.counters())["connections_accepted"]
-                == now["connections_closed"] + len(self._clients)
-            ),
-            "connections to close",
-        )
-        for client in self._clients:  # a worker that answers has left the marker of a close
-            client.ask("PING")
-        now = asker.counters()
-        return {name: now[one] - self._before[one] for name, one in COUNTER_OF.items()}
-
-    def close(self) -> None:
-        for client in self._clients:
-            client.close()
 
 
 def make_load(build: Path, port: str, requests: int = 20_000) -> None:
@@ -80,10 +41,6 @@ def make_load(build: Path, port: str, requests: int = 20_000) -> None:
         with Client(port) as client:
             client.ask("SET", f"key {turn}", "x" * turn)
             assert client.ask("DEL", f"key {turn}", "nothing") == 1
-
-
-def losses(session: markerjit.Session) -> Counter[str]:
-    return Counter({marker.name: marker.lost for marker in session.statistics()})
 
 
 @pytest.mark.parametrize(("server", "mode"), SERVERS)

@@ -26,7 +26,9 @@ import markerjit
 from markerjit.cli.main import run
 from markerjit.memory import has_ended
 from markerjit.proc import permission
-from tests.live.test_commands import cli, one_line, running, state_of, wait_until
+from tests.support.commands import cli, one_line, running
+from tests.support.processes import state_of
+from tests.support.timing import wait_until
 
 READS = [
     (os, "open"), (os, "pread"), (os, "readlink"), (os, "listdir"), (os, "stat"),

@@ -17,12 +17,9 @@ from markerjit import Mode
 from markerjit.remote.native import clock_pair
 from markerjit.ring.columns import decode
 from markerjit.ring.types import Time
-from tests.conftest import Target
-from tests.live.test_commands import (
-    cli,
-    one_line,
-    wait_until,
-)
+from tests.support.commands import cli, one_line
+from tests.support.programs import Target
+from tests.support.timing import wait_until
 
 pytestmark = pytest.mark.user
 

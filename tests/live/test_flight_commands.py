@@ -12,17 +12,11 @@ from typing import Any
 import pytest
 
 import markerjit
-from tests.conftest import Target
-from tests.live.test_commands import (
-    cli,
-    facts,
-    modes_of,
-    one_line,
-    running,
-    state_of,
-    wait_until,
-)
-from tests.live.test_recording_faults import wait_switched
+from tests.support.commands import cli, facts, one_line, running
+from tests.support.markers import modes_of, wait_switched
+from tests.support.processes import is_gone, state_of
+from tests.support.programs import Target
+from tests.support.timing import wait_until
 
 pytestmark = pytest.mark.user
 
@@ -149,14 +143,6 @@ def waits_for_crash(program: Target, path: Path) -> int:
     begun = cli("record", program.pid, "truth_mode", "--flight", "--on-crash", "-o", path)
     assert (begun.returncode, begun.stderr) == (0, "")
     return int(re.search(r"as process (\d+)", begun.stdout)[1])
-
-
-def is_gone(pid: int) -> bool:
-    """Ended, though perhaps nobody has asked how."""
-    try:
-        return state_of(pid) in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM])

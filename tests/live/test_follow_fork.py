@@ -13,8 +13,9 @@ import pytest
 
 import markerjit
 from markerjit import Mode
-from tests.live.test_commands import text_of, wait_until
-from tests.live.test_follow_objects import BORROW, WRITE, just_before, within
+from tests.support.native_calls import BORROW, WRITE, just_before
+from tests.support.processes import text_of
+from tests.support.timing import wait_until, within
 
 FAMILIES = [
     ("truth_family", Mode.JUMP),

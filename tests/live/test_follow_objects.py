@@ -4,7 +4,6 @@ forgotten, and what stands in its place is never written."""
 from __future__ import annotations
 
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,58 +15,10 @@ import pytest
 
 import markerjit
 from markerjit import Mode
-from markerjit.remote import native
-from tests.live.test_commands import text_of
+from tests.support.native_calls import WRITE, just_before
+from tests.support.processes import text_of
 
 MODES = [Mode.JUMP, Mode.INT3]
-WRITE = "mj_apply"
-BORROW = "mj_borrow"
-
-
-def just_before(monkeypatch: pytest.MonkeyPatch, call: str, action: Callable[[], object]) -> None:
-    """Once, when all is planned and asked and the native call of that name is about to be made."""
-    library = native.library()
-    real = getattr(library, call)
-
-    def first(*args: Any) -> Any:
-        monkeypatch.setattr(library, call, real)
-        action()
-        return real(*args)
-
-    monkeypatch.setattr(library, call, first)
-
-
-def just_after(monkeypatch: pytest.MonkeyPatch, call: str, action: Callable[[], object]) -> None:
-    """Once, when the first native call of that name has been made."""
-    library = native.library()
-    real = getattr(library, call)
-
-    def first(*args: Any) -> Any:
-        monkeypatch.setattr(library, call, real)
-        result = real(*args)
-        action()
-        return result
-
-    monkeypatch.setattr(library, call, first)
-
-
-def within(seconds: float, action: Callable[[], object]) -> None:
-    """Do something that may hang in native code: then the test fails, and pytest goes on. (The
-    thread is freed when the target is killed.)"""
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            action()
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    assert not thread.is_alive(), f"it hangs, {seconds} s after it began"
-    if raised:
-        raise raised[0]
 
 
 def modes(session: markerjit.Session) -> dict[str, Mode | None]:

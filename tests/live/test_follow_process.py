@@ -14,8 +14,10 @@ import pytest
 
 import markerjit
 from markerjit import Mode
-from tests.live.test_commands import ENVIRONMENT, cli, text_of, wait_until
-from tests.live.test_follow_objects import BORROW, WRITE, just_after, just_before, within
+from tests.support.commands import ENVIRONMENT, cli
+from tests.support.native_calls import BORROW, WRITE, just_after, just_before
+from tests.support.processes import text_of
+from tests.support.timing import wait_until, within
 
 pytestmark = pytest.mark.user
 

@@ -10,7 +10,8 @@ import pytest
 
 import markerjit
 from markerjit import Mode
-from tests.live.test_commands import text_of, wait_until
+from tests.support.processes import text_of
+from tests.support.timing import wait_until
 
 MODES = [Mode.JUMP, Mode.INT3]
 in_both_modes = pytest.mark.parametrize("mode", MODES)

@@ -17,7 +17,9 @@ import pytest
 
 import markerjit
 from markerjit import Mode
-from tests.live.test_commands import ENVIRONMENT, cli, facts, modes_of, one_line, text_of
+from tests.support.commands import ENVIRONMENT, cli, facts, one_line
+from tests.support.markers import modes_of
+from tests.support.processes import text_of
 
 INT3 = b"\xcc"
 FOREIGN = "holds cc: a breakpoint of another tool"

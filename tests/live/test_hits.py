@@ -10,7 +10,7 @@ import pytest
 
 import markerjit
 from markerjit import Mode
-from tests.live.test_commands import cli, facts
+from tests.support.commands import cli, facts
 
 PROBE = "#include <markerjit/probe.h>\nvoid passed(struct mj_slot *slot, ...) {}\n"
 

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 import markerjit
-from tests.conftest import Target
-from tests.live.test_commands import CLI, ENVIRONMENT, cli, facts, one_line, running, wait_until
+from tests.support.commands import CLI, ENVIRONMENT, cli, facts, one_line, running
+from tests.support.programs import Target
+from tests.support.timing import wait_until
 
 
 @pytest.fixture

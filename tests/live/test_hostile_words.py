@@ -14,7 +14,7 @@ from markerjit.abi import MAX_ARGS, MAX_RECORD, MarkerEntry
 from markerjit.errors import MarkerError
 from markerjit.probes.recorder import Shape, make_recorder
 from markerjit.ring.walk import walk_packet
-from tests.conftest import Target
+from tests.support.programs import Target
 
 ROUNDS = 40
 ALL_STRINGS = {

@@ -12,10 +12,12 @@ import pytest
 
 import markerjit
 from markerjit import Mode
-from tests.live import answering
-from tests.live.answering import Answering
-from tests.live.test_altered_sites import altered
-from tests.live.test_commands import ROOT, cli, modes_of, one_line, text_of
+from tests.support import answering
+from tests.support.answering import Answering
+from tests.support.commands import cli, one_line
+from tests.support.markers import altered, modes_of
+from tests.support.processes import text_of
+from tests.support.programs import ROOT
 
 MAIN = r"""
 #include <markerjit/marker.h>

@@ -11,7 +11,7 @@ import markerjit.memory.process
 from markerjit.memory import ProcessMemory
 from markerjit.remote import native
 from markerjit.session import session as session_module
-from tests.shortage import descriptors_left, open_descriptors
+from tests.support.shortage import descriptors_left, open_descriptors
 
 pytestmark = pytest.mark.live
 

@@ -17,7 +17,7 @@ from markerjit.arena.store import FileStore
 from markerjit.proc import owner
 from markerjit.proc.owner import is_gone, ourselves
 from markerjit.ring import counter
-from tests.shortage import descriptors_left, open_descriptors
+from tests.support.shortage import descriptors_left, open_descriptors
 
 BROKEN_LIST = r"""
 #define _GNU_SOURCE

@@ -16,15 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.test_commands import (
-    ENVIRONMENT,
-    ROOT,
-    Client,
-    cli,
-    running,
-    text_of,
-    wait_on,
-)
+from tests.support.commands import ENVIRONMENT, cli, running
+from tests.support.markers import wait_on
+from tests.support.processes import text_of
+from tests.support.programs import ROOT
+from tests.support.server import Client
 
 pytestmark = pytest.mark.user
 
@@ -69,7 +65,7 @@ PRELUDE = """
 import ctypes, os, sys
 import markerjit
 from markerjit import Mode
-from tests.live.test_commands import text_of
+from tests.support.processes import text_of
 
 library = ctypes.CDLL(sys.argv[1])
 library.own_evaluated.restype = library.own_stop.restype = ctypes.c_long

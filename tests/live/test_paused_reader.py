@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import markerjit
-from tests.conftest import Target
-from tests.live.test_commands import wait_until
+from tests.support.programs import Target
+from tests.support.timing import wait_until
 
 pytestmark = pytest.mark.live
 

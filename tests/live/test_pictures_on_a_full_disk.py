@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 import markerjit
-from tests.conftest import Target
-from tests.live.test_commands import CLI, ENVIRONMENT, cli, one_line, wait_until
-from tests.live.test_flight_commands import is_gone
+from tests.support.commands import CLI, ENVIRONMENT, cli, one_line
+from tests.support.processes import is_gone
+from tests.support.programs import Target
+from tests.support.timing import wait_until
 
 ROOM = 1 << 16
 EVENTS = 20_000

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,61 +14,12 @@ import pytest
 
 import markerjit
 from markerjit import Mode
-from tests.live.test_commands import (
-    Client,
-    cli,
-    facts,
-    modes_of,
-    one_line,
-    running,
-    text_of,
-    wait_on,
-    wait_until,
-)
-
-TURNS = """
-#include <markerjit/probe.h>
-
-MJ_COUNTER(turns);
-MJ_COUNTER(sum);
-MJ_HISTOGRAM(numbers);
-
-void count(struct mj_slot *slot, int i, unsigned long n) {
-    mj_count(&turns);
-    mj_add(&sum, (uint64_t)i);
-    mj_histogram(&numbers, n);
-}
-
-void tell(struct mj_slot *slot, int i, unsigned long n) {
-    count(slot, i, n);
-    if (n % 10 == 0)
-        mj_emit(tenth, "who %d n %lu tid %u at %s", i, n, mj_tid(), mj_marker_name(slot));
-}
-"""
-
-ANY = """
-#include <markerjit/probe.h>
-
-MJ_COUNTER(passed);
-
-void any(struct mj_slot *slot, ...) { mj_count(&passed); }
-"""
-
-SLOW = """
-#include <markerjit/probe.h>
-
-MJ_COUNTER(begun);
-MJ_COUNTER(ended);
-
-void slow(struct mj_slot *slot, ...) {
-    const uint64_t since = mj_time();
-
-    mj_count(&begun);
-    while (mj_ns(mj_time() - since) < 20000000)
-        __asm__ __volatile__("pause");
-    mj_count(&ended);
-}
-"""
+from tests.support.c_probes import ANY, TURNS, values
+from tests.support.commands import cli, facts, one_line, running
+from tests.support.markers import modes_of, wait_on
+from tests.support.processes import text_of
+from tests.support.server import Client
+from tests.support.timing import wait_until
 
 TEXTS = """
 #include <markerjit/probe.h>
@@ -85,26 +35,6 @@ void look(struct mj_slot *slot, int at, const char *text) {
     mj_emit(looked, "at %d length %ld copy %s text %s", at, length, copy, text);
 }
 """
-
-
-def write_probe(directory: Path, source: str, function: str, name: str = "probe.c") -> str:
-    """Write a file of probes: what --probe calls a function in it."""
-    (directory / name).write_text(source)
-    return f"{directory / name}:{function}"
-
-
-@pytest.fixture
-def probe(tmp_path: Path, needs_tool: Callable) -> Callable[..., str]:
-    needs_tool("gcc", "gcc")
-    return partial(write_probe, tmp_path)
-
-
-def values(pid: int) -> dict[str, Any]:
-    """What all probes have counted, as `status` says."""
-    found: dict[str, Any] = {}
-    for one in facts("status", pid)["probes"]:
-        found |= one["counters"] | one["histograms"]
-    return found
 
 
 def check_turns(found: dict[str, Any], counts: dict[int, int]) -> None:

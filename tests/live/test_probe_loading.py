@@ -6,23 +6,16 @@ import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 import markerjit
-from tests.conftest import Target
-from tests.live.test_commands import cli, modes_of, running, wait_on, wait_until
-from tests.live.test_probe_in_c import ANY, SLOW, TURNS, values, write_probe
-from tests.live.test_recording_faults import wait_switched
-
-
-@pytest.fixture
-def probe(tmp_path: Path, needs_tool: Callable) -> Callable[..., str]:
-    needs_tool("gcc", "gcc")
-    return partial(write_probe, tmp_path)
-
+from tests.support.c_probes import ANY, SLOW, TURNS, values, write_probe
+from tests.support.commands import cli, running
+from tests.support.markers import modes_of, wait_on, wait_switched
+from tests.support.programs import Target
+from tests.support.timing import wait_until
 
 # ---- what is refused ---------------------------------------------------------------------------
 

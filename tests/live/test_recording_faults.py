@@ -12,7 +12,7 @@ import signal
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,30 +21,14 @@ import pytest
 
 import markerjit
 from markerjit.events.rings import Rings
-from tests.conftest import Target
-from tests.live.test_commands import (
-    cli,
-    facts,
-    modes_of,
-    one_line,
-    running,
-    wait_on,
-    wait_until,
-)
+from tests.support.commands import cli, facts, one_line, running
+from tests.support.markers import modes_of, wait_on, wait_switched
+from tests.support.programs import Target
+from tests.support.timing import wait_until
+from tests.support.turns import by_thread, turns_in
 
 RATE = "4000"
 """Turns of a thread in a second, so few that none is lost while a tracer begins."""
-Turn = tuple[int, int]
-"""Which thread it was, and its how manieth turn."""
-
-
-def turns_in(path: Path) -> list[Turn]:
-    """Of the events in a file of JSON lines. The last line may be cut, and the summary is none."""
-    found = []
-    for line in path.read_text().splitlines(keepends=True):
-        if line.endswith("\n") and '"summary"' not in line:
-            found.append(tuple(json.loads(line)["fields"].values()))
-    return found
 
 
 def summary_in(path: Path) -> dict[str, Any]:
@@ -56,14 +40,6 @@ def counts_in(path: Path) -> tuple[int, int]:
     summary = summary_in(path)
     assert not summary.get("not_shown") and not summary.get("taken")
     return summary["events"], summary["lost"]
-
-
-def by_thread(turns: Sequence[Turn]) -> dict[int, list[int]]:
-    """The turns of each thread, in the order in which they come."""
-    found: dict[int, list[int]] = {}
-    for who, n in turns:
-        found.setdefault(who, []).append(n)
-    return found
 
 
 # ---- the reader is killed ----------------------------------------------------------------------
@@ -82,17 +58,6 @@ def traced_into(path: Path, pid: int, *args: object) -> Iterator[subprocess.Pope
         wait_on(pid, "truth_loop", tracer)
         wait_switched(pid)
         yield tracer
-
-
-def wait_switched(pid: int) -> None:
-    """Wait until nobody is at a change of the process: who is killed then has left it half done."""
-
-    def is_done() -> bool:
-        with markerjit.View(pid) as view:
-            arena = view.arena()
-            return arena is not None and arena.writer is None
-
-    wait_until(is_done, "the change to be done")
 
 
 def reads(pid: int, reader: int) -> bool:

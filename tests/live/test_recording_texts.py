@@ -11,8 +11,8 @@ import pytest
 
 import markerjit
 from markerjit.abi import CPU_RTM
-from tests.conftest import Target
-from tests.live.test_counts import losses
+from tests.support.markers import losses
+from tests.support.programs import Target
 
 UNREADABLE = ["unmapped", "kernel", "last", "not_canonical", "no_access", "behind_file"]
 READABLE = {

@@ -18,9 +18,9 @@ import pytest
 import markerjit
 from markerjit import Event, Mode
 from markerjit.ring.types import Time
-from tests.conftest import ROOT, Target
-from tests.live.test_commands import cli
-from tests.live.test_counts import losses
+from tests.support.commands import cli
+from tests.support.markers import losses
+from tests.support.programs import ROOT, Target
 
 KINDS = [
     ("truth_values", Mode.JUMP),

@@ -18,20 +18,13 @@ import pytest
 
 import markerjit
 from markerjit import Mode
-from tests.live import answering
-from tests.live.answering import Answering
-from tests.live.test_commands import (
-    CLI,
-    ENVIRONMENT,
-    ROOT,
-    Client,
-    cli,
-    facts,
-    one_line,
-    state_of,
-    text_of,
-    wait_until,
-)
+from tests.support import answering
+from tests.support.answering import Answering
+from tests.support.commands import CLI, ENVIRONMENT, cli, facts, one_line
+from tests.support.processes import state_of, text_of
+from tests.support.programs import ROOT
+from tests.support.server import Client
+from tests.support.timing import wait_until
 
 PROGRAM = r"""
 #define _GNU_SOURCE

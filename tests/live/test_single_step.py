@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import markerjit
-from tests.live import answering
-from tests.live.test_commands import ROOT
+from tests.support import answering
+from tests.support.programs import ROOT
 
 # The alarm ends a thread that steps over one instruction for ever.
 PROGRAM = r"""

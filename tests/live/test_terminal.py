@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from made_traces import EVENTS, make_batch, make_info
 
 from markerjit.printable import printable
 from markerjit.ring.types import RecordType
 from markerjit.trace.lines import line_formatter
 from markerjit.trace.open import open_sink
-from tests.live.test_commands import ROOT, cli
+from tests.support.commands import cli
+from tests.support.made_traces import EVENTS, make_batch, make_info
+from tests.support.programs import ROOT
 
 CLEAR, TITLE = "\x1b[2J", "\x1b]0;x\x07"
 SOURCE = """

@@ -20,17 +20,11 @@ import pytest
 
 import markerjit
 from markerjit import Mode
-from tests.live.test_commands import (
-    Client,
-    cli,
-    facts,
-    modes_of,
-    one_line,
-    running,
-    text_of,
-    wait_on,
-    wait_until,
-)
+from tests.support.commands import cli, facts, one_line, running
+from tests.support.markers import modes_of, wait_on
+from tests.support.processes import text_of
+from tests.support.server import Client
+from tests.support.timing import wait_until
 
 FLIPS = int(os.environ.get("MARKERJIT_FLIPS", "1200"))
 REQUESTS = 100_000  # for GET and for SET, in each case

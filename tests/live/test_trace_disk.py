@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import markerjit
-from tests.live.test_commands import CLI, ENVIRONMENT, cli, modes_of, one_line
-from tests.live.test_recording_faults import by_thread
+from tests.support.commands import CLI, ENVIRONMENT, cli, one_line
+from tests.support.markers import modes_of
+from tests.support.turns import by_thread
 
 # Pieces of a file that are written whole are larger in some formats: a full ring, 65536 events.
 SUFFIXES = [

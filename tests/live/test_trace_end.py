@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import markerjit
-from tests.conftest import Target
-from tests.live.test_commands import cli, running, wait_until
+from tests.support.commands import cli, running
+from tests.support.programs import Target
+from tests.support.timing import wait_until
 
 MANY = 70_000
 PIPE = 1 << 16

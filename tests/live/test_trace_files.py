@@ -20,9 +20,11 @@ import markerjit
 from markerjit import Event
 from markerjit.ring.columns import events as decoded
 from markerjit.ring.types import Time
-from tests.conftest import ROOT, Target
-from tests.live.test_commands import cli, modes_of, one_line, running, wait_on, wait_until
-from tests.live.test_counts import Truth
+from tests.support.commands import cli, one_line, running
+from tests.support.markers import modes_of, wait_on
+from tests.support.programs import ROOT, Target
+from tests.support.server import Truth
+from tests.support.timing import wait_until
 
 SUFFIXES = ["ctf", "ctf2", "parquet", "arrow", "pftrace", "json", "jsonl", "txt"]
 DEMO = ROOT / "markerjit" / "_native" / "demo"

@@ -23,8 +23,11 @@ from typing import Any
 
 import pytest
 
-from tests.live.answering import started
-from tests.live.test_commands import CLI, ENVIRONMENT, ROOT, facts, state_of, wait_until
+from tests.support.answering import started
+from tests.support.commands import CLI, ENVIRONMENT, facts
+from tests.support.processes import state_of
+from tests.support.programs import ROOT
+from tests.support.timing import wait_until
 
 pytestmark = pytest.mark.user
 

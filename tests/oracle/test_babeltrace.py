@@ -15,10 +15,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import pytest
-from made_records import (
+
+from markerjit.ring.batch import Batch, Packet
+from markerjit.ring.clock import Calibration
+from markerjit.ring.types import TextState, Time
+from markerjit.trace.ctf import CtfSink, read_ctf
+from markerjit.trace.sink import TraceInfo
+from tests.support.ctf import MONOTONIC, TICK, WALL_NS, Version, tick
+from tests.support.made_records import (
     BOOL,
     CHARS,
     F32,
@@ -37,21 +44,11 @@ from made_records import (
     record,
     whole,
 )
-
-from markerjit.ring.batch import Batch, Packet
-from markerjit.ring.clock import Calibration
-from markerjit.ring.types import TextState, Time
-from markerjit.trace.ctf import CtfSink, read_ctf
-from markerjit.trace.sink import TraceInfo
+from tests.support.programs import ROOT
 
 pytestmark = pytest.mark.oracle
 
-WALL_NS = 1_700_000_000_000_000_000
-MONOTONIC = Calibration(Time.MONOTONIC, 0, 0, 1_000_000_000, WALL_NS)
 NONE = MONOTONIC._replace(time=Time.NONE)
-TICK = make_type(4, "tick", "n %d", I32, time=Time.MONOTONIC)
-
-Version = Literal["1.8", "2"]
 
 
 class Seen(NamedTuple):
@@ -67,7 +64,7 @@ class Seen(NamedTuple):
 
 
 Look = Callable[[Path], Seen]
-BROUGHT = Path(__file__).resolve().parents[2] / "build" / "babeltrace2" / "babeltrace2"
+BROUGHT = ROOT / "build" / "babeltrace2" / "babeltrace2"
 
 
 @pytest.fixture(scope="session")
@@ -122,10 +119,6 @@ def write(
         sink.write(Batch([some] if isinstance(some, Packet) else some, [], {}))
     sink.close({})
     return [packet for some in packets for packet in ([some] if isinstance(some, Packet) else some)]
-
-
-def tick(time: int, number: int, tid: int = 812) -> bytes:
-    return record(TICK, time, tid, number)
 
 
 def test_every_kind_of_field_is_shown(tmp_path: Path, version: Version, look: Look) -> None:
@@ -529,18 +522,17 @@ def test_trace_of_a_writer_that_was_killed_opens(
 ) -> None:
     program = """
 import sys
-sys.path[:0] = sys.argv[1:3]
-from test_babeltrace import MONOTONIC, TICK, Batch, CtfSink, Packet, make_info, tick
-sink = CtfSink(sys.argv[3], make_info(TICK, clock=MONOTONIC), version=sys.argv[4])
+sys.path.insert(0, sys.argv[1])
+from tests.support.ctf import MONOTONIC, TICK, Batch, CtfSink, Packet, make_info, tick
+sink = CtfSink(sys.argv[2], make_info(TICK, clock=MONOTONIC), version=sys.argv[3])
 for n in range(100_000):
     data = b"".join(tick(n * 1000 + i, n) for i in range(1000))
     sink.write(Batch([Packet(0, 0, data), Packet(1, 1, data)], [], {}))
     print(n + 1, flush=True)
 """
-    here = Path(__file__).parent
     trace = tmp_path / "t"
     with subprocess.Popen(
-        [sys.executable, "-c", program, here, here.parent, trace, version], stdout=subprocess.PIPE
+        [sys.executable, "-c", program, ROOT, trace, version], stdout=subprocess.PIPE
     ) as writer:
         assert writer.stdout is not None
         for _ in range(100):

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_traces import EVENTS, START_NS, WALL_NS, make_batch, make_info
 
 from markerjit.trace.open import open_sink
+from tests.support.made_traces import EVENTS, START_NS, WALL_NS, make_batch, make_info
 
 pytestmark = pytest.mark.oracle
 

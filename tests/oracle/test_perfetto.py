@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_traces import EVENTS, START_NS, WALL_NS, make_batch, make_info
-from trace_processor import TraceProcessor, find_module
 
 from markerjit.model import Event
 from markerjit.ring.types import Time
 from markerjit.trace.open import open_sink
 from markerjit.trace.sink import TraceInfo
 from markerjit.trace.spans import DEEPEST
+from tests.support.made_traces import EVENTS, START_NS, WALL_NS, make_batch, make_info
+from tests.support.trace_processor import TraceProcessor, find_module
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]
 

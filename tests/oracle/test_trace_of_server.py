@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from trace_processor import TraceProcessor, find_module
 
 import markerjit
 from markerjit import Event
 from markerjit.ring.columns import events as decoded
-from tests.conftest import Target
-from tests.live.test_commands import Client, modes_of, running, wait_on
-from tests.live.test_counts import Truth, losses
+from tests.support.commands import running
+from tests.support.markers import losses, modes_of, wait_on
+from tests.support.programs import Target
+from tests.support.server import Client, Truth
+from tests.support.trace_processor import TraceProcessor, find_module
 
 pytestmark = [pytest.mark.oracle, pytest.mark.live]
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import ROOT, make
+from tests.support.programs import ROOT, make
 
 MATRIX = Path(__file__).with_name("matrix.py")
 

@@ -12,7 +12,7 @@ import pytest
 
 import markerjit
 from markerjit.abi import SCRATCH_SIZE
-from tests.conftest import ROOT, make
+from tests.support.programs import ROOT, make
 
 pytestmark = [pytest.mark.races, pytest.mark.live]
 

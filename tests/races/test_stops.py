@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, make
+from tests.support.programs import ROOT, make
 
 pytestmark = [pytest.mark.races, pytest.mark.live]
 

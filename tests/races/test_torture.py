@@ -8,7 +8,6 @@ its own, which may die of it.
 from __future__ import annotations
 
 import pytest
-from conftest import make
 from torture.combinations import (
     ALLOWED,
     LINE,
@@ -25,6 +24,8 @@ from torture.combinations import (
 from torture.driver import Seen, allowed_wrongs, arguments, failed, run, run_left_out
 from torture.marks import switch_marks
 from torture.victims import victim
+
+from tests.support.programs import make
 
 pytestmark = [pytest.mark.races, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import markerjit
-from tests.conftest import ROOT, Target, make
+from tests.support.programs import ROOT, Target, make
 
 HERE = Path(__file__).parent
 NO_OPS = {"one": b"\x90", "five": b"\x0f\x1f\x44\0\0"}

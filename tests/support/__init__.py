@@ -1,1 +1,1 @@
-"""What several tests need: programs, arenas, traces, pages. Nothing here is a test."""
+"""What several tests need, by what it is about. Nothing here is a test, or imports one."""

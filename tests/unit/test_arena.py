@@ -7,11 +7,9 @@ import os
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-import made_arena
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_arena import BASE, PARTS, SparseMemory, control_block
 
 import markerjit.abi as abi
 from markerjit.abi import (
@@ -42,6 +40,8 @@ from markerjit.errors import MarkerError, Refused, TargetGone, Unsupported
 from markerjit.memory import FakeMemory
 from markerjit.model import Mode, RemoteAddress
 from markerjit.remote.calls import Thread
+from tests.support import made_arena
+from tests.support.made_arena import BASE, PARTS, SparseMemory, control_block
 
 # Every table fills its pages exactly, so that one entry more needs a page more.
 GEOMETRY = made_arena.geometry_of(

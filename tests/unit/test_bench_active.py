@@ -14,7 +14,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import ROOT, make
 
 from markerjit.apps.bench.active import debuggers, listeners, uprobes
 from markerjit.apps.bench.active import measure as active
@@ -36,6 +35,7 @@ from markerjit.apps.bench.sampling.form import BASELINE
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan
 from markerjit.errors import MarkerError, NotPermitted, Unsupported
+from tests.support.programs import ROOT, make
 
 SOURCES = ROOT / "native" / "bench"
 STRICT = ["-Wall", "-Wextra", "-Werror"]

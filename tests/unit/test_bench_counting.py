@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, make
 from real import counting, measuring, programs
 
 from markerjit.apps.bench.dormant import measure as dormant
@@ -18,6 +17,7 @@ from markerjit.apps.bench.sampling.code import NotCounted, look_at, rounds_to_co
 from markerjit.apps.bench.sampling.compare import Limits
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan
+from tests.support.programs import ROOT, make
 
 SOURCES = ROOT / "native" / "bench"
 WORK = programs.Workload("work", (), ())

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, make
 
 from markerjit import NoMarkers, list_file
 from markerjit.apps.bench.dormant import own
@@ -20,6 +19,7 @@ from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan
 from markerjit.apps.bench.sampling.runner import Runner
 from markerjit.errors import MarkerError, Refused
+from tests.support.programs import ROOT, make
 
 SOURCES = ROOT / "native" / "bench"
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, make
 from rich.console import Console
 
 from markerjit.apps.bench import table
@@ -27,6 +26,7 @@ from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, CALL, Form
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.runner import Runner
 from markerjit.errors import MarkerError, Refused
+from tests.support.programs import ROOT, make
 
 SOURCES = ROOT / "native" / "bench"
 INCLUDE = [ROOT / "native" / "include", SOURCES / "dormant"]

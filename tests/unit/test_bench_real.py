@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT
 from real import comparing, markdown, measuring, page, patching, programs, running, sources
 from real.patching import Mark
 from rich.console import Console
@@ -20,6 +19,7 @@ from markerjit.apps.bench.sampling import results
 from markerjit.apps.bench.sampling.form import AGAIN, BASELINE
 from markerjit.apps.bench.sampling.shapes import VERSION, report
 from markerjit.errors import MarkerError, Refused
+from tests.support.programs import ROOT
 
 SOURCE = """\
 static int twice(int x);

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, make
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -30,6 +29,7 @@ from markerjit.apps.bench.toggle.series import all_series
 from markerjit.apps.bench.toggle.state import bytes_that_differ
 from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY, QUIET, QUIET_AGAIN, WAYS, form_name
 from markerjit.errors import Refused
+from tests.support.programs import ROOT, make
 
 ONE = Setting(1, 1, BUSY)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from own_arena import OwnArena, geometry_of
 
 from markerjit.arena.breakpoints import Breakpoints
 from markerjit.arena.find import Probes
 from markerjit.arena.journal import Journal
 from markerjit.arena.pack import pack
 from markerjit.model import Edit, Kind, RemoteAddress
-from tests.unit.test_plan import make_site
+from tests.support.made_sites import make_site
+from tests.support.own_arena import OwnArena, geometry_of
 
 SITE = make_site(Kind.JUMP)
 GEOMETRY = geometry_of(ring_size=4096, max_markers=1, max_sites=16, max_edits=4)

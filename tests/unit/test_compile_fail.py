@@ -10,7 +10,9 @@ import re
 from pathlib import Path
 
 import pytest
-from compilers import COMPILERS, ROOT, Compiler, need
+
+from tests.support.compilers import COMPILERS, Compiler, need
+from tests.support.programs import ROOT
 
 FILES = sorted((ROOT / "tests" / "compile_fail").glob("*.c*"))
 CASES = [

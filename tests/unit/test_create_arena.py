@@ -14,108 +14,33 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from own_arena import OwnArena, own_clock, own_rseq_offset, own_tid_offset
 
 from markerjit.abi import ALIVE, CODE_SIZE, CONTROL, PAGE, RING_HEAD_SIZE, Head
 from markerjit.arena import create, find
-from markerjit.arena.arena import Arena
-from markerjit.arena.create import create_arena
 from markerjit.arena.store import MemoryStore
 from markerjit.errors import MarkerError, MemoryFault, TargetGone, Unsupported
 from markerjit.memory import ProcessMemory, read_maps
 from markerjit.model import RemoteAddress
 from markerjit.remote.calls import (
-    SYS_CLOSE,
-    SYS_MMAP,
-    SYS_MUNMAP,
     Call,
     CallFailed,
-    OwnThread,
-    Result,
+)
+from tests.support.own_arena import OwnArena, own_clock, own_rseq_offset, own_tid_offset
+from tests.support.own_calls import (
+    FailingThread,
+    arena_mappings,
+    descriptors,
+    make_own_arena,
+    take_down,
 )
 
-OWNER = ctypes.create_string_buffer(b"markerjit")
 CALLS = 8  # at most, of a creation
-
-
-class FailingThread(OwnThread):
-    """Our own calls; number `fail_at` (from 0) fails instead of being made. Only close(2), where
-    it fails, has given the descriptor back all the same.
-
-    mapped  what calls have mapped and not unmapped
-    """
-
-    def __init__(self, fail_at: int = -1) -> None:
-        self.made: list[str] = []
-        self.mapped: dict[int, int] = {}
-        self.fail_at = fail_at
-
-    def run(self, calls: Sequence[Call]) -> list[int]:
-        results: list[int] = []
-        for call in calls:
-            args = tuple(
-                results[arg.of] + arg.plus if isinstance(arg, Result) else arg for arg in call.args
-            )
-            self.made.append(call.name)
-            if len(self.made) - 1 == self.fail_at:
-                if call.number == SYS_CLOSE:
-                    super().run([call._replace(args=args)])
-                raise CallFailed(call, errno.ENOMEM, results)
-            results += super().run([call._replace(args=args)])
-            if call.number == SYS_MMAP:
-                self.mapped[results[-1]] = max(args[1], self.mapped.get(results[-1], 0))
-            if call.number == SYS_MUNMAP:
-                assert self.mapped[args[0]] == args[1]
-                # and what was mapped into the middle of it
-                inside = range(args[0], args[0] + args[1])
-                self.mapped = {at: size for at, size in self.mapped.items() if at not in inside}
-        return results
-
-
-@pytest.fixture
-def memory() -> Iterator[ProcessMemory]:
-    with ProcessMemory(os.getpid()) as one:
-        yield one
-
-
-def descriptors() -> set[tuple[str, str]]:
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            found.add((name, os.readlink(f"/proc/self/fd/{name}")))
-        except FileNotFoundError:
-            continue  # the one that reads the directory
-    return found
-
-
-def arena_mappings() -> list[str]:
-    return [
-        line
-        for line in Path("/proc/self/maps").read_text().splitlines()
-        if "memfd:markerjit" in line
-    ]
-
-
-def make(memory: ProcessMemory, caller: OwnThread) -> Arena:
-    owner = RemoteAddress(ctypes.addressof(OWNER))
-    return create_arena(os.getpid(), memory, caller, owner, ring_size=PAGE)
 
 
 def check_nothing_left(before: set[tuple[str, str]], thread: FailingThread) -> None:
     assert descriptors() == before
     assert thread.mapped == {}
     assert arena_mappings() == []
-
-
-def take_down(caller: FailingThread) -> None:
-    """What the product never does: remove an arena that is there, ours and its descriptor."""
-    caller.fail_at = -1
-    while caller.mapped:
-        start = min(caller.mapped)
-        caller.run([Call("munmap", SYS_MUNMAP, (start, caller.mapped[start]))])
-    for name, path in descriptors():
-        if "memfd:markerjit" in path:
-            os.close(int(name))
 
 
 @pytest.fixture
@@ -129,7 +54,7 @@ def test_an_arena_is_made_and_found_again(
     build: Path, memory: ProcessMemory, thread: FailingThread
 ) -> None:
     before = descriptors()
-    arena = make(memory, thread)
+    arena = make_own_arena(memory, thread)
 
     found, probes = find.find_arenas(os.getpid(), memory, read_maps("self"))
 
@@ -157,7 +82,7 @@ def test_a_creation_in_which_a_call_fails_leaves_nothing(
     before = descriptors()
     thread.fail_at = fail_at
     try:
-        make(memory, thread)
+        make_own_arena(memory, thread)
     except CallFailed as failed:
         assert failed.error == errno.ENOMEM
     else:
@@ -179,7 +104,7 @@ def test_the_first_error_is_told_when_undoing_fails_too(
     monkeypatch.setattr(thread, "run", fail_to_undo)
 
     with pytest.raises(CallFailed):
-        make(memory, thread)
+        make_own_arena(memory, thread)
     monkeypatch.undo()
 
 
@@ -203,7 +128,7 @@ def test_a_controller_without_descriptors_leaves_nothing(
     NoDescriptor(monkeypatch)
 
     with pytest.raises((MarkerError, OSError)):
-        make(memory, thread)
+        make_own_arena(memory, thread)
     monkeypatch.undo()
     check_nothing_left(before, thread)
 
@@ -223,7 +148,7 @@ def test_memory_that_cannot_be_reached_leaves_nothing(
     before = descriptors()
 
     with pytest.raises(MemoryFault):
-        make(Broken(), thread)  # type: ignore[arg-type]
+        make_own_arena(Broken(), thread)  # type: ignore[arg-type]
     check_nothing_left(before, thread)
 
 
@@ -235,7 +160,7 @@ def test_code_that_did_not_arrive_leaves_nothing(
     monkeypatch.setattr(memory, "read", lambda a, n: bytes(n) if a in thread.mapped else read(a, n))
 
     with pytest.raises(MarkerError, match="did not arrive"):
-        make(memory, thread)
+        make_own_arena(memory, thread)
     check_nothing_left(before, thread)
 
 
@@ -268,7 +193,7 @@ def test_what_only_has_the_name_of_an_arena_is_a_problem_and_let_go_of(
 def test_an_arena_is_let_go_of_when_its_process_ends_meanwhile(
     build: Path, memory: ProcessMemory, thread: FailingThread
 ) -> None:
-    make(memory, thread)
+    make_own_arena(memory, thread)
     before = descriptors()
 
     class Ending:
@@ -305,7 +230,7 @@ def test_the_arena_of_these_tests_is_laid_out_as_one_that_is_made(
     build: Path, memory: ProcessMemory, thread: FailingThread
 ) -> None:
     """own_arena.py says on its own what a control block holds; here it is compared."""
-    made = make(memory, thread)
+    made = make_own_arena(memory, thread)
 
     own = OwnArena(made.geometry).arena
 

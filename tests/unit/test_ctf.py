@@ -13,16 +13,36 @@ import random
 import struct
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
-from uuid import UUID
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_records import (
+
+from markerjit.errors import BadTrace, Refused
+from markerjit.ring import find
+from markerjit.ring.batch import Batch, Packet
+from markerjit.ring.types import TextState, Time
+from markerjit.trace.ctf import CtfSink, read_ctf
+from markerjit.trace.header import to_json
+from markerjit.trace.sink import TraceInfo
+from tests.support.ctf import (
+    ID,
+    INFO,
+    MONOTONIC,
+    PUT,
+    TSC,
+    VERSIONS,
+    Version,
+    batch,
+    numbers,
+    packets,
+    split,
+    tick,
+    write,
+)
+from tests.support.made_records import (
     BOOL,
     CHARS,
     F64,
@@ -37,59 +57,7 @@ from made_records import (
     make_type,
     record,
 )
-
-from markerjit.errors import BadTrace, Refused
-from markerjit.ring import find
-from markerjit.ring.batch import Batch, Packet
-from markerjit.ring.clock import Calibration
-from markerjit.ring.types import TextState, Time
-from markerjit.trace.ctf import CtfSink, read_ctf
-from markerjit.trace.header import to_json
-from markerjit.trace.sink import TraceInfo
-
-Version = Literal["1.8", "2"]
-VERSIONS: tuple[Version, ...] = ("1.8", "2")
-
-WALL_NS = 1_700_000_000_000_000_000
-MONOTONIC = Calibration(Time.MONOTONIC, 0, 0, 1_000_000_000, WALL_NS)
-TSC = Calibration(Time.TSC, 10**13, 5 * 10**12, 2_300_000_000, WALL_NS + 7)
-TICK = make_type(4, "tick", "n %d", I32, time=Time.MONOTONIC)
-PUT = make_type(7, "put", "key %s n %d", CHARS, I32, time=Time.MONOTONIC)
-INFO = make_info(TICK, PUT, clock=MONOTONIC)
-ID = UUID("2a6422d0-6cee-41e0-8c08-cb07d7b3a564")
-
-
-def tick(time: int, number: int = 0) -> bytes:
-    return record(TICK, time, 812, number)
-
-
-def batch(*packets: Packet, lost: dict[tuple[int, str], int] | None = None) -> Batch:
-    return Batch(packets, [], lost or {})
-
-
-def write(
-    path: Path, info: TraceInfo, batches: Iterable[Batch], version: Version = "1.8"
-) -> dict[tuple[int, str], int]:
-    """A whole trace; returns the losses."""
-    sink = CtfSink(path, info, version=version)
-    lost: dict[tuple[int, str], int] = {}
-    for one in batches:
-        sink.write(one)
-        lost = {**lost, **one.lost}
-    sink.close(lost)
-    return lost
-
-
-def packets(path: Path) -> list[Packet]:
-    """All packets of a trace."""
-    return [packet for some in read_ctf(path)[1] for packet in some]
-
-
-def numbers(path: Path) -> list[int]:
-    """The fields of all ticks of a trace."""
-    data = b"".join(packet.data for packet in packets(path))
-    assert len(data) % 24 == 0
-    return [int(n) for n in np.frombuffer(data, np.int32).reshape(-1, 6)[:, 4]]
+from tests.support.programs import ROOT
 
 
 def test_bytes_of_a_small_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,16 +378,6 @@ def test_trace_can_be_read_while_it_is_written(tmp_path: Path, version: Version)
     assert read_ctf(tmp_path / "t")[2] == {(1, "tick"): 9}
 
 
-def split(data: bytes) -> list[bytes]:
-    """The records of a packet."""
-    found = []
-    while data:
-        size = struct.unpack_from("<HH", data)[1] * 8
-        found.append(data[:size])
-        data = data[size:]
-    return found
-
-
 @pytest.mark.parametrize(("count", "files"), [(3, 4), (40, 9)])
 def test_events_out_of_order_are_all_kept(tmp_path: Path, count: int, files: int) -> None:
     random_ = random.Random(7)
@@ -577,12 +535,12 @@ def test_limit_on_the_size_of_files_is_like_a_full_disk(tmp_path: Path) -> None:
     limit = 3 << 20
     program = """
 import sys
-sys.path[:0] = sys.argv[1:3]
+sys.path.insert(0, sys.argv[1])
 import resource
-from test_ctf import INFO, CtfSink, Packet, batch, tick
-limit = int(sys.argv[4])
+from tests.support.ctf import INFO, CtfSink, Packet, batch, tick
+limit = int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-sink = CtfSink(sys.argv[3], INFO)
+sink = CtfSink(sys.argv[2], INFO)
 n = 0
 try:
     while True:
@@ -592,9 +550,8 @@ try:
 except OSError as error:
     print(n, error.errno)
 """
-    here = Path(__file__).parent
     done = subprocess.run(
-        [sys.executable, "-c", program, here, here.parent, tmp_path / "t", str(limit)],
+        [sys.executable, "-c", program, ROOT, tmp_path / "t", str(limit)],
         capture_output=True,
         text=True,
         check=True,

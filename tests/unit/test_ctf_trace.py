@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from made_records import CHARS, I32, make_info, make_type, record
 
 from markerjit.errors import BadTrace, Refused
 from markerjit.ring.batch import Batch, Columns, Packet
@@ -23,6 +22,7 @@ from markerjit.ring.types import Time
 from markerjit.trace.ctf import CtfSink
 from markerjit.trace.ctf_trace import CtfTrace, in_order
 from markerjit.trace.open import check_output, open_sink, open_trace
+from tests.support.made_records import CHARS, I32, make_info, make_type, record
 
 CLOCK = Calibration(Time.MONOTONIC, 0, 0, 1_000_000_000, 1_700_000_000_000_000_000)
 TICK = make_type(4, "tick", "n %d", I32, time=Time.MONOTONIC)

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 from capstone import CS_ARCH_X86, CS_MODE_64, Cs, CsInsn
 from capstone.x86 import X86_OP_IMM, X86_OP_MEM
-from compilers import (
+
+from tests.support.compilers import (
     C_COMPILERS,
     COMPILERS,
     CXX_COMPILERS,

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from made_arena import control_block
 
 import markerjit.abi as abi
 from markerjit.abi import (
@@ -25,6 +24,7 @@ from markerjit.errors import Unsupported
 from markerjit.memory import Mapping
 from markerjit.model import RemoteAddress
 from markerjit.remote.gadgets import find_gadgets
+from tests.support.made_arena import control_block
 
 ROOM, RING = 128 << 20, 256 << 20
 LARGEST = Geometry(1, RING, abi.MOST_MARKERS, abi.MOST_SITES, abi.MOST_EDITS, RING)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
-from own_arena import OwnArena, geometry_of
 
 from markerjit.abi import CONTROL, Control, Sigaction
 from markerjit.arena.create import install_trap
 from markerjit.errors import Refused
 from markerjit.remote.calls import Call, CallFailed, Result, Thread
+from tests.support.own_arena import OwnArena, geometry_of
 
 OLD, SEEN = CONTROL + Control.old_trap.offset, CONTROL + Control.seen_trap.offset
 SIZE = 32

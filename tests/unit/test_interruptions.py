@@ -12,7 +12,9 @@ from ctypes import c_uint64
 from pathlib import Path
 
 import pytest
-from own_arena import (
+
+from markerjit.abi import ALIVE, PAGE, RING_LIMIT
+from tests.support.own_arena import (
     ASSEMBLED,
     LONG,
     RESTARTABLE,
@@ -22,9 +24,7 @@ from own_arena import (
     geometry_of,
     numbers,
 )
-from recorder_code import Calls, compile_calls, instructions
-
-from markerjit.abi import ALIVE, PAGE, RING_LIMIT
+from tests.support.recorder_code import Calls, compile_calls, instructions
 
 LEAST = {ASSEMBLED: 30, RESTARTABLE: 100, SHARED: 100}
 """So many instructions a call comes to, at least."""

@@ -7,7 +7,6 @@ import ctypes
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_arena import BASE, SparseMemory, control_block, geometry_of, make_arena
 
 import markerjit.abi as abi
 from markerjit.abi import CONTROL, Control, EditEntry, JournalHead
@@ -23,6 +22,7 @@ from markerjit.patch.apply import apply
 from markerjit.patch.plan import Plan
 from markerjit.proc.owner import ourselves
 from markerjit.remote import native
+from tests.support.made_arena import BASE, SparseMemory, control_block, geometry_of, make_arena
 
 GEOMETRY = geometry_of(max_edits=40_000)
 HEAD = CONTROL + Control.journal.offset

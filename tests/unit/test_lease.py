@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from made_arena import geometry_of, make_arena
 
 from markerjit.abi import CONTROL, Control
 from markerjit.arena import lease as lease_module
@@ -14,6 +13,7 @@ from markerjit.arena.arena import Arena
 from markerjit.arena.lease import LEASE_S, Lease, end, reader_of
 from markerjit.errors import Refused
 from markerjit.proc.owner import Owner, ourselves
+from tests.support.made_arena import geometry_of, make_arena
 
 US = ourselves()
 GONE = Owner(1 << 30, US.pid_namespace, 5)

@@ -8,7 +8,6 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_traces import EVENTS, WALL_NS, make_batch, make_info
 
 from markerjit.elf import parse_format, show
 from markerjit.model import CType, Event, TypeClass, Value
@@ -17,6 +16,7 @@ from markerjit.trace import as_json, as_text, line_formatter
 from markerjit.trace import lines as lines_module
 from markerjit.trace.lines import fields_by_marker, from_shown, from_text
 from markerjit.trace.rows import json_lines, text_lines
+from tests.support.made_traces import EVENTS, WALL_NS, make_batch, make_info
 
 INT = CType(TypeClass.SIGNED, 4)
 CHARS = CType(TypeClass.CHARS, 8)

@@ -11,22 +11,13 @@ import pytest
 
 from markerjit.memory import FakeMemory
 from markerjit.model import Change, Edit, Kind, Mode, RemoteAddress
+from markerjit.patch.plan import SiteState
 from markerjit.patch.protocol import Context, breakpoint
 from markerjit.quiesce.strategy import STOP
 from markerjit.session import repair
 from markerjit.session.repair import Place, places_of
 from markerjit.x86.templates import INT3, TEMPLATES
-from tests.unit.test_plan import (
-    ENTRY,
-    PROBE,
-    SLOT,
-    SiteState,
-    make_site,
-    make_state,
-    memory_of,
-    off,
-    on,
-)
+from tests.support.made_sites import ENTRY, PROBE, SLOT, make_site, make_state, memory_of, off, on
 
 TRAP = bytes([INT3])
 HERE = RemoteAddress(0x1000)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from compilers import Compiler, need
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from markerjit.elf.rawnotes import iterate_notes
 from markerjit.errors import BadNote, MemoryFault, TargetGone
 from markerjit.memory import ProcessMemory, read_maps
 from markerjit.model import Kind, Note
+from tests.support.compilers import Compiler, need
 
 SOURCE = r"""
 #include <markerjit/marker.h>

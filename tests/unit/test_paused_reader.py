@@ -10,12 +10,12 @@ from ctypes import c_uint64
 from pathlib import Path
 
 import pytest
-from own_arena import LONG, SHARED, WAYS, OwnArena, Slot, geometry_of
 
 from markerjit.abi import PAGE, RING_LIMIT
 from markerjit.arena.arena import Arena
 from markerjit.events.rings import Found, Rings
 from markerjit.ring.raw import Store
+from tests.support.own_arena import LONG, SHARED, WAYS, OwnArena, Slot, geometry_of
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ A plan is also played through edit by edit: after each a thread must find a site
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 
 import pytest
@@ -13,11 +12,10 @@ import pytest
 from markerjit.abi import PROBE_COUNTED
 from markerjit.errors import UnexpectedBytes
 from markerjit.memory import FakeMemory
-from markerjit.model import Kind, MappedObject, Mode, Note, RemoteAddress, Site
+from markerjit.model import Kind, Mode, RemoteAddress, Site
 from markerjit.patch.plan import (
     SLOT_DATA,
     SLOT_PROBE,
-    Binding,
     Edit,
     Plan,
     Refusal,
@@ -27,16 +25,22 @@ from markerjit.patch.plan import (
 )
 from markerjit.quiesce.strategy import MEMBARRIER, NONE, SIGNALS, STOP, Strategy
 from markerjit.sites.verify import code_mode
-from markerjit.x86.templates import TEMPLATES, modes, site_bytes
+from markerjit.x86.templates import TEMPLATES, modes
+from tests.support.made_sites import (
+    BINDING,
+    ENTRY,
+    OTHER_PROBE,
+    OURS,
+    PROBE,
+    SLOT,
+    SWITCHABLE,
+    make_site,
+    make_state,
+    memory_of,
+    off,
+    on,
+)
 
-SLOT = 0x9000
-PROBE = RemoteAddress(0x7000)
-OTHER_PROBE = RemoteAddress(0x7100)
-ENTRY = RemoteAddress(0x8000)
-OURS = frozenset((PROBE, OTHER_PROBE))
-BINDING = Binding(PROBE, ENTRY)
-
-SWITCHABLE = [kind for kind in Kind if modes(kind)]
 # Every kind, how it is on now (None: off), how it shall be on.
 CHANGES = [
     (kind, current, wanted)
@@ -46,52 +50,6 @@ CHANGES = [
 ON_CASES = [case for case in CHANGES if case[1] in (None, case[2])]
 OTHER_MODE = [case for case in CHANGES if case not in ON_CASES]
 OFF_CASES = [(kind, current) for kind in SWITCHABLE for current in (None, *modes(kind))]
-
-
-def make_site(
-    kind: Kind, *, address: int = 0x1000, slot: int = SLOT, marker: str = "kv_get"
-) -> Site:
-    body = 0 if kind in (Kind.IMMEDIATE, Kind.DIRECT) else address + 0x400
-    end = address + (len(site_bytes(kind, address, body)) or 14)
-    slot = 0 if kind is Kind.DIRECT else slot
-    note = Note(marker, kind, False, "", (), "kv.c", 7, address, body, end, slot)
-    return Site(
-        marker, kind, RemoteAddress(address), RemoteAddress(body), RemoteAddress(end),
-        RemoteAddress(slot), note, MappedObject("/bin/kv", 0, None, False),
-    )  # fmt: skip
-
-
-def make_state(
-    kind: Kind,
-    current: Mode | None,
-    *,
-    site: Site | None = None,
-    probe: RemoteAddress = PROBE,
-    data: RemoteAddress = ENTRY,
-) -> SiteState:
-    """A site that is off and untouched, or on with our probe."""
-    site = site or make_site(kind)
-    idle = site.body if kind is Kind.SENTINEL else RemoteAddress(0)
-    code = current if kind in TEMPLATES else None
-    if current is None:
-        return SiteState(site, code, idle, RemoteAddress(0))
-    return SiteState(site, code, probe, data)
-
-
-def memory_of(*states: SiteState) -> FakeMemory:
-    """What the sites and their slots hold."""
-    memory = FakeMemory()
-    for state in states:
-        site = state.site
-        code = site_bytes(site.kind, site.address, site.body)
-        if state.code_mode:
-            head = TEMPLATES[site.kind].active[state.code_mode]
-            code = head + code[len(head) :]
-        memory.add(site.address, code or bytes(14))
-        if site.slot and site.slot not in memory.segments:
-            words = (state.probe, state.data)
-            memory.add(site.slot, b"".join(word.to_bytes(8, "little") for word in words))
-    return memory
 
 
 def see(memory: FakeMemory, site: Site) -> SiteState:
@@ -117,28 +75,9 @@ def apply_edit(edit: Edit, memory: FakeMemory) -> None:
     memory.write(edit.address, edit.new)
 
 
-def on(
-    states: Sequence[SiteState],
-    mode: Mode | None = None,
-    *,
-    strategy: Strategy = STOP,
-    own: bool = False,
-) -> Plan:
-    bindings = {s.site.slot: BINDING for s in states}
-    plan = plan_on(states, bindings, mode=mode, ours=OURS, strategy=strategy, own=own)
-    assert isinstance(plan, Plan)
-    return plan
-
-
 def changes(plan: Plan) -> list[Edit]:
     """Edits without those that only guard: what they write stands there already."""
     return [edit for edit in plan.edits if edit.old != edit.new]
-
-
-def off(states: Sequence[SiteState], *, strategy: Strategy = STOP, own: bool = False) -> Plan:
-    plan = plan_off(states, ours=OURS, strategy=strategy, own=own)
-    assert isinstance(plan, Plan)
-    return plan
 
 
 def check_every_step(plan: Plan, state: SiteState) -> None:

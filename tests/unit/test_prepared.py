@@ -10,7 +10,7 @@ from markerjit.patch.plan import SLOT_DATA, SLOT_PROBE, Plan, SiteState, plan_of
 from markerjit.patch.prepared import Prepared, prepare
 from markerjit.sites import Objects
 from markerjit.x86.templates import TEMPLATES
-from tests.unit.test_plan import BINDING, OURS, PROBE, SLOT, SWITCHABLE, make_site, make_state
+from tests.support.made_sites import BINDING, OURS, PROBE, SLOT, SWITCHABLE, make_site, make_state
 
 OBJECTS = Objects((), (), (), None)
 

@@ -17,7 +17,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from compilers import C_COMPILERS, INCLUDE, Compiler, need
 
 from markerjit.errors import MarkerError
 from markerjit.model import CType, Kind, Note, TypeClass
@@ -44,6 +43,7 @@ from markerjit.probes.c.values import (
     read_counters,
     read_histograms,
 )
+from tests.support.compilers import C_COMPILERS, INCLUDE, Compiler, need
 
 HERE = Path(__file__).parent / "probe"
 EVERYTHING = HERE / "everything.c"

@@ -10,7 +10,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from compilers import (
+
+from markerjit.model import CType, Kind, Note, TypeClass
+from markerjit.probes.c.compile import compile_probe
+from markerjit.probes.c.fits import check_fits
+from markerjit.probes.c.object import EVENT, EVENT_MARKER, VARIABLE
+from markerjit.probes.c.values import BUCKETS
+from tests.support.compilers import (
     C_COMPILERS,
     CXX_COMPILERS,
     INCLUDE,
@@ -20,12 +26,6 @@ from compilers import (
     each_at_once,
     need,
 )
-
-from markerjit.model import CType, Kind, Note, TypeClass
-from markerjit.probes.c.compile import compile_probe
-from markerjit.probes.c.fits import check_fits
-from markerjit.probes.c.object import EVENT, EVENT_MARKER, VARIABLE
-from markerjit.probes.c.values import BUCKETS
 
 HEADER = INCLUDE / "markerjit" / "probe.h"
 EVERYTHING = Path(__file__).parent / "probe" / "everything.c"

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compilers import INCLUDE
-from own_arena import OwnArena
 
 import markerjit.abi as abi
 from markerjit.cli.status import _print_values
@@ -24,6 +22,8 @@ from markerjit.probes.c.unit import Compiled
 from markerjit.probes.c.values import BUCKETS, Histogram
 from markerjit.probes.loaded import Loaded, Values, entry_of, function_at, load, loaded, values
 from markerjit.probes.recorders import Recorders
+from tests.support.compilers import INCLUDE
+from tests.support.own_arena import OwnArena
 
 SOURCE = """
 #include <markerjit/probe.h>

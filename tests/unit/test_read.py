@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_traces import EVENTS, START_NS, make_batch, make_info
 
 from markerjit.cli import main
 from markerjit.model import Event
 from markerjit.trace import lines
 from markerjit.trace.encode import with_packets
 from markerjit.trace.open import FORMATS, open_sink, open_trace, takes_packets
+from tests.support.made_traces import EVENTS, START_NS, make_batch, make_info
 
 ROOT = Path(__file__).resolve().parents[2]
 LOST = {(0, "kv_get"): 3, (1, "odd"): 1}

@@ -19,7 +19,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_arena import (
+
+from markerjit.abi import PAGE
+from markerjit.model import CType, Event, TypeClass, Value
+from markerjit.ring.types import Options, Time
+from tests.support.own_arena import (
     ASSEMBLED,
     CHARS,
     CPUS,
@@ -38,11 +42,7 @@ from own_arena import (
     own_fs_base,
     own_rseq_offset,
 )
-from recorder_code import Calls, compile_calls
-
-from markerjit.abi import PAGE
-from markerjit.model import CType, Event, TypeClass, Value
-from markerjit.ring.types import Options, Time
+from tests.support.recorder_code import Calls, compile_calls
 
 BOOL = CType(TypeClass.BOOL, 1)
 CLOCK_MONOTONIC_COARSE = 6

@@ -7,7 +7,6 @@ from ctypes import c_char_p, c_double, c_int, c_uint64
 from pathlib import Path
 
 import pytest
-from own_arena import CHARS, DOUBLE, INT, LONG, SHARED, OwnArena, Slot
 
 from markerjit.abi import CODE_SIZE, RUNTIME_SIZE, MarkerEntry
 from markerjit.errors import MarkerError, Refused
@@ -16,6 +15,7 @@ from markerjit.patch.wanted import COUNT, RECORD, Wanted
 from markerjit.probes.recorders import Recorders, check_fields
 from markerjit.quiesce.strategy import default_strategy
 from markerjit.ring.types import Options, Time
+from tests.support.own_arena import CHARS, DOUBLE, INT, LONG, SHARED, OwnArena, Slot
 
 USUAL = Options()
 _SITES = itertools.count(1)

@@ -7,12 +7,12 @@ import stat
 from pathlib import Path
 
 import pytest
-from made_records import make_info
 
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import Time
 from markerjit.sites.remembered import recall, remember
 from markerjit.trace.ctf import CtfSink
+from tests.support.made_records import make_info
 
 NOBODY = 65534
 NAME, DIGEST = "0123abcd-89ef", "0123456789abcdef" * 2

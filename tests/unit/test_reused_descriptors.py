@@ -18,18 +18,13 @@ from markerjit.errors import MarkerError
 from markerjit.memory import ProcessMemory, read_maps
 from markerjit.remote import native
 from markerjit.remote.calls import SYS_CLOSE, Call, Thread
-from tests.unit.test_create_arena import (
+from tests.support.children import Start
+from tests.support.own_calls import (
     FailingThread,
     arena_mappings,
     descriptors,
-    make,
-    memory,  # noqa: F401  (a fixture)
+    make_own_arena,
     take_down,
-)
-from tests.unit.test_stop import (
-    Start,
-    program,  # noqa: F401  (a fixture)
-    start,  # noqa: F401  (a fixture)
 )
 
 SYS_DUP = 32
@@ -69,14 +64,14 @@ def check_still_open(numbers: set[int], own_file: int) -> None:
 @pytest.mark.parametrize("fail_at", [2, 3, 4, 5, 6, 7])
 def test_undoing_a_creation_closes_no_file_of_the_program(
     build: Path,
-    memory: ProcessMemory,  # noqa: F811
+    memory: ProcessMemory,
     own_file: int,
     fail_at: int,
 ) -> None:
     thread = Reusing(fail_at, own_file)
 
     with pytest.raises(MarkerError):
-        make(memory, thread)
+        make_own_arena(memory, thread)
 
     check_still_open(thread.reused, own_file)
     assert arena_mappings() == []
@@ -84,7 +79,7 @@ def test_undoing_a_creation_closes_no_file_of_the_program(
 
 
 def test_removing_an_unfinished_arena_closes_no_file_of_the_program(
-    memory: ProcessMemory,  # noqa: F811
+    memory: ProcessMemory,
     own_file: int,
 ) -> None:
     os.memfd_create("markerjit")
@@ -103,7 +98,7 @@ def no_helper(maps: Sequence) -> list:
 
 
 def test_an_unfinished_arena_whose_descriptor_is_still_its_own_is_removed(
-    memory: ProcessMemory,  # noqa: F811
+    memory: ProcessMemory,
 ) -> None:
     before = descriptors()
     os.memfd_create("markerjit")
@@ -128,7 +123,7 @@ def test_a_descriptor_that_is_another_file_when_it_is_looked_at_is_not_closed_at
      (lambda call: setattr(call, "device", call.device + 1), False)],
 )  # fmt: skip
 def test_a_borrowed_thread_closes_a_descriptor_only_if_it_is_of_that_file(
-    start: Start,  # noqa: F811
+    start: Start,
     change: Callable[[native.NativeCall], None],
     closed: bool,
     alone: bool,

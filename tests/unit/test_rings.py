@@ -9,12 +9,12 @@ from ctypes import c_char_p, c_uint64
 from pathlib import Path
 
 import pytest
-from own_arena import CHARS, INT, LONG, WAYS, OwnArena, Slot, geometry_of, marker_id
 
 from markerjit.abi import PAGE, MarkerEntry
 from markerjit.events.rings import Found, Rings
 from markerjit.ring.batch import Columns
 from markerjit.ring.types import Options, RecordType, Time
+from tests.support.own_arena import CHARS, INT, LONG, WAYS, OwnArena, Slot, geometry_of, marker_id
 
 UNCOUNTED = Options(counted=False)
 

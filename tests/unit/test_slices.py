@@ -3,6 +3,7 @@ so."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,10 +12,13 @@ from markerjit.events.stream import EventStream
 from markerjit.ring.columns import Slices, columns_of, events
 from markerjit.ring.types import RecordType, Time
 from markerjit.ring.walk import least_words, walk
-from tests.unit.test_columns import NANOSECONDS, Record, by_id, rings, write
-from tests.unit.test_stream import FakeTime, Target, clock, numbers, open_stream, target
+from tests.support.drawn_records import NANOSECONDS, Record, by_id, rings, write
+from tests.support.made_streams import FakeTime, Target, numbers, open_stream
 
-__all__ = ["clock", "target"]
+
+@pytest.fixture
+def target(clock: FakeTime) -> Target:
+    return Target()
 
 
 @settings(deadline=None)

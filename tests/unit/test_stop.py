@@ -6,168 +6,20 @@ must end as if nobody had come by.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import select
 import signal
-import socket
-import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
-from markerjit.arena.pack import as_native, pack
-from markerjit.model import Edit, RemoteAddress
-from markerjit.proc.permission import read_status
 from markerjit.remote import native
+from tests.support.children import RUNNING, SYS_GETPID, SYS_GETPPID, WAITS, Start, word
 
-SOURCE = Path(__file__).parent / "stop" / "waiting.c"
-SYS_GETPID, SYS_CLOSE, SYS_KILL, SYS_GETPPID = 39, 3, 62, 110
+SYS_CLOSE, SYS_KILL = 3, 62
 TIMES = 200
-EINTR, EBADF = 4, 9
+EBADF = 9
 
 pytestmark = pytest.mark.live
-
-# The call, and what it says after a byte on its input: result, errno, signals handled.
-ENDED_BY_A_BYTE = {
-    **dict.fromkeys(("read", "recv", "recv_timeout"), "1 0 0"),
-    **dict.fromkeys(("poll", "poll_timeout", "ppoll", "select", "pselect"), "1 0 0"),
-    **dict.fromkeys(("epoll_wait", "epoll_timeout", "epoll_pwait", "msgrcv"), "1 0 0"),
-    **dict.fromkeys(("wait4", "futex", "futex_timeout", "semop"), "0 0 0"),
-}
-# The same after SIGUSR1, which has a handler that does not restart calls.
-ENDED_BY_A_SIGNAL = {
-    "nanosleep": f"1 {EINTR} 1",
-    "clock_nanosleep": f"{EINTR} 0 1",
-    **dict.fromkeys(("pause", "sigsuspend", "io_getevents"), f"-1 {EINTR} 1"),
-    **dict.fromkeys(("sigwaitinfo", "sigtimedwait"), f"{int(signal.SIGUSR1)} 0 0"),
-    **dict.fromkeys(("spin", "vector"), "0 0 1"),
-}
-RUNNING = ("spin", "vector", "loop")
-WAITS = {**ENDED_BY_A_BYTE, **ENDED_BY_A_SIGNAL}
-
-
-class Child:
-    """A process that waits in a call. `input` is the other end of its standard input."""
-
-    def __init__(self, program: Path, call: str, *options: str) -> None:
-        self.input, theirs = socket.socketpair()
-        self.process = subprocess.Popen(
-            [program, call, *options], stdin=theirs, stdout=subprocess.PIPE
-        )
-        theirs.close()
-        self.pid = self.process.pid
-        self.memory = os.open(f"/proc/{self.pid}/mem", os.O_RDWR)
-        assert self.process.stdout is not None
-        self.output = self.process.stdout
-        places = dict(word.split("=") for word in self.output.readline().decode().split()[1:])
-        self.data, self.text = int(places["data"]), int(places["text"])
-        self.target = native.NativeTarget(pid=self.pid, pidfd=-1, mem_fd=self.memory)
-        for gadget in ("syscall_ret", "sigreturn", "pop_rax_ret", "scratch"):
-            setattr(self.target, gadget, int(places[gadget]))
-        self.wait_state("R" if call in RUNNING else "D" if call == "vfork" else "S")
-
-    def wait_state(self, state: str) -> None:
-        for _ in range(1_000_000):
-            if read_status(self.pid).state == state:
-                return
-            os.sched_yield()
-        raise AssertionError(f"is {read_status(self.pid).state}, not {state}")
-
-    def borrow(self, *calls: tuple[int, ...], alone: bool = False) -> int:
-        """Make system calls by one of its threads. The results are then in `results`; with `alone`
-        the threads in `threads`."""
-        prepared = (native.NativeCall * len(calls))()
-        for call, (number, *args) in zip(prepared, calls, strict=True):
-            call.number = number
-            call.args[: len(args)] = args
-            call.refs[:] = [-1] * 6
-        return self.borrow_prepared(prepared, alone=alone)
-
-    def borrow_prepared(self, calls: Sequence[native.NativeCall], *, alone: bool = False) -> int:
-        prepared = (native.NativeCall * len(calls))(*calls)
-        threads, count = (native.NativeThread * 8)(), ctypes.c_uint32(8)
-        self.report = native.Report()
-        status: int = native.library().mj_borrow(
-            self.target, prepared, len(calls),
-            threads if alone else None, ctypes.byref(count), self.report,
-        )  # fmt: skip
-        self.results = [call.result for call in prepared]
-        self.threads = threads[: count.value]
-        return status
-
-    def write(
-        self, *edits: tuple[int, bytes, bytes], quiescence: int = native.STOP, code: bool = True
-    ) -> int:
-        """A transaction: address, old and new bytes of each edit."""
-        packed = pack([Edit(RemoteAddress(at), old, new, "", code) for at, old, new in edits])
-        self.report = native.Report()
-        status: int = native.library().mj_apply(
-            self.target, quiescence, as_native(packed), len(edits), self.report
-        )
-        return status
-
-    def word(self, index: int) -> bytes:
-        return os.pread(self.memory, 8, self.data + 8 * index)
-
-    def end_wait(self, call: str) -> None:
-        if call in ENDED_BY_A_SIGNAL:
-            self.signal(signal.SIGUSR1)
-        else:
-            self.input.send(b"x")
-
-    def signal(self, number: int) -> None:
-        os.kill(self.pid, number)
-
-    def is_silent(self) -> bool:
-        return not select.select([self.output], [], [], 0)[0]
-
-    def result(self, timeout_s: float = 10) -> str:
-        assert select.select([self.output], [], [], timeout_s)[0], "does not go on"
-        return self.output.readline().decode().strip()
-
-    def signal_masks(self) -> list[str]:
-        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        wanted = ("SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt", "TracerPid")
-        return [line for line in lines if line.startswith(wanted)]
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.output.close()
-        self.input.close()
-        os.close(self.memory)
-
-
-Start = Callable[..., Child]
-
-
-@pytest.fixture(scope="session")
-def program(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("stop") / "waiting"
-    options = ["-O2", "-Wall", "-Wextra", "-Werror", "-pthread"]
-    subprocess.run(["gcc", *options, "-o", path, SOURCE], check=True)
-    return path
-
-
-@pytest.fixture
-def start(program: Path) -> Iterator[Start]:
-    children: list[Child] = []
-
-    def run(call: str, *options: str) -> Child:
-        children.append(Child(program, call, *options))
-        return children[-1]
-
-    yield run
-    for child in children:
-        child.end()
-
-
-def word(number: int) -> bytes:
-    return number.to_bytes(8, "little")
-
 
 # ---- calls that are waited in --------------------------------------------------------------------
 

@@ -17,14 +17,7 @@ import pytest
 from markerjit.arena.pack import as_native, pack
 from markerjit.model import Edit, RemoteAddress
 from markerjit.remote import native
-from tests.unit.test_stop import (  # noqa: F401  (fixtures)
-    RUNNING,
-    WAITS,
-    Child,
-    Start,
-    program,
-    start,
-)
+from tests.support.children import RUNNING, WAITS, Start, Waiting
 
 PAGE = 4096
 SYS_MMAP, SYS_MUNMAP, SYS_MEMFD_CREATE, SYS_FTRUNCATE = 9, 11, 319, 77
@@ -45,7 +38,7 @@ def quiescence(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(params=["spin", "futex"])
-def child(request: pytest.FixtureRequest, start: Start) -> Iterator[Child]:  # noqa: F811
+def child(request: pytest.FixtureRequest, start: Start) -> Iterator[Waiting]:
     """One that runs and one that sleeps; each ends as if nobody had come by."""
     one = start(request.param)
     yield one
@@ -57,7 +50,7 @@ def child(request: pytest.FixtureRequest, start: Start) -> Iterator[Child]:  # n
 class Pages:
     """COUNT pages of code in a row, private and zero; `kind` of the page number `odd` differs."""
 
-    def __init__(self, child: Child, odd: int = -1, kind: str = "") -> None:
+    def __init__(self, child: Waiting, odd: int = -1, kind: str = "") -> None:
         size = COUNT * PAGE
         assert child.borrow((SYS_MMAP, 0, size, READ_EXEC, PRIVATE | ANONYMOUS, -1, 0)) == native.OK
         self.child = child
@@ -97,7 +90,7 @@ class Pages:
 
 @pytest.mark.parametrize(("per_page", "size"), [(1, 1), (8, 1)])
 def test_all_edits_are_written_and_nothing_else(
-    child: Child, quiescence: int, per_page: int, size: int
+    child: Waiting, quiescence: int, per_page: int, size: int
 ) -> None:
     pages = Pages(child)
     edits = pages.edits(per_page, size)
@@ -113,7 +106,7 @@ def test_all_edits_are_written_and_nothing_else(
 
 
 @pytest.mark.parametrize("size", [2, 5, 16])
-def test_spans_are_written_while_all_threads_stand(child: Child, size: int) -> None:
+def test_spans_are_written_while_all_threads_stand(child: Waiting, size: int) -> None:
     pages = Pages(child)
 
     assert pages.apply(pages.edits(8, size), native.STOP) == native.OK
@@ -124,7 +117,7 @@ def test_spans_are_written_while_all_threads_stand(child: Child, size: int) -> N
 
 @pytest.mark.parametrize(("odd", "per_page"), list(product(range(COUNT), [1, 8])))
 def test_a_page_of_code_that_is_shared_takes_everything_back(
-    child: Child, quiescence: int, odd: int, per_page: int
+    child: Waiting, quiescence: int, odd: int, per_page: int
 ) -> None:
     """Its file would change; the kernel refuses the write, with all before it done."""
     pages = Pages(child, odd, "shared")
@@ -139,7 +132,7 @@ def test_a_page_of_code_that_is_shared_takes_everything_back(
 
 @pytest.mark.parametrize(("odd", "per_page"), list(product([0, 1, COUNT - 1], [1, 8])))
 def test_a_page_that_is_not_there_is_noticed_before_anything_is_written(
-    child: Child, quiescence: int, odd: int, per_page: int
+    child: Waiting, quiescence: int, odd: int, per_page: int
 ) -> None:
     pages = Pages(child, odd, "none")
 
@@ -152,7 +145,7 @@ def test_a_page_that_is_not_there_is_noticed_before_anything_is_written(
 
 @pytest.mark.parametrize("number", [0, 7, 30, COUNT * 8 - 1])
 def test_one_byte_that_is_not_as_expected_and_nothing_is_written(
-    child: Child, quiescence: int, number: int
+    child: Waiting, quiescence: int, number: int
 ) -> None:
     pages = Pages(child)
     edits = pages.edits(8)
@@ -164,7 +157,7 @@ def test_one_byte_that_is_not_as_expected_and_nothing_is_written(
     assert [pages.content(page) for page in range(COUNT)] == [bytes(PAGE)] * COUNT
 
 
-def test_stores_are_for_our_own_process(child: Child, quiescence: int) -> None:
+def test_stores_are_for_our_own_process(child: Waiting, quiescence: int) -> None:
     """At the child's address they would go to our memory, or nowhere."""
     pages = Pages(child)
 
@@ -173,14 +166,14 @@ def test_stores_are_for_our_own_process(child: Child, quiescence: int) -> None:
 
 
 @pytest.mark.parametrize("number", [native.SIGNALS, 0, 5, -1])
-def test_another_process_has_no_other_quiescence(child: Child, number: int) -> None:
+def test_another_process_has_no_other_quiescence(child: Waiting, number: int) -> None:
     pages = Pages(child)
 
     assert pages.apply(pages.edits(), number) == native.ERRNO
     assert (pages.report.error, pages.report.written) == (errno.EINVAL, 0)
 
 
-def test_a_process_without_a_way_back_is_not_borrowed(child: Child) -> None:
+def test_a_process_without_a_way_back_is_not_borrowed(child: Waiting) -> None:
     pages = Pages(child)
     for without in (("syscall_ret",), ("sigreturn", "pop_rax_ret")):
         saved = {name: getattr(child.target, name) for name in without}
@@ -199,7 +192,7 @@ def test_a_process_without_a_way_back_is_not_borrowed(child: Child) -> None:
 @pytest.mark.parametrize("way", ["sigreturn", "pop_rax_ret"])
 @pytest.mark.parametrize("where", ["scratch", "stack"])
 def test_a_borrowed_thread_goes_on_by_either_way_back_and_on_its_own_stack_too(
-    start: Start,  # noqa: F811
+    start: Start,
     call: str,
     way: str,
     where: str,
@@ -221,7 +214,7 @@ def test_a_borrowed_thread_goes_on_by_either_way_back_and_on_its_own_stack_too(
     assert child.result() == WAITS[call]
 
 
-def test_what_a_frame_covered_on_the_stack_is_as_before(start: Start) -> None:  # noqa: F811
+def test_what_a_frame_covered_on_the_stack_is_as_before(start: Start) -> None:
     child = start("read")
     child.target.scratch = 0
     (stack,) = [
@@ -244,7 +237,7 @@ def test_what_a_frame_covered_on_the_stack_is_as_before(start: Start) -> None:  
     [(("block",), native.SIGTRAP_BLOCKED), ((), native.OK), (("ignore",), native.OK)],
 )
 def test_a_thread_that_blocks_sigtrap_is_seen_before_a_breakpoint_is_written(
-    start: Start,  # noqa: F811
+    start: Start,
     options: tuple[str, ...],
     status: int,
 ) -> None:

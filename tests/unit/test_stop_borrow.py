@@ -8,16 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from markerjit.remote import native
-from tests.unit.test_stop import (
-    RUNNING,
-    SYS_GETPID,
-    WAITS,
-    Child,
-    Start,
-    program,  # noqa: F401  (a fixture)
-    start,  # noqa: F401  (a fixture)
-    word,
-)
+from tests.support.children import RUNNING, SYS_GETPID, WAITS, Start, Waiting, word
 
 SYSCALL_RET = b"\x0f\x05\xc3"
 
@@ -26,7 +17,7 @@ pytestmark = pytest.mark.live
 
 @pytest.mark.parametrize("call", ["read", "nanosleep", "futex", "spin"])
 def test_a_thread_that_meets_a_fault_for_us_goes_on_where_it_was(
-    start: Start,  # noqa: F811
+    start: Start,
     call: str,
 ) -> None:
     """Code that can be read but not run is as good as code that has been unloaded since."""
@@ -45,14 +36,14 @@ def test_a_thread_that_meets_a_fault_for_us_goes_on_where_it_was(
 # ---- who stands still meanwhile ------------------------------------------------------------------
 
 
-def test_others_run_while_a_thread_is_borrowed_on_the_scratch(start: Start) -> None:  # noqa: F811
+def test_others_run_while_a_thread_is_borrowed_on_the_scratch(start: Start) -> None:
     child = start("futex")
 
     assert child.borrow((SYS_GETPID,)) == native.OK
     assert child.report.threads == 1
 
 
-def test_all_stand_where_that_is_asked_for_and_are_listed(start: Start) -> None:  # noqa: F811
+def test_all_stand_where_that_is_asked_for_and_are_listed(start: Start) -> None:
     child = start("futex")
 
     assert child.borrow((SYS_GETPID,), alone=True) == native.OK
@@ -60,11 +51,11 @@ def test_all_stand_where_that_is_asked_for_and_are_listed(start: Start) -> None:
     assert child.results == [child.pid]
 
 
-def without_scratch(child: Child) -> None:
+def without_scratch(child: Waiting) -> None:
     child.target.scratch = 0
 
 
-def with_the_scratch_of_a_controller_that_was_killed(child: Child) -> None:
+def with_the_scratch_of_a_controller_that_was_killed(child: Waiting) -> None:
     """Its thread may still be on its way back."""
     os.pwrite(child.memory, child.pid.to_bytes(8, "little"), child.target.scratch)
 
@@ -74,8 +65,8 @@ def with_the_scratch_of_a_controller_that_was_killed(child: Child) -> None:
 )
 @pytest.mark.parametrize("quiescence", [0, native.MEMBARRIER])
 def test_all_stand_while_a_frame_is_on_a_stack(
-    start: Start,  # noqa: F811
-    prepare: Callable[[Child], None],
+    start: Start,
+    prepare: Callable[[Waiting], None],
     quiescence: int,
 ) -> None:
     """Of a coroutine, say, whose stack the next thread would go on with."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.support.programs import ROOT
 
 SOURCE = Path(__file__).parent / "stop" / "cpu.c"
 

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import ctypes
 import os
-import select
-import socket
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from markerjit.arena.pack import as_native, pack
 from markerjit.model import Edit, RemoteAddress
-from markerjit.proc.permission import read_status
 from markerjit.remote import native
-from tests.conftest import ROOT, make
+from tests.support.children import SOURCES, Child
+from tests.support.programs import ROOT, make
 
-SOURCE = Path(__file__).parent / "stop" / "frames.c"
 SPAN = b"\x90\x90\x0f\x0b\xc3"  # nop, nop, ud2, ret
 CALL = b"\xb8\0\0\0\0\x0f\x05\xc3"  # mov, syscall, ret
 RET = b"\xc3"
@@ -35,86 +31,43 @@ PIECE = 32 * 1024  # of a stack, searched at once
 pytestmark = pytest.mark.live
 
 
-class Handling:
+class Handling(Child):
     """A process with a thread in a handler, which was called inside the span."""
 
-    def __init__(self, program: Path, kind: str, depth: int = 0) -> None:
-        self.input, theirs = socket.socketpair()
-        self.process = subprocess.Popen(
-            [program, kind, str(depth)], stdin=theirs, stdout=subprocess.PIPE
-        )
-        theirs.close()
-        assert self.process.stdout is not None
-        self.output = self.process.stdout
-        places = dict(word.split("=") for word in self.line().split()[1:])
-        self.span, self.call, self.tid = (int(places[name]) for name in ("span", "call", "tid"))
-        self.memory = os.open(f"/proc/{self.process.pid}/mem", os.O_RDWR)
-        self.target = native.NativeTarget(pid=self.process.pid, pidfd=-1, mem_fd=self.memory)
+    source = SOURCES / "frames.c"
 
-    def line(self) -> str:
-        assert select.select([self.output], [], [], 10)[0], "does not go on"
-        return self.output.readline().decode().strip()
+    def __init__(self, program: Path, kind: str, depth: int = 0) -> None:
+        super().__init__(program, kind, str(depth))
+        self.span, self.call, self.tid = (self.places[name] for name in ("span", "call", "tid"))
 
     def replace(
         self, address: int, old: bytes, new: bytes, library: ctypes.CDLL | None = None
     ) -> int:
         """One edit, while all threads stand; the status."""
-        return self.apply([Edit(RemoteAddress(address), old, new, "", True)], library)
-
-    def apply(self, edits: list[Edit], library: ctypes.CDLL | None = None) -> int:
-        """A transaction, while all threads stand; the status."""
-        self.report = native.Report()
-        status: int = (library or native.library()).mj_apply(
-            ctypes.byref(self.target), native.STOP, as_native(pack(edits)), len(edits),
-            ctypes.byref(self.report),
-        )  # fmt: skip
-        return status
+        edits = [Edit(RemoteAddress(address), old, new, "", True)]
+        return self.apply(edits, library=library)
 
     def go_on(self) -> None:
         self.input.send(b"x")
 
     def wait_asleep(self) -> None:
-        while read_status(self.process.pid).state != "S":
-            os.sched_yield()
+        self.wait_state("S")
 
     def distance_to_frame(self) -> int:
         """From the stack pointer of the thread, which waits, to the segments in the frame that is
         on the same stack."""
         self.wait_asleep()
-        stack_pointer = int(Path(f"/proc/{self.process.pid}/syscall").read_text().split()[-2], 16)
+        stack_pointer = int(Path(f"/proc/{self.pid}/syscall").read_text().split()[-2], 16)
         stack = os.pread(self.memory, 2 * PIECE, stack_pointer)
         return stack.index(SEGMENTS)
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.output.close()
-        self.input.close()
-        os.close(self.memory)
 
 
 Start = Callable[..., Handling]
 
 
-@pytest.fixture(scope="session")
-def frames(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("stop") / "frames"
-    options = ["-O2", "-Wall", "-Wextra", "-Werror", "-pthread"]
-    subprocess.run(["gcc", *options, "-o", path, SOURCE], check=True)
-    return path
-
-
 @pytest.fixture
-def start(frames: Path) -> Iterator[Start]:
-    processes: list[Handling] = []
-
-    def run(kind: str, depth: int = 0) -> Handling:
-        processes.append(Handling(frames, kind, depth))
-        return processes[-1]
-
-    yield run
-    for process in processes:
-        process.end()
+def start(start_child: Callable[..., Child]) -> Start:
+    return partial(start_child, Handling)
 
 
 @pytest.mark.parametrize("kind", [*FRAMES, "thread"])

@@ -11,7 +11,7 @@ import ctypes
 import pytest
 
 from markerjit.remote import native
-from tests.unit.test_stop_write import (
+from tests.support.faulty_memory import (
     READ,
     START,
     SYNC,
@@ -19,7 +19,6 @@ from tests.unit.test_stop_write import (
     FaultyMemory,
     close_together,
     edit,
-    library,  # noqa: F401  (a fixture)
     zeros_and,
 )
 
@@ -31,8 +30,8 @@ SIZE = 64 * 100
 
 
 @pytest.fixture
-def memory(library: ctypes.CDLL) -> FaultyMemory:  # noqa: F811
-    return FaultyMemory(library, bytes(SIZE))
+def memory(faulty_library: ctypes.CDLL) -> FaultyMemory:
+    return FaultyMemory(faulty_library, bytes(SIZE))
 
 
 def test_an_int3_that_goes_before_the_write_is_not_written_back(memory: FaultyMemory) -> None:
@@ -66,14 +65,14 @@ def test_a_gap_with_an_int3_is_left_out_and_all_edits_are_written(memory: Faulty
 
 @pytest.mark.parametrize("there_are_some", [False, True])
 def test_a_gap_with_a_call_is_left_out_where_the_kernel_calls_uprobes(
-    library: ctypes.CDLL,  # noqa: F811
+    faulty_library: ctypes.CDLL,
     memory: FaultyMemory,
     there_are_some: bool,
 ) -> None:
     """Where it does not, a call is the program's own: there are many."""
     memory.content[BETWEEN - START] = CALL
     expected = zeros_and(EDITS, memory.content)
-    has_mapping = ctypes.c_int.in_dll(library, "mj_test_has_mapping")
+    has_mapping = ctypes.c_int.in_dll(faulty_library, "mj_test_has_mapping")
 
     has_mapping.value = there_are_some
     try:
@@ -85,10 +84,10 @@ def test_a_gap_with_a_call_is_left_out_where_the_kernel_calls_uprobes(
     assert len(memory.of(WRITE)) == 1 + there_are_some
 
 
-def test_an_int3_of_our_own_ends_no_run(library: ctypes.CDLL) -> None:  # noqa: F811
+def test_an_int3_of_our_own_ends_no_run(faulty_library: ctypes.CDLL) -> None:
     on = [edit(START + 64 * n, b"\0", bytes([INT3]), code=True) for n in range(100)]
     off = [edit(START + 64 * n, bytes([INT3]), b"\0", code=True) for n in range(100)]
-    memory = FaultyMemory(library, bytes(SIZE))
+    memory = FaultyMemory(faulty_library, bytes(SIZE))
 
     assert memory.apply(on, nobody_runs=True) == native.OK
     assert memory.content.count(INT3) == 100
@@ -139,10 +138,10 @@ def test_an_edit_that_changes_between_the_comparison_and_the_write_is_not_writte
 
 
 def test_a_change_in_a_later_run_takes_back_the_runs_before_it(
-    library: ctypes.CDLL,  # noqa: F811
+    faulty_library: ctypes.CDLL,
 ) -> None:
     edits = close_together(400, 64)
-    memory = FaultyMemory(library, bytes(400 * 64))
+    memory = FaultyMemory(faulty_library, bytes(400 * 64))
     memory.sneak[2 + 3] = (START + 64 * 300 + 5, INT3)  # after two comparisons and a whole run
 
     assert memory.apply(edits, nobody_runs=True) == native.DISTURBED

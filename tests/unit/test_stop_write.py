@@ -16,9 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from own_arena import address_of
 
-from markerjit.arena.pack import as_native, pack
 from markerjit.errors import MarkerError, NotPermitted, Refused, TargetGone
 from markerjit.model import Change, Edit, RemoteAddress
 from markerjit.patch.protocol import Context, breakpoint
@@ -26,114 +24,20 @@ from markerjit.quiesce.strategy import STOP as STOPPING
 from markerjit.remote import native, outcome
 from markerjit.remote.outcome import explain_failure
 from markerjit.x86.templates import INT3
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-STOP = ROOT / "native" / "src" / "stop"
-FAULTS = Path(__file__).parent / "stop" / "faults.c"
-START = 0x1000
-READ, WRITE, SYNC = 0, 1, 2
-FAILED = -1
-
-Access = ctypes.CFUNCTYPE(
-    ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long,
-    ctypes.POINTER(ctypes.c_int),
-)  # fmt: skip
-Sync = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-Step = tuple[int, int]  # READ or WRITE, and the address; or SYNC and 0
-
-
-class FaultyMemory:
-    """Memory behind pread and pwrite.
-
-    steps   every access and synchronisation, in order
-    sizes   of every access
-    faults  by number of the step: an errno; 0 is an access of no bytes; less is a short one
-    sneak   by number of the step: a byte that somebody else puts there just before
-    hole    addresses that are not mapped
-    states  the content after each write
-    """
-
-    def __init__(self, library: ctypes.CDLL, content: bytes) -> None:
-        self.content = bytearray(content)
-        self.steps: list[Step] = []
-        self.sizes: list[int] = []
-        self.faults: dict[int, int] = {}
-        self.sneak: dict[int, tuple[int, int]] = {}
-        self.hole = range(0)
-        self.states: list[bytes] = []
-        self._library = library
-        self._access = Access(self._reach)
-        self._sync = Sync(self._synchronise)
-
-    def _reach(self, writing: int, place: int, size: int, address: int, error: object) -> int:
-        number = self._step((writing, address), size)
-        fault = self.faults.get(number)
-        if fault is None and address in self.hole:
-            fault = errno.EIO
-        if fault is not None and fault >= 0:
-            error[0] = fault  # type: ignore[index]
-            return FAILED if fault else 0
-        size = size if fault is None else -fault
-        if address < self.hole.start:
-            size = min(size, self.hole.start - address)
-        at = address - START
-        if writing:
-            self.content[at : at + size] = ctypes.string_at(place, size)
-            self.states.append(bytes(self.content))
-        else:
-            ctypes.memmove(place, bytes(self.content[at : at + size]), size)
-        return size
-
-    def _synchronise(self, _: object) -> int:
-        return -self.faults.get(self._step((SYNC, 0), 0), 0)
-
-    def _step(self, step: Step, size: int) -> int:
-        number = len(self.steps)
-        self.steps.append(step)
-        self.sizes.append(size)
-        if number in self.sneak:
-            at, byte = self.sneak[number]
-            self.content[at - START] = byte
-        return number
-
-    def apply(self, edits: Sequence[Edit], *, nobody_runs: bool = False) -> int:
-        """The status; the report is in `report`. While nobody runs, the edits of code are written
-        as runs."""
-        code = [i for i, one in enumerate(edits) if one.code and nobody_runs] or [0]
-        return self.apply_runs(edits, code[0], code[-1] - code[0] + 1 if nobody_runs else 0)
-
-    def apply_runs(self, edits: Sequence[Edit], first: int, count: int) -> int:
-        """The same, with these edits as runs; 0: none."""
-        for name, function in (("mj_test_access", self._access), ("mj_test_sync", self._sync)):
-            place = ctypes.c_void_p.in_dll(self._library, name)
-            place.value = ctypes.cast(function, ctypes.c_void_p).value
-        packed = pack(edits)
-        self.report = native.Report()
-        return int(
-            self._library.mj_test_transact(
-                as_native(packed), len(edits), first, count, ctypes.byref(self.report)
-            )
-        )
-
-    def of(self, kind: int) -> list[int]:
-        """The addresses of all steps of a kind."""
-        return [address for what, address in self.steps if what == kind]
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    path = tmp_path_factory.mktemp("faults") / "faults.so"
-    sources = [STOP / "transaction.c", STOP / "runs.c", STOP / "write.c", FAULTS]
-    renamed = ["-Dpread=test_pread", "-Dpwrite=test_pwrite", "-Dprocess_vm_readv=test_readv"]
-    subprocess.run(
-        ["gcc", "-O1", "-shared", "-fPIC", *renamed, f"-I{STOP}", "-o", path, *sources], check=True
-    )
-    return ctypes.CDLL(str(path))
-
-
-def edit(at: int, old: bytes, new: bytes, step: int = 0, *, code: bool = False) -> Edit:
-    return Edit(RemoteAddress(at), old, new, "", code, step)
-
+from tests.support.faulty_memory import (
+    READ,
+    START,
+    SYNC,
+    WRITE,
+    FaultyMemory,
+    Step,
+    close_together,
+    edit,
+    zeros_and,
+)
+from tests.support.own_arena import address_of
+from tests.support.own_writing import Own
+from tests.support.programs import ROOT
 
 BEFORE = bytes(range(64))
 TOGETHER = [
@@ -151,8 +55,8 @@ PLACES = [one.address for one in TOGETHER]
 
 
 @pytest.fixture
-def memory(library: ctypes.CDLL) -> FaultyMemory:
-    return FaultyMemory(library, BEFORE)
+def memory(faulty_library: ctypes.CDLL) -> FaultyMemory:
+    return FaultyMemory(faulty_library, BEFORE)
 
 
 @pytest.fixture(params=["together", "in steps", "with code"])
@@ -219,9 +123,9 @@ def test_one_unexpected_byte_and_nothing_is_written(
 # ---- when an access fails ------------------------------------------------------------------------
 
 
-def steps_of(library: ctypes.CDLL, edits: Sequence[Edit]) -> list[Step]:
+def steps_of(faulty_library: ctypes.CDLL, edits: Sequence[Edit]) -> list[Step]:
     """What happens when nothing fails."""
-    memory = FaultyMemory(library, BEFORE)
+    memory = FaultyMemory(faulty_library, BEFORE)
     assert memory.apply(edits) == native.OK
     return memory.steps
 
@@ -240,9 +144,9 @@ def test_memory_that_cannot_be_read_is_not_written(
 
 @pytest.mark.parametrize("number", range(COUNT))
 def test_a_write_that_fails_takes_back_those_before_it(
-    memory: FaultyMemory, library: ctypes.CDLL, edits: list[Edit], number: int
+    memory: FaultyMemory, faulty_library: ctypes.CDLL, edits: list[Edit], number: int
 ) -> None:
-    writes = [i for i, step in enumerate(steps_of(library, edits)) if step[0] == WRITE]
+    writes = [i for i, step in enumerate(steps_of(faulty_library, edits)) if step[0] == WRITE]
     memory.faults[writes[number]] = errno.EIO
 
     assert memory.apply(edits) == native.ERRNO
@@ -257,9 +161,9 @@ def test_a_write_that_fails_takes_back_those_before_it(
 
 @pytest.mark.parametrize("number", range(COUNT))
 def test_a_byte_that_reads_back_otherwise_takes_everything_back(
-    memory: FaultyMemory, library: ctypes.CDLL, edits: list[Edit], number: int
+    memory: FaultyMemory, faulty_library: ctypes.CDLL, edits: list[Edit], number: int
 ) -> None:
-    steps = steps_of(library, edits)
+    steps = steps_of(faulty_library, edits)
     written = max(i for i, step in enumerate(steps) if step == (WRITE, PLACES[number]))
     memory.sneak[written + 1] = (PLACES[number], 0x55)
 
@@ -270,10 +174,10 @@ def test_a_byte_that_reads_back_otherwise_takes_everything_back(
 
 
 def test_every_access_or_synchronisation_may_fail_and_all_is_as_it_was(
-    library: ctypes.CDLL, edits: list[Edit]
+    faulty_library: ctypes.CDLL, edits: list[Edit]
 ) -> None:
-    for number, (what, _) in enumerate(steps_of(library, edits)):
-        memory = FaultyMemory(library, BEFORE)
+    for number, (what, _) in enumerate(steps_of(faulty_library, edits)):
+        memory = FaultyMemory(faulty_library, BEFORE)
         memory.faults[number] = errno.EIO
 
         status = memory.apply(edits)
@@ -326,10 +230,10 @@ def test_a_synchronisation_that_fails_on_the_way_back_is_told(memory: FaultyMemo
 
 @pytest.mark.parametrize("fault", [errno.ESRCH, 0])
 def test_memory_that_is_gone_needs_nothing_taken_back(
-    library: ctypes.CDLL, edits: list[Edit], fault: int
+    faulty_library: ctypes.CDLL, edits: list[Edit], fault: int
 ) -> None:
-    for number, (what, _) in enumerate(steps_of(library, edits)):
-        memory = FaultyMemory(library, BEFORE)
+    for number, (what, _) in enumerate(steps_of(faulty_library, edits)):
+        memory = FaultyMemory(faulty_library, BEFORE)
         memory.faults[number] = fault
 
         if what != SYNC:
@@ -339,10 +243,10 @@ def test_memory_that_is_gone_needs_nothing_taken_back(
 
 @pytest.mark.parametrize("written", [1, 15])
 def test_a_write_that_ends_half_way_is_taken_back_too(
-    memory: FaultyMemory, library: ctypes.CDLL, edits: list[Edit], written: int
+    memory: FaultyMemory, faulty_library: ctypes.CDLL, edits: list[Edit], written: int
 ) -> None:
     """The kernel stops at a page that it cannot reach: nobody is gone then."""
-    memory.faults[steps_of(library, edits).index((WRITE, PLACES[3]))] = -written
+    memory.faults[steps_of(faulty_library, edits).index((WRITE, PLACES[3]))] = -written
 
     assert memory.apply(edits) not in (native.OK, native.GONE)
     assert memory.content == BEFORE
@@ -393,19 +297,19 @@ def whole(span: bytes, old: bytes, new: bytes) -> bool:
 
 @pytest.mark.parametrize(("old", "new"), SPANS)
 def test_no_fault_leaves_a_span_in_pieces_without_a_breakpoint_on_it(
-    library: ctypes.CDLL, old: bytes, new: bytes
+    faulty_library: ctypes.CDLL, old: bytes, new: bytes
 ) -> None:
     change = Change(RemoteAddress(START), old, new, "", True, completion=RemoteAddress(1))
     edits = breakpoint.plan(change, Context(STOPPING, handler=True))
     assert isinstance(edits, tuple)
-    undisturbed = FaultyMemory(library, old)
+    undisturbed = FaultyMemory(faulty_library, old)
     assert undisturbed.apply(edits) == native.OK
     assert undisturbed.content == new
 
     count = len(undisturbed.steps)
     for first in range(count):
         for second in range(first, first + count):
-            memory = FaultyMemory(library, old)
+            memory = FaultyMemory(faulty_library, old)
             memory.faults = {first: errno.EIO, second: errno.EIO}
 
             status = memory.apply(edits)
@@ -421,25 +325,14 @@ def test_a_span_in_pieces_would_be_noticed() -> None:
 # ---- many close together -------------------------------------------------------------------------
 
 
-def close_together(number: int, gap: int, *, code: bool = True) -> list[Edit]:
-    return [edit(START + n * gap, b"\0", b"\x01", code=code) for n in range(number)]
-
-
-def zeros_and(edits: Sequence[Edit], content: bytes) -> bytes:
-    changed = bytearray(content)
-    for one in edits:
-        changed[one.address - START] = 1
-    return bytes(changed)
-
-
 def test_code_that_lies_close_together_is_written_at_once_while_nobody_runs(
-    library: ctypes.CDLL,
+    faulty_library: ctypes.CDLL,
 ) -> None:
     edits = close_together(100, 64)
     between = bytearray(b"\x90" * 6400)
     for one in edits:
         between[one.address - START] = 0
-    memory = FaultyMemory(library, bytes(between))
+    memory = FaultyMemory(faulty_library, bytes(between))
 
     assert memory.apply(edits, nobody_runs=True) == native.OK
 
@@ -449,11 +342,11 @@ def test_code_that_lies_close_together_is_written_at_once_while_nobody_runs(
 
 @pytest.mark.parametrize("code", [True, False])
 def test_under_threads_that_run_every_edit_is_written_by_itself(
-    library: ctypes.CDLL, code: bool
+    faulty_library: ctypes.CDLL, code: bool
 ) -> None:
     """Not only threads write what stands between: the kernel does, and other processes."""
     edits = close_together(100, 64, code=code)
-    memory = FaultyMemory(library, bytes(6400))
+    memory = FaultyMemory(faulty_library, bytes(6400))
 
     assert memory.apply(edits) == native.OK
 
@@ -461,12 +354,12 @@ def test_under_threads_that_run_every_edit_is_written_by_itself(
     assert {memory.sizes[i] for i, step in enumerate(memory.steps) if step[0] == WRITE} == {1}
 
 
-def test_data_before_and_behind_a_run_is_written_by_itself(library: ctypes.CDLL) -> None:
+def test_data_before_and_behind_a_run_is_written_by_itself(faulty_library: ctypes.CDLL) -> None:
     edits = close_together(20, 64)
     for n, one in enumerate(edits):
         data = n < 5 or n >= 15
         edits[n] = one._replace(code=not data, step=(n >= 5) + (n >= 15))
-    memory = FaultyMemory(library, bytes(20 * 64))
+    memory = FaultyMemory(faulty_library, bytes(20 * 64))
 
     assert memory.apply(edits, nobody_runs=True) == native.OK
 
@@ -477,12 +370,12 @@ def test_data_before_and_behind_a_run_is_written_by_itself(library: ctypes.CDLL)
 
 @pytest.mark.parametrize("code_behind", [0, 1, 4])
 def test_a_step_that_runs_are_only_a_part_of_is_written_whole(
-    library: ctypes.CDLL, code_behind: int
+    faulty_library: ctypes.CDLL, code_behind: int
 ) -> None:
     """Two objects in one step: code, data, and code again."""
     edits = close_together(6 + code_behind, 64)
     edits[5] = edits[5]._replace(code=False)
-    memory = FaultyMemory(library, bytes(6400))
+    memory = FaultyMemory(faulty_library, bytes(6400))
 
     assert memory.apply_runs(edits, first=0, count=5) == native.OK
 
@@ -490,16 +383,16 @@ def test_a_step_that_runs_are_only_a_part_of_is_written_whole(
 
 
 @pytest.mark.parametrize("number", [3, 4])
-def test_three_are_too_few_to_be_written_at_once(library: ctypes.CDLL, number: int) -> None:
-    memory = FaultyMemory(library, bytes(4 * 64))
+def test_three_are_too_few_to_be_written_at_once(faulty_library: ctypes.CDLL, number: int) -> None:
+    memory = FaultyMemory(faulty_library, bytes(4 * 64))
 
     assert memory.apply(close_together(number, 64), nobody_runs=True) == native.OK
     assert len(memory.of(WRITE)) == (1 if number == 4 else 3)
 
 
-def test_nothing_longer_than_16_kib_is_written_at_once(library: ctypes.CDLL) -> None:
+def test_nothing_longer_than_16_kib_is_written_at_once(faulty_library: ctypes.CDLL) -> None:
     edits = close_together(200, 1024)
-    memory = FaultyMemory(library, bytes(200 * 1024))
+    memory = FaultyMemory(faulty_library, bytes(200 * 1024))
 
     assert memory.apply(edits, nobody_runs=True) == native.OK
 
@@ -508,19 +401,21 @@ def test_nothing_longer_than_16_kib_is_written_at_once(library: ctypes.CDLL) -> 
     assert memory.content == zeros_and(edits, bytes(200 * 1024))
 
 
-def test_what_lies_far_apart_is_not_written_at_once(library: ctypes.CDLL) -> None:
+def test_what_lies_far_apart_is_not_written_at_once(faulty_library: ctypes.CDLL) -> None:
     edits = close_together(8, 3 * 4096)
-    memory = FaultyMemory(library, bytes(8 * 3 * 4096))
+    memory = FaultyMemory(faulty_library, bytes(8 * 3 * 4096))
 
     assert memory.apply(edits, nobody_runs=True) == native.OK
     assert len(memory.of(WRITE)) == 8
 
 
 @pytest.mark.parametrize("nobody_runs", [True, False])
-def test_a_hole_between_edits_is_not_touched(library: ctypes.CDLL, nobody_runs: bool) -> None:
+def test_a_hole_between_edits_is_not_touched(
+    faulty_library: ctypes.CDLL, nobody_runs: bool
+) -> None:
     """An unmapped page between the last byte of one page and the first of the next but one."""
     edits = [edit(START + at, b"\0", b"\1", code=True) for at in (4093, 4094, 4095, 8192, 8193)]
-    memory = FaultyMemory(library, bytes(3 * 4096))
+    memory = FaultyMemory(faulty_library, bytes(3 * 4096))
     memory.hole = range(START + 4096, START + 8192)
 
     assert memory.apply(edits, nobody_runs=nobody_runs) == native.OK
@@ -528,9 +423,9 @@ def test_a_hole_between_edits_is_not_touched(library: ctypes.CDLL, nobody_runs: 
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 57, 99])
-def test_one_unexpected_byte_in_a_run_is_named(library: ctypes.CDLL, wrong: int) -> None:
+def test_one_unexpected_byte_in_a_run_is_named(faulty_library: ctypes.CDLL, wrong: int) -> None:
     edits = close_together(100, 64)
-    memory = FaultyMemory(library, bytes(6400))
+    memory = FaultyMemory(faulty_library, bytes(6400))
     memory.content[64 * wrong] = 0x55
     seen = bytes(memory.content)
 
@@ -540,17 +435,21 @@ def test_one_unexpected_byte_in_a_run_is_named(library: ctypes.CDLL, wrong: int)
 
 
 @pytest.mark.parametrize("at", [0, 64, 6336])
-def test_a_run_that_reads_back_otherwise_is_taken_back(library: ctypes.CDLL, at: int) -> None:
-    memory = FaultyMemory(library, bytes(6400))
+def test_a_run_that_reads_back_otherwise_is_taken_back(
+    faulty_library: ctypes.CDLL, at: int
+) -> None:
+    memory = FaultyMemory(faulty_library, bytes(6400))
     memory.sneak[3] = (START + at, 0x55)
 
     assert memory.apply(close_together(100, 64), nobody_runs=True) == native.NOT_VERIFIED
     assert memory.content == bytes(6400)
 
 
-def test_an_edit_in_a_run_that_was_written_in_part_is_taken_back(library: ctypes.CDLL) -> None:
+def test_an_edit_in_a_run_that_was_written_in_part_is_taken_back(
+    faulty_library: ctypes.CDLL,
+) -> None:
     edits = [edit(START + 64 * n, bytes(4), b"four", code=True) for n in range(10)]
-    memory = FaultyMemory(library, bytes(640))
+    memory = FaultyMemory(faulty_library, bytes(640))
     memory.faults[2] = -(64 * 3 + 2)
 
     assert memory.apply(edits, nobody_runs=True) == native.ERRNO
@@ -562,11 +461,11 @@ def test_an_edit_in_a_run_that_was_written_in_part_is_taken_back(library: ctypes
 
 @pytest.mark.parametrize("written", [0, 1, 64, 65, 4096, 6335, 6336])
 def test_only_as_much_of_a_run_as_was_written_is_taken_back(
-    library: ctypes.CDLL, written: int
+    faulty_library: ctypes.CDLL, written: int
 ) -> None:
     """The rest may be where nothing can be written, and then nothing could be taken back."""
     edits = close_together(100, 64)
-    memory = FaultyMemory(library, bytes(6400))
+    memory = FaultyMemory(faulty_library, bytes(6400))
     memory.faults[2] = -written or errno.EIO
 
     assert memory.apply(edits, nobody_runs=True) == native.ERRNO
@@ -578,21 +477,23 @@ def test_only_as_much_of_a_run_as_was_written_is_taken_back(
     assert memory.content == bytes(6400)
 
 
-def test_every_access_of_many_edits_may_fail_and_all_is_as_it_was(library: ctypes.CDLL) -> None:
+def test_every_access_of_many_edits_may_fail_and_all_is_as_it_was(
+    faulty_library: ctypes.CDLL,
+) -> None:
     edits = [
         *close_together(5, 8, code=False),
         *(edit(START + 0x100 + at * 1024, b"\0", b"\1", 1, code=True) for at in range(150)),
         *(edit(START + 0x40 + at * 8, b"\0", b"\1", 2) for at in range(5)),
     ]
     content = bytes(152 * 1024)
-    undisturbed = FaultyMemory(library, content)
+    undisturbed = FaultyMemory(faulty_library, content)
     assert undisturbed.apply(edits, nobody_runs=True) == native.OK
     assert undisturbed.content == zeros_and(edits, content)
 
     for number, (what, _) in enumerate(undisturbed.steps):
         half = -(undisturbed.sizes[number] // 2)
         for fault in (errno.EIO, half or errno.EIO):
-            memory = FaultyMemory(library, content)
+            memory = FaultyMemory(faulty_library, content)
             memory.faults[number] = fault
 
             status = memory.apply(edits, nobody_runs=True)
@@ -615,22 +516,6 @@ def own_page() -> mmap.mmap:
 def own(request: pytest.FixtureRequest, build: Path) -> Iterator[Own]:
     with open("/proc/self/mem", "r+b", buffering=0) as file:
         yield Own(request.param, file.fileno())
-
-
-class Own:
-    """Changes of this process, by each quiescence that it has."""
-
-    def __init__(self, quiescence: int, mem_fd: int) -> None:
-        self._quiescence = quiescence
-        self._target = native.NativeTarget(pid=os.getpid(), pidfd=-1, mem_fd=mem_fd)
-
-    def apply(self, *edits: Edit) -> int:
-        packed, self.report = pack(edits), native.Report()
-        return int(
-            native.library().mj_apply(
-                self._target, self._quiescence, as_native(packed), len(edits), self.report
-            )
-        )
 
 
 def stored(at: int, old: bytes, new: bytes) -> Edit:
@@ -681,16 +566,12 @@ def test_a_process_is_not_asked_to_stop_itself(own: Own, own_page: mmap.mmap) ->
     assert (own.report.error, own_page[:1]) == (errno.EINVAL, b"\0")
 
 
-def address_of_code() -> int:
-    """A page of zeros, r-x, private and anonymous. Python's own mmap gives no such address."""
-    function = ctypes.CDLL(None).mmap
-    function.restype, function.argtypes = ctypes.c_void_p, [ctypes.c_void_p, *[ctypes.c_size_t] * 5]
-    return int(function(None, mmap.PAGESIZE, 5, 0x22, (1 << 64) - 1, 0))
-
-
 ALONE = """
 import sys
-from tests.unit.test_stop_write import Own, address_of_code, ctypes, edit, native
+import ctypes
+from markerjit.remote import native
+from tests.support.faulty_memory import edit
+from tests.support.own_writing import Own, address_of_code
 
 with open("/proc/self/mem", "r+b", buffering=0) as file:
     own = Own(int(sys.argv[1]), file.fileno())
@@ -706,7 +587,7 @@ def test_code_of_our_own_is_written_although_it_is_not_writable(own: Own) -> Non
     done = subprocess.run(
         [sys.executable, "-c", ALONE, str(own._quiescence)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,

@@ -9,12 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_traces import EVENTS, F64, I32, START_NS, make_batch, make_info, make_type, put
 
 from markerjit.errors import BadTrace
 from markerjit.model import Event
 from markerjit.ring.types import Time
 from markerjit.trace.open import open_sink, open_trace
+from tests.support.made_traces import (
+    EVENTS,
+    F64,
+    I32,
+    START_NS,
+    make_batch,
+    make_info,
+    make_type,
+    put,
+)
 
 pa = pytest.importorskip("pyarrow", reason="needs pyarrow from PyPI")
 parquet = pytest.importorskip("pyarrow.parquet")

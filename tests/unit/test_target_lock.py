@@ -11,12 +11,6 @@ from markerjit.memory import ProcessMemory
 
 
 @pytest.fixture
-def memory() -> Iterator[ProcessMemory]:
-    with ProcessMemory(os.getpid()) as one:
-        yield one
-
-
-@pytest.fixture
 def other() -> Iterator[ProcessMemory]:
     with ProcessMemory(os.getpid()) as one:
         yield one

@@ -15,17 +15,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_arena import (
-    AS_USUAL,
-    CHARS,
-    INT,
-    POINTER,
-    OwnArena,
-    address_of,
-    cpu_flags,
-    geometry_of,
-    marker_id,
-)
 
 from markerjit.abi import (
     CPU_RTM,
@@ -36,6 +25,17 @@ from markerjit.abi import (
 from markerjit.elf import show
 from markerjit.model import CType, TypeClass, Value
 from markerjit.ring.types import Options
+from tests.support.own_arena import (
+    AS_USUAL,
+    CHARS,
+    INT,
+    POINTER,
+    OwnArena,
+    address_of,
+    cpu_flags,
+    geometry_of,
+    marker_id,
+)
 
 UNREADABLE = "<unreadable>"
 WILD = [

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_traces import EVENTS, make_batch, make_info, put
 
 from markerjit.errors import BadTrace, MarkerError
 from markerjit.ring.types import Time
@@ -16,6 +15,7 @@ from markerjit.trace.convert import convert
 from markerjit.trace.header import parse_json
 from markerjit.trace.open import open_sink, open_trace
 from markerjit.trace.statistics import summarise
+from tests.support.made_traces import EVENTS, make_batch, make_info, put
 
 LOST = {(0, "kv_get"): 3}
 DEEP = "[" * 100_000

@@ -15,18 +15,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_traces import (
-    CHARS,
-    EVENTS,
-    F64,
-    I32,
-    START_NS,
-    WALL_NS,
-    make_batch,
-    make_info,
-    make_type,
-    put,
-)
 
 from markerjit.errors import BadTrace, MarkerError, Refused, Unsupported
 from markerjit.model import Event
@@ -46,6 +34,18 @@ from markerjit.trace.open import (
 )
 from markerjit.trace.reading import UNKNOWN, Trace
 from markerjit.trace.sink import TraceInfo
+from tests.support.made_traces import (
+    CHARS,
+    EVENTS,
+    F64,
+    I32,
+    START_NS,
+    WALL_NS,
+    make_batch,
+    make_info,
+    make_type,
+    put,
+)
 
 SUFFIXES = ("txt", "jsonl", "json", "pftrace", "parquet", "arrow", "ctf", "ctf2")
 FILES = SUFFIXES[:-2]

@@ -6,19 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from made_traces import (
-    CHARS,
-    EVENTS,
-    F64,
-    I32,
-    POINTER,
-    START_NS,
-    U64,
-    make_batch,
-    make_info,
-    make_type,
-    put,
-)
 
 from markerjit.elf import parse_format
 from markerjit.errors import BadTrace
@@ -33,6 +20,19 @@ from markerjit.trace.reading import Trace
 from markerjit.trace.records import Guess
 from markerjit.trace.sink import TraceInfo
 from markerjit.trace.statistics import summarise
+from tests.support.made_traces import (
+    CHARS,
+    EVENTS,
+    F64,
+    I32,
+    POINTER,
+    START_NS,
+    U64,
+    make_batch,
+    make_info,
+    make_type,
+    put,
+)
 
 SUFFIXES = ("txt", "jsonl", "json", "pftrace", "parquet", "arrow", "ctf", "ctf2")
 EVENT_SUFFIXES = SUFFIXES[:4]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_traces import EVENTS, START_NS, make_batch, make_info
 
 from markerjit.errors import BadTrace
 from markerjit.model import Event, FieldType
@@ -17,6 +16,7 @@ from markerjit.ring.types import Time
 from markerjit.trace import records
 from markerjit.trace.encode import packets_of
 from markerjit.trace.records import Collector, Guess, make_texts, pieces
+from tests.support.made_traces import EVENTS, START_NS, make_batch, make_info
 
 
 def many(count: int) -> list[Event]:

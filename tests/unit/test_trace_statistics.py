@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from made_traces import EVENTS, START_NS, make_batch, make_info, put
 
 from markerjit.model import Event
 from markerjit.ring.clock import NS
@@ -14,6 +13,7 @@ from markerjit.ring.types import Time
 from markerjit.trace.open import open_sink, open_trace
 from markerjit.trace.sketch import Budget
 from markerjit.trace.statistics import NumberSummary, Summary, ValueSummary, summarise
+from tests.support.made_traces import EVENTS, START_NS, make_batch, make_info, put
 
 
 def summary_of(tmp_path: Path, *events: Event, each: int = 1000, **lost: int) -> Summary:

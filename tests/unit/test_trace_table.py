@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from made_traces import CHARS, F64, I32, I64, POINTER, make_type
-
 from markerjit.ring.types import RecordType, Time
 from markerjit.trace.table import Layout, layout
+from tests.support.made_traces import CHARS, F64, I32, I64, POINTER, make_type
 
 
 def types(*described: tuple[object, ...], time: Time = Time.MONOTONIC) -> list[RecordType]:

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_traces import (
+
+from markerjit.model import Event
+from markerjit.ring.clock import NS
+from markerjit.ring.types import RecordType, Time
+from markerjit.trace import files
+from markerjit.trace.convert import convert
+from markerjit.trace.open import open_sink, open_trace
+from markerjit.trace.reading import UNKNOWN
+from markerjit.trace.sink import TraceInfo
+from tests.support.made_traces import (
     CHARS,
     EVENTS,
     I32,
@@ -22,15 +31,6 @@ from made_traces import (
     make_type,
     put,
 )
-
-from markerjit.model import Event
-from markerjit.ring.clock import NS
-from markerjit.ring.types import RecordType, Time
-from markerjit.trace import files
-from markerjit.trace.convert import convert
-from markerjit.trace.open import open_sink, open_trace
-from markerjit.trace.reading import UNKNOWN
-from markerjit.trace.sink import TraceInfo
 
 DAY_NS = 86_400 * NS
 LOST = {(0, "kv_get"): 3, UNKNOWN: 4, (-1, "tick"): 1}

@@ -20,9 +20,10 @@ from typing import TypeVar
 
 import pytest
 
+from tests.support.programs import ROOT
+
 T = TypeVar("T")
 
-ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "native" / "include"
 MODES = ("jump", "nop", "pointer", "sentinel", "direct", "immediate", "symbol", "none")
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import capstone
 from capstone.x86 import X86_OP_IMM
-from own_arena import OwnArena, Slot
 
 from markerjit.abi import RUNTIME_SIZE
+from tests.support.own_arena import OwnArena, Slot
+from tests.support.programs import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "tests" / "unit" / "recorder" / "calls.c"
 
 

@@ -1,0 +1,84 @@
+"""Sites that were made up, in every state, and plans for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markerjit.memory import FakeMemory
+from markerjit.model import Kind, MappedObject, Mode, Note, RemoteAddress, Site
+from markerjit.patch.plan import Binding, Plan, SiteState, plan_off, plan_on
+from markerjit.quiesce.strategy import STOP, Strategy
+from markerjit.x86.templates import TEMPLATES, modes, site_bytes
+
+SLOT = 0x9000
+PROBE = RemoteAddress(0x7000)
+OTHER_PROBE = RemoteAddress(0x7100)
+ENTRY = RemoteAddress(0x8000)
+OURS = frozenset((PROBE, OTHER_PROBE))
+BINDING = Binding(PROBE, ENTRY)
+SWITCHABLE = [kind for kind in Kind if modes(kind)]
+
+
+def make_site(
+    kind: Kind, *, address: int = 0x1000, slot: int = SLOT, marker: str = "kv_get"
+) -> Site:
+    body = 0 if kind in (Kind.IMMEDIATE, Kind.DIRECT) else address + 0x400
+    end = address + (len(site_bytes(kind, address, body)) or 14)
+    slot = 0 if kind is Kind.DIRECT else slot
+    note = Note(marker, kind, False, "", (), "kv.c", 7, address, body, end, slot)
+    return Site(
+        marker, kind, RemoteAddress(address), RemoteAddress(body), RemoteAddress(end),
+        RemoteAddress(slot), note, MappedObject("/bin/kv", 0, None, False),
+    )  # fmt: skip
+
+
+def make_state(
+    kind: Kind,
+    current: Mode | None,
+    *,
+    site: Site | None = None,
+    probe: RemoteAddress = PROBE,
+    data: RemoteAddress = ENTRY,
+) -> SiteState:
+    """A site that is off and untouched, or on with our probe."""
+    site = site or make_site(kind)
+    idle = site.body if kind is Kind.SENTINEL else RemoteAddress(0)
+    code = current if kind in TEMPLATES else None
+    if current is None:
+        return SiteState(site, code, idle, RemoteAddress(0))
+    return SiteState(site, code, probe, data)
+
+
+def memory_of(*states: SiteState) -> FakeMemory:
+    """What the sites and their slots hold."""
+    memory = FakeMemory()
+    for state in states:
+        site = state.site
+        code = site_bytes(site.kind, site.address, site.body)
+        if state.code_mode:
+            head = TEMPLATES[site.kind].active[state.code_mode]
+            code = head + code[len(head) :]
+        memory.add(site.address, code or bytes(14))
+        if site.slot and site.slot not in memory.segments:
+            words = (state.probe, state.data)
+            memory.add(site.slot, b"".join(word.to_bytes(8, "little") for word in words))
+    return memory
+
+
+def on(
+    states: Sequence[SiteState],
+    mode: Mode | None = None,
+    *,
+    strategy: Strategy = STOP,
+    own: bool = False,
+) -> Plan:
+    bindings = {s.site.slot: BINDING for s in states}
+    plan = plan_on(states, bindings, mode=mode, ours=OURS, strategy=strategy, own=own)
+    assert isinstance(plan, Plan)
+    return plan
+
+
+def off(states: Sequence[SiteState], *, strategy: Strategy = STOP, own: bool = False) -> Plan:
+    plan = plan_off(states, ours=OURS, strategy=strategy, own=own)
+    assert isinstance(plan, Plan)
+    return plan

@@ -1,0 +1,52 @@
+"""The markers of a process as a session sees them, and a site with a wrong byte."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import markerjit
+from tests.support.timing import wait_until
+
+
+def modes_of(pid: int) -> dict[str, str | None]:
+    """How every marker is on."""
+    with markerjit.View(pid) as view:
+        return {one.name: str(one.mode) if one.mode else None for one in view.statistics()}
+
+
+def wait_on(pid: int, marker: str, tracer: subprocess.Popen[str]) -> None:
+    """Wait until a marker is on; a tracer that has ended will not switch it on."""
+    wait_until(lambda: tracer.poll() is not None or modes_of(pid)[marker], f"{marker} on")
+    assert tracer.poll() is None, tracer.communicate()
+
+
+def wait_switched(pid: int) -> None:
+    """Wait until nobody is at a change of the process: who is killed then has left it half done."""
+
+    def is_done() -> bool:
+        with markerjit.View(pid) as view:
+            arena = view.arena()
+            return arena is not None and arena.writer is None
+
+    wait_until(is_done, "the change to be done")
+
+
+def losses(session: markerjit.Session) -> Counter[str]:
+    return Counter({marker.name: marker.lost for marker in session.statistics()})
+
+
+@contextmanager
+def altered(pid: int, address: int, index: int = 0) -> Iterator[bytes]:
+    """Another byte in a site; gives what the site's first two bytes are then."""
+    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+        memory.seek(address + index)
+        (right,) = memory.read(1)
+        memory.seek(address + index)
+        memory.write(bytes([right ^ 0x10]))
+        memory.seek(address)
+        yield memory.read(2)
+        memory.seek(address + index)
+        memory.write(bytes([right]))

@@ -1,0 +1,27 @@
+"""The turns of the threads of truth_threads, in the events that they left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+Turn = tuple[int, int]
+"""Which thread it was, and its how manieth turn."""
+
+
+def turns_in(path: Path) -> list[Turn]:
+    """Of the events in a file of JSON lines. The last line may be cut, and the summary is none."""
+    found = []
+    for line in path.read_text().splitlines(keepends=True):
+        if line.endswith("\n") and '"summary"' not in line:
+            found.append(tuple(json.loads(line)["fields"].values()))
+    return found
+
+
+def by_thread(turns: Sequence[Turn]) -> dict[int, list[int]]:
+    """The turns of each thread, in the order in which they come."""
+    found: dict[int, list[int]] = {}
+    for who, n in turns:
+        found.setdefault(who, []).append(n)
+    return found
