@@ -1,4 +1,4 @@
-"""What tests of parts share: children to be stopped, memory, time that a test moves."""
+"""Fixtures of tests of parts: memory, time that a test moves, children to stop, probes in C."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ import pytest
 
 from markerjit.events import stream as stream_module
 from markerjit.memory import ProcessMemory
+from markerjit.probes.c.compile import compile_probe
+from markerjit.probes.c.unit import Compiled
 from tests.support.children import Child, Start, Waiting
+from tests.support.compilers import C_COMPILERS, INCLUDE, Compiler, need
 from tests.support.faulty_memory import FAULTS, STOP
 from tests.support.made_streams import FakeTime
+from tests.support.probe_host import HERE, Host, compile_everything
 
 
 @pytest.fixture
@@ -86,3 +90,41 @@ def faulty_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         ["gcc", "-O1", "-shared", "-fPIC", *renamed, f"-I{STOP}", "-o", path, *sources], check=True
     )
     return ctypes.CDLL(str(path))
+
+
+# ---- probes in C ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
+    """A stand-in for the runtime, which probes are loaded into and called in."""
+    output = tmp_path_factory.mktemp("host") / "host.so"
+    options = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"]
+    subprocess.run(["gcc", *options, "-o", output, HERE / "host.c"], check=True)
+    return Host(ctypes.CDLL(str(output)))
+
+
+@pytest.fixture(params=C_COMPILERS, ids=lambda compiler: compiler.name)
+def compiler(request: pytest.FixtureRequest) -> str:
+    """The name of each C compiler in turn."""
+    found: Compiler = request.param
+    need(found)
+    return found.name
+
+
+@pytest.fixture
+def everything(compiler: str) -> Compiled:
+    """everything.c, compiled once by each compiler."""
+    return compile_everything(compiler)
+
+
+@pytest.fixture
+def build_one(tmp_path: Path) -> Callable[..., Compiled]:
+    """Compile a text as probe.c."""
+
+    def build(text: str, function: str = "f", compiler: str = "gcc", **options: object) -> Compiled:
+        source = tmp_path / "probe.c"
+        source.write_text(text)
+        return compile_probe(source, function, compiler, include=INCLUDE, **options)
+
+    return build

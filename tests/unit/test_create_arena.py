@@ -21,10 +21,7 @@ from markerjit.arena.store import MemoryStore
 from markerjit.errors import MarkerError, MemoryFault, TargetGone, Unsupported
 from markerjit.memory import ProcessMemory, read_maps
 from markerjit.model import RemoteAddress
-from markerjit.remote.calls import (
-    Call,
-    CallFailed,
-)
+from markerjit.remote.calls import Call, CallFailed
 from tests.support.own_arena import OwnArena, own_clock, own_rseq_offset, own_tid_offset
 from tests.support.own_calls import (
     FailingThread,

@@ -1,18 +1,15 @@
-"""CTF directories: their bytes and metadata, reading them back, and what becomes of them when the
-disk is full, the writer is killed, or the records or files make no sense.
+"""CTF directories: their bytes and metadata, reading them back, and records that make no sense.
 
-What other readers see in them is tested in oracle/test_babeltrace.py.
+Full disks and writers that are killed are in test_ctf_disk.py, damaged files in test_ctf_damage.py.
+What other readers see is tested in oracle/test_babeltrace.py.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import random
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from markerjit.errors import BadTrace, Refused
-from markerjit.ring import find
 from markerjit.ring.batch import Batch, Packet
 from markerjit.ring.types import TextState, Time
 from markerjit.trace.ctf import CtfSink, read_ctf
@@ -57,7 +52,6 @@ from tests.support.made_records import (
     make_type,
     record,
 )
-from tests.support.programs import ROOT
 
 
 def test_bytes_of_a_small_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -479,272 +473,3 @@ def test_times_before_all_others_do_not_hide_the_rest(tmp_path: Path) -> None:
     write(tmp_path / "t", make_info(type_, clock=TSC), [batch(Packet(0, 0, one)) for one in data])
 
     assert [packet.data for packet in packets(tmp_path / "t")] == data
-
-
-class Full:
-    """os.pwrite of a disk that has only so much room left, and writes as much as it can."""
-
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self._pwrite = os.pwrite
-
-    def __call__(self, file: int, data: bytes, at: int) -> int:
-        if not self.room:
-            raise OSError(errno.ENOSPC, "no space left on device")
-        some = memoryview(data)[: self.room]
-        self.room -= len(some)
-        return self._pwrite(file, some, at)
-
-
-@pytest.mark.parametrize("room", [0, 10, 100, 300, 400, 1000, 2000, 20_000])
-def test_full_disk_leaves_what_was_written_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
-) -> None:
-    disk = Full(room)
-    monkeypatch.setattr(os, "pwrite", disk)
-    sink = CtfSink(tmp_path / "t", INFO)
-    written: list[int] = []
-
-    with pytest.raises(OSError, match="no space left"):
-        for n in range(100):
-            sink.write(batch(Packet(0, 0, tick(n, n) * 50)))
-            written += [n] * 50
-    assert numbers(tmp_path / "t") == written
-    disk.room = 100_000
-    sink.write(batch(Packet(0, 0, tick(1000, 1000))))
-    sink.close({})
-
-    assert numbers(tmp_path / "t") == [*written, 1000]
-
-
-def test_disk_that_is_full_at_the_end_keeps_the_trace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sink = CtfSink(tmp_path / "t", INFO)
-    sink.write(batch(Packet(0, 0, tick(1, 1)), lost={(0, "tick"): 1}))
-    monkeypatch.setattr(os, "pwrite", Full(0))
-
-    with pytest.raises(OSError, match="no space left"):
-        sink.close({(0, "tick"): 5, (1, "tick"): 2})
-
-    assert numbers(tmp_path / "t") == [1]
-    assert (tmp_path / "t" / "ring_0").stat().st_size < 1000
-
-
-def test_limit_on_the_size_of_files_is_like_a_full_disk(tmp_path: Path) -> None:
-    limit = 3 << 20
-    program = """
-import sys
-sys.path.insert(0, sys.argv[1])
-import resource
-from tests.support.ctf import INFO, CtfSink, Packet, batch, tick
-limit = int(sys.argv[3])
-resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-sink = CtfSink(sys.argv[2], INFO)
-n = 0
-try:
-    while True:
-        data = b"".join(tick(time, n) for time in range(n * 10_000, (n + 1) * 10_000))
-        sink.write(batch(Packet(0, 0, data)))
-        n += 1
-except OSError as error:
-    print(n, error.errno)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program, ROOT, tmp_path / "t", str(limit)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    count, error = map(int, done.stdout.split())
-    assert error == errno.EFBIG
-    assert count == (limit - 256) // 240_128
-    assert len(numbers(tmp_path / "t")) == count * 10_000
-
-
-class Killed(BaseException):
-    """The end of the process, in a test."""
-
-
-@pytest.mark.parametrize("call", ["pwrite", "ftruncate", "open", "rename", "replace"])
-def test_writer_may_be_killed_before_any_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    large = b"".join(tick(n, n) for n in range(10, 60_000))
-    real = getattr(os, call)
-    seen = set()
-
-    for number in range(100):
-        left = number
-
-        def dying(*args: object, **more: object) -> object:
-            nonlocal left
-            if not left:
-                raise Killed
-            left -= 1
-            return real(*args, **more)
-
-        path = tmp_path / f"t{number}"
-        try:
-            sink = CtfSink(path, INFO)
-            monkeypatch.setattr(os, call, dying)
-            sink.write(batch(Packet(0, 0, tick(1, 1)), lost={(0, "tick"): 1}))
-            sink.write(batch(Packet(0, 0, tick(2, 2)), Packet(1, 1, tick(3, 3))))
-            sink.write(batch(Packet(0, 0, large)))
-            sink.close({(0, "tick"): 2, (7, "tick"): 1})
-        except Killed:
-            monkeypatch.undo()
-        else:
-            break
-        seen.add(len(numbers(path)))
-        assert read_ctf(path)[2].get((0, ""), 0) <= 2
-    monkeypatch.undo()
-
-    assert numbers(path)[:3] == [1, 2, 3]
-    assert seen <= {0, 1, 2, 3, 3 + 59_990}
-    assert call in {"open", "rename", "replace"} or len(seen) > 1
-
-
-def test_stream_that_was_cut_ends_with_its_last_whole_packet(tmp_path: Path) -> None:
-    write(tmp_path / "t", INFO, [batch(Packet(0, 0, tick(n, n) * 9)) for n in range(4)])
-    file = tmp_path / "t" / "ring_0"
-    data = file.read_bytes()
-
-    for size in [*range(0, len(data), 97), len(data)]:
-        file.write_bytes(data[:size])
-
-        assert numbers(tmp_path / "t") == [
-            n for n in range(max(0, size - 128) // 384) for _ in range(9)
-        ]
-
-
-def test_directory_that_has_something_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "t").mkdir()
-    write(tmp_path / "t", INFO, [])  # an empty one is good
-
-    with pytest.raises(Refused, match="is not empty"):
-        CtfSink(tmp_path / "t", INFO)
-    (tmp_path / "file").touch()
-    with pytest.raises(Refused, match="is no directory"):
-        CtfSink(tmp_path / "file", INFO)
-
-
-def test_what_is_no_trace_of_ours_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "t"
-    with pytest.raises(BadTrace, match="is no CTF trace"):
-        read_ctf(folder)
-    folder.mkdir()
-    with pytest.raises(BadTrace, match="is no CTF trace"):
-        read_ctf(folder)
-    for text in (
-        "",
-        "/* CTF 1.8 */\n",
-        "/* CTF 1.9 */\n",
-        '\x1e{"type": "preamble", "version": 2}\n',
-        "\x1e[]\n\x1e[]",
-        "\x1e" + "[" * 100_000,
-        '\x1e{"uuid": [1]}\n\x1e{"environment": {"markerjit_trace": "{}"}}',
-        '/* CTF 1.8 */\n\tuuid = "------------------------------------";\n',
-    ):
-        (folder / "metadata").write_text(text)
-        with pytest.raises(BadTrace):
-            read_ctf(folder)
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_changed_metadata_are_read_or_refused(tmp_path: Path, version: Version) -> None:
-    write(tmp_path / "t", INFO, [batch(Packet(0, 0, tick(1, 1)), lost={(0, "x"): 1})], version)
-    file = tmp_path / "t" / "metadata"
-    text = file.read_bytes()
-    random_ = random.Random(3)
-
-    for _ in range(1500):
-        changed = bytearray(text)
-        for _ in range(random_.choice([1, 2, 20])):
-            changed[random_.randrange(len(changed))] = random_.choice(b'09az"\\{}[],-:\x1e\xff')
-        file.write_bytes(changed[: random_.choice([len(changed), random_.randrange(len(changed))])])
-        try:
-            packets(tmp_path / "t")
-        except BadTrace as error:
-            assert str(tmp_path) in str(error)
-
-
-def test_changed_streams_are_read_or_refused(tmp_path: Path) -> None:
-    some = [batch(Packet(0, 0, tick(n, n) + record(PUT, n, 1, b"key", n))) for n in range(3)]
-    write(tmp_path / "t", INFO, some)
-    file = tmp_path / "t" / "ring_0"
-    data = file.read_bytes()
-    random_ = random.Random(3)
-    refused = 0
-
-    for _ in range(1500):
-        changed = bytearray(data)
-        for _ in range(random_.choice([1, 2, 20])):
-            changed[random_.randrange(len(changed))] = random_.choice([0, 1, 0xFF, 0x80, 7])
-        file.write_bytes(changed)
-        try:
-            packets(tmp_path / "t")
-        except BadTrace as error:
-            refused += 1
-            assert "ring_0" in str(error)
-    assert refused > 100
-
-
-def test_file_that_claims_a_packet_of_its_hole_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "t", INFO, [batch(Packet(0, 0, tick(1, 1)))])
-    file = tmp_path / "t" / "ring_0"
-    data = bytearray(file.read_bytes())
-    data[128 + 32 : 128 + 48] = struct.pack("<QQ", 1 << 43, 1 << 43)
-    file.write_bytes(data)
-    os.truncate(file, (1 << 40) + 128)
-
-    with pytest.raises(BadTrace, match="too large"):
-        packets(tmp_path / "t")
-
-
-def one_by_one(words: list[int], least: dict[int, int]) -> tuple[list[int], bool]:
-    found, at = [], 0
-    while at < len(words):
-        size = words[at] >> 16 & 0xFFFF
-        if size < least.get(words[at] & 0xFFFF, 0xFFFF) or size > len(words) - at:
-            break
-        found.append(at)
-        at += size
-    return found, at == len(words)
-
-
-def test_records_are_found_whatever_their_fields_look_like(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for seed in range(500):
-        find_misleading(monkeypatch, random.Random(seed))
-
-
-def find_misleading(monkeypatch: pytest.MonkeyPatch, random_: random.Random) -> None:
-    """Compare what is found with a walk record by record, where some fields look like headers."""
-    monkeypatch.setattr(find, "_LANE", random_.choice([8, 16, 64]))
-    monkeypatch.setattr(find, "_GUESSES", random_.choice([1, 4, 16]))
-    monkeypatch.setattr(find, "_FEW", 130)
-    smallest = {1: 2, 2: 3, 5: 1}
-    least = np.full(1 << 16, 0xFFFF, np.uint16)
-    for marker, size in smallest.items():
-        least[marker] = size
-    misleading = random_.random()
-    words: list[int] = []
-    enough = random_.choice([50, 200, 400])
-    while len(words) < enough:
-        marker = random_.choice([1, 2, 5])
-        size = random_.randint(3, random_.choice([3, 4, 30]))
-        words.append(marker | size << 16)
-        for _ in range(size - 1):
-            like = random_.choice([1, 2, 5]) | random_.randint(1, 9) << 16
-            words.append(like if random_.random() < misleading else random_.getrandbits(64))
-    if random_.random() < 0.7:
-        words[random_.randrange(len(words))] = random_.getrandbits(64)
-    if random_.random() < 0.2:
-        words.pop()
-
-    where, whole_ = find.find_records(np.array(words, np.uint64), least)
-
-    assert (np.arange(len(words))[where].tolist(), whole_) == one_by_one(words, smallest)

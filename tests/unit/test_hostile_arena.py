@@ -12,14 +12,7 @@ from pathlib import Path
 import pytest
 
 import markerjit.abi as abi
-from markerjit.abi import (
-    CONTROL,
-    JOURNAL_OPEN,
-    PAGE,
-    Geometry,
-    JournalHead,
-    checked_control,
-)
+from markerjit.abi import CONTROL, JOURNAL_OPEN, PAGE, Geometry, JournalHead, checked_control
 from markerjit.errors import Unsupported
 from markerjit.memory import Mapping
 from markerjit.model import RemoteAddress

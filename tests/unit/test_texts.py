@@ -16,12 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from markerjit.abi import (
-    CPU_RTM,
-    OP_BYTES,
-    OP_RAW,
-    PAGE,
-)
+from markerjit.abi import CPU_RTM, OP_BYTES, OP_RAW, PAGE
 from markerjit.elf import show
 from markerjit.model import CType, TypeClass, Value
 from markerjit.ring.types import Options
