@@ -35,6 +35,7 @@ def wait_switched(pid: int) -> None:
 
 
 def losses(session: markerjit.Session) -> Counter[str]:
+    """How many hits of each marker were lost, by its name."""
     return Counter({marker.name: marker.lost for marker in session.statistics()})
 
 

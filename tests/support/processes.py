@@ -6,6 +6,7 @@ from pathlib import Path
 
 
 def state_of(pid: int) -> str:
+    """The letter of its state: R, S, D, T, t, Z or X."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 

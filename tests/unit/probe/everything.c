@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A probe that uses all that probe.h has; test_probe_compile.py calls each function. */
+/* A probe that uses all that probe.h has; test_probe_running.py calls each function. */
 #include <markerjit/probe.h>
 
 struct item {
