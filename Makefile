@@ -299,7 +299,7 @@ build/torture/victim: $(TORTURE_C) $(wildcard tests/torture/*.h native/targets/t
 	@$(CC) -Inative/include $(WARNINGS) $(TARGET_CFLAGS) -o $@ $(TORTURE_C) $(filter %.o,$^)
 
 torture: $(VENV)/.demo-ready native build/torture/victim build/targets/truth_plugin.so
-	@PYTHONPATH=tests $(VENV)/python -m torture
+	@$(VENV)/python -m tests.torture
 
 # ---- checks --------------------------------------------------------------------------------------
 #

@@ -8,7 +8,9 @@ its own, which may die of it.
 from __future__ import annotations
 
 import pytest
-from torture.combinations import (
+
+from tests.support.programs import make
+from tests.torture.combinations import (
     ALLOWED,
     LINE,
     MUST_FAIL,
@@ -21,11 +23,9 @@ from torture.combinations import (
     inside,
     outside,
 )
-from torture.driver import Seen, allowed_wrongs, arguments, failed, run, run_left_out
-from torture.marks import switch_marks
-from torture.victims import victim
-
-from tests.support.programs import make
+from tests.torture.driver import Seen, allowed_wrongs, arguments, failed, run, run_left_out
+from tests.torture.marks import switch_marks
+from tests.torture.victims import victim
 
 pytestmark = [pytest.mark.races, pytest.mark.slow]
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 
-from torture.combinations import (
+from tests.torture.combinations import (
     ALLOWED,
     CROWDS,
     LINE,
@@ -28,9 +28,9 @@ from torture.combinations import (
     LeftOut,
     inside,
 )
-from torture.driver import Seen, allowed_wrongs, arguments, failed, run, run_left_out
-from torture.marks import Marked, switch_marks
-from torture.victims import ROOT, victim
+from tests.torture.driver import Seen, allowed_wrongs, arguments, failed, run, run_left_out
+from tests.torture.marks import Marked, switch_marks
+from tests.torture.victims import ROOT, victim
 
 LONGEST_TURN_S = 3.0
 MARK_ROUNDS = 50

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 
-from torture.combinations import Combination, LeftOut
-from torture.outside import Controller, Flipped, Refused
-from torture.victims import PLUGIN, Died, Victim, victim
+from tests.torture.combinations import Combination, LeftOut
+from tests.torture.outside import Controller, Flipped, Refused
+from tests.torture.victims import PLUGIN, Died, Victim, victim
 
 FIRST_CHUNK = 8
 CHUNK_S = 0.25

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import markerjit
-from torture.victims import Victim
+from tests.torture.victims import Victim
 
 MARK = "torture_real"
 

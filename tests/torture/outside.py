@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from markerjit.abi import EditEntry
 from markerjit.remote import native
-from torture.victims import Victim
+from tests.torture.victims import Victim
 
 BREAKPOINT = b"\xcc"
 QUIESCENCE = {"stop": native.STOP, "membarrier": native.MEMBARRIER, "none": native.NONE}
