@@ -139,6 +139,40 @@ class Refused(MarkerError):
         self.try_again = try_again
 
 
+class ChangeFailed(MarkerError):
+    """The system did not let a change of the target be made; what had been written was rolled back.
+
+    `index` is the edit at which it was given up.
+    """
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+class NotVerified(ChangeFailed):
+    """An edit did not read back as it was written; all was rolled back. `found` was there."""
+
+    def __init__(self, index: int, found: bytes) -> None:
+        super().__init__(
+            f"edit {index} read back as {found.hex(' ')} after writing; all was rolled back", index
+        )
+        self.found = found
+
+
+class NotRolledBack(ChangeFailed):
+    """The one change that is left half done: an edit could not be taken back. The journal in the
+    target has all of it, for `markerjit repair`."""
+
+    def __init__(self, pid: int, index: int, reason: str) -> None:
+        super().__init__(
+            f"edit {index} COULD NOT be rolled back ({reason}); what was to be written is in the "
+            f"journal: markerjit repair {pid}",
+            index,
+        )
+        self.pid = pid
+
+
 class TargetGone(MarkerError):
     """The target ended while we worked on it, or gave its memory up for another program."""
 

@@ -55,9 +55,9 @@ def apply(
     Without an arena there is no journal; then every edit has to be one byte or a pointer, of which
     any part is a state that is safe.
 
-    Raises UnexpectedBytes, Refused (try again), NotPermitted, TargetGone; the target is then as it
-    was before. MarkerError with "COULD NOT be rolled back" is the one exception: the journal stays
-    open, for `markerjit repair`.
+    Raises UnexpectedBytes, Refused (try again), NotPermitted, NotVerified, ChangeFailed,
+    TargetGone; the target is then as it was before. NotRolledBack is the one exception: the journal
+    stays open, for `markerjit repair`.
     """
     if plan.needs_runtime:
         raise ValueError("a plan without the runtime's addresses cannot be applied")

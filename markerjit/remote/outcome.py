@@ -5,7 +5,16 @@ from __future__ import annotations
 import errno
 import os
 
-from markerjit.errors import MarkerError, NotPermitted, Refused, TargetGone, Unsupported
+from markerjit.errors import (
+    ChangeFailed,
+    MarkerError,
+    NotPermitted,
+    NotRolledBack,
+    NotVerified,
+    Refused,
+    TargetGone,
+    Unsupported,
+)
 from markerjit.memory import has_ended
 from markerjit.proc.permission import why_not
 from markerjit.remote import native
@@ -76,22 +85,18 @@ def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError
     if status == native.NOT_64_BIT:
         return Unsupported(f"process {pid} runs 32-bit code; markerjit is for x86-64")
     if status == native.NOT_VERIFIED:
-        found = bytes(report.found).hex(" ")
-        return MarkerError(
-            f"edit {report.index} read back as {found} after writing; all was rolled back"
-        )
+        return NotVerified(report.index, bytes(report.found))
     if status == native.NOT_UNDONE:
-        return MarkerError(
-            f"edit {report.index} COULD NOT be rolled back ({os.strerror(report.error)}); what was "
-            f"to be written is in the journal: markerjit repair {pid}"
-        )
+        return NotRolledBack(pid, report.index, os.strerror(report.error))
     if status == native.NOT_SYNCED:
         passing = report.error in (errno.EAGAIN, errno.ESRCH)
         return Refused(_why_not_synced(pid, report), try_again=passing)
     if report.error in (errno.EPERM, errno.EACCES):
         return NotPermitted(why_not(pid, report.tid))
     written = f" at edit {report.index}, and was rolled back" if report.written else ""
-    return MarkerError(f"cannot change process {pid}{written}: {os.strerror(report.error)}")
+    return ChangeFailed(
+        f"cannot change process {pid}{written}: {os.strerror(report.error)}", report.index
+    )
 
 
 def _why_not_synced(pid: int, report: native.Report) -> str:

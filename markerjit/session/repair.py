@@ -1,4 +1,4 @@
-"""Mending what a controller left that died in the middle: `markerjit repair PID`.
+"""Repairing what a controller left that died in the middle: `markerjit repair PID`.
 
     1  the journal: if all of its edits stand, the change is taken as done; otherwise every place
        that it touched gets its old bytes back. A place that holds neither, or belongs to no marker
@@ -7,29 +7,32 @@
     3  an arena that was never finished is unmapped, and its descriptor closed
 
 All under the target's lock, by the same transactions as every switch, so that being killed here
-changes nothing: the journal stays open until its last byte is mended.
+changes nothing: the journal stays open until its last byte is repaired.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import NamedTuple
 
-from markerjit.abi import PROBE_COUNTED
-from markerjit.arena.arena import Arena, Switched
+from markerjit.arena.arena import Arena
 from markerjit.arena.create import remove_unfinished
 from markerjit.arena.find import find_unfinished
-from markerjit.arena.journal import Journal, Left
+from markerjit.arena.journal import Journal
+from markerjit.arguments import check_pid
 from markerjit.errors import MarkerError, MemoryFault
-from markerjit.events.hits import before_switch, note_hits
+from markerjit.memory import Memory
 from markerjit.model import Edit, RemoteAddress, Site
-from markerjit.patch.apply import apply
-from markerjit.patch.plan import SLOT_SIZE, Plan, SiteState, counted
+from markerjit.patch.plan import SLOT_SIZE, Plan, counted
+from markerjit.probes.recorders import Recorders
 from markerjit.proc.owner import Owner
 from markerjit.quiesce.strategy import default_strategy
-from markerjit.session.switching import Switching
+from markerjit.session.entries import Entries
+from markerjit.session.switch import Switcher
+from markerjit.session.target import Target
+from markerjit.session.turn import Turn
 from markerjit.x86.templates import TEMPLATES, is_breakpoint
 
 NOTHING = "nothing"
@@ -108,107 +111,91 @@ def places_of(edits: Sequence[Edit]) -> list[Place]:
 
 
 def repair(pid: int) -> Repaired:
-    """Mend a process. Does nothing where nothing was left.
+    """Repair a process. Does nothing where nothing was left.
 
     Raises what attaching and stopping raise; then nothing was changed.
     """
-    with _Repairing(pid) as process:
-        return process.repair()
+    check_pid(pid)
+    with closing(Target(pid)) as target:
+        switcher = Switcher(target)
+        with switcher.turn(repairing=True) as turn:
+            repaired = _repair_journal(turn, switcher)
+            names = switcher.switch_off_for_the_gone(turn)
+            removed, kept = _remove_unfinished(turn)
+        left_alone = (*repaired.left_alone, *kept)
+        return repaired._replace(left_alone=left_alone, switched_off=tuple(names), removed=removed)
 
 
-class _Repairing(Switching):
-    def repair(self) -> Repaired:
-        with self._alone(mending=True):
-            left = Journal(self._arena).left() if self._arena else None
-            mended = self._mend(left) if left else Repaired(NOTHING, None, 0, 0, 0, (), (), 0)
-            names = self._switch_off_for_the_gone(self._arena) if self._arena else []
-            removed = 0
-            kept: list[str] = []
-            for unfinished in find_unfinished(self.pid, self._memory, self._maps):
-                try:
-                    remove_unfinished(self._caller(), unfinished)
-                    removed += 1
-                except MarkerError as error:
-                    if self._memory.is_gone():
-                        raise
-                    # What was mended is mended, and is to be told.
-                    kept.append(f"an unfinished arena: {error}")
-            left_alone = (*mended.left_alone, *kept)
-            return mended._replace(
-                left_alone=left_alone, switched_off=tuple(names), removed=removed
-            )
+# ---- 1: the journal ------------------------------------------------------------------------------
 
-    def _mend(self, left: Left) -> Repaired:
-        assert self._arena
-        places = places_of(left.edits)
-        ours, left_alone = self._split(places)
-        now = [(place, self._memory.read(place.address, len(place.before))) for place in ours]
-        complete = not left_alone and all(found == place.after for place, found in now)
-        edits = [] if complete else list(_back(now))
-        plan = Plan("repair", tuple(edits), default_strategy(own=self._own))
-        # The journal is left as it is while this is written: whoever comes after our own death
-        # finds the same places in it.
-        apply(plan, self._target(self._mapped_at(plan)), None)
-        self._note_mended_breakpoints(ours, complete=complete)
-        Journal(self._arena).close()
-        self._note_as_found(ours)
-        return Repaired(
-            FINISHED if complete else ROLLED_BACK,
-            left.owner, left.since, len(places), len(edits), tuple(left_alone), (), 0,
-        )  # fmt: skip
 
-    def _split(self, places: Sequence[Place]) -> tuple[list[Place], list[str]]:
-        """Places that belong to markers and hold what the journal knows; and why others do not."""
-        spans = sorted(_spans(self._objects.sites))
-        starts = [start for start, _ in spans]
-        ours, left_alone = [], []
-        for place in places:
-            at = bisect_right(starts, place.address) - 1
-            if at < 0 or place.address + len(place.before) > spans[at][1]:
-                left_alone.append(f"{place.address:#x} belongs to no marker that is mapped now")
-                continue
-            try:
-                found = self._memory.read(place.address, len(place.before))
-            except MemoryFault as fault:
-                left_alone.append(str(fault))
-                continue
-            if found not in place.between:
-                foreign = place.code and is_breakpoint(found)
-                whose = "a breakpoint of another tool" if foreign else "not ours"
-                left_alone.append(f"{place.address:#x} holds {found.hex(' ')}, {whose}")
-                continue
-            ours.append(place)
-        return ours, left_alone
+def _repair_journal(turn: Turn, switcher: Switcher) -> Repaired:
+    recorders = switcher.recorders
+    journal = Journal(recorders.arena) if recorders else None
+    left = journal.left() if journal else None
+    if not recorders or not journal or not left:
+        return Repaired(NOTHING, None, 0, 0, 0, (), (), 0)
+    memory, sites = turn.target.memory, turn.seen.sites
+    places = places_of(left.edits)
+    ours, left_alone = _split(memory, sites, places)
+    now = [(place, memory.read(place.address, len(place.before))) for place in ours]
+    complete = not left_alone and all(found == place.after for place, found in now)
+    edits = [] if complete else list(_back(now))
+    plan = Plan("repair", tuple(edits), default_strategy(own=turn.target.own))
+    # The journal is left as it is while this is written: whoever comes after our own death finds
+    # the same places in it.
+    switcher.write(turn, plan)
+    _note_breakpoints(recorders.arena, ours, complete=complete)
+    journal.close()
+    _note_as_found(turn, recorders, ours)
+    return Repaired(
+        FINISHED if complete else ROLLED_BACK,
+        left.owner, left.since, len(places), len(edits), tuple(left_alone), (), 0,
+    )  # fmt: skip
 
-    def _note_mended_breakpoints(self, places: Sequence[Place], *, complete: bool) -> None:
-        assert self._arena
-        for place in places:
-            if place.code and any(map(is_breakpoint, place.between)):
-                stands = is_breakpoint(place.after if complete else place.before)
-                self._arena.note_planted(place.address, stands)
 
-    def _note_as_found(self, places: Sequence[Place]) -> None:
-        """Who switched them is gone; whether they are on is what is written down."""
-        assert self._arena
-        touched = {place.address for place in places}
-        for site in self._objects.sites:
-            near = any(address in touched for address in range(site.address, site.address + 2))
-            if near or site.slot in touched:
-                with suppress(MemoryFault):
-                    state = self._state(site)
-                    marker = self._arena.marker_at(state.data)
-                    if marker is not None and not state.problem:
-                        self._note_found(self._arena, marker, state)
+def _split(
+    memory: Memory, sites: Sequence[Site], places: Sequence[Place]
+) -> tuple[list[Place], list[str]]:
+    """Places that belong to markers and hold what the journal knows; and why others do not."""
+    spans = sorted(_spans(sites))
+    starts = [start for start, _ in spans]
+    ours, left_alone = [], []
+    for place in places:
+        at = bisect_right(starts, place.address) - 1
+        if at < 0 or place.address + len(place.before) > spans[at][1]:
+            left_alone.append(f"{place.address:#x} belongs to no marker that is mapped now")
+            continue
+        try:
+            found = memory.read(place.address, len(place.before))
+        except MemoryFault as fault:
+            left_alone.append(str(fault))
+            continue
+        if found not in place.between:
+            foreign = place.code and is_breakpoint(found)
+            whose = "a breakpoint of another tool" if foreign else "not ours"
+            left_alone.append(f"{place.address:#x} holds {found.hex(' ')}, {whose}")
+            continue
+        ours.append(place)
+    return ours, left_alone
 
-    def _note_found(self, arena: Arena, marker: int, state: SiteState) -> None:
-        slots = {marker: [state.site.slot]}
-        known = marker if arena.marker_entry(marker).since else None
-        calling = bool(state.mode and state.probe & PROBE_COUNTED)
-        found = Switched(state.mode, known, tuple(slots[marker]), calling)
-        before = before_switch(arena, slots, calls=self._calls)
-        # What it records it records for whom it did: a reader that is gone loses it after this.
-        held = int(arena.marker_entry(marker).held)
-        note_hits(arena, {marker: found}, before, self._calls, held=held)
+
+def _note_breakpoints(arena: Arena, places: Sequence[Place], *, complete: bool) -> None:
+    for place in places:
+        if place.code and any(map(is_breakpoint, place.between)):
+            stands = is_breakpoint(place.after if complete else place.before)
+            arena.note_planted(place.address, stands)
+
+
+def _note_as_found(turn: Turn, recorders: Recorders, places: Sequence[Place]) -> None:
+    """The controller that switched them is gone; whether they are on is what is written down."""
+    touched = {place.address for place in places}
+    entries = Entries(turn, recorders)
+    for site in turn.seen.sites:
+        near = any(address in touched for address in range(site.address, site.address + 2))
+        if near or site.slot in touched:
+            with suppress(MemoryFault):
+                entries.note_found(turn.target.state(site))
 
 
 def _spans(sites: Sequence[Site]) -> Iterator[tuple[int, int]]:
@@ -230,3 +217,22 @@ def _back(now: Sequence[tuple[Place, bytes]]) -> Iterator[Edit]:
         last = place.step
         if found != place.before:
             yield Edit(place.address, found, place.before, "repair", place.code, step)
+
+
+# ---- 3: arenas that were never finished ----------------------------------------------------------
+
+
+def _remove_unfinished(turn: Turn) -> tuple[int, list[str]]:
+    """How many were removed, and why others were not."""
+    target = turn.target
+    removed, kept = 0, []
+    for unfinished in find_unfinished(target.pid, target.memory, turn.seen.maps):
+        try:
+            remove_unfinished(turn.caller(), unfinished)
+            removed += 1
+        except MarkerError as error:
+            if target.memory.is_gone():
+                raise
+            # What was repaired is repaired, and has to be said.
+            kept.append(f"an unfinished arena: {error}")
+    return removed, kept

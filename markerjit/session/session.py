@@ -8,66 +8,55 @@ A session stops nobody until something is switched. Its methods either do all th
 a MarkerError and leave the target as it was. Not thread-safe; and where the target is our own
 child, nobody in this process should wait for it while it is being stopped: to wait(2) a stop for us
 looks like a change of the child.
+
+What this does not do: it is a door. The process is a `Target`, the right to change it a `Turn`, and
+what is done in a turn is a `Switcher`'s, a trace's or a flight recorder's.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
-from time import CLOCK_BOOTTIME, clock_gettime, monotonic, sleep, time_ns
-from typing import Any, NamedTuple
+from contextlib import contextmanager
 
-from markerjit.arena.lease import Lease, read_by_us, reader_of
+from markerjit.abi import LARGEST_RING, PAGE
 from markerjit.arguments import (
     check_all,
     check_flag,
-    check_int,
     check_is,
     check_pid,
+    check_power_of_two,
     check_seconds,
     check_text,
 )
-from markerjit.errors import MarkerError, NoSuchProcess, NotPermitted, Refused, TargetGone
 from markerjit.events.flight import Flight
-from markerjit.events.rings import Rings
 from markerjit.events.stream import EventStream
-from markerjit.model import Mode, Site
-from markerjit.patch.apply import NOTHING, Applied
-from markerjit.patch.holds import Held
-from markerjit.patch.plan import Plan, SiteState
+from markerjit.model import Mode
+from markerjit.patch.apply import Applied
+from markerjit.patch.plan import Plan
 from markerjit.patch.wanted import COUNT, RECORD, Wanted, as_mode
 from markerjit.probes.c.unit import Compiled, split_probe
-from markerjit.probes.recorders import (
-    compiled_probe,
-    name_of_probe,
-    nothing_read,
-    options_of,
-)
-from markerjit.quiesce.strategy import default_strategy
-from markerjit.remote.native import clock_pair
+from markerjit.probes.recorders import compiled_probe, name_of_probe, nothing_read
 from markerjit.ring.clock import Calibration
-from markerjit.ring.types import DEFAULT_TEXT, Options, RecordType, Time
-from markerjit.session.readying import Counting, Readying
+from markerjit.ring.types import DEFAULT_TEXT, RecordType, Time
+from markerjit.session.flight import FlightRecorder
+from markerjit.session.holding import take
+from markerjit.session.probes_in_c import (
+    has_probes_in_c,
+    load_probe,
+    may_be_entered,
+    wait_until_left,
+)
+from markerjit.session.recording import recording_of
+from markerjit.session.switch import Switcher
+from markerjit.session.trace import Asked, EarlyClock, trace_info, traced
+from markerjit.session.view import View
 from markerjit.session.watch import Watch
 from markerjit.trace.sink import TraceInfo
 
 __all__ = ["COUNT", "RECORD", "Session", "attach"]
 
-_TRY_AGAIN_S = 30
 _RECENT_S = 10
-
-
-class Tracing(NamedTuple):
-    """What a trace has switched on: sites, how, and as which pattern; its claim on the rings, and
-    its stream."""
-
-    lease: Lease
-    stream: EventStream
-    sites: Sequence[Site]
-    wanted: Wanted
-    pattern: str
 
 
 def attach(pid: int | None = None, *, ring_size: int | None = None) -> Session:
@@ -79,19 +68,7 @@ def attach(pid: int | None = None, *, ring_size: int | None = None) -> Session:
     return Session(os.getpid() if pid is None else pid, ring_size=ring_size)
 
 
-def _check_recording(probe: object, thread_id: object, fields: Any, text: object) -> None:
-    """The arguments that `trace` and `record` share."""
-    check_is("probe", probe, str, Compiled)
-    check_flag("thread_id", thread_id)
-    if fields is not None:
-        names = [fields] if isinstance(fields, str) else fields
-        check_all("fields", names, str)
-        for name in names:
-            check_text("fields", name)
-    check_int("text", text, 1)
-
-
-class Session(Readying):
+class Session(View):
     """A view that can also switch markers and trace them. See the module.
 
     `quiesce` is the name of a strategy (markerjit.quiesce.strategy): "stop", the default for
@@ -101,9 +78,13 @@ class Session(Readying):
 
     def __init__(self, pid: int, *, ring_size: int | None = None) -> None:
         check_pid(pid)
+        if ring_size is not None:
+            check_power_of_two("ring_size", ring_size, PAGE, LARGEST_RING)
         # First: it fails where the native part is missing, and then nothing is open.
-        self._first_clock, self._attached_at = clock_pair(), clock_gettime(CLOCK_BOOTTIME)
-        super().__init__(pid, ring_size=ring_size)
+        self._clock = EarlyClock()
+        super().__init__(pid)
+        self._switcher = Switcher(self._target, ring_size=ring_size)
+        self._flights = FlightRecorder(self._switcher)
 
     def plan(
         self,
@@ -123,11 +104,14 @@ class Session(Readying):
         if probe not in (COUNT, RECORD):
             check_text("probe", probe)
             split_probe(probe)
-        wanted = Wanted(on, self._strategy(quiesce), as_mode(mode), probe, nothing_read(probe))
+        planner = self._switcher.planner
+        options = nothing_read(probe)
+        request = Wanted(on, planner.strategy(quiesce), as_mode(mode), probe, options)
         sites = self.sites(pattern)
-        self._refuse_unknown_runtime()
-        self._take(pattern, wanted)
-        return self._plan(sites, wanted)
+        self._target.refuse_unknown_runtime()
+        recorders = self._switcher.recorders
+        take(self._target, recorders, pattern, request)
+        return planner.plan(self._target.states(sites), request, recorders)
 
     def enable(
         self,
@@ -151,16 +135,19 @@ class Session(Readying):
         check_text("pattern", pattern)
         check_flag("force", force)
         compiled = compiled_probe(probe)
-        options = nothing_read(probe)
-        wanted = self._wanted(quiesce, mode, probe, options)
-        with self._alone():
+        switcher = self._switcher
+        request = Wanted(
+            True, switcher.planner.strategy(quiesce), as_mode(mode),
+            name_of_probe(probe), nothing_read(probe),
+        )  # fmt: skip
+        with switcher.turn() as turn:
             if compiled:
-                self._load_probe(self._matching(pattern), wanted, compiled)
-            took = self._take(pattern, wanted, force=force)
+                load_probe(turn, switcher, turn.seen.matching(pattern), request, compiled)
+            took = take(self._target, switcher.recorders, pattern, request, force=force)
             if not compiled:
-                applied = self._switch_again(pattern, wanted)
+                applied = switcher.switch_again(turn, pattern, request)
             else:
-                _, _, applied = self._switch(self._matching(pattern), wanted)
+                applied = switcher.switch(turn, turn.seen.matching(pattern), request).applied
         return applied._replace(**took._asdict())
 
     def disable(self, pattern: str, *, quiesce: str | None = None, force: bool = False) -> Applied:
@@ -171,30 +158,23 @@ class Session(Readying):
         cannot promise: then it is refused."""
         check_text("pattern", pattern)
         check_flag("force", force)
-        wanted = Wanted(False, self._strategy(quiesce))
-        with self._alone():
-            took = self._take(pattern, wanted, force=force)
+        switcher = self._switcher
+        request = Wanted(False, switcher.planner.strategy(quiesce))
+        with switcher.turn() as turn:
+            took = take(self._target, switcher.recorders, pattern, request, force=force)
             entered = set()
-            if self._has_probes_in_c():  # else nobody looks through all sites again
-                entered = self._may_be_entered(self._matching(pattern))
-            applied = self._switch_again(pattern, wanted)
-            self._wait_until_left(entered)
+            if has_probes_in_c(self._target):  # else nobody looks through all sites again
+                entered = may_be_entered(self._target, turn.seen.matching(pattern))
+            applied = switcher.switch_again(turn, pattern, request)
+            wait_until_left(self._target, entered)
         return applied._replace(**took._asdict())
 
     def end_record(self, pattern: str) -> Applied:
         """Switch off those markers that a flight recorder keeps still: what others have switched on
         since is theirs. Raises what `disable` raises."""
         check_text("pattern", pattern)
-        applied = NOTHING
-        with self._alone():
-            flown = self._flown_markers(self._arena) if self._arena else {}
-            names = {site.marker for site in self._matching(pattern)} & flown.keys()
-            sites = [site for site in self._matching(pattern) if site.marker in names]
-            if sites:
-                entered = self._may_be_entered(sites)
-                _, _, applied = self._switch(sites, self._wanted_off())
-                self._wait_until_left(entered)
-        return applied._replace(ended=tuple(sorted(names)))
+        with self._switcher.turn() as turn:
+            return self._flights.end(turn, pattern)
 
     @contextmanager
     def trace(
@@ -217,8 +197,8 @@ class Session(Readying):
         where an event's time comes from: "tsc", the time stamp counter; "monotonic" or
         "coarse", the system's clocks; "none", only the order on each CPU; None: the first where it
         can be used, or else the second. `fields` are the names of those to record (a str is one
-        name), `text` the most
-        bytes of a string. With `resume` it begins with what a reader left that died.
+        name), `text` the most bytes of a string. With `resume` it begins with what a reader left
+        that died.
 
         Markers that were on and counting before count again; those that somebody else has taken by
         `force` meanwhile are left alone (`EventStream.statistics().taken`). While the stream is
@@ -228,58 +208,11 @@ class Session(Readying):
         check_text("pattern", pattern)
         check_seconds("poll_s", poll_s)
         check_flag("resume", resume)
-        _check_recording(probe, thread_id, fields, text)
-        compiled = compiled_probe(probe)
-        options = options_of(compiled, time, thread_id, fields, text)._replace(counted=False)
-        wanted = self._wanted(quiesce, mode, probe, options)
-        with self._alone():
-            arena, sites = self._ready_to_record(pattern, wanted, compiled)
-            self._refuse_while_flying(arena)
-            lease = Lease(arena)
-            lease.claim()
-            try:
-                resume = resume and not arena.is_overwritten()  # there nobody was to read
-                dropped = 0 if resume else Rings(arena, {}).unread()
-                self._fit_rings(arena, keep=resume)
-            except BaseException:
-                lease.release()
-                raise
-        switched = off = False
-        try:
-            stream = EventStream(
-                arena,
-                self._types(sites, wanted, resume=resume),
-                alive=lambda: self._memory.alive() and self._memory.has_program(arena.base),
-                renew=lease.renew,
-                is_ours=lease.is_ours,
-                poll_s=poll_s,
-                resume=resume,
-                dropped_bytes=dropped,
-                first_clock=self._early_clock(),
-                held=Held(arena, lease.reading, self._names_by_entry(sites, wanted)),
-            )
-            tracing = Tracing(lease, stream, sites, wanted, pattern)
-            with self._alone():
-                counting = self._counting(sites)
-                switched = True  # or partly, whatever interrupts us: only an error has undone it
-                try:
-                    _, _, applied = self._switch(sites, wanted, held=lease.reading)
-                except MarkerError:
-                    switched = False
-                    raise
-            stream.unswitched = applied.left_out
-            try:
-                yield stream
-            finally:
-                with suppress(TargetGone, NoSuchProcess):
-                    self._disable_for_sure(tracing, counting)
-                off = True
-                with suppress(TargetGone):
-                    if lease.is_ours():
-                        stream.finish()
-        finally:
-            with suppress(TargetGone):
-                lease.release(keep=switched and not off)
+        planner = self._switcher.planner
+        recording = recording_of(planner, mode, probe, quiesce, time, thread_id, fields, text)
+        asked = Asked(pattern, recording.read(), resume, poll_s, self._clock)
+        with traced(self._switcher, self._flights, asked) as stream:
+            yield stream
 
     def record(
         self,
@@ -299,124 +232,37 @@ class Session(Readying):
         Raises what `enable` raises, and Refused while another controller reads the rings.
         """
         check_text("pattern", pattern)
-        _check_recording(probe, thread_id, fields, text)
-        compiled = compiled_probe(probe)
-        options = options_of(compiled, time, thread_id, fields, text)
-        wanted = self._wanted(quiesce, mode, probe, options)
-        with self._alone():
-            arena, sites = self._ready_to_record(pattern, wanted, compiled)
-            reader = reader_of(arena)
-            if reader and (not reader.over or read_by_us(self.pid)):
-                raise Refused(f"{reader.owner} is tracing process {self.pid}; end that trace first")
-            flying = self._is_flying(arena)
-            self._refuse_other_flight(options)
-            if flying:
-                self._fit_rings(arena, keep=True)
-            else:
-                self._fit_rings(arena)
-                for entry in arena.entries():
-                    arena.note_counts(int(entry.id))
-                Rings(arena, {}).start(overwrite=True)
-            _, _, applied = self._switch(sites, wanted)
-        return applied
+        planner = self._switcher.planner
+        recording = recording_of(planner, mode, probe, quiesce, time, thread_id, fields, text)
+        with self._switcher.turn() as turn:
+            return self._flights.begin(turn, pattern, recording)
 
     def flight(self) -> Flight:
         """The flight recorder that is, or was, switched on in the process; see `record`.
 
         Raises Refused where there is none.
         """
-        self._look_again()
-        self._refuse_unknown_runtime()
-        if not self._arena or not self._recorders or not self._arena.is_overwritten():
-            raise Refused(
-                f"process {self.pid} has no flight recorder; "
-                f"markerjit record {self.pid} PATTERN --flight begins one"
-            )
-        notes = [site.note for site in self._objects.sites]
-        return Flight(self._arena, partial(self._recorders.types, notes))
+        self._target.look()
+        self._target.refuse_unknown_runtime()
+        return self._flights.flight()
 
     def watch_flight(self) -> Watch:
         """For who waits beside the flight recorder until the process ends.
 
         Raises Refused where there is none, or where the rings would end with the process.
         """
-        flight = self.flight()
-        assert self._arena
-        return Watch(flight, self._arena, self._memory.pidfd)
+        self._target.look()
+        self._target.refuse_unknown_runtime()
+        return self._flights.watch()
 
     @property
     def ring_size(self) -> int:
         """Bytes of records for each CPU."""
-        return self._arena.ring_sizes()[0] if self._arena else self._ring_size or 0
+        arena = self._target.seen.arena
+        return arena.ring_sizes()[0] if arena else self._switcher.ring_size or 0
 
     def trace_info(self, types: tuple[RecordType, ...], clock: Calibration) -> TraceInfo:
         """What a file with events of these types says of where they come from."""
         check_all("types", types, RecordType)
         check_is("clock", clock, Calibration)
-        sources: dict[str, str] = {}
-        for site in self._objects.sites:
-            sources.setdefault(site.marker, site.source)
-        return TraceInfo(
-            types,
-            clock,
-            self.pid,
-            self.command,
-            os.uname().nodename,
-            time_ns(),
-            {type_.marker: sources.get(type_.marker, "") for type_ in types},
-        )
-
-    def _early_clock(self) -> tuple[int, int] | None:
-        """The clocks when we came: so the stream need not wait to see them move. Not if that is
-        long ago: meanwhile the machine may have slept."""
-        recent = clock_gettime(CLOCK_BOOTTIME) - self._attached_at < _RECENT_S
-        return self._first_clock if recent else None
-
-    def _disable_for_sure(self, tracing: Tracing, counting: Counting) -> None:
-        """Nobody comes after us to try again, so we do, for half a minute, where that may help:
-        another controller or tracer is at work, or a thread waits in the kernel."""
-        deadline = monotonic() + _TRY_AGAIN_S
-        while True:
-            try:
-                with self._alone():
-                    if tracing.lease.is_ours():  # else the markers are somebody else's by now
-                        self._disable_what_is_ours(tracing, counting)
-                return
-            except (TargetGone, NoSuchProcess):
-                raise
-            except MarkerError as error:
-                passing = isinstance(error, Refused) and error.try_again
-                may_help = passing or isinstance(error, NotPermitted)
-                if not may_help or monotonic() > deadline:
-                    raise Refused(
-                        f"{error}; STILL ON: markerjit off {self.pid} '{tracing.pattern}' ends it",
-                        try_again=may_help,
-                    ) from None
-            sleep(0.05)
-
-    def _wanted(
-        self, quiesce: str | None, mode: Mode | str | None, probe: str | Compiled, options: Options
-    ) -> Wanted:
-        strategy = self._strategy(quiesce)
-        return Wanted(True, strategy, as_mode(mode), name_of_probe(probe), options)
-
-    @staticmethod
-    def _refuse_altered(states: Sequence[SiteState]) -> None:
-        """Raises UnexpectedBytes for a site that another tool has patched: it was left as it is."""
-        for state in states:
-            if state.problem:
-                raise state.problem
-
-    def _disable_what_is_ours(self, tracing: Tracing, counting: Counting) -> None:
-        """What somebody else has switched since stays as it is."""
-        ours, taken = self._still_ours(tracing.sites, tracing.wanted, tracing.lease.reading)
-        tracing.stream.let_go(sorted(taken))
-        entered = self._may_be_entered(ours)
-        again = self._count_again(ours, counting)
-        rest = [site for site in ours if site not in again]
-        states, _, _ = self._switch(rest, self._wanted_off())
-        self._wait_until_left(entered)
-        self._refuse_altered(states)
-
-    def _wanted_off(self) -> Wanted:
-        return Wanted(False, default_strategy(own=self._own))
+        return trace_info(self._target, types, clock)

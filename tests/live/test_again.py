@@ -41,7 +41,7 @@ def test_switching_again_and_again_does_the_same_each_time(target: Callable, qui
             session.disable("truth_loop", quiesce=quiesce)
             assert head(session) == DORMANT
             assert session.statistics("truth_loop")[0].total >= before
-        assert session._prepared  # else this has tested something else
+        assert session._switcher._prepared  # else this has tested something else
 
 
 @pytest.mark.parametrize("quiesce", ["stop", "membarrier"])

@@ -26,10 +26,10 @@ def program(target: Callable) -> Iterator[Target]:
     program = target("truth_threads", "2", "--rate", "1000")
     with markerjit.attach(program.pid) as session:
         session.enable("truth_loop")
-        assert session._arena is not None
-        session._arena.write_control("version", OTHER)
+        assert session._target.seen.arena is not None
+        session._target.seen.arena.write_control("version", OTHER)
         yield program
-        session._arena.write_control("version", VERSION)
+        session._target.seen.arena.write_control("version", VERSION)
         session.disable("truth_loop")
 
 

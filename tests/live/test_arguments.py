@@ -53,10 +53,10 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     }  # fmt: skip
     trace = markerjit.open_trace(path)
     types = tuple(stream.types.values())
-    flight = markerjit.Flight(session._arena, dict)
+    flight = markerjit.Flight(session._target.seen.arena, dict)
     polls = {"packets": False, "columns": True}
     of_stream = {
-        "arena": session._arena, "types": stream.types, "alive": lambda: True,
+        "arena": session._target.seen.arena, "types": stream.types, "alive": lambda: True,
         "renew": lambda: True, "is_ours": lambda: False, "poll_s": 0.0, "resume": True,
         "dropped_bytes": 0, "first_clock": None,
         "held": None,
@@ -65,7 +65,8 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "source": str(folder / "none.c"), "function": "f", "compiler": None, "options": (),
         "include": None,
     }  # fmt: skip
-    of_watch = {"flight": flight, "arena": session._arena, "pidfd": session._memory.pidfd}
+    target = session._target
+    of_watch = {"flight": flight, "arena": target.seen.arena, "pidfd": target.memory.pidfd}
     every = {"trace": trace, "wanted": lambda name: True}
     formatted = {"fields": stream.fields, "json": False, "clock": None}
     return {
@@ -98,7 +99,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "Merger": (markerjit.Merger, {"streams": [stream]}),
         "Merger.poll": (markerjit.Merger([stream]).poll, {"most": 1}),
         "Merger.hand_out": (markerjit.Merger([stream]).hand_out, {"most": 1}),
-        "Flight": (markerjit.Flight, {"arena": session._arena, "known": dict}),
+        "Flight": (markerjit.Flight, {"arena": session._target.seen.arena, "known": dict}),
         "Watch": (markerjit.Watch, of_watch),
         "repair": (markerjit.repair, {"pid": place.program.pid}),
         "list_file": (markerjit.list_file, {"path": str(place.program.path), "pattern": "*"}),

@@ -178,7 +178,8 @@ def test_no_file_takes_the_place_of_a_standard_stream_that_is_closed(target: Cal
     inside = (
         "import os, markerjit; from markerjit.cli import main; "
         "main._prepare_output(); view = markerjit.View({}); "
-        "print(min(view._memory.fileno(), view._memory.pidfd), *map(os.get_inheritable, range(3)))"
+        "memory = view._target.memory; "
+        "print(min(memory.fileno(), memory.pidfd), *map(os.get_inheritable, range(3)))"
     )
     done = subprocess.run(
         ["sh", "-c", '"$@" <&- 2>&-', "sh", sys.executable, "-c", inside.format(server.pid)],

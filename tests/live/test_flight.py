@@ -271,7 +271,7 @@ def test_nonsense_in_the_rings_is_come_through(start: Callable[..., Target], rse
 
     with markerjit.attach(program.pid, ring_size=1 << 14) as session:
         session.record("truth_*")
-        arena, flight = session._arena, session.flight()
+        arena, flight = session._target.seen.arena, session.flight()
         for turn in range(60):
             ring = chosen.randrange(arena.geometry.rings)
             if turn % 3:
@@ -309,7 +309,7 @@ def test_flight_that_was_switched_off_by_somebody_who_died_is_over(target: Calla
 
     with markerjit.attach(program.pid) as session:
         session.record("truth_mode")
-        arena = session._arena
+        arena = session._target.seen.arena
         flown = [one for one in arena.entries() if one.since]
         session.disable("*")
         for entry in flown:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import markerjit
+from markerjit.session.probes_in_c import wait_until_left
 from tests.support.commands import CLI, ENVIRONMENT, cli, facts, one_line, running
 from tests.support.programs import Target
 from tests.support.timing import wait_until
@@ -314,14 +315,14 @@ def test_end_that_has_to_be_tried_again_takes_nothing_from_itself(
     with markerjit.attach(program.pid) as session:
         session.enable("*")
         with session.trace("*") as stream:
-            wait, failures = session._wait_until_left, iter([True])
+            wait, failures = wait_until_left, iter([True])
 
-            def fail_once(slots: Any) -> None:
+            def fail_once(of: Any, slots: Any) -> None:
                 if next(failures, False):
                     raise markerjit.Refused("not now", try_again=True)
-                wait(slots)
+                wait(of, slots)
 
-            monkeypatch.setattr(session, "_wait_until_left", fail_once)
+            monkeypatch.setattr("markerjit.session.trace.wait_until_left", fail_once)
         assert stream.statistics().taken == ()
         assert not stream.all_taken
         (marker,) = session.statistics()

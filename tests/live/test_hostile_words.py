@@ -36,7 +36,7 @@ def program(
 
 def write_words(session: markerjit.Session, words: dict[str, bytes | int]) -> None:
     """Into the entries of all its markers."""
-    arena = session._arena
+    arena = session._target.seen.arena
     assert arena is not None
     for entry in arena.entries():
         for name, value in words.items():

@@ -70,10 +70,10 @@ def test_plan_that_is_only_looked_at_tells_the_runtime_nothing(target: Callable)
 
     with markerjit.attach(program.pid) as session:
         session.enable("truth_birth")
-        before = [bytes(entry) for entry in session._arena.entries()]
+        before = [bytes(entry) for entry in session._target.seen.arena.entries()]
         session.plan("*")
 
-        assert [bytes(entry) for entry in session._arena.entries()] == before
+        assert [bytes(entry) for entry in session._target.seen.arena.entries()] == before
 
 
 @pytest.mark.parametrize("ring_size", [0, 1000, 1024, 3 << 20, 1 << 31])
@@ -96,7 +96,7 @@ def test_an_arena_that_was_only_mapped_when_we_came_is_found_when_it_is_made(
 
     with markerjit.attach(program.pid) as first:
         first.enable("truth_loop")
-        arena = first._arena
+        arena = first._target.seen.arena
         assert arena
         made = arena.store.read(CONTROL, Control.magic.size)
         arena.store.write(CONTROL, bytes(len(made)))  # as before the last step of making it

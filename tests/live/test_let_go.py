@@ -10,7 +10,8 @@ import markerjit
 import markerjit.memory.process
 from markerjit.memory import ProcessMemory
 from markerjit.remote import native
-from markerjit.session import session as session_module
+from markerjit.session import trace as trace_module
+from markerjit.session.target import Target
 from tests.support.shortage import descriptors_left, open_descriptors
 
 pytestmark = pytest.mark.live
@@ -55,8 +56,8 @@ def test_nothing_stays_open_when_it_is_interrupted(
         raise KeyboardInterrupt
 
     for owner, name in (
-        (markerjit.View, "_look_again"),
-        (session_module, "clock_pair"),
+        (Target, "look"),
+        (trace_module, "clock_pair"),
         (markerjit.memory.process, "_open_memory"),
         (markerjit.memory.process.ProcessMemory, "alive"),
     ):

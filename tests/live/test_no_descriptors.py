@@ -126,7 +126,7 @@ def test_an_arena_has_a_descriptor_also_where_we_have_none(target: Callable) -> 
             session = markerjit.attach(program.pid)
         worked.append(session is not None)
         if session:
-            assert isinstance(session._arena.store, FileStore)
+            assert isinstance(session._target.seen.arena.store, FileStore)
             session.close()
         assert open_descriptors() == before
     assert worked == sorted(worked)

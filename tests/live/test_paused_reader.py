@@ -33,7 +33,7 @@ def read_and_stop(store, offset, size):
     return data
 
 with markerjit.attach(int(sys.argv[1])) as session, session.trace("truth_loop") as events:
-    rings = session._arena.geometry.ring
+    rings = session._target.seen.arena.geometry.ring
     FileStore.read = read_and_stop
     print("reading", flush=True)
     seen = [event.fields["n"] for event in events]
@@ -57,8 +57,8 @@ def test_each_event_is_delivered_once_though_a_reader_was_paused(
         program.ask("pause")
 
         with markerjit.attach(program.pid) as session:
-            assert session._arena is not None
-            session._arena.write_control("lease_ns", 1)
+            assert session._target.seen.arena is not None
+            session._target.seen.arena.write_control("lease_ns", 1)
             with session.trace("truth_loop", resume=True) as events:
                 seen = [event.fields["n"] for event in events.drain()]
                 assert seen

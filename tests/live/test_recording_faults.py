@@ -92,7 +92,7 @@ def killed_reader(program: Target, path: Path, *, busy: bool) -> int:
 
 def left_in_rings(pid: int) -> int:
     with markerjit.attach(pid) as session:
-        arena = session._arena
+        arena = session._target.seen.arena
         return Rings(arena, {}).unread()
 
 
@@ -200,7 +200,7 @@ def test_reader_that_was_away_too_long_says_who_has_the_rings_now(
     with traced_into(first, program.pid) as away:
         away.send_signal(signal.SIGSTOP)
         with markerjit.attach(program.pid) as session:
-            session._arena.write_control("lease_ns", 1)
+            session._target.seen.arena.write_control("lease_ns", 1)
         with traced_into(second, program.pid) as tracer:
             away.send_signal(signal.SIGCONT)
             _, errors = away.communicate(timeout=60)
@@ -297,14 +297,14 @@ def test_interrupt_while_markers_are_switched_on_leaves_them_to_whoever_comes_ne
     """Ctrl-C in a program that uses the library: nobody has counted on it, and some are on."""
     program = target("truth_threads", "2", "--rate", "2000")
     session = markerjit.attach(program.pid)
-    switch = session._switch
+    switch = session._switcher.switch
 
     def interrupted(*args: Any, **more: Any) -> None:
         switch(*args, **more)
         raise KeyboardInterrupt
 
     with session, monkeypatch.context() as patched:
-        patched.setattr(session, "_switch", interrupted)
+        patched.setattr(session._switcher, "switch", interrupted)
         with pytest.raises(KeyboardInterrupt), session.trace("truth_*"):
             pass
 
@@ -327,7 +327,7 @@ def test_nonsense_in_rings_is_counted_and_harms_nobody(
 
     with markerjit.attach(program.pid, ring_size=1 << 14) as session:
         with session.trace("truth_*") as stream:
-            mutator = Mutator(session._arena, seed)
+            mutator = Mutator(session._target.seen.arena, seed)
             names = set()
             for _ in range(40):
                 for _ in range(10):
@@ -357,11 +357,11 @@ def test_nonsense_of_one_record_costs_that_record_and_is_counted(
     program = target("truth_modes-jump")
 
     with markerjit.attach(program.pid) as session:
-        arena = session._arena
+        arena = session._target.seen.arena
         with session.trace("truth_mode") as stream:
             program.command("run 1")
             assert len(stream.drain()) == 1
-            arena = session._arena
+            arena = session._target.seen.arena
             heads = {
                 ring: arena.store.read(arena.geometry.head_offset(ring), 8)
                 for ring in range(arena.geometry.rings)

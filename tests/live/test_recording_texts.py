@@ -34,7 +34,7 @@ def texts(request: pytest.FixtureRequest, target: Callable) -> Iterator[tuple[Ta
     with markerjit.attach(program.pid) as session:
         session.enable("texts_four")
         session.disable("texts_four")
-        arena = session._arena
+        arena = session._target.seen.arena
         flags = arena.current().cpu_flags
         if request.param == "no RTM":
             arena.write_control("cpu_flags", flags & ~CPU_RTM)

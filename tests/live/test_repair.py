@@ -86,7 +86,7 @@ def test_an_orphan_that_cannot_be_switched_off_now_is_not_forgotten(
 
     with markerjit.attach(program.pid) as session:
         with monkeypatch.context() as patch:
-            patch.setattr(session, "_switch", refuse)
+            patch.setattr(session._switcher, "switch", refuse)
             with pytest.raises(markerjit.Refused):
                 session.enable("truth_birth")
         status = session.arena()
@@ -110,8 +110,9 @@ def test_an_open_journal_is_offered_whoever_left_it_and_lives(target: Callable) 
 
     with markerjit.attach(program.pid) as session:
         session.enable("*")
-        assert session._arena
-        Journal(session._arena).open(b"")  # as after a change that could not be taken back
+        arena = session._target.seen.arena
+        assert arena
+        Journal(arena).open(b"")  # as after a change that could not be taken back
         status = session.arena()
         assert status is not None
         assert status.abandoned
@@ -127,9 +128,9 @@ def test_a_stream_that_is_polled_keeps_its_lease(target: Callable) -> None:
     program = target("truth_threads", "1", "--rate", "100")
 
     with markerjit.attach(program.pid) as session, session.trace("truth_loop") as stream:
-        assert session._arena
-        claimed = session._arena.current().lease_ns
+        assert session._target.seen.arena
+        claimed = session._target.seen.arena.current().lease_ns
 
         stream.poll()
 
-        assert session._arena.current().lease_ns > claimed
+        assert session._target.seen.arena.current().lease_ns > claimed

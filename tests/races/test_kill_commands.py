@@ -147,7 +147,7 @@ def test_a_later_borrowing_leaves_the_frame_of_a_killed_one_alone(target, left):
     left("jump to int3, membarrier", program.pid, "borrow: exit", 1)
 
     with markerjit.attach(program.pid) as session:
-        scratch = session._arena.scratch
+        scratch = session._target.seen.arena.scratch
         frame = session.read(scratch, SCRATCH_SIZE)
         session.disable("*", quiesce="membarrier")
         later = session.read(scratch, SCRATCH_SIZE)

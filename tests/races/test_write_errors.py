@@ -30,7 +30,7 @@ def test_a_failed_write_leaves_everything_as_it_was(one_failed):
 
 def test_a_failed_write_is_reported_with_its_reason_and_what_became_of_the_others(one_failed):
     for one in one_failed:
-        assert one.error.startswith("MarkerError: cannot change process"), one.error
+        assert one.error.startswith("ChangeFailed: cannot change process"), one.error
         assert "Input/output error" in one.error
         assert "rolled back" in one.error or one.number == 1, (one.number, one.error)
 

@@ -56,7 +56,7 @@ class Victim:
             self.sites = sorted(site.address for site in view.sites())
             self.slots = sorted({site.slot for site in view.sites()})
             self._bytes = {site: os.pread(self._memory, 7, site) for site in self.sites}
-            mapped = view._maps
+            mapped = view._target.seen.maps
         self._text = [
             (one.start, one.size) for one in mapped if one.executable and one.path[:1] == "/"
         ]
@@ -199,8 +199,8 @@ class Victim:
     def remember_places(self) -> None:
         """Where a borrowed thread would be: on the arena's scratch, or at the gadget."""
         with markerjit.attach(self.pid) as session:
-            self.gadget = session._find_gadgets().syscall_ret
-            self.scratch = session._arena.scratch if session._arena else 0
+            self.gadget = session._switcher.turns.gadgets().syscall_ret
+            self.scratch = session._target.seen.arena.scratch if session._target.seen.arena else 0
 
     def is_borrowed(self, state: str, stack_pointer: int, counter: int) -> bool:
         """Whether a thread that was seen so was in use by a controller."""

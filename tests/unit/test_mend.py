@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from types import SimpleNamespace
 
 import pytest
 
 from markerjit.memory import FakeMemory
-from markerjit.model import Change, Edit, Kind, Mode, RemoteAddress
+from markerjit.model import Change, Edit, Kind, Mode, RemoteAddress, Site
 from markerjit.patch.plan import SiteState
 from markerjit.patch.protocol import Context, breakpoint
 from markerjit.quiesce.strategy import STOP
@@ -144,9 +143,8 @@ def test_a_slot_is_mended_after_the_code_that_opened_on_it() -> None:
 # ---- whose places --------------------------------------------------------------------------------
 
 
-def split(memory: FakeMemory, places: Sequence[Place], *sites: object) -> tuple[list, list[str]]:
-    process = SimpleNamespace(_objects=SimpleNamespace(sites=sites), _memory=memory)
-    return repair._Repairing._split(process, places)  # type: ignore[arg-type]
+def split(memory: FakeMemory, places: Sequence[Place], *sites: Site) -> tuple[list, list[str]]:
+    return repair._split(memory, sites, places)
 
 
 def test_places_of_sites_and_slots_that_hold_what_the_journal_knows_are_ours() -> None:

@@ -6,7 +6,15 @@ import errno
 
 import pytest
 
-from markerjit.errors import MarkerError, NotPermitted, Refused, TargetGone
+from markerjit.errors import (
+    ChangeFailed,
+    MarkerError,
+    NotPermitted,
+    NotRolledBack,
+    NotVerified,
+    Refused,
+    TargetGone,
+)
 from markerjit.remote import native, outcome
 from markerjit.remote.outcome import explain_failure
 
@@ -20,11 +28,11 @@ from markerjit.remote.outcome import explain_failure
         (native.STACK_UNKNOWN, {"tid": 9}, Refused, "stack of thread 9 cannot be searched"),
         (native.NO_THREAD, {}, Refused, "no thread of process 7 can be borrowed"),
         (native.NOT_64_BIT, {}, MarkerError, "32-bit"),
-        (native.NOT_VERIFIED, {"index": 3}, MarkerError, "edit 3 .*was rolled back"),
+        (native.NOT_VERIFIED, {"index": 3}, NotVerified, "edit 3 .*was rolled back"),
         (
             native.NOT_UNDONE,
             {"index": 3},
-            MarkerError,
+            NotRolledBack,
             "edit 3 COULD NOT be rolled back .*repair 7",
         ),
         (native.MOVED, {}, Refused, "loaded or unloaded just now; try again$"),
@@ -34,10 +42,10 @@ from markerjit.remote.outcome import explain_failure
         (native.NOT_SYNCED, {"error": errno.EAGAIN, "tid": 9}, Refused, "thread 9 .*block"),
         (native.NOT_SYNCED, {"error": errno.ESRCH}, Refused, "did not come back .*rolled back"),
         (native.NOT_SYNCED, {"error": errno.EINVAL}, Refused, "cannot fence.*--quiesce stop"),
-        (native.ERRNO, {"error": errno.EIO, "written": 2}, MarkerError, "and was rolled back: In"),
+        (native.ERRNO, {"error": errno.EIO, "written": 2}, ChangeFailed, "and was rolled back: In"),
         (native.ERRNO, {"error": errno.EPERM}, NotPermitted, "process 7"),
         (native.ERRNO, {"error": errno.EACCES}, NotPermitted, "process 7"),
-        (native.ERRNO, {"error": errno.EIO}, MarkerError, "Input/output error"),
+        (native.ERRNO, {"error": errno.EIO}, ChangeFailed, "Input/output error"),
     ],
 )
 def test_each_failure_is_said_in_one_sentence(

@@ -1,0 +1,143 @@
+"""The entries of markers in the arena, as switches change them: all of that is written here.
+
+An entry says how its marker is on, since when, by whom and for which reading of the rings, and from
+which numbers on its hits count. A switch writes in this order:
+
+    1  `before`   what is counted so far is asked, before a probe can count more
+    2  `hold`     for which reading the marker will record. Before the code is written: if the
+                  controller is killed after it, the next one knows whom the probes belong to
+    3  the code (switch.py)
+    4  `note`     what has become of the markers. Also where nothing had to be written: a controller
+                  may have been killed between its 3 and its 4
+
+What this does not do: the numbers (events/hits.py), or new entries (probes/recorders.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from markerjit.abi import PROBE_COUNTED
+from markerjit.arena.arena import Arena, Switched
+from markerjit.errors import MemoryFault
+from markerjit.events.hits import Before, before_switch, note_hits
+from markerjit.model import Mode, RemoteAddress, Site
+from markerjit.patch.plan import SiteState, by_slot
+from markerjit.patch.wanted import Wanted
+from markerjit.probes.recorders import Recorders
+from markerjit.session.turn import Turn
+
+Slots = dict[int, list[RemoteAddress]]
+"""The slots of each entry."""
+
+
+class Entries:
+    """The entries in the arena of `recorders`, for one turn."""
+
+    def __init__(self, turn: Turn, recorders: Recorders) -> None:
+        self._turn = turn
+        self._recorders = recorders
+
+    @property
+    def _arena(self) -> Arena:
+        """To be written. Raises RuntimeError when the turn is over."""
+        self._turn.check()
+        return self._recorders.arena
+
+    def before(self, slots: Mapping[int, Sequence[RemoteAddress]], *, calls: bool) -> Before:
+        """What was counted before a switch, by the entry that a marker gets; `calls` where that is
+        for a probe in C."""
+        counted = self._turn.target.calls if calls else None
+        return before_switch(self._arena, slots, calls=counted)
+
+    def hold(self, slots: Slots, reading: int) -> None:
+        """Write down for which reading of the rings these will record."""
+        for marker in slots:
+            self._arena.note_held(marker, reading)
+
+    def note(self, switched: Mapping[int, Switched], before: Before, *, held: int = 0) -> None:
+        """Write down what a switch has made of the markers."""
+        note_hits(self._arena, switched, before, self._turn.target.calls, held=held)
+
+    def switched(self, states: Sequence[SiteState], request: Wanted) -> dict[int, Switched]:
+        """What has become of the entries of these markers, which were in these states before. How
+        they are is looked at: one that is off is so in each of its entries."""
+        arena = self._arena
+        sites = [state.site for state in states]
+        slots = slots_by_entry(sites, request, self._recorders)
+        gets = {slot: marker for marker, of in slots.items() for slot in of}
+        was_on: dict[int, int] = {}
+        for state in states:
+            had = arena.marker_at(state.data)
+            if had is None:
+                continue
+            if state.site.slot not in slots.setdefault(had, []):
+                slots[had].append(state.site.slot)
+            if state.mode and state.site.slot in gets:
+                was_on.setdefault(gets[state.site.slot], had)
+        modes = dict.fromkeys(slots) | self.modes(sites)
+        return {
+            marker: Switched(
+                mode,
+                was_on.get(marker),
+                tuple(slots.get(marker, ())),
+                calling=request.calls and mode is not None,
+            )
+            for marker, mode in modes.items()
+        }
+
+    def modes(self, sites: Sequence[Site]) -> dict[int, Mode | None]:
+        """How each marker is, by its first site."""
+        modes: dict[int, Mode | None] = {}
+        for site in by_slot(sites):
+            # It is switched already: an object that was unloaded since is no failure of that.
+            with suppress(MemoryFault):
+                state = self._turn.target.state(site)
+                marker = self._arena.marker_at(state.data)
+                if marker is not None and not state.problem:
+                    modes.setdefault(marker, state.mode)
+        return modes
+
+    def note_gone(self) -> None:
+        """Write down that markers are off which are said to be on, and are not: the controller that
+        switched one off may have been killed before step 4, and an object may have gone with its
+        markers."""
+        modes = self.modes(self._turn.seen.sites)
+        for entry in self._arena.entries():
+            if entry.since and not modes.get(int(entry.id)):
+                self._arena.note_switched(int(entry.id), None)
+
+    def note_found(self, state: SiteState) -> None:
+        """Write down that a marker is as it was found, by whomever: its controller is gone."""
+        marker = self._arena.marker_at(state.data)
+        if marker is None or state.problem:
+            return
+        slots = {marker: [state.site.slot]}
+        entry = self._arena.marker_entry(marker)
+        calling = bool(state.mode and state.probe & PROBE_COUNTED)
+        known = marker if entry.since else None
+        found = Switched(state.mode, known, tuple(slots[marker]), calling)
+        # What it records it records for whom it did: a reader that is gone loses it after this.
+        self.note({marker: found}, self.before(slots, calls=True), held=int(entry.held))
+
+    def note_by(self, controllers: Mapping[int, int]) -> None:
+        """Write down that markers that are on were switched on by these processes."""
+        for marker, pid in controllers.items():
+            if self._arena.marker_entry(marker).since:
+                self._arena.note_by(marker, pid)
+
+    def note_counts(self) -> None:
+        """Write down how far the counters of all markers are: what is recorded begins anew."""
+        for entry in self._arena.entries():
+            self._arena.note_counts(int(entry.id))
+
+
+def slots_by_entry(sites: Sequence[Site], request: Wanted, recorders: Recorders) -> Slots:
+    """The entries that the slots get; none where they are switched off."""
+    slots: Slots = {}
+    for site in by_slot(sites) if request.on else ():
+        marker = recorders.find(site.note, request.options)
+        if marker is not None:
+            slots.setdefault(marker, []).append(site.slot)
+    return slots

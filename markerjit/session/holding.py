@@ -1,0 +1,65 @@
+"""Markers that others hold, and what a switch takes from them. It only reads.
+
+What holds a marker is decided in patch/holds.py. Here it is decided what a request does about it: a
+trace keeps its markers, and so does a flight recorder, unless they are taken by force. A flight
+recorder is ended by switching off, as it is meant to be.
+"""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import NamedTuple
+
+from markerjit.errors import Refused
+from markerjit.patch.holds import Hold, Holds, kept_by, recorded_by, them
+from markerjit.patch.plan import SiteState
+from markerjit.patch.wanted import Wanted
+from markerjit.probes.recorders import Recorders
+from markerjit.session.target import Target, command_of
+
+
+class Took(NamedTuple):
+    """Markers that a switch takes from a trace, and those that it ends a flight recorder of."""
+
+    taken: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
+
+
+def take(
+    target: Target,
+    recorders: Recorders | None,
+    pattern: str,
+    request: Wanted,
+    *,
+    force: bool = False,
+) -> Took:
+    """What a switch of these markers takes from others. Raises Refused where they are held and not
+    to be taken by force."""
+    holds = Holds(recorders.arena) if recorders else None
+    if not holds or not recorders:
+        return Took()
+    held: dict[Hold, dict[str, SiteState]] = {Hold.TRACE: {}, Hold.FLIGHT: {}}
+    for state in target.states(target.seen.matching(pattern)):
+        hold = holds.of(state)
+        stays = hold is Hold.FLIGHT and request.on and is_bound(state, request, recorders)
+        if hold and not stays:
+            held[hold].setdefault(state.site.marker, state)
+    traced, flown = held[Hold.TRACE], held[Hold.FLIGHT]
+    command = f"markerjit {'on' if request.on else 'off'} {target.pid} {quote(pattern)} --force"
+    if traced and holds.reader and not force:
+        holder = recorded_by(recorders.arena, traced, holds.reader, command_of(holds.reader.pid))
+        raise Refused(f"{holder}; end that, or {command} takes {them(traced)}", try_again=True)
+    if flown and request.on and not force:
+        raise Refused(
+            f"{kept_by(recorders.arena, flown)}; markerjit dump {target.pid} -o FILE saves what it "
+            f"has, and {command} takes {them(flown)}"
+        )
+    return Took(tuple(traced), tuple(flown))
+
+
+def is_bound(state: SiteState, request: Wanted, recorders: Recorders) -> bool:
+    """Whether a slot holds what it would hold if it was switched on so."""
+    marker = recorders.find(state.site.note, request.options)
+    if marker is None or recorders.arena.marker_at(state.data) != marker:
+        return False
+    return state.probe == recorders.probe(marker, request.probe)

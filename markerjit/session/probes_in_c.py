@@ -1,0 +1,71 @@
+"""Probes in C, as a session sees them: put into the arena before markers call them, and waited for
+after. The runtime counts a slot's calls of them, so it is known whether a thread is inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic, sleep
+
+from markerjit.abi import PROBE_COUNTED
+from markerjit.errors import Refused
+from markerjit.model import Kind, RemoteAddress, Site
+from markerjit.patch.plan import is_entered
+from markerjit.patch.wanted import Wanted
+from markerjit.probes.c.unit import Compiled
+from markerjit.remote.native import tsc_frequency
+from markerjit.ring.counter import time_to_use
+from markerjit.ring.types import Time
+from markerjit.session.switch import Switcher
+from markerjit.session.target import Target
+from markerjit.session.turn import Turn
+
+_GRACE_S = 5
+_TICKS = "mj_link_tick_ns"
+
+
+def load_probe(
+    turn: Turn, switcher: Switcher, sites: Sequence[Site], request: Wanted, compiled: Compiled
+) -> None:
+    """Have a probe in C in the arena, if it fits all these markers. Raises Refused."""
+    from markerjit.probes.c.fits import check_fits
+
+    for site in sites:
+        if site.kind is Kind.SENTINEL:
+            raise Refused(
+                f"{site.marker} ({site.source}) is compiled as sentinel: such a site calls "
+                "what its slot holds as it is, and cannot say when a thread is in a probe in C"
+            )
+        check_fits(compiled.source, compiled.function, site.note)
+    if compiled.events and time_to_use(None) is not Time.TSC:
+        raise Refused(
+            "what a probe in C emits has the time of the time stamp counter, and this "
+            "machine's kernel does not trust that"
+        )
+    recorders = switcher.need_arena(turn, sites, request)
+    tick_hz = tsc_frequency() if _TICKS in compiled.needs else 0
+    recorders.load(request.probe, compiled, tick_hz=tick_hz)
+
+
+def may_be_entered(target: Target, sites: Sequence[Site]) -> set[RemoteAddress]:
+    """Slots that hold a probe in C, whose calls are counted."""
+    if not has_probes_in_c(target):
+        return set()
+    states = target.states([site for site in sites if site.slot])
+    return {state.site.slot for state in states if state.probe & PROBE_COUNTED}
+
+
+def has_probes_in_c(target: Target) -> bool:
+    """Whether one was ever put into the process."""
+    arena = target.seen.arena
+    return bool(arena and arena.current().data_used)
+
+
+def wait_until_left(target: Target, slots: set[RemoteAddress]) -> None:
+    """A grace period for probes in C. Their code stays, so a thread that does not come back is
+    in nobody's way; but a reader of what they count or emit would miss what it does."""
+    deadline = monotonic() + _GRACE_S
+    while any(is_entered(target.memory.read, slot) for slot in slots):
+        if monotonic() > deadline:
+            raise Refused("switched off; but a thread is still in its probe, and does not leave")
+        sleep(0.001)

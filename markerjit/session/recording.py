@@ -1,0 +1,107 @@
+"""What a session does before markers record: the runtime knows them, and the rings fit.
+
+What this does not do: claim the rings for a reader (trace.py) or nobody (flight.py), and switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markerjit.arena.arena import Arena
+from markerjit.arguments import check_all, check_flag, check_int, check_is, check_text
+from markerjit.errors import Refused
+from markerjit.events.rings import Rings, is_recorded_into
+from markerjit.model import Mode, Site
+from markerjit.patch.wanted import Wanted, as_mode
+from markerjit.probes.c.unit import Compiled
+from markerjit.probes.recorders import (
+    Recorders,
+    check_fields,
+    compiled_probe,
+    name_of_probe,
+    options_of,
+)
+from markerjit.ring.types import Time
+from markerjit.session.planning import Planner
+from markerjit.session.probes_in_c import load_probe
+from markerjit.session.switch import Switcher, tell_of_markers
+from markerjit.session.turn import Turn
+
+
+class Recording(NamedTuple):
+    """What was asked for: how markers are to be on, and the probe in C, where it is one."""
+
+    request: Wanted
+    compiled: Compiled | None
+
+    def read(self) -> Recording:
+        """The same for a reader: what it takes out of the rings need not be counted."""
+        options = self.request.options._replace(counted=False)
+        return self._replace(request=self.request._replace(options=options))
+
+
+def recording_of(
+    planner: Planner,
+    mode: Mode | str | None,
+    probe: str | Compiled,
+    quiesce: str | None,
+    time: Time | str | None,
+    thread_id: bool,
+    fields: Sequence[str] | str | None,
+    text: int,
+) -> Recording:
+    """From the arguments that `Session.trace` and `Session.record` share, which are checked."""
+    check_is("probe", probe, str, Compiled)
+    check_flag("thread_id", thread_id)
+    if fields is not None:
+        names = [fields] if isinstance(fields, str) else fields
+        check_all("fields", names, str)
+        for name in names:
+            check_text("fields", name)
+    check_int("text", text, 1)
+    compiled = compiled_probe(probe)
+    options = options_of(compiled, time, thread_id, fields, text)
+    strategy = planner.strategy(quiesce)
+    return Recording(Wanted(True, strategy, as_mode(mode), name_of_probe(probe), options), compiled)
+
+
+def ready_to_record(
+    turn: Turn, switcher: Switcher, pattern: str, recording: Recording
+) -> tuple[Recorders, Sequence[Site]]:
+    """The arena's recorders and the sites that match. The runtime knows of the markers then, but
+    none is switched on. Raises Refused, UnknownMarker, and what a plan raises."""
+    request, compiled = recording
+    sites = turn.seen.matching(pattern)
+    check_fields([site.note for site in sites], request.options.fields or ())
+    if compiled:
+        load_probe(turn, switcher, sites, request, compiled)
+    recorders = switcher.need_arena(turn, sites, request)
+    _check_time(recorders.arena, request.options.time)
+    tell_of_markers(turn, sites, request, recorders)
+    return recorders, sites
+
+
+def fit_rings(turn: Turn, arena: Arena, size: int | None, *, keep: bool = False) -> None:
+    """Make the rings as large as was asked for, if it was, and all of one size. Raises Refused
+    where what is in them is to be kept, or something records into them."""
+    turn.check()
+    sizes = set(arena.ring_sizes())
+    size = size or max(sizes)
+    if sizes == {size}:
+        return
+    if keep or is_recorded_into(arena):
+        raise Refused(
+            f"the rings of process {arena.pid} have {max(sizes) >> 10} KiB and are in use; "
+            "leave out --ring-size"
+        )
+    Rings(arena, {}).start()
+    arena.resize_rings(size)
+
+
+def _check_time(arena: Arena, time: Time) -> None:
+    if time in (Time.MONOTONIC, Time.COARSE) and not arena.control.clock:
+        raise Refused(
+            f"process {arena.pid} has no vDSO that we know, so its clock would take a system "
+            "call for each event; use the time stamp counter (tsc) or no time (none)"
+        )

@@ -1,0 +1,265 @@
+"""Switching sites of a process: from a request to a plan, which is applied and written down.
+
+    request -> states -> plan -> the arena, if there is none -> code -> entries
+
+What this does not do: streams, flight recorders and what they promise (trace.py, flight.py), or the
+patterns that a session takes (session.py).
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from markerjit.arena import lease
+from markerjit.arena.arena import Arena
+from markerjit.arena.create import DEFAULT_RING_SIZE, create_arena, install_trap
+from markerjit.arena.journal import Journal
+from markerjit.arena.own_rings import close_own_rings, has_own_rings
+from markerjit.errors import MemoryFault, NoMarkers, Refused, UnexpectedBytes
+from markerjit.model import Mode, Site
+from markerjit.patch.apply import NOTHING, Applied, apply
+from markerjit.patch.holds import is_recorded
+from markerjit.patch.plan import Plan, SiteState
+from markerjit.patch.prepared import Prepared, prepare
+from markerjit.patch.wanted import Wanted
+from markerjit.probes.recorders import Recorders
+from markerjit.proc.permission import threads_blocking_sigtrap
+from markerjit.session.entries import Entries, slots_by_entry
+from markerjit.session.planning import Planner, one_format
+from markerjit.session.target import Target
+from markerjit.session.turn import Turn, Turns
+from markerjit.sites import Objects
+from markerjit.sites.vforks import may_share_memory
+
+
+class Done(NamedTuple):
+    """A switch that was made: how the sites were before, the plan, and what applying it took."""
+
+    states: Sequence[SiteState]
+    plan: Plan
+    applied: Applied
+
+
+class Switcher:
+    """Switches markers of one target. `ring_size` is that of an arena that it makes."""
+
+    def __init__(self, target: Target, *, ring_size: int | None = None) -> None:
+        self.target = target
+        self.ring_size = ring_size
+        self.planner = Planner(target)
+        self.turns = Turns(target)
+        self._made: Recorders | None = None
+        self._known_objects = target.seen.objects
+        self._searched: Objects | None = None
+        self._prepared: dict[tuple[str, Wanted], Prepared] = {}
+
+    @property
+    def recorders(self) -> Recorders | None:
+        """What the runtime in the process was told of; None without the runtime."""
+        arena = self.target.seen.arena
+        if arena and (self._made is None or self._made.arena is not arena):
+            self._made = Recorders(arena)
+        return self._made
+
+    @contextmanager
+    def turn(self, *, repairing: bool = False) -> Iterator[Turn]:
+        """A turn (turn.py), in which nothing is known any more of objects that went, and no marker
+        records for a reader that is gone. A repair does the last itself, to say so."""
+        with self.turns.take(repairing=repairing) as turn:
+            self._forget_what_went(turn)
+            if not repairing:
+                self.switch_off_for_the_gone(turn)
+            yield turn
+
+    def _forget_what_went(self, turn: Turn) -> None:
+        """Nothing that is known of an address holds when another object is there."""
+        seen, before = turn.seen, self._known_objects
+        if before is seen.objects:
+            return
+        self._known_objects = seen.objects
+        self.planner.forget()
+        self._prepared.clear()
+        if seen.arena:
+            there = {site.address for site in seen.sites}
+            gone = [site.address for site in before.sites if site.address not in there]
+            seen.arena.forget_traps(gone)
+
+    def switch_off_for_the_gone(self, turn: Turn) -> list[str]:
+        """A reader that is gone, or lets its lease end, loses its probes: of these markers."""
+        turn.check()
+        recorders = self.recorders
+        reader = lease.reader_of(recorders.arena) if recorders else None
+        gone = reader is not None and reader.over and not lease.read_by_us(turn.target.pid)
+        if not gone or not recorders:
+            return []
+        reading = int(recorders.arena.current().reading)
+        recording = [site for site in turn.seen.sites if self._records(recorders, site, reading)]
+        if recording:
+            self.switch(turn, recording, self.planner.off())
+        lease.end(recorders.arena)  # last: until then it is known that something is left
+        return sorted({site.marker for site in recording})
+
+    def _records(self, recorders: Recorders, site: Site, reading: int) -> bool:
+        """Whether it is on for this reading of the rings."""
+        try:
+            state = self.target.state(site)
+        except MemoryFault:  # somebody else's doing, and not in our way; as is an altered site
+            return False
+        marker = recorders.arena.marker_at(state.data) if state.mode else None
+        if marker is None or not is_recorded(recorders.arena, state):
+            return False
+        return bool(recorders.arena.marker_entry(marker).held == reading)
+
+    # ---- switching -----------------------------------------------------------------------------
+
+    def switch_again(self, turn: Turn, pattern: str, request: Wanted) -> Applied:
+        """Switch all markers that match; as before, if it was done before and nothing came or
+        went."""
+        recorders, objects = self.recorders, turn.seen.objects
+        prepared = self._prepared.pop((pattern, request), None)
+        if prepared and prepared.objects is objects and recorders:
+            entries = Entries(turn, recorders)
+            slots = {id: one.slots for id, one in prepared.switched.items() if one.mode}
+            before = entries.before(slots, calls=False)
+            try:
+                applied = self._apply(
+                    turn, prepared.plan, prepared.mapped, prepared.packed, prepared.changes
+                )
+            except UnexpectedBytes:
+                pass
+            else:
+                self._prepared[pattern, request] = prepared
+                entries.note(prepared.switched, before)
+                return applied
+        done = self.switch(turn, turn.seen.matching(pattern), request)
+        recorders = self.recorders
+        if recorders and done.plan.edits:
+            mapped = self._mapped_at(turn, done.plan)
+            switched = Entries(turn, recorders).switched(done.states, request)
+            prepared = prepare(objects, done.plan, done.states, mapped, switched)
+            if prepared:
+                self._prepared[pattern, request] = prepared
+        return done.applied
+
+    def switch(self, turn: Turn, sites: Sequence[Site], request: Wanted, *, held: int = 0) -> Done:
+        """Switch these sites. `held` is the reading of the rings that they are on for, 0: none."""
+        turn.check()
+        if request.on:
+            tell_of_markers(turn, sites, request, self.need_arena(turn, sites, request))
+        recorders = self.recorders
+        states = self.target.states(sites)
+        plan = self.planner.plan(states, request, recorders)
+        if recorders:
+            if plan.traps:
+                self._prepare_traps(turn, recorders.arena, plan)
+            _note_breakpoints(recorders.arena, states)
+        if request.on and not plan.edits and not held:
+            return Done(states, plan, NOTHING._replace(left_out=plan.left_out))
+        if recorders is None:  # a fork's child, whose markers are its parent's doing
+            return Done(states, plan, self._apply_edits(turn, plan))
+        entries = Entries(turn, recorders)
+        slots = slots_by_entry(sites, request, recorders)
+        before = entries.before(slots, calls=request.calls)
+        if held:
+            entries.hold(slots, held)
+        applied = self._apply_edits(turn, plan)
+        entries.note(entries.switched(states, request), before, held=held)
+        return Done(states, plan, applied)
+
+    def write(self, turn: Turn, plan: Plan) -> Applied:
+        """Apply a plan beside the journal, which stays as it is."""
+        return apply(plan, turn.native_target(self._mapped_at(turn, plan)), None)
+
+    def _apply_edits(self, turn: Turn, plan: Plan) -> Applied:
+        if plan.edits:
+            return self._apply(turn, plan, self._mapped_at(turn, plan))
+        return NOTHING._replace(left_out=plan.left_out)
+
+    def _apply(
+        self,
+        turn: Turn,
+        plan: Plan,
+        mapped: bytes,
+        packed: bytearray | None = None,
+        changes: int | None = None,
+    ) -> Applied:
+        target = turn.native_target(mapped, borrowing=plan.strategy.borrows)
+        target.needs_sigtrap = bool(plan.traps)
+        arena = turn.seen.arena
+        return apply(plan, target, Journal(arena) if arena else None, packed, changes)
+
+    @staticmethod
+    def _mapped_at(turn: Turn, plan: Plan) -> bytes:
+        """The lines of /proc/PID/maps for the places of a plan."""
+        starts = [mapping.start for mapping in turn.seen.maps]
+        indices = sorted({bisect_right(starts, edit.address) - 1 for edit in plan.edits})
+        lines = turn.seen.maps_text.split("\n")
+        return os.fsencode("".join(lines[at] + "\n" for at in indices if at >= 0))
+
+    # ---- what the runtime needs before ---------------------------------------------------------
+
+    def need_arena(self, turn: Turn, sites: Sequence[Site], request: Wanted) -> Recorders:
+        """The recorders of the arena, which is made if need be: but not before the plan has been
+        made without it, so that nothing is put into a process for a switch that is refused."""
+        seen, recorders = turn.seen, self.recorders
+        if recorders is None:
+            if self.planner.plan(self.target.states(sites), request, None).traps:
+                self._refuse_blocked_sigtrap()
+            owner = seen.objects.owner
+            if owner is None:
+                raise NoMarkers(f"process {turn.target.pid} has no markers")
+            memory = turn.target.memory
+            arena = create_arena(
+                turn.target.pid, memory, turn.caller(), owner,
+                ring_size=self.ring_size or DEFAULT_RING_SIZE,
+                own_rings=not may_share_memory(memory.read, seen.maps),
+            )  # fmt: skip
+            self.target.note_arena(arena)
+            self._searched = seen.objects
+            recorders = self._made = Recorders(arena)
+        self._check_own_rings(turn, recorders.arena)
+        return recorders
+
+    def _check_own_rings(self, turn: Turn, arena: Arena) -> None:
+        """An object that came after the arena was made may have children in our memory."""
+        seen, memory = turn.seen, turn.target.memory
+        if self._searched is seen.objects:
+            return
+        if has_own_rings(memory, arena) and may_share_memory(memory.read, seen.maps):
+            close_own_rings(memory, arena)
+        self._searched = seen.objects
+
+    def _prepare_traps(self, turn: Turn, arena: Arena, plan: Plan) -> None:
+        self._refuse_blocked_sigtrap()
+        arena.add_traps(plan.traps)
+        install_trap(arena, turn.caller())
+
+    def _refuse_blocked_sigtrap(self) -> None:
+        blocking = threads_blocking_sigtrap(self.target.pid)
+        if blocking:
+            raise Refused(
+                f"thread {blocking[0]} blocks SIGTRAP ({len(blocking)} do): a breakpoint would "
+                "kill the process; use the mode that the site was compiled for"
+            )
+
+
+def tell_of_markers(
+    turn: Turn, sites: Sequence[Site], request: Wanted, recorders: Recorders
+) -> None:
+    """Tell the runtime of the markers, and have code that records them where that is asked for.
+    None is switched on by it."""
+    turn.check()
+    notes = [site.note for site in one_format(sites)]
+    recorders.tell(notes, request.options, request.probe)
+
+
+def _note_breakpoints(arena: Arena, states: Sequence[SiteState]) -> None:
+    """What stands there now, before anything is changed: a breakpoint that a fork brought along is
+    ours from now on, and one whose object was loaded anew has gone."""
+    if arena.trap_installed:
+        for state in states:
+            arena.note_planted(state.site.address, state.code_mode is Mode.INT3)

@@ -1,0 +1,266 @@
+"""A process and what was seen in it. Nothing here changes the process, and nothing stops it.
+
+`Target.look` sees the process anew: the mapped files, their sites, the runtime. The result is a
+`Seen`, a value that stays true to its moment and is passed along instead of looking again.
+
+What this does not do: decide when to look (view.py, turn.py), or judge what was seen (planning.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from markerjit.abi import PAGE
+from markerjit.arena.arena import Arena
+from markerjit.arena.breakpoints import Breakpoints
+from markerjit.arena.find import Probes, find_arenas, inherited_arenas, is_arena
+from markerjit.elf import Read
+from markerjit.errors import (
+    MarkerError,
+    MemoryFault,
+    NoSuchProcess,
+    TargetGone,
+    UnexpectedBytes,
+    Unsupported,
+)
+from markerjit.memory import Mapping, ProcessMemory, has_ended, parse_maps, read_maps_text
+from markerjit.model import RemoteAddress, Site
+from markerjit.patch.plan import SLOT_SIZE, SiteState, entries_of
+from markerjit.proc.permission import check_before_looking, why_not
+from markerjit.sites import Objects, discover_process, matching
+from markerjit.sites.verify import code_state
+
+_MANY = 16
+
+
+class Seen(NamedTuple):
+    """What one look at a process saw.
+
+    maps_text  /proc/PID/maps, and `maps` the same parsed
+    files      those mappings in which markers can be
+    objects    the objects that have markers, and their sites
+    arena      of the runtime in the process, None without one
+    probes     addresses of probes that are ours, those of a parent's arena too
+    unfinished an arena is mapped that another controller has not filled yet
+    """
+
+    maps_text: str = ""
+    maps: tuple[Mapping, ...] = ()
+    files: tuple[Mapping, ...] = ()
+    objects: Objects = Objects((), (), (), None)
+    arena: Arena | None = None
+    probes: Probes = Probes()
+    unfinished: bool = False
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """The sites of all markers."""
+        return self.objects.sites
+
+    def matching(self, pattern: str) -> tuple[Site, ...]:
+        """The sites of the markers whose names match the shell glob. Raises UnknownMarker."""
+        return matching(self.objects.sites, pattern)
+
+
+class Target:
+    """A process, held by a pidfd from the start until `close`.
+
+    `own` says that it is this very process. Raises NoSuchProcess, NotPermitted, Unsupported.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.own = pid == os.getpid()
+        self.seen = Seen()
+        check_before_looking(pid)
+        self.command = command_of(pid)
+        with self.known():
+            self.memory = ProcessMemory(pid, why_not=why_not)
+        try:
+            self.look()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the process and of its arena. May be called again."""
+        if self.seen.arena:
+            self.seen.arena.close()
+            self.seen = self.seen._replace(arena=None)
+        self.memory.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self.memory.closed
+
+    def check_open(self) -> None:
+        """Raise MarkerError after `close`."""
+        if self.closed:
+            raise MarkerError(
+                f"process {self.pid} was let go, so this cannot be used any more; attach again"
+            )
+
+    def look(self) -> Seen:
+        """See the process anew. Objects are discovered again if the mapped files have changed: a
+        library may have come or gone. Stacks and heaps come and go all the time, and have no
+        markers. Raises TargetGone."""
+        self.check_open()
+        with self.memory.watched():
+            self.seen = self._look()
+        return self.seen
+
+    def note_arena(self, arena: Arena) -> None:
+        """An arena was made in the process: it was seen, too."""
+        probes = Probes([*self.seen.probes.bases, arena.base])
+        self.seen = self.seen._replace(arena=arena, probes=probes)
+
+    def _look(self) -> Seen:
+        seen = self.seen
+        self._check_alive()
+        with self.known():
+            text = read_maps_text(self.pid, why_not=why_not)
+        if text == seen.maps_text and not seen.unfinished:
+            return seen
+        if not text:  # the memory is taken away a moment before the process counts as ended
+            raise TargetGone(self.pid)
+        maps = parse_maps(text)
+        files, objects = files_of(maps), seen.objects
+        if files != seen.files:
+            objects = discover_process(self.memory.read, maps)
+            self.check_has_memory()  # else notes that could not be read would count as bad ones
+        arena, probes = seen.arena, seen.probes
+        if arena is None:
+            arena, probes = find_arenas(self.pid, self.memory, maps)
+        # Another controller may have mapped an arena and not filled it: no mapping changes then.
+        unfinished = arena is None and any(map(is_arena, maps))
+        return Seen(text, maps, files, objects, arena, probes, unfinished)
+
+    def files_changed(self) -> bool:
+        """Whether files were mapped or unmapped since the last look."""
+        maps = parse_maps(read_maps_text(self.pid, why_not=why_not))
+        return files_of(maps) != self.seen.files
+
+    @property
+    def runtime_problem(self) -> MarkerError | None:
+        """Why the runtime in the process cannot be used, and what to do."""
+        return self.seen.probes.problem
+
+    def refuse_unknown_runtime(self) -> None:
+        """Raise Unsupported where another version's runtime is in the process: what that knows of
+        the markers, and which controllers are at work there, cannot be read."""
+        if self.runtime_problem:
+            raise Unsupported(str(self.runtime_problem))
+
+    def states(self, sites: Sequence[Site]) -> list[SiteState]:
+        """How sites are now. One whose code is neither off nor on has a `problem`."""
+        self.check_open()
+        read = Reader(self.memory.read).read if len(sites) > _MANY else self.memory.read
+        breakpoints = self._breakpoints()
+        states = [self._looked_at(state_of(read, site, breakpoints)) for site in sites]
+        shared = [
+            mapping
+            for mapping in self.seen.maps
+            if mapping.shared and mapping.executable and not is_arena(mapping)
+        ]
+        if not shared:
+            return states
+        return [
+            state._replace(
+                is_shared=any(one.start <= state.site.address < one.end for one in shared)
+            )
+            for state in states
+        ]
+
+    def state(self, site: Site) -> SiteState:
+        """How a site is now."""
+        return self.states([site])[0]
+
+    def _looked_at(self, state: SiteState) -> SiteState:
+        """The state, or a second look where a breakpoint seems to be another tool's: a controller
+        that works meanwhile may have planted it or taken it away between our reading the code and
+        the arena."""
+        if state.problem is None or not state.problem.is_breakpoint:
+            return state
+        return state_of(self.memory.read, state.site, self._breakpoints())
+
+    def _breakpoints(self) -> Breakpoints:
+        return Breakpoints(self.seen.arena, self.seen.probes, self._inherited)
+
+    def _inherited(self) -> Sequence[Arena]:
+        return inherited_arenas(self.pid, self.memory, self.seen.maps, self.seen.arena)
+
+    def calls(self, slot: RemoteAddress) -> int:
+        """How often a slot's probe in C was called; 0 where its object was unloaded."""
+        with suppress(MemoryFault):
+            return entries_of(self.memory.read, slot)[0]
+        return 0
+
+    def check_has_memory(self) -> None:
+        """Raise TargetGone for a process that ends, too: it gives its memory up before it counts as
+        ended."""
+        if not self.memory.alive() or has_ended(self.pid):
+            raise TargetGone(self.pid)
+
+    def _check_alive(self) -> None:
+        if not self.memory.alive():
+            raise TargetGone(self.pid)
+
+    @contextmanager
+    def known(self) -> Iterator[None]:
+        """For asking again of a process that was there: if it is not there now, it has ended."""
+        try:
+            yield
+        except NoSuchProcess:
+            raise TargetGone(self.pid) from None
+
+
+def command_of(pid: int) -> str:
+    """The command line of a process; "" when it has ended, or is a kernel's."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read(4096).rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def files_of(maps: Sequence[Mapping]) -> tuple[Mapping, ...]:
+    """The mappings in which markers can be. Memory of its own a program maps and unmaps all the
+    time."""
+    return tuple(
+        mapping for mapping in maps if mapping.path[:1] not in ("", "[") and not is_arena(mapping)
+    )
+
+
+def state_of(read: Read, site: Site, breakpoints: Breakpoints) -> SiteState:
+    """How a site is now."""
+    slot = read(site.slot, SLOT_SIZE) if site.slot else bytes(SLOT_SIZE)
+    probe = RemoteAddress(int.from_bytes(slot[:8], "little"))
+    data = RemoteAddress(int.from_bytes(slot[8:], "little"))
+    try:
+        mode, head = code_state(read, site, lambda: breakpoints.has(site, probe))
+    except UnexpectedBytes as problem:
+        return SiteState(site, None, probe, data, problem=problem)
+    return SiteState(site, mode, probe, data, head)
+
+
+class Reader:
+    """Reads by pages and keeps them: for a hundred thousand sites, at one moment."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._chunks: dict[int, bytes] = {}
+
+    def read(self, address: RemoteAddress, size: int) -> bytes:
+        """As the function that it was made with; raises what that raises."""
+        at = address % PAGE
+        if at + size > PAGE:
+            return self._read(address, size)
+        start = address - at
+        chunk = self._chunks.get(start)
+        if chunk is None:
+            chunk = self._chunks[start] = self._read(RemoteAddress(start), PAGE)
+        return chunk[at : at + size]

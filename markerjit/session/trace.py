@@ -1,0 +1,277 @@
+"""A trace: markers record for one reader, who streams the events; at its end they are off.
+
+    1  the rings are claimed, in a turn that switches nothing on: a lease, which the stream renews
+    2  the stream begins: what an earlier reader left is dropped or taken over
+    3  the markers are switched on, for this reading of the rings
+    4  whatever happens, they are switched off again: for half a minute if need be. Markers that
+       only counted before count again, and what others have taken meanwhile is left alone
+    5  what is left is taken out of the rings, and they are given back
+
+Killed between 1 and 5, the trace leaves a lease that runs out; then the next controller switches
+its markers off (switch.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from time import CLOCK_BOOTTIME, clock_gettime, monotonic, sleep, time_ns
+from typing import NamedTuple
+
+from markerjit.arena.lease import Lease
+from markerjit.errors import MarkerError, NoSuchProcess, NotPermitted, Refused, TargetGone
+from markerjit.events.rings import Rings
+from markerjit.events.stream import EventStream
+from markerjit.model import Mode, Site
+from markerjit.patch.holds import Held
+from markerjit.patch.wanted import COUNT, Wanted
+from markerjit.probes.recorders import Recorders
+from markerjit.quiesce.strategy import default_strategy
+from markerjit.remote.native import clock_pair
+from markerjit.ring.clock import Calibration
+from markerjit.ring.types import RecordType
+from markerjit.session.entries import Entries, slots_by_entry
+from markerjit.session.flight import FlightRecorder
+from markerjit.session.holding import is_bound
+from markerjit.session.probes_in_c import may_be_entered, wait_until_left
+from markerjit.session.recording import Recording, fit_rings, ready_to_record
+from markerjit.session.switch import Switcher
+from markerjit.session.target import Target
+from markerjit.session.turn import Turn
+from markerjit.trace.sink import TraceInfo
+
+_TRY_AGAIN_S = 30
+_RECENT_S = 10
+
+
+class EarlyClock:
+    """The clocks when a session began: so its stream need not wait to see them move."""
+
+    def __init__(self) -> None:
+        self._pair, self._at = clock_pair(), clock_gettime(CLOCK_BOOTTIME)
+
+    def pair(self) -> tuple[int, int] | None:
+        """None if that is long ago: meanwhile the machine may have slept."""
+        return self._pair if clock_gettime(CLOCK_BOOTTIME) - self._at < _RECENT_S else None
+
+
+class Asked(NamedTuple):
+    """What a trace was asked for, and the clocks of when its session began."""
+
+    pattern: str
+    recording: Recording
+    resume: bool
+    poll_s: float
+    clock: EarlyClock
+
+    @property
+    def request(self) -> Wanted:
+        """How the markers are to be on."""
+        return self.recording.request
+
+
+class Claim(NamedTuple):
+    """The rings, claimed: what will be switched on, and the bytes of an earlier reader that are
+    dropped."""
+
+    recorders: Recorders
+    sites: Sequence[Site]
+    lease: Lease
+    resume: bool
+    dropped_bytes: int
+
+
+class Counting(NamedTuple):
+    """Sites that only count, and how each is on; and by which process, by the entry."""
+
+    modes: Mapping[Site, Mode]
+    by: Mapping[int, int]
+
+
+@contextmanager
+def traced(switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Iterator[EventStream]:
+    """The stream of a trace, which ends with the context. Raises what a switch raises, and Refused
+    while another reader has the rings or a flight recorder is on."""
+    with switcher.turn() as turn:
+        claim = _claim(turn, switcher, flights, asked)
+    switched = off = False
+    try:
+        stream = _stream(switcher, claim, asked)
+        with switcher.turn() as turn:
+            counting = _counting(turn, claim)
+            switched = True  # or partly, whatever interrupts us: only an error has undone it
+            try:
+                done = switcher.switch(turn, claim.sites, asked.request, held=claim.lease.reading)
+            except MarkerError:
+                switched = False
+                raise
+        stream.unswitched = done.applied.left_out
+        try:
+            yield stream
+        finally:
+            with suppress(TargetGone, NoSuchProcess):
+                _switch_off_for_sure(switcher, claim, asked, stream, counting)
+            off = True
+            with suppress(TargetGone):
+                if claim.lease.is_ours():
+                    stream.finish()
+    finally:
+        with suppress(TargetGone):
+            claim.lease.release(keep=switched and not off)
+
+
+def _claim(turn: Turn, switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Claim:
+    recorders, sites = ready_to_record(turn, switcher, asked.pattern, asked.recording)
+    flights.refuse_while_on(turn, recorders)
+    arena = recorders.arena
+    lease = Lease(arena)
+    lease.claim()
+    try:
+        resume = asked.resume and not arena.is_overwritten()  # there nobody was to read
+        dropped = 0 if resume else Rings(arena, {}).unread()
+        fit_rings(turn, arena, switcher.ring_size, keep=resume)
+    except BaseException:
+        lease.release()
+        raise
+    return Claim(recorders, sites, lease, resume, dropped)
+
+
+def _stream(switcher: Switcher, claim: Claim, asked: Asked) -> EventStream:
+    target, arena, lease = switcher.target, claim.recorders.arena, claim.lease
+    return EventStream(
+        arena,
+        _types(switcher, claim, asked.request),
+        alive=lambda: target.memory.alive() and target.memory.has_program(arena.base),
+        renew=lease.renew,
+        is_ours=lease.is_ours,
+        poll_s=asked.poll_s,
+        resume=claim.resume,
+        dropped_bytes=claim.dropped_bytes,
+        first_clock=asked.clock.pair(),
+        held=Held(arena, lease.reading, _names_by_entry(claim, asked.request)),
+    )
+
+
+def _types(switcher: Switcher, claim: Claim, request: Wanted) -> dict[int, RecordType]:
+    """What comes out of the rings, by the ids of the markers; with what was recorded before, where
+    the trace resumes."""
+    recorders = claim.recorders
+    types = recorders.types_of((site.note for site in claim.sites), request)
+    if claim.resume:
+        before = recorders.types(site.note for site in switcher.target.seen.sites)
+        kind = (request.options.time, request.options.thread_id)
+        types |= {id: type_ for id, type_ in before.items() if (type_.time, type_.tid) == kind}
+    return types
+
+
+def _names_by_entry(claim: Claim, request: Wanted) -> dict[int, str]:
+    """The markers that these sites are switched to, by their entries."""
+    names = {site.slot: site.marker for site in claim.sites}
+    slots = slots_by_entry(claim.sites, request, claim.recorders)
+    return {marker: names[of[0]] for marker, of in slots.items()}
+
+
+def _counting(turn: Turn, claim: Claim) -> Counting:
+    """Sites that are on and only count: somebody left them so, and finds them so again."""
+    arena = claim.recorders.arena
+    modes: dict[Site, Mode] = {}
+    by: dict[int, int] = {}
+    for state in turn.target.states(claim.sites):
+        if state.mode and state.probe == arena.count_probe:
+            modes[state.site] = state.mode
+            if (marker := arena.marker_at(state.data)) is not None:
+                by[marker] = int(arena.marker_entry(marker).by)
+    return Counting(modes, by)
+
+
+# ---- the end -------------------------------------------------------------------------------------
+
+
+def _switch_off_for_sure(
+    switcher: Switcher, claim: Claim, asked: Asked, stream: EventStream, counting: Counting
+) -> None:
+    """Nobody comes after us to try again, so we do, for half a minute, where that may help: another
+    controller or tracer is at work, or a thread waits in the kernel."""
+    deadline = monotonic() + _TRY_AGAIN_S
+    while True:
+        try:
+            with switcher.turn() as turn:
+                if claim.lease.is_ours():  # else the markers are somebody else's by now
+                    _switch_off(turn, switcher, claim, asked.request, stream, counting)
+            return
+        except (TargetGone, NoSuchProcess):
+            raise
+        except MarkerError as error:
+            passing = isinstance(error, Refused) and error.try_again
+            may_help = passing or isinstance(error, NotPermitted)
+            if not may_help or monotonic() > deadline:
+                raise Refused(
+                    f"{error}; STILL ON: markerjit off {switcher.target.pid} '{asked.pattern}' "
+                    "ends it",
+                    try_again=may_help,
+                ) from None
+        sleep(0.05)
+
+
+def _switch_off(
+    turn: Turn,
+    switcher: Switcher,
+    claim: Claim,
+    request: Wanted,
+    stream: EventStream,
+    counting: Counting,
+) -> None:
+    """What somebody else has switched since stays as it is."""
+    ours, taken = _still_ours(turn, claim, request)
+    stream.let_go(sorted(taken))
+    entered = may_be_entered(turn.target, ours)
+    again = _count_again(turn, switcher, claim, ours, counting)
+    rest = [site for site in ours if site not in again]
+    done = switcher.switch(turn, rest, switcher.planner.off())
+    wait_until_left(turn.target, entered)
+    for state in done.states:
+        if state.problem:  # another tool has patched it: it was left as it is
+            raise state.problem
+
+
+def _still_ours(turn: Turn, claim: Claim, request: Wanted) -> tuple[list[Site], set[str]]:
+    """The sites that are bound to this trace still, and the markers that are on for somebody else
+    now."""
+    arena = claim.recorders.arena
+    mapped = set(turn.seen.sites)  # objects may have been unloaded since
+    ours, taken = [], set()
+    for state in turn.target.states([site for site in claim.sites if site in mapped]):
+        marker = arena.marker_at(state.data)
+        held = marker is not None and arena.marker_entry(marker).held == claim.lease.reading
+        if held and is_bound(state, request, claim.recorders):
+            ours.append(state.site)
+        elif state.mode:
+            taken.add(state.site.marker)
+    return ours, taken
+
+
+def _count_again(
+    turn: Turn, switcher: Switcher, claim: Claim, sites: Sequence[Site], counting: Counting
+) -> set[Site]:
+    """Those of the sites that were counting only count again; returns them. They were on all the
+    time, and are again who switched them on's."""
+    again = [site for site in sites if site in counting.modes]
+    strategy = default_strategy(own=turn.target.own)
+    for mode in {counting.modes[site] for site in again}:
+        of_mode = [site for site in again if counting.modes[site] is mode]
+        switcher.switch(turn, of_mode, Wanted(True, strategy, mode, COUNT))
+    if again:
+        Entries(turn, claim.recorders).note_by(counting.by)
+    return set(again)
+
+
+def trace_info(target: Target, types: tuple[RecordType, ...], clock: Calibration) -> TraceInfo:
+    """What a file with events of these types says of where they come from."""
+    sources: dict[str, str] = {}
+    for site in target.seen.sites:
+        sources.setdefault(site.marker, site.source)
+    return TraceInfo(
+        types, clock, target.pid, target.command, os.uname().nodename, time_ns(),
+        {type_.marker: sources.get(type_.marker, "") for type_ in types},
+    )  # fmt: skip

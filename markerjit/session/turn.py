@@ -1,0 +1,192 @@
+"""A turn: the target's lock, held. All that changes a process takes one.
+
+A turn is got from `Turns.take`, which in this order
+
+    1  takes the lock, or refuses: one controller at a time changes a process
+    2  looks anew, since objects may have come or gone before we had the lock
+    3  asks whether the process may be stopped. Not before 1: another controller's stop would look
+       like a debugger
+    4  refuses an open journal. It belongs to a controller that is gone, and until it is repaired
+       nobody knows what stands in the code. A repair takes its turn in spite of that
+
+What was seen in step 2 is `Turn.seen`. A turn that is over refuses to be used.
+
+What this does not do: decide what is changed (switch.py, recording.py, repair.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from markerjit.arena.journal import Journal
+from markerjit.errors import ChangeFailed, MarkerError, NoSuchProcess, Refused, TargetGone
+from markerjit.proc.permission import (
+    check_before_borrowing,
+    check_before_stopping,
+    check_seccomp_of_threads,
+)
+from markerjit.remote import native
+from markerjit.remote.calls import BorrowedThread, Caller, OwnThread
+from markerjit.remote.gadgets import Gadgets, find_gadgets
+from markerjit.session.target import Seen, Target
+
+_ASK_AGAIN_S = 1.0
+
+
+class Turn:
+    """The right to change a process, until it ends. Made by `Turns.take` alone."""
+
+    def __init__(self, target: Target, gadgets: Callable[[], Gadgets]) -> None:
+        self._target = target
+        self._gadgets = gadgets
+        self._over = False
+
+    def check(self) -> None:
+        """Raise RuntimeError when the turn is over; everything here does."""
+        if self._over:
+            raise RuntimeError(f"a turn of process {self._target.pid} is used after its end")
+
+    @property
+    def target(self) -> Target:
+        """The process."""
+        self.check()
+        return self._target
+
+    @property
+    def seen(self) -> Seen:
+        """What was seen when the turn began; with the arena, if one was made since."""
+        return self.target.seen
+
+    def native_target(self, mapped: bytes = b"", *, borrowing: bool = False) -> native.NativeTarget:
+        """The process as the native part needs it, with the lines of /proc/PID/maps that have to be
+        the same still; `borrowing` where a thread of it may be needed.
+
+        Raises Refused and Unsupported where no thread can be borrowed.
+        """
+        target = self.target
+        found = native.NativeTarget(
+            pid=target.pid,
+            pidfd=target.memory.pidfd,
+            mem_fd=target.memory.fileno(),
+            mapped=mapped,
+            mapped_size=len(mapped),
+        )
+        if borrowing and not target.own:
+            check_before_borrowing(target.pid)
+            # All threads, however lately they were asked: a filter would kill the borrowed one.
+            check_seccomp_of_threads(target.pid, set())
+            found.syscall_ret, found.sigreturn, found.pop_rax_ret = self._gadgets()
+            if target.seen.arena:
+                found.scratch = target.seen.arena.scratch
+        return found
+
+    def caller(self) -> Caller:
+        """A thread that makes system calls in the process."""
+        if self.target.own:
+            return OwnThread()
+        return BorrowedThread(self.native_target(borrowing=True))
+
+    def end(self) -> None:
+        """From now on it refuses to be used."""
+        self._over = True
+
+
+class Turns:
+    """The turns of one target, one after the other; with what may be kept from one to the next."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._asked: set[int] = set()
+        self._asked_at = 0.0
+        self._gadgets: tuple[str, Gadgets] | None = None
+
+    @contextmanager
+    def take(self, *, repairing: bool = False) -> Iterator[Turn]:
+        """A turn, which ends with the context. Raises Refused while another controller has its
+        turn, or for an open journal; NotPermitted, Unsupported, TargetGone."""
+        target = self._target
+        target.check_open()
+        with target.memory.watched(), target.memory.locked() as got:
+            if not got:
+                raise self._taken()
+            target.look()
+            target.refuse_unknown_runtime()
+            with target.known():
+                self._check_threads()
+            if not repairing:
+                self._refuse_open_journal()
+            turn = Turn(target, self.gadgets)
+            try:
+                with self._explained():
+                    yield turn
+            finally:
+                turn.end()
+
+    def gadgets(self) -> Gadgets:
+        """Instructions of the process that a borrowed thread is sent to; looked for again when
+        anything was mapped or unmapped."""
+        seen = self._target.seen
+        if self._gadgets is None or self._gadgets[0] is not seen.maps_text:
+            self._gadgets = (seen.maps_text, find_gadgets(self._target.memory.read, seen.maps))
+        return self._gadgets[1]
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Within, an error that comes of an object's being loaded or unloaded says so.
+
+        What was seen when the turn began is not true any more then, and an address may be anything:
+        not mapped (MemoryFault), other code (UnexpectedBytes), or of no marker (Refused).
+        """
+        try:
+            yield
+        except NoSuchProcess:
+            # There is no /proc/PID now, and there was when the turn began.
+            raise TargetGone(self._target.pid) from None
+        except (TargetGone, ChangeFailed):
+            # These say what has become of the process. Another look makes it no other; and what
+            # could not be rolled back has to be said, whatever else happened.
+            raise
+        except MarkerError as error:
+            if isinstance(error, Refused) and error.try_again:
+                raise  # It gives the same advice, and a better reason.
+            if self._target.own:
+                # The objects that came are our own imports (numpy, capstone), and no reason.
+                raise
+            if not self._target.files_changed():
+                raise
+            raise Refused(
+                f"an object of process {self._target.pid} was loaded or unloaded just now "
+                f"({error}); try again",
+                try_again=True,
+            ) from None
+
+    def _taken(self) -> Refused:
+        arena = self._target.seen.arena
+        writer = Journal(arena).owner() if arena else None
+        return Refused(
+            f"{writer or 'another controller'} is switching markers of process "
+            f"{self._target.pid}; try again",
+            try_again=True,
+        )
+
+    def _refuse_open_journal(self) -> None:
+        arena = self._target.seen.arena
+        left = Journal(arena).left() if arena else None
+        if left:
+            raise Refused(
+                f"{left.owner} began a change of process {self._target.pid} and did not end it; "
+                f"markerjit repair {self._target.pid} mends that"
+            )
+
+    def _check_threads(self) -> None:
+        """May the process be stopped, and each of its threads? Threads that were asked less than a
+        second ago are not asked again: with hundreds it would take longer than the stop."""
+        check_before_stopping(self._target.pid)
+        self._target.memory.check_writable()
+        now = time.monotonic()
+        if now - self._asked_at > _ASK_AGAIN_S:
+            self._asked.clear()
+            self._asked_at = now
+        check_seccomp_of_threads(self._target.pid, self._asked)
