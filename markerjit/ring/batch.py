@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
+    Starts = Array | slice
 
 
 class Packet(NamedTuple):
@@ -20,11 +21,14 @@ class Packet(NamedTuple):
     cpu     where they were recorded
     ring    which ring of the arena: a CPU has one for each way of recording
     data    the bytes; its length is a multiple of eight
+    starts  where each record starts, in words and in order: int64, or a slice (starts.py). None of
+            a packet that was read from a file, whose records have to be found (find.py)
     """
 
     cpu: int
     ring: int
     data: bytes
+    starts: Starts | None = None
 
 
 class Texts(NamedTuple):

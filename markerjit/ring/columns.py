@@ -23,6 +23,7 @@ import numpy as np
 from markerjit.model import Event, Field, FieldType, Value
 from markerjit.ring.batch import Columns, Packet, Texts
 from markerjit.ring.clock import NS, Calibration
+from markerjit.ring.starts import compact
 from markerjit.ring.types import HEAD_SIZE, WORD, RecordType, TextState, Time
 from markerjit.ring.walk import Walked, least_words, walk_packet
 
@@ -230,22 +231,12 @@ def _join(walks: Sequence[Walked], *, numbered: bool) -> _Records:
     if numbered:
         numbers = [np.arange(one.first, one.first + len(one.starts)) for one in walks]
         return records._replace(time=np.concatenate(numbers).astype(np.uint64))
-    return records._replace(time=records.numbers(_compact(records.starts), HEAD_SIZE, "u8"))
+    return records._replace(time=records.numbers(compact(records.starts), HEAD_SIZE, "u8"))
 
 
 def _concatenated(arrays: list[Array]) -> Array:
     """Without a copy of one alone."""
     return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
-
-
-def _compact(starts: Array) -> Array | slice:
-    """The same, if they are at one distance throughout, as a slice: numpy reads it faster."""
-    if not len(starts):
-        return starts
-    step = int(starts[1] - starts[0]) if len(starts) > 1 else 1
-    first, last = int(starts[0]), int(starts[-1])
-    even = step > 0 and last - first == step * (len(starts) - 1) and (np.diff(starts) == step).all()
-    return slice(first, last + 1, step) if even else starts
 
 
 def _by_marker(records: _Records) -> Iterator[tuple[int, _Records]]:
@@ -269,7 +260,7 @@ def _columns(records: _Records, type_: RecordType) -> tuple[Columns, int]:
         if bad:
             records = records.pick(fits)
             places, _ = _places_by_record(records, type_)
-    at = _compact(records.starts)
+    at = compact(records.starts)
     if not type_.has_text:
         places = [(at, place.offset) for place in type_.places]
     tid = records.numbers(at, 4, "u4") if type_.tid else np.zeros(len(records.time), np.uint32)

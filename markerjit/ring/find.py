@@ -1,5 +1,6 @@
-"""Finding the records of a packet. Each tells only where the next one is, and a packet has no pages
-where a search could begin in many places at once (ring/walk.py); so places are guessed:
+"""Finding the records of a packet that was read from a file; a packet from a ring says where its
+records start. Each record tells only where the next one is, and a packet has no pages where a
+search could begin in many places at once (walk.py). So places are guessed:
 
   1  where the first record's size leads from one good header to the next, up to the end, all have
      that size
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from markerjit.ring.batch import Array
+    from markerjit.ring.batch import Array, Starts
 
 _LANE = 256
 """Words from one cut to the next."""
@@ -28,7 +29,7 @@ _FEW = 16 * _LANE
 _LARGEST = 1 << 16
 
 
-def find_records(words: Array, least: Array) -> tuple[slice | Array, bool]:
+def find_records(words: Array, least: Array) -> tuple[Starts, bool]:
     """At which words records begin, and whether they make up the whole packet.
 
     words   uint64
@@ -51,13 +52,6 @@ def find_records(words: Array, least: Array) -> tuple[slice | Array, bool]:
     seen = np.zeros(len(sizes), np.bool_)
     end = _lanes(sizes, seen)
     return np.flatnonzero(seen[:end]), end == len(words)
-
-
-def behind(where: slice | Array, words: int) -> slice | Array:
-    """What is so many words behind."""
-    if isinstance(where, slice):
-        return slice(where.start + words, where.stop, where.step)
-    return where + words
 
 
 def _possible(markers: Array, sizes: Array, least: Array) -> Array:

@@ -24,6 +24,7 @@ import numpy as np
 
 from markerjit.abi import PAGE
 from markerjit.ring.batch import Packet
+from markerjit.ring.starts import starts_of
 from markerjit.ring.types import FILLER, WORD, RecordType
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def packet(walked: Walked) -> Packet:
         runs = zip((firsts * WORD).tolist(), (lasts * WORD).tolist(), strict=True)
         view = memoryview(data)
         data = b"".join([view[start:end] for start, end in runs])
-    return Packet(walked.cpu, walked.ring, data)
+    return Packet(walked.cpu, walked.ring, data, starts_of(words))
 
 
 def _whole_words(data: bytes) -> tuple[bytes, Array]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from markerjit.ring.batch import Batch, Columns, Packet, Texts
+from markerjit.ring.starts import starts_of
 from markerjit.ring.types import HEAD_SIZE, TIME_SIZE, WORD, TextState, Time
 from markerjit.trace import wire
 
@@ -39,7 +40,9 @@ def packets_of(columns: Sequence[Columns]) -> Iterator[Packet]:
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
     for of_cpu in np.split(order, starts[1:]):
         cpu = int(cpus[of_cpu[0]])
-        yield Packet(cpu, cpu, b"".join([rows[index] for index in of_cpu.tolist()]))
+        records = [rows[index] for index in of_cpu.tolist()]
+        words = np.array([len(record) // WORD for record in records])
+        yield Packet(cpu, cpu, b"".join(records), starts_of(words))
 
 
 def _rows(columns: Columns) -> list[bytes]:

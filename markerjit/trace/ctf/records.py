@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from markerjit.ring.batch import Packet
-from markerjit.ring.find import behind, find_records
+from markerjit.ring.find import find_records
+from markerjit.ring.starts import behind, indices
 from markerjit.ring.types import WORD, RecordType, Time
 from markerjit.ring.walk import least_words
 from markerjit.trace.ctf.layout import content_end
 
 if TYPE_CHECKING:
-    from markerjit.ring.batch import Array
+    from markerjit.ring.batch import Array, Starts
 
 _U16 = np.dtype("<u2")
 _U32 = np.dtype("<u4")
@@ -38,16 +39,14 @@ class Records(NamedTuple):
     """
 
     data: Array
-    where: slice | Array
+    where: Starts
     sizes: Array
     times: Array | None
 
     @property
     def starts(self) -> Array:
         """Where each begins, by number."""
-        if isinstance(self.where, slice):
-            return np.arange(self.where.start, self.where.stop, self.where.step)
-        return self.where
+        return indices(self.where)
 
     @property
     def size(self) -> int:
@@ -109,8 +108,7 @@ class Codec:
     def take_apart(self, packet: Packet) -> tuple[Records, int]:
         """The records of a packet that are sound, and how many there were that are not. They have
         no words then that no field needs."""
-        data = np.frombuffer(packet.data, _U64)
-        where, whole = find_records(data, self._least)
+        data, where, whole = self._found(packet)
         halves = data.view(_U16)
         markers, sizes = halves[::4][where], halves[1::4][where]
         times = data[behind(where, 1)] - self._base if self._timed else None
@@ -128,8 +126,7 @@ class Codec:
 
     def earliest(self, packet: Packet) -> int | None:
         """The least time in a packet, as recorded; None where there is none."""
-        data = np.frombuffer(packet.data, _U64)
-        where, _ = find_records(data, self._least)
+        data, where, _ = self._found(packet)
         times = data[behind(where, 1)] if self._timed else data[:0]
         return int(times.min()) if len(times) else None
 
@@ -162,6 +159,13 @@ class Codec:
         out[where] = words[behind(where, 1)]
         out[behind(where, 1)] = words[where] + self._base
         return Packet(cpu, ring, out.tobytes())
+
+    def _found(self, packet: Packet) -> tuple[Array, Starts, bool]:
+        """A packet's words, where its records start, and whether they make up all of it."""
+        words = np.frombuffer(packet.data, _U64)
+        if packet.starts is None:
+            return words, *find_records(words, self._least)
+        return words, packet.starts, True
 
     def _needed(self, records: Records, markers: Array) -> Array:
         """How many words the fields of each record need; of a text's length, as it says."""

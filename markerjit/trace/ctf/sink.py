@@ -19,6 +19,8 @@ from uuid import uuid4
 
 from markerjit.errors import Refused
 from markerjit.ring.batch import Batch, Packet
+from markerjit.ring.starts import joined
+from markerjit.ring.types import WORD
 from markerjit.trace.ctf import ctf2, tsdl
 from markerjit.trace.ctf.info import Clock, Lost, environment, make_clock
 from markerjit.trace.ctf.layout import HeadFormat
@@ -207,4 +209,11 @@ def _joined(packets: Iterable[Packet]) -> Iterator[Packet]:
 def _join(packets: list[Packet]) -> Packet:
     if len(packets) == 1:
         return packets[0]
-    return packets[0]._replace(data=b"".join(packet.data for packet in packets))
+    data = [packet.data for packet in packets]
+    starts = [packet.starts for packet in packets if packet.starts is not None]
+    return packets[0]._replace(
+        data=b"".join(data),
+        starts=joined(starts, [len(part) // WORD for part in data])
+        if len(starts) == len(packets)
+        else None,
+    )
