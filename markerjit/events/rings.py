@@ -142,14 +142,11 @@ class Rings:
 
     def picture(self, *, packets: bool = False, columns: bool = True) -> Found:
         """All that is in rings that are overwritten; nothing is taken out."""
-        from markerjit.ring.columns import merge
+        from markerjit.ring.columns import merge_types
 
         walks = self._pictures()
         found = self._found(walks, packets=packets, columns=columns, taken=False)
-        by_type: dict[int, list[Columns]] = {}
-        for one in found.columns:
-            by_type.setdefault(one.type.id, []).append(one)
-        return found._replace(columns=[merge(parts) for parts in by_type.values()])
+        return found._replace(columns=merge_types(found.columns))
 
     def _pictures(self) -> Iterator[Walked]:
         """Rings are copied one right after the other, so that they are of one moment, as far as
@@ -189,7 +186,7 @@ class Rings:
     def _found(
         self, walks: Iterable[Walked], *, packets: bool, columns: bool, taken: bool
     ) -> Found:
-        from markerjit.ring.columns import columns_of
+        from markerjit.ring.decode import columns_of
         from markerjit.ring.walk import packet
 
         as_recorded: list[Packet] = []

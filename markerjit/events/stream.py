@@ -311,13 +311,12 @@ class EventStream:
         batch = self._take(None, packets=packets, columns=columns)
         if not batch or not self._ready:
             return batch
-        from markerjit.ring.columns import merge
+        from markerjit.ring.columns import merge_types
 
-        by_type = {one.type.id: [one] for one in batch.columns}
+        parts = [*batch.columns]
         while more := self._next_batch([], None):
-            for one in more.columns:
-                by_type.setdefault(one.type.id, []).append(one)
-        return batch._replace(columns=[merge(parts) for parts in by_type.values()])
+            parts += more.columns
+        return batch._replace(columns=merge_types(parts))
 
     def finish(self) -> None:
         """Take what is left out of the rings, for `drain`: from now on they are somebody else's.
@@ -465,7 +464,7 @@ class EventStream:
     def _as_events(self, columns: Sequence[Columns]) -> list[Event]:
         if not columns:
             return []
-        from markerjit.ring.columns import events
+        from markerjit.ring.to_events import events
 
         return events(columns, self.clock())
 

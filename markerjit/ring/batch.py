@@ -40,6 +40,10 @@ class Texts(NamedTuple):
     states: Array  # uint8
 
 
+if TYPE_CHECKING:
+    Column = Array | Texts
+
+
 class Columns(NamedTuple):
     """Records of one type, in order of time.
 
@@ -54,7 +58,7 @@ class Columns(NamedTuple):
     time: Array
     cpu: Array
     tid: Array
-    fields: Mapping[str, Array | Texts]
+    fields: Mapping[str, Column]
 
 
 class Batch(NamedTuple):

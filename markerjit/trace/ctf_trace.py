@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from markerjit.ring.batch import Columns
-from markerjit.ring.columns import decode, merge, take
+from markerjit.ring.columns import merge_types, take
+from markerjit.ring.decode import decode
 from markerjit.ring.types import Time
 from markerjit.trace.ctf import read_ctf
 from markerjit.trace.reading import ColumnTrace
@@ -55,15 +56,7 @@ def in_order(batches: Iterable[Sequence[Columns]]) -> Iterator[Sequence[Columns]
         parts = [take(one, until) for one in held]
         if earlier := [early for early, _ in parts if len(early.time)]:
             yield earlier
-        held = _merged([*(late for _, late in parts if len(late.time)), *batch])
+        held = merge_types([*(late for _, late in parts if len(late.time)), *batch])
         before, last = last, max(last, *(int(one.time[-1]) for one in batch))
     if held:
         yield held
-
-
-def _merged(columns: Iterable[Columns]) -> list[Columns]:
-    """One for each type."""
-    by_type: dict[int, list[Columns]] = {}
-    for one in columns:
-        by_type.setdefault(one.type.id, []).append(one)
-    return [merge(parts) for _, parts in sorted(by_type.items())]

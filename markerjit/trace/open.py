@@ -88,7 +88,7 @@ def check_output(path: str, *, force: bool = False) -> None:
     for module in format_.needs:
         if find_spec(module) is None:
             raise missing(f"{format_.name} ({path})", module)
-    for module in ("ring.columns", *format_.modules):
+    for module in ("ring.decode", *format_.modules):
         import_module(f"markerjit.{module}")
     if format_.is_directory:
         _check_directory(path, force)

@@ -1,7 +1,7 @@
 """Records from one shape to another: columns to events, events to columns, and what the records of
 a file without a header must have been.
 
-Needs numpy. Reading raw bytes is not done here (ring/columns.py).
+Needs numpy. Raw bytes are read in ring/decode.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from markerjit.errors import BadTrace
 from markerjit.model import CType, Event, Field, FieldType, TypeClass, Value
 from markerjit.ring.batch import Columns, Texts
 from markerjit.ring.clock import NS, Calibration
-from markerjit.ring.columns import events, monotonic
+from markerjit.ring.columns import monotonic, order_of, rows_between
+from markerjit.ring.to_events import events
 from markerjit.ring.types import FILLER, TEXTS, RecordType, TextState, Time, number_code
 from markerjit.trace.header import is_name
 from markerjit.trace.lines import EventOfKind, fits
@@ -37,13 +38,7 @@ def in_order(batch: Sequence[Columns], clock: Calibration) -> tuple[Array, Array
     """The times of a batch's records one behind the other, in nanoseconds, and their order: that
     of `events`."""
     times = np.concatenate([monotonic(columns.time, clock) for columns in batch])
-    if len(batch) == 1:
-        return times, np.arange(len(times))
-    if clock.time is Time.NONE:
-        return times, np.lexsort((times, np.concatenate([columns.cpu for columns in batch])))
-    # A counter is finer than nanoseconds.
-    raw = np.concatenate([columns.time for columns in batch])
-    return times, np.argsort(raw, kind="stable")
+    return times, order_of(batch)
 
 
 def pieces(batch: Sequence[Columns], clock: Calibration) -> Iterator[list[Columns]]:
@@ -54,7 +49,7 @@ def pieces(batch: Sequence[Columns], clock: Calibration) -> Iterator[list[Column
         if batch:
             yield batch
         return
-    _, order = in_order(batch, clock)
+    order = order_of(batch)
     rank = np.empty_like(order)
     rank[order] = np.arange(total)
     ranks = np.split(rank, np.cumsum([len(columns.time) for columns in batch])[:-1])
@@ -64,22 +59,8 @@ def pieces(batch: Sequence[Columns], clock: Calibration) -> Iterator[list[Column
     for low, high in zip(
         zip(*edges, strict=True), list(zip(*edges, strict=True))[1:], strict=False
     ):
-        parts = [part(*some) for some in zip(batch, low, high, strict=True)]
+        parts = [rows_between(*span) for span in zip(batch, low, high, strict=True)]
         yield [columns for columns in parts if len(columns.time)]
-
-
-def part(columns: Columns, low: int, high: int) -> Columns:
-    """The records from `low` to `high`."""
-    if low == 0 and high == len(columns.time):
-        return columns
-    fields = {
-        name: Texts(column.offsets[low : high + 1], column.data, column.states[low:high])
-        if isinstance(column, Texts)
-        else column[low:high]
-        for name, column in columns.fields.items()
-    }
-    time, cpu, tid = (column[low:high] for column in (columns.time, columns.cpu, columns.tid))
-    return Columns(columns.type, time, cpu, tid, fields)
 
 
 def values(field: Field, column: Array | Texts) -> list[Value]:

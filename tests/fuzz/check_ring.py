@@ -36,9 +36,10 @@ from markerjit.elf import parse_format
 from markerjit.errors import Unsupported
 from markerjit.ring.batch import Packet
 from markerjit.ring.clock import Calibration
-from markerjit.ring.columns import columns_of, events
+from markerjit.ring.decode import columns_of
 from markerjit.ring.drain import RingDrain
 from markerjit.ring.reader import SharedRing
+from markerjit.ring.to_events import events
 from markerjit.ring.types import TEXTS, WORD, RecordType, TextState, Time
 from markerjit.ring.walk import Walked, least_words, walk, walk_packet, walk_shared
 from tests.fuzz.check_text import FORMATS, check_shown

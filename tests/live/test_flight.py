@@ -15,7 +15,7 @@ import pytest
 import markerjit
 from markerjit import Mode
 from markerjit.remote.native import clock_pair
-from markerjit.ring.columns import decode
+from markerjit.ring.decode import decode
 from markerjit.ring.types import Time
 from tests.support.commands import cli, one_line
 from tests.support.programs import Target

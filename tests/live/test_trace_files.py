@@ -18,7 +18,7 @@ import pytest
 
 import markerjit
 from markerjit import Event
-from markerjit.ring.columns import events as decoded
+from markerjit.ring.to_events import events as decoded
 from markerjit.ring.types import Time
 from tests.support.commands import cli, one_line, running
 from tests.support.markers import modes_of, wait_on

@@ -18,7 +18,7 @@ import pytest
 
 import markerjit
 from markerjit import Event
-from markerjit.ring.columns import events as decoded
+from markerjit.ring.to_events import events as decoded
 from tests.support.commands import running
 from tests.support.markers import losses, modes_of, wait_on
 from tests.support.programs import Target

@@ -30,9 +30,10 @@ from markerjit.remote.calls import Thread
 from markerjit.remote.native import package_file
 from markerjit.ring.batch import Packet
 from markerjit.ring.clock import NS, Calibration
-from markerjit.ring.columns import columns_of, events
+from markerjit.ring.decode import columns_of
 from markerjit.ring.drain import RingDrain
 from markerjit.ring.reader import SharedRing
+from markerjit.ring.to_events import events
 from markerjit.ring.types import Options, RecordType, Time
 from markerjit.ring.walk import Walked, least_words, walk, walk_packet
 

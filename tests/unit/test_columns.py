@@ -17,7 +17,9 @@ from markerjit.elf import parse_format
 from markerjit.model import CType, Event, Field, FieldType, TypeClass, Value
 from markerjit.ring.batch import Columns, Packet, Texts
 from markerjit.ring.clock import NS, Calibration
-from markerjit.ring.columns import columns_of, decode, events, merge, monotonic, take
+from markerjit.ring.columns import merge, monotonic, take
+from markerjit.ring.decode import columns_of, decode
+from markerjit.ring.to_events import events
 from markerjit.ring.types import RecordType, TextState, Time
 from markerjit.ring.walk import Walked, least_words, packet, walk
 from tests.support.drawn_records import (

@@ -17,7 +17,7 @@ import pytest
 from markerjit.errors import BadTrace, Refused
 from markerjit.ring.batch import Batch, Columns, Packet
 from markerjit.ring.clock import Calibration
-from markerjit.ring.columns import decode
+from markerjit.ring.decode import decode
 from markerjit.ring.types import Time
 from markerjit.trace.ctf import CtfSink
 from markerjit.trace.ctf_trace import CtfTrace, in_order

@@ -33,7 +33,7 @@ LOOKS = {
 SETUP = """
 import os, resource, sys
 import numpy
-import markerjit.ring.columns, markerjit.ring.walk
+import markerjit.ring.decode, markerjit.ring.walk
 from markerjit.model import RemoteAddress
 from markerjit.arena.arena import Arena
 from markerjit.arena.journal import Journal

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from markerjit.events.merging import Merger
 from markerjit.events.stream import EventStream
-from markerjit.ring.columns import Slices, columns_of, events
+from markerjit.ring.columns import Slices
+from markerjit.ring.decode import columns_of
+from markerjit.ring.to_events import events
 from markerjit.ring.types import RecordType, Time
 from markerjit.ring.walk import least_words, walk
 from tests.support.drawn_records import NANOSECONDS, Record, by_id, rings, write

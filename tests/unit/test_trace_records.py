@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from markerjit.errors import BadTrace
 from markerjit.model import Event, FieldType
-from markerjit.ring.columns import decode, events
+from markerjit.ring.columns import rows_between
+from markerjit.ring.decode import decode
+from markerjit.ring.to_events import events
 from markerjit.ring.types import Time
 from markerjit.trace import records
 from markerjit.trace.encode import packets_of
@@ -164,7 +166,7 @@ def test_part_is_a_view() -> None:
     info = make_info()
     columns = next(one for one in make_batch(info).columns if one.type.marker == "kv_get")
 
-    half = records.part(columns, 1, 2)
+    half = rows_between(columns, 1, 2)
 
     assert events([half], info.clock) == [EVENTS[-1]]
     assert np.shares_memory(half.time, columns.time)
