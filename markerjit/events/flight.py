@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from markerjit.arena.arena import Arena
 from markerjit.arguments import check_callable, check_is, check_mapping
-from markerjit.events.rings import Rings, losses, losses_before
+from markerjit.events.losses import losses, losses_before
+from markerjit.events.rings import Rings
 from markerjit.remote.native import clock_pair
 from markerjit.ring.batch import Batch
 from markerjit.ring.clock import Calibration

@@ -6,8 +6,7 @@ still deliver some. numpy is imported at the first look at records, not when rin
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import markerjit.abi as abi
@@ -250,39 +249,3 @@ def is_recorded_into(arena: Arena) -> bool:
 def is_flying(arena: Arena) -> bool:
     """Whether a flight recorder is on, so that the rings are not to be touched."""
     return arena.is_overwritten() and is_recorded_into(arena)
-
-
-Losses = Counter[tuple[int, str]]
-"""How many events were lost, by CPU and marker."""
-
-
-def losses(arena: Arena, types: Mapping[int, RecordType]) -> Losses:
-    """All losses of these types; a CPU's are those of both of its rings."""
-    return _losses(arena, types, lambda entry, lost: lost)
-
-
-def losses_before(arena: Arena, types: Mapping[int, RecordType]) -> Losses:
-    """Those from before the markers were last switched on."""
-    return _losses(arena, types, _first_of)
-
-
-def _losses(
-    arena: Arena,
-    types: Mapping[int, RecordType],
-    chosen: Callable[[abi.MarkerEntry, Sequence[int]], Iterable[int]],
-) -> Losses:
-    found: Losses = Counter()
-    for id, type_ in types.items():
-        lost = [one.lost for one in arena.counts(id)]
-        for ring, count in enumerate(chosen(arena.marker_entry(id), lost)):
-            found[ring % arena.geometry.cpus, type_.marker] += count
-    return found
-
-
-def _first_of(entry: abi.MarkerEntry, lost: Sequence[int]) -> Iterator[int]:
-    """An entry has only the sum: it is taken from the first rings that have lost so many."""
-    left = int(entry.lost_before)
-    for count in lost:
-        old = min(left, count)
-        left -= old
-        yield old

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from markerjit.events import claim, losses
 from markerjit.events import stream as stream_module
 from markerjit.memory import ProcessMemory
 from markerjit.probes.c.compile import compile_probe
@@ -34,7 +35,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     """The time of event streams, which passes when a test says so."""
     fake = FakeTime()
     monkeypatch.setattr(stream_module, "clock_pair", fake.pair)
-    monkeypatch.setattr(stream_module, "time", fake)
+    for module in (stream_module, claim, losses):
+        monkeypatch.setattr(module, "time", fake)
     return fake
 
 
