@@ -1,30 +1,23 @@
 """`markerjit trace PID PATTERN`: switch on, stream events or write a file, switch off at the end.
 
-The end is --duration, --events, Ctrl-C, SIGTERM, the process's own end, or that nobody reads our
-output any more. In all of them but a SIGKILL the markers are off afterwards. Several processes are
-traced together, `PID,PID`, and their events come in one order of time.
+A trace ends after --duration or --events, by Ctrl-C or SIGTERM, with the process, or when its
+output is not read any more. The markers are off afterwards, except after a SIGKILL. Several
+processes, `PID,PID`, are traced together, and their events come in one order of time.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import select
-import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import markerjit
 from markerjit.cli import common, recording
-
-_READER_MS = 500
-_LOOK_UP_MS = 20
-_POLL_S = 0.02
-_AT_ONCE = 1000
-_AFTERWARDS = 50_000
-"""So many events are printed at most when the markers are off: who wants all writes a file."""
+from markerjit.cli.end import End, Output
+from markerjit.cli.printer import POLL_S, Printer
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Stream until the end."""
-    end = _End()
+    end = End()
     if len(options.pids) > 1 and options.time == "none":
         raise markerjit.Refused("without a time (--time none) several processes have no order")
     if options.output:
@@ -79,20 +72,21 @@ def run(options: argparse.Namespace) -> int:
         end.arm(streams, options.duration)
         for stream in streams:
             common.print_left_out(stream.unswitched)
-        _say_what_was_dropped(streams)
+        _print_dropped(streams)
         taken = _Taken(options.pids, streams)
+        output = Output(end, streams)
         if options.output:
             _write_files(sessions, streams, options, end, taken, after)
         else:
-            shown = _Shown(options, streams, callback, end)
-            shown.until_the_end(taken)
-    taken.tell()
+            printer = Printer(options, streams, callback, end, output)
+            printer.print_until_end(taken.print_new)
+    taken.print_new()
     if not options.output:
-        shown.rest()
-        count = shown.count, shown.left_out
+        printer.print_rest()
+        count = printer.count, printer.left_out
     else:
         count = sum(stream.statistics().events for stream in streams), 0
-    _print_summary(*count, streams, options, end)
+    _print_summary(*count, streams, options, output)
     for session, stream in zip(sessions, streams, strict=True):
         if stream.dispossessed:
             raise markerjit.Refused(
@@ -108,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _say_what_was_dropped(streams: Sequence[markerjit.EventStream]) -> None:
+def _print_dropped(streams: Sequence[markerjit.EventStream]) -> None:
     dropped = sum(stream.dropped_bytes for stream in streams)
     if dropped:
         common.say(
@@ -119,18 +113,18 @@ def _say_what_was_dropped(streams: Sequence[markerjit.EventStream]) -> None:
 
 
 class _Taken:
-    """Says of each marker once that somebody else has taken it."""
+    """Markers that another controller has taken. Each is printed once."""
 
     def __init__(self, pids: Sequence[int], streams: Sequence[markerjit.EventStream]) -> None:
         self._streams = dict(zip(pids, streams, strict=True))
-        self._told: set[tuple[int, str]] = set()
+        self._printed: set[tuple[int, str]] = set()
 
-    def tell(self) -> None:
-        """Look, and say what is new."""
+    def print_new(self) -> None:
+        """Print the markers that were taken since the last call."""
         for pid, stream in self._streams.items():
             for marker in stream.statistics().taken:
-                if (pid, marker) not in self._told:
-                    self._told.add((pid, marker))
+                if (pid, marker) not in self._printed:
+                    self._printed.add((pid, marker))
                     common.say(
                         f"markerjit: another controller took {marker} of process {pid}: its "
                         "events end here",
@@ -138,106 +132,16 @@ class _Taken:
                     )
 
 
-class _Shown:
-    """Events that are printed, or that a function looks at: a part at a time, so that an end never
-    waits for what is to be shown. `count` were shown, `left_out` were recorded and not shown."""
-
-    def __init__(
-        self,
-        options: argparse.Namespace,
-        streams: Sequence[markerjit.EventStream],
-        callback: Callable[[markerjit.Event], object] | None,
-        end: _End,
-    ) -> None:
-        self.count = self.left_out = 0
-        self._options = options
-        self._streams = streams
-        self._callback = callback
-        self._end = end
-        self._merger = markerjit.Merger(streams)
-        self._formatters: list[Callable[[markerjit.Event], str]] = []
-        self._unseen: list[markerjit.Merged] = []
-
-    def until_the_end(self, taken: _Taken) -> None:
-        """Show events while the markers are on."""
-        while not self._end.wanted and not self._merger.over and not self._is_enough():
-            batch = self._merger.poll(_AT_ONCE)
-            taken.tell()
-            if batch:
-                self._show(batch)
-            else:
-                time.sleep(_POLL_S)
-
-    def rest(self) -> None:
-        """Show what came until the markers were off; but not for as long as it may take."""
-        self._end.markers_are_off()
-        self._merger.find_rest()
-        unseen, self._unseen = self._unseen, []
-        self._show(unseen)
-        most = sys.maxsize if self._callback else _AFTERWARDS
-        while most > 0 and not self._is_enough() and not self._end.hurried:
-            batch = self._merger.hand_out(min(_AT_ONCE, most))
-            if not batch:
-                break
-            most -= len(batch)
-            self._show(batch)
-        unwritten = self._end.unwritten()
-        self.count -= unwritten
-        self.left_out += unwritten + len(self._unseen) + self._merger.waiting
-
-    def _is_enough(self) -> bool:
-        return bool(self._options.events) and self.count >= self._options.events
-
-    def _show(self, batch: Sequence[markerjit.Merged]) -> None:
-        most = len(batch) if self._options.events is None else self._options.events - self.count
-        wanted = batch[:most]
-        self.left_out += len(batch) - len(wanted)
-        if self._callback:
-            self._call(self._callback, wanted)
-        elif wanted:
-            self.count += len(wanted)
-            self._end.write(self._text(wanted).encode(errors="backslashreplace"))
-
-    def _call(
-        self, callback: Callable[[markerjit.Event], object], batch: Sequence[markerjit.Merged]
-    ) -> None:
-        for at, (_, event) in enumerate(batch):
-            if self._end.is_now:
-                self._unseen += batch[at:]
-                return
-            callback(event)
-            self.count += 1
-            for stream in self._streams:
-                stream.keep()  # a function that takes its time does not lose us the rings
-
-    def _text(self, batch: Sequence[markerjit.Merged]) -> str:
-        """Lines as `read` has them; of several processes each begins with the pid, each object has
-        it. Only when there is an event the clock is known."""
-        if not self._formatters:
-            self._formatters = [
-                markerjit.line_formatter(
-                    stream.fields, json=self._options.json, clock=stream.clock()
-                )
-                for stream in self._streams
-            ]
-        pids = self._options.pids
-        lines = [(pids[number], self._formatters[number](event)) for number, event in batch]
-        if len(pids) == 1:
-            return "".join(f"{line}\n" for _, line in lines)
-        json = self._options.json
-        return "".join(common.line_of_process(pid, line, json=json) for pid, line in lines)
-
-
 def _write_files(
     sessions: Sequence[markerjit.Session],
     streams: Sequence[markerjit.EventStream],
     options: argparse.Namespace,
-    end: _End,
+    end: End,
     taken: _Taken,
     closing: ExitStack,
 ) -> None:
-    """Write a file, or for several processes a directory of traces. The files are ended by who
-    leaves `closing`, when nothing more can come."""
+    """Write a file, or for several processes a directory of traces. The caller ends the files by
+    leaving `closing`, when no more events can come."""
     progress = recording.Progress()
     for stream in streams[1:]:
         stream.use_clock_of(streams[0])  # so that the traces have one order of time
@@ -246,17 +150,17 @@ def _write_files(
         writer = recording.Writer(session, stream, _path_for(session.pid, options), options)
         closing.callback(writer.close)
         writers.append(writer)
-    while not end.wanted and not all(stream.is_over() for stream in streams):
-        found = 0
+    while not end.has_come and not all(stream.is_over() for stream in streams):
+        busy = 0
         for writer in writers:
-            found += not end.wanted and writer.poll()
-        taken.tell()
+            busy += not end.has_come and writer.poll()
+        taken.print_new()
         events = sum(stream.statistics().events for stream in streams)
         progress.show(events, sum(stream.statistics().lost for stream in streams))
         if options.events is not None and events >= options.events:
             break
-        if not found:
-            time.sleep(_POLL_S)
+        if not busy:
+            time.sleep(POLL_S)
     progress.end()
 
 
@@ -267,7 +171,7 @@ def _path_for(pid: int, options: argparse.Namespace) -> str:
 
 
 def _check_output(options: argparse.Namespace) -> None:
-    """Before anything is switched on."""
+    """Refuse an output that cannot be written, before anything is switched on."""
     if len(options.pids) == 1:
         markerjit.check_output(options.output, force=options.force)
     elif options.output.rstrip("/").endswith(".ctf"):
@@ -283,101 +187,15 @@ def _check_output(options: argparse.Namespace) -> None:
         )
 
 
-class _End:
-    """Signals end the stream. Their handlers stand before anything is switched on, so that none can
-    end us in between and leave it on. They also end our waiting for a reader that reads no more: we
-    come back to what is not written when the markers are off. A second signal ends that, too."""
-
-    def __init__(self) -> None:
-        self.unread = False
-        self._signals = 0
-        self._off = False
-        self._data = b""
-        self._cut = False
-        self._streams: Sequence[markerjit.EventStream] = ()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-                signal.signal(number, self._on_signal)
-
-    @property
-    def wanted(self) -> bool:
-        """Whether the end has come."""
-        return self._signals > 0
-
-    @property
-    def hurried(self) -> bool:
-        """Whether it was asked for again."""
-        return self._signals > 1
-
-    @property
-    def is_now(self) -> bool:
-        """Whether to let go of what is being done: for switching off, and then for good."""
-        return self.hurried if self._off else self.wanted
-
-    def arm(self, streams: Sequence[markerjit.EventStream], duration: float | None) -> None:
-        """From now on signals end these streams, and so does the time."""
-        self._streams = streams
-        if self.wanted:
-            self._stop()
-        if duration is not None:
-            signal.setitimer(signal.ITIMER_REAL, duration)
-
-    def disarm(self) -> None:
-        """The time has no meaning any more. Its signal would end the interpreter while that ends by
-        itself, when handlers are gone already."""
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-    def markers_are_off(self) -> None:
-        """There is time now, as long as somebody reads."""
-        self.disarm()
-        self._off = True
-
-    def write(self, data: bytes) -> None:
-        """Write it all, past Python's buffer, which would be flushed when we end; unless that is
-        now. What is not written then comes with the next call."""
-        self._data += data
-        output = sys.stdout.fileno()
-        ready = select.poll()
-        ready.register(output, select.POLLOUT)
-        while self._data and not self.is_now and not self.unread:
-            if ready.poll(_READER_MS if self._off else _LOOK_UP_MS):
-                # So much never waits once poll says that there is room: pipe(7).
-                written = os.write(output, self._data[: select.PIPE_BUF])
-                self._cut = self._data[written - 1 : written] != b"\n"
-                self._data = self._data[written:]
-            elif self._off and self.wanted:
-                self.unread = True
-            else:
-                for stream in self._streams:
-                    stream.keep()  # a reader that pauses us does not lose us the rings
-
-    @property
-    def separator(self) -> str:
-        """What has to stand before another line."""
-        return "\n" if self._cut else ""
-
-    def unwritten(self) -> int:
-        """Lines that were to be written and are not."""
-        return self._data.count(b"\n")
-
-    def _on_signal(self, *_: object) -> None:
-        self._signals += 1
-        self._stop()
-
-    def _stop(self) -> None:
-        for stream in self._streams:
-            stream.stop()
-
-
 def _print_summary(
-    shown: int,
+    count: int,
     left_out: int,
     streams: Sequence[markerjit.EventStream],
     options: argparse.Namespace,
-    end: _End,
+    output: Output,
 ) -> None:
-    seen = [stream.statistics() for stream in streams]
-    lost = sum(one.lost for one in seen)
+    statistics = [stream.statistics() for stream in streams]
+    lost = sum(each.lost for each in statistics)
     others = sum(stream.left_out for stream in streams) if options.resume else 0
     if others:
         common.say(
@@ -385,15 +203,15 @@ def _print_summary(
             "thread id, and are left out",
             error=True,
         )
-    bad = sum(one.bad_records for one in seen)
-    damaged = sum(one.damaged_rings for one in seen)
+    bad = sum(each.bad_records for each in statistics)
+    damaged = sum(each.damaged_rings for each in statistics)
     if bad or damaged:
         common.say(
             f"{bad} records and {damaged} rings made no sense; "
             "is the process overwriting its memory?",
             error=True,
         )
-    if end.unread:
+    if output.unread:
         common.say("our output is not read: what came last is not shown", error=True)
     if left_out and not options.events:
         common.say(
@@ -401,10 +219,10 @@ def _print_summary(
             "-o FILE keeps all of them",
             error=True,
         )
-    if options.json and not end.unread:
-        taken = [name for one in seen for name in one.taken]
+    if options.json and not output.unread:
+        taken = [name for each in statistics for name in each.taken]
         summary: common.Json = {
-            "events": shown,
+            "events": count,
             "lost": lost,
             "not_shown": left_out,
             "taken": taken,
@@ -412,11 +230,11 @@ def _print_summary(
         unswitched = [marker for stream in streams for marker in stream.unswitched]
         if unswitched:
             summary["left_out"] = common.left_out_json(unswitched)
-        sys.stdout.write(end.separator)
+        sys.stdout.write(output.separator)
         common.print_json({"summary": summary})
         return
     where = f" in {options.output}" if options.output else ""
-    common.say(f"{common.counted(shown, 'event')}{where}, {lost} lost", error=True)
+    common.say(f"{common.counted(count, 'event')}{where}, {lost} lost", error=True)
     if lost:
         for stream in streams:
             recording.print_losses(stream.lost())
@@ -427,7 +245,7 @@ def _print_summary(
 
 
 def _pids(text: str) -> list[int]:
-    pids = [common.process_id(one) for one in text.split(",")]
+    pids = [common.process_id(pid) for pid in text.split(",")]
     if len({*pids}) < len(pids):
         raise argparse.ArgumentTypeError(f"{text} names a process twice")
     return pids

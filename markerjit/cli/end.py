@@ -1,0 +1,120 @@
+"""The end of a `trace`: signals and the time, and output that waits for neither.
+
+Offers `End`, which has the signal handlers, and `Output`, which writes to standard output past
+Python's buffer and stops when the end is there. Does not switch markers off: the caller does.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Sequence
+
+import markerjit
+
+_READER_MS = 500
+_LOOK_UP_MS = 20
+
+
+class End:
+    """Signals end the streams, and so does the time. The handlers stand before anything is switched
+    on, so that no signal ends us in between and leaves markers on. A second signal asks to hurry:
+    it also ends what is done when the markers are off."""
+
+    def __init__(self) -> None:
+        self._signals = 0
+        self._off = False
+        self._streams: Sequence[markerjit.EventStream] = ()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                signal.signal(number, self._on_signal)
+
+    @property
+    def has_come(self) -> bool:
+        """Whether the end was asked for, or the time is over."""
+        return self._signals > 0
+
+    @property
+    def is_hurried(self) -> bool:
+        """Whether it was asked for again."""
+        return self._signals > 1
+
+    @property
+    def markers_are_off(self) -> bool:
+        """Whether the markers are off, so that output has time."""
+        return self._off
+
+    @property
+    def is_now(self) -> bool:
+        """Whether to give up what is being done: to switch off, and later for good."""
+        return self.is_hurried if self._off else self.has_come
+
+    def arm(self, streams: Sequence[markerjit.EventStream], duration: float | None) -> None:
+        """From here on signals end these streams, and so does the time, after `duration`
+        seconds."""
+        self._streams = streams
+        if self.has_come:
+            self._stop()
+        if duration is not None:
+            signal.setitimer(signal.ITIMER_REAL, duration)
+
+    def disarm(self) -> None:
+        """Stop the timer. Its signal would end the interpreter while that shuts down, when the
+        handlers are gone."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def note_markers_off(self) -> None:
+        """The markers are off: output may take its time, as long as somebody reads it."""
+        self.disarm()
+        self._off = True
+
+    def _on_signal(self, *_: object) -> None:
+        self._signals += 1
+        self._stop()
+
+    def _stop(self) -> None:
+        for stream in self._streams:
+            stream.stop()
+
+
+class Output:
+    """Standard output, past Python's buffer: that would be flushed at the end, and wait for a
+    reader that does not read. `unread` says that there was such a reader when the markers were
+    off."""
+
+    def __init__(self, end: End, streams: Sequence[markerjit.EventStream]) -> None:
+        self.unread = False
+        self._end = end
+        self._streams = streams
+        self._data = b""
+        self._cut = False
+
+    def write(self, data: bytes) -> None:
+        """Write all of it, unless the end is now. The next call begins with what was not
+        written."""
+        self._data += data
+        output = sys.stdout.fileno()
+        ready = select.poll()
+        ready.register(output, select.POLLOUT)
+        while self._data and not self._end.is_now and not self.unread:
+            if ready.poll(_READER_MS if self._end.markers_are_off else _LOOK_UP_MS):
+                # So much never waits once poll says that there is room: pipe(7).
+                written = os.write(output, self._data[: select.PIPE_BUF])
+                self._cut = self._data[written - 1 : written] != b"\n"
+                self._data = self._data[written:]
+            elif self._end.markers_are_off and self._end.has_come:
+                self.unread = True
+            else:
+                for stream in self._streams:
+                    stream.keep()  # a reader that pauses us does not lose us the rings
+
+    @property
+    def separator(self) -> str:
+        """The text that must stand before another line."""
+        return "\n" if self._cut else ""
+
+    def unwritten(self) -> int:
+        """Number of lines that are not written."""
+        return self._data.count(b"\n")
