@@ -41,7 +41,7 @@ from markerjit.ring.batch import Batch, Columns, Packet
 from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.raw import always
 from markerjit.ring.timeline import Timeline
-from markerjit.ring.types import RecordType, Time
+from markerjit.ring.types import RecordType, Time, fields_by_marker
 
 TICK_NS = 10_000_000
 """CLOCK_MONOTONIC_COARSE is never further behind: a kernel has at least 100 ticks a second."""
@@ -176,11 +176,7 @@ class EventStream:
     @property
     def fields(self) -> dict[str, tuple[Field, ...]]:
         """The fields of each marker, by its name."""
-        by_marker: dict[str, dict[str, Field]] = {}
-        for type_ in self.types.values():
-            fields = by_marker.setdefault(type_.marker, {})
-            fields.update((field.name, field) for field in type_.fields)
-        return {marker: tuple(fields.values()) for marker, fields in by_marker.items()}
+        return fields_by_marker(self.types.values())
 
     @property
     def time(self) -> Time:

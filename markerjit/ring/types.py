@@ -139,6 +139,15 @@ class RecordType:
         return (at + WORD - 1) & -WORD
 
 
+def fields_by_marker(types: Iterable[RecordType]) -> dict[str, tuple[Field, ...]]:
+    """The fields of each marker, by its name: all fields of its sites, where they differ."""
+    by_marker: dict[str, dict[str, Field]] = {}
+    for type_ in types:
+        fields = by_marker.setdefault(type_.marker, {})
+        fields.update((field.name, field) for field in type_.fields)
+    return {marker: tuple(fields.values()) for marker, fields in by_marker.items()}
+
+
 def number_code(field: Field) -> str:
     """numpy's code of a number in a record, such as "i4"."""
     type_class, size = field.ctype

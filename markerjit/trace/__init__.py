@@ -4,7 +4,7 @@
     sink.py         what every file is told at the start, and how it is fed
     reading.py      what every trace that is read again offers
     header.py       what a trace says of itself, as JSON
-    lines.py        an event as a line, and back; rows.py: many at once
+    lines.py        an event as a line; rows.py: many at once; parse.py: a line as an event again
     text.py, jsonl.py, chrome.py, perfetto.py, arrow.py, ctf/    the formats
     statistics.py   a trace summed up; sketch.py: in bounded memory
     convert.py      a trace in another format

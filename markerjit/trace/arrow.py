@@ -21,10 +21,11 @@ import numpy as np
 from markerjit.ring.batch import Batch, Columns, Texts
 from markerjit.ring.columns import monotonic
 from markerjit.ring.types import TextState
+from markerjit.trace.collect import make_texts
 from markerjit.trace.files import create
 from markerjit.trace.header import losses_to_json, to_json
 from markerjit.trace.reading import missing
-from markerjit.trace.records import in_order, is_utf8, make_texts, text_values
+from markerjit.trace.records import in_order, is_utf8, text_values
 from markerjit.trace.sink import TraceInfo
 from markerjit.trace.table import KIND, layout, sort_of
 

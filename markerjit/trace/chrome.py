@@ -28,10 +28,10 @@ import numpy as np
 
 from markerjit.model import FieldType
 from markerjit.ring.batch import Batch, Columns, Texts
-from markerjit.ring.types import RecordType
+from markerjit.ring.types import RecordType, fields_by_marker
 from markerjit.trace.files import WholeWriter
 from markerjit.trace.header import beginning, losses_to_json, to_json
-from markerjit.trace.lines import ambiguous, fields_by_marker
+from markerjit.trace.kinds import ambiguous
 from markerjit.trace.pairing import BEGIN, END, INSTANT, Pairing, with_cuts
 from markerjit.trace.records import in_order, pieces
 from markerjit.trace.rows import filled, in_this, json_texts, literal, quoted, split

@@ -11,7 +11,7 @@ from markerjit.model import Event, FieldType
 from markerjit.trace.chrome import HEADER, LOSSES, cpu_keys
 from markerjit.trace.files import first_lines, last_lines, read_lines
 from markerjit.trace.header import checked, for_reading, from_json, losses_from_json, parse_json
-from markerjit.trace.lines import Kinds, fields_of
+from markerjit.trace.kinds import Kinds, fields_of
 from markerjit.trace.reading import EventTrace
 
 _TS = re.compile(r'"ts":(-?)(\d+)\.(\d{3})')

@@ -29,12 +29,12 @@ from markerjit.trace.header import (
     parse_json,
     to_json,
 )
-from markerjit.trace.lines import Kinds, ambiguous, fields_of
+from markerjit.trace.kinds import Kinds, ambiguous, fields_of
 from markerjit.trace.reading import UNKNOWN, EventTrace
 from markerjit.trace.sink import TraceInfo
 
 if TYPE_CHECKING:
-    from markerjit.trace.records import Guess
+    from markerjit.trace.guess import Guess
 
 
 class JsonLinesSink:
@@ -124,7 +124,7 @@ class JsonLinesTrace(EventTrace):
         return self._kinds.marked(event, kind)
 
     def _guessed(self) -> Guess:
-        from markerjit.trace.records import Guess
+        from markerjit.trace.guess import Guess
 
         guess = Guess()
         for event in self.events():

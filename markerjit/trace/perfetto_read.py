@@ -10,7 +10,7 @@ from markerjit.errors import BadTrace
 from markerjit.model import Event, FieldType, Value
 from markerjit.ring.types import RecordType
 from markerjit.trace.header import checked, for_reading, from_json, losses_from_json, parse_json
-from markerjit.trace.lines import Kinds
+from markerjit.trace.kinds import Kinds
 from markerjit.trace.perfetto import BEGAN, ENDED, TOLD
 from markerjit.trace.reading import EventTrace, missing, open_to_read
 from markerjit.trace.spans import cpu_key

@@ -57,7 +57,8 @@ class Trace:
 
     def formatter(self, *, json: bool = False) -> Callable[[Event], str]:
         """A function from an event to its line, the same that `trace` prints."""
-        from markerjit.trace.lines import fields_by_marker, line_formatter
+        from markerjit.ring.types import fields_by_marker
+        from markerjit.trace.lines import line_formatter
 
         return line_formatter(fields_by_marker(self.info.types), json=json, clock=self.info.clock)
 
@@ -88,7 +89,7 @@ class EventTrace(Trace):
     """A trace whose format has events."""
 
     def batches(self) -> Iterator[Sequence[Columns]]:
-        from markerjit.trace.records import Collector
+        from markerjit.trace.collect import Collector
 
         collector = Collector(self.info.types)
         events = self.events()

@@ -16,7 +16,8 @@ from markerjit.model import Field, FieldType, TypeClass, Value
 from markerjit.ring.batch import Columns, Texts
 from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.types import Time
-from markerjit.trace.lines import KIND_MARK, json_value
+from markerjit.trace.kinds import KIND_MARK
+from markerjit.trace.lines import json_value
 from markerjit.trace.records import in_order, values
 
 if TYPE_CHECKING:

@@ -41,13 +41,15 @@ from markerjit.trace.header import (
     whole,
 )
 from markerjit.trace.jsonl import dump, losses_of, summary_to_json
-from markerjit.trace.lines import DAY_NS, KIND_MARK, Kinds, ambiguous, from_text
+from markerjit.trace.kinds import KIND_MARK, Kinds, ambiguous
+from markerjit.trace.lines import DAY_NS
+from markerjit.trace.parse import from_text
 from markerjit.trace.reading import EventTrace
 from markerjit.trace.sink import TraceInfo
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Columns
-    from markerjit.trace.records import Guess
+    from markerjit.trace.guess import Guess
 
 _TRACE, _SUMMARY = "# trace ", "# summary "
 _AT = re.compile(r"# at (-?[0-9]{1,19}) ns since 1970")
@@ -219,7 +221,7 @@ class TextTrace(EventTrace):
         return losses_of(summary, self.path)
 
     def _guessed(self) -> Guess:
-        from markerjit.trace.records import Guess
+        from markerjit.trace.guess import Guess
 
         guess = Guess()
         for event in self.events():

@@ -9,7 +9,7 @@ from markerjit.model import CType, Event, TypeClass
 from markerjit.ring.batch import Batch
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import RecordType, Time
-from markerjit.trace.records import Collector
+from markerjit.trace.collect import Collector
 from markerjit.trace.sink import Sink, TraceInfo
 
 I8, I32, I64 = (CType(TypeClass.SIGNED, size) for size in (1, 4, 8))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from markerjit.elf import parse_format, show
 from markerjit.model import CType, Event, TypeClass, Value
-from markerjit.ring.types import Time
+from markerjit.ring.types import Time, fields_by_marker
 from markerjit.trace import as_json, as_text, line_formatter
 from markerjit.trace import lines as lines_module
-from markerjit.trace.lines import fields_by_marker, from_shown, from_text
+from markerjit.trace.parse import from_shown, from_text
 from markerjit.trace.rows import json_lines, text_lines
 from tests.support.made_traces import EVENTS, WALL_NS, make_batch, make_info
 

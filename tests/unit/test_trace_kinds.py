@@ -10,14 +10,14 @@ import pytest
 from markerjit.elf import parse_format
 from markerjit.errors import BadTrace
 from markerjit.model import CType, Event, TypeClass, Value
-from markerjit.ring.types import FILLER, Time
+from markerjit.ring.types import FILLER, Time, fields_by_marker
 from markerjit.trace import line_formatter
 from markerjit.trace.convert import convert
 from markerjit.trace.encode import with_packets
-from markerjit.trace.lines import EventOfKind, Kinds, fields_by_marker
+from markerjit.trace.guess import Guess
+from markerjit.trace.kinds import EventOfKind, Kinds
 from markerjit.trace.open import open_sink, open_trace, takes_packets
 from markerjit.trace.reading import Trace
-from markerjit.trace.records import Guess
 from markerjit.trace.sink import TraceInfo
 from markerjit.trace.statistics import summarise
 from tests.support.made_traces import (

@@ -16,8 +16,10 @@ from markerjit.ring.decode import decode
 from markerjit.ring.to_events import events
 from markerjit.ring.types import Time
 from markerjit.trace import records
+from markerjit.trace.collect import Collector, make_texts
 from markerjit.trace.encode import packets_of
-from markerjit.trace.records import Collector, Guess, make_texts, pieces
+from markerjit.trace.guess import Guess
+from markerjit.trace.records import pieces
 from tests.support.made_traces import EVENTS, START_NS, make_batch, make_info
 
 

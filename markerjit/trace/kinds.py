@@ -1,0 +1,93 @@
+"""The types of events that are read from a file. Sites of one marker may have different formats, so
+the name of a marker may stand for several types; files say of such events which one they have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from markerjit.model import Event, Field, FieldType, TypeClass, Value
+from markerjit.ring.types import RecordType
+
+_INT, _SIGNED = FieldType.INT, TypeClass.SIGNED  # looking them up there is slow
+_TEXT_TYPES = (FieldType.STRING, FieldType.BYTES)
+_FITTING: dict[type, tuple[FieldType, ...]] = {
+    int: (_INT, FieldType.POINTER),
+    float: (FieldType.FLOAT,),
+    bool: (FieldType.BOOL,),
+    str: (*_TEXT_TYPES, FieldType.CHAR),
+    bytes: (FieldType.BYTES,),
+    type(None): _TEXT_TYPES,
+}
+"""The types of fields of which events have such values."""
+KIND_MARK = "#"
+"""Stands between a marker's name and the id of its type in a file of text, where the marker has
+several types."""
+
+
+def ambiguous(types: Iterable[RecordType]) -> frozenset[int]:
+    """The ids of the types that share their marker's name with another type."""
+    types = tuple(types)
+    count = Counter(kind.marker for kind in types)
+    return frozenset(kind.id for kind in types if count[kind.marker] > 1)
+
+
+class EventOfKind(Event):
+    """An event whose name does not say which type it has."""
+
+    kind: RecordType
+
+    def _replace(self, **changes: Any) -> EventOfKind:
+        return _of_kind(super()._replace(**changes), self.kind)
+
+
+def _of_kind(event: Event, kind: RecordType) -> EventOfKind:
+    marked = EventOfKind(*event)
+    marked.kind = kind
+    return marked
+
+
+class Kinds:
+    """The types of the events that are read from a file."""
+
+    def __init__(self, types: Iterable[RecordType]) -> None:
+        types = tuple(types)
+        self._ambiguous = ambiguous(types)
+        self._by_number = {kind.id: kind for kind in types}
+        self._by_marker = {kind.marker: kind for kind in types if kind.id not in self._ambiguous}
+
+    def find(self, marker: str, number: object = None) -> RecordType | None:
+        """The type of an event, by its marker, or by the number that the file has with it. None
+        where the type is not known. Raises ValueError for a number of another marker's type."""
+        if number is None:
+            return self._by_marker.get(marker)
+        kind = self._by_number.get(number) if type(number) is int else None
+        if kind is None or kind.marker != marker:
+            raise ValueError(f"there is no such {marker}")
+        return kind
+
+    def marked(self, event: Event, kind: RecordType | None) -> Event:
+        """The event, with its type where the marker's name does not say it."""
+        if kind is None or kind.id not in self._ambiguous:
+            return event
+        return _of_kind(event, kind)
+
+
+def fields_of(types: Iterable[RecordType], type_: FieldType) -> dict[int, tuple[str, ...]]:
+    """The names of the fields that have this type, by the id of the record's type."""
+    return {
+        kind.id: tuple(field.name for field in kind.fields if field.type is type_) for kind in types
+    }
+
+
+def fits(field: Field, value: Value) -> bool:
+    """Whether an event can have this value of a field."""
+    if field.type not in _FITTING.get(type(value), ()):
+        return False
+    if field.type is not _INT:
+        return True
+    bits = field.ctype.size * 8
+    if field.ctype.type_class is _SIGNED:
+        return -1 <= value >> (bits - 1) <= 0  # type: ignore[operator]
+    return value >> bits == 0  # type: ignore[operator]

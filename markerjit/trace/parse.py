@@ -1,0 +1,115 @@
+"""A line of text as an event again (lines.py makes the lines).
+
+Text has as much of a value as it shows: not the type of a number, nor more digits of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+
+from markerjit.model import Event, Field, FieldType, TypeClass, Value
+from markerjit.ring.clock import NS
+from markerjit.trace.header import checked
+from markerjit.trace.kinds import KIND_MARK
+
+_TEXT = re.compile(
+    r"(?:(\d\d):(\d\d):(\d\d)\.(\d{9})|#(\d+)) cpu(\d+) (\d+) (\S+)((?: .*)?)", re.DOTALL
+)
+_FIELD = re.compile(
+    r""" ([^\s=]+)=("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|<[0-9a-f ]*>"""
+    r"""|[0-9a-f]{2}(?: [0-9a-f]{2}(?= |$))+|[^\s"'<]\S*)""",
+    re.DOTALL,
+)
+"""A terminal has bytes of %*ph without a mark."""
+_ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|([0-7]{3})|(.))", re.DOTALL)
+_PLAIN = {"n": "\n", "t": "\t", "r": "\r"}
+_BASES = {"x": 16, "X": 16, "p": 16, "o": 8, "b": 2, "B": 2}
+_WORDS: dict[str, Value] = {"(null)": None, "true": True, "false": False}
+
+
+def from_text(line: str, fields: Mapping[str, Sequence[Field]]) -> Event | None:
+    """The event of a line of text; None for other lines. Its time is the nanoseconds of the day, or
+    its number. The value of a field that is not among `fields` is taken from its looks."""
+    parts = _TEXT.fullmatch(line)
+    if not parts:
+        return None
+    try:
+        return _event_of(parts, fields)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _event_of(parts: re.Match[str], fields: Mapping[str, Sequence[Field]]) -> Event:
+    hours, minutes, seconds, nanoseconds, number, cpu, tid, label, rest = parts.groups()
+    when = (
+        int(number)
+        if number is not None
+        else ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * NS + int(nanoseconds)
+    )
+    known = {field.name: field for field in fields.get(label, ())}
+    values: dict[str, Value] = {}
+    at = 0
+    while at < len(rest):
+        pair = _FIELD.match(rest, at)
+        if not pair:
+            raise ValueError("the line does not go on with a field")
+        field = known.get(pair[1])
+        values[pair[1]] = from_shown(field, pair[2]) if field else _from_looks(pair[2])
+        at = pair.end()
+    name, _, _ = label.partition(KIND_MARK)
+    event = checked(Event(when, int(cpu), int(tid), name, values))
+    return event if name == label else event._replace(name=label)
+
+
+def from_shown(field: Field, shown: str) -> Value:
+    """The value of a field that `show` has shown. Raises ValueError."""
+    return _marked(shown) if _is_marked(shown) else _number(field, shown)
+
+
+def _from_looks(shown: str) -> Value:
+    if _is_marked(shown):
+        return _marked(shown)
+    if " " in shown:
+        return bytes.fromhex(shown)
+    with contextlib.suppress(ValueError):
+        return int(shown, 16 if shown.startswith("0x") else 10)
+    with contextlib.suppress(ValueError):
+        return float(shown)
+    return shown
+
+
+def _is_marked(shown: str) -> bool:
+    """Whether its looks alone say what it is: a text, bytes, a word that stands for a value."""
+    return shown in _WORDS or shown[0] in "\"'<"
+
+
+def _marked(shown: str) -> Value:
+    if shown in _WORDS:
+        return _WORDS[shown]
+    return bytes.fromhex(shown[1:-1]) if shown[0] == "<" else _unquote(shown)
+
+
+def _number(field: Field, shown: str) -> Value:
+    if field.type is FieldType.FLOAT:
+        return float.fromhex(shown) if field.conversion[-1] in "aA" else float(shown)
+    number = int(shown, _BASES.get(field.conversion[-1], 10))
+    bits = field.ctype.size * 8
+    if field.ctype.type_class is TypeClass.SIGNED and number >> (bits - 1) == 1:
+        number -= 1 << bits  # shown as its bits
+    return number
+
+
+def _unquote(shown: str) -> str:
+    return _ESCAPE.sub(_unescape, shown[1:-1])
+
+
+def _unescape(escape: re.Match[str]) -> str:
+    short, long, octal, plain = escape.groups()
+    if octal:
+        return chr(int(octal, 8))
+    if short or long:
+        code = int(short or long, 16)
+        return chr(code) if code <= 0x10FFFF else escape[0]
+    return _PLAIN.get(plain, plain)
