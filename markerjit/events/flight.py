@@ -1,7 +1,7 @@
-"""A flight recorder: rings that keep the newest events, with nobody reading, and a picture of them.
+"""A flight recorder: rings without a reader that keep the newest events, and a picture of them.
 
-The picture is taken while the target writes on, and also when it is gone: its arena is a memfd, and
-lives for as long as somebody has it open.
+The picture is taken while the target goes on writing, or after it has ended: its arena is a memfd,
+which lives for as long as a process has it open.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ from markerjit.ring.types import RecordType, Time
 
 
 class Kept(NamedTuple):
-    """Of one marker, since it was switched on: events in the picture, older ones that were
-    overwritten, and those that were never recorded."""
+    """Numbers of one marker's events since it was switched on.
+
+    events          events in the picture
+    overwritten     older events
+    lost            events that were not recorded
+    """
 
     events: int
     overwritten: int
@@ -32,7 +36,7 @@ class Kept(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """What the rings held at one moment, in order of time."""
+    """The events in the rings at one moment, in order of time."""
 
     batch: Batch
     clock: Calibration
@@ -40,8 +44,11 @@ class Picture(NamedTuple):
 
 
 class Flight:
-    """The flight recorder of one process. `known` tells what was ever recorded there; `types` are
-    those that are on, or were recorded since the flight began."""
+    """The flight recorder of one process.
+
+    known   the types of all that was ever recorded there
+    types   those that are on, or were recorded since the flight began
+    """
 
     def __init__(self, arena: Arena, known: Callable[[], Mapping[int, RecordType]]) -> None:
         check_is("arena", arena, Arena)
@@ -55,37 +62,38 @@ class Flight:
         return f"<Flight of {self._arena.pid}, {len(self.types)} markers>"
 
     def picture(self) -> Picture:
-        """What is in the rings now. Nothing is taken out, and nobody is stopped.
+        """The events in the rings now. Nothing is taken out, and no thread is stopped.
 
-        Rings are looked at one after the other, and each reaches as far back as it is large: where
-        little is recorded on a CPU, the picture begins earlier there.
+        The rings are copied one after the other. Each reaches as far back as its size allows, so
+        the picture begins earlier on a CPU where little is recorded.
         """
         self.types = self._flown()
-        # Before the copy: what is recorded meanwhile is not taken for overwritten.
+        # Before the copy: events that are recorded meanwhile are not taken for overwritten.
         since = {id: self._since(id) for id in self.types}
-        found = Rings(self._arena, self.types).picture(packets=True)
-        columns = found.columns
-        events = Counter({one.type.id: len(one.time) for one in columns})
+        records = Rings(self._arena, self.types).picture(packets=True)
+        columns = records.columns
+        events = Counter({part.type.id: len(part.time) for part in columns})
         kept: dict[str, Kept] = {}
         for type_ in self.types.values():
             before = kept.get(type_.marker, Kept(0, 0, 0))
             both = zip(before, _kept(since[type_.id], events[type_.id]), strict=True)
             kept[type_.marker] = Kept(*map(sum, both))
         lost = losses(self._arena, self.types) - losses_before(self._arena, self.types)
-        return Picture(Batch(found.packets, columns, dict(lost)), self._clock(), kept)
+        return Picture(Batch(records.packets, columns, dict(lost)), self._clock(), kept)
 
     def _flown(self) -> dict[int, RecordType]:
-        """They share their kind of time; what has another is of an earlier trace."""
-        found: dict[int, RecordType] = {}
+        """The types of this flight. They share their kind of time; a type with another is of an
+        earlier trace."""
+        flown: dict[int, RecordType] = {}
         known = self._known()
         check_mapping("known", known, int, RecordType)
         for id, type_ in known.items():
             entry = self._arena.marker_entry(id)
             if entry.counted and (entry.since or any(self._since(id))):
-                first = next(iter(found.values()), type_)
+                first = next(iter(flown.values()), type_)
                 if (type_.time, type_.tid) == (first.time, first.tid):
-                    found[id] = type_
-        return found
+                    flown[id] = type_
+        return flown
 
     def _clock(self) -> Calibration:
         clock = next((type_.time for type_ in self.types.values()), Time.TSC)
@@ -93,13 +101,13 @@ class Flight:
         return self._timeline.calibration(clock, time.sleep)
 
     def _since(self, id: int) -> tuple[int, int]:
-        """Records, and events lost, since the flight began."""
+        """Numbers of records and of lost events since the flight began."""
         entry, counts = self._arena.marker_entry(id), self._arena.counts(id)
-        passed = sum(one.passed for one in counts) - entry.passed_before
-        lost = sum(one.lost for one in counts) - entry.lost_before
+        passed = sum(count.passed for count in counts) - entry.passed_before
+        lost = sum(count.lost for count in counts) - entry.lost_before
         return max(0, passed), max(0, lost)
 
 
-def _kept(since: tuple[int, int], there: int) -> Kept:
+def _kept(since: tuple[int, int], events: int) -> Kept:
     passed, lost = since
-    return Kept(there, max(0, passed - there), lost)
+    return Kept(events, max(0, passed - events), lost)

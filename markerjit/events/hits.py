@@ -1,16 +1,16 @@
-"""How often a marker was hit since it was switched on: sums over all that counts it.
+"""Hits of a marker since it was switched on: sums over all of its counters.
 
-A marker has an entry in the arena for each way in which it was recorded, and each entry has
-counters by CPU, and what the reader took out of the rings. The calls of a probe in C are counted by
-the marker's slots, which count for good: an entry says from which number on, while one is
-connected, and has the calls of those that were.
+A marker has an entry in the arena for each way in which it was recorded. Each entry has counters by
+CPU, and the number of records that readers took out of the rings. The calls of a probe in C are
+counted by the marker's slots, which never start anew: the entry has the count at which the
+connected probe began, and the calls of the probes before it.
 
-    total   all of that together, since the runtime is in the process
-    hits    the same less `hits_before`, the total when the marker was switched on
+    total   the sum of all counters, since the runtime came into the process
+    hits    the total less `hits_before`, the total when the marker was switched on
 
-A marker that is on stays the same marker when its mode or probe is changed. While it is off its
-hits are those of the time that it was on. What this does not do: decide which entry a marker is
-switched to (switching.py), or write code.
+A marker that is on keeps its hits when its mode or probe changes. A marker that is off has the hits
+of the time when it was on. This module does not decide which entry a marker is switched to, and
+writes no code.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from markerjit.model import RemoteAddress
 _WORD = 1 << 64
 
 Calls = Callable[[RemoteAddress], int]
-"""How often the probe of a slot was called, as the slot itself counts it."""
+"""Number of calls of the probe of a slot, as the slot counts them."""
 
 
 class Before(NamedTuple):
-    """What was counted before a switch, by the entry that a marker gets."""
+    """Counts from before a switch, by the entry that a marker gets."""
 
     counted: Mapping[int, Counted]
     calls: Mapping[int, int]
 
 
 def late(arena: Arena) -> dict[int, int]:
-    """Executions by entry that nobody has counted: their records are in the rings, and nobody else
-    is taking them out."""
+    """Executions that are not counted yet, by entry: their records are in the rings, and no other
+    reader takes them out."""
     if not arena.current().reading:
         return {}
     reader = reader_of(arena)
@@ -51,22 +51,22 @@ def late(arena: Arena) -> dict[int, int]:
 def total(
     known: Iterable[int], counted: Mapping[int, Counted], unread: Mapping[int, int]
 ) -> Counted:
-    """What the entries of one marker have counted together."""
-    found = Counted(0, 0)
+    """The sum of the counters of one marker's entries."""
+    counts = Counted(0, 0)
     for marker in known:
-        found = found.plus(*counted[marker]).plus(unread.get(marker, 0))
-    return found
+        counts = counts.plus(*counted[marker]).plus(unread.get(marker, 0))
+    return counts
 
 
 def calls_now(entry: MarkerEntry, slots: Iterable[RemoteAddress], calls: Calls) -> int:
-    """Calls of the probe in C that is connected, of slots that have this entry."""
+    """Calls of the connected probe in C through the slots that have this entry."""
     if not entry.calling:
         return 0
     return since(sum(map(calls, slots)), int(entry.calls_before))
 
 
 def since(now: int, before: int) -> int:
-    """The difference; none where that cannot be: the process can write over both."""
+    """The difference; 0 where it is not plausible: the process can write over both numbers."""
     difference = (now - before) % _WORD
     return difference if difference < _WORD // 2 else 0
 
@@ -74,8 +74,8 @@ def since(now: int, before: int) -> int:
 def before_switch(
     arena: Arena, slots: Mapping[int, Iterable[RemoteAddress]], *, calls: Calls | None
 ) -> Before:
-    """To be asked before markers are switched on, with the entries and slots that they get.
-    `calls`: when that is for a probe in C."""
+    """The counts before markers are switched on, with the entries and slots that they get. `calls`
+    is given when they get a probe in C."""
     entries = {marker: arena.marker_entry(marker) for marker in slots}
     known = {marker: arena.entries_of(int(entry.name_hash)) for marker, entry in entries.items()}
     counted = arena.all_counted(other for others in known.values() for other in others)
@@ -94,7 +94,7 @@ def note_hits(
     *,
     held: int = 0,
 ) -> None:
-    """Write down what was switched, so that `hits` go on, or begin anew."""
+    """Note a switch in the arena, so that the hits go on, or start anew."""
     entries = {marker: arena.marker_entry(marker) for marker in switched}
     for marker, change in switched.items():
         entry = entries[marker]

@@ -1,7 +1,7 @@
 """The events of several processes in one order of time, while they stream.
 
-All are on one machine, so their time stamp counters are one clock: no calibration stands between
-two events. Each round all streams are polled up to one moment; what is later waits.
+All processes are on one machine, so their time stamp counters are one clock, and no calibration
+comes between two events. All streams are polled up to the same moment; later events wait.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ class Merged(NamedTuple):
 
 
 class Merger:
-    """What `merge` does, a step at a time: for those who have to look up in between.
+    """Merges streams as `merge` does, a step at a time, for a caller that does something else in
+    between.
 
-    Each step costs no more than is asked for, however much is in the rings: what is not handed out
-    yet waits as columns of numbers. Raises BadArgument as `merge` does.
+    A step takes time for the events that it returns, however many are in the rings: the others wait
+    as columns of numbers. Raises BadArgument as `merge` does.
     """
 
     def __init__(self, streams: Sequence[EventStream]) -> None:
@@ -47,16 +48,17 @@ class Merger:
 
     @property
     def waiting(self) -> int:
-        """Events that were found and are not handed out yet."""
+        """Number of events that were taken out of the rings and not handed out yet."""
         return sum(stream.waiting for stream in self._streams)
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether no more events will come."""
         return not self._going and not self.waiting
 
     def poll(self, most: int) -> list[Merged]:
-        """The next events in order of time, about so many at most. Keeps the rings."""
+        """The next events in order of time, about `most` of them or fewer. Renews the leases of the
+        rings."""
         check_int("most", most, 1)
         if self.waiting:
             for stream in self._going.values():
@@ -66,24 +68,24 @@ class Merger:
         return self.hand_out(most)
 
     def find_rest(self) -> None:
-        """Have all that is left ready to be handed out."""
+        """Have all remaining events ready to be handed out."""
         for stream in self._streams:
             stream.find(None)
 
     def hand_out(self, most: int) -> list[Merged]:
-        """Of what is ready, about so many at most."""
+        """Events that are ready, about `most` of them or fewer."""
         check_int("most", most, 1)
         most = max(1, most // len(self._streams))
         due = [time for stream in self._streams if (time := stream.due(most)) is not None]
         until = min(due) if due and len(self._streams) > 1 else None
-        found = [
+        events = [
             Merged(number, event)
             for number, stream in enumerate(self._streams)
             for event in stream.hand_out(None if until is not None else most, until=until)
         ]
         if len(self._streams) > 1:
-            found.sort(key=lambda one: one.event.time)
-        return found
+            events.sort(key=lambda merged: merged.event.time)
+        return events
 
     def _find(self) -> None:
         now = time.monotonic_ns()
@@ -93,7 +95,7 @@ class Merger:
         until = self._streams[0].now()
         for number, stream in list(self._going.items()):
             stream.find(until)
-            # All that was to come is before `until` by now: see EventStream.now.
+            # All of its events are before `until` by now: see EventStream.now.
             if now - self._over_at.get(number, now) > TICK_NS:
                 stream.note_losses()
                 del self._going[number]
@@ -103,14 +105,13 @@ def merge(streams: Sequence[EventStream], *, poll_s: float = 0.02) -> Iterator[l
     """The events of all streams in order of time, in lists of a thousand or so, until each
     stream was stopped, or its process has ended.
 
-    The streams have to have the same kind of time, and one that counts (not "none"). Raises
-    BadArgument.
+    The streams must have the same kind of time, and not "none". Raises BadArgument otherwise.
     """
     check_seconds("poll_s", poll_s)
     merger = Merger(streams)
     while not merger.over:
-        found = merger.poll(SLICE)
-        if found:
-            yield found
+        events = merger.poll(SLICE)
+        if events:
+            yield events
         elif not merger.over:
             time.sleep(poll_s)

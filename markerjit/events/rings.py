@@ -1,11 +1,12 @@
-"""All rings of an arena, read together: each CPU's own, and the shared ones.
+"""All rings of an arena, read together: the own ring of each CPU, and the shared ones.
 
-Records of markers that are not asked for are left out: one that was switched off a moment ago may
-still deliver some. numpy is imported at the first look at records, not when rings are started.
+Records of other markers than the reader's are left out: a marker that was just switched off may
+still deliver some. numpy is imported when records are read, not when the rings are started.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,7 +26,7 @@ _AT_ONCE = 64 << 20
 
 
 class Found(NamedTuple):
-    """What a poll found: packets and columns where they were asked for, and how many records."""
+    """The records of a poll: their number, and packets and columns where the caller wants them."""
 
     packets: list[Packet]
     columns: list[Columns]
@@ -33,23 +34,27 @@ class Found(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """By the id of a marker that the runtime knows.
+    """Facts about the markers that the runtime knows, as arrays by their ids.
 
-    used        so many it knew
+    used        number of markers that the runtime knew
     least       the least words of a record
-    wanted      whether it is asked for
-    counted     whether the runtime counts its executions, and not who takes the records out
+    selected    whether the marker is among the reader's types
+    counted     whether the runtime counts its executions; otherwise the reader counts the records
     """
 
     used: int
     least: Array
-    wanted: Array
+    selected: Array
     counted: Array
 
 
 class Rings:
-    """`types` are those that are wanted; `left_out` records were of others. `is_ours` says whether
-    nobody else reads the rings by now: after that nothing is taken out of them, nor given back."""
+    """Takes records of these types out of the rings of an arena.
+
+    is_ours     whether the rings are still ours. Once they are not, nothing is taken out of them or
+                given back
+    left_out    number of records of other types
+    """
 
     def __init__(
         self,
@@ -81,22 +86,22 @@ class Rings:
 
     @property
     def damaged(self) -> int:
-        """How often a ring made no sense."""
+        """Number of times that a ring made no sense."""
         return sum(ring.damaged for ring in self._all)
 
     @property
     def bad(self) -> int:
-        """How many records did not fit their marker, or made no sense."""
+        """Number of records that did not fit their marker, or made no sense."""
         return self._bad + sum(ring.bad for ring in self._shared)
 
     def start(self, *, overwrite: bool = False) -> None:
-        """Forget what is in the rings, but count it; with `overwrite` they keep the newest, and
-        nobody reads."""
+        """Count the records that are in the rings, drop them, and begin with the next. With
+        `overwrite` the rings keep their newest records, and have no reader."""
         for ring in self._all:
-            left = ring.unread()
-            for walked in self._left(ring, left):
+            unread = ring.unread()
+            for walked in self._walks(ring, unread):
                 self._note_delivered(walked.counts())
-            ring.start(left.end, overwrite=overwrite)
+            ring.start(unread.end, overwrite=overwrite)
 
     def resume(self) -> None:
         """Go on where an earlier reader stopped."""
@@ -104,26 +109,25 @@ class Rings:
             ring.resume()
 
     def unread(self) -> int:
-        """Bytes that an earlier reader left in the rings; none where nobody was to read."""
+        """Bytes that an earlier reader left in the rings; 0 in overwrite mode."""
         return sum(self._unread(ring) for ring in range(self._arena.geometry.rings))
 
     def waiting(self) -> dict[int, int]:
-        """Records that are still to be taken out, by marker; only of what is counted then."""
+        """Number of records in the rings, by marker. Only of markers whose records are counted
+        when they are taken out."""
         if not self.unread():
             return {}
-        found: dict[int, int] = {}
+        waiting: Counter[int] = Counter()
         for ring in self._all:
-            for walked in self._left(ring, ring.unread()):
-                for marker, count in walked.counts().items():
-                    if not self._tables().counted[marker]:
-                        found[marker] = found.get(marker, 0) + count
-        return found
+            for walked in self._walks(ring, ring.unread()):
+                waiting += Counter(self._uncounted(walked.counts()))
+        return dict(waiting)
 
     def _unread(self, ring: int) -> int:
         offset, size = self._arena.geometry.head_offset(ring), self._sizes[ring]
         head = abi.Head.from_buffer_copy(self._arena.store.read(offset, abi.RING_HEAD_SIZE))
-        left: int = (head.head + size - head.limit) % (1 << 64)
-        return left if left <= size else 0
+        unread: int = (head.head + size - head.limit) % (1 << 64)
+        return unread if unread <= size else 0
 
     def poll(
         self,
@@ -133,23 +137,26 @@ class Rings:
         last: bool = False,
         enough: Callable[[], bool] = lambda: False,
     ) -> Found:
-        """All that is recorded now, taken out; with `last` also what is behind a record that does
-        not come to its end. What has not been looked at when that is `enough` stays there. The
-        columns of one type may come in several parts."""
+        """Take out the records that are in the rings now. The columns of one type may come in
+        several parts.
+
+        last    also take the records behind one that never is completed
+        enough  asked after each piece of a ring. Once it is true the rest stays in the rings
+        """
         walks = self._taken(last=last, enough=enough)
         return self._found(walks, packets=packets, columns=columns, taken=True)
 
     def picture(self, *, packets: bool = False, columns: bool = True) -> Found:
-        """All that is in rings that are overwritten; nothing is taken out."""
+        """The records that are in rings in overwrite mode. Nothing is taken out."""
         from markerjit.ring.columns import merge_types
 
         walks = self._pictures()
-        found = self._found(walks, packets=packets, columns=columns, taken=False)
-        return found._replace(columns=merge_types(found.columns))
+        picture = self._found(walks, packets=packets, columns=columns, taken=False)
+        return picture._replace(columns=merge_types(picture.columns))
 
     def _pictures(self) -> Iterator[Walked]:
-        """Rings are copied one right after the other, so that they are of one moment, as far as
-        that takes little memory: then it is looked what of it are records."""
+        """Copies the rings one right after the other, so that the copies are of one moment, and
+        then finds the records. Goes in turns where the copies would take much memory."""
         copied: list[tuple[RingDrain | SharedRing, tuple[int, bytes]]] = []
         size = 0
         for ring in self._all:
@@ -157,30 +164,34 @@ class Rings:
             copied.append((ring, piece))
             size += len(piece[1])
             if size > _AT_ONCE or ring is self._all[-1]:
-                for one, piece in copied:
-                    if piece[1]:
-                        yield one.walk(piece, self._tables().least)
+                for source, copy in copied:
+                    if copy[1]:
+                        yield source.walk(copy, self._tables().least)
                 copied.clear()
                 size = 0
 
     def _taken(self, *, last: bool, enough: Callable[[], bool]) -> Iterator[Walked]:
-        """One after the other: what is made of it is made while it is in a cache."""
+        """Takes a piece of a ring at a time: the caller decodes it while it is in a cache."""
         for ring in self._all:
             for piece in ring.take(last=last) if isinstance(ring, SharedRing) else ring.take():
                 yield ring.walk(piece, self._tables().least)
                 if enough():
                     return
 
-    def _left(self, ring: RingDrain | SharedRing, span: Span) -> Iterator[Walked]:
-        """What is in a span of a ring. Mostly that is nothing, and nothing is imported for it."""
+    def _walks(self, ring: RingDrain | SharedRing, span: Span) -> Iterator[Walked]:
+        """The records in a span of a ring. An empty span, the usual case, does not import numpy."""
         for piece in ring.pieces(span):
             yield ring.walk(piece, self._tables().least)
 
     def _note_delivered(self, counts: Mapping[int, int]) -> None:
-        """These records were taken out: executions that the runtime has not counted itself."""
-        for marker, count in counts.items():
-            if not self._tables().counted[marker]:
-                self._arena.note_delivered(marker, count)
+        """Count records that were taken out, where the runtime has not counted the executions."""
+        for marker, count in self._uncounted(counts).items():
+            self._arena.note_delivered(marker, count)
+
+    def _uncounted(self, counts: Mapping[int, int]) -> dict[int, int]:
+        """The counts of markers whose executions the runtime does not count."""
+        counted = self._tables().counted
+        return {marker: count for marker, count in counts.items() if not counted[marker]}
 
     def _found(
         self, walks: Iterable[Walked], *, packets: bool, columns: bool, taken: bool
@@ -195,34 +206,35 @@ class Rings:
             counts = each.counts()
             if taken:
                 self._note_delivered(counts)
-            walked = self._numbered(self._only(each, counts))
+            walked = self._numbered(self._selected(each, counts))
             if not len(walked.starts):
                 continue
             records += len(walked.starts)
             if packets:
                 as_recorded.append(packet(walked))
             if columns:
-                found, bad = columns_of([walked], self._types)
+                parts, bad = columns_of([walked], self._types)
                 self._bad += bad
-                decoded += found
+                decoded += parts
         return Found(as_recorded, decoded, records)
 
-    def _only(self, walked: Walked, counts: Mapping[int, int]) -> Walked:
-        """Without records of other markers."""
+    def _selected(self, walked: Walked, counts: Mapping[int, int]) -> Walked:
+        """Without the records of other markers, which are counted."""
         if counts.keys() <= self._types.keys():
             return walked
-        wanted = self._tables().wanted[walked.markers]
-        self.left_out += int((~wanted).sum())
-        return walked._replace(starts=walked.starts[wanted], markers=walked.markers[wanted])
+        selected = self._tables().selected[walked.markers]
+        self.left_out += int((~selected).sum())
+        return walked._replace(starts=walked.starts[selected], markers=walked.markers[selected])
 
     def _numbered(self, walked: Walked) -> Walked:
-        """With the number that its first record has among those that were wanted of its ring."""
+        """With the number of its first record, among the selected records of its ring."""
         first = self._records[walked.ring]
         self._records[walked.ring] += len(walked.starts)
         return walked._replace(first=first)
 
     def _tables(self) -> _Tables:
-        """To be asked for when the bytes are there: who has recorded was known before."""
+        """The facts about markers as of now. The caller must have the bytes already: a marker was
+        known to the runtime before it recorded."""
         used = self._arena.markers_used
         if self._known is None or self._known.used != used:
             import numpy as np
@@ -230,22 +242,23 @@ class Rings:
             from markerjit.ring.walk import least_words
 
             least = least_words(self._types)
-            wanted, counted = np.zeros(len(least), np.bool_), np.zeros(len(least), np.bool_)
-            wanted[list(self._types)] = True
+            selected, counted = np.zeros(len(least), np.bool_), np.zeros(len(least), np.bool_)
+            selected[list(self._types)] = True
             for entry in self._arena.entries():
                 counted[entry.id] = bool(entry.counted)
-                # What it says of types of ours is not believed.
+                # The entry of a type of ours is not believed: the target can write over it.
                 if entry.id not in self._types and entry.id != FILLER:
                     least[entry.id] = max(1, entry.size // WORD)
-            self._known = _Tables(used, least, wanted, counted)
+            self._known = _Tables(used, least, selected, counted)
         return self._known
 
 
 def is_recorded_into(arena: Arena) -> bool:
-    """Whether a marker is on with a recorder that is counted: all but those of a probe in C."""
-    return any(one.since and one.counted for one in arena.entries())
+    """Whether a marker is on that records into the rings, and whose executions the runtime counts.
+    That excludes markers with a probe in C."""
+    return any(entry.since and entry.counted for entry in arena.entries())
 
 
 def is_flying(arena: Arena) -> bool:
-    """Whether a flight recorder is on, so that the rings are not to be touched."""
+    """Whether a flight recorder is on. The rings must not be touched while it is."""
     return arena.is_overwritten() and is_recorded_into(arena)

@@ -1,5 +1,5 @@
-"""What a poll of the rings brings, for those who write it down: packets as they were recorded, and
-columns of numbers in order of time. Needs no numpy to import."""
+"""The records of a poll of the rings: packets as they were recorded, and columns of numbers in
+order of time. This module can be imported without numpy."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Packet(NamedTuple):
     """Whole records of one ring, oldest first, one behind the other, without fillers.
 
-    cpu     where they were recorded
-    ring    which ring of the arena: a CPU has one for each way of recording
-    data    the bytes; its length is a multiple of eight
+    cpu     the CPU that they were recorded on
+    ring    the number of the ring in the arena: a CPU has one for each way of recording
+    data    the bytes; their number is a multiple of eight
     starts  where each record starts, in words and in order: int64, or a slice (starts.py). None of
             a packet that was read from a file, whose records have to be found (find.py)
     """
@@ -32,7 +32,7 @@ class Packet(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """A column of texts, as Arrow has them: text i is data[offsets[i]:offsets[i + 1]], and
+    """A column of texts, laid out as in Arrow: text i is data[offsets[i]:offsets[i + 1]], and
     states[i] is its TextState."""
 
     offsets: Array  # int64, one more than there are texts
@@ -62,11 +62,11 @@ class Columns(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a poll found. No record of a later batch is older than one of an earlier batch, but for
-    records of a thread that was held up while it recorded. `packets` and `columns` of one batch
-    need not hold the same records: columns are kept back until they can be in order.
+    """The records of a poll. No record is older than one of an earlier batch, except for records of
+    a thread that was interrupted while it recorded. The packets and the columns of a batch need not
+    hold the same records: columns are kept back until they are in order.
 
-    lost    events lost since the beginning, by (cpu, name of the marker)
+    lost    events lost since the stream began, by (cpu, name of the marker)
     """
 
     packets: Sequence[Packet]

@@ -1,4 +1,4 @@
-"""Whether the time stamp counter can tell the time of events."""
+"""The choice of the clock for events: whether the time stamp counter can be trusted."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _SLOW = {"acpi_pm", "hpet", "jiffies", "pit", "refined-jiffies"}
 
 
 def is_trusted(sources: str) -> bool:
-    """Whether it counts at one rate on all CPUs, by the contents of SOURCES: the kernel has looked,
-    and offers the counter as a clock source as long as nothing speaks against that
-    (Documentation/timers/timekeeping.rst). Where it cannot be asked it is trusted."""
+    """Whether the counter counts at one rate on all CPUs, by the contents of SOURCES. The kernel
+    checks that, and offers the counter as a clock source while it is so
+    (Documentation/timers/timekeeping.rst). Without SOURCES the counter is trusted."""
     return not sources or "tsc" in sources.split()
 
 
-def time_to_use(wanted: Time | str | None) -> Time:
-    """The time that is wanted; without a wish the counter; where it is none the system's clock, or
-    if that takes a system call, its coarse one. Raises BadArgument for a name that is
-    none, MarkerError when we have no descriptor to look with."""
-    if wanted is not None:
+def time_to_use(name: Time | str | None) -> Time:
+    """The time of this name. Without a name: the counter if it is trusted, otherwise the system's
+    clock, or its coarse clock where reading that takes a system call. Raises BadArgument for an
+    unknown name, MarkerError when we have no descriptor to look with."""
+    if name is not None:
         try:
-            return Time(wanted)
+            return Time(name)
         except ValueError:
-            names = ", ".join(f'"{one}"' for one in Time)
-            raise BadArgument("time", wanted, f"one of {names}") from None
+            names = ", ".join(f'"{time}"' for time in Time)
+            raise BadArgument("time", name, f"one of {names}") from None
     if is_trusted(_read(SOURCES)):
         return Time.TSC
     return Time.COARSE if _read(CURRENT).strip() in _SLOW else Time.MONOTONIC

@@ -1,18 +1,18 @@
 """Where the records are in bytes that were copied out of a ring.
 
-A record says its size, so each is found from the one before; numpy cannot do that, but it can do
-this, and in nearly all blocks of pages it is enough:
+A record has its size, so the start of each follows from the one before. numpy cannot follow such a
+chain. It tries these in turn, and the first two are enough in nearly all blocks of pages:
 
-  1  if the pages begin with the same header, look whether all records have it: one comparison
-  2  if not, take every word for a header, keep what could be one, and look whether each of these
-     ends where the next one starts; then they are the records, and once more without those to which
-     no other leads: a number that looks like a header
-  3  if not, go from record to record
+  1  If the pages begin with the same header, compare all headers with it.
+  2  Take every word for a header, and keep those that could be one. If each of these records ends
+     where the next one starts, they are the records. Otherwise drop those that no other record
+     leads to, which are numbers that look like a header, and compare once more.
+  3  Go from record to record.
 
-Nothing here is believed. A record of an unknown marker, of no size, smaller than its marker's
-smallest, or one that goes over its page's end or over the end of what was copied, ends the walk of
-its page; what is left of that page is skipped and counted as damage. What is in a record is not
-looked at (columns.py).
+Nothing here is believed. A record of an unknown marker, of no size, smaller than the smallest of
+its marker, or one that crosses the end of its page or of the bytes, ends the walk of its page. The
+rest of that page is skipped and counted as damage. The fields of a record are not checked here
+(decode.py).
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _WORDS = PAGE // WORD
 _UNKNOWN = 0xFFFF
 """The least words of a record of an unknown marker: no record has so many."""
 _ANY = np.ones(1 << 16, np.uint16)
-"""As the least words of every marker: for records whose lengths are known to be right."""
+"""The least words of every marker, for records whose lengths are known to be right."""
 _BLOCK = 128 * _WORDS
-"""So much at a time that all we make of it stays in the cache."""
+"""Words that are walked at a time: all that is made of them stays in the cache."""
 _ROOM = np.tile(np.arange(_WORDS, 0, -1, dtype=np.uint16), _BLOCK // _WORDS)
-"""For each word of a block the words that are left of its page."""
+"""For each word of a block, the words from there to the end of its page."""
 
 
 class Walked(NamedTuple):
     """Bytes of one ring, and where in them the records are.
 
-    first       the number of the first of these records in its ring
-    starts      int64: where each record starts, in words, in order; fillers are left out
-    markers     uint16
-    damaged     how often the rest of a page was skipped
+    first       number of the first of these records in its ring
+    starts      int64: where each record starts, in words, in order, without fillers
+    markers     uint16: the id of each record's marker
+    damaged     number of pages whose rest was skipped
     """
 
     cpu: int
@@ -64,13 +64,13 @@ class Walked(NamedTuple):
         return np.frombuffer(self.data, np.uint16)[1::4][self.starts]
 
     def counts(self) -> dict[int, int]:
-        """How many records there are of each marker that has some."""
+        """Number of records, by marker."""
         counts = np.bincount(self.markers)
         return {int(marker): int(counts[marker]) for marker in np.flatnonzero(counts)}
 
 
 def least_words(types: Mapping[int, RecordType]) -> Array:
-    """The least words of a record, by the marker's id."""
+    """The least words of a record, as an array by the marker's id."""
     least = np.full(1 << 16, _UNKNOWN, np.uint16)
     for marker, type_ in types.items():
         least[marker] = type_.size // WORD
@@ -81,34 +81,38 @@ def least_words(types: Mapping[int, RecordType]) -> Array:
 def walk(
     data: bytes, start: int, least: Array, *, cpu: int = 0, ring: int = 0, first: int = 0
 ) -> Walked:
-    """Find the records in what was copied from position `start` on."""
+    """The records in bytes that were copied from position `start` of a ring on.
+
+    least   as `least_words` makes it
+    first   number of the first record in its ring
+    """
     data, raw = _whole_words(data)
-    found, damaged = [np.empty(0, np.intp)], 0
-    at, ahead = 0, start // WORD % _WORDS  # of the first page something may not be there
+    blocks, damaged = [np.empty(0, np.intp)], 0
+    at, ahead = 0, start // WORD % _WORDS  # words of the first page that were not copied
     while at < len(raw):
         block = raw[at : at + _BLOCK - ahead]
         starts, skipped = _walk_block(block, ahead, least)
-        found.append(starts + at)
+        blocks.append(starts + at)
         damaged += skipped
         at, ahead = at + len(block), 0
-    return _walked(Packet(cpu, ring, data), first, raw, np.concatenate(found), damaged)
+    return _walked(Packet(cpu, ring, data), first, raw, np.concatenate(blocks), damaged)
 
 
 def walk_packet(packet: Packet, least: Array, *, first: int = 0) -> Walked:
-    """Find the records in a packet. It has no pages: a record may be larger than one, if it was not
-    made by a recorder, and what is behind damage is lost."""
+    """The records in a packet. A packet has no pages: a record that no recorder has made may be
+    larger than one, and records behind damage are lost."""
     data, raw = _whole_words(packet.data)
     starts = _alike(raw.reshape(1, -1), least) if len(raw) else raw.astype(np.intp)
     damaged = 0
     if starts is None:
-        left = np.arange(len(raw), 0, -1)
-        room = np.minimum(left, _UNKNOWN - 1).astype(np.uint16)
-        starts, damaged = _follow(raw, room, left, least)
+        rest = np.arange(len(raw), 0, -1)
+        room = np.minimum(rest, _UNKNOWN - 1).astype(np.uint16)
+        starts, damaged = _follow(raw, room, rest, least)
     return _walked(packet._replace(data=data), first, raw, starts, damaged)
 
 
 def walk_shared(packet: Packet, least: Array) -> Walked:
-    """Find the records in what came out of a shared ring. Each says truly how long it is; those
+    """The records in a packet from a shared ring, whose reader has checked their sizes. Records
     that are too short for their marker are left out."""
     walked = walk_packet(packet, _ANY)
     fits = walked.words >= least[walked.markers]
@@ -122,7 +126,8 @@ def walk_shared(packet: Packet, least: Array) -> Walked:
 
 
 def packet(walked: Walked) -> Packet:
-    """The records alone, one behind the other; the very bytes where there is nothing else."""
+    """The records alone, one behind the other. The bytes are not copied where they are nothing but
+    records."""
     data, starts, words = walked.data, walked.starts, walked.words
     if int(words.sum(dtype=np.int64)) * WORD < len(data):
         ends = starts + words
@@ -149,8 +154,8 @@ def _walked(packet: Packet, first: int, raw: Array, starts: Array, damaged: int)
 
 
 def _walk_block(raw: Array, ahead: int, least: Array) -> tuple[Array, int]:
-    """Where records and fillers start in pages, the first of which lacks as many words as `ahead`;
-    and how often the rest of a page was skipped."""
+    """Where records and fillers start in pages, and how often the rest of a page was skipped. The
+    first page lacks its first `ahead` words."""
     over = (ahead + len(raw)) % _WORDS
     if not ahead and not over:
         starts = _alike(raw.reshape(-1, _WORDS), least)
@@ -164,8 +169,8 @@ def _walk_block(raw: Array, ahead: int, least: Array) -> tuple[Array, int]:
 
 
 def _alike(pages: Array, least: Array) -> Array | None:
-    """Where records start, if all have the same header and a page has as many as it has room for;
-    None if not. Of fillers, which may be behind them, it does not say where they start."""
+    """Where records start, if all have the same header and each page is full of them; None
+    otherwise. Fillers at the ends of pages are passed over."""
     heads = pages.view(np.uint32)[:, ::2]
     head, size = int(heads[0, 0]), heads.shape[1]
     words = head >> 16
@@ -181,8 +186,12 @@ def _alike(pages: Array, least: Array) -> Array | None:
     return starts.ravel()
 
 
-def _follow(raw: Array, room: Array, left: Array, least: Array) -> tuple[Array, int]:
-    """Where records and fillers start, and how often all words that were `left` were skipped."""
+def _follow(raw: Array, room: Array, rest: Array, least: Array) -> tuple[Array, int]:
+    """Where records and fillers start, and how often the rest of a page or packet was skipped.
+
+    room    the most words that a record may have, for each word where it may start
+    rest    the words that are skipped from there where no record can start
+    """
     headers = raw.view(np.uint16)
     words = headers[1::4].copy()
     likely = words >= least.take(headers[::4])
@@ -195,10 +204,10 @@ def _follow(raw: Array, room: Array, left: Array, least: Array) -> tuple[Array, 
         led_to = np.zeros(len(raw) + 1, np.bool_)
         led_to[0] = led_to[ends] = True
         starts = starts[led_to[starts]]
-    return _follow_singly((words * likely).tolist(), left)
+    return _follow_singly((words * likely).tolist(), rest)
 
 
-def _follow_singly(words: list[int], left: Array) -> tuple[Array, int]:
+def _follow_singly(words: list[int], rest: Array) -> tuple[Array, int]:
     starts, skipped, at = [], 0, 0
     while at < len(words):
         if words[at]:
@@ -206,5 +215,5 @@ def _follow_singly(words: list[int], left: Array) -> tuple[Array, int]:
             at += words[at]
         else:
             skipped += 1
-            at += int(left[at])
+            at += int(rest[at])
     return np.array(starts, np.intp), skipped
