@@ -46,18 +46,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read it, and do what is wanted."""
+    """Print, sum up or convert the trace."""
     traces = markerjit.open_traces(options.file)
-    wanted = _wanted(traces, options.marker)
+    matches = _matching(traces, options.marker)
     try:
         if options.output:
-            _convert(traces, wanted, options)
+            _convert(traces, matches, options)
         elif options.stats:
-            _print_statistics(traces, wanted, options)
+            _print_statistics(traces, matches, options)
         elif len(traces) == 1:
-            _print_events(_lines(traces[0], wanted, options.json), traces, wanted, options.json)
+            _print_events(_lines(traces[0], matches, options.json), traces, matches, options.json)
         else:
-            _print_events(_merged(traces, wanted, options), traces, wanted, options.json)
+            _print_events(_merged(traces, matches, options), traces, matches, options.json)
     finally:
         sys.stdout.flush()
         for trace in traces:
@@ -66,8 +66,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _wanted(traces: Sequence[Trace], pattern: str | None) -> Callable[[str], bool]:
-    """Which markers are meant."""
+def _matching(traces: Sequence[Trace], pattern: str | None) -> Callable[[str], bool]:
+    """Whether a marker's name matches. Raises UnknownMarker where none does."""
     if pattern is None:
         return lambda name: True
     names = {kind.marker for trace in traces for kind in trace.info.types}
@@ -80,28 +80,28 @@ def _wanted(traces: Sequence[Trace], pattern: str | None) -> Callable[[str], boo
 
 
 def _convert(
-    traces: Sequence[Trace], wanted: Callable[[str], bool], options: argparse.Namespace
+    traces: Sequence[Trace], matches: Callable[[str], bool], options: argparse.Namespace
 ) -> None:
     if len(traces) > 1:
         names = ", ".join(trace.path for trace in traces)
         raise markerjit.Refused(f"{options.file} holds several traces; convert one of {names}")
     with signals.Raised():  # the file gets its end
-        count = markerjit.convert(traces[0], options.output, wanted, force=options.force)
-    lost = _lost(traces, wanted)
+        count = markerjit.convert(traces[0], options.output, matches, force=options.force)
+    lost = _lost(traces, matches)
     if options.json:
         common.print_json({"file": options.output, "events": count, "lost": lost})
     else:
         common.say(f"{options.output}: {common.counted(count, 'event')}, {lost} lost")
 
 
-def _lines(trace: Trace, wanted: Callable[[str], bool], json: bool) -> Iterator[str]:
+def _lines(trace: Trace, matches: Callable[[str], bool], json: bool) -> Iterator[str]:
     """The lines that `trace` prints."""
     to_line = trace.formatter(json=json)
-    return (f"{to_line(event)}\n" for event in trace.events() if wanted(event.name))
+    return (f"{to_line(event)}\n" for event in trace.events() if matches(event.name))
 
 
 def _merged(
-    traces: Sequence[Trace], wanted: Callable[[str], bool], options: argparse.Namespace
+    traces: Sequence[Trace], matches: Callable[[str], bool], options: argparse.Namespace
 ) -> Iterator[str]:
     """The lines that `trace` prints of several processes, in the order of time."""
     if any(str(trace.info.clock.time) == "none" for trace in traces):
@@ -111,7 +111,7 @@ def _merged(
     def stamped(trace: Trace) -> Iterator[tuple[int, str]]:
         offset, to_line = trace.info.clock.wall_offset_ns, trace.formatter(json=options.json)
         for event in trace.events():
-            if wanted(event.name):
+            if matches(event.name):
                 line = common.line_of_process(trace.info.pid, to_line(event), json=options.json)
                 yield event.time + offset, line
 
@@ -119,7 +119,7 @@ def _merged(
 
 
 def _print_events(
-    source: Iterator[str], traces: Sequence[Trace], wanted: Callable[[str], bool], json: bool
+    source: Iterator[str], traces: Sequence[Trace], matches: Callable[[str], bool], json: bool
 ) -> None:
     """What comes before a place that makes no sense is printed."""
     shown = 0
@@ -134,7 +134,7 @@ def _print_events(
     finally:
         _write(lines)
     shown += len(lines)
-    lost = _lost(traces, wanted)
+    lost = _lost(traces, matches)
     if json:
         common.print_json({"summary": {"events": shown, "lost": lost}})
     else:
@@ -142,12 +142,12 @@ def _print_events(
         common.say(f"{common.counted(shown, 'event')}, {lost} lost", error=True)
 
 
-def _lost(traces: Sequence[Trace], wanted: Callable[[str], bool]) -> int:
+def _lost(traces: Sequence[Trace], matches: Callable[[str], bool]) -> int:
     return sum(
         count
         for trace in traces
         for (_, name), count in trace.lost.items()
-        if not name or wanted(name)
+        if not name or matches(name)
     )
 
 
@@ -157,9 +157,9 @@ def _write(lines: list[str]) -> None:
 
 
 def _print_statistics(
-    traces: Sequence[Trace], wanted: Callable[[str], bool], options: argparse.Namespace
+    traces: Sequence[Trace], matches: Callable[[str], bool], options: argparse.Namespace
 ) -> None:
-    sums = [(trace, markerjit.summarise(trace, wanted)) for trace in traces]
+    sums = [(trace, markerjit.summarise(trace, matches)) for trace in traces]
     if options.json:
         documents = [_summary_json(trace, summary) for trace, summary in sums]
         common.print_json(documents[0] if len(sums) == 1 else {"traces": documents})
@@ -196,44 +196,49 @@ def _print_summary(trace: Trace, summary: Summary) -> None:
 
 
 def _print_fields(marker: MarkerSummary) -> None:
-    numbers = [one for one in marker.fields if isinstance(one, markerjit.NumberSummary)]
-    others = [one for one in marker.fields if isinstance(one, markerjit.ValueSummary)]
+    numbers = [field for field in marker.fields if isinstance(field, markerjit.NumberSummary)]
+    others = [field for field in marker.fields if isinstance(field, markerjit.ValueSummary)]
     if numbers:
         common.say("")
         common.say(marker.name)
         rows = [
             (
-                one.field.name,
-                *map(_number, (one.least, one.p50, one.p90, one.p99, one.largest, one.mean)),
-                _method(one),
+                summary.field.name,
+                *map(_number, _row(summary)),
+                _method(summary),
             )
-            for one in numbers
+            for summary in numbers
         ]
         common.print_table(
             ("FIELD", "MIN", "P50", "P90", "P99", "MAX", "MEAN", "PERCENTILES"), rows
         )
-    for one in others:
+    for summary in others:
         common.say("")
-        common.say(f"{marker.name} {_of_values(one)}")
-        rows = [(_cut(text), f"{count}") for text, count in one.shown()]
-        common.print_table((one.field.name.upper(), "TIMES"), rows)
+        common.say(f"{marker.name} {_of_values(summary)}")
+        rows = [(_cut(text), f"{count}") for text, count in summary.shown()]
+        common.print_table((summary.field.name.upper(), "TIMES"), rows)
 
 
-def _of_values(one: ValueSummary) -> str:
-    """How many different values, and what is not known of them."""
-    parts = [f"{one.field.name}:"]
-    if one.distinct is None:
-        parts.append(f"many different values, counts up to {one.missed} too low")
+def _row(summary: NumberSummary) -> tuple[float | None, ...]:
+    percentiles = summary.p50, summary.p90, summary.p99
+    return summary.least, *percentiles, summary.largest, summary.mean
+
+
+def _of_values(summary: ValueSummary) -> str:
+    """The number of different values, and of NULLs."""
+    parts = [f"{summary.field.name}:"]
+    if summary.distinct is None:
+        parts.append(f"many different values, counts up to {summary.missed} too low")
     else:
-        parts.append(common.counted(one.distinct, "different value"))
-    if one.nulls:
-        parts.append(f"({one.nulls} NULL)")
+        parts.append(common.counted(summary.distinct, "different value"))
+    if summary.nulls:
+        parts.append(f"({summary.nulls} NULL)")
     return " ".join(parts)
 
 
-def _method(one: NumberSummary) -> str:
-    text = f"within {one.error:.0%}" if one.error else "exact"
-    return f"{text}, {one.nans} nan" if one.nans else text
+def _method(summary: NumberSummary) -> str:
+    text = f"within {summary.error:.0%}" if summary.error else "exact"
+    return f"{text}, {summary.nans} nan" if summary.nans else text
 
 
 def _number(number: float | None) -> str:

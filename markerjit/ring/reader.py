@@ -1,8 +1,8 @@
 """Taking records out of a shared ring, while the target writes them.
 
-The reader never believes a ring: every size and position is checked, and what does not fit is
-skipped up to what the writer has reserved, and counted. It never blocks the writer: a ring that is
-full loses records, which the runtime counts.
+The reader believes nothing in a ring. Every size and position is checked; what does not fit is
+skipped, up to the position that the writer has reserved, and counted. The reader never blocks the
+writer: a full ring loses records, and the runtime counts them.
 
 Reading takes two steps in two system calls:
 
@@ -10,8 +10,8 @@ Reading takes two steps in two system calls:
   2  copy those bytes again: whatever was written before a commit word (C in shared.c) is in the
      second copy for certain, whatever order the first copy was made in
 
-and only then is the space given back, by moving `limit`. A CPU's own ring needs none of this:
-drain.py.
+Only then is the space given back, by moving `limit`. A CPU's own ring needs none of this: drain.py
+reads it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ _ZEROS = bytes(PAGE)
 
 
 class SharedRing(RawRing):
-    """Reads the shared ring of one CPU; `start` or `resume` comes first. `damaged` counts how often
-    its contents made no sense, `bad` the records that did not and were left out."""
+    """Reads the shared ring of one CPU. Call `start` or `resume` first.
+
+    damaged     number of times that the ring made no sense
+    bad         number of records that made no sense and were left out
+    """
 
     def __init__(
         self,
@@ -121,14 +124,15 @@ class SharedRing(RawRing):
 def _committed(
     data: bytes, consumed: int, reserved: int, *, last: bool
 ) -> tuple[list[tuple[int, int]], int, int]:
-    """Start and end of each record up to the first that is still being written, where that is, and
-    how much damage was passed: a record that cannot be is left out."""
+    """Start and end of each record up to the first that is still being written, the position of
+    that, and the number of damaged places that were passed. The records are found by their commit
+    words, which say what no size in a record can: that it is complete."""
     spans: list[tuple[int, int]] = []
     at, damaged = consumed, 0
     while at < reserved:
-        found = _spans(data, consumed, at, reserved)
-        broken = bool(found) and not found[-1][0] < found[-1][1] <= reserved
-        spans += found[:-1] if broken else found
+        run = _spans(data, consumed, at, reserved)
+        broken = bool(run) and not run[-1][0] < run[-1][1] <= reserved
+        spans += run[:-1] if broken else run
         at = spans[-1][1] if spans and spans[-1][1] > at else at
         if at == reserved or not (broken or last):
             break
@@ -138,8 +142,8 @@ def _committed(
 
 
 def _spans(data: bytes, first: int, start: int, end: int) -> list[tuple[int, int]]:
-    """Start and end of each committed record from `start` on; the data begins at `first`. One that
-    cannot be ends the list, as the last."""
+    """Start and end of each committed record from `start` on. The data begins at `first`. A record
+    that cannot be is the last of the list."""
     spans = []
     position = start
     while position < end:
@@ -156,7 +160,7 @@ def _spans(data: bytes, first: int, start: int, end: int) -> list[tuple[int, int
 
 
 def _next_committed(data: bytes, first: int, start: int, end: int) -> int:
-    """Where the next record is that is committed; the end if there is none."""
+    """The position of the next committed record; the end where there is none."""
     position = start
     while position < end:
         (word,) = _U64.unpack_from(data, position - first)
@@ -169,15 +173,15 @@ def _next_committed(data: bytes, first: int, start: int, end: int) -> int:
 
 
 def _records(data: bytes, first: int, spans: list[tuple[int, int]]) -> tuple[bytes, int]:
-    """The records of these spans that say themselves that they are so long; no fillers. And how
-    many do not."""
-    found, bad = [], 0
+    """The records of these spans, without fillers and without records that have another size than
+    their commit word says. And the number of the latter."""
+    records, bad = [], 0
     for start, end in spans:
         record = data[start - first + WORD : end - first]
         if not record or int.from_bytes(record[:2], "little") == FILLER:
             continue
         if int.from_bytes(record[2:4], "little") * WORD == len(record):
-            found.append(record)
+            records.append(record)
         else:
             bad += 1
-    return b"".join(found), bad
+    return b"".join(records), bad

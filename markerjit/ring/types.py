@@ -113,16 +113,16 @@ class RecordType:
     @cached_property
     def places(self) -> tuple[Place, ...]:
         """Where the fields are."""
-        found = []
+        places = []
         at, fixed = self.head_size, True
         for field in self.fields:
             code = "" if field.type in TEXTS else number_code(field)
             size = int(code[1]) if code else WORD
             at = (at + size - 1) & -size
-            found.append(Place(field, at if fixed else -1, code))
+            places.append(Place(field, at if fixed else -1, code))
             at += size
             fixed = fixed and bool(code)
-        return tuple(found)
+        return tuple(places)
 
     @property
     def has_text(self) -> bool:

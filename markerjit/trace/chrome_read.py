@@ -48,33 +48,33 @@ class ChromeTrace(EventTrace):
         for number, (line, whole) in enumerate(read_lines(self.path), 1):
             if line in ("[", "]"):
                 continue
-            told = _object(line)
-            if not told and not whole:
+            document = _object(line)
+            if not document and not whole:
                 self.complain("it is cut off in the middle of a line")
                 return
-            if not told:
+            if not document:
                 raise BadTrace(f"{self.path}:{number} is no event: {line[:60]!r}")
-            if "marker" in told:
-                yield self._event(told, line, number)
+            if "marker" in document:
+                yield self._event(document, line, number)
 
-    def _event(self, told: dict[str, Any], line: str, number: int) -> Event:
+    def _event(self, document: dict[str, Any], line: str, number: int) -> Event:
         try:
-            name = str(told["marker"])
-            fields = dict(told["args"])
+            name = str(document["marker"])
+            fields = dict(document["args"])
             cpu = fields.pop(self._cpu_keys[name])
             # Not by way of a float. It is the first: a quote inside of a name is escaped.
             found = _TS.search(line)
             if not found:
                 raise ValueError("it has no ts")
             when = int(found[2]) * 1000 + int(found[3])
-            kind = self._kinds.find(name, told.get("kind"))
+            kind = self._kinds.find(name, document.get("kind"))
             if kind is not None:
                 for key in self._floats[kind.id]:
                     if isinstance(fields.get(key), str):
                         fields[key] = float(fields[key])
                 for key in self._pointers[kind.id]:
                     fields[key] = int(fields[key], 16)
-            event = Event(-when if found[1] else when, cpu, told["tid"], name, fields)
+            event = Event(-when if found[1] else when, cpu, document["tid"], name, fields)
             checked(event, self.info.clock.time)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadTrace(f"{self.path}:{number} is no event: {error!r}") from error
@@ -84,7 +84,7 @@ class ChromeTrace(EventTrace):
 def _object(line: str) -> dict[str, Any]:
     """The JSON object of a line; an empty one if it is none."""
     try:
-        told = parse_json(line.rstrip(","))
+        document = parse_json(line.rstrip(","))
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return document if isinstance(document, dict) else {}

@@ -42,8 +42,8 @@ def convert(
         for batch in trace.batches():
             chosen = [columns for columns in batch if wanted(columns.type.marker)]
             for piece in pieces(chosen, trace.info.clock):
-                some = Batch((), piece, {})
-                sink.write(with_packets(some) if takes_packets else some)
+                records = Batch((), piece, {})
+                sink.write(with_packets(records) if takes_packets else records)
                 count += sum(len(columns.time) for columns in piece)
     finally:
         # CTF counts losses by CPU, and knows no CPU below 0.

@@ -20,7 +20,7 @@ _HELD_AT_MOST = 1 << 16
 
 
 class CtfTrace(ColumnTrace):
-    """A CTF directory. Its times are as they were recorded: `info.clock` turns them round."""
+    """A CTF directory. Its times are as they were recorded; `info.clock` converts them."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -31,32 +31,32 @@ class CtfTrace(ColumnTrace):
         return self._lost
 
     def batches(self) -> Iterator[Sequence[Columns]]:
-        found = self._as_written()
-        return found if self.info.clock.time is Time.NONE else in_order(found)
+        batches = self._as_written()
+        return batches if self.info.clock.time is Time.NONE else in_order(batches)
 
     def _as_written(self) -> Iterator[Sequence[Columns]]:
         """A batch for each that was written."""
         _, packets, _ = read_ctf(self.path, self.complain)
         types = {kind.id: kind for kind in self.info.types}
         counted: dict[tuple[int, int], int] = {}
-        for some in packets:
-            if found := decode(some, types, counted=counted):
-                yield found
+        for batch in packets:
+            if columns := decode(batch, types, counted=counted):
+                yield columns
 
 
 def in_order(batches: Iterable[Sequence[Columns]]) -> Iterator[Sequence[Columns]]:
-    """The same records, those of a batch not older than those of the batch before. It looks one
-    batch ahead, so what is more than one too late stays where it is, or comes a little sooner."""
+    """The same records, no record older than those of the batch before. It looks one batch ahead: a
+    record that is late by more than one batch stays where it is, or comes a little sooner."""
     held: Sequence[Columns] = []
     before = last = -1  # the newest times of what came up to the batch before last, and the last
     for batch in batches:
-        until = min(int(one.time[0]) for one in batch)
-        if sum(len(one.time) for one in held) > _HELD_AT_MOST:
+        until = min(int(part.time[0]) for part in batch)
+        if sum(len(part.time) for part in held) > _HELD_AT_MOST:
             until = max(until, before + 1)
-        parts = [take(one, until) for one in held]
-        if earlier := [early for early, _ in parts if len(early.time)]:
+        halves = [take(part, until) for part in held]
+        if earlier := [early for early, _ in halves if len(early.time)]:
             yield earlier
-        held = merge_types([*(late for _, late in parts if len(late.time)), *batch])
-        before, last = last, max(last, *(int(one.time[-1]) for one in batch))
+        held = merge_types([*(late for _, late in halves if len(late.time)), *batch])
+        before, last = last, max(last, *(int(part.time[-1]) for part in batch))
     if held:
         yield held

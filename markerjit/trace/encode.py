@@ -29,12 +29,12 @@ def with_packets(batch: Batch) -> Batch:
 
 def packets_of(columns: Sequence[Columns]) -> Iterator[Packet]:
     """A packet for each CPU, its records in order of time."""
-    some = [one for one in columns if len(one.time)]
-    if not some:
+    parts = [part for part in columns if len(part.time)]
+    if not parts:
         return
-    rows = [row for one in some for row in _rows(one)]
-    cpus = np.concatenate([one.cpu for one in some])
-    times = np.concatenate([one.time for one in some])
+    rows = [row for part in parts for row in _rows(part)]
+    cpus = np.concatenate([part.cpu for part in parts])
+    times = np.concatenate([part.time for part in parts])
     order = np.lexsort((times, cpus))
     ordered = cpus[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))

@@ -87,12 +87,12 @@ def read_lines(path: str) -> Iterator[tuple[str, bool]]:
 
 def first_lines(path: str, count: int) -> list[str]:
     """The first lines."""
-    found = []
+    lines = []
     for line, _ in read_lines(path):
-        found.append(line)
-        if len(found) == count:
+        lines.append(line)
+        if len(lines) == count:
             break
-    return found
+    return lines
 
 
 def last_lines(path: str, count: int) -> list[str]:

@@ -68,15 +68,15 @@ def to_json(info: TraceInfo) -> dict[str, Any]:
     }
 
 
-def from_json(told: Any, path: str) -> TraceInfo:
+def from_json(document: Any, path: str) -> TraceInfo:
     """The TraceInfo again, its times as nanoseconds. Raises BadTrace where it makes no sense."""
     try:
-        version = whole(told["version"], 0, LARGEST)
+        version = whole(document["version"], 0, LARGEST)
         if version > VERSION:
             raise BadTrace(f"{path} was written by a newer markerjit: its header is {version}")
-        clock = told["clock"]
+        clock = document["clock"]
         info = TraceInfo(
-            types=tuple(_type_from_json(kind) for kind in told["types"]),
+            types=tuple(_type_from_json(kind) for kind in document["types"]),
             clock=Calibration(
                 Time(clock["time"]),
                 whole(clock["counter"], 0, LARGEST),
@@ -84,11 +84,11 @@ def from_json(told: Any, path: str) -> TraceInfo:
                 whole(clock["frequency_hz"], 1, LONGEST_TIME),
                 whole(clock["wall_offset_ns"], -LONGEST_TIME, LONGEST_TIME),
             ),
-            pid=whole(told["pid"], 0, (1 << 31) - 1),
-            command=_text(told["command"]),
-            host=_text(told["host"]),
-            started_ns=whole(told["started_ns"], -LONGEST_TIME, LONGEST_TIME),
-            sources={_text(name): _text(place) for name, place in told["sources"].items()},
+            pid=whole(document["pid"], 0, (1 << 31) - 1),
+            command=_text(document["command"]),
+            host=_text(document["host"]),
+            started_ns=whole(document["started_ns"], -LONGEST_TIME, LONGEST_TIME),
+            sources={_text(name): _text(place) for name, place in document["sources"].items()},
         )
         if len({kind.id for kind in info.types}) != len(info.types):
             raise ValueError("two types have one number")
@@ -163,12 +163,12 @@ def losses_to_json(lost: Mapping[tuple[int, str], int]) -> list[dict[str, Any]]:
     ]
 
 
-def losses_from_json(told: Any, path: str) -> dict[tuple[int, str], int]:
+def losses_from_json(document: Any, path: str) -> dict[tuple[int, str], int]:
     """The losses again."""
     try:
         return {
-            (whole(one["cpu"], -1, 0xFFFF), _text(one["name"])): whole(one["lost"], 0, LARGEST)
-            for one in told
+            (whole(lost["cpu"], -1, 0xFFFF), _text(lost["name"])): whole(lost["lost"], 0, LARGEST)
+            for lost in document
         }
     except (KeyError, TypeError, ValueError) as error:
         raise BadTrace(f"the losses in {path} make no sense: {error!r}") from error
@@ -196,32 +196,32 @@ def _type_to_json(kind: RecordType) -> dict[str, Any]:
     }
 
 
-def _type_from_json(told: Mapping[str, Any]) -> RecordType:
-    fields = [_field_from_json(one) for one in told["fields"]]
-    names = [told["marker"], *(field.name for field in fields)]
+def _type_from_json(document: Mapping[str, Any]) -> RecordType:
+    fields = [_field_from_json(field) for field in document["fields"]]
+    names = [document["marker"], *(field.name for field in fields)]
     if not all(map(is_name, names)) or len({*names[1:]}) != len(fields):
         raise ValueError(f"{_shortened(names[0])} or its fields have names that there cannot be")
     return RecordType(
-        whole(told["id"], 0, FILLER - 1),
-        str(told["marker"]),
-        _text(told["format"]),
+        whole(document["id"], 0, FILLER - 1),
+        str(document["marker"]),
+        _text(document["format"]),
         fields,
-        time=Time(told["time"]),
-        tid=bool(told["tid"]),
+        time=Time(document["time"]),
+        tid=bool(document["tid"]),
     )
 
 
-def _field_from_json(told: Mapping[str, Any]) -> Field:
-    type_, ctype = FieldType(told["type"]), ctype_from_text(told["ctype"])
-    conversion, limit = told["conversion"], told["limit"]
+def _field_from_json(document: Mapping[str, Any]) -> Field:
+    type_, ctype = FieldType(document["type"]), ctype_from_text(document["ctype"])
+    conversion, limit = document["conversion"], document["limit"]
     classes, conversions = _ALLOWED[type_]
     if ctype.type_class not in classes or not re.fullmatch(conversions, conversion, re.ASCII):
         raise ValueError(f"{type_} is not shown by {_shortened(conversion)}")
     return Field(
-        _text(told["name"]),
+        _text(document["name"]),
         type_,
         ctype,
-        whole(told["arg"], 0, 0xFFFF),
+        whole(document["arg"], 0, 0xFFFF),
         conversion,
         None if limit is None else whole(limit, 0, LARGEST),
     )

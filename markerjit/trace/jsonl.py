@@ -73,12 +73,12 @@ class JsonLinesTrace(EventTrace):
         super().__init__(path)
         self._guess: Guess | None = None
         self._told = False
-        told = _object("".join(first_lines(path, 1)))
-        if not _is_known(told):
+        document = _object("".join(first_lines(path, 1)))
+        if not _is_known(document):
             raise BadTrace(f"{path} is no trace: it does not begin with an event in JSON")
-        if "trace" in told:
+        if "trace" in document:
             self._told = True
-            self.info = for_reading(from_json(told["trace"], path))
+            self.info = for_reading(from_json(document["trace"], path))
         else:
             self.complain("it has no header: types are guessed, and the time of day is not known")
             self.info = TraceInfo((), nanoseconds(0), 0, "", "", 0, {})
@@ -98,23 +98,23 @@ class JsonLinesTrace(EventTrace):
 
     def events(self) -> Iterator[Event]:
         for number, (line, whole) in enumerate(read_lines(self.path), 1):
-            told = _object(line) if whole else _object_if_whole(line)
-            if told is None:
+            document = _object(line) if whole else _object_if_whole(line)
+            if document is None:
                 self.complain("it is cut off in the middle of a line")
                 return
-            if "name" in told:
-                event = self._event(told, number)
+            if "name" in document:
+                event = self._event(document, number)
                 yield self._guess.fitted(event) if self._guess else event
-            elif not _is_known(told):
+            elif not _is_known(document):
                 raise BadTrace(f"{self.path}:{number} is no event: {line[:60]!r}")
 
-    def _event(self, told: dict[str, Any], number: int) -> Event:
+    def _event(self, document: dict[str, Any], number: int) -> Event:
         try:
-            fields = dict(told["fields"])
-            name = str(told["name"])
-            event = Event(told["time"], told["cpu"], told["tid"], name, fields)
+            fields = dict(document["fields"])
+            name = str(document["name"])
+            event = Event(document["time"], document["cpu"], document["tid"], name, fields)
             checked(event, self.info.clock.time)
-            kind = self._kinds.find(name, told.get("kind") if self._told else None)
+            kind = self._kinds.find(name, document.get("kind") if self._told else None)
             if kind is not None:
                 for key in self._floats[kind.id]:
                     if isinstance(fields.get(key), str):
@@ -150,8 +150,8 @@ def losses_of(summary: Mapping[str, Any], path: str) -> dict[tuple[int, str], in
     return {key: count for key, count in found.items() if count}
 
 
-def _is_known(told: dict[str, Any]) -> bool:
-    return not {"trace", "summary", "name"}.isdisjoint(told)
+def _is_known(document: dict[str, Any]) -> bool:
+    return not {"trace", "summary", "name"}.isdisjoint(document)
 
 
 def _object(line: str) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _object(line: str) -> dict[str, Any]:
 
 def _object_if_whole(line: str) -> dict[str, Any] | None:
     try:
-        told = parse_json(line)
+        document = parse_json(line)
     except ValueError:
         return None
-    return told if isinstance(told, dict) else None
+    return document if isinstance(document, dict) else None

@@ -1,8 +1,8 @@
 """A trace that is read again, from whatever format: what all of them offer.
 
-A format holds either columns or events, and offers the other by turning it round; so a trace can be
-summed up, printed and converted without knowing its format. Every reading starts at the beginning
-of the file, which is opened for as long as it lasts.
+A format has either columns or events, and offers the other by converting them. So a trace can be
+summed up, printed and converted by code that does not know its format. Every reading starts at the
+beginning of the file, which is open for as long as that lasts.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class EventTrace(Trace):
 
         collector = Collector(self.info.types)
         events = self.events()
-        while some := list(islice(events, _EVENTS_AT_ONCE)):
-            yield collector.columns(some)
+        while piece := list(islice(events, _EVENTS_AT_ONCE)):
+            yield collector.columns(piece)
 
 
 def open_to_read(path: str) -> int:

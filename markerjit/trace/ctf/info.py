@@ -96,10 +96,10 @@ def dump(info: TraceInfo, clock: Clock | None) -> str:
 
 def load(text: str, path: str) -> tuple[TraceInfo, int]:
     """What `dump` was given, and the clock's base. Raises BadTrace."""
-    told = _parse(text, path)
-    info = from_json(told, path)
+    document = _parse(text, path)
+    info = from_json(document, path)
     ids = {type_.id for type_ in info.types}
-    base = told.get("base")
+    base = document.get("base")
     if (
         type(base) is not int
         or not 0 < info.clock.frequency_hz <= _FREQUENCY_AT_MOST

@@ -106,7 +106,7 @@ def read_ctf(
     metadata = _metadata(raw, str(file))
     info, base = load(metadata.info, str(file))
     heads = HeadFormat(metadata.uuid, info.clock.time)
-    streams = [_Stream(one, heads, complain) for one in _files(folder)]
+    streams = [_Stream(file, heads, complain) for file in _files(folder)]
     if metadata.lost is None:
         complain("it has no end: more may have been lost than is known")
         lost: Lost = _lost(streams)
@@ -137,11 +137,11 @@ def _read(path: Path, size: int, at: int) -> tuple[bytes, int]:
 
 def _batches(streams: list[_Stream], codec: Codec) -> Iterator[list[Packet]]:
     """Packets of all files that were written with one batch."""
-    found = heapq.merge(*map(_heads, streams), key=itemgetter(0))
-    for _, same in groupby(found, key=itemgetter(0)):
-        packets = [_packet(stream, at, head, codec) for _, stream, at, head in same]
-        if some := [packet for packet in packets if packet]:
-            yield some
+    heads = heapq.merge(*map(_heads, streams), key=itemgetter(0))
+    for _, batch in groupby(heads, key=itemgetter(0)):
+        packets = [_packet(stream, at, head, codec) for _, stream, at, head in batch]
+        if full := [packet for packet in packets if packet]:
+            yield full
 
 
 def _heads(stream: _Stream) -> Iterator[tuple[int, _Stream, int, PacketHead]]:
@@ -202,7 +202,7 @@ def _of_tsdl(text: str) -> tuple[bytes, dict[str, str]]:
 
 
 def _of_ctf2(text: str) -> tuple[bytes, dict[str, str]]:
-    preamble, trace_class, *_ = (json.loads(one) for one in text.split(ctf2.SEPARATOR)[1:])
+    preamble, trace_class, *_ = map(json.loads, text.split(ctf2.SEPARATOR)[1:])
     environment = trace_class["environment"].items()
     known = {name: value for name, value in environment if isinstance(value, str)}
     return bytes(preamble["uuid"]), known

@@ -1,9 +1,9 @@
-"""From the records of a packet to the events of a CTF packet, and back; see layout.py for what is
-different. All records of a packet are worked on at once, with numpy.
+"""The records of a packet as the events of a CTF packet, and back; layout.py has the differences.
+numpy converts all records of a packet at once.
 
 Viewers refuse a whole trace for one event that does not fit its description, or is older than the
-one before. So what a record claims is checked here once more, and records that do not hold together
-are left out, and counted.
+one before. So the fields of each record are checked once more here. Records that do not fit are
+left out, and counted.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Records(NamedTuple):
     """Records one behind the other.
 
     data    uint64: their words
-    where   at which of these each begins
-    sizes   uint16: how many words each has
-    times   uint64: of each, less the clock's base; None where they have no time
+    where   where each record starts in these
+    sizes   uint16: the words of each record
+    times   uint64: the time of each record less the clock's base; None where records have no time
     """
 
     data: Array
@@ -45,7 +45,7 @@ class Records(NamedTuple):
 
     @property
     def starts(self) -> Array:
-        """Where each begins, by number."""
+        """The start of each record, as an array."""
         return indices(self.where)
 
     @property
@@ -62,16 +62,16 @@ class Records(NamedTuple):
         return 0 if self.times is None else int(self.times[-1])
 
     def before(self, time: int) -> int:
-        """How many of these, which are in order, are older than `time`."""
+        """Number of records older than `time`. The records must be in order."""
         return 0 if self.times is None else int(self.times.searchsorted(_U64.type(time)))
 
     def hold(self, count: int, time: int) -> None:
-        """Give the first ones another time."""
+        """Give the first `count` records another time."""
         if self.times is not None:
             self.times[:count] = time
 
     def take(self, which: Array | slice) -> Records:
-        """Those with these numbers, in that order."""
+        """The records with these numbers, in that order."""
         sizes = self.sizes[which]
         ends = np.cumsum(sizes, dtype=np.int64)
         starts = ends - sizes
@@ -81,17 +81,17 @@ class Records(NamedTuple):
         return Records(self.data[words], starts, sizes, times)
 
     def in_order(self) -> Records:
-        """In order of time."""
+        """The same records in order of time."""
         if self.times is None or not (self.times[1:] < self.times[:-1]).any():
             return self
         return self.take(np.argsort(self.times, kind="stable"))
 
 
 class Codec:
-    """Knows the kinds of records of a trace.
+    """Converts records of the types of a trace.
 
-    base    what is taken from their times
-    limit   times of so much or more, less the base, are damage: viewers cannot show them
+    base    is subtracted from their times
+    limit   times that are not below it, less the base, are damage: viewers cannot show them
     """
 
     def __init__(self, types: Iterable[RecordType], time: Time, base: int, limit: int) -> None:
@@ -106,8 +106,8 @@ class Codec:
         self._limit = _U64.type(limit)
 
     def take_apart(self, packet: Packet) -> tuple[Records, int]:
-        """The records of a packet that are sound, and how many there were that are not. They have
-        no words then that no field needs."""
+        """The sound records of a packet, without words that no field needs, and the number of the
+        others."""
         data, where, whole = self._found(packet)
         halves = data.view(_U16)
         markers, sizes = halves[::4][where], halves[1::4][where]
@@ -140,14 +140,14 @@ class Codec:
         return data
 
     def content(self, records: Records) -> int:
-        """How many bytes of these records are content."""
+        """Number of bytes of these records that are content."""
         start = len(records.data) - int(records.sizes[-1])
         last = records.data[start:].tobytes()
         type_ = self._types[int.from_bytes(last[:2], "little")]
         return start * WORD + content_end(type_, last)
 
     def decode(self, cpu: int, ring: int, data: bytes) -> Packet | None:
-        """The packet as it was recorded; None where this is none."""
+        """The packet as it was recorded; None where the bytes are not a packet of ours."""
         words = np.frombuffer(data, _U64)
         if not self._timed:
             return Packet(cpu, ring, data) if find_records(words, self._least)[1] else None
@@ -168,21 +168,21 @@ class Codec:
         return words, packet.starts, True
 
     def _needed(self, records: Records, markers: Array) -> Array:
-        """How many words the fields of each record need; of a text's length, as it says."""
+        """The words that the fields of each record need, by the lengths that texts say."""
         needed: Array = self._fixed.take(markers)
         for type_ in self._texts:
-            some = np.flatnonzero(markers == type_.id)
-            if len(some):
-                needed[some] = _with_texts(type_, records, some)
+            numbers = np.flatnonzero(markers == type_.id)
+            if len(numbers):
+                needed[numbers] = _with_texts(type_, records, numbers)
         return needed
 
 
-def _with_texts(type_: RecordType, records: Records, some: Array) -> Array:
-    """How many words each of these records needs, which are of one type; more than it has where a
-    text leads out of it."""
+def _with_texts(type_: RecordType, records: Records, numbers: Array) -> Array:
+    """The words that the records of these numbers need, which are of one type: more than a record
+    has where a text leads out of it."""
     halves = records.data.view(_U32)
-    starts, ends = records.starts[some] * 2, records.sizes[some].astype(np.int64) * WORD
-    at = np.full(len(some), type_.head_size, np.int64)
+    starts, ends = records.starts[numbers] * 2, records.sizes[numbers].astype(np.int64) * WORD
+    at = np.full(len(numbers), type_.head_size, np.int64)
     for place in type_.places:
         size = int(place.code[1]) if place.code else WORD
         at = (at + size - 1) & -size

@@ -152,11 +152,11 @@ class CtfSink:
                 records.hold(begins, file.last)
                 begins = 0
             if begins < records.size:
-                some = records.take(slice(begins, None)) if begins else records
-                data = self._codec.encode(some).data.cast("B")
+                later = records.take(slice(begins, None)) if begins else records
+                data = self._codec.encode(later).data.cast("B")
                 lost = 0 if late or self._owners.get(cpu) != ring else self._lost.get(cpu, 0)
-                content = self._codec.content(some)
-                self._write_packet(file, data, content, some.first, some.last, lost)
+                content = self._codec.content(later)
+                self._write_packet(file, data, content, later.first, later.last, lost)
             if not begins:
                 return
             records = records.take(slice(begins))
@@ -202,8 +202,8 @@ def _joined(packets: Iterable[Packet]) -> Iterator[Packet]:
             sizes[ring] = 0
         waiting.setdefault(ring, []).append(packet)
         sizes[ring] = sizes.get(ring, 0) + len(packet.data)
-    for some in waiting.values():
-        yield _join(some)
+    for of_ring in waiting.values():
+        yield _join(of_ring)
 
 
 def _join(packets: list[Packet]) -> Packet:
