@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -158,6 +159,14 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(name, "--help") == 0
     assert capsys.readouterr().out.startswith(f"usage: markerjit {name} ")
+
+
+def test_the_package_can_be_run_as_a_module() -> None:
+    command = [sys.executable, "-m", "markerjit", "--version"]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert done.stdout == f"markerjit {markerjit.__version__}\n"
 
 
 def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
