@@ -152,7 +152,7 @@ def check_file(path: str) -> None:
     work, and for a pipe or a device, which might be waited for."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise Refused(f"{path} is no regular file")
+            raise Refused(f"{path} is not a regular file")
         open(path, "rb").close()
     except OSError as error:
         raise Refused(f"cannot read {path}: {error.strerror}") from None

@@ -122,7 +122,7 @@ def open_trace(path: str) -> Trace:
             raise BadTrace(f"cannot open {path}: {error.strerror}") from error
         if not stat.S_ISDIR(mode):
             raise BadTrace(
-                f"{path} is no directory, as a CTF trace is; a trace's suffix says its format"
+                f"{path} is not a directory, as a CTF trace is; a trace's suffix says its format"
             )
     if not format_.is_directory and os.path.isdir(path):
         raise BadTrace(f"{path} is a directory, and no {format_.name} file")
@@ -246,7 +246,7 @@ def _check_directory(path: str, force: bool) -> list[str]:
     """The files that are to go before a trace is written there: those of a trace, never others."""
     if not os.path.isdir(path):
         if os.path.lexists(path):
-            raise Refused(f"{path} exists and is no directory, as a CTF trace is")
+            raise Refused(f"{path} exists and is not a directory, as a CTF trace is")
         return []
     try:
         names = os.listdir(path)

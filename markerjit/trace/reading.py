@@ -106,7 +106,7 @@ def open_to_read(path: str) -> int:
         raise BadTrace(f"cannot open {path}: {error.strerror}") from error
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise BadTrace(f"{path} is no regular file")
+        raise BadTrace(f"{path} is not a regular file")
     return file
 
 

@@ -79,7 +79,7 @@ def test_a_pipe_is_no_trace_and_is_not_waited_for(
 
     why = f"{pipe} is a pipe or a device, and a trace is a file"
     one_line(cli("trace", server.pid, "kv_hit", "-o", pipe, "--force", "--duration", "0.1"), why)
-    one_line(cli("read", pipe), "is no regular file|is no directory")
+    one_line(cli("read", pipe), "is not a regular file|is not a directory")
     with markerjit.View(server.pid) as view:
         assert not view.has_runtime
 
@@ -111,7 +111,7 @@ def test_a_directory_by_the_name_of_a_file_is_refused_before_anything_is_on(
 def test_results_of_the_bench_are_not_read_from_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a")
 
-    one_line(cli("bench", "compare", tmp_path / "a", tmp_path / "a"), "is no regular file")
+    one_line(cli("bench", "compare", tmp_path / "a", tmp_path / "a"), "is not a regular file")
 
 
 def test_the_time_of_a_trace_that_has_ended_ends_nothing(

@@ -36,7 +36,7 @@ def test_directory_that_has_something_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="is not empty"):
         CtfSink(tmp_path / "t", INFO)
     (tmp_path / "file").touch()
-    with pytest.raises(Refused, match="is no directory"):
+    with pytest.raises(Refused, match="is not a directory"):
         CtfSink(tmp_path / "file", INFO)
 
 

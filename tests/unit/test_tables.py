@@ -192,5 +192,5 @@ def test_a_pipe_is_refused_and_not_waited_for(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
 
-    with pytest.raises(BadTrace, match="is no regular file"):
+    with pytest.raises(BadTrace, match="is not a regular file"):
         open_trace(str(path))

@@ -79,7 +79,7 @@ def compile_probe(
     except OSError as error:
         raise BadProbe(source, f"it cannot be read: {error.strerror}") from None
     if not stat.S_ISREG(mode):
-        raise BadProbe(source, "it is no regular file")
+        raise BadProbe(source, "it is not a regular file")
     command = _find_compiler(compiler)
     where = include or Path(package_file("include"))
     with tempfile.TemporaryDirectory(prefix="markerjit-") as folder:

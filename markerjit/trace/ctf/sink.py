@@ -186,7 +186,7 @@ def _make_directory(path: Path) -> None:
         path.mkdir()
     except FileExistsError:
         if not path.is_dir():
-            raise Refused(f"{path} exists and is no directory") from None
+            raise Refused(f"{path} exists and is not a directory") from None
         if os.listdir(path):
             raise Refused(f"{path} is not empty; a CTF trace has a directory to itself") from None
 
