@@ -1,4 +1,4 @@
-"""Text that a terminal shows as it stands.
+"""Text for people: what a terminal shows as it stands, and counts.
 
 Names, formats, paths and command lines come out of a target or a trace file. One of them may hold
 an escape sequence, which would move the cursor or change the window's title, or a newline, which
@@ -18,6 +18,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 site`, `2 sites`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _escape(char: str) -> str:

@@ -24,8 +24,7 @@ from markerjit.errors import (
 )
 from markerjit.memory import Mapping, ProcessMemory, has_ended, read_maps
 from markerjit.model import Kind, RemoteAddress, Site
-from markerjit.patch.plan import counted
-from markerjit.printable import printable
+from markerjit.printable import counted, printable
 from markerjit.proc.cgroup import frozen_by
 from markerjit.proc.permission import (
     ProcessStatus,

@@ -20,6 +20,7 @@ from markerjit.abi import PROBE_COUNTED
 from markerjit.model import Change, Edit, Kind, Mode, RemoteAddress, Site
 from markerjit.patch.protocol import Context, Refusal, plan_change
 from markerjit.patch.switchable import LeftOut, SiteState, to_be_closed, to_be_opened
+from markerjit.printable import counted
 from markerjit.quiesce.strategy import STOP, Strategy
 from markerjit.x86.templates import TEMPLATES, modes
 
@@ -93,11 +94,6 @@ class Plan(NamedTuple):
             yield f"write {edit.address:#x}: {edit.old.hex(' ')} -> {new}  ({edit.what})"
         yield "read everything back; if anything differs, put the old bytes back in reverse order"
         yield "resume, and empty the journal" if self.strategy.stops else "empty the journal"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 site`, `2 sites`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 class Binding(NamedTuple):

@@ -25,7 +25,8 @@ from markerjit.arguments import check_pid
 from markerjit.errors import MarkerError, MemoryFault
 from markerjit.memory import Memory
 from markerjit.model import Edit, RemoteAddress, Site
-from markerjit.patch.plan import SLOT_SIZE, Plan, counted
+from markerjit.patch.plan import SLOT_SIZE, Plan
+from markerjit.printable import counted
 from markerjit.probes.recorders import Recorders
 from markerjit.proc.owner import Owner
 from markerjit.quiesce.strategy import default_strategy
