@@ -42,6 +42,19 @@ class Mode(Enum):
         return self.value
 
 
+class Quiescence(Enum):
+    """How threads are kept from harm while code changes: the name of a strategy, whose module
+    (markerjit/quiesce/strategy) says what it proves. SIGNALS is for one's own process only."""
+
+    STOP = "stop"
+    MEMBARRIER = "membarrier"
+    SIGNALS = "signals"
+    NONE = "none"
+
+    def __str__(self) -> str:
+        return self.value
+
+
 class TypeClass(IntEnum):
     """The class of an argument's C type: MJ_CLASS_* of abi.h."""
 

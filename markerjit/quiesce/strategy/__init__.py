@@ -8,7 +8,7 @@ from markerjit.quiesce.strategy.none import NONE
 from markerjit.quiesce.strategy.signals import SIGNALS
 from markerjit.quiesce.strategy.stop import STOP
 
-STRATEGIES = {one.name: one for one in (STOP, MEMBARRIER, SIGNALS, NONE)}
+STRATEGIES = {strategy.name: strategy for strategy in (STOP, MEMBARRIER, SIGNALS, NONE)}
 
 __all__ = ["MEMBARRIER", "NONE", "SIGNALS", "STOP", "STRATEGIES", "Strategy", "default_strategy"]
 

@@ -18,7 +18,7 @@ that it is one store.
 
 from __future__ import annotations
 
-from markerjit.model import Change
+from markerjit.model import Change, Quiescence
 from markerjit.quiesce.strategy.base import Strategy
 from markerjit.remote import native
 
@@ -31,7 +31,7 @@ def running_refusal(change: Change, *, atomic: bool, own: bool) -> str | None:
 
 
 MEMBARRIER = Strategy(
-    "membarrier",
+    str(Quiescence.MEMBARRIER),
     native.MEMBARRIER,
     "leave threads running; fence every core after each step (membarrier SYNC_CORE in the process)",
     False,

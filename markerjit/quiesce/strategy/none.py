@@ -12,12 +12,13 @@ microsecond, it was seen.
 
 from __future__ import annotations
 
+from markerjit.model import Quiescence
 from markerjit.quiesce.strategy.base import Strategy
 from markerjit.quiesce.strategy.membarrier import running_refusal
 from markerjit.remote import native
 
 NONE = Strategy(
-    "none",
+    str(Quiescence.NONE),
     native.NONE,
     "leave threads running and synchronise nothing: each edit is one store",
     False,

@@ -13,7 +13,7 @@ change is taken back. Another process has no handler of ours, so it is refused t
 
 from __future__ import annotations
 
-from markerjit.model import Change
+from markerjit.model import Change, Quiescence
 from markerjit.quiesce.strategy.base import Strategy
 from markerjit.quiesce.strategy.membarrier import running_refusal
 from markerjit.remote import native
@@ -26,7 +26,7 @@ def _refusal(change: Change, *, atomic: bool, own: bool) -> str | None:
 
 
 SIGNALS = Strategy(
-    "signals",
+    str(Quiescence.SIGNALS),
     native.SIGNALS,
     "leave threads running; after each step run a handler in every thread (a real-time signal)",
     False,

@@ -16,7 +16,7 @@ What it does not cover: our own process, which cannot stop itself.
 
 from __future__ import annotations
 
-from markerjit.model import Change
+from markerjit.model import Change, Quiescence
 from markerjit.quiesce.strategy.base import Strategy
 from markerjit.remote import native
 
@@ -28,7 +28,7 @@ def _refusal(change: Change, *, atomic: bool, own: bool) -> str | None:
 
 
 STOP = Strategy(
-    "stop",
+    str(Quiescence.STOP),
     native.STOP,
     "stop every thread of the process (ptrace), new ones too, until none is new",
     True,
