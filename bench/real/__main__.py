@@ -9,7 +9,7 @@ from pathlib import Path
 
 import real
 from markerjit.apps.bench.api import results
-from markerjit.cli import common
+from markerjit.cli import arguments, files
 from markerjit.errors import MarkerError, Refused
 from real import measuring, page, table
 from real.programs import PROGRAMS
@@ -34,7 +34,7 @@ def main(words: list[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     from rich.console import Console
 
-    common.check_new([options.json, options.html])
+    files.check_new([options.json, options.html])
     for name in options.programs:
         if name not in PROGRAMS:
             raise Refused(f"{name} is no program of this bench; take {' or '.join(PROGRAMS)}")
@@ -61,10 +61,10 @@ def _parser() -> argparse.ArgumentParser:
         "programs", nargs="*", metavar="PROGRAM", help=f"{' or '.join(PROGRAMS)} (default: both)",
     )  # fmt: skip
     parser.add_argument(
-        "--seconds", type=common.seconds, default=600.0, help="of measuring in all (default 600)"
+        "--seconds", type=arguments.seconds, default=600.0, help="of measuring in all (default 600)"
     )
     parser.add_argument(
-        "--layouts", type=common.positive, default=6, help="of the same code (default 6)"
+        "--layouts", type=arguments.positive, default=6, help="of the same code (default 6)"
     )
     parser.add_argument("--cc", default="gcc", help="the compiler (default gcc)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="keep every sample")

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from markerjit.cli import common, signals
+from markerjit.cli import arguments, files, output, signals
 from markerjit.errors import Refused
 
 _WIDTH = 110
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seconds",
-        type=common.seconds,
+        type=arguments.seconds,
         default=plan.seconds,
         help=f"how long to measure in all (default {plan.seconds:g}); compiling comes on top",
     )
@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--layouts",
-        type=common.positive,
+        type=arguments.positive,
         default=plan.layouts,
         help=f"how many placements of the same code (default {plan.layouts})",
     )
@@ -87,7 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--cc",
-        type=common.file_name,
+        type=arguments.file_name,
         default=plan.compiler,
         help=f"the compiler (default {plan.compiler})",
     )
@@ -115,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
         if len(options.what) != 3 or options.what[0] != "compare":
             raise Refused("two results are compared so: markerjit bench compare A.json B.json")
         for name in options.what[1:]:
-            common.check_file(name)
+            files.check_file(name)
         before, after = (results.read(Path(name)) for name in options.what[1:])
         table.show_comparison(before, after, console)
         return 0
@@ -126,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
         raise Refused("your own code is measured so: --source FILE.c --function NAME")
     if options.source and options.what:
         raise Refused(f"your own code is measured alone; leave out {' '.join(options.what)}")
-    common.check_new([options.json, options.html])
+    files.check_new([options.json, options.html])
     plan = Plan(
         options.seconds,
         tuple(one for one in measure.KINDS if one in options.what),
@@ -147,16 +147,16 @@ def run(options: argparse.Namespace) -> int:
     except DoesNotCompile as error:
         progress.end()
         for line in error.output.splitlines():
-            common.say(line, error=True)
+            output.say(line, error=True)
         raise Refused(f"{options.source or error.source} does not compile") from None
     progress.end()
     table.show(found, console)
     if options.json:
         results.write(found, options.json)
-        common.say(f"every sample is in {options.json}", error=True)
+        output.say(f"every sample is in {options.json}", error=True)
     if options.html:
         html.write(found, options.html)
-        common.say(f"the report is {options.html}", error=True)
+        output.say(f"the report is {options.html}", error=True)
     if "check" not in plan.kinds:
         return 0
     failures = list(check.failures(found))
@@ -176,17 +176,17 @@ class _Progress:
         """What is being done, and how much of it."""
         text = f"{what}: {done:4.0%}"
         if self._shown and text != self._last:
-            common.print_progress(text)
+            output.print_progress(text)
             self._last = text
 
     def end(self) -> None:
         """Leave the line."""
         if self._shown:
-            common.print_progress("")
+            output.print_progress("")
 
 
 def _path(text: str) -> Path:
-    return Path(common.file_name(text))
+    return Path(arguments.file_name(text))
 
 
 def _listed(numbers: Sequence[int]) -> str:

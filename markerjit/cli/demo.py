@@ -12,8 +12,9 @@ from itertools import islice
 
 import markerjit
 from markerjit.apps import showcase
-from markerjit.cli import common, signals
+from markerjit.cli import arguments, output, signals
 from markerjit.doctor import GOOD, examine_machine
+from markerjit.facts import words
 
 _SHOWN = 6
 
@@ -21,12 +22,12 @@ _SHOWN = 6
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument(
-        "--rounds", metavar="N", type=common.positive, default=5, help="of measuring (default 5)"
+        "--rounds", metavar="N", type=arguments.positive, default=5, help="of measuring (default 5)"
     )
     parser.add_argument(
         "--slice",
         metavar="S",
-        type=common.seconds,
+        type=arguments.seconds,
         default=0.4,
         help="seconds of load each (default 0.4)",
     )
@@ -36,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Show it. 1 when anything was not as it should be."""
     cpus = os.cpu_count()
-    common.say(f"markerjit demo: a key-value server under load, {cpus} CPUs, 127.0.0.1 only")
+    output.say(f"markerjit demo: a key-value server under load, {cpus} CPUs, 127.0.0.1 only")
     with signals.Raised(), ExitStack() as stack:  # the servers are ended
         builds = ("kvserver-none", "kvserver", "kvserver-nop", "kvserver-pointer")
         none, jump, nop, pointer = (stack.enter_context(showcase.server(name)) for name in builds)
@@ -49,17 +50,17 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _title(text: str) -> None:
-    common.say("")
-    common.say(f"── {text} " + "─" * max(0, 76 - len(text)))
+    output.say("")
+    output.say(f"── {text} " + "─" * max(0, 76 - len(text)))
 
 
 def _show_markers(server: showcase.Server) -> None:
     _title(f"1. its markers, all off (markerjit list {server.pid})")
     with markerjit.View(server.pid) as view:
-        common.print_table(
+        output.print_table(
             ["MARKER", "FIELDS", "SOURCE"],
             [
-                [one.name, common.fields_text(one.fields), one.sites[0].source]
+                [one.name, words.field_words(one.fields), one.sites[0].source]
                 for one in view.statistics()
             ],
         )
@@ -78,8 +79,8 @@ def _show_live(jump: showcase.Server, pointer: showcase.Server) -> None:
         _show_events(session, markerjit.Mode.POINTER, "the same source built with MJ_MODE=pointer")
         loading.terminate()
         showcase.finish(loading)
-    common.say("")
-    common.say(
+    output.say("")
+    output.say(
         f"{summary['requests']} requests of the first server were answered meanwhile, "
         f"{summary['errors']} failed, {summary['wrong']} replies were wrong"
     )
@@ -89,15 +90,15 @@ def _show_events(session: markerjit.Session, mode: markerjit.Mode, what: str) ->
     started = time.perf_counter()
     with session.trace("kv_[hms]*", mode=mode) as stream:
         took_ms = (time.perf_counter() - started) * 1e3
-        common.say("")
-        common.say(f"mode {mode}: {what}; three markers live after {took_ms:.1f} ms")
+        output.say("")
+        output.say(f"mode {mode}: {what}; three markers live after {took_ms:.1f} ms")
         to_line = markerjit.line_formatter(stream.fields)
         for event in islice(stream, _SHOWN):
-            common.say(f"  {to_line(event)}")
-    states = {one.name: common.state_text(one) for one in session.statistics()}
+            output.say(f"  {to_line(event)}")
+    states = {one.name: words.state_words(one) for one in session.statistics()}
     if set(states.values()) != {"off"}:
         raise markerjit.MarkerError(f"still on: {states}")
-    common.say("  and off again")
+    output.say("  and off again")
 
 
 def _show_costs(chosen: Sequence[showcase.Variant], options: argparse.Namespace) -> None:
@@ -105,14 +106,14 @@ def _show_costs(chosen: Sequence[showcase.Variant], options: argparse.Namespace)
 
     def progress(text: str) -> None:
         if sys.stderr.isatty():
-            common.print_progress(text)
+            output.print_progress(text)
 
     costs = showcase.measure(
         chosen, rounds=options.rounds, slice_s=options.slice, progress=progress
     )
     if sys.stderr.isatty():
-        common.print_progress("")
-    common.print_table(
+        output.print_progress("")
+    output.print_table(
         ["MARKERS", "REQUESTS/S", "RATIO", "SPREAD"],
         [
             [
@@ -124,14 +125,14 @@ def _show_costs(chosen: Sequence[showcase.Variant], options: argparse.Namespace)
             for cost in costs
         ],
     )
-    common.say(
+    output.say(
         f"medians of {options.rounds} interleaved rounds, {options.slice:g} s each; dormant: all 7 "
         "markers off;"
     )
-    common.say("on: kv_command records one event for each request, with a string")
+    output.say("on: kv_command records one event for each request, with a string")
     for finding in examine_machine():
         if finding.what == "strings" and finding.level != GOOD:
-            common.say(finding.found)
+            output.say(finding.found)
 
 
 def _show_unchanged(
@@ -141,12 +142,12 @@ def _show_unchanged(
     after = [showcase.text_of(server.pid) for server in servers]
     size = sum(len(code) for texts in after for code in texts.values())
     if list(before) != after:
-        common.say("the code of a server is NOT what it was")
+        output.say("the code of a server is NOT what it was")
         return 1
     objects = sum(map(len, after))
-    common.say(
+    output.say(
         f"every byte of code is as it was: {size:,} bytes in {objects} mapped objects of "
         f"{len(servers)} servers"
     )
-    common.say("next: markerjit explain, markerjit trace; the README's tour says how")
+    output.say("next: markerjit explain, markerjit trace; the README's tour says how")
     return 0

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 
 import markerjit
-from markerjit.cli import common, recording, signals
+from markerjit.cli import arguments, recording, signals
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    common.add_pid(parser)
+    arguments.add_pid(parser)
     recording.add_output(parser)
-    common.add_json(parser)
+    arguments.add_json(parser)
     parser.set_defaults(run=run)
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 
 import markerjit
-from markerjit.cli import common, signals
+from markerjit.cli import arguments, signals
 from markerjit.cli.on import report, still_kept
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    common.add_pid(parser)
-    common.add_pattern(parser)
-    common.add_quiesce(parser)
-    common.add_force(parser)
-    common.add_json(parser)
+    arguments.add_pid(parser)
+    arguments.add_pattern(parser)
+    arguments.add_quiesce(parser)
+    arguments.add_force(parser)
+    arguments.add_json(parser)
     parser.set_defaults(run=run)
 
 

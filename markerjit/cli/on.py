@@ -6,16 +6,19 @@ import argparse
 from collections.abc import Sequence
 
 import markerjit
-from markerjit.cli import common, recording, signals
+from markerjit.cli import arguments, output, recording, signals
+from markerjit.facts import words
+from markerjit.facts.process import switch_facts
+from markerjit.printable import counted
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    common.add_pid(parser)
-    common.add_pattern(parser)
-    common.add_mode(parser)
-    common.add_quiesce(parser)
-    common.add_force(parser)
+    arguments.add_pid(parser)
+    arguments.add_pattern(parser)
+    arguments.add_mode(parser)
+    arguments.add_quiesce(parser)
+    arguments.add_force(parser)
     parser.add_argument(
         "--probe",
         metavar="PROBE",
@@ -24,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="count: hits only, see `status` (default); record: into the rings, for nobody yet; "
         "FILE.c:function: a probe in C",
     )
-    common.add_json(parser)
+    arguments.add_json(parser)
     parser.set_defaults(run=run)
 
 
@@ -60,30 +63,21 @@ def report(
 ) -> None:
     """What was switched and for how long the process stood still; shared by `on` and `off`. Not
     printed while signals are held: the reader of our output may take as long as it likes."""
-    common.print_left_out(applied.left_out)
+    output.print_left_out(applied.left_out)
     if options.json:
-        document = {
-            "pid": options.pid,
-            "markers": [common.marker_json(marker) for marker in markers],
-            "threads": applied.threads,
-            "stopped_ns": applied.stop + applied.held + applied.resume,
-            "left_out": common.left_out_json(applied.left_out),
-            "taken": applied.taken,
-            "ended": applied.ended,
-        }
-        common.print_json(document)
+        output.print_json(switch_facts(options.pid, markers, applied))
         return
     for marker in markers:
-        sites = common.counted(len(marker.sites), "site")
-        common.say(f"{marker.name}: {common.state_text(marker)}, {sites}")
+        sites = counted(len(marker.sites), "site")
+        output.say(f"{marker.name}: {words.state_words(marker)}, {sites}")
     if applied.taken:
-        common.say(f"taken from a trace: {', '.join(applied.taken)}")
+        output.say(f"taken from a trace: {', '.join(applied.taken)}")
     if applied.ended:
         rest = f"it goes on with {', '.join(kept)}" if kept else "it has no marker left"
-        common.say(f"the flight recorder of {', '.join(applied.ended)} is ended; {rest}")
+        output.say(f"the flight recorder of {', '.join(applied.ended)} is ended; {rest}")
     if applied.threads:
         stopped_us = (applied.stop + applied.held + applied.resume) / 1000
         threads = "1 thread was" if applied.threads == 1 else f"{applied.threads} threads were"
-        common.say(f"{threads} stopped, for at most {stopped_us:.0f} µs")
+        output.say(f"{threads} stopped, for at most {stopped_us:.0f} µs")
     elif not applied.written:
-        common.say("nothing had to be written")
+        output.say("nothing had to be written")

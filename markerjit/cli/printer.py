@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 
 import markerjit
-from markerjit.cli import common
 from markerjit.cli.end import End, Output
+from markerjit.cli.output import line_of_process
 
 POLL_S = 0.02
 _AT_ONCE = 1000
@@ -111,4 +111,4 @@ class Printer:
         if len(pids) == 1:
             return "".join(f"{line}\n" for _, line in lines)
         json = self._options.json
-        return "".join(common.line_of_process(pid, line, json=json) for pid, line in lines)
+        return "".join(line_of_process(pid, line, json=json) for pid, line in lines)

@@ -11,7 +11,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import markerjit
-from markerjit.cli import common, signals
+from markerjit.cli import arguments, output, signals
+from markerjit.printable import counted
 
 if TYPE_CHECKING:
     from markerjit import MarkerSummary, NumberSummary, Summary, Trace, ValueSummary
@@ -25,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE",
-        type=common.file_name,
+        type=arguments.file_name,
         help="a trace; its suffix says in which format",
     )
     parser.add_argument(
@@ -37,11 +38,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="OTHER",
-        type=common.file_name,
+        type=arguments.file_name,
         help="write it again, in another format",
     )
     parser.add_argument("--force", action="store_true", help="overwrite OTHER")
-    common.add_json(parser)
+    arguments.add_json(parser)
     parser.set_defaults(run=run)
 
 
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.flush()
         for trace in traces:
             for problem in trace.problems:
-                common.say(f"markerjit: {trace.path}: {problem}", error=True)
+                output.say(f"markerjit: {trace.path}: {problem}", error=True)
     return 0
 
 
@@ -89,9 +90,9 @@ def _convert(
         count = markerjit.convert(traces[0], options.output, matches, force=options.force)
     lost = _lost(traces, matches)
     if options.json:
-        common.print_json({"file": options.output, "events": count, "lost": lost})
+        output.print_json({"file": options.output, "events": count, "lost": lost})
     else:
-        common.say(f"{options.output}: {common.counted(count, 'event')}, {lost} lost")
+        output.say(f"{options.output}: {counted(count, 'event')}, {lost} lost")
 
 
 def _lines(trace: Trace, matches: Callable[[str], bool], json: bool) -> Iterator[str]:
@@ -112,7 +113,7 @@ def _merged(
         offset, to_line = trace.info.clock.wall_offset_ns, trace.formatter(json=options.json)
         for event in trace.events():
             if matches(event.name):
-                line = common.line_of_process(trace.info.pid, to_line(event), json=options.json)
+                line = output.line_of_process(trace.info.pid, to_line(event), json=options.json)
                 yield event.time + offset, line
 
     return (line for _, line in heapq.merge(*map(stamped, traces), key=itemgetter(0)))
@@ -136,10 +137,10 @@ def _print_events(
     shown += len(lines)
     lost = _lost(traces, matches)
     if json:
-        common.print_json({"summary": {"events": shown, "lost": lost}})
+        output.print_json({"summary": {"events": shown, "lost": lost}})
     else:
         sys.stdout.flush()
-        common.say(f"{common.counted(shown, 'event')}, {lost} lost", error=True)
+        output.say(f"{counted(shown, 'event')}, {lost} lost", error=True)
 
 
 def _lost(traces: Sequence[Trace], matches: Callable[[str], bool]) -> int:
@@ -161,23 +162,25 @@ def _print_statistics(
 ) -> None:
     sums = [(trace, markerjit.summarise(trace, matches)) for trace in traces]
     if options.json:
-        documents = [_summary_json(trace, summary) for trace, summary in sums]
-        common.print_json(documents[0] if len(sums) == 1 else {"traces": documents})
+        from markerjit.facts.traces import trace_facts
+
+        documents = [trace_facts(trace, summary) for trace, summary in sums]
+        output.print_json(documents[0] if len(sums) == 1 else {"traces": documents})
         return
     for number, (trace, summary) in enumerate(sums):
         if number:
-            common.say("")
+            output.say("")
         _print_summary(trace, summary)
 
 
 def _print_summary(trace: Trace, summary: Summary) -> None:
     info = trace.info
-    common.say(
-        f"{common.counted(summary.events, 'event')}, {summary.lost} lost"
+    output.say(
+        f"{counted(summary.events, 'event')}, {summary.lost} lost"
         + _seconds(summary)
         + (f"; process {info.pid} ({info.command}) on {info.host}" if info.pid else "")
     )
-    common.say("")
+    output.say("")
     rows = [
         (
             marker.name,
@@ -189,7 +192,7 @@ def _print_summary(trace: Trace, summary: Summary) -> None:
         )
         for marker in summary.markers
     ]
-    common.print_table(("MARKER", "EVENTS", "RATE/S", "LOST", "FIRST", "LAST"), rows)
+    output.print_table(("MARKER", "EVENTS", "RATE/S", "LOST", "FIRST", "LAST"), rows)
     for marker in summary.markers:
         if marker.events and marker.fields:
             _print_fields(marker)
@@ -199,8 +202,8 @@ def _print_fields(marker: MarkerSummary) -> None:
     numbers = [field for field in marker.fields if isinstance(field, markerjit.NumberSummary)]
     others = [field for field in marker.fields if isinstance(field, markerjit.ValueSummary)]
     if numbers:
-        common.say("")
-        common.say(marker.name)
+        output.say("")
+        output.say(marker.name)
         rows = [
             (
                 summary.field.name,
@@ -209,14 +212,14 @@ def _print_fields(marker: MarkerSummary) -> None:
             )
             for summary in numbers
         ]
-        common.print_table(
+        output.print_table(
             ("FIELD", "MIN", "P50", "P90", "P99", "MAX", "MEAN", "PERCENTILES"), rows
         )
     for summary in others:
-        common.say("")
-        common.say(f"{marker.name} {_of_values(summary)}")
+        output.say("")
+        output.say(f"{marker.name} {_of_values(summary)}")
         rows = [(_cut(text), f"{count}") for text, count in summary.shown()]
-        common.print_table((summary.field.name.upper(), "TIMES"), rows)
+        output.print_table((summary.field.name.upper(), "TIMES"), rows)
 
 
 def _row(summary: NumberSummary) -> tuple[float | None, ...]:
@@ -230,7 +233,7 @@ def _of_values(summary: ValueSummary) -> str:
     if summary.distinct is None:
         parts.append(f"many different values, counts up to {summary.missed} too low")
     else:
-        parts.append(common.counted(summary.distinct, "different value"))
+        parts.append(counted(summary.distinct, "different value"))
     if summary.nulls:
         parts.append(f"({summary.nulls} NULL)")
     return " ".join(parts)
@@ -259,17 +262,3 @@ def _seconds(summary: Summary) -> str:
     if summary.first_ns is None or summary.last_ns is None:
         return ""
     return f", in {(summary.last_ns - summary.first_ns) / 1e9:.6f} s"
-
-
-def _summary_json(trace: Trace, summary: Summary) -> common.Json:
-    info = trace.info
-    return {
-        "file": trace.path,
-        "pid": info.pid,
-        "command": info.command,
-        "host": info.host,
-        "started_ns": info.started_ns,
-        "wall_offset_ns": info.clock.wall_offset_ns,
-        **summary.as_json(),
-        "problems": list(trace.problems),
-    }

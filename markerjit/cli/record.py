@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TypeVar
 
 import markerjit
-from markerjit.cli import common, recording, signals
+from markerjit.cli import arguments, output, recording, signals
 from markerjit.cli.on import report
 
 T = TypeVar("T")
@@ -27,10 +27,10 @@ T = TypeVar("T")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    common.add_pid(parser)
-    common.add_pattern(parser)
-    common.add_mode(parser)
-    common.add_quiesce(parser)
+    arguments.add_pid(parser)
+    arguments.add_pattern(parser)
+    arguments.add_mode(parser)
+    arguments.add_quiesce(parser)
     parser.add_argument(
         "--flight", action="store_true", required=True, help="a flight recorder (trace -o streams)"
     )
@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     recording.add_probe(parser, ".c")
     recording.add_what(parser)
     recording.add_output(parser)
-    common.add_json(parser)
+    arguments.add_json(parser)
     parser.set_defaults(run=run)
 
 
@@ -71,12 +71,12 @@ def run(options: argparse.Namespace) -> int:
             child = _go_into_background() if options.on_crash else 0
             if not child:
                 if not options.on_crash:
-                    common.print_left_out(applied.left_out)
+                    output.print_left_out(applied.left_out)
                 return _wait_and_save(session, watch, options, end)
             next_line = f"waiting for a crash in the background, as process {child}"
     report(options, markers, applied)
     if not options.json:
-        common.say(next_line)
+        output.say(next_line)
     return end.code
 
 
@@ -131,7 +131,7 @@ def _wait_and_save(
             session.end_record(options.pattern)
     recording.print_picture(picture, options)
     if ending is not None and not options.on_crash:
-        common.say(f"process {options.pid} {ending}", error=True)
+        output.say(f"process {options.pid} {ending}", error=True)
     return 0
 
 

@@ -10,7 +10,9 @@ from functools import partial
 from typing import Any
 
 import markerjit
-from markerjit.cli import common, signals
+from markerjit.cli import arguments, files, output, signals
+from markerjit.facts.process import picture_facts
+from markerjit.printable import counted
 
 _PROGRESS_S = 1.0
 _AT_ONCE = 10_000
@@ -38,7 +40,7 @@ def add_what(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--text",
         metavar="BYTES",
-        type=common.positive,
+        type=arguments.positive,
         help="the most bytes of a string (default 256)",
     )
     parser.add_argument(
@@ -55,7 +57,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE",
-        type=common.file_name,
+        type=arguments.file_name,
         help="write the events to FILE; its suffix says how: .ctf/ .ctf2/ (directories), .parquet, "
         ".arrow, .pftrace (Perfetto), .json (Chrome), .jsonl, .txt",
     )
@@ -97,7 +99,7 @@ def probe_of(text: str) -> str | markerjit.Compiled:
     assert compiled
     if compiled.warnings:
         for line in compiled.warnings.rstrip().split("\n"):
-            common.say(line, error=True)
+            output.say(line, error=True)
     return compiled
 
 
@@ -108,7 +110,7 @@ def callback_of(text: str) -> Callable[[markerjit.Event], object] | None:
         return None
     import runpy
 
-    common.check_file(file)
+    files.check_file(file)
     function = _with_own_frames(runpy.run_path, file, file).get(name)
     if not callable(function):
         raise markerjit.Refused(f"{file} has no function {name}")
@@ -129,7 +131,7 @@ def _with_own_frames(function: Callable[..., Any], argument: object, file: str) 
         while frames and frames.tb_frame.f_code.co_filename != file:
             frames = frames.tb_next
         for line in "".join(traceback.format_exception(None, error, frames)).splitlines():
-            common.say(line, error=True)
+            output.say(line, error=True)
         raise markerjit.Refused(f"{file} raised {type(error).__name__}") from None
 
 
@@ -200,13 +202,13 @@ class Progress:
         if self._shown and now - self._last >= _PROGRESS_S:
             self._last = now
             since = now - self._begun
-            text = f"{since:.0f} s, {common.counted(events, 'event')}, {lost} lost"
-            common.print_progress(text)
+            text = f"{since:.0f} s, {counted(events, 'event')}, {lost} lost"
+            output.print_progress(text)
 
     def end(self) -> None:
         """Leave the line."""
         if self._shown:
-            common.print_progress("")
+            output.print_progress("")
 
 
 def print_losses(lost: Mapping[tuple[int, str], int]) -> None:
@@ -215,7 +217,7 @@ def print_losses(lost: Mapping[tuple[int, str], int]) -> None:
     for (_, marker), count in lost.items():
         by_marker[marker] = by_marker.get(marker, 0) + count
     for marker, count in sorted(by_marker.items(), key=lambda one: -one[1])[:5]:
-        common.say(f"  {marker} lost {count}", error=True)
+        output.say(f"  {marker} lost {count}", error=True)
 
 
 def write_picture(
@@ -231,7 +233,7 @@ def write_picture(
         finally:
             sink.close(picture.batch.lost)
     except OSError as error:
-        if error.errno not in common.DISK_ERRORS:
+        if error.errno not in files.DISK_ERRORS:
             raise  # a bug of ours
         raise markerjit.MarkerError(
             f"{options.output}: {error.strerror}; it has at most a part of what process "
@@ -242,19 +244,16 @@ def write_picture(
 
 def print_picture(picture: markerjit.Picture, options: argparse.Namespace) -> None:
     """What was saved, and what was not."""
-    kept = {name: one for name, one in picture.kept.items() if any(one)}
+    facts = picture_facts(options.output, picture)
     if options.json:
-        markers = [{"name": name, **one._asdict()} for name, one in sorted(kept.items())]
-        common.print_json({"file": options.output, "markers": markers})
+        output.print_json(facts)
         return
-    rows = [
-        (name, str(one.events), str(one.overwritten), str(one.lost))
-        for name, one in sorted(kept.items())
-    ]
+    keys = ("name", "events", "overwritten", "lost")
+    rows = [[str(marker[key]) for key in keys] for marker in facts["markers"]]
     if rows:
-        common.print_table(("MARKER", "EVENTS", "OVERWRITTEN", "LOST"), rows)
-    events = sum(one.events for one in kept.values())
-    common.say(f"{common.counted(events, 'event')} in {options.output}")
+        output.print_table(("MARKER", "EVENTS", "OVERWRITTEN", "LOST"), rows)
+    events = sum(marker["events"] for marker in facts["markers"])
+    output.say(f"{counted(events, 'event')} in {options.output}")
 
 
 def _fields(text: str) -> tuple[str, ...]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 
 import markerjit
-from markerjit.cli import common, signals
+from markerjit.cli import arguments, output, signals
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    common.add_pid(parser)
-    common.add_json(parser)
+    arguments.add_pid(parser)
+    arguments.add_json(parser)
     parser.set_defaults(run=run)
 
 
@@ -33,8 +33,8 @@ def run(options: argparse.Namespace) -> int:
             "switched_off": list(repaired.switched_off),
             "removed": repaired.removed,
         }
-        common.print_json(document)
+        output.print_json(document)
     else:
         for line in list(repaired.sentences()) or [f"process {options.pid} needs no repair"]:
-            common.say(line)
+            output.say(line)
     return held.code

@@ -1,20 +1,23 @@
-"""`markerjit status PID`: what is on, since when, by whom, hits and losses."""
+"""`markerjit status PID`: what is on, since when, by which process, hits and losses."""
 
 from __future__ import annotations
 
 import argparse
 
 import markerjit
-from markerjit.cli import common
+from markerjit.cli import arguments, output
+from markerjit.facts import words
+from markerjit.facts.process import status_facts
 
-_BAR = 40  # characters of the longest
+_BAR = 40
+"""Characters of the longest bar of a histogram."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
-    common.add_pid(parser)
-    common.add_pattern(parser, default="*")
-    common.add_json(parser)
+    """Add the command's arguments."""
+    arguments.add_pid(parser)
+    arguments.add_pattern(parser, default="*")
+    arguments.add_json(parser)
     parser.set_defaults(run=run)
 
 
@@ -24,79 +27,57 @@ def run(options: argparse.Namespace) -> int:
         markers = view.statistics(options.pattern)
         arena = view.arena()
         values = view.probe_values()
-        common.offer_repair(view)
+        output.offer_repair(view)
     if options.json:
-        document = {
-            "pid": options.pid,
-            "arena": common.arena_json(arena),
-            "markers": [common.marker_json(marker) for marker in markers],
-            "probes": [_values_json(one) for one in values],
-        }
-        common.print_json(document)
+        output.print_json(status_facts(options.pid, arena, markers, values))
         return 0
-    known = [marker for marker in markers if marker.mode or marker.hits or marker.altered]
-    if known:
-        common.print_table(
+    shown = [marker for marker in markers if marker.mode or marker.hits or marker.altered]
+    if shown:
+        output.print_table(
             ["MARKER", "STATE", "SINCE", "BY", "HITS", "LOST"],
             [
                 [
                     marker.name,
-                    common.state_text(marker),
-                    f"{common.ago(marker.since)} ago" if marker.since else "-",
-                    _by(marker),
+                    words.state_words(marker),
+                    f"{words.age_words(marker.since)} ago" if marker.since else "-",
+                    words.holder_words(marker),
                     str(marker.hits),
                     str(marker.lost),
                 ]
-                for marker in known
+                for marker in shown
             ],
         )
-    common.print_altered(markers)
+    output.print_altered(markers)
     off = sum(not marker.mode and len(marker.altered) < len(marker.sites) for marker in markers)
-    common.say(f"{off} of {len(markers)} markers are off")
-    for one in values:
-        _print_values(one)
+    output.say(f"{off} of {len(markers)} markers are off")
+    for of_file in values:
+        _print_values(of_file)
     if arena:
-        common.say(f"runtime: there for {common.ago(arena.since)}, put by pid {arena.owner.pid}")
-        if arena.flight:
-            common.say(
-                f"flight recorder: on; markerjit dump {options.pid} -o FILE saves what it has kept"
-            )
-        if arena.reader:
-            lease = arena.reader.left_s
-            until = "" if lease is None else f", lease {max(lease, 0):.0f} s"
-            common.say(f"recording: for pid {arena.reader.owner.pid}{until}")
+        _print_arena(options.pid, arena)
     return 0
 
 
-def _by(marker: markerjit.MarkerStatus) -> str:
-    """Who switched it on, and what for."""
-    holder = f"pid {marker.by}" if marker.by else "-"
-    return f"{holder} ({marker.held})" if marker.held else holder
-
-
-def _values_json(values: markerjit.Values) -> common.Json:
-    return {
-        "source": values.source,
-        "counters": dict(values.counters),
-        "histograms": {
-            name: [bucket._asdict() for bucket in one.buckets()]
-            for name, one in values.histograms.items()
-        },
-    }
+def _print_arena(pid: int, arena: markerjit.ArenaStatus) -> None:
+    output.say(f"runtime: there for {words.age_words(arena.since)}, put by pid {arena.owner.pid}")
+    if arena.flight:
+        output.say(f"flight recorder: on; markerjit dump {pid} -o FILE saves what it has kept")
+    if arena.reader:
+        lease_s = arena.reader.left_s
+        lease = "" if lease_s is None else f", lease {max(lease_s, 0):.0f} s"
+        output.say(f"recording: for pid {arena.reader.owner.pid}{lease}")
 
 
 def _print_values(values: markerjit.Values) -> None:
     for name, number in values.counters.items():
-        common.say(f"{values.source}: {name} = {number}")
+        output.say(f"{values.source}: {name} = {number}")
     for name, histogram in values.histograms.items():
         total = histogram.total
         percentiles = ", ".join(
             f"{percent} % <= {histogram.percentile(percent)}" for percent in (50, 90, 99) if total
         )
-        shown = f": {percentiles}" if total else ""
-        common.say(f"{values.source}: {name}, {total} values{shown}")
-        rows = list(histogram.buckets())
-        most = max((row.number for row in rows), default=1)
-        for row in rows:
-            bar = "#" * max(1, round(row.number * _BAR / most))
-            common.say(f"  {row.low:>12} ... {row.high:<12} {row.number:>10} {bar}")
+        output.say(f"{values.source}: {name}, {total} values{f': {percentiles}' if total else ''}")
+        buckets = list(histogram.buckets())
+        most = max((bucket.number for bucket in buckets), default=1)
+        for bucket in buckets:
+            bar = "#" * max(1, round(bucket.number * _BAR / most))
+            output.say(f"  {bucket.low:>12} ... {bucket.high:<12} {bucket.number:>10} {bar}")

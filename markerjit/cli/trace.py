@@ -15,26 +15,31 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 import markerjit
-from markerjit.cli import common, recording
+from markerjit.cli import arguments, output, recording
 from markerjit.cli.end import End, Output
 from markerjit.cli.printer import POLL_S, Printer
+from markerjit.facts import Json
+from markerjit.facts.markers import left_out_facts
+from markerjit.printable import counted
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("pids", metavar="PID", type=_pids, help="a process, or several: PID,PID")
-    common.add_pattern(parser)
-    common.add_mode(parser)
-    common.add_quiesce(parser)
-    parser.add_argument("--duration", metavar="S", type=common.seconds, help="end after S seconds")
-    parser.add_argument("--events", metavar="N", type=common.positive, help="end after N events")
+    arguments.add_pattern(parser)
+    arguments.add_mode(parser)
+    arguments.add_quiesce(parser)
+    parser.add_argument(
+        "--duration", metavar="S", type=arguments.seconds, help="end after S seconds"
+    )
+    parser.add_argument("--events", metavar="N", type=arguments.positive, help="end after N events")
     recording.add_probe(parser, ".c", ".py")
     recording.add_what(parser)
     recording.add_output(parser)
     parser.add_argument(
         "--resume", action="store_true", help="begin with what a reader left that died"
     )
-    common.add_json(parser)
+    arguments.add_json(parser)
     parser.set_defaults(run=run)
 
 
@@ -71,14 +76,14 @@ def run(options: argparse.Namespace) -> int:
         ]
         end.arm(streams, options.duration)
         for stream in streams:
-            common.print_left_out(stream.unswitched)
+            output.print_left_out(stream.unswitched)
         _print_dropped(streams)
         taken = _Taken(options.pids, streams)
-        output = Output(end, streams)
+        printing = Output(end, streams)
         if options.output:
             _write_files(sessions, streams, options, end, taken, after)
         else:
-            printer = Printer(options, streams, callback, end, output)
+            printer = Printer(options, streams, callback, end, printing)
             printer.print_until_end(taken.print_new)
     taken.print_new()
     if not options.output:
@@ -86,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         count = printer.count, printer.left_out
     else:
         count = sum(stream.statistics().events for stream in streams), 0
-    _print_summary(*count, streams, options, output)
+    _print_summary(*count, streams, options, printing)
     for session, stream in zip(sessions, streams, strict=True):
         if stream.dispossessed:
             raise markerjit.Refused(
@@ -105,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
 def _print_dropped(streams: Sequence[markerjit.EventStream]) -> None:
     dropped = sum(stream.dropped_bytes for stream in streams)
     if dropped:
-        common.say(
+        output.say(
             f"{-(-dropped >> 10)} KiB of events that an earlier reader left were dropped; "
             "--resume begins with them",
             error=True,
@@ -125,7 +130,7 @@ class _Taken:
             for marker in stream.statistics().taken:
                 if (pid, marker) not in self._printed:
                     self._printed.add((pid, marker))
-                    common.say(
+                    output.say(
                         f"markerjit: another controller took {marker} of process {pid}: its "
                         "events end here",
                         error=True,
@@ -192,13 +197,13 @@ def _print_summary(
     left_out: int,
     streams: Sequence[markerjit.EventStream],
     options: argparse.Namespace,
-    output: Output,
+    printing: Output,
 ) -> None:
     statistics = [stream.statistics() for stream in streams]
     lost = sum(each.lost for each in statistics)
     others = sum(stream.left_out for stream in streams) if options.resume else 0
     if others:
-        common.say(
+        output.say(
             f"{others} events that an earlier reader left were recorded with another time or "
             "thread id, and are left out",
             error=True,
@@ -206,22 +211,22 @@ def _print_summary(
     bad = sum(each.bad_records for each in statistics)
     damaged = sum(each.damaged_rings for each in statistics)
     if bad or damaged:
-        common.say(
+        output.say(
             f"{bad} records and {damaged} rings made no sense; "
             "is the process overwriting its memory?",
             error=True,
         )
-    if output.unread:
-        common.say("our output is not read: what came last is not shown", error=True)
+    if printing.unread:
+        output.say("our output is not read: what came last is not shown", error=True)
     if left_out and not options.events:
-        common.say(
-            f"{common.counted(left_out, 'more event')} were recorded and not printed: "
+        output.say(
+            f"{counted(left_out, 'more event')} were recorded and not printed: "
             "-o FILE keeps all of them",
             error=True,
         )
-    if options.json and not output.unread:
+    if options.json and not printing.unread:
         taken = [name for each in statistics for name in each.taken]
-        summary: common.Json = {
+        summary: Json = {
             "events": count,
             "lost": lost,
             "not_shown": left_out,
@@ -229,23 +234,23 @@ def _print_summary(
         }
         unswitched = [marker for stream in streams for marker in stream.unswitched]
         if unswitched:
-            summary["left_out"] = common.left_out_json(unswitched)
-        sys.stdout.write(output.separator)
-        common.print_json({"summary": summary})
+            summary["left_out"] = left_out_facts(unswitched)
+        sys.stdout.write(printing.separator)
+        output.print_json({"summary": summary})
         return
     where = f" in {options.output}" if options.output else ""
-    common.say(f"{common.counted(count, 'event')}{where}, {lost} lost", error=True)
+    output.say(f"{counted(count, 'event')}{where}, {lost} lost", error=True)
     if lost:
         for stream in streams:
             recording.print_losses(stream.lost())
-        common.say(
+        output.say(
             "lost events found their ring full: trace fewer markers, or use a larger --ring-size",
             error=True,
         )
 
 
 def _pids(text: str) -> list[int]:
-    pids = [common.process_id(pid) for pid in text.split(",")]
+    pids = [arguments.process_id(pid) for pid in text.split(",")]
     if len({*pids}) < len(pids):
         raise argparse.ArgumentTypeError(f"{text} names a process twice")
     return pids

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from markerjit.ring.batch import Columns, Texts
 from markerjit.ring.clock import NS
 from markerjit.ring.columns import monotonic
 from markerjit.ring.types import RecordType, Time
-from markerjit.trace.lines import json_value
 from markerjit.trace.reading import Trace
 from markerjit.trace.records import pieces, values
 from markerjit.trace.sketch import ERROR, Budget, Frequent, Numbers
@@ -44,20 +43,6 @@ class NumberSummary(NamedTuple):
     mean: float | None
     error: float
 
-    def as_json(self) -> dict[str, Any]:
-        """The same as JSON has it."""
-        numbers = (self.least, self.p50, self.p90, self.p99, self.largest, self.mean)
-        names = ("min", "p50", "p90", "p99", "max", "mean")
-        shown = {name: json_value(number) for name, number in zip(names, numbers, strict=True)}
-        return {
-            "name": self.field.name,
-            "type": str(self.field.type),
-            "count": self.values,
-            "nans": self.nans,
-            **shown,
-            "error": self.error,
-        }
-
 
 class ValueSummary(NamedTuple):
     """A field of anything else. `missed` is 0 where the counts are exact, else how much they may be
@@ -74,18 +59,6 @@ class ValueSummary(NamedTuple):
         """The most frequent ones, each as its marker's format shows it."""
         return [(show(self.field, value), count) for value, count in self.top]
 
-    def as_json(self) -> dict[str, Any]:
-        """The same as JSON has it."""
-        return {
-            "name": self.field.name,
-            "type": str(self.field.type),
-            "count": self.values,
-            "nulls": self.nulls,
-            "distinct": self.distinct,
-            "top": [{"value": json_value(value), "count": count} for value, count in self.top],
-            "missed": self.missed,
-        }
-
 
 class MarkerSummary(NamedTuple):
     """A marker. Without a clock there is neither rate nor first nor last."""
@@ -99,10 +72,6 @@ class MarkerSummary(NamedTuple):
     last_ns: int | None
     fields: tuple[NumberSummary | ValueSummary, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        """The same as JSON has it."""
-        return {**self._asdict(), "fields": [field.as_json() for field in self.fields]}
-
 
 class Summary(NamedTuple):
     """A trace. Rates are over the time from the first event of any marker to the last one. Losses
@@ -113,10 +82,6 @@ class Summary(NamedTuple):
     first_ns: int | None
     last_ns: int | None
     markers: tuple[MarkerSummary, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """The same as JSON has it."""
-        return {**self._asdict(), "markers": [marker.as_json() for marker in self.markers]}
 
 
 def summarise(

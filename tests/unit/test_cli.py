@@ -14,9 +14,11 @@ import pytest
 
 import markerjit
 from markerjit.arena.lease import Reader
-from markerjit.cli import common, main
+from markerjit.cli import main, output
+from markerjit.cli.arguments import as_pid
 from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, NoSuchProcess
+from markerjit.facts import words
 from markerjit.model import CType, Kind, MappedObject, Mode, Note, RemoteAddress, Site, TypeClass
 from markerjit.proc.owner import Owner, ourselves
 from markerjit.session.repair import FINISHED, NOTHING, ROLLED_BACK, Repaired
@@ -146,6 +148,17 @@ def test_a_duration_that_no_timer_takes_is_wrong_usage(
     assert run("trace", NOBODY, "a", "--duration", duration) == 2
 
 
+@pytest.mark.parametrize("command", ["on", "trace", "record", "explain"])
+def test_every_mode_and_every_strategy_for_another_process_can_be_asked_for(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command, "--help") == 0
+    shown = capsys.readouterr().out
+
+    assert f"--mode {{{','.join(map(str, Mode))}}}" in shown
+    assert "--quiesce {stop,membarrier,none}" in shown
+
+
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
     shown = capsys.readouterr().out
@@ -190,7 +203,7 @@ def test_cflags_are_enough_to_compile_a_marker(
     ("target", "pid"), [("12", 12), ("0", None), ("kv", None), ("./12", None), ("1²", None)]
 )
 def test_digits_are_a_pid(target: str, pid: int | None) -> None:
-    assert common.as_pid(target) == pid
+    assert as_pid(target) == pid
 
 
 # ---- errors --------------------------------------------------------------------------------------
@@ -339,7 +352,7 @@ def test_status_for_people_shows_what_is_on_or_was_hit(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(common.time, "time", lambda: 1_000 + 7_300.5)
+    monkeypatch.setattr(words.time, "time", lambda: 1_000 + 7_300.5)
     view.markers = (make_marker(), ON, make_marker(name="was_on", hits=12345))
 
     assert run("status", "7") == 0
@@ -358,7 +371,7 @@ US, GONE = ourselves(), Owner(1 << 30, ourselves().pid_namespace, 5)
 def test_status_for_people_says_who_put_the_runtime_there_and_who_reads(
     view: type[FakeView], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(common.time, "time", lambda: 1_000 + 7_300.5)
+    monkeypatch.setattr(words.time, "time", lambda: 1_000 + 7_300.5)
     view.markers = (make_marker(),)
     view.held = ArenaStatus(GONE, 1_000, 7, Reader(US, 7.4, False), None, False)
 
@@ -366,7 +379,7 @@ def test_status_for_people_says_who_put_the_runtime_there_and_who_reads(
     shown = capsys.readouterr()
 
     assert shown.out.splitlines()[-2:] == [
-        f"runtime: there for {common.ago(1_000)}, put by pid {GONE.pid}",
+        f"runtime: there for {words.age_words(1_000)}, put by pid {GONE.pid}",
         f"recording: for pid {US.pid}, lease 7 s",
     ]
     assert shown.err == ""
@@ -471,20 +484,10 @@ def test_repair_says_what_was_found_and_done(
     assert repaired.anything == (lines != ["process 7 needs no repair"])
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(-5, "0 s"), (0, "0 s"), (59, "59 s"), (60, "1 min"), (3600, "1 h"), (200_000, "2 d")],
-)
-def test_ago_in_words(seconds: int, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(common.time, "time", lambda: 1e9 + seconds)
-
-    assert common.ago(10**9) == text
-
-
 def test_a_table_is_as_wide_as_it_needs_and_numbers_stand_to_the_right(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    common.print_table(["A", "N", "LAST"], [["long", "9", "x"], ["b", "1,234", ""]])
+    output.print_table(["A", "N", "LAST"], [["long", "9", "x"], ["b", "1,234", ""]])
 
     assert capsys.readouterr().out == "A         N  LAST\nlong      9  x\nb     1,234\n"
 

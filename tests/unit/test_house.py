@@ -28,6 +28,7 @@ FLOORS = (
     ("probes",),
     ("session",),
     ("explain", "doctor"),
+    ("facts",),
     ("apps",),
     ("cli",),
 )
@@ -41,7 +42,7 @@ OUTSIDE = {
     "apps": ("markerjit", "markerjit.lowlevel", "errors", "model"),
     "cli": (
         *("markerjit", "markerjit.lowlevel", "errors", "printable", "model"),
-        *("explain", "doctor", "apps"),
+        *("explain", "doctor", "facts", "apps"),
     ),
 }
 

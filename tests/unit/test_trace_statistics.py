@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from markerjit.facts.traces import summary_facts
 from markerjit.model import Event
 from markerjit.ring.clock import NS
 from markerjit.ring.types import Time
@@ -120,7 +121,7 @@ def test_without_a_clock_there_are_no_rates(tmp_path: Path) -> None:
 def test_a_summary_is_json_whatever_is_in_it(number: str, tmp_path: Path) -> None:
     event = EVENTS[6]._replace(fields={**EVENTS[6].fields, "x": float(number)})
 
-    told = json.loads(json.dumps(summary_of(tmp_path, event).as_json(), allow_nan=False))
+    told = json.loads(json.dumps(summary_facts(summary_of(tmp_path, event)), allow_nan=False))
 
     field = next(one for one in told["markers"][0]["fields"] if one["name"] == "x")
     assert (field["max"], field["nans"]) == (("inf", 0) if number == "inf" else (None, 1))

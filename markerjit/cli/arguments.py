@@ -1,0 +1,120 @@
+"""Arguments that several commands have, and the types of arguments."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from markerjit.errors import Refused
+from markerjit.model import Mode, Quiescence
+
+
+def add_pid(parser: argparse.ArgumentParser) -> None:
+    """PID: a process."""
+    parser.add_argument("pid", metavar="PID", type=process_id, help="a process")
+
+
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """PID|FILE: a process or a file."""
+    parser.add_argument("target", metavar="PID|FILE", help="a process, or an executable or library")
+
+
+def add_pattern(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
+    """PATTERN: the markers that are meant. With a default it may be left out."""
+    parser.add_argument(
+        "pattern",
+        metavar="PATTERN",
+        nargs="?" if default else None,
+        default=default,
+        help="a shell glob over marker names, such as 'kv_*'",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """--json: facts for programs."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_mode(parser: argparse.ArgumentParser) -> None:
+    """--mode: how to switch sites on."""
+    parser.add_argument(
+        "--mode",
+        choices=[str(mode) for mode in Mode],
+        help="how to switch the sites on (default: as each was compiled)",
+    )
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """--force: take markers from another controller."""
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="also markers that a trace records or a flight recorder keeps: take them from it",
+    )
+
+
+def add_quiesce(parser: argparse.ArgumentParser) -> None:
+    """--quiesce: how threads of another process are kept from harm."""
+    parser.add_argument(
+        "--quiesce",
+        choices=[str(way) for way in Quiescence if way is not Quiescence.SIGNALS],
+        help="stop all threads (default); let them run and fence all cores, by a borrowed thread; "
+        "or let them run and trust that one byte has no parts",
+    )
+
+
+def positive(text: str) -> int:
+    """The type of a whole number above zero."""
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number <= 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
+    return number
+
+
+def seconds(text: str) -> float:
+    """The type of a duration. A timer takes no other number, nor does it take nan or inf."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0
+    if not 0 < number < 1e9:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds")
+    return number
+
+
+def file_name(text: str) -> str:
+    """The type of the name of a file."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name of a file cannot be empty")
+    return text
+
+
+def process_id(text: str) -> int:
+    """The type of the number of a process."""
+    pid = as_pid(text)
+    if pid is None:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not the number of a process; pgrep NAME finds it"
+        )
+    return pid
+
+
+def as_pid(target: str) -> int | None:
+    """The pid that a PID|FILE means, None for a file. A file whose name is a number is `./123`."""
+    return int(target) if target.isascii() and target.isdigit() and int(target) else None
+
+
+def pid_or_file(target: str) -> int | None:
+    """The pid that a PID|FILE means, None for a file that exists. Raises Refused for neither."""
+    pid = as_pid(target)
+    if pid is None:
+        try:
+            os.lstat(target)
+        except FileNotFoundError:
+            raise Refused(
+                f"'{target}' is neither the number of a process nor a file; "
+                "pgrep NAME finds a process by its name"
+            ) from None
+        except OSError as error:
+            raise Refused(f"cannot read {target}: {error.strerror}") from None
+    return pid

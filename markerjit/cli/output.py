@@ -1,0 +1,79 @@
+"""Lines, tables and JSON on standard output, and remarks on standard error.
+
+What comes from a target or a file may be in any of it, so that everything is made printable here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from markerjit.printable import printable
+
+if TYPE_CHECKING:
+    from markerjit import LeftOut, MarkerStatus, View
+
+
+def say(line: str, *, error: bool = False) -> None:
+    """Print a line on standard output, or on standard error."""
+    print(printable(line), file=sys.stderr if error else sys.stdout)
+
+
+def print_json(document: object) -> None:
+    """Print a document on one line, in ASCII: a terminal obeys other characters, and an encoding
+    may not have them."""
+    import json
+
+    print(json.dumps(document))
+
+
+def print_progress(text: str) -> None:
+    """Replace the line on standard error, which has to be a terminal; "" removes it."""
+    print(f"\r{printable(text)}\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print columns as wide as they need. A column of numbers is aligned to the right."""
+    rows = [[printable(cell) for cell in row] for row in rows]
+    columns = list(zip(header, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    numeric = [all(_is_number(cell) for cell in column[1:]) for column in columns]
+    for row in (header, *rows):
+        cells = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        )
+        say("  ".join(cells).rstrip())
+
+
+def line_of_process(pid: int, line: str, *, json: bool) -> str:
+    """The line of an event, with its pid and its newline, where several processes have events."""
+    return f'{{"pid": {pid}, {line[1:]}\n' if json else f"{pid} {line}\n"
+
+
+def print_left_out(left_out: Iterable[LeftOut]) -> None:
+    """Say on standard error which markers matched and were left as they were."""
+    for marker in left_out:
+        say(f"markerjit: left out: {marker.reason}", error=True)
+
+
+def print_altered(markers: Iterable[MarkerStatus]) -> None:
+    """Say what stands at sites whose code is neither off nor on, a line each."""
+    for marker in markers:
+        for problem in marker.altered:
+            say(f"altered: {problem.fact}")
+
+
+def offer_repair(view: View) -> None:
+    """Say on standard error what a dead controller left, or why the runtime that is there cannot be
+    used, and what to do."""
+    if view.runtime_problem:
+        say(f"markerjit: {view.runtime_problem}", error=True)
+    status = view.arena()
+    if status and status.to_mend:
+        say(f"markerjit: {status.to_mend}: markerjit repair {view.pid}", error=True)
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "").replace(",", "").replace("+", "").replace("-", "").isdigit()

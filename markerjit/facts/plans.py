@@ -1,0 +1,81 @@
+"""Sites explained, and the plan to switch them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from markerjit.facts import Json
+from markerjit.facts.markers import field_facts, left_out_facts, site_facts
+from markerjit.patch.plan import Plan, Refusal
+
+if TYPE_CHECKING:
+    from markerjit.explain import Explanation, Instruction
+    from markerjit.model import Edit
+
+
+def explanation_facts(target: str, explanations: Sequence[Explanation]) -> Json:
+    """Every site explained, and the one plan that they have in common. `target` is a pid or a
+    file, as the caller wrote it; there is one explanation at least."""
+    first = explanations[0]
+    return {
+        "target": target,
+        "sites": [explained_site_facts(explanation) for explanation in explanations],
+        "plan": plan_facts(first.plan, first.remarks),
+    }
+
+
+def explained_site_facts(explanation: Explanation) -> Json:
+    """A site with its assembly, a line for each instruction."""
+    site = explanation.site
+    return {
+        "name": site.marker,
+        "format": site.note.format,
+        "fields": field_facts(explanation.fields),
+        "function": explanation.function,
+        **site_facts(site, explanation.problem),
+        "body": site.body,
+        "end": site.end,
+        "slot": site.slot,
+        "mode": str(explanation.mode) if explanation.mode else None,
+        "dormant": instruction_lines(explanation.dormant),
+        "active": {str(mode): instruction_lines(code) for mode, code in explanation.active.items()},
+        "body_code": instruction_lines(explanation.body),
+    }
+
+
+def plan_facts(plan: Plan | Refusal, remarks: Sequence[str] = ()) -> Json:
+    """A plan: its edits in the order in which they are written, and its steps as sentences. Edits
+    that only compare are left out. A refusal has its reason, and whether to try again."""
+    if isinstance(plan, Refusal):
+        return {"refused": plan.reason, "try_again": plan.try_again}
+    return {
+        "title": plan.title,
+        "strategy": plan.strategy.name,
+        "steps": list(plan.steps()),
+        "edits": [edit_facts(edit) for edit in plan.edits if edit.new != edit.old],
+        "left_out": left_out_facts(plan.left_out),
+        "remarks": list(remarks),
+    }
+
+
+def edit_facts(edit: Edit) -> Json:
+    """An edit. Edits with the same `step` are written together. `code` says whether threads execute
+    the bytes."""
+    return {
+        "address": edit.address,
+        "old": edit.old.hex(),
+        "new": edit.new.hex(),
+        "what": edit.what,
+        "code": edit.code,
+        "step": edit.step,
+    }
+
+
+def instruction_lines(code: Sequence[Instruction], width: int = 0) -> list[str]:
+    """Address, bytes and assembly of each instruction. `width` is how many characters the bytes
+    take at least."""
+    return [
+        f"{instruction.address:x}  {instruction.code.hex(' '):<{width}}  {instruction.text}"
+        for instruction in code
+    ]
