@@ -22,7 +22,7 @@ _WIDTH = 110
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     from markerjit.apps.bench.dormant.large import FUNCTIONS
     from markerjit.apps.bench.sampling.plan import Plan
 
@@ -101,7 +101,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, or compare what was measured."""
+    """Measure, or compare two results."""
     from rich.console import Console
 
     from markerjit.apps.bench import html, measure, table
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     if "compare" in options.what:
         if len(options.what) != 3 or options.what[0] != "compare":
-            raise Refused("two results are compared so: markerjit bench compare A.json B.json")
+            raise Refused("compare takes two results: markerjit bench compare A.json B.json")
         for name in options.what[1:]:
             files.check_file(name)
         before, after = (results.read(Path(name)) for name in options.what[1:])
@@ -121,17 +121,17 @@ def run(options: argparse.Namespace) -> int:
         return 0
     for kind in options.what:
         if kind not in measure.KINDS:
-            raise Refused(f"{kind} is nothing that is measured; take {', '.join(measure.KINDS)}")
+            raise Refused(f"{kind} is not a measurement; there are {', '.join(measure.KINDS)}")
     if bool(options.source) != bool(options.function):
-        raise Refused("your own code is measured so: --source FILE.c --function NAME")
+        raise Refused("--source and --function go together: --source FILE.c --function NAME")
     if options.source and options.what:
         raise Refused(f"your own code is measured alone; leave out {' '.join(options.what)}")
     files.check_new([options.json, options.html])
     plan = Plan(
         options.seconds,
-        tuple(one for one in measure.KINDS if one in options.what),
+        tuple(kind for kind in measure.KINDS if kind in options.what),
         options.args,
-        tuple(one for one in options.parts if one),
+        tuple(part for part in options.parts if part),
         options.layouts,
         options.cc,
         options.source,
@@ -142,45 +142,45 @@ def run(options: argparse.Namespace) -> int:
     )
     progress = _Progress()
     try:
-        with signals.Raised():  # what was started is ended
-            found = measure.run(plan, progress.show)
+        with signals.Raised():  # ends the programs that were started
+            measured = measure.run(plan, progress.show)
     except DoesNotCompile as error:
         progress.end()
         for line in error.output.splitlines():
             output.say(line, error=True)
         raise Refused(f"{options.source or error.source} does not compile") from None
     progress.end()
-    table.show(found, console)
+    table.show(measured, console)
     if options.json:
-        results.write(found, options.json)
+        results.write(measured, options.json)
         output.say(f"every sample is in {options.json}", error=True)
     if options.html:
-        html.write(found, options.html)
+        html.write(measured, options.html)
         output.say(f"the report is {options.html}", error=True)
     if "check" not in plan.kinds:
         return 0
-    failures = list(check.failures(found))
-    for one in failures or ["the bench may be believed here"]:
-        console.print(one, highlight=False)
+    failures = list(check.failures(measured))
+    for line in failures or ["the bench may be believed here"]:
+        console.print(line, highlight=False)
     return 1 if failures else 0
 
 
 class _Progress:
-    """A line on standard error, where a person sees it."""
+    """A line on standard error. Only a terminal gets it."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
         self._last = ""
 
-    def show(self, what: str, done: float) -> None:
-        """What is being done, and how much of it."""
-        text = f"{what}: {done:4.0%}"
+    def show(self, measurement: str, done: float) -> None:
+        """Say which measurement runs, and how much of it is done."""
+        text = f"{measurement}: {done:4.0%}"
         if self._shown and text != self._last:
             output.print_progress(text)
             self._last = text
 
     def end(self) -> None:
-        """Leave the line."""
+        """Remove the line."""
         if self._shown:
             output.print_progress("")
 
@@ -193,17 +193,18 @@ def _listed(numbers: Sequence[int]) -> str:
     return ",".join(map(str, numbers))
 
 
-def _numbers(known: Sequence[int]) -> Callable[[str], tuple[int, ...]]:
-    is_range = isinstance(known, range)
-    out_of = f"{known[0]} … {known[-1]}" if is_range else ", ".join(map(str, known))
+def _numbers(allowed: Sequence[int]) -> Callable[[str], tuple[int, ...]]:
+    """The type of a list of numbers, each one of `allowed`."""
+    is_range = isinstance(allowed, range)
+    shown = f"{allowed[0]} … {allowed[-1]}" if is_range else ", ".join(map(str, allowed))
 
     def checked(text: str) -> tuple[int, ...]:
         try:
-            numbers = tuple(int(one) for one in text.split(","))
+            numbers = tuple(map(int, text.split(",")))
         except ValueError:
             numbers = ()
-        if not numbers or not all(one in known for one in numbers):
-            raise argparse.ArgumentTypeError(f"'{text}' is no list of numbers out of {out_of}")
+        if not numbers or not all(number in allowed for number in numbers):
+            raise argparse.ArgumentTypeError(f"'{text}' is not a list of numbers out of {shown}")
         return numbers
 
     return checked

@@ -20,7 +20,7 @@ _SHOWN = 6
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     parser.add_argument(
         "--rounds", metavar="N", type=arguments.positive, default=5, help="of measuring (default 5)"
     )
@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show it. 1 when anything was not as it should be."""
+    """Show the demo. Returns 1 when anything was not as it should be."""
     cpus = os.cpu_count()
     output.say(f"markerjit demo: a key-value server under load, {cpus} CPUs, 127.0.0.1 only")
     with signals.Raised(), ExitStack() as stack:  # the servers are ended
@@ -60,8 +60,8 @@ def _show_markers(server: showcase.Server) -> None:
         output.print_table(
             ["MARKER", "FIELDS", "SOURCE"],
             [
-                [one.name, words.field_words(one.fields), one.sites[0].source]
-                for one in view.statistics()
+                [marker.name, words.field_words(marker.fields), marker.sites[0].source]
+                for marker in view.statistics()
             ],
         )
 
@@ -86,22 +86,22 @@ def _show_live(jump: showcase.Server, pointer: showcase.Server) -> None:
     )
 
 
-def _show_events(session: markerjit.Session, mode: markerjit.Mode, what: str) -> None:
+def _show_events(session: markerjit.Session, mode: markerjit.Mode, explained: str) -> None:
     started = time.perf_counter()
     with session.trace("kv_[hms]*", mode=mode) as stream:
         took_ms = (time.perf_counter() - started) * 1e3
         output.say("")
-        output.say(f"mode {mode}: {what}; three markers live after {took_ms:.1f} ms")
+        output.say(f"mode {mode}: {explained}; three markers live after {took_ms:.1f} ms")
         to_line = markerjit.line_formatter(stream.fields)
         for event in islice(stream, _SHOWN):
             output.say(f"  {to_line(event)}")
-    states = {one.name: words.state_words(one) for one in session.statistics()}
+    states = {marker.name: words.state_words(marker) for marker in session.statistics()}
     if set(states.values()) != {"off"}:
         raise markerjit.MarkerError(f"still on: {states}")
     output.say("  and off again")
 
 
-def _show_costs(chosen: Sequence[showcase.Variant], options: argparse.Namespace) -> None:
+def _show_costs(variants: Sequence[showcase.Variant], options: argparse.Namespace) -> None:
     _title("3. what each costs: requests per second, as a ratio to a build without markers")
 
     def progress(text: str) -> None:
@@ -109,7 +109,7 @@ def _show_costs(chosen: Sequence[showcase.Variant], options: argparse.Namespace)
             output.print_progress(text)
 
     costs = showcase.measure(
-        chosen, rounds=options.rounds, slice_s=options.slice, progress=progress
+        variants, rounds=options.rounds, slice_s=options.slice, progress=progress
     )
     if sys.stderr.isatty():
         output.print_progress("")

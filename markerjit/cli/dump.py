@@ -1,4 +1,4 @@
-"""`markerjit dump PID -o FILE`: save what a flight recorder has kept, while it goes on."""
+"""`markerjit dump PID -o FILE`: save the events of a flight recorder, which goes on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from markerjit.cli import arguments, recording, signals
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     arguments.add_pid(parser)
     recording.add_output(parser)
     arguments.add_json(parser)
@@ -17,9 +17,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Take the picture."""
+    """Take a picture of the rings, and save it."""
     if not options.output:
-        raise markerjit.Refused("where to? name the file with -o FILE; its suffix says the format")
+        raise markerjit.Refused(
+            "no file is named; name it with -o FILE, whose suffix says the format"
+        )
     markerjit.check_output(options.output, force=options.force)
     with signals.Raised(), markerjit.attach(options.pid) as session:
         picture = recording.write_picture(session, session.flight(), options)

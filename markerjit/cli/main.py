@@ -1,9 +1,9 @@
 """`markerjit`: choose the command, print errors as one line, turn them into an exit code.
 
-0 done; 1 refused or failed, with one line of reason on standard error; 2 wrong usage; 128 and its
-number for a signal. A bug of ours keeps its traceback. A command's module is imported when the
-command is used, and so is everything else: until `main` is called, Ctrl-C is Python's, and shows a
-traceback.
+Exit codes are 0 for done, 1 for refused or failed, with one line of reason on standard error, 2 for
+wrong usage, and 128 and its number for a signal. A bug of ours keeps its traceback. A command's
+module is imported when the command is used, and so is everything else, because until `main` is
+called Ctrl-C shows a traceback.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ COMMANDS = {
     "list": "the markers of a process or a file",
     "on": "switch markers of a process on",
     "off": "switch markers of a process off",
-    "status": "what is on in a process, since when, by whom, hits and losses",
+    "status": "what is on in a process, since when, by which process, hits and losses",
     "trace": "switch markers on, stream their events, switch them off",
-    "record": "a flight recorder: keep the newest events, with nobody reading",
-    "dump": "save what a flight recorder has kept",
+    "record": "a flight recorder: keep the newest events, without a reader",
+    "dump": "save the events of a flight recorder",
     "read": "print, sum up or convert a trace that was written to a file",
     "repair": "after an accident: finish or take back what a controller left",
     "bench": "what a marker costs on this machine, in every form",
@@ -45,14 +45,14 @@ _OUTPUT_ERRORS = (
     errno.EIO,
     errno.ENOSPC,
 )
-"""What becomes of a write where there is no room, or nobody at the other end."""
+"""Numbers of errors of a write that has no room, or no reader at the other end."""
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """The entry point of the command."""
     from markerjit.cli import signals
 
-    signals.end_at_once()  # first: what is imported below takes most of a short command's time
+    signals.end_at_once()  # first, because imports take most of a short command's time
     sys.exit(_prepare_output() or run(argv))
 
 
@@ -69,7 +69,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt as interrupted:
             return int(getattr(interrupted, "code", 130))
         finally:
-            sys.stdout.flush()  # here, where an error can still be told
+            sys.stdout.flush()  # here, where an error can still be reported
     except BrokenPipeError:
         _abandon(sys.stdout)  # the reader of our output has gone, as `head` does
         return 0
@@ -101,16 +101,16 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _prepare_output() -> int:
-    """Make sure, before anything is done, that the outcome can be told. Returns the exit code: not
-    0 where it cannot.
+    """Make sure, before anything is done, that the outcome can be reported. Returns the exit code,
+    which is not 0 where it cannot.
 
     A descriptor below 3 that is closed would be given to the next file that is opened, such as the
-    memory of a process, and whatever is printed would go there.
+    memory of a process, and our output would go there.
     """
     import fcntl
 
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(descriptor, True)  # the same goes for programs that we start
+        os.set_inheritable(descriptor, True)  # also for programs that we start
     os.close(descriptor)
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  (print() takes None for stdout)
@@ -118,7 +118,7 @@ def _prepare_output() -> int:
         return _complain("standard output is closed; send it to /dev/null if it is not wanted")
     if fcntl.fcntl(sys.stdout.fileno(), fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
         return _complain("standard output is not open for writing")
-    # What its encoding does not know is shown as an escape: µ as \xb5.
+    # A character that its encoding does not have is shown as an escape, µ as \xb5.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     return 0
 
@@ -135,24 +135,24 @@ def _complain(reason: str) -> int:
 
 
 def _abandon(stream: TextIO) -> None:
-    """Have what a stream still keeps go nowhere, or the interpreter would complain at its end."""
+    """Send the buffer of a stream nowhere. The interpreter would complain about it at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def package_path(name: str) -> str:
-    """Where a built part of the package is, installed or in a checkout."""
+    """The path of a built part of the package, installed or in a checkout."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return os.path.join(package, "_native", name)
 
 
-def _parser(wanted: str) -> ArgumentParser:
-    """The command that is wanted, with its arguments; all of them, by name, when it is none."""
+def _parser(chosen: str) -> ArgumentParser:
+    """A parser with the chosen command and its arguments, or with the names of all commands."""
     import argparse
     from importlib import import_module
 
     class Parser(argparse.ArgumentParser):
-        """One that lets an output which cannot be written be told: argparse of later Pythons 3.11
-        passes over that."""
+        """A parser that reports an output which cannot be written. argparse of later Pythons 3.11
+        ignores it."""
 
         def _print_message(self, message: str, file: Any = None) -> None:
             print(message, end="", file=file or sys.stderr)
@@ -164,12 +164,12 @@ def _parser(wanted: str) -> ArgumentParser:
         "--cflags prints what a C program needs to find markerjit/marker.h, --libs the library of "
         "markerjit/probes.h, --version the version.",
     )
-    # Named, because argparse would import shutil to find the name out.
+    # With its name, because argparse would import shutil to find it out.
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog="markerjit")
-    for name in [wanted] if wanted in COMMANDS else COMMANDS:
+    for name in [chosen] if chosen in COMMANDS else COMMANDS:
         line = COMMANDS[name]
         command = commands.add_parser(name, help=line, description=f"{line}.".capitalize())
-        if name == wanted:
+        if name == chosen:
             import_module(f"markerjit.cli.{name}").configure(command)
     return parser
 

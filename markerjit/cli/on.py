@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--probe",
         metavar="PROBE",
-        type=recording.one_of("count", "record", ".c"),
+        type=recording.probe_name("count", "record", ".c"),
         default="count",
         help="count: hits only, see `status` (default); record: into the rings, for nobody yet; "
         "FILE.c:function: a probe in C",

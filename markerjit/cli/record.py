@@ -1,9 +1,9 @@
-"""`markerjit record PID PATTERN --flight`: keep the newest events, with nobody reading.
+"""`markerjit record PID PATTERN --flight`: keep the newest events, without a reader.
 
-The markers stay on, and the rings in the process keep the last of what they record; `dump` saves a
-picture of them at any time. With -o we wait, and save when the process ends, or at Ctrl-C: the
-rings outlive it. With --on-crash the waiting is done by a process in the background, which saves
-only if the process was ended by a signal, and is silent unless it could not.
+The markers stay on, and the rings in the process keep the newest of their events. `dump` saves a
+picture of them at any time. With -o we wait, and save when the process ends, because the rings
+outlive it, or at Ctrl-C. With --on-crash a process in the background waits. It saves only if the
+process was ended by a signal, and is silent unless it could not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
+    """Add the command's arguments."""
     arguments.add_pid(parser)
     arguments.add_pattern(parser)
     arguments.add_mode(parser)
@@ -40,22 +40,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="save into FILE when the process is ended by a signal; waits in the background",
     )
     recording.add_probe(parser, ".c")
-    recording.add_what(parser)
+    recording.add_parts(parser)
     recording.add_output(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Switch on; wait, if that is wanted."""
+    """Switch on. With -o, wait and save."""
     if options.on_crash and not options.output:
-        raise markerjit.Refused("--on-crash saves into a file: name it with -o FILE")
+        raise markerjit.Refused("--on-crash saves into a file; name it with -o FILE")
     if options.output:
         markerjit.check_output(options.output, force=options.force)
     mode = markerjit.Mode(options.mode) if options.mode else None
-    what = recording.what(options)
+    parts = recording.parts(options)
     with _End() as end, markerjit.attach(options.pid, ring_size=options.ring_size) as session:
-        applied = session.record(options.pattern, mode=mode, quiesce=options.quiesce, **what)
+        applied = session.record(options.pattern, mode=mode, quiesce=options.quiesce, **parts)
         markers = session.statistics(options.pattern)
         next_line = (
             f"the newest {session.ring_size >> 10} KiB of events per CPU are kept; "
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
             try:
                 watch = session.watch_flight()
             except markerjit.Refused:
-                session.end_record(options.pattern)  # nobody would wait for what was asked for
+                session.end_record(options.pattern)  # there would be no process that waits
                 raise
             child = _go_into_background() if options.on_crash else 0
             if not child:
@@ -81,7 +81,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _go_into_background() -> int:
-    """0 in the process that waits; its pid in the one that goes back to the shell."""
+    """Returns 0 in the process that waits, and its pid in the process that goes back to the
+    shell."""
     child = os.fork()
     if child:
         return child
@@ -89,15 +90,15 @@ def _go_into_background() -> int:
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
         os.dup2(nothing, number)
-    if not _nobody_waits_for_its_end(2):
+    if not _may_stay_open(2):
         os.dup2(nothing, 2)
         sys.stderr = _SystemLog()
     return 0
 
 
-def _nobody_waits_for_its_end(descriptor: int) -> bool:
-    """True of a terminal and a file. The reader of a pipe waits until we close it: a shell with
-    `$(...)`, or ssh."""
+def _may_stay_open(descriptor: int) -> bool:
+    """True of a terminal and a file. The reader of a pipe, such as ssh or a shell with `$(...)`,
+    waits until we close it."""
     try:
         return os.isatty(descriptor) or stat.S_ISREG(os.fstat(descriptor).st_mode)
     except OSError:  # closed
@@ -105,7 +106,7 @@ def _nobody_waits_for_its_end(descriptor: int) -> bool:
 
 
 class _SystemLog(io.TextIOBase):
-    """Standard error of a process in the background that has none: each line goes to syslog(3)."""
+    """Standard error of a process in the background that has none. Each line goes to syslog(3)."""
 
     def write(self, text: str) -> int:
         for line in filter(None, text.splitlines()):
@@ -136,15 +137,15 @@ def _wait_and_save(
 
 
 class _End(signals.Held):
-    """Signals end the waiting, and only that: what is switched or written at the moment, and what
-    is saved afterwards, comes to its end."""
+    """Signals end the waiting and nothing else. A switch or a write in progress is finished, and so
+    is the save afterwards."""
 
     def __init__(self) -> None:
         super().__init__()
         self._waiting = False
 
     def wait(self, wait: Callable[[], T]) -> T:
-        """Call it. Raises KeyboardInterrupt at a signal, also at one that has come before."""
+        """Call `wait`. Raises KeyboardInterrupt at a signal, also at one that has come before."""
         try:
             self._waiting = True
             if self.code:

@@ -1,4 +1,5 @@
-"""What `trace`, `record` and `dump` share: what is recorded of an event, and files of events."""
+"""Recording, as `trace`, `record` and `dump` share it: probes, the parts of an event that are
+recorded, and files of events."""
 
 from __future__ import annotations
 
@@ -16,21 +17,19 @@ from markerjit.printable import counted
 
 _PROGRESS_S = 1.0
 _AT_ONCE = 10_000
-"""So many events are written into a file before somebody looks whether that is the end."""
+"""Events that are written into a file at once. Between two pieces the end is looked for."""
 
 
-def add_what(parser: argparse.ArgumentParser) -> None:
-    """What is recorded of an event, and how much room there is for it."""
+def add_parts(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose the parts of an event, and the size of the rings."""
     parser.add_argument(
         "--time",
         choices=("tsc", "monotonic", "coarse", "none"),
         help="where an event's time comes from: the time stamp counter (default, where it can be "
-        "used), the system's clocks, or nowhere: then only the order on each CPU is known, and it "
-        "costs least",
+        "used), the system's clocks, or nowhere, which costs least and keeps only the order on "
+        "each CPU",
     )
-    parser.add_argument(
-        "--no-thread-id", action="store_true", help="do not record which thread it was"
-    )
+    parser.add_argument("--no-thread-id", action="store_true", help="do not record the thread id")
     parser.add_argument(
         "--fields",
         metavar="A,B",
@@ -52,7 +51,7 @@ def add_what(parser: argparse.ArgumentParser) -> None:
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """A file for the events."""
+    """Add -o, the file for the events, and --force."""
     parser.add_argument(
         "-o",
         "--output",
@@ -64,37 +63,39 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
 
 
-def add_probe(parser: argparse.ArgumentParser, *known: str) -> None:
-    """Who decides what is recorded."""
+def add_probe(parser: argparse.ArgumentParser, *suffixes: str) -> None:
+    """Add --probe, for functions of files with these suffixes."""
     parser.add_argument(
         "--probe",
         metavar="FILE:FUNCTION",
-        type=one_of("record", *known),
+        type=probe_name("record", *suffixes),
         default="record",
-        help="FILE.c: a probe in C, inside the process; what it emits is traced, and not the "
-        "markers themselves. FILE.py (trace): a function that is called with each event, here",
+        help="FILE.c: a probe in C, inside the process; the events that it emits are traced, and "
+        "the markers themselves are not. FILE.py (trace): a function that is called with each "
+        "event, here",
     )
 
 
-def one_of(*known: str) -> Callable[[str], str]:
-    """An argument that is the name of a probe, or a function of a FILE with a suffix."""
+def probe_name(*probes: str) -> Callable[[str], str]:
+    """The type of an argument that names a probe: one of `probes`, or, for those that are a suffix,
+    `FILE.suffix:FUNCTION`."""
 
     def checked(text: str) -> str:
         file, _, function = text.rpartition(":")
-        if text in known or (file.endswith(known) and "." in file and function.isidentifier()):
+        if text in probes or (file.endswith(probes) and "." in file and function.isidentifier()):
             return text
-        names = [f"FILE{one}:FUNCTION" if one.startswith(".") else one for one in known]
-        raise argparse.ArgumentTypeError(f"'{text}' is no probe; there are {', '.join(names)}")
+        names = [f"FILE{probe}:FUNCTION" if probe.startswith(".") else probe for probe in probes]
+        raise argparse.ArgumentTypeError(f"'{text}' is not a probe; there are {', '.join(names)}")
 
     return checked
 
 
 def probe_of(text: str) -> str | markerjit.Compiled:
-    """The probe that is meant, one in C compiled; what the compiler warns of goes to standard
-    error."""
+    """The probe that an argument names. A probe in C is compiled, and warnings of the compiler go
+    to standard error."""
     if ".c:" not in text:
         return text
-    with signals.Raised():  # the compiler's folder is taken away
+    with signals.Raised():  # removes the compiler's folder
         compiled = markerjit.compiled_probe(text)
     assert compiled
     if compiled.warnings:
@@ -104,7 +105,7 @@ def probe_of(text: str) -> str | markerjit.Compiled:
 
 
 def callback_of(text: str) -> Callable[[markerjit.Event], object] | None:
-    """The function of `FILE.py:function`; None where none is meant."""
+    """The function of `FILE.py:function`, None for any other probe."""
     file, _, name = text.rpartition(":")
     if not file.endswith(".py"):
         return None
@@ -118,11 +119,11 @@ def callback_of(text: str) -> Callable[[markerjit.Event], object] | None:
 
 
 def _with_own_frames(function: Callable[..., Any], argument: object, file: str) -> Any:
-    """Call what somebody wrote in a file. An exception is shown from its first frame in that file
+    """Call a function of a user's file. Its exception is shown from the first frame in that file
     on, and Refused is raised in its place."""
     try:
         return function(argument)
-    except BrokenPipeError:  # it prints, and nobody reads
+    except BrokenPipeError:  # it prints, and the reader of our output is gone
         raise
     except Exception as error:
         import traceback
@@ -135,14 +136,15 @@ def _with_own_frames(function: Callable[..., Any], argument: object, file: str) 
         raise markerjit.Refused(f"{file} raised {type(error).__name__}") from None
 
 
-def what(options: argparse.Namespace) -> dict[str, Any]:
-    """The same for `Session.trace` and `Session.record`."""
+def parts(options: argparse.Namespace) -> dict[str, Any]:
+    """The probe and the parts of an event, as arguments of `Session.trace` and `Session.record`.
+    Raises Refused for a choice of parts with a probe in C."""
     in_python = ".py:" in options.probe
-    given = (options.time, options.no_thread_id, options.fields, options.text)
-    if ".c:" in options.probe and any(given):
+    chosen = (options.time, options.no_thread_id, options.fields, options.text)
+    if ".c:" in options.probe and any(chosen):
         raise markerjit.Refused(
-            "what a probe in C emits is recorded whole, with the time stamp counter and the thread "
-            "id: leave out --time, --no-thread-id, --fields and --text"
+            "events of a probe in C are recorded whole, with the time stamp counter and the thread "
+            "id; leave out --time, --no-thread-id, --fields and --text"
         )
     text = {"text": options.text} if options.text else {}
     return text | {
@@ -154,7 +156,7 @@ def what(options: argparse.Namespace) -> dict[str, Any]:
 
 
 class Writer:
-    """The file of one stream, while it is written."""
+    """Writes the events of one stream into a file."""
 
     def __init__(
         self,
@@ -168,13 +170,12 @@ class Writer:
         self._sink = markerjit.open_sink(path, info, force=options.force)
 
     def poll(self) -> bool:
-        """Write what is new, or a part of it, so that nobody waits long for us; whether there was
-        something."""
+        """Write new events, not too many at once. Returns whether there were any."""
         return self._write(partial(self._stream.poll_batch, most=_AT_ONCE))
 
     def close(self) -> None:
-        """Write what is left in the rings, and end the file: as well as can be where the disk is
-        full."""
+        """Write the events that are left in the rings, and end the file, as well as a full disk
+        allows."""
         try:
             if self._stream.keep():
                 self._write(self._stream.rest)
@@ -190,14 +191,14 @@ class Writer:
 
 
 class Progress:
-    """A line on standard error that is written anew every second, where a person sees it."""
+    """A line on standard error that is replaced every second. Only a terminal gets it."""
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
         self._begun = self._last = time.monotonic()
 
     def show(self, events: int, lost: int) -> None:
-        """Once a second."""
+        """Replace the line, if a second has passed."""
         now = time.monotonic()
         if self._shown and now - self._last >= _PROGRESS_S:
             self._last = now
@@ -206,24 +207,24 @@ class Progress:
             output.print_progress(text)
 
     def end(self) -> None:
-        """Leave the line."""
+        """Remove the line."""
         if self._shown:
             output.print_progress("")
 
 
 def print_losses(lost: Mapping[tuple[int, str], int]) -> None:
-    """Which markers lost events, the worst first."""
+    """Name the five markers that lost most events."""
     by_marker: dict[str, int] = {}
     for (_, marker), count in lost.items():
         by_marker[marker] = by_marker.get(marker, 0) + count
-    for marker, count in sorted(by_marker.items(), key=lambda one: -one[1])[:5]:
+    for marker, count in sorted(by_marker.items(), key=lambda loss: -loss[1])[:5]:
         output.say(f"  {marker} lost {count}", error=True)
 
 
 def write_picture(
     session: markerjit.Session, flight: markerjit.Flight, options: argparse.Namespace
 ) -> markerjit.Picture:
-    """What a flight recorder has, into the file. Raises MarkerError where the disk is full."""
+    """Save a picture of a flight recorder. Raises MarkerError where the disk is full."""
     picture = flight.picture()
     info = session.trace_info(tuple(flight.types.values()), picture.clock)
     try:
@@ -236,14 +237,14 @@ def write_picture(
         if error.errno not in files.DISK_ERRORS:
             raise  # a bug of ours
         raise markerjit.MarkerError(
-            f"{options.output}: {error.strerror}; it has at most a part of what process "
+            f"{options.output}: {error.strerror}; the file has at most a part of what process "
             f"{options.pid} had recorded"
         ) from error
     return picture
 
 
 def print_picture(picture: markerjit.Picture, options: argparse.Namespace) -> None:
-    """What was saved, and what was not."""
+    """Say how many events of each marker were saved, and how many were not."""
     facts = picture_facts(options.output, picture)
     if options.json:
         output.print_json(facts)

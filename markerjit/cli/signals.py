@@ -1,13 +1,13 @@
 """Signals that ask a command to end: SIGINT (Ctrl-C), SIGTERM and SIGHUP.
 
 - A command that only looks ends at once (`end_at_once`), without a word.
-- One that has started programs or writes a file tidies up first (`Raised`).
-- One that changes a process finishes the change first (`Held`): a change that is left half done
-  has to be repaired by somebody.
+- A command that has started programs, or writes a file, tidies up first (`Raised`).
+- A command that changes a process finishes the change first (`Held`), because a change that is left
+  half done would have to be repaired.
 
-In all of them the exit code is 128 and the number of the signal, as a shell has it. A signal that
-is ignored stays ignored: nohup, and a shell without job control, want it so. `trace` and a `record`
-that waits have handlers of their own, because to them a signal is the normal end.
+The exit code is always 128 and the number of the signal, as a shell has it. A signal that is
+ignored stays ignored, as nohup and a shell without job control want it. `trace` and a `record` that
+waits have handlers of their own, because to them a signal is the normal end.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 def end_at_once() -> None:
-    """From now on a signal ends the command where it is. Nothing is raised: an exception inside of
-    an import or a finaliser would be shown, or swallowed."""
+    """From now on a signal ends the command where it is. Nothing is raised, because an exception
+    inside of an import or a finaliser would be shown, or swallowed."""
     _handle(lambda number, _: os._exit(128 + number))
 
 
@@ -70,10 +70,10 @@ class Raised(_Handled):
 
 
 class Held(_Handled):
-    """Inside of the `with`, signals are only noted. `code` is then the exit code that they ask for,
-    0 without one.
+    """Inside of the `with`, signals are only noted. `code` is the exit code that they ask for, or 0
+    without a signal.
 
-    The block has to come to its end by itself. A switch does: all its waits have time limits.
+    The block has to end by itself. A switch does, because all its waits have time limits.
     """
 
     def __init__(self) -> None:
@@ -85,9 +85,9 @@ class Held(_Handled):
 
 
 def _handle(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
-    """Set it for every signal that is not ignored. Returns the handlers there were."""
+    """Set the handler of every signal that is not ignored. Returns the handlers before."""
     before = {number: signal.getsignal(number) for number in _ENDING}
-    taken = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
-    for number in taken:
+    replaced = {number: old for number, old in before.items() if old is not signal.SIG_IGN}
+    for number in replaced:
         signal.signal(number, handler)
-    return taken
+    return replaced

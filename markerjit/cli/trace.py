@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--events", metavar="N", type=arguments.positive, help="end after N events")
     recording.add_probe(parser, ".c", ".py")
-    recording.add_what(parser)
+    recording.add_parts(parser)
     recording.add_output(parser)
     parser.add_argument(
         "--resume", action="store_true", help="begin with what a reader left that died"
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
             for pid in options.pids
         ]
         after = stack.enter_context(ExitStack())  # is left when the markers are off
-        what = recording.what(options)
+        parts = recording.parts(options)
         mode = markerjit.Mode(options.mode) if options.mode else None
         streams = [
             stack.enter_context(
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
                     mode=mode,
                     quiesce=options.quiesce,
                     resume=options.resume,
-                    **what,
+                    **parts,
                 )
             )
             for session in sessions

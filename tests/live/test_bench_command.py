@@ -179,8 +179,8 @@ def test_nonsense_is_refused_in_a_sentence(tmp_path: Path) -> None:
     one_line(cli("bench", "--cc", "no-such-cc"), "no-such-cc is not here")
     for wrong in (["--args", "3"], ["--parts", "51"], ["--seconds", "x"], ["--layouts", "0"]):
         assert cli("bench", *wrong).returncode == 2
-    assert "'3' is no list of numbers out of 1, 2, 4, 8" in cli("bench", "--args", "3").stderr
-    assert "'x' is no list of numbers out of 0 … 50" in cli("bench", "--parts", "x").stderr
+    assert "'3' is not a list of numbers out of 1, 2, 4, 8" in cli("bench", "--args", "3").stderr
+    assert "'x' is not a list of numbers out of 0 … 50" in cli("bench", "--parts", "x").stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

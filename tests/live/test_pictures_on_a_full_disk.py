@@ -80,7 +80,7 @@ def test_a_crash_whose_events_have_no_room_is_told_on_standard_error(
         )
     crash(program, begun, events)
 
-    part = f"it has at most a part of what process {program.pid} had recorded"
+    part = f"the file has at most a part of what process {program.pid} had recorded"
     told = f"markerjit: {path}: File too large; {part}\n"
     assert errors.read_text() == ("" if events == 10 else told)
     assert 0 < path.stat().st_size <= ROOM
