@@ -1,10 +1,10 @@
-"""What will work here, and on a process, and why not: asked beforehand, by reading only.
+"""Whether markerjit will work here and on a process, and why not, found out by reading only.
 
 Each finding is good, a warning (something less will do, or may go wrong) or a wall (the job cannot
-work), and says the way round. Nobody is stopped, and nothing of a process is written.
+work), and says the way round. No thread is stopped, and nothing of a process is written.
 
-What this does not know: what no file of the kernel tells from outside. Those are named in
-docs/reference/doctor.md; `on` then runs into them, says so, and leaves the process as it was.
+Some walls cannot be seen from outside, in any file of the kernel. docs/reference/doctor.md names
+them. `on` then runs into them, says so, and leaves the process as it was.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A finding, and what several of them together say."""
+"""A finding, and the verdict on several of them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ WALL = "wall"
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at. `level` is GOOD, WARNING or WALL.
+    """A fact about one subject. `level` is GOOD, WARNING or WALL.
 
-    `what` is one of the words of docs/reference/doctor.md, `found` a fact, and `way_round` what to
-    do about it: "" where nothing has to be done.
+    `what` is the subject, one of the words of docs/reference/doctor.md, `found` the fact, and
+    `way_round` the advice, "" where nothing has to be done.
     """
 
     level: str
@@ -25,10 +25,10 @@ class Finding(NamedTuple):
 
 def split(level: str, what: str, message: str) -> Finding:
     """A finding from the message of an error, whose way round follows its last semicolon."""
-    found, _, way_round = message.rpartition("; ")
-    if not found:
+    fact, _, way_round = message.rpartition("; ")
+    if not fact:
         return Finding(level, what, message, "none that is known here")
-    return Finding(level, what, found, way_round)
+    return Finding(level, what, fact, way_round)
 
 
 def works(findings: Sequence[Finding]) -> bool:

@@ -1,7 +1,7 @@
 """The machine and markerjit's own installation: kernel, processor, /proc, what forbids ptrace.
 
-What a rule means for one process is asked of that process (process.py): most rules here have
-exceptions, so they are walls only where they have none.
+Most rules here have exceptions, so they are walls only where they have none. What a rule means for
+one process is found out in process.py.
 """
 
 from __future__ import annotations
@@ -55,14 +55,15 @@ def examine_machine() -> Iterator[Finding]:
 
 def _machine() -> Finding:
     machine, system = platform.machine(), platform.system()
-    found = f"{system} {platform.release()}, {machine}"
+    facts = f"{system} {platform.release()}, {machine}"
     if (machine, system) != ("x86_64", "Linux"):
-        return Finding(WALL, "machine", found, "markerjit is for Linux on x86-64")
-    return Finding(GOOD, "machine", found)
+        return Finding(WALL, "machine", facts, "markerjit is for Linux on x86-64")
+    return Finding(GOOD, "machine", facts)
 
 
 def _kernel() -> Finding:
-    """By trying, where that is possible: distributions carry features back."""
+    """The kernel, tested by a try where that is possible, because distributions carry features
+    back."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
@@ -101,7 +102,7 @@ def _proc() -> Finding:
             "it is mounted read-only: code is written through /proc/PID/mem",
             "run markerjit where /proc is writable, outside of this container",
         )
-    hiding = next((one for one in options if one.startswith("hidepid=")), "hidepid=0")
+    hiding = next((option for option in options if option.startswith("hidepid=")), "hidepid=0")
     if hiding not in ("hidepid=0", "hidepid=off") and not has_capability(CAP_SYS_PTRACE):
         return Finding(
             WARNING,
@@ -115,8 +116,8 @@ def _proc() -> Finding:
 def _proc_options() -> list[str]:
     options: list[str] = []
     for line in _read("/proc/self/mounts").splitlines():
-        _, where, _, mounted, *_ = line.split(" ")
-        if where == "/proc":
+        _, mount, _, mounted, *_ = line.split(" ")
+        if mount == "/proc":
             options = mounted.split(",")  # of several the last one is on top
     return options
 
@@ -135,8 +136,8 @@ def _ptrace_rule() -> Finding:
     scope = yama_scope() or 0
     capable = has_capability(CAP_SYS_PTRACE)
     if scope >= 3 or (scope == 2 and not capable):
-        found = f"kernel.yama.ptrace_scope is {scope}"
-        return Finding(WALL, "ptrace", found, round_yama(scope))
+        fact = f"kernel.yama.ptrace_scope is {scope}"
+        return Finding(WALL, "ptrace", fact, round_yama(scope))
     if capable and in_user_namespace():
         return Finding(
             GOOD, "ptrace", "we have CAP_SYS_PTRACE in our own user namespace, not outside of it"
@@ -144,8 +145,8 @@ def _ptrace_rule() -> Finding:
     if capable:
         return Finding(GOOD, "ptrace", "we have CAP_SYS_PTRACE")
     if scope == 1:
-        found = "kernel.yama.ptrace_scope is 1: only our own children"
-        return Finding(WARNING, "ptrace", found, round_yama(scope))
+        fact = "kernel.yama.ptrace_scope is 1: only our own children"
+        return Finding(WARNING, "ptrace", fact, round_yama(scope))
     return Finding(GOOD, "ptrace", "allowed for processes of our own user")
 
 
@@ -165,7 +166,7 @@ def _modules() -> Iterator[Finding]:
         yield Finding(
             WALL,
             "security",
-            "SELinux forbids ptrace to everybody (deny_ptrace)",
+            "SELinux forbids ptrace to every process (deny_ptrace)",
             "sudo setsebool deny_ptrace off",
         )
     elif _read("/sys/fs/selinux/enforce").startswith("1"):
@@ -184,22 +185,22 @@ def _modules() -> Iterator[Finding]:
             f"AppArmor confines us ({profile}), and may forbid ptrace",
             "run markerjit outside of that profile",
         )
-    # Lockdown is named because people ask: it restricts /dev/mem, kprobes and BPF, not this.
+    # Lockdown is named because people ask. It restricts /dev/mem, kprobes and BPF, and not this.
     lockdown = re.search(r"\[(\w+)]", _read("/sys/kernel/security/lockdown"))
     names = ", ".join(active) if active else "none that the kernel tells of"
-    told = f"; lockdown is {lockdown[1]}, which does not matter here" if lockdown else ""
-    yield Finding(GOOD, "security", f"security modules: {names}{told}")
+    remark = f"; lockdown is {lockdown[1]}, which does not matter here" if lockdown else ""
+    yield Finding(GOOD, "security", f"security modules: {names}{remark}")
 
 
 def _code_writes() -> Finding:
     if forced_writes():
         return Finding(GOOD, "code writes", "/proc/PID/mem writes to code")
-    if not nobody_may_force():
+    if not writes_are_forbidden():
         return Finding(
             WARNING,
             "code writes",
             "/proc/PID/mem does not write to our own code: the kernel may allow that to a tracer "
-            "only, or to nobody (proc_mem.force_override)",
+            "only, or not at all (proc_mem.force_override)",
             "start the kernel with proc_mem.force_override=always, or use markers compiled as "
             "pointer",
         )
@@ -211,13 +212,13 @@ def _code_writes() -> Finding:
     )
 
 
-def nobody_may_force() -> bool:
-    """Whether not even a tracer may write to code, as far as the command line tells."""
+def writes_are_forbidden() -> bool:
+    """Whether not even a tracer may write to code, by the command line of the kernel."""
     return "proc_mem.force_override=never" in _read("/proc/cmdline").split()
 
 
 def forced_writes() -> bool:
-    """Whether /proc/PID/mem writes to pages that are not writable: tried on one of our own.
+    """Whether /proc/PID/mem writes to pages that are not writable, tried on one of our own.
 
     Since Linux 6.12 the kernel's configuration or its command line may forbid it; only a try tells.
     """

@@ -1,7 +1,7 @@
-"""One process: may we stop it, must we not, what is in it, and is there room for the runtime.
+"""One process: its permissions, its state, its markers, and the room for the runtime.
 
-It asks what `on` asks, of the same functions, in the same order, and goes on after the first no. So
-the two agree, as long as the process stays as it is.
+The checks are those of `on`, by the same functions, in the same order, but they go on after the
+first refusal. So the two agree, as long as the process stays as it is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from markerjit.arena.find import is_arena
 from markerjit.doctor.finding import GOOD, WALL, WARNING, Finding, split
-from markerjit.doctor.machine import forced_writes, nobody_may_force
+from markerjit.doctor.machine import forced_writes, writes_are_forbidden
 from markerjit.doctor.room import examine_room
 from markerjit.errors import (
     MarkerError,
@@ -44,7 +44,8 @@ _SWITCHED_BY_DATA = (Kind.POINTER, Kind.SENTINEL)
 
 
 def examine_process(pid: int) -> Iterator[Finding]:
-    """A process. Raises NoSuchProcess, also where it ends meanwhile: no finding holds then."""
+    """The findings about a process. Raises NoSuchProcess, also where it ends meanwhile, because no
+    finding holds then."""
     was_there = False
     try:
         for finding in _examine(pid):
@@ -78,7 +79,7 @@ def _examine(pid: int) -> Iterator[Finding]:
         raise
     except MarkerError as error:
         yield split(WALL, "access", str(error))
-        return  # what follows needs the same permission
+        return  # the other checks need the same permission
     yield from _namespaces(pid)
     try:
         with View(pid) as view:
@@ -108,7 +109,7 @@ def _stopping(pid: int) -> Finding:
     try:
         check_before_stopping(pid)
     except Unsupported:
-        pass  # seccomp: told by _seccomp, also where only a thread has it
+        pass  # seccomp: _seccomp reports it, also where only a thread has it
     except NoSuchProcess:
         raise
     except MarkerError as error:
@@ -147,27 +148,28 @@ def _namespaces(pid: int) -> Iterator[Finding]:
     if not other:
         yield Finding(GOOD, "namespaces", "the same as ours")
         return
-    known = f"{', '.join(other)} of its own"
+    fact = f"{', '.join(other)} of its own"
     if "pid" in other:
         yield Finding(
             WARNING,
             "namespaces",
-            f"{known}: thread ids in its events are those in there, or 0",
+            f"{fact}: thread ids in its events are those in there, or 0",
             "run markerjit inside (nsenter) where they matter",
         )
     else:
-        yield Finding(GOOD, "namespaces", f"{known}, which does not matter")
+        yield Finding(GOOD, "namespaces", f"{fact}, which does not matter")
 
 
 def _namespace(pid: int | str, name: str) -> str:
     try:
         return os.readlink(f"/proc/{pid}/ns/{name}")
     except OSError:
-        return ""  # not told, or this kernel has no such namespaces
+        return ""  # hidden, or this kernel has no such namespaces
 
 
 def _state(pid: int, status: ProcessStatus, has_runtime: bool) -> Iterator[Finding]:
-    """Does it stand still already? What has the runtime can be switched all the same."""
+    """Whether the process stands still already. One that has the runtime can be switched all the
+    same."""
     try:
         check_before_borrowing(pid)
     except Refused as refused:
@@ -211,7 +213,7 @@ def _examine_markers(view: View) -> Iterator[Finding]:
 
 
 def _rings(view: View) -> Iterator[Finding]:
-    """How fast it is recorded: nothing where it is as fast as elsewhere."""
+    """A warning where recording is slower than elsewhere."""
     if may_share_memory(view.read, read_maps(view.pid, why_not=why_not)):
         yield Finding(
             WARNING,
@@ -223,7 +225,7 @@ def _rings(view: View) -> Iterator[Finding]:
 
 
 def _writable_code(sites: Sequence[Site], maps: tuple[Mapping, ...]) -> Iterator[Finding]:
-    """What `on` would write, and whether that may be written: a wall where nothing is left."""
+    """Whether the places that `on` would write can be written. It is a wall where none is left."""
     switched = [site for site in sites if site.kind is not Kind.DIRECT]
     if not switched:
         yield Finding(
@@ -233,8 +235,10 @@ def _writable_code(sites: Sequence[Site], maps: tuple[Mapping, ...]) -> Iterator
             "build the program with another MJ_MODE",
         )
         return
-    shared = [one for one in maps if one.shared and not is_arena(one)]
-    refused = [site for site in switched if any(_within(one, _written(site)) for one in shared)]
+    shared = [mapping for mapping in maps if mapping.shared and not is_arena(mapping)]
+    refused = [
+        site for site in switched if any(_within(mapping, _written(site)) for mapping in shared)
+    ]
     for path in sorted({site.object.path for site in refused}):
         yield Finding(
             WALL if len(refused) == len(switched) else WARNING,
@@ -243,7 +247,7 @@ def _writable_code(sites: Sequence[Site], maps: tuple[Mapping, ...]) -> Iterator
             "load it privately (MAP_PRIVATE, as the dynamic loader does)",
         )
     by_code = [site for site in switched if site.kind not in _SWITCHED_BY_DATA]
-    if by_code and not forced_writes() and nobody_may_force():
+    if by_code and not forced_writes() and writes_are_forbidden():
         yield Finding(
             WALL if len(by_code) == len(switched) else WARNING,
             "code writes",

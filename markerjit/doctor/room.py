@@ -1,7 +1,7 @@
-"""Is there room in a process for the arena? Its limits, mappings, descriptors and memory.
+"""Whether a process has room for the arena: its limits, mappings, descriptors and memory.
 
-Asked only while there is no arena. `on` would run into a wall here as a system call that fails in
-the target, and take back what it did before.
+This is checked only while there is no arena. `on` would run into a wall here as a system call that
+fails in the target, and undo the steps before it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from markerjit.memory import Mapping
 from markerjit.proc.cgroup import memory_left
 
 _NEW_MAPPINGS = 3
-"""In /proc/PID/maps: the arena's code, the rest, and the page that tells a fork's child."""
+"""Lines of /proc/PID/maps: the arena's code, its data, and the page that tells a fork's child."""
 
 
 def examine_room(pid: int, maps: tuple[Mapping, ...]) -> Iterator[Finding]:
-    """Walls and warnings, or one good finding. Nothing where the arena's size cannot be told: that
-    is a wall of the machine."""
+    """Walls and warnings, or one good finding. There is none where the size of the arena is not
+    known, which is a wall of the machine."""
     try:
         arena_size()
     except Unsupported:
         return
-    found = [*_limits(pid, maps), *_memory(pid)]
-    yield from found
-    if not found:
+    findings = [*_limits(pid, maps), *_memory(pid)]
+    yield from findings
+    if not findings:
         yield Finding(GOOD, "room", f"for {arena_size() >> 10} KiB, one descriptor")
 
 
@@ -37,7 +37,7 @@ def _limits(pid: int, maps: tuple[Mapping, ...]) -> Iterator[Finding]:
     limits = _soft_limits(pid)
     space, data = limits.get("Max address space"), limits.get("Max data size")
     files = limits.get("Max open files")
-    used, size = sum(one.size for one in maps if one.path != "[vsyscall]"), arena_size()
+    used, size = sum(mapping.size for mapping in maps if mapping.path != "[vsyscall]"), arena_size()
     if space is not None and used + size > space:
         yield Finding(
             WALL,

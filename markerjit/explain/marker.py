@@ -25,16 +25,16 @@ _BODY_INSTRUCTIONS = 24
 
 
 class Explanation(NamedTuple):
-    """What there is to know about a site.
+    """A site explained.
 
     function   the function that it is in, None without symbols
     mode       how it is on now; None while it is off, and in a file
-    problem    what is wrong with its code, None where that is off or on
+    problem    what is wrong with its code, None where the code is off or on
     dormant    its hot path while off
     active     its hot path while on, by mode
     body       where the arguments are evaluated, up to and including the call
     plan       what would be written; a Refusal where it cannot be switched
-    note       what else to know, a line each
+    remarks    what else to know, a line each
     """
 
     site: Site
@@ -64,7 +64,8 @@ def explain_process(view: View, pattern: str, plan: Plan | Refusal) -> list[Expl
 
 
 def explain_file(path: str, pattern: str, *, mode: Mode | None = None) -> list[Explanation]:
-    """The same for an executable or library; the plan is as for a process that was just started."""
+    """Every site of an executable or library whose marker matches, with the plan for a process that
+    was just started. Raises BadFile, NoMarkers, UnknownMarker."""
     objects = discover_file(path)
     if not objects.sites:
         raise NoMarkers(f"{path} has no markers; was it built with marker.h?")
