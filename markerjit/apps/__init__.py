@@ -1,1 +1,1 @@
-"""Whole jobs made of the public door: each could be somebody else's program."""
+"""Whole jobs made of the public door. Each could be a program outside the package."""

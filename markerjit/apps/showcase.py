@@ -1,7 +1,7 @@
-"""The bundled server, its load, and what a marker in it costs: what `markerjit demo` shows.
+"""The bundled server, its load, and the cost of a marker in it, as `markerjit demo` shows them.
 
-Costs are measured in short slices of load, all variants in turn in each round and in a new order,
-so that what else the machine does meets them all alike. A figure is the median over the rounds of
+Costs are measured in short slices of load. In each round all variants run, in a new order, so that
+other work of the machine meets them all alike. A figure is the median over the rounds of
 the ratio to the same round's server without markers; the spread is that ratio's smallest and
 largest.
 """
@@ -38,7 +38,7 @@ class Server(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """One way of having a marker: a server, and what is switched on in it meanwhile."""
+    """A server, and the marker that is switched on in it while it is measured."""
 
     name: str
     server: Server
@@ -91,7 +91,7 @@ def server(build: str) -> Iterator[Server]:
 
 @contextmanager
 def load(target: Server, seconds: float) -> Iterator[subprocess.Popen[str]]:
-    """Put a server under load for so long; a block that ends early ends the load."""
+    """Put a server under load for some seconds. A block that ends early ends the load."""
     command = [
         program("kvload"), "--port", str(target.port), "--seconds", f"{seconds:g}",
         "--connections", str(CONNECTIONS), "--pipeline", str(PIPELINE),
@@ -106,7 +106,8 @@ def load(target: Server, seconds: float) -> Iterator[subprocess.Popen[str]]:
 
 
 def finish(loading: subprocess.Popen[str]) -> dict[str, Any]:
-    """Wait for the load's end: its summary. Raises MarkerError for a failed or wrong reply."""
+    """Wait for the end of the load, and return its summary. Raises MarkerError for a failed or
+    wrong reply."""
     output, _ = loading.communicate()
     if loading.returncode:
         raise MarkerError(f"the load ended with exit code {loading.returncode}: {output.strip()}")
@@ -131,7 +132,7 @@ def variants(none: Server, jump: Server, nop: Server, pointer: Server) -> list[V
 
 @contextmanager
 def recording(target: Server, mode: markerjit.Mode) -> Iterator[None]:
-    """One marker recording into rings that nobody reads meanwhile."""
+    """One marker records, into rings that are not read meanwhile."""
     with (
         markerjit.attach(target.pid, ring_size=RING_SIZE) as session,
         session.trace("kv_command", mode=mode),
@@ -142,7 +143,8 @@ def recording(target: Server, mode: markerjit.Mode) -> Iterator[None]:
 def measure(
     chosen: Sequence[Variant], *, rounds: int, slice_s: float, progress: Callable[[str], None]
 ) -> list[Cost]:
-    """Throughput of each variant; the first one is the baseline. `progress` is told each slice."""
+    """Throughput of each variant. The first one is the baseline. `progress` is called at each
+    slice."""
     rates: dict[str, list[float]] = {variant.name: [] for variant in chosen}
     for number in range(1, rounds + 1):
         for variant in random.sample(chosen, len(chosen)):

@@ -282,10 +282,10 @@ def test_a_round_has_every_form_in_every_layout_with_every_number_of_threads() -
 
     assert set(found) == {1, 2}
     for one in found.values():
-        assert {name: samples.shape for name, samples in one.found.samples.items()} == {
+        assert {name: samples.shape for name, samples in one.comparison.samples.items()} == {
             BASELINE: (2, 12), "x": (2, 12),
         }  # fmt: skip
-        assert one.found.cost("x").value == pytest.approx(6.0, abs=0.05)
+        assert one.comparison.cost("x").value == pytest.approx(6.0, abs=0.05)
         assert one.executions[BASELINE] > one.executions["x"]
     assert {(index, threads) for index, _, threads in crew.asked} == {
         (index, threads) for index in range(4) for threads in (1, 2)
@@ -309,7 +309,7 @@ def test_a_form_that_fails_is_left_out_and_the_others_go_on() -> None:
 
     found = rounds(loops, [1], 0.0, lambda done: None)[1]
 
-    assert found.found.samples.keys() == {BASELINE, "x"}
+    assert found.comparison.samples.keys() == {BASELINE, "x"}
     assert found.failed == {"gone": "there is no loop 2"}
     with pytest.raises(MarkerError, match="no loop 2"):
         rounds({BASELINE: loop(crew, 2)}, [1], 0.0, lambda done: None)

@@ -1,10 +1,10 @@
-"""For benches outside the package: what they share with `markerjit bench`, and nothing else of it.
+"""The names that benches outside the package share with `markerjit bench`.
 
-    compare     variants in rounds, differences with intervals, what may be said of them
-    results     what was found as a file that `markerjit bench compare` reads
-    report      such a file as values, and what a page of it has: drawings, the machine, the method
+    compare     variants in rounds, differences with intervals, and their verdicts
+    results     the file that `markerjit bench compare` reads
+    report      such a file as values, and the parts of its page: drawings, the machine, the method
 
-The other modules of the bench may change without notice; what is named here is used by bench/real.
+The other modules of the bench may change without notice. bench/real uses the names here.
 """
 
 from __future__ import annotations

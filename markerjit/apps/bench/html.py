@@ -1,6 +1,6 @@
 """A run of the bench as one page, for a browser and for paper. It needs no other file, no script.
 
-What it draws is in plots.py, what it says in words.py, and how it looks in style.py.
+The drawings are in plots.py, the sentences in words.py, and the looks in style.py.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _STRIPS = (
 
 
 def write(run: Mapping[str, Any], path: Path) -> None:
-    """Keep the page. Raises Refused for what is no run, and OSError."""
+    """Write the page into a file. Raises Refused for a document that is not a run, and OSError."""
     path.write_text(page(run), encoding="utf-8")
 
 
 def page(run: Mapping[str, Any]) -> str:
-    """The page. Raises Refused for what is no run."""
+    """The page. Raises Refused for a document that is not a run."""
     whole = report(run)
-    found, others = _by_kind(whole)
-    styled = plots.styles(found)
+    dormant, others = _by_kind(whole)
+    styled = plots.styles(dormant)
     sections = [
-        *_head(found, others), *_settings(found, styled), *_large(found, styled),
-        *_by_args(found, styled), *_others(others), *_code(found), *_verdicts(whole),
-        sheet.missing(whole), sheet.method(_method(found, others)),
+        *_head(dormant, others), *_settings(dormant, styled), *_large(dormant, styled),
+        *_by_args(dormant, styled), *_others(others), *_code(dormant), *_verdicts(whole),
+        sheet.missing(whole), sheet.method(_method(dormant, others)),
     ]  # fmt: skip
     return sheet.document("What a marker costs", sections)
 
@@ -66,42 +66,42 @@ Others = list[tuple[ModuleType, list[Part]]]
 def _by_kind(whole: Report) -> tuple[Report, Others]:
     """The dormant costs, and the others."""
     others = [
-        (one, parts)
-        for one in _OTHERS
-        if (parts := [part for part in whole.parts if part.kind == one.KIND])
+        (kind, parts)
+        for kind in _OTHERS
+        if (parts := [part for part in whole.parts if part.kind == kind.KIND])
     ]
-    kinds = {one.KIND for one in _OTHERS}
+    kinds = {kind.KIND for kind in _OTHERS}
     dormant = tuple(part for part in whole.parts if part.kind not in kinds)
     return whole._replace(parts=dormant), others
 
 
-def _head(found: Report, others: Others) -> Iterator[str]:
+def _head(dormant: Report, others: Others) -> Iterator[str]:
     yield "<header><h1>What a marker costs</h1>"
-    if found.parts or not others:
-        yield f'<p class="lede">{clean(words.measured(found))}</p>'
-    for one, parts in others:
-        yield f'<p class="lede">{clean(one.measured(parts))}</p>'
+    if dormant.parts or not others:
+        yield f'<p class="lede">{clean(words.measured(dormant))}</p>'
+    for kind, parts in others:
+        yield f'<p class="lede">{clean(kind.measured(parts))}</p>'
     yield "</header>"
-    yield sheet.sentences("The answer", words.answer(found))
-    for one, parts in others:
-        yield sheet.sentences(one.TITLE, one.answer(parts))
-    peers = [said for one, parts in others for said in one.better(parts)]
-    yield sheet.sentences("Where a peer does better", [*words.better(found), *peers])
-    yield sheet.machine(found)
+    yield sheet.sentences("The answer", words.answer(dormant))
+    for kind, parts in others:
+        yield sheet.sentences(kind.TITLE, kind.answer(parts))
+    peers = [said for kind, parts in others for said in kind.better(parts)]
+    yield sheet.sentences("Where a peer does better", [*words.better(dormant), *peers])
+    yield sheet.machine(dormant)
 
 
 # ---- the plots -----------------------------------------------------------------------------------
 
 
-def _settings(found: Report, styled: Mapping[str, Style]) -> Iterator[str]:
-    for number, part in enumerate(_small(found)):
+def _settings(dormant: Report, styled: Mapping[str, Style]) -> Iterator[str]:
+    for number, part in enumerate(_small(dormant)):
         caption = _STRIPS if number == 0 else "Drawn as above."
         caption += f" {noise(part.floor, part.again, part.unit)} {_levels(part)}."
         yield _figure(part.title, plots.strips(part, styled), caption, _noise([part]))
 
 
-def _large(found: Report, styled: Mapping[str, Style]) -> Iterator[str]:
-    parts = [one for one in found.parts if one.kind == "large"]
+def _large(dormant: Report, styled: Mapping[str, Style]) -> Iterator[str]:
+    parts = [part for part in dormant.parts if part.kind == "large"]
     if not parts:
         return
     caption = (
@@ -110,26 +110,26 @@ def _large(found: Report, styled: Mapping[str, Style]) -> Iterator[str]:
         "mark is hollow where it cannot be told from zero. The grey band is the noise floor. "
         "Baselines of other compilers are in the table of verdicts."
     )
-    drawing = plots.lines([(one.sites, one) for one in parts], "sites (logarithmic)", styled)
+    drawing = plots.lines([(part.sites, part) for part in parts], "sites (logarithmic)", styled)
     yield _figure("Cost against the number of sites", drawing, caption, _noise(parts))
     yield _grid(parts)
 
 
-def _by_args(found: Report, styled: Mapping[str, Style]) -> Iterator[str]:
-    parts = [one for one in found.parts if one.kind == "hot" and one.args]
-    if len({one.args for one in parts}) < 2:
+def _by_args(dormant: Report, styled: Mapping[str, Style]) -> Iterator[str]:
+    parts = [part for part in dormant.parts if part.kind == "hot" and part.args]
+    if len({part.args for part in parts}) < 2:
         return
     both = plots.value_range(parts)
     for computed in (False, True):
-        chosen = [one for one in parts if one.computed == computed]
+        chosen = [part for part in parts if part.computed == computed]
         if not chosen:
             continue
         kind = "computed for the site alone" if computed else "which the loop needs anyway"
         caption = (
             "Line, band, and hollow marks as above."
-            + " Both plots have the same scale." * (len({one.computed for one in parts}) == 2)
+            + " Both plots have the same scale." * (len({part.computed for part in parts}) == 2)
         )  # fmt: skip
-        drawing = plots.lines([(one.args, one) for one in chosen], "arguments", styled, both)
+        drawing = plots.lines([(part.args, part) for part in chosen], "arguments", styled, both)
         yield _figure(f"Cost against arguments, {kind}", drawing, caption, _noise(chosen))
 
 
@@ -137,8 +137,8 @@ def _others(others: Others) -> Iterator[str]:
     def figure(title: str, drawing: str, caption: str, parts: Iterable[Part]) -> str:
         return _figure(title, drawing, caption, _noise(parts))
 
-    for one, parts in others:
-        yield from one.sections(parts, figure)
+    for kind, parts in others:
+        yield from kind.sections(parts, figure)
 
 
 def _figure(title: str, drawing: str, caption: str, noise: str) -> str:
@@ -149,15 +149,17 @@ def _figure(title: str, drawing: str, caption: str, noise: str) -> str:
 
 
 def _noise(parts: Iterable[Part]) -> str:
-    """A warning above a plot of figures of which nothing may be said."""
+    """The warnings above a plot whose figures are too noisy for a verdict."""
     return "".join(
-        f'<p class="noise">{clean(f"{one.title}: {one.noisy}")}</p>' for one in parts if one.noisy
+        f'<p class="noise">{clean(f"{part.title}: {part.noisy}")}</p>'
+        for part in parts
+        if part.noisy
     )
 
 
 def _grid(parts: list[Part]) -> str:
     """Forms by numbers of sites, as figures: lines that lie on each other cannot be read."""
-    parts = sorted(parts, key=lambda one: one.sites)
+    parts = sorted(parts, key=lambda part: part.sites)
     names = dict.fromkeys(form.name for part in parts for form in part.forms)
     head = "".join(f"<th>{part.sites:.0f} sites</th>" for part in parts)
     rows = []
@@ -182,8 +184,8 @@ def _cost_cell(part: Part, form: Measured | None) -> str:
     return f"<td{kind}>{signed(form.cost.value)}<small>{low} … {high}</small></td>"
 
 
-def _small(found: Report) -> list[Part]:
-    return [one for one in found.parts if one.kind != "large"]
+def _small(dormant: Report) -> list[Part]:
+    return [part for part in dormant.parts if part.kind != "large"]
 
 
 def _levels(part: Part) -> str:
@@ -197,8 +199,8 @@ def _levels(part: Part) -> str:
 # ---- the code ------------------------------------------------------------------------------------
 
 
-def _code(found: Report) -> Iterator[str]:
-    parts = [one for one in _small(found) if any(form.assembly for form in one.forms)]
+def _code(dormant: Report) -> Iterator[str]:
+    parts = [part for part in _small(dormant) if any(form.assembly for form in part.forms)]
     if not parts:
         return
     yield "<section><h2>The code behind the figures</h2>"
@@ -211,10 +213,12 @@ def _code(found: Report) -> Iterator[str]:
     )
     for part in parts:
         yield f"<h3>{clean(part.title[:1].upper() + part.title[1:])}</h3>"
-        heads = "".join(f"<span>{one}</span>" for one in ("ns more", *(key for key, _ in _KEYS)))
+        heads = "".join(
+            f"<span>{heading}</span>" for heading in ("ns more", *(key for key, _ in _KEYS))
+        )
         heads = f"<span>form</span><span></span>{heads}"
         yield f'<div class="code"><div class="row columns">{heads}</div>'
-        yield from (_form(part, one) for one in part.forms if one.assembly)
+        yield from (_form(part, form) for form in part.forms if form.assembly)
         yield "</div>"
     yield "</section>"
 
@@ -232,11 +236,11 @@ def _form(part: Part, form: Measured) -> str:
     )
 
 
-def _instruction(one: Instruction) -> str:
-    code = " ".join(one.code[at : at + 2] for at in range(0, len(one.code), 2))
-    kind = ' class="hot"' if one.hot else ""
+def _instruction(instruction: Instruction) -> str:
+    code = " ".join(instruction.code[at : at + 2] for at in range(0, len(instruction.code), 2))
+    kind = ' class="hot"' if instruction.hot else ""
     return (
-        f"<li{kind}><i>{one.address:x}</i><code>{clean(one.text)}</code>"
+        f"<li{kind}><i>{instruction.address:x}</i><code>{clean(instruction.text)}</code>"
         f"<small>{clean(code)}</small></li>"
     )
 
@@ -252,9 +256,9 @@ def _more(form: Measured, against: Measured, key: str) -> str:
 # ---- tables and words ----------------------------------------------------------------------------
 
 
-def _verdicts(found: Report) -> Iterator[str]:
-    """Of what is compared with nothing at all; what switching costs has its own tables."""
-    parts = [one for one in found.parts if one.kind != toggle_html.KIND]
+def _verdicts(whole: Report) -> Iterator[str]:
+    """The verdicts of all comparisons but those of switching, which have tables of their own."""
+    parts = [part for part in whole.parts if part.kind != toggle_html.KIND]
     if not parts:
         return
     yield '<section><h2>All verdicts</h2><table class="verdicts">'
@@ -274,9 +278,9 @@ def _verdicts(found: Report) -> Iterator[str]:
     yield "</table></section>"
 
 
-def _method(found: Report, others: Others) -> Iterator[str]:
-    """Its paragraphs."""
-    if found.parts or not others:
+def _method(dormant: Report, others: Others) -> Iterator[str]:
+    """The paragraphs about the method."""
+    if dormant.parts or not others:
         yield from words.METHOD
-    for one, _ in others:
-        yield from one.METHOD
+    for kind, _ in others:
+        yield from kind.METHOD

@@ -32,8 +32,8 @@ NATIVE = Path(markerjit.__file__).parent / "_native"
 
 
 class Kind(NamedTuple):
-    """A kind of cost: what measures it, its share of the time, and the names of its forms. A usual
-    one is measured unless something else is asked for."""
+    """A kind of cost: the function that measures it, its share of the time, and the names of its
+    forms. A usual kind is measured unless others are asked for."""
 
     measure: Callable[[Plan, Place, Progress], results.Found]
     share: float
@@ -42,39 +42,41 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "dormant": Kind(dormant.measure, 2, [one.name for one in DORMANT]),
-    "active": Kind(active.measure, 1, [one.form.name for one in LISTENED]),
-    "toggle": Kind(toggle.measure, 1, [*(one.name for one in WAYS), *once.WHATS]),
-    "reading": Kind(reading.measure, 1, [one.name for one in READING], is_usual=False),
+    "dormant": Kind(dormant.measure, 2, [form.name for form in DORMANT]),
+    "active": Kind(active.measure, 1, [listened.form.name for listened in LISTENED]),
+    "toggle": Kind(toggle.measure, 1, [*(way.name for way in WAYS), *once.WHATS]),
+    "reading": Kind(reading.measure, 1, [form.name for form in READING], is_usual=False),
     "check": Kind(check.measure, 1, [], is_usual=False),
 }
-"""By name, in the order of a report."""
+"""All kinds of cost by name, in the order of a report."""
 USUAL = tuple(name for name, kind in KINDS.items() if kind.is_usual)
 
 
 def run(plan: Plan, progress: Progress) -> dict[str, Any]:
-    """Measure; the result is as results.py keeps it. Raises Refused, DoesNotCompile."""
+    """Measure. The result is a document as results.py keeps it. Raises Refused, DoesNotCompile."""
     if shutil.which(plan.compiler) is None:
         raise Refused(f"{plan.compiler} is not here; apt-get install gcc, or name one with --cc")
     kinds = list(_kinds(plan))
-    whole = sum(one.share for one in kinds)
-    found = results.Found([], [], [])
+    whole = sum(kind.share for kind in kinds)
+    result = results.Found([], [], [])
     load = machine.load()
     with place_for(plan.compiler) as place:
         for kind in kinds:
             part = plan._replace(seconds=plan.seconds * kind.share / whole)
-            found = found.with_more(kind.measure(part, place, progress))
-    compilers = {one: list(CFLAGS) for one in dict.fromkeys([plan.compiler, *found.compilers])}
+            result = result.with_more(kind.measure(part, place, progress))
+    compilers = {
+        compiler: list(CFLAGS) for compiler in dict.fromkeys([plan.compiler, *result.compilers])
+    }
     loads = {"load": load, "load at the end": machine.load()}
-    return results.whole(machine.about(compilers) | loads, found)
+    return results.whole(machine.about(compilers) | loads, result)
 
 
 def _kinds(plan: Plan) -> Iterator[Kind]:
-    """Those that have forms that are asked for, or no choice of forms. Raises Refused where a name
-    is of no form."""
-    kinds = [KINDS[one] for one in plan.kinds or USUAL]
+    """The kinds with a form that was asked for, or without a choice of forms. Raises Refused for a
+    name that no form has."""
+    kinds = [KINDS[name] for name in plan.kinds or USUAL]
     if plan.source:
-        kinds = [Kind(own.measure, 1, [one.name for one in own.FORMS])]
+        kinds = [Kind(own.measure, 1, [form.name for form in own.FORMS])]
     names = list(dict.fromkeys(name for kind in kinds for name in kind.forms))
     for pattern in plan.only:
         if not any(fnmatchcase(name, pattern) for name in names):
@@ -88,7 +90,7 @@ def _kinds(plan: Plan) -> Iterator[Kind]:
 
 @contextmanager
 def place_for(compiler: str) -> Iterator[Place]:
-    """Where things are; what is built there goes away with it."""
+    """The folders and the CPU of a run. The objects that are built there are removed at the end."""
     with tempfile.TemporaryDirectory(prefix="markerjit-bench-") as name:
         yield Place(
             NATIVE / "bench", NATIVE / "include", NATIVE / "bench", Path(name), compiler,

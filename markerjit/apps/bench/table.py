@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from markerjit.apps.bench.dormant import knee
-from markerjit.apps.bench.dormant.check import told
+from markerjit.apps.bench.dormant.check import sameness
 from markerjit.apps.bench.sampling import figures
 from markerjit.apps.bench.sampling.figures import figure, noise, signed
 from markerjit.apps.bench.sampling.shapes import NOTHING, Part, report
@@ -22,7 +22,8 @@ _MACHINE = ("processor", "family", "cpus", "virtual machine", "governor", "kerne
 
 
 def show(run: Run, console: Console) -> None:
-    """Print it: the machine, a table for each comparison, and what was left out."""
+    """Print a run: the machine, a table for each comparison, and the forms that were not
+    measured."""
     for line in about(run["machine"]):
         console.print(line, highlight=False)
     for part in run["parts"]:
@@ -30,26 +31,27 @@ def show(run: Run, console: Console) -> None:
             continue
         console.print()
         console.print(table(part))
-        for known in part.get("known", ()):
-            console.print(known_cost(known), highlight=False)
-        if same := told(part):
+        for control in part.get("known", ()):
+            console.print(known_cost(control), highlight=False)
+        if same := sameness(part):
             console.print(same, highlight=False)
         if part["noisy"]:
             console.print(part["noisy"], style="yellow", highlight=False)
-    for made in toggle.tables(report(run)):
+    for grid in toggle.tables(report(run)):
         console.print()
-        console.print(made)
+        console.print(grid)
     if knees := knee.said(knee.points(report(run))):
         console.print(f"\n{knees}", highlight=False)
-    for one in run["missing"]:
-        console.print(f"not measured: {one['form']}: {one['why']}", highlight=False)
+    for absent in run["missing"]:
+        console.print(f"not measured: {absent['form']}: {absent['why']}", highlight=False)
 
 
-def known_cost(known: Mapping[str, Any]) -> str:
-    """What the bench found of a cost that is known."""
-    cost = Estimate(**known["cost"])
-    does = "found" if known["found"] else "MISSED, so do not believe small differences"
-    return f"{known['more']} more: {known['known']:.3f} ns is known, {cost.text()} measured: {does}"
+def known_cost(control: Mapping[str, Any]) -> str:
+    """A known cost beside the measured one."""
+    cost = Estimate(**control["cost"])
+    does = "found" if control["found"] else "MISSED, so do not believe small differences"
+    known = f"{control['known']:.3f} ns is known"
+    return f"{control['more']} more: {known}, {cost.text()} measured: {does}"
 
 
 def show_comparison(before: Run, after: Run, console: Console) -> None:
@@ -66,21 +68,22 @@ def show_comparison(before: Run, after: Run, console: Console) -> None:
         if other is None:
             console.print(f"only after: {part.title}", highlight=False)
             continue
-        made = Table(title=part.title, title_justify="left")
-        made.add_column("form")
+        grid = Table(title=part.title, title_justify="left")
+        grid.add_column("form")
         for name in ("before", "after"):
-            made.add_column(name, justify="right")
-        made.add_column("")
+            grid.add_column(name, justify="right")
+        grid.add_column("")
         for row in _compared(other, part):
-            made.add_row(*row)
+            grid.add_row(*row)
         console.print()
-        console.print(made)
+        console.print(grid)
     for title in earlier.keys() - {part.title for part in later}:
         console.print(f"only before: {title}", highlight=False)
 
 
 def _compared(before: Part, after: Part) -> Iterator[tuple[str, ...]]:
-    """Costs; of a switch, whose baseline is no zero, the whole time."""
+    """The costs of each form before and after. Of a switch, whose baseline is not zero, it is the
+    whole time."""
     is_whole = after.kind == toggle.KIND
     unit = figures.TIME if is_whole else figures.unit(after.unit)
     slack = max(before.floor, after.floor)
@@ -90,7 +93,7 @@ def _compared(before: Part, after: Part) -> Iterator[tuple[str, ...]]:
             continue
         pair = (other.level, form.level) if is_whole else (other.cost, form.cost)
         said = "no verdict" if before.noisy or after.noisy else changed(*pair, slack)
-        yield form.name, *(one.text(unit) for one in pair), said
+        yield form.name, *(cost.text(unit) for cost in pair), said
 
 
 def changed(before: Estimate, after: Estimate, slack: float) -> str:
@@ -103,18 +106,18 @@ def changed(before: Estimate, after: Estimate, slack: float) -> str:
 
 
 def about(machine: Mapping[str, Any]) -> Iterator[str]:
-    """The machine, in lines; what a file does not tell is a question mark."""
-    known = {name: machine.get(name, "?") for name in _MACHINE}
+    """The machine, in lines. A fact that a file does not have is a question mark."""
+    facts = {name: machine.get(name, "?") for name in _MACHINE}
     yield (
         "{processor} (family {family}), {cpus} CPUs, virtual machine: {virtual machine}, "
-        "governor: {governor}".format(**known)
+        "governor: {governor}".format(**facts)
     )
     before, after = (machine.get(name, "?") for name in ("load", "load at the end"))
     yield f"load before {_loaded(before)}, at the end {_loaded(after)}"
     if isinstance(before, float) and before > machine.get("cpus", before):
         yield "THE MACHINE WAS BUSY before the bench began: repeat it when it is not"
     for name, (first, *flags) in machine.get("compilers", {}).items():
-        yield f"Linux {known['kernel']}; {name}: {first}; {' '.join(flags)}"
+        yield f"Linux {facts['kernel']}; {name}: {first}; {' '.join(flags)}"
 
 
 def _loaded(load: object) -> str:
@@ -122,53 +125,53 @@ def _loaded(load: object) -> str:
 
 
 def table(part: Mapping[str, Any]) -> Table:
-    """One comparison."""
+    """The table of one comparison."""
     from rich.table import Table
 
-    made = Table(
+    grid = Table(
         title=part["title"],
         caption=f"{part['unit']} for each execution, more than {part['forms'][0]['baseline']}, "
         f"whose own time is in brackets.\n{noise(part['floor'], part['again'], part['unit'])}",
         title_justify="left",
         caption_justify="left",
     )
-    made.add_column("form")
-    has_code = any("bytes" in one for one in part["forms"])
+    grid.add_column("form")
+    has_code = any("bytes" in form for form in part["forms"])
     code = ("instr.", "hot B", "all B", "data B") if has_code else ()
     for name in (f"{part['unit']} more", "95 %", "differs", *code):
-        made.add_column(name, justify="right", no_wrap=True)
-    by_name = {one["name"]: one for one in part["forms"]}
-    for one in part["forms"]:
-        base = by_name[one["baseline"]]
-        cost = one["cost"]
-        differs = "?" if part["noisy"] else "no" if one["verdict"].startswith(NOTHING) else "yes"
-        made.add_row(
-            one["name"],
+        grid.add_column(name, justify="right", no_wrap=True)
+    by_name = {form["name"]: form for form in part["forms"]}
+    for form in part["forms"]:
+        base = by_name[form["baseline"]]
+        cost = form["cost"]
+        differs = "?" if part["noisy"] else "no" if form["verdict"].startswith(NOTHING) else "yes"
+        grid.add_row(
+            form["name"],
             *(
-                (f"({figure(one['level']['value'])})", "", "")
-                if one is base
+                (f"({figure(form['level']['value'])})", "", "")
+                if form is base
                 else (
                     signed(cost["value"]),
                     f"{signed(cost['low'])} … {signed(cost['high'])}",
                     differs,
                 )
             ),
-            *(_code(one, base) if has_code else ()),
-            style="dim" if one is base or differs == "no" else "",
+            *(_code(form, base) if has_code else ()),
+            style="dim" if form is base or differs == "no" else "",
         )
-    return made
+    return grid
 
 
-def _code(one: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]:
+def _code(form: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]:
     for key in ("instructions", "hot_bytes", "bytes"):
-        yield _more(one, base, key)
-    yield _plain(one.get("data_bytes"))
+        yield _more(form, base, key)
+    yield _plain(form.get("data_bytes"))
 
 
-def _more(one: Mapping[str, Any], base: Mapping[str, Any], key: str) -> str:
-    if one.get(key) is None or base.get(key) is None:
+def _more(form: Mapping[str, Any], base: Mapping[str, Any], key: str) -> str:
+    if form.get(key) is None or base.get(key) is None:
         return "–"
-    return f"{one[key]:.0f}" if one is base else f"{one[key] - base[key]:+.0f}"
+    return f"{form[key]:.0f}" if form is base else f"{form[key] - base[key]:+.0f}"
 
 
 def _plain(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What a site costs while somebody listens: by mechanism, by what is done, by threads.
+"""The cost of a site with a listener, by mechanism, by what the listener does, and by threads.
 
-Whoever listens has to have counted every execution; else there is no figure of it.
+A listener has to have counted every execution. Otherwise there is no figure of it.
 """

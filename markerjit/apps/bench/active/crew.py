@@ -18,17 +18,17 @@ class Crew(Child):
 
     @property
     def threads(self) -> list[int]:
-        """All of its threads, by their ids."""
+        """The ids of all its threads."""
         return [int(name) for name in os.listdir(f"/proc/{self.pid}/task")]
 
     def run(self, index: int, times: int, repeat: int, threads: int) -> list[int]:
-        """How long so many rounds of a loop took, in ns: the mean over the threads, for each
+        """The time that some rounds of a loop took, in ns: the mean over the threads, for each
         repetition."""
         took = self.ask(f"run {index} {times} {repeat} {threads}", "ran")
         return [int(word) for word in took.split()]
 
     def truth(self) -> list[int]:
-        """How many rounds each loop has made since the start, warming up included."""
+        """The rounds that each loop has made since the start, warming up included."""
         return [int(word) for word in self.ask("truth").split()]
 
     def place(self, index: int) -> int:

@@ -48,7 +48,7 @@ class Tracer(Child):
 
     def __init__(self, program: Path, pid: int, places: Sequence[int]) -> None:
         try:
-            super().__init__("tracer", [program, pid, *(f"{one:x}" for one in places)])
+            super().__init__("tracer", [program, pid, *(f"{address:x}" for address in places)])
         except MarkerError as error:
             raise NotPermitted(f"{error}{_yama()}") from None
         self._cpus = os.sched_getaffinity(self.pid)
@@ -58,14 +58,14 @@ class Tracer(Child):
         os.sched_setaffinity(self.pid, {cpu} if threads == 1 else self._cpus)
 
     def hits(self) -> list[int]:
-        """How often each place was come to."""
+        """The hits of each place."""
         return [int(word) for word in self.ask("hits").split()]
 
 
 class Gdb:
-    """gdb, attached to a process and with a breakpoint at each place; what it has to do, and what
-    it says, is in files of a directory. (It says something at most stops, and would wait in the
-    middle of one for somebody to empty a pipe.) Raises Unsupported, NotPermitted."""
+    """gdb, attached to a process, with a breakpoint at each place. Its commands and its output are
+    files of a directory. (It prints at most stops, and would block in the middle of one on a pipe
+    that is full.) Raises Unsupported, NotPermitted."""
 
     def __init__(self, pid: int, places: Sequence[int], directory: Path) -> None:
         program = shutil.which("gdb")
@@ -76,7 +76,7 @@ class Gdb:
         script = directory / "gdb.script"
         script.write_text(
             _GDB_SCRIPT.format(
-                breakpoints="".join(_GDB_BREAKPOINT.format(address=one) for one in places)
+                breakpoints="".join(_GDB_BREAKPOINT.format(address=address) for address in places)
             )
         )
         with self._said.open("wb") as said:
@@ -92,7 +92,7 @@ class Gdb:
         self._wait_ready()
 
     def hits(self) -> list[int]:
-        """How often each place was come to, once the program has ended. Raises MarkerError."""
+        """The hits of each place, once the program has ended. Raises MarkerError."""
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
@@ -116,24 +116,25 @@ class Gdb:
 
 
 def hits_in(text: str, places: int) -> list[int]:
-    """From gdb's `info breakpoints`: hits by number, from 1 on."""
-    found = dict.fromkeys(range(1, places + 1), 0)
+    """The hits of each breakpoint in gdb's `info breakpoints`, in the order of their numbers from 1
+    on."""
+    hits = dict.fromkeys(range(1, places + 1), 0)
     number = 0
     for line in text.splitlines():
         if row := re.match(r"(\d+)\s+breakpoint\b", line):
             number = int(row[1])
-        elif told := re.match(r"\s+breakpoint already hit (\d+) time", line):
-            found[number] = int(told[1])
-    return [found[one] for one in range(1, places + 1)]
+        elif count := re.match(r"\s+breakpoint already hit (\d+) time", line):
+            hits[number] = int(count[1])
+    return [hits[number] for number in range(1, places + 1)]
 
 
 def _end_with_us() -> None:
-    """In the child: even if we are killed."""
+    """Have the kernel end this child when we end, even if we are killed."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _yama() -> str:
-    """What may be the reason."""
+    """A possible reason."""
     try:
         scope = _YAMA.read_text().strip()
     except OSError:

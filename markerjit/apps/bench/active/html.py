@@ -15,7 +15,7 @@ __all__ = ["KIND", "METHOD", "TITLE", "answer", "better", "measured", "sections"
 KIND = "active"
 TITLE = "While somebody listens"
 Figure = Callable[[str, str, str, Sequence[Part]], str]
-"""From a title, a drawing, a caption and what is drawn, a section."""
+"""Makes a section from a title, a drawing, a caption and the parts that are drawn."""
 
 _STRIPS = (
     "A mark is the cost of a form, on a logarithmic scale, with its 95 % interval; colours are "
@@ -42,7 +42,7 @@ def sections(parts: Sequence[Part], figure: Figure) -> Iterator[str]:
     if len({part.threads for part in parts}) > 1:
         drawing = plots.lines(parts, values)
         yield figure("Cost against threads, somebody listens", drawing, _LINES, parts)
-    whats = {one.name: one.what for part in parts for one in part.forms}
+    whats = {form.name: form.what for part in parts for form in part.forms}
     listed = "".join(
         f"<li><b>{clean(name)}:</b> {clean(what)}</li>" for name, what in whats.items()
     )

@@ -1,7 +1,7 @@
-"""What is compared where somebody listens: our modes, each with several probes, and the peers.
+"""The forms that are compared with a listener: our modes, each with several probes, and the peers.
 
-A *listened* form is a place in native/bench/active/listen.c and who listens to it. Those of
-markerjit and the code without a marker are loops of one process; a debugger has a process of its
+A *listened* form is a place in native/bench/active/listen.c with its listener. The forms of
+markerjit and the code without a marker are loops of one process. A debugger has a process of its
 own.
 """
 
@@ -21,7 +21,7 @@ UPROBE = "uprobe"
 UPROBE_RECORD = "uprobe that records"
 PTRACE = "ptrace"
 GDB = "gdb"
-"""Who listens."""
+"""The names of listeners."""
 
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "no_tid": {"thread_id": False},
@@ -31,14 +31,14 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "monotonic": {"time": "monotonic"},
     "one_field": {"fields": ["a"]},
 }
-"""Who records otherwise: options of Session.trace. None makes a record longer."""
+"""Listeners with other options of Session.trace. None makes a record longer."""
 
 MODES = ("jump", "nop", "pointer")
 
 
 class Listened(NamedTuple):
-    """A form, who listens to it, what its markers' names begin with, "" where it has none, and how
-    many bytes a record of it has at most."""
+    """A form, its listener, the beginning of its markers' names, "" where it has no marker, and the
+    most bytes of a record of it."""
 
     form: Form
     by: str
@@ -47,7 +47,7 @@ class Listened(NamedTuple):
 
     @property
     def does(self) -> str:
-        """What is done at each execution: EMPTY, COUNT, RECORD, or NOBODY."""
+        """The work at each execution: EMPTY, COUNT, RECORD, or NOBODY."""
         if self.by in (NOBODY, EMPTY):
             return self.by
         return RECORD if self.records or self.by == UPROBE_RECORD else COUNT
@@ -58,7 +58,7 @@ class Listened(NamedTuple):
         return self.by in (RECORD, FLIGHT, *OPTIONS)
 
     def name_of_marker(self, layout: int) -> str:
-        """Of the marker in one layout's object."""
+        """The name of the marker in the object of one layout."""
         return f"{self.marker}_{layout}"
 
 
@@ -86,15 +86,15 @@ _EVENTS = (
     ("text_5", "a text of 5", 32),
     ("text_40", "a text of 40", 64),
 )
-"""What listen.c calls them, and the bytes of a record (docs/explanation/ring.md)."""
+"""Their names in listen.c, and the bytes of a record (docs/explanation/ring.md)."""
 
 
 def _event(by: str, name: str, event: str, size: int, what: str) -> Listened:
-    """An event of another size, recorded as that listener does."""
-    made = _mark(name, "jump", by, what, is_usual=False)
-    flags = (*made.form.flags, f"-DBENCH_EVENT={event}")
-    form = made.form._replace(flags=flags)
-    return made._replace(form=form, marker=f"{made.marker}_{event}", size=size)
+    """A form with an event of another size, recorded as the listener `by` does."""
+    plain = _mark(name, "jump", by, what, is_usual=False)
+    flags = (*plain.form.flags, f"-DBENCH_EVENT={event}")
+    form = plain.form._replace(flags=flags)
+    return plain._replace(form=form, marker=f"{plain.marker}_{event}", size=size)
 
 
 _RECORDS = (
@@ -132,4 +132,4 @@ FORMS = (
            PTRACE),
     _plain("gdb", "nop1", "a breakpoint with the commands silent and continue", GDB),
 )  # fmt: skip
-"""In the order of a report."""
+"""All forms, in the order of a report."""

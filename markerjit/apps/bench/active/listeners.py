@@ -1,8 +1,7 @@
-"""Switching on whoever listens, for as long as is measured; and asking them what they have counted.
+"""Listeners: switched on while their forms are measured, and then asked for their counts.
 
-Each of these is a context manager for a crew whose loops have the places. It gives a `Listener`: by
-form, how often its places were come to, as the one who listens has it; and what is to be done after
-a loop has run.
+Each is a context manager for a crew whose loops have the places. It gives a `Listener`, which has
+the hits of each form by its own count, and the work that is due after a loop has run.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from markerjit.apps.bench.sampling.place import Place
 from markerjit.errors import MarkerError
 
 RING_SIZE = 1 << 20
-"""Of a trace, for each CPU: what there is unless somebody asks for more."""
+"""Bytes of a trace for each CPU: the default of a session."""
 _LAPS = 1.2
 
 
@@ -30,25 +29,28 @@ class Loops(NamedTuple):
     forms: Sequence[Listened]
     numbers: Mapping[str, Sequence[int]]
 
-    def by(self, who: str) -> list[Listened]:
-        """The forms to which somebody listens."""
-        return [one for one in self.forms if one.by == who]
+    def by(self, name: str) -> list[Listened]:
+        """The forms of a listener."""
+        return [form for form in self.forms if form.by == name]
 
     def truth(self) -> dict[str, int]:
-        """By form, how many rounds its loops have made."""
-        made = self.crew.truth()
-        return {form: sum(made[one] for one in numbers) for form, numbers in self.numbers.items()}
+        """By form, the rounds that its loops have made."""
+        rounds = self.crew.truth()
+        return {
+            form: sum(rounds[number] for number in numbers)
+            for form, numbers in self.numbers.items()
+        }
 
     def places(self, form: Listened) -> list[int]:
         """The addresses of a form's no-ops."""
-        return [self.crew.place(one) for one in self.numbers[form.form.name]]
+        return [self.crew.place(number) for number in self.numbers[form.form.name]]
 
 
 class Listener(NamedTuple):
-    """Somebody who listens.
+    """A listener at work.
 
-    hits    by form, how often its places were come to; asked once, at the end
-    after   to be called after a loop has run to which it listens
+    hits    by form, the hits of its places; called once, at the end
+    after   to be called after a loop of its forms has run
     before  to be called before one runs, with the number of threads
     """
 
@@ -58,8 +60,8 @@ class Listener(NamedTuple):
 
 
 def most_executions(repeat: int, record: int) -> int:
-    """So many rounds of a loop, a tenth of them more and so many times, fill no ring with records
-    of so many bytes."""
+    """The most rounds of a loop whose records fit into a ring, with a tenth more for warming up,
+    and with all repetitions."""
     return int(RING_SIZE / record * 0.9 / (repeat + 0.2))
 
 
@@ -76,15 +78,15 @@ def probes(loops: Loops, place: Place) -> Iterator[Listener]:
             with _traced(session, loops, listened.RECORD, {}) as listener:
                 yield listener
         else:
-            yield Listener(lambda: _told(session, loops))
+            yield Listener(lambda: _counts(session, loops))
 
 
 @contextmanager
 def _traced(
-    session: markerjit.Session, loops: Loops, who: str, options: Mapping[str, Any]
+    session: markerjit.Session, loops: Loops, name: str, options: Mapping[str, Any]
 ) -> Iterator[Listener]:
-    """A trace of the markers of that listener, drained after each loop."""
-    with session.trace(f"*_{who}_*", **options) as stream:
+    """A trace of the markers of a listener, drained after each loop."""
+    with session.trace(f"*_{name}_*", **options) as stream:
 
         def drain() -> None:
             while stream.poll_batch(packets=True, columns=False):
@@ -92,25 +94,25 @@ def _traced(
 
         def hits() -> dict[str, int]:
             drain()
-            told = _told(session, loops)
-            recorded = sum(told[one.form.name] for one in loops.by(who))
-            seen = stream.statistics()
-            if seen.events != recorded or seen.bad_records or seen.damaged_rings:
-                raise MarkerError(f"of {recorded} events the trace shows {seen}")
-            return told
+            counts = _counts(session, loops)
+            recorded = sum(counts[form.form.name] for form in loops.by(name))
+            statistics = stream.statistics()
+            if statistics.events != recorded or statistics.bad_records or statistics.damaged_rings:
+                raise MarkerError(f"of {recorded} events the trace shows {statistics}")
+            return counts
 
-        _fill_rings(loops, who, drain)
+        _fill_rings(loops, name, drain)
         yield Listener(hits, drain)
 
 
-def recording(who: str) -> Opening:
+def recording(name: str) -> Opening:
     """A trace with other options, which needs a process of its own."""
 
     @contextmanager
     def opening(loops: Loops, place: Place) -> Iterator[Listener]:
         with (
             markerjit.attach(loops.crew.pid, ring_size=RING_SIZE) as session,
-            _traced(session, loops, who, listened.OPTIONS[who]) as listener,
+            _traced(session, loops, name, listened.OPTIONS[name]) as listener,
         ):
             yield listener
 
@@ -123,26 +125,26 @@ def flight(loops: Loops, place: Place) -> Iterator[Listener]:
     with markerjit.attach(loops.crew.pid, ring_size=RING_SIZE) as session:
         session.record(f"*_{listened.FLIGHT}_*")
         _fill_rings(loops, listened.FLIGHT, lambda: None)
-        yield Listener(lambda: _told(session, loops))
+        yield Listener(lambda: _counts(session, loops))
 
 
-def _told(session: markerjit.Session, loops: Loops) -> dict[str, int]:
-    """What the runtime has counted, by form. Raises MarkerError where events were lost."""
-    by_name = {one.name: one for one in session.statistics()}
-    told = {}
+def _counts(session: markerjit.Session, loops: Loops) -> dict[str, int]:
+    """The counts of the runtime, by form. Raises MarkerError where events were lost."""
+    by_name = {marker.name: marker for marker in session.statistics()}
+    counts = {}
     for form in loops.forms:
         if form.by:
-            found = [by_name[form.name_of_marker(layout)]
+            markers = [by_name[form.name_of_marker(layout)]
                      for layout in range(len(loops.numbers[form.form.name]))]  # fmt: skip
-            if lost := sum(one.lost for one in found):
+            if lost := sum(marker.lost for marker in markers):
                 raise MarkerError(f"{lost} events of {form.form.name} were lost, and are cheaper")
-            told[form.form.name] = sum(one.total for one in found)
-    return told
+            counts[form.form.name] = sum(marker.total for marker in markers)
+    return counts
 
 
-def _fill_rings(loops: Loops, who: str, drain: Callable[[], None]) -> None:
-    """Once round, so that their pages are there, on each CPU."""
-    first = loops.by(who)[0]
+def _fill_rings(loops: Loops, name: str, drain: Callable[[], None]) -> None:
+    """Fill the rings of each CPU once, so that all their pages are in memory."""
+    first = loops.by(name)[0]
     numbers = loops.numbers[first.form.name]
     times = most_executions(1, first.size) // 2
     for _ in range(int(_LAPS * RING_SIZE / first.size / times) + 1):
@@ -155,14 +157,17 @@ def kernel(loops: Loops, place: Place) -> Iterator[Listener]:
     """Uprobes that count, or record, too. Raises MarkerError."""
     crew = loops.crew
     places = [
-        [uprobes.spot_at(crew.pid, one, record=form.does == RECORD) for one in loops.places(form)]
+        [
+            uprobes.spot_at(crew.pid, address, record=form.does == RECORD)
+            for address in loops.places(form)
+        ]
         for form in loops.forms
     ]
     threads = crew.threads
-    with uprobes.counting([one for each in places for one in each], threads) as descriptors:
+    with uprobes.counting([address for each in places for address in each], threads) as descriptors:
 
         def hits() -> dict[str, int]:
-            counts = iter([uprobes.count(one) for one in descriptors])
+            counts = iter([uprobes.count(descriptor) for descriptor in descriptors])
             return {
                 form.form.name: sum(next(counts) for _ in range(len(each) * len(threads)))
                 for form, each in zip(loops.forms, places, strict=True)
@@ -203,7 +208,7 @@ Opening = Callable[[Loops, Place], AbstractContextManager[Listener]]
 LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
     (probes, (listened.NOBODY, listened.EMPTY, listened.COUNT, listened.RECORD)),
     (flight, (listened.FLIGHT,)),
-    *((recording(who), (who,)) for who in listened.OPTIONS),
+    *((recording(name), (name,)) for name in listened.OPTIONS),
     (kernel, (listened.UPROBE, listened.UPROBE_RECORD)),
     (ptrace, (listened.PTRACE,)),
     (gdb, (listened.GDB,)),

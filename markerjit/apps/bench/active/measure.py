@@ -1,4 +1,4 @@
-"""What a site costs to which somebody listens, by mechanism: on one CPU, and on all at once."""
+"""The cost of a site with a listener, by mechanism, on one CPU and on all at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HERE = "more than one thread"
 
 
 class _Station(NamedTuple):
-    """A crew, those of its forms that can be measured, and who listens to them; None: nobody."""
+    """A crew, those of its forms that can be measured, and their listener, or None."""
 
     loops: Loops
     forms: Sequence[Listened]
@@ -33,8 +33,8 @@ class _Station(NamedTuple):
 
 
 class Account(NamedTuple):
-    """Of one form in the whole run, with all numbers of threads and warming up: how often its loops
-    came to the place, and how often whoever listens says they did; None if that cannot be said."""
+    """The executions of one form in the whole run, with all numbers of threads and warming up, and
+    the hits that its listener counted, None where it could not count."""
 
     executed: int
     counted: int | None
@@ -42,16 +42,16 @@ class Account(NamedTuple):
 
     @property
     def wrong(self) -> str:
-        """What is wrong; "" where nothing is."""
+        """The reason why there is no figure, "" where there is one."""
         if self.counted is None:
-            return f"no figure, for nobody knows the count: {self.why}"
+            return f"no figure, because the count is not known: {self.why}"
         if self.counted != self.executed:
             return f"no figure, for {self.counted:,} of {self.executed:,} executions were counted"
         return ""
 
 
 def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
-    """With one thread, and with one on each CPU. Raises DoesNotCompile, MarkerError."""
+    """Measure with one thread, and with one on each CPU. Raises DoesNotCompile, MarkerError."""
     cpus = [place.cpu, *sorted(os.sched_getaffinity(0) - {place.cpu})]
     settings = sorted({1, len(cpus)})
     missing = [] if len(settings) > 1 else [_missing(_HERE, "only one CPU is ours")]
@@ -61,31 +61,37 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
         asked = asked_for(plan.only)
         objects = _objects(asked, plan.layouts, within, progress)
         stations: list[_Station] = []
-        for opening, who in LISTENERS:
-            forms = [one for one in asked if one.by in who]
+        for opening, names in LISTENERS:
+            forms = [form for form in asked if form.by in names]
             if not forms:
                 continue
             progress("switching on", len(stations) / len(LISTENERS))
             loops = _loops(forms, objects, cpus, within, stack)
             station, why = _station(opening, loops, within, stack)
             stations.append(station)
-            missing += [_missing(one.form.name, why) for one in forms if one not in station.forms]
-        running = dict(one for station in stations for one in _running(station))
-        made = rounds(
+            missing += [
+                _missing(form.form.name, why) for form in forms if form not in station.forms
+            ]
+        running = dict(pair for station in stations for pair in _running(station))
+        by_threads = rounds(
             running, settings, plan.seconds, lambda done: progress("somebody listens", done)
         )
-        accounts = {name: told for one in stations for name, told in _accounts(one).items()}
-    wrong = {name: one.wrong for name, one in accounts.items() if one.wrong}
-    for one in made.values():
-        wrong |= one.failed
+        accounts = {
+            name: account for station in stations for name, account in _accounts(station).items()
+        }
+    wrong = {name: account.wrong for name, account in accounts.items() if account.wrong}
+    for result in by_threads.values():
+        wrong |= result.failed
     missing += [_missing(name, why) for name, why in wrong.items()]
-    parts = [_part(threads, one, accounts) for threads, one in made.items()]
+    parts = [_part(threads, result, accounts) for threads, result in by_threads.items()]
     return results.Found(parts, missing, [])
 
 
 def asked_for(only: Sequence[str]) -> list[Listened]:
     """The forms of a run, with what they are compared with."""
-    return [one for one in FORMS if is_asked_for(one.form.name, only, is_usual=one.form.is_usual)]
+    return [
+        form for form in FORMS if is_asked_for(form.form.name, only, is_usual=form.form.is_usual)
+    ]
 
 
 def _missing(name: str, why: str) -> Missing:
@@ -95,23 +101,23 @@ def _missing(name: str, why: str) -> Missing:
 def _objects(
     forms: Sequence[Listened], layouts: int, place: Place, progress: Progress
 ) -> dict[str, list[Path]]:
-    """By form, an object for each layout; forms that are the same code share theirs."""
+    """By form, an object for each layout. Forms that are the same code share theirs."""
     built: dict[tuple[tuple[str, ...], str], list[Path]] = {}
-    found = {}
-    for number, one in enumerate(forms):
+    shared = {}
+    for number, form in enumerate(forms):
         progress("compiling", number / len(forms))
-        key = one.form.flags, one.marker
-        if key not in built or not one.marker:
+        key = form.form.flags, form.marker
+        if key not in built or not form.marker:
             built[key] = [
                 build(
-                    place.sources / "active" / "listen.c", one.form, layout, skip,
-                    [f"-DBENCH_MARKER={one.name_of_marker(layout)}"],
+                    place.sources / "active" / "listen.c", form.form, layout, skip,
+                    [f"-DBENCH_MARKER={form.name_of_marker(layout)}"],
                     directory=place.directory, chosen=place.compiler, include=[place.include],
                 ).path
                 for layout, skip in enumerate(skips(layouts))
             ]  # fmt: skip
-        found[one.form.name] = built[key]
-    return found
+        shared[form.form.name] = built[key]
+    return shared
 
 
 def _loops(
@@ -123,9 +129,9 @@ def _loops(
 ) -> Loops:
     paths: list[Path] = []
     numbers = {}
-    for one in forms:
-        own = objects[one.form.name]
-        numbers[one.form.name] = range(len(paths), len(paths) + len(own))
+    for form in forms:
+        own = objects[form.form.name]
+        numbers[form.form.name] = range(len(paths), len(paths) + len(own))
         paths += own
     crew = stack.enter_context(closing(Crew(place.programs / "active" / "crew", paths, cpus)))
     return Loops(crew, forms, numbers)
@@ -134,7 +140,7 @@ def _loops(
 def _station(
     opening: Opening, loops: Loops, place: Place, stack: ExitStack
 ) -> tuple[_Station, str]:
-    """Have somebody listen; where that cannot be, why not."""
+    """Switch a listener on. Where it cannot be, the second value is the reason."""
     try:
         listener = stack.enter_context(opening(loops, place))
     except MarkerError as error:
@@ -143,40 +149,40 @@ def _station(
 
 
 def _running(station: _Station) -> Iterator[tuple[str, Loop]]:
-    for one in station.forms:
-        loop = Loop(station.loops.crew, station.loops.numbers[one.form.name])
+    for form in station.forms:
+        loop = Loop(station.loops.crew, station.loops.numbers[form.form.name])
         if station.listener:
             loop = loop._replace(before=station.listener.before)
-            if one.records:
-                loop = loop._replace(record=one.size, after=station.listener.after)
-        yield one.form.name, loop
+            if form.records:
+                loop = loop._replace(record=form.size, after=station.listener.after)
+        yield form.form.name, loop
 
 
 def _accounts(station: _Station) -> dict[str, Account]:
-    """By form, what was executed and what was counted, where somebody listened."""
+    """By form, executions and hits, where there is a listener."""
     if station.listener is None:
         return {}
-    listening = [one.form.name for one in station.forms if one.by != NOBODY]
+    listening = [form.form.name for form in station.forms if form.by != NOBODY]
     truth = dict.fromkeys(listening, 0)
     try:
         truth = station.loops.truth()
-        told = station.listener.hits()
+        hits = station.listener.hits()
     except MarkerError as error:
         return {name: Account(truth[name], None, str(error)) for name in listening}
-    return {name: Account(truth[name], told[name]) for name in listening}
+    return {name: Account(truth[name], hits[name]) for name in listening}
 
 
-def _part(threads: int, made: Rounds, accounts: Mapping[str, Account]) -> dict[str, Any]:
-    """What was measured, without what was miscounted: that is no figure."""
+def _part(threads: int, result: Rounds, accounts: Mapping[str, Account]) -> dict[str, Any]:
+    """The results for a number of threads, without forms that were miscounted."""
     title = f"somebody listens, {counted(threads, 'thread')}"
     forms = [
-        one.form
-        for one in FORMS
-        if one.form.name not in accounts or not accounts[one.form.name].wrong
+        form.form
+        for form in FORMS
+        if form.form.name not in accounts or not accounts[form.form.name].wrong
     ]
-    part = results.part("active", title, {"threads": threads}, made.found, forms, {})
+    part = results.part("active", title, {"threads": threads}, result.comparison, forms, {})
     for form in part["forms"]:
-        form["executions"] = made.executions[form["name"]]
+        form["executions"] = result.executions[form["name"]]
         if account := accounts.get(form["name"]):
             form |= {"executed": account.executed, "counted": account.counted}
     return part

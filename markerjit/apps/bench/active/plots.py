@@ -56,10 +56,10 @@ def duration(ns: float) -> str:
 
 
 def value_range(parts: Sequence[Part]) -> tuple[float, float]:
-    """Of all costs that differ from zero, with a margin."""
-    costs = [one.cost for part in parts for one in part.forms if _has_place(part, one)]
-    low = min([10.0, *(max(one.low, _LEAST) for one in costs)])
-    high = max([10.0, *(one.high for one in costs)])
+    """The range of all costs that differ from zero, with a margin."""
+    costs = [form.cost for part in parts for form in part.forms if _has_place(part, form)]
+    low = min([10.0, *(max(cost.low, _LEAST) for cost in costs)])
+    high = max([10.0, *(cost.high for cost in costs)])
     return low / _FACTOR, high * _FACTOR
 
 
@@ -73,8 +73,9 @@ def _has_place(part: Part, form: Measured) -> bool:
 def strips(part: Part, values: tuple[float, float]) -> str:
     """A row for each form: its cost with the interval, over the difference in each round."""
     rows = [
-        (heading, sorted((one for one in part.forms if one.group == group and not one.is_baseline),
-                         key=lambda one: one.cost.value))
+        (heading, sorted((form for form in part.forms
+                          if form.group == group and not form.is_baseline),
+                         key=lambda form: form.cost.value))
         for group, heading in _HEADINGS
     ]  # fmt: skip
     rows = [(heading, forms) for heading, forms in rows if forms]
@@ -132,7 +133,7 @@ def _cloud(part: Part, form: Measured, x: Scale, y: float) -> Iterator[svg.Point
 
 def lines(parts: Sequence[Part], values: tuple[float, float]) -> str:
     """A line for each form that costs something at each number of threads, but dormant ones."""
-    parts = sorted(parts, key=lambda one: one.threads)
+    parts = sorted(parts, key=lambda part: part.threads)
     top, bottom, left, right = 16, 560, 76, WIDTH - 330
     x = Scale(parts[0].threads, parts[-1].threads, left + 14, right - 14, log=True)
     y = Scale(*values, bottom, top, log=True)
@@ -151,9 +152,9 @@ def _line_parts(parts: Sequence[Part], x: Scale, y: Scale) -> Iterator[str]:
                    "small", "middle")  # fmt: skip
     through = [
         forms
-        for one in parts[-1].forms
-        if not one.name.endswith("dormant")
-        and (forms := [form for part in parts if (form := part.form(one.name))
+        for last in parts[-1].forms
+        if not last.name.endswith("dormant")
+        and (forms := [form for part in parts if (form := part.form(last.name))
                       and _has_place(part, form)])
         and len(forms) == len(parts)
     ]  # fmt: skip
@@ -167,7 +168,7 @@ def _line(parts: Sequence[Part], forms: Sequence[Measured], x: Scale, y: Scale) 
     route = []
     for part, form in zip(parts, forms, strict=True):
         across = x(part.threads)
-        low, high = (min(max(one, y.low), y.high) for one in (form.cost.low, form.cost.high))
+        low, high = (min(max(value, y.low), y.high) for value in (form.cost.low, form.cost.high))
         yield svg.line(across, y(low), across, y(high), "line", f"stroke:{styled.colour}")
         route.append((across, y(form.cost.value)))
     paint = f"stroke:{styled.colour};stroke-dasharray:{styled.dash}"
@@ -177,10 +178,10 @@ def _line(parts: Sequence[Part], forms: Sequence[Measured], x: Scale, y: Scale) 
 
 
 def _labels(last: Sequence[Measured], x: Scale, y: Scale) -> Iterator[str]:
-    """At the right end, beside the line where there is room."""
-    wanted = [y(form.cost.value) for form in last]
-    places = svg.spread(wanted, 19, y.end + 4, y.start)
-    for form, at, place in zip(last, wanted, places, strict=True):
+    """Labels at the right end, beside the line where there is room."""
+    ideal = [y(form.cost.value) for form in last]
+    places = svg.spread(ideal, 19, y.end + 4, y.start)
+    for form, at, place in zip(last, ideal, places, strict=True):
         styled = style(form)
         route = [(x.end + 8, at), (x.end + 22, at), (x.end + 44, place), (x.end + 52, place)]
         yield svg.path(route, "leader", f"stroke:{styled.colour}")

@@ -33,7 +33,7 @@ _NARROW = 0.01
 Pair = tuple[int, str]
 """A number of threads, and a form."""
 Round = Mapping[Pair, Sequence[float]]
-"""What an execution took in each layout, ns."""
+"""The time of an execution in each layout, in ns."""
 
 
 class Loop(NamedTuple):
@@ -56,10 +56,11 @@ class Loop(NamedTuple):
 
 
 class Rounds(NamedTuple):
-    """What came out for one number of threads: the comparison, and by form the executions in one
-    run of its loop, in each thread. `failed` are those that ended in the middle, and why."""
+    """The result for one number of threads: the comparison, and by form the executions of each
+    thread in one run of its loop. `failed` are the forms that ended in the middle, with the
+    reason."""
 
-    found: Comparison
+    comparison: Comparison
     executions: dict[str, int]
     failed: dict[str, str]
 
@@ -84,7 +85,7 @@ def rounds(
         with _noting(form, failed):
             times[threads, form] = executions(loops[form], threads)
     layouts = range(len(loops[BASELINE].numbers))
-    made: list[Round] = []
+    past: list[Round] = []
     while True:
         took = {pair: [0.0] * len(layouts) for pair in pairs}
         for layout in layouts:
@@ -92,26 +93,26 @@ def rounds(
                 threads, form = pair
                 if form not in failed:
                     with _noting(form, failed):
-                        taken = loops[form].took(layout, times[pair], threads)
-                        took[pair][layout] = taken / times[pair]
-        made.append(took)
+                        duration = loops[form].took(layout, times[pair], threads)
+                        took[pair][layout] = duration / times[pair]
+        past.append(took)
         spent = time.monotonic() - began
         progress(min(1.0, spent / max(seconds, 1e-9)))
-        is_over = len(made) >= _FEWEST_ROUNDS and spent > seconds
-        if is_over or len(made) % _LOOK_EVERY == 0:
-            left = [one for one in forms if one not in failed]
-            found = {
-                threads: _rounds(left, threads, made, times)._replace(failed=failed)
+        is_over = len(past) >= _FEWEST_ROUNDS and spent > seconds
+        if is_over or len(past) % _LOOK_EVERY == 0:
+            running = [form for form in forms if form not in failed]
+            results = {
+                threads: _rounds(running, threads, past, times)._replace(failed=failed)
                 for threads in settings
             }
-            if is_over or all(_is_narrow(one.found) for one in found.values()):
-                return found
+            if is_over or all(_is_narrow(result.comparison) for result in results.values()):
+                return results
 
 
 @contextmanager
 def _noting(form: str, failed: dict[str, str]) -> Iterator[None]:
-    """A debugger that dies takes its program along; the others go on. Without a baseline there is
-    nothing."""
+    """Note the failure of a form. A debugger that dies takes its program along, and the others go
+    on. Without a baseline there is no comparison, so its failure is raised."""
     try:
         yield
     except MarkerError as error:
@@ -121,7 +122,7 @@ def _noting(form: str, failed: dict[str, str]) -> Iterator[None]:
 
 
 def executions(loop: Loop, threads: int) -> int:
-    """Of a loop, about a slice of them."""
+    """The executions of a loop that take about a slice."""
     most = most_executions(REPEAT, loop.record) if loop.record else 1 << 40
     times = _FEWEST
     while (took := loop.took(0, times, threads)) < SLICE_NS // 2 and times < most:
@@ -132,15 +133,16 @@ def executions(loop: Loop, threads: int) -> int:
 def _rounds(
     forms: Sequence[str],
     threads: int,
-    made: Sequence[Round],
+    past: Sequence[Round],
     times: Mapping[Pair, int],
 ) -> Rounds:
-    samples = {form: np.array([one[threads, form] for one in made]).T for form in forms}
+    samples = {form: np.array([took[threads, form] for took in past]).T for form in forms}
     own = {form: times[threads, form] for form in forms}
     return Rounds(Comparison(samples, dict.fromkeys(forms, BASELINE), own[BASELINE]), own, {})
 
 
-def _is_narrow(found: Comparison) -> bool:
-    """Those come first that are wide for longest: an interval takes a while to find."""
-    costs = (found.cost(form) for form in reversed(found.samples))
-    return all(one.half_width <= max(_NARROW, _NARROW * abs(one.value)) for one in costs)
+def _is_narrow(comparison: Comparison) -> bool:
+    """Whether all intervals are narrow. An interval takes a while to compute, so the forms that
+    stay wide for longest come first."""
+    costs = (comparison.cost(form) for form in reversed(comparison.samples))
+    return all(cost.half_width <= max(_NARROW, _NARROW * abs(cost.value)) for cost in costs)

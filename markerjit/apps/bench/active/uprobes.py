@@ -66,9 +66,9 @@ def open_uprobe(spot: Spot, thread: int) -> int:
 
 @contextmanager
 def counting(spots: Sequence[Spot], threads: Sequence[int]) -> Iterator[list[int]]:
-    """Uprobes for all of these threads: a descriptor for each, place after place. Those that record
-    have a ring that is overwritten (a mapping that nobody can write: the kernel waits for no
-    reader). Raises Unsupported, NotPermitted."""
+    """Uprobes for all of these threads: a descriptor for each, place after place. Uprobes that
+    record have a ring that is overwritten. (It is mapped read-only, so the kernel waits for no
+    reader.) Raises Unsupported, NotPermitted."""
     opened: list[int] = []
     rings: list[mmap.mmap] = []
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -98,15 +98,15 @@ def ring_of(descriptor: int) -> mmap.mmap:
 
 
 def count(descriptor: int) -> int:
-    """What it has counted."""
+    """The hits that a uprobe has counted."""
     return int.from_bytes(os.read(descriptor, 8), "little")
 
 
 def spot_at(pid: int, address: int, *, record: bool = False) -> Spot:
     """The file and the offset of what is mapped at an address. Raises Unsupported."""
-    for one in read_maps(pid):
-        if one.start <= address < one.end and one.inode:
-            return Spot(Path(one.path), address - one.start + one.offset, record)
+    for mapping in read_maps(pid):
+        if mapping.start <= address < mapping.end and mapping.inode:
+            return Spot(Path(mapping.path), address - mapping.start + mapping.offset, record)
     raise Unsupported(f"{address:#x} of process {pid} is not of a file")
 
 

@@ -1,4 +1,4 @@
-"""What a run says of listening, in sentences, and how that was measured."""
+"""The results of a run with listeners in sentences, and the method."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from markerjit.apps.bench.sampling.figures import figure, times
 from markerjit.apps.bench.sampling.shapes import OURS, PEERS, Measured, Part
 
 _MODE = "jump"
-"""The mode of marker.h where nobody chooses one."""
+"""The default mode of marker.h."""
 _DOES = {EMPTY: "with an empty probe", COUNT: "counting", RECORD: "recording"}
-_JOBS = {one.form.name: one.does for one in FORMS}
+_JOBS = {form.form.name: form.does for form in FORMS}
 _TO = {COUNT: "count", RECORD: "record"}
 
 
 def measured(parts: Sequence[Part]) -> str:
-    """What was compared."""
-    peers = dict.fromkeys(one.name.split(",")[0] for part in parts for one in part.forms
-                          if one.group == PEERS)  # fmt: skip
+    """The forms that were compared."""
+    peers = dict.fromkeys(form.name.split(",")[0] for part in parts for form in part.forms
+                          if form.group == PEERS)  # fmt: skip
     against = f" The peers are {_listed(list(peers))}." if peers else ""
     return (
         "How much slower does a program get by a marker to which somebody listens? A figure is "
@@ -35,11 +35,11 @@ def answer(parts: Sequence[Part]) -> Iterator[str]:
 
 
 def better(parts: Sequence[Part]) -> Iterator[str]:
-    """Where a peer costs less than a form of ours that does the same."""
+    """The peers that cost less than a form of ours that does the same."""
     for job in _TO:
-        found = [said for part in parts if not part.noisy for said in _better(part, job)]
-        yield from found
-        if not found and any(
+        sentences = [said for part in parts if not part.noisy for said in _better(part, job)]
+        yield from sentences
+        if not sentences and any(
             _doing(part, job, OURS) and _doing(part, job, PEERS) for part in parts
         ):
             yield f"To {_TO[job]}, no peer is cheaper than any form of markerjit."
@@ -83,35 +83,35 @@ def _of_default(part: Part) -> str:
 
 
 def _beside(part: Part, job: str) -> str:
-    """The others that do the same, and how many times as much that is."""
+    """The forms that do the same, and how many times as much each costs."""
     base = part.form(f"{_MODE}, {job}")
     if base is None or not part.differs(base) or base.cost.low <= 0:
         return ""
-    others = [*_doing(part, job, PEERS), *(one for one in [part.form(f"int3, {job}")] if one)]
+    peers = [*_doing(part, job, PEERS), *(form for form in [part.form(f"int3, {job}")] if form)]
     said = [
-        f"{_short(one)} {figure(one.cost.value)} ns "
-        f"({times(one.cost.value / base.cost.value)} times as much)"
-        for one in sorted(others, key=_value)
-        if part.differs(one)
+        f"{_short(form)} {figure(form.cost.value)} ns "
+        f"({times(form.cost.value / base.cost.value)} times as much)"
+        for form in sorted(peers, key=_value)
+        if part.differs(form)
     ]
     return f"To {_TO[job]}, {'; '.join(said)}." if said else ""
 
 
 def _better(part: Part, job: str) -> Iterator[str]:
-    """Of each of our forms, the peers that do the same and are cheaper."""
+    """A sentence for each of our forms to which peers are cheaper that do the same."""
     for own in _doing(part, job, OURS):
         cheaper = [
-            one
-            for one in sorted(_doing(part, job, PEERS), key=_value)
-            if own.cost.low - one.cost.high > part.floor and part.differs(own)
+            form
+            for form in sorted(_doing(part, job, PEERS), key=_value)
+            if own.cost.low - form.cost.high > part.floor and part.differs(own)
         ]
         if cheaper:
-            costs = _listed([f"{_short(one)} {_cost(one)}" for one in cheaper])
+            costs = _listed([f"{_short(form)} {_cost(form)}" for form in cheaper])
             yield f"{_threads(part)}: {costs}, less than {own.name} with {_cost(own)}."
 
 
 def _doing(part: Part, job: str, group: str) -> list[Measured]:
-    return [one for one in part.forms if one.group == group and _JOBS.get(one.name) == job]
+    return [form for form in part.forms if form.group == group and _JOBS.get(form.name) == job]
 
 
 def _value(form: Measured) -> float:
@@ -119,7 +119,7 @@ def _value(form: Measured) -> float:
 
 
 def _short(form: Measured) -> str:
-    """Its name, without what all of them do, and without a comma."""
+    """The name of a form without its job, and without a comma."""
     name = form.name.removesuffix(f", {COUNT}").removesuffix(f", {RECORD}")
     return name.replace(", ", " at a ")
 

@@ -1,4 +1,4 @@
-"""What a site costs to which nobody listens, and whether the bench may be believed.
+"""The cost of a dormant site, and whether the bench can be believed.
 
-In a small loop, where there are thousands, and in a source of the user's own.
+A site is measured in a small loop, among thousands, and in a source of the user's own.
 """

@@ -24,14 +24,14 @@ from markerjit.apps.bench.sampling.shapes import NOTHING
 
 TIMES = 20
 _ONE_IN = 20
-_NONE = next(one for one in FORMS if one.name == BASELINE)
-_AGAIN = next(one for one in FORMS if one.name == AGAIN)
+_NONE = next(form for form in FORMS if form.name == BASELINE)
+_AGAIN = next(form for form in FORMS if form.name == AGAIN)
 _HERE = tuple(
     _NONE._replace(name=f"{SAME} {n}", what="the same code") for n in range(1, TIMES // 2 + 1)
 )
 _ELSEWHERE = tuple(
-    one._replace(name=f"{one.name}, elsewhere", what="the same code at other places")
-    for one in _HERE
+    form._replace(name=f"{form.name}, elsewhere", what="the same code at other places")
+    for form in _HERE
 )
 _FORMS = (_NONE, _AGAIN, *_HERE, *_ELSEWHERE)
 
@@ -44,26 +44,27 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
     return results.Found(parts, [], [])
 
 
-def told(part: Mapping[str, Any]) -> str:
-    """How often the same came out as the same; "" of another part."""
-    verdicts = [one["verdict"] for one in part["forms"] if one["name"].startswith(SAME)]
+def sameness(part: Mapping[str, Any]) -> str:
+    """How often the same code was not distinguishable from itself, in a sentence. "" for a part of
+    another kind."""
+    verdicts = [form["verdict"] for form in part["forms"] if form["name"].startswith(SAME)]
     if not verdicts or part["noisy"]:
         return ""
-    same = sum(one.startswith("not distinguishable") for one in verdicts)
+    same = sum(verdict.startswith("not distinguishable") for verdict in verdicts)
     return f"{same} of {len(verdicts)} times the same code was not distinguishable from itself"
 
 
 def failures(run: Mapping[str, Any]) -> Iterator[str]:
     """Why the bench should not be believed here, a sentence each."""
-    controls = [one for one in run["parts"] if one["kind"] == "control"]
+    controls = [part for part in run["parts"] if part["kind"] == "control"]
     for part in controls:
         if part["noisy"]:
             yield f"{part['title']}: {part['noisy']}"
-        for known in part.get("known", ()):
-            if not known["found"]:
-                yield f"the cost of {known['more']} more additions was not found"
-    same = [one for part in controls for one in part["forms"] if one["name"].startswith(SAME)]
-    wrong = [one for one in same if not one["verdict"].startswith(NOTHING)]
+        for cost in part.get("known", ()):
+            if not cost["found"]:
+                yield f"the cost of {cost['more']} more additions was not found"
+    same = [form for part in controls for form in part["forms"] if form["name"].startswith(SAME)]
+    wrong = [form for form in same if not form["verdict"].startswith(NOTHING)]
     if len(wrong) * _ONE_IN > len(same):
         yield f"{len(wrong)} of {len(same)} times the same code seemed to differ from itself"
 
@@ -79,5 +80,5 @@ def _same(
             objects += hot_objects(
                 [form], args, False, plan.layouts, place, directory, elsewhere=number
             )
-        found = compare_objects(objects, place, Limits(seconds), title, progress)
-    return results.part("control", title, {"args": args}, found, _FORMS, {})
+        comparison = compare_objects(objects, place, Limits(seconds), title, progress)
+    return results.part("control", title, {"args": args}, comparison, _FORMS, {})

@@ -1,8 +1,8 @@
-"""Costs that are known, measured along in every run: who finds these may be believed on others.
+"""Costs that are known, measured along in every run. A bench that finds them can be believed.
 
 A loop waits for a chain of eight additions, each of which waits for the one before. More of them
-make a round longer by exactly as many times one addition; how long that is, ten more tell. What
-one, two and five seem to cost has to agree: their intervals meet.
+make a round longer by exactly as many times one addition. Ten more tell the time of one addition.
+The measured costs of one, two and five have to agree with it: their intervals meet.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ FORMS = (
 )
 
 
-def check(found: Comparison) -> list[dict[str, Any]]:
-    """For each known cost what it is, what was measured, and whether the interval has it."""
-    many = found.cost(f"{_MANY} more")
+def check(comparison: Comparison) -> list[dict[str, Any]]:
+    """Each known cost, with the measured one, and whether its interval holds the known one."""
+    many = comparison.cost(f"{_MANY} more")
     checked = []
     for more in MORE:
-        cost = found.cost(f"{more} more")
+        cost = comparison.cost(f"{more} more")
         low, known, high = (value * more / _MANY for value in (many.low, many.value, many.high))
         is_found = cost.low <= high and low <= cost.high
         checked.append({"more": more, "known": known, "cost": cost._asdict(), "found": is_found})

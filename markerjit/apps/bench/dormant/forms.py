@@ -1,4 +1,4 @@
-"""What is compared where nobody listens: the modes of marker.h, the peers, and the controls."""
+"""The dormant forms that are compared: the modes of marker.h, the peers, and the controls."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Where dormant jumps get dear: processors predict only so many taken jumps.
+"""The knee of dormant jumps. They get expensive where there are more than a processor can predict.
 
 A dormant `jump` is a taken jump, a dormant `nop` is the same code without one. Both were run within
 the same rounds, so what one takes more than the other is a difference with an interval of its own.
-Where that begins to stand out is the knee: between two numbers of sites that were measured.
+The knee is where that difference begins to stand out: between two numbers of sites that were
+measured.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _SHOWS_NS = 0.5
 
 
 class Point(NamedTuple):
-    """What the jump takes more than the no-op, at so many sites."""
+    """The time that the jump takes more than the no-op, at some number of sites."""
 
     sites: int
     more: Estimate
@@ -27,19 +28,20 @@ class Point(NamedTuple):
 
 
 def points(report: Report) -> list[Point]:
-    """By the number of sites; none where one of the two was not measured, or the noise was."""
-    found = []
-    for part in sorted(report.parts, key=lambda one: one.sites):
+    """The points by number of sites, without those where a form was not measured or the noise was
+    too large."""
+    measured = []
+    for part in sorted(report.parts, key=lambda part: part.sites):
         if part.kind == "large" and not part.noisy and (more := _more(part)):
-            found.append(Point(round(part.sites), more, more.low > max(_SHOWS_NS, part.floor)))
-    return found
+            measured.append(Point(round(part.sites), more, more.low > max(_SHOWS_NS, part.floor)))
+    return measured
 
 
 def said(measured: Sequence[Point]) -> str:
-    """In a sentence; "" where fewer than two numbers of sites were measured."""
+    """The knee in a sentence, "" where fewer than two numbers of sites were measured."""
     if len(measured) < 2:
         return ""
-    first = next((number for number, one in enumerate(measured) if one.shows), None)
+    first = next((number for number, point in enumerate(measured) if point.shows), None)
     if first is None:
         most = measured[-1].sites
         same = f"{TAKEN} is not seen to cost {_SHOWS_NS} ns more than {NOT_TAKEN}"
@@ -54,5 +56,5 @@ def said(measured: Sequence[Point]) -> str:
 
 
 def _more(part: Part) -> Estimate | None:
-    taken, other = part.form(TAKEN), part.form(NOT_TAKEN)
-    return difference(taken.samples, other.samples) if taken and other else None
+    taken, not_taken = part.form(TAKEN), part.form(NOT_TAKEN)
+    return difference(taken.samples, not_taken.samples) if taken and not_taken else None

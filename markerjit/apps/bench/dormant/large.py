@@ -108,47 +108,47 @@ def compile_part(form: Form, place: Place, directory: Path) -> Part:
     target = directory / "part.o"
     include = (place.include, place.sources / "dormant")
     compile_with(path, [compiler(form, place.compiler), *CFLAGS, "-g0",
-                *(f"-I{one}" for one in include), *flags, "-c",
+                *(f"-I{folder}" for folder in include), *flags, "-c",
                 "-o", str(target), str(path)])  # fmt: skip
     return Part(form, target)
 
 
 def link(part: Part, copies: int, place: Place, *, layouts: int) -> list[Object]:
-    """So many copies of a part in one object, in several orders. Raises Refused, DoesNotCompile."""
+    """Link copies of a part into one object, in several orders. Raises Refused, DoesNotCompile."""
     if shutil.which("objcopy") is None or shutil.which("nm") is None:
         raise Refused("the bench with many sites needs objcopy and nm; apt-get install binutils")
     form, directory = part.form, part.path.parent
     cc = compiler(form, place.compiler)
     names = _names(part.path)
-    made = [_copy(part.path, number, names) for number in range(copies)]
+    parts = [_copy(part.path, number, names) for number in range(copies)]
     ways = directory / "ways.ld"  # ld takes a file of assignments for a script to add
     ways.write_text(_ways(copies))
     driver = directory / "driver.c"
     driver.write_text(_DRIVER.format(sites=FUNCTIONS * copies))
-    found = []
+    objects = []
     for layout in range(layouts):
         chance = random.Random(layout)
-        order = chance.sample(made, copies)
+        order = chance.sample(parts, copies)
         pad = directory / f"pad-{layout}.s"
         pad.write_text(_PAD.format(bytes=16 * chance.randrange(1, 256)))
         target = directory / f"{copies}-{layout}.so"
         compile_with(driver, [cc, *CFLAGS, "-g0", "-shared", "-o", str(target), str(pad),
                       str(driver), *map(str, order), str(ways),
-                      *(f"-l{one}" for one in form.libraries)])  # fmt: skip
-        found.append(Object(form, layout, target))
-    return found
+                      *(f"-l{library}" for library in form.libraries)])  # fmt: skip
+        objects.append(Object(form, layout, target))
+    return objects
 
 
 def _names(part: Path) -> list[str]:
-    """Of all symbols that a copy must not share with another."""
+    """The names of all symbols that a copy must not share with another."""
     listed = subprocess.run(
         ["nm", "--format=just-symbols", part], capture_output=True, text=True, check=True
     )
-    return [one for one in listed.stdout.split() if "bench" in one]
+    return [name for name in listed.stdout.split() if "bench" in name]
 
 
 def _ways(copies: int) -> str:
-    """Where each function goes on: to the part behind its own."""
+    """The assignments by which each function goes on in the part behind its own."""
     return "\n".join(
         f"bench_{number}_to_{function} = bench_{(number + 1) % copies}_at_{function};"
         for number in range(copies)
@@ -157,12 +157,13 @@ def _ways(copies: int) -> str:
 
 
 def _copy(part: Path, number: int, names: Sequence[str]) -> Path:
-    """Made once: a larger setting has those of the smaller one, and more."""
+    """A copy of a part, made once, because a larger setting has the copies of the smaller one and
+    more."""
     target = part.with_name(f"part-{number}.o")
     if target.exists():
         return target
     renamed = (f"{name} {name.replace('bench', f'bench_{number}', 1)}" for name in names)
     listed = part.with_name("names")
-    listed.write_text("".join(f"{one}\n" for one in renamed))
+    listed.write_text("".join(f"{line}\n" for line in renamed))
     subprocess.run(["objcopy", f"--redefine-syms={listed}", str(part), str(target)], check=True)
     return target

@@ -1,4 +1,4 @@
-"""What a site costs to which nobody listens: in a small loop, and where there are thousands."""
+"""The cost of a dormant site, in a small loop and among thousands."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from markerjit.apps.bench.sampling.plan import Plan, Progress
 
 
 def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
-    """All settings. Raises Refused, DoesNotCompile."""
+    """Measure all settings. Raises Refused, DoesNotCompile."""
     forms, missing = _buildable(asked_for(plan.only), place)
     parts = [control(plan.seconds / 20, plan.layouts, place, progress)]
-    found = results.Found(parts, missing, [one.compiler for one in forms if one.compiler])
+    result = results.Found(parts, missing, [form.compiler for form in forms if form.compiler])
     settings = [(args, computed) for computed in (False, True) for args in plan.args]
     limits = Limits(plan.seconds / (len(settings) + len(plan.parts)))
     for args, computed in settings:
-        found = found.with_more(_hot(args, computed, plan, forms, place, limits, progress))
-    for one in _large(plan, forms, place, limits, progress):
-        found = found.with_more(one)
-    return found
+        result = result.with_more(_hot(args, computed, plan, forms, place, limits, progress))
+    for more in _large(plan, forms, place, limits, progress):
+        result = result.with_more(more)
+    return result
 
 
 def control(seconds: float, layouts: int, place: Place, progress: Progress) -> dict[str, Any]:
-    """Costs that are known. Raises DoesNotCompile."""
+    """Measure costs that are known. Raises DoesNotCompile."""
     title = "the bench itself: a chain of additions, and more of them"
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
         objects = hot_objects(controls.FORMS, 1, False, layouts, place, Path(name))
-        found = compare_objects(objects, place, Limits(seconds), title, progress)
-    part = results.part("control", title, {}, found, controls.FORMS, {}, again=controls.AGAIN)
-    return part | {"known": controls.check(found)}
+        comparison = compare_objects(objects, place, Limits(seconds), title, progress)
+    part = results.part("control", title, {}, comparison, controls.FORMS, {}, again=controls.AGAIN)
+    return part | {"known": controls.check(comparison)}
 
 
 def hot_objects(
@@ -64,22 +64,22 @@ def hot_objects(
 
 
 def asked_for(only: Sequence[str]) -> list[Form]:
-    """The forms of a run, with what they are compared with."""
-    asked = [one for one in FORMS if is_asked_for(one.name, only, is_usual=one.is_usual)]
-    baselines = {one.baseline for one in asked}
-    return [one for one in FORMS if one in asked or one.name in baselines]
+    """The forms of a run, with their baselines."""
+    asked = [form for form in FORMS if is_asked_for(form.name, only, is_usual=form.is_usual)]
+    baselines = {form.baseline for form in asked}
+    return [form for form in FORMS if form in asked or form.name in baselines]
 
 
 def _buildable(forms: Sequence[Form], place: Place) -> tuple[list[Form], list[Missing]]:
-    there: list[Form] = []
+    buildable: list[Form] = []
     missing: list[Missing] = []
     for form in forms:
         why = why_missing(form, place.compiler, [place.include])
         if why:
             missing.append(Missing(form, why))
         else:
-            there.append(form)
-    return there, missing
+            buildable.append(form)
+    return buildable, missing
 
 
 def _hot(
@@ -95,10 +95,10 @@ def _hot(
     title = f"a small loop, {counted(args, 'argument')}, {kind}"
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
         objects = hot_objects(forms, args, computed, plan.layouts, place, Path(name))
-        found = compare_objects(objects, place, limits, title, progress)
-        codes = code_of(objects, place, found)
+        comparison = compare_objects(objects, place, limits, title, progress)
+        codes = code_of(objects, place, comparison)
     setting = {"args": args, "computed": computed}
-    part = results.part("hot", title, setting, found, forms, codes)
+    part = results.part("hot", title, setting, comparison, forms, codes)
     return results.Found([part], code.missing(codes), [])
 
 
@@ -110,19 +110,19 @@ def _large(
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
         directory = Path(name)
         progress(f"compiling {large.FUNCTIONS} sites", 0)
-        made = at_once(lambda form: large.compile_part(form, place, directory), forms)
+        compiled = at_once(lambda form: large.compile_part(form, place, directory), forms)
         for parts in plan.parts:
             sites = parts * large.FUNCTIONS
             title = f"{sites} sites, visited in a scattered order"
             progress(f"linking {sites} sites", 0)
             linked = at_once(
-                partial(large.link, copies=parts, place=place, layouts=plan.layouts), made
+                partial(large.link, copies=parts, place=place, layouts=plan.layouts), compiled
             )
             objects = list(chain.from_iterable(linked))
-            found = compare_objects(objects, place, limits, title, progress, sites=sites)
+            comparison = compare_objects(objects, place, limits, title, progress, sites=sites)
             # A site is the same code however many there are: to count the fewest is enough.
-            codes = code_of(objects, place, found, sites) if parts == min(plan.parts) else {}
-            part = results.part("large", title, {"sites": sites}, found, forms, codes)
+            codes = code_of(objects, place, comparison, sites) if parts == min(plan.parts) else {}
+            part = results.part("large", title, {"sites": sites}, comparison, forms, codes)
             yield results.Found([part], code.missing(codes), [])
-            for one in objects:
-                one.path.unlink()
+            for built in objects:
+                built.path.unlink()

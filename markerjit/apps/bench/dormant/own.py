@@ -19,26 +19,26 @@ _CONTROL = Form(
     CALL, ("-DBENCH_CALL", "-DMJ_MODE=none"),
     "the control: no marker, and a call of an empty function, which has to show",
 )  # fmt: skip
-FORMS = (*(one for one in EVERY if one.is_ours), _CONTROL)
+FORMS = (*(form for form in EVERY if form.is_ours), _CONTROL)
 
 
 def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
     """The function of the plan's source. Raises Refused, DoesNotCompile."""
     assert plan.source
     title = f"{plan.function} of {plan.source.name}"
-    forms = [one for one in FORMS if is_asked_for(one.name, plan.only)]
+    forms = [form for form in FORMS if is_asked_for(form.name, plan.only)]
     built = objects(plan.source, plan.function, forms, place, plan.layouts)
-    found = compare_objects(built, place, Limits(plan.seconds), title, progress)
+    comparison = compare_objects(built, place, Limits(plan.seconds), title, progress)
     setting = {"source": str(plan.source), "function": plan.function}
-    codes = code_of(built, place, found)
-    part = results.part("own", title, setting, found, forms, codes)
+    codes = code_of(built, place, comparison)
+    part = results.part("own", title, setting, comparison, forms, codes)
     return results.Found([part], code.missing(codes), [])
 
 
 def objects(
     source: Path, function: str, forms: Sequence[Form], place: Place, layouts: int
 ) -> list[Object]:
-    """For each form of a marker and each layout. Raises Refused, DoesNotCompile."""
+    """Compile the source for each form and each layout. Raises Refused, DoesNotCompile."""
     if not os.path.isfile(source):
         raise Refused(f"there is no file {source}")
     if not function.isidentifier():

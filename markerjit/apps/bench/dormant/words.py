@@ -1,4 +1,4 @@
-"""What a run says, in sentences: the answer, where a peer does better, and how it was measured."""
+"""The results of a run in sentences: the answer, the peers that do better, and the method."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from markerjit.apps.bench.sampling.figures import counted
 from markerjit.apps.bench.sampling.shapes import OURS, PEERS, Measured, Part, Report
 
 DEFAULT = "jump"
-"""The mode of marker.h where nobody chooses one."""
+"""The default mode of marker.h."""
 _SHOWN = 0.005
 """Half of the last digit that is shown, in ns: nothing smaller is called better."""
 _NO_ARGUMENTS = "5-byte no-op"
 
 
 def measured(report: Report) -> str:
-    """What was compared, in a paragraph."""
+    """The forms that were compared, in a paragraph."""
     parts = [part for part in report.parts if part.kind != "control"]
-    forms = {one.name: one.group for part in parts for one in part.forms}
+    forms = {form.name: form.group for part in parts for form in part.forms}
     ours, peers = ([name for name, group in forms.items() if group == which]
                    for which in (OURS, PEERS))  # fmt: skip
     if not ours:
@@ -36,14 +36,16 @@ def measured(report: Report) -> str:
 
 def answer(report: Report) -> Iterator[str]:
     """A sentence or two for each setting; of the many with many sites, the least and the most."""
-    large = sorted((one for one in report.parts if one.kind == "large"), key=lambda one: one.sites)
+    large = sorted(
+        (part for part in report.parts if part.kind == "large"), key=lambda part: part.sites
+    )
     for part in report.parts:
         if part.kind not in ("large", "control"):
             yield _of_part(part)
     for part in large[:1] + large[1:][-1:]:
         yield _of_part(part)
-    if told := knee.said(knee.points(report)):
-        yield told
+    if sentence := knee.said(knee.points(report)):
+        yield sentence
 
 
 def _of_part(part: Part) -> str:
@@ -70,15 +72,15 @@ def _costs(part: Part, form: Measured) -> str:
 
 
 def better(report: Report) -> Iterator[str]:
-    """Where the interval of a peer is below ours, a sentence for each setting; else that it is
-    nowhere."""
+    """A sentence for each setting in which the interval of a peer is below ours, or one that says
+    that there is none."""
     if not any(_group(part, PEERS) for part in report.parts):
         return
-    found = [one for part in report.parts if not part.noisy for one in _better(part)]
-    yield from found or [
+    sentences = [sentence for part in report.parts if not part.noisy for sentence in _better(part)]
+    yield from sentences or [
         "No peer is cheaper than the cheapest form of markerjit, or than its default."
     ]
-    if any(_NO_ARGUMENTS in one for one in found):
+    if any(_NO_ARGUMENTS in sentence for sentence in sentences):
         yield (
             f"The {_NO_ARGUMENTS} is a no-op and nothing else: no argument is kept at hand for "
             "it, and there is no way to a call behind it. It shows what is the least that any "
@@ -92,15 +94,15 @@ def _better(part: Part) -> Iterator[str]:
     default = part.form(DEFAULT)
     if not ours or not peers:
         return
-    than_all = [one for one in peers if all(_is_cheaper(one, mine, part) for mine in ours)]
+    than_all = [peer for peer in peers if all(_is_cheaper(peer, mine, part) for mine in ours)]
     if than_all:
         yield (
             f"{_capital(part.title)}: {_with_costs(than_all)}: cheaper than every form of "
             f"markerjit, of which {ours[0].name} is the cheapest with {interval(ours[0].cost)} ns."
         )
     than_default = [
-        one for one in peers
-        if default and one not in than_all and _is_cheaper(one, default, part)
+        peer for peer in peers
+        if default and peer not in than_all and _is_cheaper(peer, default, part)
     ]  # fmt: skip
     if default and than_default:
         yield (
@@ -109,9 +111,9 @@ def _better(part: Part) -> Iterator[str]:
         )
 
 
-def _is_cheaper(one: Measured, other: Measured, part: Part) -> bool:
-    """Whether the interval of one is below that of the other, by more than the noise."""
-    return other.cost.low - one.cost.high > max(part.floor, _SHOWN)
+def _is_cheaper(form: Measured, other: Measured, part: Part) -> bool:
+    """Whether the interval of `form` is below that of `other`, by more than the noise."""
+    return other.cost.low - form.cost.high > max(part.floor, _SHOWN)
 
 
 METHOD = (
@@ -141,11 +143,11 @@ METHOD = (
     "to every form. The many sites are visited in an order without a pattern, which is kind to "
     "none. A real program is somewhere between.",
 )
-"""How it was measured, a paragraph each."""
+"""The method, in paragraphs."""
 
 
 def _group(part: Part, group: str) -> list[Measured]:
-    return [one for one in part.forms if one.group == group]
+    return [form for form in part.forms if form.group == group]
 
 
 def _value(form: Measured) -> float:
@@ -153,7 +155,7 @@ def _value(form: Measured) -> float:
 
 
 def _with_costs(forms: Iterable[Measured]) -> str:
-    return _listed([f"{one.name} {interval(one.cost)} ns" for one in forms])
+    return _listed([f"{form.name} {interval(form.cost)} ns" for form in forms])
 
 
 def _listed(names: list[str]) -> str:

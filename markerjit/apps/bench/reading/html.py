@@ -23,7 +23,7 @@ METHOD = (
 
 
 def measured(parts: Sequence[Part]) -> str:
-    """What was asked, in a paragraph."""
+    """The question that was asked, in a paragraph."""
     return (
         "How long does it take to read an event? Rings were filled and emptied again, and the "
         "events were left as bytes, made into columns or Python objects, or written to a file. A "
@@ -32,9 +32,9 @@ def measured(parts: Sequence[Part]) -> str:
 
 
 def answer(parts: Sequence[Part]) -> Iterator[str]:
-    """What each form takes in all, a sentence for each setting."""
+    """The whole time of each form, a sentence for each setting."""
     for part in parts:
-        said = ", ".join(f"{one.name} {digits(one.level.value)} ns" for one in part.forms)
+        said = ", ".join(f"{form.name} {digits(form.level.value)} ns" for form in part.forms)
         yield f"{part.title.capitalize()}: {said}."
 
 
@@ -62,5 +62,5 @@ def _cell(part: Part, name: str) -> str:
     form = part.form(name)
     if form is None:
         return "<td>–</td>"
-    value, low, high = (1e3 / one if one > 0 else 0.0 for one in form.level)
+    value, low, high = (1e3 / amount if amount > 0 else 0.0 for amount in form.level)
     return f"<td>{digits(value)}<small>{digits(high)} … {digits(low)}</small></td>"

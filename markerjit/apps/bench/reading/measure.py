@@ -1,4 +1,4 @@
-"""What it takes to read an event, by what becomes of it and by what is in it."""
+"""The cost of reading an event, by its destination and by its fields."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WORKLOADS = {
     "text": "a text and a long",
     "mixed": "a text and a long, and two longs, in turn",
 }
-"""What fill.c calls them, and what is in an event."""
+"""The names of the workloads in fill.c, and the fields of their events."""
 _RING_SIZE = 1 << 20
 _EVENTS = 15_000
 """No ring is full of them: the longest record has 48 bytes."""
@@ -70,18 +70,18 @@ class Setting(NamedTuple):
 
     @property
     def title(self) -> str:
-        """In words."""
+        """The setting in words."""
         return f"reading events of {WORKLOADS[self.workload]}, {counted(self.rings, 'ring')}"
 
 
 def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
-    """All kinds of events in one ring, and two ints in two. Raises MarkerError."""
+    """Measure all kinds of events in one ring, and two ints in two rings. Raises MarkerError."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
-    settings = [Setting(one, 1) for one in WORKLOADS]
-    settings += [Setting(one, 2) for one in WORKLOADS if len(cpus) > 1]
+    settings = [Setting(workload, 1) for workload in WORKLOADS]
+    settings += [Setting(workload, 2) for workload in WORKLOADS if len(cpus) > 1]
     forms = [
-        one for one in FORMS
-        if one.name in (BASELINE, AGAIN) or is_asked_for(one.name, plan.only)
+        form for form in FORMS
+        if form.name in (BASELINE, AGAIN) or is_asked_for(form.name, plan.only)
     ]  # fmt: skip
     parts, missing = [], []
     with tempfile.TemporaryDirectory(dir=_in_memory(place)) as name, ExitStack() as stack:
@@ -89,17 +89,17 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
         session = stack.enter_context(markerjit.attach(fill.pid, ring_size=_RING_SIZE))
         stream = stack.enter_context(session.trace(MARKERS))
         takes = {}
-        for one in forms:
+        for form in forms:
             try:
-                takes[one.name] = _take(one.name, session, stream, Path(name))
+                takes[form.name] = _take(form.name, session, stream, Path(name))
             except MarkerError as error:  # what a format needs is not installed
-                missing.append(Missing(one, str(error)))
+                missing.append(Missing(form, str(error)))
         for setting in settings:
             progress(setting.title, 0)
-            found = _compare(setting, fill, cpus, stream, takes, plan.seconds / len(settings))
+            comparison = _compare(setting, fill, cpus, stream, takes, plan.seconds / len(settings))
             parts.append(
                 results.part(
-                    KIND, setting.title, setting._asdict(), found, forms, {},
+                    KIND, setting.title, setting._asdict(), comparison, forms, {},
                     again=AGAIN, control=None,
                 )
             )  # fmt: skip
@@ -108,14 +108,14 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
 
 
 def _in_memory(place: Place) -> Path:
-    """Where files take no disk, if that can be had."""
+    """A folder in memory, or one on disk where there is none."""
     return _MEMORY if os.access(_MEMORY, os.W_OK) else place.directory
 
 
 def _take(
     name: str, session: markerjit.Session, stream: markerjit.EventStream, directory: Path
 ) -> Take:
-    """What is done with the events, until no more are there."""
+    """The function that takes all events in this form."""
     if name in (BASELINE, AGAIN):
         return _until_empty(lambda: stream.poll_batch(packets=True, columns=False))
     if name == COLUMNS:
@@ -167,9 +167,9 @@ def _compare(
         is_over = rounds >= _FEWEST_ROUNDS and spent > seconds
         if is_over or (rounds and rounds % _LOOK_EVERY == 0):
             samples = {form: np.array([values]) for form, values in kept.items()}
-            found = Comparison(samples, dict.fromkeys(forms, BASELINE), _EVENTS)
-            if is_over or is_narrow(found, _HALF_WIDTH_NS):
-                return found
+            comparison = Comparison(samples, dict.fromkeys(forms, BASELINE), _EVENTS)
+            if is_over or is_narrow(comparison, _HALF_WIDTH_NS):
+                return comparison
 
 
 def _emptied(

@@ -1,1 +1,1 @@
-"""How results are drawn and laid out, of whatever kind of cost they are."""
+"""The drawing and layout of results, the same for all kinds of cost."""

@@ -34,13 +34,13 @@ _SHAPES = {OURS: "circle", PEERS: "square", CONTROLS: "triangle"}
 _DASHES = {OURS: "none", PEERS: "7 4", CONTROLS: "2 4"}
 _HEADINGS = {OURS: "markerjit", PEERS: "peers", CONTROLS: "controls"}
 _DOTS_AT_MOST = 250
-"""Of a form and layout: more than that are not seen."""
+"""The most dots of a form and layout. More would not be seen."""
 _LABEL, _FIGURE = 180, 205
 _ROW, _HEADING, _LANES = 34, 24, 25
 
 
 class Style(NamedTuple):
-    """How a form is drawn, everywhere in a report."""
+    """The colour, shape and dash of a form, everywhere in a report."""
 
     colour: str
     shape: str
@@ -48,16 +48,16 @@ class Style(NamedTuple):
 
 
 def styles(report: Report) -> dict[str, Style]:
-    """For each form by name; colours in order within each group."""
-    found: dict[str, Style] = {}
+    """The style of each form, by name. Colours are in order within each group."""
+    by_name: dict[str, Style] = {}
     for group in (OURS, PEERS, CONTROLS):
         names = dict.fromkeys(
             form.name for part in report.parts for form in part.forms if form.group == group
         )
         for number, name in enumerate(names):
             colour = _PALETTES[group][number % len(_PALETTES[group])]
-            found[name] = Style(colour, _SHAPES[group], _DASHES[group])
-    return found
+            by_name[name] = Style(colour, _SHAPES[group], _DASHES[group])
+    return by_name
 
 
 def signed(value: float) -> str:
@@ -65,9 +65,11 @@ def signed(value: float) -> str:
     return figures.signed(value).replace("-", "−") if abs(value) >= 0.005 else "0.00"
 
 
-def interval(one: Estimate) -> str:
+def interval(estimate: Estimate) -> str:
     """A difference with its interval."""
-    return f"{signed(one.value)} ({signed(one.low)} … {signed(one.high)})".replace(" ", NO_BREAK)
+    return f"{signed(estimate.value)} ({signed(estimate.low)} … {signed(estimate.high)})".replace(
+        " ", NO_BREAK
+    )
 
 
 # ---- what each form costs ------------------------------------------------------------------------
@@ -76,7 +78,7 @@ def interval(one: Estimate) -> str:
 def strips(part: Part, styled: Mapping[str, Style]) -> str:
     """A row for each form: its cost with the interval, over the difference in each round."""
     rows = [
-        (group, sorted((one for one in part.forms if _is_drawn(one, group)), key=_cost))
+        (group, sorted((form for form in part.forms if _is_drawn(form, group)), key=_cost))
         for group in (OURS, PEERS, CONTROLS)
     ]
     rows = [(group, forms) for group, forms in rows if forms]
@@ -145,7 +147,7 @@ def _cloud(differences: Array, x: Scale, y: float) -> Iterator[svg.Point]:
 
 
 def _range(part: Part) -> tuple[float, float]:
-    """Of values: all intervals, and of each form nearly all rounds."""
+    """The range of values: all intervals, and of each form nearly all rounds."""
     ends = [0.0]
     for form in part.forms:
         differences = form.samples - part.baseline(form).samples
@@ -188,7 +190,7 @@ def lines(
 ) -> str:
     """A line for each form through parts, each at its own x; not those that are baselines.
     `values`: the range of costs, where two plots have to have the same."""
-    parts = sorted(parts, key=lambda one: one[0])
+    parts = sorted(parts, key=lambda point: point[0])
     top, bottom, left, right = 16, 440, 56, WIDTH - 240
     x = Scale(parts[0][0], parts[-1][0], left + 14, right - 14, log=True)
     y = Scale(*(values or value_range([part for _, part in parts])), bottom, top)
@@ -198,15 +200,18 @@ def lines(
 
 
 def value_range(parts: Sequence[Part]) -> tuple[float, float]:
-    """Of the costs in them, with zero."""
+    """The range of the costs in these parts, with zero."""
     costs = [form.cost for part in parts for form in part.forms if _is_line(form, parts)]
-    low, high = min([0.0, *(one.low for one in costs)]), max([0.0, *(one.high for one in costs)])
+    low, high = (
+        min([0.0, *(cost.low for cost in costs)]),
+        max([0.0, *(cost.high for cost in costs)]),
+    )
     margin = (high - low) * 0.03 or 1.0
     return low - margin, high + margin
 
 
 def _is_line(form: Measured, parts: Sequence[Part]) -> bool:
-    baselines = {one.baseline for part in parts for one in part.forms}
+    baselines = {form.baseline for part in parts for form in part.forms}
     return form.name not in baselines and form.name != AGAIN
 
 
@@ -248,7 +253,7 @@ def _axes(parts: Sequence[tuple[float, Part]], what: str, x: Scale, y: Scale) ->
 
 
 def _band(points: Sequence[tuple[float, float, float]], style: Style | None) -> Iterator[str]:
-    """From the low to the high of each x; a bar where there is only one."""
+    """A band from the low to the high of each x, or a bar where there is only one."""
     if len(points) == 1:
         (x, low, high), = points  # fmt: skip
         points = [(x - 3, low, high), (x + 3, low, high)]
@@ -260,10 +265,11 @@ def _band(points: Sequence[tuple[float, float, float]], style: Style | None) -> 
 def _labels(
     last: Sequence[tuple[float, Measured]], x: Scale, y: Scale, styled: dict[str, Style]
 ) -> Iterator[str]:
-    """At the right end, beside the line where there is room. `last`: where each line ends."""
-    wanted = [y(form.cost.value) for _, form in last]
-    places = svg.spread(wanted, 19, y.end + 4, y.start)
-    for (across, form), at, place in zip(last, wanted, places, strict=True):
+    """Labels at the right end, beside the line where there is room. `last` is the end of each
+    line."""
+    ideal = [y(form.cost.value) for _, form in last]
+    places = svg.spread(ideal, 19, y.end + 4, y.start)
+    for (across, form), at, place in zip(last, ideal, places, strict=True):
         style = styled[form.name]
         yield svg.path(
             [(x(across) + 8, at), (x.end + 22, at), (x.end + 44, place), (x.end + 52, place)],

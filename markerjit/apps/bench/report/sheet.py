@@ -1,4 +1,4 @@
-"""What every page of results has: its frame, the machine, what was not measured, the method."""
+"""The parts of every page of results: its frame, the machine, forms not measured, the method."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def document(title: str, sections: Iterable[str]) -> str:
 
 
 def machine(found: Report) -> str:
-    """Where it was measured, and with what."""
+    """The machine and the compilers of the run."""
     rows = []
     for name, value in found.machine:
         shown = "<br>".join(map(clean, value.splitlines()))
@@ -33,19 +33,19 @@ def machine(found: Report) -> str:
 def sentences(title: str, items: Iterable[str]) -> str:
     """A list of sentences that begin with their subject and a colon, if they do; "" of none."""
     shown = []
-    for one in items:
-        subject, colon, rest = one.partition(": ")
-        said = f"<b>{clean(subject)}:</b> {clean(rest)}" if colon else clean(one)
+    for item in items:
+        subject, colon, rest = item.partition(": ")
+        said = f"<b>{clean(subject)}:</b> {clean(rest)}" if colon else clean(item)
         shown.append(f"<li>{said}</li>")
     return f"<section><h2>{title}</h2><ul>{''.join(shown)}</ul></section>" if shown else ""
 
 
 def missing(found: Report) -> str:
-    """What was left out, and why."""
+    """The forms that were not measured, and why."""
     return sentences("Not measured here", (f"{name}: {why}" for name, why in found.missing))
 
 
 def method(paragraphs: Iterable[str]) -> str:
-    """How it was measured."""
-    said = "\n".join(f"<p>{clean(one)}</p>" for one in paragraphs)
+    """The method."""
+    said = "\n".join(f"<p>{clean(paragraph)}</p>" for paragraph in paragraphs)
     return f'<section class="method"><h2>How it was measured</h2>\n{said}\n</section>'

@@ -1,4 +1,4 @@
-"""How the report looks: on a screen, and on paper in colour or grey."""
+"""The looks of the report, on a screen, and on paper in colour or grey."""
 
 from __future__ import annotations
 

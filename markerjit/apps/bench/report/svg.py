@@ -11,7 +11,7 @@ Point = tuple[float, float]
 
 
 class Scale(NamedTuple):
-    """From values to places; by their logarithms where `log` is set."""
+    """Places of values on an axis, by their logarithms where `log` is set."""
 
     low: float
     high: float
@@ -36,29 +36,29 @@ def ticks(low: float, high: float, about: int = 7) -> list[float]:
         return [low]
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(one * power for one in (1, 2, 5, 10) if one * power >= rough)
+    step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= rough)
     first, last = math.ceil(low / step), math.floor(high / step)
     return [number * step for number in range(first, last + 1)]
 
 
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places as near as may be to those wanted, none nearer to the next than the gap: for labels.
+def spread(ideal: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Places for labels, as near as may be to the ideal ones, none nearer to the next than the gap.
     Where there is no room for that, the last ones leave the range."""
-    order = sorted(range(len(wanted)), key=lambda one: wanted[one])
+    order = sorted(range(len(ideal)), key=lambda index: ideal[index])
     blocks: list[tuple[float, list[int]]] = []  # the middle of each, and who is in it
-    for one in order:
-        block = (min(max(wanted[one], low), high), [one])
+    for index in order:
+        block = (min(max(ideal[index], low), high), [index])
         while blocks and _top(block, gap) < _bottom(blocks[-1], gap) + gap:
             before = blocks.pop()
             members = before[1] + block[1]
-            mean = sum(wanted[each] for each in members) / len(members)
+            mean = sum(ideal[each] for each in members) / len(members)
             half = (len(members) - 1) * gap / 2
             block = (max(low + half, min(mean, high - half)), members)
         blocks.append(block)
-    places = [0.0] * len(wanted)
+    places = [0.0] * len(ideal)
     for block in blocks:
-        for number, one in enumerate(block[1]):
-            places[one] = _top(block, gap) + number * gap
+        for number, index in enumerate(block[1]):
+            places[index] = _top(block, gap) + number * gap
     return places
 
 
@@ -123,7 +123,7 @@ def mark(x: float, y: float, shape: str, colour: str, *, hollow: bool = False) -
 
 
 def drawing(width: float, height: float, title: str, content: Iterable[str]) -> str:
-    """The whole picture; the title is for those who do not see it."""
+    """The whole picture. The title is for readers that do not see it."""
     return (
         f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{clean(title)}">'
         f"{''.join(content)}</svg>"

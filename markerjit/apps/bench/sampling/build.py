@@ -29,7 +29,7 @@ class Missing(NamedTuple):
 
 
 class DoesNotCompile(Refused):
-    """The compiler refuses; `output` is all that it says."""
+    """The compiler refuses a source. `output` is all that it printed."""
 
     def __init__(self, source: Path, output: str) -> None:
         super().__init__(f"{source} does not compile")
@@ -43,13 +43,13 @@ def compiler(form: Form, chosen: str) -> str:
 
 
 def why_missing(form: Form, chosen: str, include: Sequence[Path]) -> str:
-    """Why a form cannot be built here; "" where it can."""
+    """The reason why a form cannot be built here, "" where it can."""
     cc = compiler(form, chosen)
     if shutil.which(cc) is None:
         return f"{cc} is not here; apt-get install {form.package or cc}"
     if form.needs:
         looked = subprocess.run(
-            [cc, *(f"-I{one}" for one in include), "-E", "-x", "c", "-"],
+            [cc, *(f"-I{folder}" for folder in include), "-E", "-x", "c", "-"],
             input=f"#include <{form.needs}>\n", capture_output=True, text=True, check=False,
         )  # fmt: skip
         if looked.returncode:
@@ -58,8 +58,8 @@ def why_missing(form: Form, chosen: str, include: Sequence[Path]) -> str:
 
 
 def skips(layouts: int, elsewhere: int = 0) -> Iterator[int]:
-    """Bytes before the code, for each layout: spread over a page, each another place in a line.
-    With a number for `elsewhere` at other places, by chance."""
+    """Bytes before the code, for each layout: spread over a page, each at another place in a cache
+    line. With a number for `elsewhere` they are at other places, by chance."""
     if elsewhere:
         yield from random.Random(elsewhere).choices(range(16, PAGE, 16), k=layouts)
         return
@@ -89,9 +89,9 @@ def build(
     """Compile a source of native/bench in one form and layout. Raises DoesNotCompile."""
     path = directory / f"{source.stem}-{file_name(form)}-{layout}.so"
     compile_with(source, [
-        compiler(form, chosen), *CFLAGS, "-shared", *(f"-I{one}" for one in include), *form.flags,
-        f"-DBENCH_SKIP={skip}", *flags, "-o", str(path), str(source),
-        *(f"-l{one}" for one in form.libraries),
+        compiler(form, chosen), *CFLAGS, "-shared", *(f"-I{folder}" for folder in include),
+        *form.flags, f"-DBENCH_SKIP={skip}", *flags, "-o", str(path), str(source),
+        *(f"-l{library}" for library in form.libraries),
     ])  # fmt: skip
     return Object(form, layout, path)
 
@@ -107,7 +107,7 @@ def build_all(
     include: Sequence[Path],
     elsewhere: int = 0,
 ) -> list[Object]:
-    """The same in each of these forms, in so many layouts. Raises DoesNotCompile, once."""
+    """Compile a source in each of these forms and layouts. Raises DoesNotCompile, once."""
 
     def build_one(variant: tuple[Form, tuple[int, int]]) -> Object:
         form, (layout, skip) = variant
@@ -129,8 +129,8 @@ def at_once(work: Callable[[_Item], _Made], items: Iterable[_Item]) -> list[_Mad
 
 
 def file_name(form: Form) -> str:
-    """Its name, where only letters and digits will do."""
-    return "".join(one if one.isalnum() else "-" for one in form.name)
+    """The name of a form with letters and digits only."""
+    return "".join(char if char.isalnum() else "-" for char in form.name)
 
 
 def compile_with(source: Path, command: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""A program of the bench that answers lines with lines, and what is said when it does not."""
+"""A program of the bench that answers lines with lines, and its errors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from markerjit.errors import MarkerError
 
 _READ = 1 << 16
 _TAIL = 4096
-"""So much of what it says on standard error is kept. The rest is read all the same, or it would
-wait for that in the middle of a loop."""
+"""Bytes of standard error that are kept. The others are read too, or the program would block on a
+full pipe in the middle of a loop."""
 _END_S = 10
 
 
 class Child:
     """A program that has said `ready`. Raises MarkerError when it ends by itself, is silent for too
-    long, or says something else than it was asked. To be closed."""
+    long, or gives another answer than was asked for. The caller has to close it."""
 
     def __init__(
         self,
@@ -54,20 +54,19 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """The pid of the program."""
         return self._process.pid
 
     def ask(self, line: str, word: str = "") -> str:
-        """What it answers to a line, without the word with which that has to begin: the line's own
-        first one, unless another is given."""
+        """The answer to a line, without its first word, which has to be `word`, or else the first
+        word of the line."""
         with suppress(BrokenPipeError):  # the answer that is missing says more
             self._input.write(f"{line}\n".encode())
             self._input.flush()
         return self._expect(word or line.split()[0])
 
     def end(self) -> None:
-        """Let it end by itself, and wait for that. Raises MarkerError where it does not end
-        well."""
+        """Wait for the program to end by itself. Raises MarkerError where it does not, or fails."""
         self._input.close()
         try:
             code = self._process.wait(self._silent_s)
@@ -77,7 +76,7 @@ class Child:
             raise self._ended()
 
     def close(self) -> None:
-        """End it, whatever it does."""
+        """End the program, whatever it does."""
         end(self._process)
 
     def __str__(self) -> str:
@@ -115,7 +114,7 @@ class Child:
         return more
 
     def _ended(self) -> MarkerError:
-        """How it ended, and what it said last."""
+        """An error with the way the program ended, and its last words."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
         os.set_blocking(self._complaints.fileno(), False)  # what it started may still have it
@@ -138,7 +137,7 @@ def _how(code: int | None) -> str:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill it, and close its pipes; it may have ended already."""
+    """Kill a process, and close its pipes. It may have ended already."""
     process.kill()
     process.wait()
     for stream in (process.stdin, process.stdout, process.stderr):

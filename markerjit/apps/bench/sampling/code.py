@@ -1,7 +1,7 @@
-"""What a form is in machine code: bytes, instructions, and what they look like.
+"""The machine code of a form: bytes, instructions, and their assembly.
 
-Which instructions a dormant site takes is not read out of the code but counted while it runs, by
-callgrind (valgrind --tool=callgrind --dump-instr=yes).
+The instructions that a dormant site executes are not read out of the code. They are counted while
+it runs, by callgrind (valgrind --tool=callgrind --dump-instr=yes).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _ALLOC = 2  # sh_flags
 _LONGEST = 15  # bytes of an instruction
 _ROUNDS = 2000
 _FEWEST_ROUNDS = 20
-"""With fewer, what runs once at the start would be mistaken for a part of the loop."""
+"""With fewer, code that runs once at the start would be mistaken for a part of the loop."""
 _COUNTED_NS = 10e6
-"""So long the counted rounds take without callgrind, at most; with it, fifty times as long."""
+"""The most time of the counted rounds without callgrind. With it they take fifty times as long."""
 _PATIENCE_S = 60
 _PREFIX = re.compile(r"^==\d+== *")
 
@@ -48,13 +48,13 @@ class Line(NamedTuple):
 
 
 class Code(NamedTuple):
-    """Of one object with so many sites; sizes and counts are for each.
+    """The code of one object. Sizes and counts are for each of its sites.
 
     whole           bytes of all that is loaded: code, notes, data
-    lines           the function with the site; of several none
-    hot             what runs in each round, of all functions; None where nobody has counted
+    lines           the function with the site; none where there are several sites
+    hot             instructions that run in each round, of all functions; None if not counted
     instructions    in each round
-    uncounted       why nobody has counted
+    uncounted       the reason why they are not counted
     """
 
     whole: float
@@ -67,34 +67,35 @@ class Code(NamedTuple):
     @property
     def hot_bytes(self) -> float | None:
         """Bytes of code on the way of a round."""
-        return None if self.hot is None else sum(len(one.code) for one in self.hot) / self.sites
+        return None if self.hot is None else sum(len(line.code) for line in self.hot) / self.sites
 
     @property
     def data_bytes(self) -> float | None:
         """Bytes of data with fixed addresses that a round reads."""
         if self.hot is None:
             return None
-        return sum(size for _, size in {one.reads for one in self.hot if one.reads}) / self.sites
+        return sum(size for _, size in {line.reads for line in self.hot if line.reads}) / self.sites
 
 
 def rounds_to_count(ns: float) -> int:
-    """Of a loop whose rounds take so long; 0 where counting would take too long."""
+    """The rounds to count of a loop, by the time of a round; 0 where counting would take too
+    long."""
     rounds = int(min(_ROUNDS, _COUNTED_NS / max(ns, 1)))
     return rounds if rounds >= _FEWEST_ROUNDS else 0
 
 
-def missing(found: Mapping[str, Code]) -> list[Missing]:
-    """That nobody has counted, if so."""
-    whys = [one.uncounted for one in found.values() if one.uncounted]
+def missing(codes: Mapping[str, Code]) -> list[Missing]:
+    """A missing form that stands for instructions that were not counted."""
+    whys = [code.uncounted for code in codes.values() if code.uncounted]
     return [Missing(Form("instructions", (), ""), why) for why in whys[:1]]
 
 
 def valgrind() -> str:
     """The program. Raises NotCounted."""
-    found = shutil.which("valgrind")
-    if found is None:
+    program = shutil.which("valgrind")
+    if program is None:
         raise NotCounted("valgrind is not here; apt-get install valgrind")
-    return found
+    return program
 
 
 def look_at(path: Path, runner: Path, rounds: int = _ROUNDS, sites: int = 1) -> Code:
@@ -102,12 +103,14 @@ def look_at(path: Path, runner: Path, rounds: int = _ROUNDS, sites: int = 1) -> 
     round goes through all sites."""
     with path.open("rb") as file:
         elf = ELFFile(file)
-        whole = sum(one["sh_size"] for one in elf.iter_sections() if one["sh_flags"] & _ALLOC)
+        whole = sum(
+            section["sh_size"] for section in elf.iter_sections() if section["sh_flags"] & _ALLOC
+        )
         symbols = elf.get_section_by_name(".symtab")
         assert isinstance(symbols, SymbolTableSection)
-        found = symbols.get_symbol_by_name("run")
-        assert found, f"{path} has no run"
-        (symbol,) = found
+        matches = symbols.get_symbol_by_name("run")
+        assert matches, f"{path} has no run"
+        (symbol,) = matches
         section = elf.get_section(symbol["st_shndx"])
         start, size = symbol["st_value"], symbol["st_size"]
         text, base = section.data(), section["sh_addr"]
@@ -119,7 +122,7 @@ def look_at(path: Path, runner: Path, rounds: int = _ROUNDS, sites: int = 1) -> 
     # What ran so often is in the loop, also where a site is not in every round.
     often = {address: count for address, count in counts.items() if count >= rounds // 2}
     inside = [address for address in often if base <= address < base + len(text)]
-    hot = frozenset(next(_lines(text[one - base :][:_LONGEST], one)) for one in inside)
+    hot = frozenset(next(_lines(text[address - base :][:_LONGEST], address)) for address in inside)
     instructions = sum(often.values()) / (rounds + rounds // 10 + 1)
     return Code(whole / sites, lines, hot, instructions / sites, sites=sites)
 
@@ -127,17 +130,22 @@ def look_at(path: Path, runner: Path, rounds: int = _ROUNDS, sites: int = 1) -> 
 def _lines(code: bytes, start: int) -> Iterator[Line]:
     decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     decoder.detail = True
-    for one in decoder.disasm(code, start):
+    for instruction in decoder.disasm(code, start):
         reads = None
-        for operand in one.operands:
-            is_place = operand.type == capstone.x86.X86_OP_MEM and one.mnemonic != "lea"
+        for operand in instruction.operands:
+            is_place = operand.type == capstone.x86.X86_OP_MEM and instruction.mnemonic != "lea"
             if is_place and operand.mem.base == capstone.x86.X86_REG_RIP:
-                reads = one.address + one.size + operand.mem.disp, operand.size
-        yield Line(one.address, bytes(one.bytes), f"{one.mnemonic} {one.op_str}".strip(), reads)
+                reads = instruction.address + instruction.size + operand.mem.disp, operand.size
+        yield Line(
+            instruction.address,
+            bytes(instruction.bytes),
+            f"{instruction.mnemonic} {instruction.op_str}".strip(),
+            reads,
+        )
 
 
 def _counts(path: Path, runner: Path, rounds: int) -> dict[int, int]:
-    """How often each instruction of an object ran, by its address in the file. Raises
+    """The executions of each instruction of an object, by its address in the file. Raises
     NotCounted."""
     if not rounds:
         raise NotCounted("a round takes too long to be run under valgrind")
@@ -160,7 +168,7 @@ def _callgrind(command: list[str], rounds: int) -> None:
     except subprocess.TimeoutExpired:
         raise NotCounted(f"valgrind took more than {_PATIENCE_S} s") from None
     if done.returncode:
-        said = [one for line in done.stderr.splitlines() if (one := _PREFIX.sub("", line))]
+        said = [message for line in done.stderr.splitlines() if (message := _PREFIX.sub("", line))]
         last = said[-1] if said else "it says nothing"
         raise NotCounted(f"valgrind ended with {done.returncode}: {last}")
 

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from markerjit.apps.bench.sampling.statistics import Array
 
 SLICE_NS = 200_000
-"""So long a variant runs at a time: short beside a time slice of the scheduler, long beside the
+"""The time of one run of a variant: short beside a time slice of the scheduler, long beside the
 reading of a clock."""
 _REPEAT = 3
 _FEWEST_ROUNDS = 12
 _LOOK_EVERY = 25
 _MOST_TIMES = 1 << 32
-"""Nothing that runs is done so often in a slice."""
+"""More rounds than any loop that runs can do in a slice."""
 
 
 class Limits(NamedTuple):
@@ -39,7 +39,7 @@ class Limits(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What came out for one setting.
+    """The result for one setting.
 
     samples     by form: layouts by rounds, ns for each execution
     executions  rounds of a loop, in one run of it
@@ -50,11 +50,11 @@ class Comparison(NamedTuple):
     executions: int
 
     def level(self, form: str) -> Estimate:
-        """What one execution takes, with all that is around it."""
+        """The time of one execution, with the code around it."""
         return level(self.samples[form])
 
     def cost(self, form: str) -> Estimate:
-        """What a form adds to its baseline."""
+        """The time that a form adds to its baseline."""
         return difference(self.samples[form], self.samples[self.baselines[form]])
 
     def floor(self, again: str) -> float:
@@ -71,12 +71,13 @@ def compare(
     seed: int = 0,
     progress: Callable[[float], None] = lambda done: None,
 ) -> Comparison:
-    """Run them in rounds. In a round each runs once for each of its layouts, all forms of a layout
-    one behind the other in random order: the least of some repeats, for interruptions only add."""
+    """Run objects in rounds. In a round each form runs once for each of its layouts, all forms of a
+    layout one after the other in random order. A sample is the least of some repeats, because
+    interruptions only add."""
     chance = random.Random(seed)
-    layouts = sorted({one.layout for one in objects})
-    forms = list(dict.fromkeys(one.form.name for one in objects))
-    index = {(one.form.name, one.layout): number for number, one in enumerate(objects)}
+    layouts = sorted({variant.layout for variant in objects})
+    forms = list(dict.fromkeys(variant.form.name for variant in objects))
+    index = {(variant.form.name, variant.layout): number for number, variant in enumerate(objects)}
     times = _times(runner, index[forms[0], layouts[0]])
     rounds: list[list[list[float]]] = []
     began = time.monotonic()
@@ -91,9 +92,9 @@ def compare(
         progress(min(1.0, spent / max(limits.seconds, 1e-9)))
         is_over = len(rounds) >= _FEWEST_ROUNDS and spent > limits.seconds
         if is_over or len(rounds) % _LOOK_EVERY == 0:
-            found = _comparison(forms, rounds, objects, times)
-            if is_over or is_narrow(found, limits.half_width):
-                return found
+            comparison = _comparison(forms, rounds, objects, times)
+            if is_over or is_narrow(comparison, limits.half_width):
+                return comparison
 
 
 def _times(runner: Runner, index: int) -> int:
@@ -114,16 +115,17 @@ def _comparison(
 ) -> Comparison:
     values = np.array(rounds)  # rounds, forms, layouts
     samples = {form: values[:, number, :].T for number, form in enumerate(forms)}
-    baselines = {one.form.name: one.form.baseline for one in objects}
+    baselines = {variant.form.name: variant.form.baseline for variant in objects}
     return Comparison(samples, baselines, times)
 
 
-def is_narrow(found: Comparison, half_width: float) -> bool:
-    """Whether more rounds would say little more. What layouts differ by, they cannot change."""
-    base = found.baselines
+def is_narrow(comparison: Comparison, half_width: float) -> bool:
+    """Whether all intervals over rounds are narrow. More rounds cannot change the differences
+    between layouts."""
+    base = comparison.baselines
     return all(
-        over_rounds(own - found.samples[base[form]]).half_width <= half_width
-        for form, own in found.samples.items()
+        over_rounds(own - comparison.samples[base[form]]).half_width <= half_width
+        for form, own in comparison.samples.items()
     )
 
 
@@ -136,8 +138,8 @@ def compare_objects(
     *,
     sites: int = 1,
 ) -> Comparison:
-    """In a process of their own."""
-    runner = Runner(place.runner, [one.path for one in objects], cpu=place.cpu)
+    """Compare objects in a process of their own."""
+    runner = Runner(place.runner, [variant.path for variant in objects], cpu=place.cpu)
     with closing(runner):
         return compare(
             objects, runner, limits, sites=sites, progress=lambda done: progress(title, done)
@@ -145,10 +147,10 @@ def compare_objects(
 
 
 def code_of(
-    objects: Sequence[Object], place: Place, found: Comparison, sites: int = 1
+    objects: Sequence[Object], place: Place, comparison: Comparison, sites: int = 1
 ) -> dict[str, Code]:
-    """By form, of the first layout."""
-    first = [one for one in objects if one.layout == 0]
-    rounds = rounds_to_count(found.level(first[0].form.name).value * sites)
-    codes = at_once(lambda one: look_at(one.path, place.runner, rounds, sites), first)
-    return {one.form.name: code for one, code in zip(first, codes, strict=True)}
+    """The code of each form, from its first layout."""
+    first = [variant for variant in objects if variant.layout == 0]
+    rounds = rounds_to_count(comparison.level(first[0].form.name).value * sites)
+    codes = at_once(lambda variant: look_at(variant.path, place.runner, rounds, sites), first)
+    return {variant.form.name: code for variant, code in zip(first, codes, strict=True)}

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class Unit(NamedTuple):
-    """How an amount is written, and the ends of an interval."""
+    """The way to write an amount, and the ends of an interval."""
 
     amount: Callable[[float], str]
     span: Callable[[float, float], str]
 
 
 def figure(value: float) -> str:
-    """With as many digits as say something: 0.21, 17.4, 2,029."""
+    """A number with its significant digits: 0.21, 17.4, 2,029."""
     size = abs(value)
     if size < 99.995:
         return f"{value:.2f}"
@@ -22,7 +22,7 @@ def figure(value: float) -> str:
 
 
 def signed(value: float) -> str:
-    """The same with its sign."""
+    """A figure with its sign."""
     return figure(value) if value < 0 else f"+{figure(value)}"
 
 
@@ -37,11 +37,11 @@ def time_text(ns: float) -> str:
 
 
 TIME = Unit(time_text, lambda low, high: f"{time_text(low)} … {time_text(high)}")
-"""Of a few nanoseconds up to seconds."""
+"""Times from a few nanoseconds up to seconds."""
 
 
 def unit(name: str) -> Unit:
-    """All figures in one unit: ns, %."""
+    """A unit for all figures: ns, %."""
     return Unit(
         lambda amount: f"{figure(amount)} {name}",
         lambda low, high: f"{signed(low)} … {signed(high)} {name}",
@@ -52,7 +52,7 @@ NS = unit("ns")
 
 
 def counted(number: float, what: str) -> str:
-    """So many of them: 1 site, 1,000 sites."""
+    """A count with its noun: 1 site, 1,000 sites."""
     return f"{number:,.0f} {what}{'' if number == 1 else 's'}"
 
 
@@ -63,7 +63,7 @@ def noise(floor: float, again: float, unit: str) -> str:
 
 
 def times(ratio: float) -> str:
-    """How many times as much: to two digits, and never 1 where it is not."""
+    """A ratio with two digits, and never as 1 where it is not."""
     if ratio < 10:
         return f"{ratio:.1f}"
     power = 10 ** max(0, len(str(int(ratio))) - 2)

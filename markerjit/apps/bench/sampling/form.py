@@ -1,6 +1,6 @@
 """A form: one way to put a site into a program, or a control whose cost is known.
 
-The lists of forms that are compared stand with their kinds of cost. Here is only what all share.
+The lists of forms that are compared stand with their kinds of cost.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ class Form(NamedTuple):
     """A way to put a site into a program.
 
     flags       for the compiler, which choose it in the source
-    compiler    "" for the user's; else the one that it needs
+    compiler    the one that it needs, "" for that of the user
     needs       a header that has to be there, and `package` the Debian package that has it
     what        in a few words
-    baseline    what it is compared with: the same source without a marker, by the same compiler
-    is_usual    whether it is measured where nobody asks for certain forms
+    baseline    the form that it is compared with: the same source without a marker, by the same
+                compiler
+    is_usual    whether it is measured without being asked for
     """
 
     name: str
@@ -45,9 +46,9 @@ class Form(NamedTuple):
 BASELINE = "no marker"
 BASELINE_CLANG = "no marker, clang"
 AGAIN = "no marker, again"
-"""The same once more: what it differs by is the noise."""
+"""The baseline once more. The difference between the two is the noise."""
 SAME = "the same,"
-"""With a number behind it: see check.py."""
+"""The beginning of a name. A number follows it: see check.py."""
 CALL = "call"
 MODES = ("jump", "nop", "symbol", "immediate", "pointer", "sentinel", "direct", "int3")
 """The modes of marker.h. The name of a form of ours begins with its mode, and what else there is to
@@ -59,4 +60,4 @@ def is_asked_for(name: str, only: Sequence[str], *, is_usual: bool = True) -> bo
     any, where it is a usual one. What all others are compared with always is."""
     if name in (BASELINE, AGAIN, CALL):
         return True
-    return any(fnmatchcase(name, one) for one in only) if only else is_usual
+    return any(fnmatchcase(name, pattern) for pattern in only) if only else is_usual

@@ -1,4 +1,4 @@
-"""What a figure depends on besides the code: the processor, the kernel, the compiler, the noise."""
+"""The facts that a figure depends on besides the code: processor, kernel, compiler, noise."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def about(compilers: dict[str, list[str]]) -> dict[str, Any]:
 
 
 def load() -> float:
-    """How busy it is: to be asked before the bench adds to it."""
+    """The load of the machine, to be asked for before the bench adds to it."""
     return os.getloadavg()[0]
 
 

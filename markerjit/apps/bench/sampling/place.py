@@ -1,4 +1,4 @@
-"""Where a bench finds what it needs."""
+"""The folders and programs that a bench needs."""
 
 from __future__ import annotations
 

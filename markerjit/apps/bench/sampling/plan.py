@@ -1,4 +1,4 @@
-"""What a run of the bench is asked for."""
+"""The request to a run of the bench."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 Progress = Callable[[str, float], None]
-"""Is told what is being done, and how much of it, from 0 to 1."""
+"""A function that is called with the work at hand, and the part of it that is done, from 0 to 1."""
 
 
 class Plan(NamedTuple):
-    """What is to be measured; the defaults are those of the command.
+    """The costs to measure. The defaults are those of the command.
 
     seconds     of measuring in all
     kinds       of cost, the usual ones if none: see measure.py
     args        numbers of arguments, in the small loop
     parts       of so many sites each as large.py says, in the large setting
     sites       to be switched at once, and `threads` of the program meanwhile
-    source      somebody's own file instead, and its `function`
+    source      a file of the user's instead, and its `function`
     only        forms whose names match one of these patterns, usual ones or not; all usual if none
     """
 

@@ -1,4 +1,4 @@
-"""What a bench has found, as it is kept in a file: every sample, and what is said of them."""
+"""The results of a bench, as they are kept in a file: every sample, and the verdicts."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ from markerjit.errors import Refused
 
 
 class Found(NamedTuple):
-    """What one kind of measuring came to; `compilers` are those that were used besides the user's
-    own."""
+    """The results of one kind of cost. `compilers` are those that were used besides the user's."""
 
     parts: list[dict[str, Any]]
     missing: list[Missing]
     compilers: list[str]
 
     def with_more(self, more: Found) -> Found:
-        """Both."""
+        """These results and more."""
         return Found(
             self.parts + more.parts, self.missing + more.missing, self.compilers + more.compilers
         )
@@ -41,7 +40,7 @@ def part(
     kind: str,
     title: str,
     setting: Mapping[str, Any],
-    found: Comparison,
+    comparison: Comparison,
     forms: Sequence[Form],
     code: Mapping[str, Code],
     *,
@@ -51,69 +50,69 @@ def part(
 ) -> dict[str, Any]:
     """One comparison. Figures are in `unit` for each execution of a site. `again` is the form that
     is its baseline once more, and `control` one that has to stand out of the noise."""
-    floor = found.floor(again)
-    known = found.cost(control) if control in found.samples else None
+    floor = comparison.floor(again)
+    of_control = comparison.cost(control) if control in comparison.samples else None
     shown = figures.unit(unit)
-    noisy = is_noisy(found.samples[again], floor, known, shown)
+    noisy = is_noisy(comparison.samples[again], floor, of_control, shown)
     return {
         "kind": kind,
         "title": title,
         "setting": dict(setting),
         "unit": unit,
-        "executions": found.executions,
+        "executions": comparison.executions,
         "floor": floor,
-        "again": reach(found.cost(again)),
+        "again": reach(comparison.cost(again)),
         "noisy": noisy,
         "forms": [
-            _form(form, found, code.get(form.name), floor, noisy, shown)
+            _form(form, comparison, code.get(form.name), floor, noisy, shown)
             for form in forms
-            if form.name in found.samples
+            if form.name in comparison.samples
         ],
     }
 
 
 def _form(
-    form: Form, found: Comparison, code: Code | None, floor: float, noisy: str, unit: Unit
+    form: Form, comparison: Comparison, code: Code | None, floor: float, noisy: str, unit: Unit
 ) -> dict[str, Any]:
-    cost = found.cost(form.name)
-    told: dict[str, Any] = {
+    cost = comparison.cost(form.name)
+    facts: dict[str, Any] = {
         "name": form.name,
         "what": form.what,
         "baseline": form.baseline,
-        "level": found.level(form.name)._asdict(),
+        "level": comparison.level(form.name)._asdict(),
         "cost": cost._asdict(),
         "verdict": noisy or verdict(cost, floor, form.baseline, unit),
-        "samples": np.round(found.samples[form.name], 4).tolist(),
+        "samples": np.round(comparison.samples[form.name], 4).tolist(),
     }
     if code:
-        hot = {one.address for one in code.hot or ()}
-        told |= {
+        hot = {line.address for line in code.hot or ()}
+        facts |= {
             "bytes": code.whole,
             "hot_bytes": code.hot_bytes,
             "data_bytes": code.data_bytes,
             "instructions": code.instructions,
             "assembly": [
-                {"address": one.address, "code": one.code.hex(), "text": one.text,
-                 "hot": one.address in hot}
-                for one in code.lines
+                {"address": line.address, "code": line.code.hex(), "text": line.text,
+                 "hot": line.address in hot}
+                for line in code.lines
             ],
         }  # fmt: skip
-    return told
+    return facts
 
 
-def whole(machine: Mapping[str, Any], found: Found) -> dict[str, Any]:
-    """A run."""
-    missing = {one.form.name: one.why for one in found.missing}
+def whole(machine: Mapping[str, Any], result: Found) -> dict[str, Any]:
+    """The document of a run."""
+    missing = {absent.form.name: absent.why for absent in result.missing}
     return {
         "version": VERSION,
         "machine": dict(machine),
         "missing": [{"form": name, "why": why} for name, why in missing.items()],
-        "parts": found.parts,
+        "parts": result.parts,
     }
 
 
 def write(run: Mapping[str, Any], path: Path) -> None:
-    """Keep it; compressed where the name ends in .gz. Raises OSError."""
+    """Write a run into a file, compressed where its name ends in .gz. Raises OSError."""
     data = (json.dumps(run, ensure_ascii=False) + "\n").encode()
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 

@@ -21,5 +21,6 @@ class Runner(Child):
         super().__init__("runner", [program, cpu, *objects], environment=_ENVIRONMENT)
 
     def run(self, index: int, times: int, repeat: int = 1) -> list[int]:
-        """How long so many rounds of an object's loop took, in ns, each of `repeat` times."""
+        """The time of `times` rounds of an object's loop, in ns, for each of `repeat`
+        repetitions."""
         return [int(word) for word in self.ask(f"run {index} {times} {repeat}", "ran").split()]

@@ -1,7 +1,8 @@
-"""A run of the bench as the report takes it: every value looked at first.
+"""A run of the bench as the report takes it, every value checked.
 
-A run may come from a file that somebody made by hand, so whatever has not the shape that results.py
-gives it raises Refused, with its place in the file. It is not asked whether the figures are true.
+A run may come from a file that was written by hand. A value that does not have the shape that
+results.py gives it raises Refused, with its place in the file. Whether the figures are true is not
+checked.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _KNOWN = ("additions", "additions, again", "more")
 CONTROLS = "controls"
 NONE = "no verdict"
 NOTHING = ("not ", NONE)
-"""How a verdict begins that there is no difference, or none can be told."""
+"""The beginnings of verdicts that there is no difference, or that none can be told."""
 
 _CONTROLS = {BASELINE, BASELINE_CLANG, AGAIN, CALL}
 
@@ -41,7 +42,7 @@ class Instruction(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """A form in one part. Sizes are None where nobody has counted."""
+    """A form in one part. Sizes are None where they were not counted."""
 
     name: str
     what: str
@@ -89,11 +90,11 @@ class Part(NamedTuple):
 
     def form(self, name: str) -> Measured | None:
         """The form of this name."""
-        return next((one for one in self.forms if one.name == name), None)
+        return next((form for form in self.forms if form.name == name), None)
 
     def baseline(self, form: Measured) -> Measured:
-        """What a form is compared with."""
-        return next(one for one in self.forms if one.name == form.baseline)
+        """The form that a form is compared with."""
+        return next(candidate for candidate in self.forms if candidate.name == form.baseline)
 
     def differs(self, form: Measured) -> bool:
         """Whether its verdict says that it is not as its baseline."""
@@ -116,15 +117,15 @@ def report(run: Mapping[str, Any]) -> Report:
     machine = _mapping(_get(whole, "machine", ""), "machine")
     for name, words in _mapping(machine.get("compilers", {}), "machine.compilers").items():
         at = f"machine.compilers.{name}"
-        if not [_text(one, at) for one in _list(words, at)]:
+        if not [_text(word, at) for word in _list(words, at)]:
             raise _wrong(at, "a name and flags", words)
     missing = _list(_get(whole, "missing", ""), "missing")
     return Report(
         tuple((_text(name, "machine"), _fact(value, f"machine.{name}"))
               for name, value in machine.items()),
-        tuple((_text(_get(one, "form", at), at), _text(_get(one, "why", at), at))
-              for at, one in _each(missing, "missing")),
-        tuple(_part(one, at) for at, one in _each(_get(whole, "parts", ""), "parts")),
+        tuple((_text(_get(entry, "form", at), at), _text(_get(entry, "why", at), at))
+              for at, entry in _each(missing, "missing")),
+        tuple(_part(entry, at) for at, entry in _each(_get(whole, "parts", ""), "parts")),
     )  # fmt: skip
 
 
@@ -132,7 +133,7 @@ def _part(value: object, at: str) -> Part:
     part = _mapping(value, at)
     setting = _mapping(_get(part, "setting", at), f"{at}.setting")
     kind = _text(_get(part, "kind", at), f"{at}.kind")
-    found = Part(
+    result = Part(
         kind,
         _text(_get(part, "title", at), f"{at}.title"),
         _text(part.get("unit", "ns"), f"{at}.unit"),
@@ -143,21 +144,23 @@ def _part(value: object, at: str) -> Part:
         _number(_get(part, "floor", at), f"{at}.floor"),
         _number(_get(part, "again", at), f"{at}.again"),
         _text(_get(part, "noisy", at), f"{at}.noisy"),
-        tuple(_form(one, here) for here, one in _each(_get(part, "forms", at), f"{at}.forms")),
+        tuple(
+            _form(entry, inner) for inner, entry in _each(_get(part, "forms", at), f"{at}.forms")
+        ),
         _text(setting.get("load", ""), f"{at}.setting.load"),
         _text(setting.get("measure", ""), f"{at}.setting.measure"),
     )
-    if found.sites < 0 or found.args < 0 or (kind in ("large", "toggle") and not found.sites):
+    if result.sites < 0 or result.args < 0 or (kind in ("large", "toggle") and not result.sites):
         raise _wrong(f"{at}.setting", "a number of sites or arguments", setting)
-    if found.threads < 0 or (kind in ("active", "toggle") and not found.threads):
+    if result.threads < 0 or (kind in ("active", "toggle") and not result.threads):
         raise _wrong(f"{at}.setting", "a number of threads", setting)
-    _check_names(found, at)
-    return found
+    _check_names(result, at)
+    return result
 
 
 def _check_names(part: Part, at: str) -> None:
     """Forms have names of their own, and baselines that were measured along."""
-    names = [one.name for one in part.forms]
+    names = [form.name for form in part.forms]
     if len(set(names)) != len(names):
         raise Refused(f"no result of markerjit bench: {at} has two forms of one name")
     for form in part.forms:
@@ -187,30 +190,34 @@ def _form(value: object, at: str) -> Measured:
         _count(form.get("hot_bytes"), f"{at}.hot_bytes"),
         _count(form.get("bytes"), f"{at}.bytes"),
         _count(form.get("data_bytes"), f"{at}.data_bytes"),
-        tuple(_instruction(one, here)
-              for here, one in _each(form.get("assembly", []), f"{at}.assembly")),
+        tuple(_instruction(entry, inner)
+              for inner, entry in _each(form.get("assembly", []), f"{at}.assembly")),
     )  # fmt: skip
 
 
 def _instruction(value: object, at: str) -> Instruction:
-    one = _mapping(value, at)
-    address = _get(one, "address", at)
+    instruction = _mapping(value, at)
+    address = _get(instruction, "address", at)
     if not isinstance(address, int):
         raise _wrong(f"{at}.address", "a whole number", address)
-    code, text = (_text(_get(one, name, at), f"{at}.{name}") for name in ("code", "text"))
-    return Instruction(address, code, text, bool(one.get("hot")))
+    code, text = (_text(_get(instruction, name, at), f"{at}.{name}") for name in ("code", "text"))
+    return Instruction(address, code, text, bool(instruction.get("hot")))
 
 
 def _estimate(value: object, at: str) -> Estimate:
-    one = _mapping(value, at)
-    found = Estimate(*(_number(_get(one, name, at), f"{at}.{name}") for name in Estimate._fields))
-    if found.low > found.high:
+    interval = _mapping(value, at)
+    estimate = Estimate(
+        *(_number(_get(interval, name, at), f"{at}.{name}") for name in Estimate._fields)
+    )
+    if estimate.low > estimate.high:
         raise _wrong(at, "an interval", value)
-    return found
+    return estimate
 
 
 def _samples(value: object, at: str) -> Array:
-    rows = [[_number(one, here) for one in _list(row, here)] for here, row in _each(value, at)]
+    rows = [
+        [_number(number, inner) for number in _list(row, inner)] for inner, row in _each(value, at)
+    ]
     if not rows or not rows[0] or len({len(row) for row in rows}) != 1:
         raise _wrong(at, "layouts by rounds, as many rounds in each", value)
     return np.array(rows, dtype=np.float64)
@@ -219,9 +226,9 @@ def _samples(value: object, at: str) -> Array:
 def _fact(value: object, at: str) -> str:
     """A fact of the machine, as text."""
     if isinstance(value, Mapping):
-        return "\n".join(f"{_text(name, at)}: {_fact(one, at)}" for name, one in value.items())
+        return "\n".join(f"{_text(name, at)}: {_fact(fact, at)}" for name, fact in value.items())
     if isinstance(value, list):
-        return " ".join(_fact(one, at) for one in value)
+        return " ".join(_fact(fact, at) for fact in value)
     if isinstance(value, float):
         return f"{value:.2f}"
     if isinstance(value, str | int):
@@ -258,18 +265,18 @@ def _list(value: object, at: str) -> Sequence[Any]:
 
 
 def _each(value: object, at: str) -> list[tuple[str, Any]]:
-    return [(f"{at}[{number}]", one) for number, one in enumerate(_list(value, at))]
+    return [(f"{at}[{number}]", item) for number, item in enumerate(_list(value, at))]
 
 
 def _get(value: object, key: str, at: str) -> Any:
-    found = _mapping(value, at or "the run")
-    if key not in found:
+    mapping = _mapping(value, at or "the run")
+    if key not in mapping:
         raise Refused(f"no result of markerjit bench: {at or 'the run'} has no {key!r}")
-    return found[key]
+    return mapping[key]
 
 
-def _wrong(at: str, wanted: str, value: object) -> Refused:
+def _wrong(at: str, expected: str, value: object) -> Refused:
     shown = repr(value)
     if len(shown) > 40:
         shown = f"{shown[:40]}…"
-    return Refused(f"no result of markerjit bench: {at} should be {wanted}, not {shown}")
+    return Refused(f"no result of markerjit bench: {at} should be {expected}, not {shown}")

@@ -1,4 +1,4 @@
-"""What a switch takes as the command line sees it: a process from its start to its end."""
+"""The time of a switch by the command line: a process from its start to its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BARE = (sys.executable, "-c", "pass")
 
 
 def command_name(direction: str) -> str:
-    """Of the form."""
+    """The name of the form."""
     return f"markerjit {direction}"
 
 
@@ -45,7 +45,7 @@ class Commands:
         }  # fmt: skip
 
     def until(self, seconds: float) -> dict[str, list[float]]:
-        """So many seconds; by form, ns. Raises TooSlow, MarkerError."""
+        """Measure for some seconds. Returns times in ns, by form. Raises TooSlow, MarkerError."""
         began, rounds = time.monotonic(), 0
         self._pair()  # the first one is another: it compiles what the others find
         self._took.clear()

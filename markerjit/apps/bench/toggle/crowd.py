@@ -24,9 +24,9 @@ class CannotStart(MarkerError):
 
 
 class Told(NamedTuple):
-    """What the threads noticed since they were last cleared, in ns.
+    """The times of steps that the threads noticed since they were last cleared, in ns.
 
-    counts  how many steps, by the bucket of their time
+    counts  the number of steps, by the bucket of their time
     """
 
     slowest: int
@@ -62,15 +62,15 @@ class Crowd(Child):
         self.ask("go")
 
     def rest(self) -> None:
-        """All threads stand at the gate."""
+        """Have all threads wait at the gate."""
         self.ask("rest")
 
     def clear(self) -> None:
-        """What they noticed is forgotten."""
+        """Forget the steps that the threads noticed."""
         self.ask("clear")
 
     def told(self) -> Told:
-        """What they noticed since."""
+        """The steps that the threads noticed since."""
         numbers, counts = _read(self.ask("told"))
         return Told(**numbers, counts=counts)
 
@@ -112,7 +112,7 @@ def _read(answer: str) -> tuple[dict[str, int], Counter[int]]:
 
 
 def bucket_ns(bucket: int) -> int:
-    """Where a bucket begins, in ns: of each power of two an eighth."""
+    """The least time of a bucket, in ns. Each power of two has eight buckets."""
     fine = 1 << _FINE
     if bucket < fine:
         return bucket
@@ -123,9 +123,9 @@ def bucket_ns(bucket: int) -> int:
 def percentile(counts: Counter[int], part: float) -> int:
     """The time that this part of the steps did not exceed, in ns, as its bucket begins; 0 without
     steps."""
-    wanted, seen = part * counts.total(), 0
+    rank, passed = part * counts.total(), 0
     for bucket in sorted(counts):
-        seen += counts[bucket]
-        if seen >= wanted:
+        passed += counts[bucket]
+        if passed >= rank:
             return bucket_ns(bucket)
     return 0

@@ -1,5 +1,5 @@
-"""Who switches: a session with another process, or the program itself. Each switch is timed where
-it is called."""
+"""The door by which sites are switched: a session with another process, or the program itself. Each
+switch is timed where it is called."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _MOST_TRIES = 100
 
 
 class Switched(NamedTuple):
-    """What one switch took, in ns.
+    """The times of one switch, in ns.
 
     call     of the function that switches
-    stopped  from the first thread interrupted to the last one resumed, as the controller says;
-             `held`: of that, while all stood
+    stopped  from the first thread interrupted to the last one resumed, as the controller says
+    held     the part of that while all stood
     fence    of a bare membarrier just before, where the program switches itself
-    refused  how often it was refused before, for no thread could be borrowed just then
+    refused  how often it was refused before, because no thread could be borrowed just then
     """
 
     call: int
@@ -44,7 +44,7 @@ class Door(Protocol):
         ...
 
     def hits(self) -> int:
-        """Of the probe, so far."""
+        """The hits of the probe so far."""
         ...
 
     def close(self) -> None:
@@ -86,11 +86,11 @@ class Outside:
         return call
 
     def hits(self) -> int:
-        """Of the probe, so far."""
-        return sum(one.total for one in self._session.statistics(MARKER))
+        """The hits of the probe so far."""
+        return sum(marker.total for marker in self._session.statistics(MARKER))
 
     def slots(self) -> list[int]:
-        """Where the slots of the marker are."""
+        """The addresses of the slots of the marker."""
         return sorted({site.slot for site in self._session.sites(MARKER)})
 
     def close(self) -> None:
@@ -99,8 +99,8 @@ class Outside:
 
 
 def _until_it_may(switch: Callable[[], Applied]) -> tuple[int, Applied, int]:
-    """How long a switch took that was not refused, in ns, what it did, and how often it was refused
-    before. Raises Refused where it says that to try again is no use, or that many times."""
+    """The time of a switch that was not refused, in ns, its result, and how often it was refused
+    before. Raises Refused where trying again is no use, and after too many tries."""
     refused = 0
     while True:
         start = time.perf_counter_ns()
@@ -128,13 +128,13 @@ class Inside:
         first, _, rest = answer.partition(" ")
         if first == "refused":
             raise Refused(rest)
-        told = {name: int(value) for name, value in (word.split("=") for word in answer.split())}
-        if error := told["error"]:
+        values = {name: int(value) for name, value in (word.split("=") for word in answer.split())}
+        if error := values["error"]:
             raise MarkerError(f"libmarkerjit cannot switch it {direction}: {os.strerror(error)}")
-        return Switched(told["ns"], fence=told.get("fence", 0))
+        return Switched(values["ns"], fence=values.get("fence", 0))
 
     def hits(self) -> int:
-        """Of the probe, so far."""
+        """The hits of the probe so far."""
         if self._by_library:
             return self._crowd.told().hits
         return int(self._crowd.ask("hits").partition("=")[2])

@@ -1,5 +1,5 @@
-"""One process and one way to switch its sites: what one switch took, seen from all sides, once it
-is certain that it happened."""
+"""One process and one way to switch its sites. A switch is timed from all sides, once it is certain
+that it happened."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from markerjit.apps.bench.toggle.ways import DIRECTIONS, OFF, ON, OWN, SWAP, Way
 from markerjit.errors import MarkerError
 
 _COUNT_AT_MOST = 1000
-"""With more sites the hits are not looked up after every switch: that takes half a second."""
+"""With more sites the hits are not looked up after every switch, which would take half a second."""
 _TRIES, _WAIT_S = 2000, 0.005
 
 
@@ -72,11 +72,11 @@ class Host:
             before = self._door.hits()
             walk = self.crowd.walk()
             hits = self._door.hits() - before
-            wanted = self._sites if direction == ON else 0
-            if (walk.sites, walk.wrong, hits) != (self._sites, 0, wanted):
+            expected = self._sites if direction == ON else 0
+            if (walk.sites, walk.wrong, hits) != (self._sites, 0, expected):
                 raise MarkerError(
                     f"{self.way.name}, {direction}: {walk.sites} sites were passed and hit {hits} "
-                    f"times, {walk.wrong} with a wrong result; {wanted} hits should be"
+                    f"times, {walk.wrong} with a wrong result; {expected} hits should be"
                 )
         return took
 
@@ -96,7 +96,7 @@ class Host:
         return seen
 
     def watch(self, window_s: float, pastime: Callable[[], object]) -> Told:
-        """What the threads notice while something else is done, and nothing is switched."""
+        """The steps that the threads notice while `pastime` runs, and nothing is switched."""
         self._go()
         self.crowd.clear()
         start = time.monotonic()
@@ -106,7 +106,7 @@ class Host:
         return told
 
     def during(self, action: Callable[[], object], direction: str = "") -> None:
-        """Do something while the threads run. With a direction it switches the sites: that is
+        """Run `action` while the threads run. With a direction it switches the sites, which is
         checked."""
         self.crowd.go()
         before = self._hits_if_few()
@@ -134,7 +134,8 @@ class Host:
         self.close()
 
     def _go(self) -> None:
-        """Until some thread has made a step: before that nobody could notice anything."""
+        """Start the threads, and wait until one has made a step. Before that none could notice
+        anything."""
         self.crowd.go()
         self.crowd.clear()
         self._told()
@@ -144,8 +145,9 @@ class Host:
         return self._told()
 
     def _told(self) -> Told:
-        """Once a step has ended: without a CPU a step can take longer than any window. One that
-        ends while all is forgotten may be in `steps` alone, or in `counts`."""
+        """The steps that the threads noticed, once one has ended. Without a CPU a step can take
+        longer than any window. A step that ends while all is forgotten may be in `steps` alone, or
+        in `counts`."""
         for _ in range(_TRIES):
             told = self.crowd.told()
             if told.wrong:

@@ -1,4 +1,4 @@
-"""What switching costs, as sections of the report."""
+"""The cost of switching, as sections of the report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["KIND", "METHOD", "TITLE", "answer", "better", "measured", "sections"
 
 TITLE = "Switching"
 Figure = Callable[[str, str, str, Sequence[Part]], str]
-"""From a title, a drawing, a caption and what is drawn, a section."""
+"""Makes a section from a title, a drawing, a caption and the parts that are drawn."""
 _CONTROLS = (PASS, PASS_AGAIN, QUIET, QUIET_AGAIN)
 _CAPTION = (
     "Both scales are logarithmic. A line goes through medians; a bar is the 95 % interval of one. "
@@ -33,7 +33,7 @@ _SLOWEST = (
 
 
 def measured(parts: Sequence[Part]) -> str:
-    """What was asked, in a paragraph."""
+    """The question that was asked, in a paragraph."""
     return words.MEASURED
 
 
@@ -45,22 +45,22 @@ def better(parts: Sequence[Part]) -> Iterator[str]:
 def sections(parts: Sequence[Part], figure: Figure) -> Iterator[str]:
     """Plots, each with its figures; `figure` makes a section of one."""
     series = list(all_series(parts))
-    names = dict.fromkeys(name for one in series for name in one.names())
+    names = dict.fromkeys(name for chart in series for name in chart.names())
     drawn = [name for name in names if not name.endswith(f": {OFF}") and "again" not in name]
     styled = plots.styles(drawn, _CONTROLS)
-    for one in series:
-        caption = _CAPTION + _SLOWEST * (one.measure == SLOWEST)
-        shown = [name for name in one.names() if name in drawn]
-        title = f"{MEASURES[one.measure]}: {one.title}"
-        yield figure(title, plots.lines(one, shown, styled), caption, [])
-        yield f"<section>{_table(one)}</section>"
+    for chart in series:
+        caption = _CAPTION + _SLOWEST * (chart.measure == SLOWEST)
+        shown = [name for name in chart.names() if name in drawn]
+        title = f"{MEASURES[chart.measure]}: {chart.title}"
+        yield figure(title, plots.lines(chart, shown, styled), caption, [])
+        yield f"<section>{_table(chart)}</section>"
 
 
 def _table(series: Series) -> str:
     """On and off, as figures."""
     what = "site" if series.axis == SITES else "thread"
     head = "".join(f"<th>{counted(at, what)}</th>" for at, _ in series.points)
-    sizes = "".join(f"<td>{one.forms[0].samples.size}</td>" for _, one in series.points)
+    sizes = "".join(f"<td>{part.forms[0].samples.size}</td>" for _, part in series.points)
     rows = [f"<tr><th>values</th>{sizes}</tr>"]
     for name in series.names():
         cells = "".join(_cell(series, part, name) for _, part in series.points)

@@ -1,4 +1,4 @@
-"""What switching sites on and off costs: by the number of sites, and of threads."""
+"""The cost of switching sites on and off, by the number of sites and of threads."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY, DEFAULT, WAYS, as_for
 
 
 def measure(plan: Plan, place: Place, progress: Progress) -> Found:
-    """All settings. Raises Refused, DoesNotCompile."""
+    """Measure all settings. Raises Refused, DoesNotCompile."""
     settings = list(settings_of(plan.sites, plan.threads))
-    found = Found([], _of_the_machine(), [])
+    result = Found([], _of_the_machine(), [])
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
         for setting in settings:
             seconds = plan.seconds / len(settings)
-            found = found.with_more(_one(setting, seconds, plan.only, place, Path(name), progress))
-    return found
+            result = result.with_more(
+                _one(setting, seconds, plan.only, place, Path(name), progress)
+            )
+    return result
 
 
 def settings_of(sites: Sequence[int], threads: Sequence[int]) -> Iterator[Setting]:
@@ -54,13 +56,13 @@ def _one(
 ) -> Found:
     title = f"switching: {setting.title}"
     progress(title, 0)
-    ways = [one for one in WAYS if one == DEFAULT or is_asked_for(one.name, only)]
+    ways = [way for way in WAYS if way == DEFAULT or is_asked_for(way.name, only)]
     programs = {
         mode: program.build(setting.sites, mode, place, directory)
         for mode in dict.fromkeys(way.compiled for way in ways)
     }
     done_once = {name for name in once.WHATS if only and is_asked_for(name, only)}
-    does_switch = not only or any(is_asked_for(one.name, only) for one in ways)
+    does_switch = not only or any(is_asked_for(way.name, only) for way in ways)
     share = seconds / (bool(done_once) + does_switch)
     raw = rounds.nothing()
     try:

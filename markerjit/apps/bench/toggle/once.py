@@ -1,4 +1,4 @@
-"""What is done once for a process or for a session, beside a switch that was made before.
+"""The work that is done once for a process or for a session, beside a switch that was made before.
 
 Each round has a new process, and two sessions with it one after the other: the first finds no
 arena, the second finds the one of the first. The cache of verified builds knows the program, except
@@ -43,18 +43,18 @@ WHATS = {
     UNSEEN: "the whole command, with an empty cache of verified builds, in a new process",
     STATUS: "the whole command",
 }
-"""By form; a run has them where one of them is asked for."""
+"""These forms with their descriptions. A run has them where one of them is asked for."""
 _COMMANDS = {UNSEEN, STATUS}
 _PRIMING = 2
 
 Kept = dict[str, list[float]]
-"""By form, a value for each round, in ns."""
+"""The times of each round by form, in ns."""
 
 
 def measure(
     program: Program, sites: int, threads: int, load: str, seconds: float, forms: Collection[str]
 ) -> Kept:
-    """So many seconds of rounds. Raises CannotStart, NotPermitted, Refused, MarkerError."""
+    """Measure rounds for some seconds. Raises CannotStart, NotPermitted, Refused, MarkerError."""
     kept: Kept = {}
     began, rounds = time.monotonic(), -1
     while rounds < 0 or not is_over(rounds, time.monotonic() - began, seconds):
@@ -105,7 +105,7 @@ def _round(program: Program, sites: int, threads: int, load: str) -> dict[str, i
 
 
 def _prove(crowd: crowds.Crowd, door: Outside, sites: int) -> None:
-    """With the threads at rest, that a way through all sites hits each of them once."""
+    """Check, with the threads at rest, that a way through all sites hits each of them once."""
     before = door.hits()
     walk = crowd.walk()
     hits = door.hits() - before

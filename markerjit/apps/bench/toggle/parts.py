@@ -1,4 +1,4 @@
-"""What was measured in a setting, as results keep it: a part for each measure."""
+"""The results of a setting as a file keeps them: a part for each measure."""
 
 from __future__ import annotations
 
@@ -61,22 +61,22 @@ _FIRST_AGAIN = form_name(AGAIN, ON)
 
 
 def whats() -> dict[str, str]:
-    """What each form is, in the order of tables; "" for one that is a baseline once more."""
-    found = {
+    """The description of each form, in the order of tables. "" is a baseline once more."""
+    by_name = {
         form_name(name, direction): what
         for name, what in [
             (DEFAULT.name, DEFAULT.what), (AGAIN, _SECOND_TIME),
-            *((one.name, one.what) for one in WAYS[1:]),
+            *((way.name, way.what) for way in WAYS[1:]),
             (FENCE, "of the program itself, just before each switch by its library"),
         ]
         for direction in DIRECTIONS
     }  # fmt: skip
-    found[QUIET] = "the controller computes for as long as a switch takes"
-    found[QUIET_AGAIN] = _SECOND_TIME
-    found[PASS] = "a bare interpreter, from its start to its end"
-    found[PASS_AGAIN] = _SECOND_TIME
-    found |= once.WHATS
-    return found | {
+    by_name[QUIET] = "the controller computes for as long as a switch takes"
+    by_name[QUIET_AGAIN] = _SECOND_TIME
+    by_name[PASS] = "a bare interpreter, from its start to its end"
+    by_name[PASS_AGAIN] = _SECOND_TIME
+    by_name |= once.WHATS
+    return by_name | {
         command_name(direction): "the whole command, from its start to its end"
         for direction in DIRECTIONS
     }
@@ -101,7 +101,7 @@ def parts(setting: Setting, raw: Raw) -> Iterator[dict[str, Any]]:
 
 def _part(setting: Setting, measure: str, what: str, raw: Raw) -> dict[str, Any]:
     # Every process is the same program: what differs between them is noise as any other.
-    samples = {name: one.reshape(1, -1) for name, one in raw.samples[measure].items()}
+    samples = {name: values.reshape(1, -1) for name, values in raw.samples[measure].items()}
     baseline, again = _BASELINES[measure]
     base = samples[baseline]
     once_more = difference(samples[again], base)
@@ -136,7 +136,7 @@ def _form(
 ) -> dict[str, Any]:
     own, base = samples[name], samples[baseline]
     cost = difference(own, base)
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "name": name,
         "what": what,
         "baseline": baseline,
@@ -146,12 +146,12 @@ def _form(
         "samples": np.round(raw.samples[measure][name]).tolist(),
     }
     if measure == CALL and name in raw.first:
-        told["first"] = raw.first[name]
-        told["refused"] = raw.refused[name]
+        facts["first"] = raw.first[name]
+        facts["refused"] = raw.refused[name]
     if measure == SLOWEST and (counts := raw.steps.get(name)):
-        told["steps"] = counts.total()
-        told["percentiles"] = {str(part): percentile(counts, part) for part in PERCENTILES}
-    return told
+        facts["steps"] = counts.total()
+        facts["percentiles"] = {str(part): percentile(counts, part) for part in PERCENTILES}
+    return facts
 
 
 def _verdict(cost: Estimate, least: float, baseline: str, number: int) -> str:

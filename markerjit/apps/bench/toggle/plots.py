@@ -1,4 +1,4 @@
-"""How long a switch takes, drawn: both axes logarithmic, a line for each form."""
+"""Plots of the time of a switch: both axes logarithmic, a line for each form."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Line = tuple[float, Part, Measured]
 
 
 def styles(names: Sequence[str], controls: Sequence[str]) -> dict[str, Style]:
-    """For each form by name: the same in every plot."""
+    """The style of each form by name, the same in every plot."""
     found = dict.fromkeys(controls, _CONTROL)
-    for number, name in enumerate(one for one in names if one not in found):
+    for number, name in enumerate(form for form in names if form not in found):
         dash = _DASHES[number // len(_LINE_COLOURS) % 2]
         shape = _SHAPES[number // len(_LINE_COLOURS) % 2]
         found[name] = Style(_LINE_COLOURS[number % len(_LINE_COLOURS)], shape, dash)
@@ -39,7 +39,7 @@ def styles(names: Sequence[str], controls: Sequence[str]) -> dict[str, Style]:
 
 def lines(series: Series, names: Sequence[str], styled: Mapping[str, Style]) -> str:
     """The levels of these forms, with their intervals."""
-    through = {name: found for name in names if (found := series.line(name))}
+    through = {name: line for name in names if (line := series.line(name))}
     x = Scale(*_span([at for at, _ in series.points]), _LEFT + 24, _RIGHT - 24, log=True)
     y = Scale(*value_range(through.values()), _BOTTOM, _TOP, log=True)
     title = f"{MEASURES[series.measure]}, {series.title}"
@@ -47,10 +47,10 @@ def lines(series: Series, names: Sequence[str], styled: Mapping[str, Style]) -> 
 
 
 def value_range(through: Iterable[Sequence[Line]]) -> tuple[float, float]:
-    """Of all levels and their intervals, in ns; never below one."""
+    """The range of all levels and their intervals, in ns, never below one."""
     levels = [form.level for line in through for _, _, form in line]
-    low = min((max(1.0, one.low) for one in levels), default=1.0)
-    high = max((max(1.0, one.high) for one in levels), default=10.0)
+    low = min((max(1.0, level.low) for level in levels), default=1.0)
+    high = max((max(1.0, level.high) for level in levels), default=10.0)
     return low / 1.25, high * 1.25
 
 
@@ -62,8 +62,8 @@ def log_ticks(low: float, high: float) -> list[float]:
     """Powers of ten in a range; also twice and five times those, where there are few."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     few = math.log10(high / low) < 2.5
-    found = [10.0**power * step for power in powers for step in ((1, 2, 5) if few else (1,))]
-    return [one for one in found if low <= one <= high]
+    ticks = [10.0**power * step for power in powers for step in ((1, 2, 5) if few else (1,))]
+    return [tick for tick in ticks if low <= tick <= high]
 
 
 def _parts(
@@ -109,18 +109,18 @@ def _tick(ns: float) -> str:
 
 
 def _interval(across: float, form: Measured, y: Scale, style: Style) -> str:
-    low, high = (y(max(1.0, one)) for one in (form.level.low, form.level.high))
+    low, high = (y(max(1.0, value)) for value in (form.level.low, form.level.high))
     return svg.line(across, low, across, high, "line", f"stroke:{style.colour};opacity:.45")
 
 
 def _labels(
     through: Mapping[str, Sequence[Line]], x: Scale, y: Scale, styled: Mapping[str, Style]
 ) -> Iterator[str]:
-    """At the right end, with the last value."""
+    """Labels at the right end, with the last value."""
     ends = {name: points[-1] for name, points in through.items()}
-    wanted = [y(max(1.0, form.level.value)) for _, _, form in ends.values()]
-    places = svg.spread(wanted, 19, y.end + 4, y.start)
-    for (name, (across, _, form)), at, place in zip(ends.items(), wanted, places, strict=True):
+    ideal = [y(max(1.0, form.level.value)) for _, _, form in ends.values()]
+    places = svg.spread(ideal, 19, y.end + 4, y.start)
+    for (name, (across, _, form)), at, place in zip(ends.items(), ideal, places, strict=True):
         style = styled[name]
         yield svg.path(
             [(x(across) + 20, at), (x.end + 30, at), (x.end + 44, place), (x.end + 52, place)],

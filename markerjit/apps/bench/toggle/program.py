@@ -55,11 +55,11 @@ def build(sites: int, mode: str, place: Place, directory: Path) -> Program:
     if rest:
         parts.append(str(_compile(rest, mode, flags, place, directory)))
     main = place.sources / "toggle" / "toggle.c"
-    made = Program(directory / f"toggle-{mode}-{sites}", directory / f"toggle-{mode}-{sites}.so")
-    for target, more in ((made.program, []), (made.library, ["-shared"])):
+    program = Program(directory / f"toggle-{mode}-{sites}", directory / f"toggle-{mode}-{sites}.so")
+    for target, more in ((program.program, []), (program.library, ["-shared"])):
         compile_with(main, [place.compiler, *flags, *more, f"-DTOGGLE_PART={PART}",
                      "-o", str(target), str(main), *parts, str(library)])  # fmt: skip
-    return made
+    return program
 
 
 def _compile(sites: int, mode: str, flags: list[str], place: Place, directory: Path) -> Path:

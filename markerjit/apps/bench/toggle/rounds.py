@@ -51,7 +51,7 @@ _COMMAND_SHARE = 0.4
 
 
 class Setting(NamedTuple):
-    """So many sites, and threads that are `busy` or, all but one, `asleep`."""
+    """Numbers of sites and of threads. The threads are `busy` or, all but one, `asleep`."""
 
     sites: int
     threads: int
@@ -59,7 +59,7 @@ class Setting(NamedTuple):
 
     @property
     def title(self) -> str:
-        """In words."""
+        """The setting in words."""
         sites = counted(self.sites, "site")
         if self.threads == 1:
             return f"{sites}, 1 thread that runs"
@@ -67,18 +67,18 @@ class Setting(NamedTuple):
         return f"{sites}, {self.threads} threads {does}"
 
     def processes(self, seconds: float) -> int:
-        """How many are started one after the other, each with its memory somewhere else: one where
-        to start it takes longer than what there is of time."""
+        """How many processes are started one after the other, each with its memory somewhere else.
+        It is one where a start takes too much of the time."""
         return 1 if self.sites > MANY or seconds < _SHORTEST_S else 2
 
 
 class Raw(NamedTuple):
-    """What came out for a setting.
+    """The result for a setting.
 
     samples  by measure and form: processes by rounds, in ns
-    steps    by form: how many steps of the threads took how long, in the buckets of crowd.py
+    steps    by form: the number of steps of the threads by their time, in the buckets of crowd.py
     first    by form: the first switch of each process, in ns
-    missing  by way: why not
+    missing  by way: the reason
     refused  by form: how often a switch was refused before it was made
     window   in which the threads' slowest step was looked for, in ns; longer where a switch is
     """
@@ -97,7 +97,7 @@ def nothing() -> Raw:
 
 
 Kept = dict[tuple[str, str], list[float]]
-"""Of one process: by measure and form."""
+"""The values of one process, by measure and form."""
 
 
 def run(
@@ -117,8 +117,8 @@ def run(
         with ExitStack() as stack:
             default = _host(DEFAULT, setting, programs, raw, stack)
             rounds = _Rounds(default, raw, random.Random(number))
-            wanted = [one for one in ways if one.at_many or setting.sites <= MANY]
-            chosen = _affordable(wanted, rounds.visit_s, share, raw)
+            chosen = [way for way in ways if way.at_many or setting.sites <= MANY]
+            chosen = _affordable(chosen, rounds.visit_s, share, raw)
             for way in chosen:
                 try:
                     rounds.add(_host(way, setting, programs, raw, stack))
@@ -160,13 +160,13 @@ def _host(
 def _affordable(ways: Sequence[Way], visit_s: float, seconds: float, raw: Raw) -> list[Way]:
     """Besides the default: all that work, or none where a few rounds of them would take many times
     what there is of time. Raises TooSlow where even the default would."""
-    others = [one for one in ways if one != DEFAULT and one.name not in raw.missing]
+    others = [way for way in ways if way != DEFAULT and way.name not in raw.missing]
     time_for = max(seconds, _SHORTEST_S) * PATIENCE / (visit_s * LEAST)
     why = f"to switch on and off takes {visit_s:.1f} s there: --seconds is too short for that"
     if time_for < _ALWAYS:
         raise TooSlow(why)
     if time_for < _ALWAYS + len(others):
-        raw.missing.update(dict.fromkeys((one.name for one in others), why))
+        raw.missing.update(dict.fromkeys((way.name for way in others), why))
         return []
     return others
 
@@ -187,29 +187,29 @@ class _Rounds:
             start = time.monotonic()
             if number >= default.warm_up and start - began > _WARM_UP_S:
                 break
-            took += [one.switched.call for one in default.visit(_WINDOW_S).values()]
+            took += [visit.switched.call for visit in default.visit(_WINDOW_S).values()]
             self.visit_s = time.monotonic() - start
         self.window_s = max(_WINDOW_S, max(took[-2:]) / 1e9 * _ROOM)
         self._last_ns = max(took[-2:])
 
     def add(self, host: Host) -> None:
-        """One more way."""
+        """Add a way to switch."""
         for _ in range(host.warm_up):
             host.visit(_WINDOW_S)
         self._hosts[host.way.name] = host
 
     def hosts(self) -> list[Host]:
-        """All processes."""
+        """The hosts of all ways, each once."""
         return list(dict.fromkeys(self._hosts.values()))
 
     def longer(self) -> list[str]:
-        """Forms that most times had a window much longer than what they are compared with."""
+        """Forms that most times had a window much longer than that of their baseline."""
         return [
             form for form, times in self._longer.items() if times * 2 > len(self._kept[CALL, form])
         ]
 
     def until(self, seconds: float, progress: Callable[[float], None], done: float) -> Kept:
-        """So many seconds, or until it is certain."""
+        """Run rounds for some seconds, or until all intervals are narrow."""
         began, rounds = time.monotonic(), 0
         while True:
             for name in self._chance.sample(names := self._names(), len(names)):
@@ -224,15 +224,15 @@ class _Rounds:
         return [*self._hosts, QUIET, QUIET_AGAIN]
 
     def _visit(self, name: str) -> None:
-        """With a window that the default's last switch would have fitted into: the longer it is,
-        the slower is the slowest step in it, with a switch or without."""
+        """Run a form once. The last switch of the default would fit into its window. The longer a
+        window, the slower the slowest step in it, with a switch or without."""
         window_ns = max(round(self.window_s * 1e9), self._last_ns)
         if name not in self._hosts:
             self._notice(name, self._default.watch(window_ns / 1e9, lambda: spin(self._last_ns)))
             return
         host = self._hosts[name]
-        found = host.visit(window_ns / 1e9)
-        for direction, seen in found.items():
+        visits = host.visit(window_ns / 1e9)
+        for direction, seen in visits.items():
             form = form_name(name, direction)
             self._keep(form, seen, stops=host.way.stops)
             if fence := seen.switched.fence:
@@ -240,7 +240,7 @@ class _Rounds:
             if seen.switched.call > window_ns * _ROOM:
                 self._longer[form] += 1
         if host is self._default:
-            self._last_ns = max(seen.switched.call for seen in found.values())
+            self._last_ns = max(seen.switched.call for seen in visits.values())
 
     def _keep(self, form: str, seen: Seen, *, stops: bool) -> None:
         switched = seen.switched
@@ -259,32 +259,35 @@ class _Rounds:
         self._kept.setdefault((measure, form), []).append(value)
 
     def _is_narrow(self) -> bool:
-        """Of what takes how long: a slowest step is of no size in particular."""
+        """Whether the intervals of all times are narrow. A slowest step is of no size in
+        particular."""
         levels = [
             level(np.array([values]))
             for (measure, form), values in self._kept.items()
             if measure in (CALL, STOPPED) and not form.startswith(FENCE)
         ]
-        return all(one.half_width <= _NARROW * one.value for one in levels)
+        return all(estimate.half_width <= _NARROW * estimate.value for estimate in levels)
 
 
 def spin(ns: int) -> None:
-    """Compute for so long: what a controller does besides switching."""
+    """Compute for `ns`, as a controller does besides switching."""
     end = time.perf_counter_ns() + ns
     while time.perf_counter_ns() < end:
         pass
 
 
 def as_samples(processes: Sequence[Kept]) -> dict[str, dict[str, Array]]:
-    """By measure and form: processes by rounds, as many in each as all have. What not all processes
-    have is left out."""
+    """The values by measure and form: processes by rounds, as many in each as all have. Forms that
+    not all processes have are left out."""
     samples: dict[str, dict[str, Array]] = {}
-    everywhere = [key for key in processes[0] if all(key in one for one in processes)]
+    everywhere = [key for key in processes[0] if all(key in process for process in processes)]
     for measure in dict.fromkeys(measure for measure, _ in everywhere):
         keys = [key for key in everywhere if key[0] == measure]
-        rounds = min(len(one[key]) for one in processes for key in keys)
+        rounds = min(len(process[key]) for process in processes for key in keys)
         samples[measure] = {
-            form: np.array([one[measure, form][:rounds] for one in processes], dtype=np.float64)
+            form: np.array(
+                [process[measure, form][:rounds] for process in processes], dtype=np.float64
+            )
             for _, form in keys
         }
     return samples

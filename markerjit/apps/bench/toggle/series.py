@@ -24,7 +24,7 @@ class Series(NamedTuple):
     points: tuple[tuple[float, Part], ...]
 
     def names(self) -> list[str]:
-        """Of all forms."""
+        """The names of all forms."""
         return list(dict.fromkeys(form.name for _, part in self.points for form in part.forms))
 
     def line(self, name: str) -> list[tuple[float, Part, Measured]]:
@@ -34,25 +34,25 @@ class Series(NamedTuple):
 
 
 def all_series(parts: Sequence[Part]) -> Iterator[Series]:
-    """For each measure: against sites, against threads that run, against threads that sleep. Of
-    those against threads, those with more than one of them."""
+    """The series of each measure: against sites, against threads that run, and against threads that
+    sleep. Those against threads have more than one number of them."""
     for measure in MEASURES:
-        chosen = [one for one in parts if one.kind == KIND and one.measure == measure]
+        chosen = [part for part in parts if part.kind == KIND and part.measure == measure]
         if not chosen:
             continue
-        threads, sites = min(one.threads for one in chosen), min(one.sites for one in chosen)
-        running = [one for one in chosen if one.threads == threads and one.load == BUSY]
+        threads, sites = min(part.threads for part in chosen), min(part.sites for part in chosen)
+        running = [part for part in chosen if part.threads == threads and part.load == BUSY]
         yield _series(measure, SITES, f"{counted(threads, 'thread')} that run", BUSY, running)
         for load, does in ((BUSY, "threads that run"), (ASLEEP, "1 thread runs, others sleep")):
             same = [
-                one for one in chosen
-                if one.sites == sites and (one.load == load or one.threads == 1)
+                part for part in chosen
+                if part.sites == sites and (part.load == load or part.threads == 1)
             ]  # fmt: skip
             if len(same) > 1:
                 yield _series(measure, THREADS, f"{counted(sites, 'site')}, {does}", load, same)
 
 
 def _series(measure: str, axis: str, title: str, load: str, parts: Sequence[Part]) -> Series:
-    points = sorted(((getattr(one, axis), one) for one in parts), key=lambda one: one[0])
+    points = sorted(((getattr(part, axis), part) for part in parts), key=lambda point: point[0])
     return Series(measure, axis, title.replace("1 thread that run", "1 thread that runs"), load,
                   tuple(points))  # fmt: skip

@@ -25,13 +25,13 @@ class State:
 
     def __init__(self, pid: int, path: Path, sites: int, slots: Sequence[int] = ()) -> None:
         self._spans = [
-            (one.start, one.size) for one in read_maps(pid)
-            if one.executable and one.path == str(path)
+            (mapping.start, mapping.size) for mapping in read_maps(pid)
+            if mapping.executable and mapping.path == str(path)
         ]  # fmt: skip
         if not self._spans:
             raise MarkerError(f"process {pid} has no code of {path}")
         self._changes = 0 if slots else sites
-        self._slots = [RemoteAddress(one) for one in slots]
+        self._slots = [RemoteAddress(slot) for slot in slots]
         self._memory = ProcessMemory(pid)
         try:
             self._known = {OFF: self._code()}
@@ -40,7 +40,7 @@ class State:
             raise
 
     def check(self, direction: str) -> None:
-        """That all sites are so. Raises MarkerError."""
+        """Check that all sites are switched so. Raises MarkerError."""
         code = self._code()
         if direction not in self._known:
             changed = bytes_that_differ(code, self._known[OFF])
@@ -62,7 +62,7 @@ class State:
         return b"".join(self._memory.read(start, size) for start, size in self._spans)
 
 
-def bytes_that_differ(one: bytes, other: bytes) -> int:
-    """How many of as many bytes."""
-    arrays = (np.frombuffer(each, dtype=np.uint8) for each in (one, other))
+def bytes_that_differ(before: bytes, after: bytes) -> int:
+    """How many bytes differ between two texts of one length."""
+    arrays = (np.frombuffer(each, dtype=np.uint8) for each in (before, after))
     return int(np.count_nonzero(np.not_equal(*arrays)))

@@ -1,4 +1,4 @@
-"""What switching costs, in a terminal: a table for each measure, against sites and threads."""
+"""The cost of switching in a terminal: a table for each measure, against sites and threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["KIND", "tables"]
 
 
 def tables(report: Report) -> Iterator[Table]:
-    """All of them, but for the time while all threads stood, which is in files."""
+    """All tables but that of the time while all threads stood, which is in files."""
     for series in all_series(report.parts):
         if series.measure != HELD:
             yield _table(series)
@@ -29,22 +29,22 @@ def tables(report: Report) -> Iterator[Table]:
 def _table(series: Series) -> Table:
     from rich.table import Table
 
-    made = Table(
+    grid = Table(
         title=f"{MEASURES[series.measure]}, {series.title}",
         caption="medians, and half of the 95 % interval (of fewer than "
         f"{FEWEST} values: of their range)"
         + ("; in grey what cannot be told from no switch" if series.measure == SLOWEST else ""),
         title_justify="left", caption_justify="left",
     )  # fmt: skip
-    made.add_column("")
+    grid.add_column("")
     what = "site" if series.axis == SITES else "thread"
     for at, _ in series.points:
-        made.add_column(counted(at, what), justify="right", no_wrap=True)
-    made.add_row("values", *(str(one.forms[0].samples.size) for _, one in series.points))
+        grid.add_column(counted(at, what), justify="right", no_wrap=True)
+    grid.add_row("values", *(str(part.forms[0].samples.size) for _, part in series.points))
     for name in series.names():
         cells = (_cell(series, part, part.form(name)) for _, part in series.points)
-        made.add_row(name, *cells)
-    return made
+        grid.add_row(name, *cells)
+    return grid
 
 
 def _cell(series: Series, part: Part, form: Measured | None) -> str:

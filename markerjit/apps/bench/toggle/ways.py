@@ -1,5 +1,5 @@
-"""The ways to switch a site that are compared: who does it, in which mode, and how threads are kept
-from harm meanwhile."""
+"""The ways to switch a site that are compared: by which door, in which mode, and with which
+strategy of quiescence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIBRARY = "library"
 OWN = "own"
 
 BUSY, ASLEEP = "busy", "asleep"
-"""What threads do: all run, or all but one wait for ever."""
+"""The load: all threads run, or all but one wait for ever."""
 ON, OFF = "on", "off"
 DIRECTIONS = (ON, OFF)
 
@@ -21,11 +21,11 @@ DIRECTIONS = (ON, OFF)
 class Way(NamedTuple):
     """A way to switch.
 
-    door       who switches: a controller, libmarkerjit.a in the program, or Python in the program
+    door       a controller, libmarkerjit.a in the program, or Python in the program
     compiled   the mode that the sites are compiled in
-    mode       the one that they are switched with; None: as compiled
+    mode       the mode in which they are switched on, None for as compiled
     quiesce    the strategy; "" where the library chooses
-    protocol   of markerjit.patch.protocol
+    protocol   one of markerjit.patch.protocol, in words
     at_many    whether it is looked at with very many sites, too: some hold up a run for minutes,
                and differ from others in what is done once and not for each site
     """
@@ -39,7 +39,7 @@ class Way(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As tables have it."""
+        """The name in tables."""
         mode = self.mode.value if self.mode else self.compiled
         if self.door == CONTROLLER:
             return f"{mode}, {self.quiesce}"
@@ -52,13 +52,13 @@ class Way(NamedTuple):
 
     @property
     def what(self) -> str:
-        """In a few words."""
-        who = {
+        """The way in a few words."""
+        by = {
             CONTROLLER: "from another process",
             LIBRARY: "by libmarkerjit.a in the program",
             OWN: "by Python in the program",
         }[self.door]
-        return f"{self.protocol}, {who}"
+        return f"{self.protocol}, {by}"
 
 
 FLIP, SWAP, BREAK = "byte flip", "pointer swap", "byte flip to a breakpoint"
@@ -80,17 +80,18 @@ WAYS = (
 AGAIN = f"{DEFAULT.name}, again"
 """The default once more: what it differs by from itself is the noise."""
 FENCE = "membarrier alone"
-"""What the library's fence takes by itself, just before each of its switches: the least for one."""
+"""The time of the library's fence alone, just before each of its switches. A switch cannot take
+less."""
 QUIET = "no switch"
 QUIET_AGAIN = "no switch, again"
 """The controller computes for as long as the default's last switch took, and switches nothing."""
 
 
 def form_name(way: str, direction: str) -> str:
-    """Of one direction of a way."""
+    """The name of one direction of a way."""
     return f"{way}: {direction}"
 
 
 def as_form(name: str, what: str, baseline: str) -> Form:
-    """As results keep it."""
+    """The way as results keep it."""
     return Form(name, (), what, baseline=baseline)

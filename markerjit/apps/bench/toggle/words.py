@@ -1,4 +1,4 @@
-"""What a run says of switching, in sentences."""
+"""The results of switching, in sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from markerjit.apps.bench.toggle.rounds import CALL, COMMAND, HELD, SLOWEST, STO
 from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY, DEFAULT, LIBRARY, ON, WAYS, form_name
 
 _ON = form_name(DEFAULT.name, ON)
-_BY_LIBRARY = next(form_name(one.name, ON) for one in WAYS if one.door == LIBRARY)
+_BY_LIBRARY = next(form_name(way.name, ON) for way in WAYS if way.door == LIBRARY)
 
 MEASURED = (
     "How long does it take to switch the sites of a marker, and what does the program notice? A "
@@ -46,12 +46,12 @@ METHOD = (
 def answer(parts: Sequence[Part]) -> Iterator[str]:
     """A few sentences for the least, and for the most of sites, of threads that run, and of those
     that sleep; all settings are in the plots."""
-    found: dict[Setting, dict[str, Part]] = {}
+    by_setting: dict[Setting, dict[str, Part]] = {}
     for part in parts:
         setting = Setting(int(part.sites), int(part.threads), part.load)
-        found.setdefault(setting, {})[part.measure] = part
-    for setting in _ends(list(found)):
-        title, by_measure = setting.title, found[setting]
+        by_setting.setdefault(setting, {})[part.measure] = part
+    for setting in _ends(list(by_setting)):
+        title, by_measure = setting.title, by_setting[setting]
         said = "; ".join(_of_setting(by_measure))
         if said:
             yield f"{title}: {said}."
@@ -60,10 +60,10 @@ def answer(parts: Sequence[Part]) -> Iterator[str]:
 def _ends(settings: Sequence[Setting]) -> Sequence[Setting]:
     if not settings:
         return []
-    ends = [min(settings), max(settings, key=lambda one: one.sites)]
+    ends = [min(settings), max(settings, key=lambda setting: setting.sites)]
     for load in (BUSY, ASLEEP):
-        same = [one for one in settings if one.load == load]
-        ends += [max(same, key=lambda one: one.threads)] if same else []
+        same = [setting for setting in settings if setting.load == load]
+        ends += [max(same, key=lambda setting: setting.threads)] if same else []
     return list(dict.fromkeys(ends))
 
 
@@ -100,6 +100,6 @@ def _form(parts: dict[str, Part], measure: str, name: str) -> Measured | None:
     return parts[measure].form(name) if measure in parts else None
 
 
-def span(one: Estimate) -> str:
+def span(estimate: Estimate) -> str:
     """A time with its interval."""
-    return f"{time_text(one.value)} ({time_text(one.low)} … {time_text(one.high)})"
+    return f"{time_text(estimate.value)} ({time_text(estimate.low)} … {time_text(estimate.high)})"
