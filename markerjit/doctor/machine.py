@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 
 from markerjit.doctor.finding import GOOD, WALL, WARNING, Finding
+from markerjit.doctor.text import text_of
 from markerjit.errors import refuse_own_shortage
 from markerjit.proc.permission import (
     CAP_SYS_PTRACE,
@@ -115,7 +116,7 @@ def _proc() -> Finding:
 
 def _proc_options() -> list[str]:
     options: list[str] = []
-    for line in _read("/proc/self/mounts").splitlines():
+    for line in text_of("/proc/self/mounts").splitlines():
         _, mount, _, mounted, *_ = line.split(" ")
         if mount == "/proc":
             options = mounted.split(",")  # of several the last one is on top
@@ -123,7 +124,7 @@ def _proc_options() -> list[str]:
 
 
 def _cpu_numbers() -> Iterator[Finding]:
-    if not _read("/sys/devices/system/cpu/possible"):
+    if not text_of("/sys/devices/system/cpu/possible"):
         yield Finding(
             WALL,
             "/sys",
@@ -151,7 +152,7 @@ def _ptrace_rule() -> Finding:
 
 
 def _own_seccomp() -> Iterator[Finding]:
-    if "\nSeccomp:\t2" in _read("/proc/self/status"):
+    if "\nSeccomp:\t2" in text_of("/proc/self/status"):
         yield Finding(
             WARNING,
             "own seccomp",
@@ -162,14 +163,14 @@ def _own_seccomp() -> Iterator[Finding]:
 
 def _modules() -> Iterator[Finding]:
     active = security_modules()
-    if _read("/sys/fs/selinux/booleans/deny_ptrace").startswith("1"):
+    if text_of("/sys/fs/selinux/booleans/deny_ptrace").startswith("1"):
         yield Finding(
             WALL,
             "security",
             "SELinux forbids ptrace to every process (deny_ptrace)",
             "sudo setsebool deny_ptrace off",
         )
-    elif _read("/sys/fs/selinux/enforce").startswith("1"):
+    elif text_of("/sys/fs/selinux/enforce").startswith("1"):
         yield Finding(
             WARNING,
             "security",
@@ -177,7 +178,7 @@ def _modules() -> Iterator[Finding]:
             "(execmem)",
             "if `on` is refused, ausearch -m avc names the rule",
         )
-    profile = _read("/proc/self/attr/apparmor/current").strip("\0\n ")
+    profile = text_of("/proc/self/attr/apparmor/current").strip("\0\n ")
     if profile.endswith("(enforce)"):
         yield Finding(
             WARNING,
@@ -186,7 +187,7 @@ def _modules() -> Iterator[Finding]:
             "run markerjit outside of that profile",
         )
     # Lockdown is named because people ask. It restricts /dev/mem, kprobes and BPF, and not this.
-    lockdown = re.search(r"\[(\w+)]", _read("/sys/kernel/security/lockdown"))
+    lockdown = re.search(r"\[(\w+)]", text_of("/sys/kernel/security/lockdown"))
     names = ", ".join(active) if active else "none that the kernel tells of"
     remark = f"; lockdown is {lockdown[1]}, which does not matter here" if lockdown else ""
     yield Finding(GOOD, "security", f"security modules: {names}{remark}")
@@ -214,7 +215,7 @@ def _code_writes() -> Finding:
 
 def writes_are_forbidden() -> bool:
     """Whether not even a tracer may write to code, by the command line of the kernel."""
-    return "proc_mem.force_override=never" in _read("/proc/cmdline").split()
+    return "proc_mem.force_override=never" in text_of("/proc/cmdline").split()
 
 
 def forced_writes() -> bool:
@@ -243,15 +244,19 @@ def forced_writes() -> bool:
 
 def _clock() -> Finding:
     source = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
-    name = _read(source).strip() or "unknown"
+    name = text_of(source).strip() or "unknown"
     flags = next(
-        (line.split() for line in _read("/proc/cpuinfo").splitlines() if line.startswith("flags")),
+        (
+            line.split()
+            for line in text_of("/proc/cpuinfo").splitlines()
+            if line.startswith("flags")
+        ),
         [],
     )
     if flags and "tsc" not in flags:
         way = "trace on a processor with a time stamp counter"
         return Finding(WALL, "clock", "the processor has no time stamp counter", way)
-    if counter.is_trusted(_read(counter.SOURCES)):
+    if counter.is_trusted(text_of(counter.SOURCES)):
         trusted = f"the kernel trusts the time stamp counter (its clock is {name})"
         return Finding(GOOD, "clock", trusted)
     return Finding(
@@ -264,7 +269,11 @@ def _clock() -> Finding:
 
 def _strings() -> Finding:
     flags = next(
-        (line.split() for line in _read("/proc/cpuinfo").splitlines() if line.startswith("flags")),
+        (
+            line.split()
+            for line in text_of("/proc/cpuinfo").splitlines()
+            if line.startswith("flags")
+        ),
         [],
     )
     if "rtm" in flags:
@@ -289,12 +298,3 @@ def _membarrier() -> Finding:
             "switch them from outside, or use Linux 4.16 or later",
         )
     return Finding(GOOD, "membarrier", "SYNC_CORE is there")
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError as error:
-        refuse_own_shortage(error)
-        return ""

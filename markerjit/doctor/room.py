@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from markerjit.abi import PAGE
 from markerjit.arena.create import arena_size
 from markerjit.doctor.finding import GOOD, WALL, WARNING, Finding
+from markerjit.doctor.text import text_of
 from markerjit.errors import Unsupported, refuse_own_shortage
 from markerjit.memory import Mapping
 from markerjit.proc.cgroup import memory_left
@@ -84,7 +85,7 @@ def _memory(pid: int) -> Iterator[Finding]:
             f"the rings take up to {size >> 10}, and the kernel might end the process",
             "raise the group's limit (memory.max), or count instead of recording",
         )
-    facts = dict(line.split(":", 1) for line in _read("/proc/meminfo").splitlines())
+    facts = dict(line.split(":", 1) for line in text_of("/proc/meminfo").splitlines())
     limit, used = (int(facts.get(name, "0").split()[0]) for name in ("CommitLimit", "Committed_AS"))
     if _number("/proc/sys/vm/overcommit_memory", " ") == 2 and used + (size >> 10) > limit:
         yield Finding(
@@ -98,7 +99,7 @@ def _memory(pid: int) -> Iterator[Finding]:
 def _soft_limits(pid: int) -> dict[str, int]:
     """/proc/PID/limits without those that are unlimited: name, soft, hard, unit in columns."""
     limits = {}
-    for line in _read(f"/proc/{pid}/limits").splitlines()[1:]:
+    for line in text_of(f"/proc/{pid}/limits").splitlines()[1:]:
         name, soft, hard = line[:26].strip(), line[26:47].strip(), line[47:68].strip()
         if name == "Max data size" and soft == "0":  # the kernel takes the hard one: mm/mmap.c
             soft = hard
@@ -108,7 +109,7 @@ def _soft_limits(pid: int) -> dict[str, int]:
 
 
 def _data_size(pid: int) -> int:
-    for line in _read(f"/proc/{pid}/status").splitlines():
+    for line in text_of(f"/proc/{pid}/status").splitlines():
         if line.startswith("VmData:"):
             return int(line.split()[1]) << 10
     return 0
@@ -125,14 +126,5 @@ def _lowest_free_descriptor(pid: int) -> int:
 
 def _number(path: str, separator: str) -> int | None:
     """The last number of a file such as `0-127`."""
-    text = _read(path).strip().split(",")[-1].split(separator)[-1]
+    text = text_of(path).strip().split(",")[-1].split(separator)[-1]
     return int(text) if text.isdigit() else None
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError as error:
-        refuse_own_shortage(error)
-        return ""

@@ -254,7 +254,7 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Finding]]:
             "/proc/meminfo": "CommitLimit:    1000000 kB\nCommitted_AS:    999999 kB\n",
             "/sys/devices/system/cpu/possible": "0-3\n",
         }
-        monkeypatch.setattr(room, "_read", lambda path: files.get(path, ""))
+        monkeypatch.setattr(room, "text_of", lambda path: files.get(path, ""))
         monkeypatch.setattr(room, "memory_left", lambda _: left)
         return list(room.examine_room(7, MAPS))
 
