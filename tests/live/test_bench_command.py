@@ -99,7 +99,7 @@ def test_a_run_compared_with_itself_differs_in_nothing(kept) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "not distinguishable" in done.stdout
-    assert "dearer" not in done.stdout
+    assert "more expensive" not in done.stdout
     assert "cheaper" not in done.stdout
 
 

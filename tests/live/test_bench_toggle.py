@@ -133,7 +133,7 @@ def test_a_run_is_compared_with_itself(
     done = cli("bench", "compare", path, path)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert "dearer" not in done.stdout
+    assert "more expensive" not in done.stdout
 
 
 def test_nonsense_is_refused_in_a_sentence() -> None:

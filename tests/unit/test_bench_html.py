@@ -94,7 +94,7 @@ def part(kind: str, title: str, forms: list[dict[str, Any]], **setting: Any) -> 
 
 
 def hot(args: int = 2, computed: bool = False, more: float = 0.0) -> dict[str, Any]:
-    """The small loop: LTTng-UST is dearer than jump, the 5-byte no-op cheaper than all."""
+    """The small loop: LTTng-UST is more expensive than jump, the 5-byte no-op cheaper than all."""
     return part(
         "hot",
         f"a small loop, {args} arguments, computed: {computed}",
@@ -156,7 +156,7 @@ def test_page_does_not_change_the_run(run: dict[str, Any]) -> None:
     assert run == before
 
 
-def test_answer_says_what_the_default_the_cheapest_and_the_dearest_cost(
+def test_answer_says_what_the_default_the_cheapest_and_the_most_expensive_cost(
     run: dict[str, Any],
 ) -> None:
     text = Page(html.page(run)).text
@@ -166,7 +166,7 @@ def test_answer_says_what_the_default_the_cheapest_and_the_dearest_cost(
     )
     assert "symbol, costs +0.30 (+0.25 … +0.35) ns" in text
     assert "997 sites, visited in a scattered order: jump, the default, costs +2.00" in text
-    assert "the dearest, symbol, costs +3.00" in text
+    assert "the most expensive, symbol, costs +3.00" in text
 
 
 def test_page_says_where_a_peer_is_cheaper(run: dict[str, Any]) -> None:

@@ -238,7 +238,7 @@ def test_the_table_says_what_differs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "word"), [(0.3, "not distinguishable"), (0.5, "dearer"), (0.1, "cheaper")]
+    ("after", "word"), [(0.3, "not distinguishable"), (0.5, "more expensive"), (0.1, "cheaper")]
 )
 def test_two_runs_are_compared_by_their_intervals(after: float, word: str) -> None:
     text = shown(lambda console: table.show_comparison(made_run(), made_run(after), console))

@@ -99,7 +99,7 @@ def _compared(before: Part, after: Part) -> Iterator[tuple[str, ...]]:
 def changed(before: Estimate, after: Estimate, slack: float) -> str:
     """Whether two costs differ: not where their intervals meet, or nearly do."""
     if after.low - before.high > slack:
-        return "dearer"
+        return "more expensive"
     if before.low - after.high > slack:
         return "cheaper"
     return "not distinguishable"

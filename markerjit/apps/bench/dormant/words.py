@@ -54,14 +54,14 @@ def _of_part(part: Part) -> str:
     ours = sorted(_group(part, OURS), key=_value)
     if not ours:
         return f"{_capital(part.title)}: no form of markerjit was measured."
-    cheapest, dearest = ours[0], ours[-1]
+    cheapest, costliest = ours[0], ours[-1]
     said = []
     if default := part.form(DEFAULT):
         said.append(f"{DEFAULT}, the default, {_costs(part, default)}")
     if cheapest.name != DEFAULT:
         said.append(f"the cheapest form of markerjit, {cheapest.name}, {_costs(part, cheapest)}")
-    if dearest.name != DEFAULT and dearest is not cheapest:
-        said.append(f"the dearest, {dearest.name}, {_costs(part, dearest)}")
+    if costliest.name != DEFAULT and costliest is not cheapest:
+        said.append(f"the most expensive, {costliest.name}, {_costs(part, costliest)}")
     return f"{_capital(part.title)}: {'; '.join(said)}."
 
 
