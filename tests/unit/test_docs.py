@@ -6,14 +6,18 @@ does not check: the console output shown in the pages (tests/live/test_pages.py)
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import enum
+import inspect
 import io
 import os
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +32,7 @@ from markerjit.x86.templates import NATIVE_MODE, TEMPLATES
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS_PAGE = ROOT / "docs" / "reference" / "commands.md"
+PYTHON_PAGE = ROOT / "docs" / "reference" / "python.md"
 
 EVENTS_ENOUGH = 3
 
@@ -235,10 +240,135 @@ def test_reference_has_every_json_key(command: str, ticker: Path) -> None:
     assert keys - described == set()
 
 
-def test_python_reference_has_every_public_name() -> None:
-    described = set(re.findall(r"\w+", (ROOT / "docs" / "reference" / "python.md").read_text()))
+# ---- the Python reference ------------------------------------------------------------------------
 
-    assert set(markerjit.__all__) - described == set()
+
+def _set_by_methods(kind: type) -> set[str]:
+    """The attributes that the methods of a class set."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
+
+
+def members_of(kind: type) -> set[str]:
+    """The public members of a class and of its bases in markerjit."""
+    names = set[str]()
+    for base in kind.__mro__:
+        if base.__module__.startswith("markerjit"):
+            names |= {*vars(base), *inspect.get_annotations(base)}
+            if not issubclass(base, tuple | enum.Enum):
+                names |= _set_by_methods(base)
+    return {name for name in names if not name.startswith("_")}
+
+
+def spans_in(cells: Iterable[str]) -> list[str]:
+    """What is set as code in cells of tables."""
+    return [span for cell in cells for span in re.findall(r"`([^`]+)`", cell)]
+
+
+def described_in(title: str, header: str) -> dict[str, str]:
+    """The names in the first column of a section's tables, each with its signature, or ''."""
+    text = section(PYTHON_PAGE.read_text(), title)
+    tables = re.split(rf"(?=^\| {header} \|)", text, flags=re.MULTILINE)[1:]
+    spans = spans_in(row[0] for part in tables for row in table(part, header))
+    return {name: signature for name, _, signature in (span.partition("(") for span in spans)}
+
+
+def members_described_in(title: str, header: str) -> dict[str, set[str]]:
+    """The first column of a section's table, with the names in the second one."""
+    rows = table(section(PYTHON_PAGE.read_text(), title), header)
+    return {row[0].strip("`"): set(spans_in(row[1:2])) for row in rows}
+
+
+def signature_of(function: Callable[..., Any]) -> str:
+    """The parameters of a function as the page writes them: without types, defaults that are
+    functions as `…`."""
+    parameters = [
+        one.replace(
+            annotation=inspect.Parameter.empty,
+            default=_Shown("…") if inspect.isfunction(one.default) else one.default,
+        )
+        for one in inspect.signature(function).parameters.values()
+        if one.name != "self"
+    ]
+    return str(inspect.Signature(parameters))[1:].replace("'", '"')
+
+
+class _Shown(str):
+    """A text that is shown without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+PUBLIC = {name: getattr(markerjit, name) for name in markerjit.__all__}
+CLASSES = {name: value for name, value in PUBLIC.items() if inspect.isclass(value)}
+ERRORS = {name: kind for name, kind in CLASSES.items() if issubclass(kind, Exception)}
+VALUES = {name: kind for name, kind in CLASSES.items() if issubclass(kind, tuple | enum.Enum)}
+OBJECTS = {name: kind for name, kind in CLASSES.items() if name not in {*ERRORS, *VALUES}}
+
+
+def test_python_reference_has_the_public_functions_with_their_parameters() -> None:
+    functions = {name: value for name, value in PUBLIC.items() if inspect.isfunction(value)}
+
+    described = described_in("Functions", "function")
+
+    assert described == {name: signature_of(value) for name, value in functions.items()}
+    assert set(PUBLIC) - set(functions) - set(CLASSES) == {"__version__"}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_python_reference_has_the_members_of_a_class(name: str) -> None:
+    kind = OBJECTS[name]
+    inherited = members_of(markerjit.View) if name == "Session" else set[str]()
+
+    described = described_in(name, "member")
+
+    assert set(described) == members_of(kind) - inherited
+    functions = {member: inspect.getattr_static(kind, member, None) for member in described}
+    assert described == {
+        member: signature_of(value) if inspect.isfunction(value) else ""
+        for member, value in functions.items()
+    }
+
+
+def test_python_reference_has_the_members_of_values() -> None:
+    described = members_described_in("Values", "value")
+
+    assert described == {name: members_of(kind) for name, kind in VALUES.items()}
+
+
+def test_python_reference_has_the_attributes_of_errors() -> None:
+    described = members_described_in("Errors", "error")
+
+    assert described == {name: members_of(kind) for name, kind in ERRORS.items()}
+
+
+def test_python_reference_names_only_what_exists() -> None:
+    mentioned = set(re.findall(r"markerjit\.([A-Za-z_]\w*)", PYTHON_PAGE.read_text()))
+
+    assert mentioned - {*markerjit.__all__, "lowlevel"} == set()
+
+
+def test_command_reference_has_the_commands_that_exist() -> None:
+    titles = re.findall(r"^## markerjit (\w+)", COMMANDS_PAGE.read_text(), re.MULTILINE)
+
+    assert sorted(titles) == sorted(COMMANDS)
+
+
+def test_command_reference_has_the_options_without_a_command() -> None:
+    usage = COMMANDS_PAGE.read_text().split("\n## ")[0]
+
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", help_of()))
+
+    described = set(re.findall(r"markerjit (--[a-z][a-z-]*)", usage))
+    assert described == options
 
 
 # ---- links and bytes ---------------------------------------------------------------------------
