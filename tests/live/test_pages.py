@@ -1,15 +1,32 @@
-"""The console blocks of the pages are run, and print what the pages show."""
+"""The console blocks of every page are run, and print what the pages show.
+
+A page is found by its console blocks, so a new one is run without being listed here. A block that
+cannot be run says why in its page, and is counted below.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.support.replay import blocks, matches, replay
+from tests.support.replay import blocks, has_console, matches, replay, skipped
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["README.md", "docs/howto/flight-recorder.md", "docs/tutorial.md"]
+ALL_PAGES = [
+    ROOT / "README.md",
+    ROOT / "bench" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+PAGES = [str(page.relative_to(ROOT)) for page in ALL_PAGES if has_console(page)]
+SKIPPED = {
+    "README.md": 1,
+    "docs/howto/flight-recorder.md": 1,
+    "docs/howto/look-at-a-trace.md": 1,
+    "docs/tutorial.md": 1,
+}
+"""How many blocks of a page are not run."""
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -17,6 +34,22 @@ def test_a_page_shows_what_is_printed(page: str, build: Path, tmp_path: Path) ->
     differences = [str(difference) for difference in replay(ROOT / page, tmp_path)]
 
     assert not differences, "\n".join([page, *differences])
+
+
+def test_blocks_that_are_not_run_are_counted_and_say_why() -> None:
+    reasons = {str(page.relative_to(ROOT)): skipped(page) for page in ALL_PAGES}
+
+    assert {page: len(texts) for page, texts in reasons.items() if texts} == SKIPPED
+    assert all(len(text.split()) > 2 for texts in reasons.values() for text in texts)
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_prompt_stands_only_in_a_console_block(page: Path) -> None:
+    text = page.read_text()
+
+    others = re.sub(r"^```console\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+    assert re.findall(r"^ *\$ .*$", others, re.MULTILINE) == []
 
 
 # ---- the comparison ------------------------------------------------------------------------------
@@ -34,7 +67,10 @@ def test_a_page_shows_what_is_printed(page: str, build: Path, tmp_path: Path) ->
             ["12 threads were stopped, for at most 1 ms"],
         ),
         (["14:44:09.925609133 cpu0 3436 visit"], ["23:00:01.000000001 cpu1 12 visit"]),
-        (["55d027be70d8  eb 05  jmp 0x55d027be70df"], ["55e1c1de70d8  eb 05  jmp 0x55e1c1de70df"]),
+        (
+            ["55d027be70d8  eb 05  jmp 0x55d027be70df"],
+            ["55e1c1de70d8  eb 05  jmp 0x55e1c1de70df"],
+        ),
         ([], []),
     ],
 )

@@ -2,68 +2,85 @@
 
     for difference in replay(page, directory): ...
 
-All commands of a page run in one bash, in order, in a directory of their own. C blocks that are
-introduced by a file name (`ticker.c`:) are written there first. What the prose does between two
-blocks stands in HTML comments, which no reader sees:
+All commands of a page run in one bash, in order, in a directory of their own. A block that follows
+a file name on a line of its own (`ticker.c`:) is written to that file first. What a block needs
+beyond that stands in HTML comments, which a reader of the page does not see:
 
-    <!-- replay: run COMMAND -->     run it, and show its output to nobody
-    <!-- replay: check COMMAND = LINE -->  run it: it prints this line
-    <!-- replay: pid 3106 = $! -->   from here on 3106 stands for that process
-    <!-- replay: port 7777 -->       from here on 7777 stands for a free port
-    <!-- replay: numbers A B -->     every number of the next block is that of a run, and may be
-                                     another; so may the words, which stand for each other
-    <!-- replay: skip REASON -->     the next block is not run
+    <!-- replay: run COMMAND -->      run it; its output is not compared
+    <!-- replay: check COMMAND = LINE -->  run it; it must print this line
+    <!-- replay: pid 3106 = $! -->    from here on 3106 stands for that value
+    <!-- replay: port 7777 -->        from here on 7777 stands for a free port
+    <!-- replay: file A.c of PAGE --> write the file A.c as another page shows it
+    <!-- replay: numbers A B -->      every number of the next block may differ; the words A and B
+                                      may stand for each other
+    <!-- replay: pipe COMMAND -->     the next block is the input of the command, and the block
+                                      after it is the output
+    <!-- replay: needs TOOL -->       the next block is run where this tool is installed;
+                                      `python:NAME` is a module
+    <!-- replay: skip REASON -->      the next block is not run
 
-A `pid=3106` in what a page shows has 3106 stand for the process that was printed, from there on.
+Where a page shows `pid=3106`, 3106 stands for the process that was printed, from there on.
 
-In what a page shows, a line `…` stands for any lines and `…` in a line for any text. What no two
-runs have in common is compared by its form: times, addresses, durations, CPUs, pids and thread ids.
-White space is compared as one blank, because columns are as wide as their numbers.
+In the output that a page shows, a line `…` stands for any lines, and `…` in a line for any text.
+Times, addresses, durations, CPUs, pids and thread ids are compared by their form, because they
+differ from run to run. White space and rules of tables are compared as one character each, because
+columns are as wide as their numbers.
 
-What this does not do: judge a page that has no console block, or look at pictures.
+A page without a console block is not checked, and neither are pictures.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import select
+import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 _ROOT = Path(__file__).resolve().parents[2]
 _END = "\x1e"
+_END_OF_INPUT = "END_OF_INPUT"
 _WITHIN_S = 120
+_PID = re.compile(r"\bpid=(\d+)")
 
-_FENCE = re.compile(
+_ITEM = re.compile(
     r"^<!-- replay: (?P<directive>.*?) -->$"
     r"|^```(?P<language>\w*)\n(?P<body>.*?)^```$"
     r"|^`(?P<file>[\w.]+)`:$",
     re.MULTILINE | re.DOTALL,
 )
 
-# What a run decides, most special first. Each group of a page's line becomes its pattern.
+# What differs from run to run, most specific first: what a page shows, and what may be printed.
 _OF_A_RUN = (
     (r"\d\d:\d\d:\d\d\.\d{9}", r"\d\d:\d\d:\d\d\.\d{9}"),
     (r"cpu\d+ \d+", r"cpu\d+ \d+"),
     (r"0x[0-9a-f]{6,}", r"0x[0-9a-f]+"),
     (r"\b[0-9a-f]{12}\b", r"[0-9a-f]+"),
-    (r"\d+ (?:thread was|threads were) stopped", r"\d+ (?:thread was|threads were) stopped"),
+    (
+        r"\d+ (?:thread was|threads were) stopped",
+        r"\d+ (?:thread was|threads were) stopped",
+    ),
     (r"\bpid \d+", r"pid \d+"),
     (r"\b\d+(?:\.\d+)? (?:ns|µs|ms|s)\b", r"\d+(?:\.\d+)? (?:ns|µs|ms|s)"),
     (r"\bLinux [\w.-]+", r"Linux [\w.-]+"),
     (r"\buid \d+", r"uid \d+"),
+    (r" #+$", r" #+"),
+    (r"[─═]{2,}", r"[─═]+"),
+    (r"[^\S\n]*[│┆][^\S\n]*", r"[^\S\n]*[│┆][^\S\n]*"),
 )
 _NUMBER = (r"\d[\d.,]*", r"\d[\d.,]*")
 
 
 class Block(NamedTuple):
-    """One command of a page and what it prints, as the page shows it. `line` is for messages."""
+    """One command of a page, and its output as the page shows it. `line` is its line there."""
 
     line: int
     command: str
@@ -85,63 +102,127 @@ class Difference(NamedTuple):
         return f"{where}\n  the page shows\n{shown}\n  printed was\n{printed}"
 
 
+class _Ahead(NamedTuple):
+    """What the directives before a block say of it."""
+
+    numbers: bool = False
+    words: tuple[str, ...] = ()
+    pipe: str = ""
+    skipped: bool = False
+
+
 def replay(page: Path, directory: Path) -> Iterator[Difference]:
     """Run a page in an empty directory and yield what differs. What it started is ended."""
     shell = _Shell(directory)
     try:
-        yield from _replay(page.read_text(), shell, directory)
+        yield from _Replay(page, shell, directory).differences()
     finally:
         shell.end()
 
 
-def _replay(text: str, shell: _Shell, directory: Path) -> Iterator[Difference]:
-    names: dict[str, str] = {}
-    name = ""
-    numbers = skip = False
-    words: tuple[str, ...] = ()
-    for found in _FENCE.finditer(text):
-        line = text.count("\n", 0, found.start()) + 1
-        if found["file"]:
-            name = found["file"]
-        elif found["directive"]:
-            verb, _, rest = found["directive"].partition(" ")
-            if verb == "run":
-                shell.run(_renamed(rest, names), 0)
-            elif verb == "check":
-                command, _, output = rest.partition(" = ")
-                yield from _compare(Block(line, command, (output,), False), shell, names)
-            elif verb == "pid":
-                number, _, value = rest.partition(" = ")
-                names[number] = shell.run(f"echo {value}", 1)[0]
-            elif verb == "port":
-                names[rest] = str(_free_port())
-            if verb == "numbers":
-                numbers, words = True, tuple(rest.split())
-            skip = skip or verb == "skip"
-        elif found["language"] == "c" and name:
-            (directory / name).write_text(found["body"])
-            name = ""
-        elif found["language"] == "console":
-            if not skip:
-                for block in blocks(found["body"], line + 1, numbers=numbers):
-                    yield from _compare(block._replace(words=words), shell, names)
-            numbers, skip, words = False, False, ()
+def skipped(page: Path) -> list[str]:
+    """The reasons of a page's blocks that are not run."""
+    directives = (found["directive"] or "" for found in _ITEM.finditer(page.read_text()))
+    return [text.partition(" ")[2] for text in directives if text.split()[:1] == ["skip"]]
 
 
-def _compare(block: Block, shell: _Shell, names: dict[str, str]) -> Iterator[Difference]:
-    printed = shell.run(_renamed(block.command, names), len(block.output))
-    for line, real in zip(block.output, printed, strict=False):
-        if (known := re.search(r"\bpid=(\d+)", line)) and (
-            there := re.search(r"\bpid=(\d+)", real)
-        ):
-            names[known[1]] = there[1]
-    shown = [_renamed(line, names) for line in block.output]
-    if not matches(shown, printed, numbers=block.numbers, words=block.words):
-        yield Difference(block, tuple(printed))
+def has_console(page: Path) -> bool:
+    """Whether a page has a console block."""
+    return any(found["language"] == "console" for found in _ITEM.finditer(page.read_text()))
+
+
+class _Replay:
+    """One run of a page: the values that its names stand for, and the directives in force."""
+
+    def __init__(self, page: Path, shell: _Shell, directory: Path) -> None:
+        self._page = page
+        self._shell = shell
+        self._directory = directory
+        self._names: dict[str, str] = {}
+        self._ahead = _Ahead()
+        self._file = ""
+        self._piped: Block | None = None
+
+    def differences(self) -> Iterator[Difference]:
+        text = self._page.read_text()
+        for item in _ITEM.finditer(text):
+            line = text.count("\n", 0, item.start()) + 1
+            if item["file"]:
+                self._file = item["file"]
+            elif item["directive"]:
+                yield from self._obey(item["directive"], line)
+            else:
+                yield from self._block(item["language"], item["body"], line + 1)
+
+    def _obey(self, directive: str, line: int) -> Iterator[Difference]:
+        verb, _, rest = directive.partition(" ")
+        left, _, right = rest.partition(" = ")
+        if verb == "run":
+            self._shell.run(self._renamed(rest), 0)
+        elif verb == "check":
+            yield from self._compare(Block(line, left, (right,), False))
+        elif verb == "pid":
+            self._names[left] = self._shell.run(f"echo {right}", 1)[0]
+        elif verb == "port":
+            self._names[rest] = str(_free_port())
+        elif verb == "file":
+            name, _, page = rest.partition(" of ")
+            (self._directory / name).write_text(_file_in(self._page.parent / page, name))
+        elif verb == "numbers":
+            self._ahead = self._ahead._replace(numbers=True, words=tuple(rest.split()))
+        elif verb == "pipe":
+            self._ahead = self._ahead._replace(pipe=rest)
+        elif verb == "skip" or (verb == "needs" and not all(map(_is_installed, rest.split()))):
+            self._ahead = self._ahead._replace(skipped=True)
+        elif verb != "needs":
+            raise ValueError(f"{self._page}:{line}: no such directive: {verb}")
+
+    def _block(self, language: str, body: str, line: int) -> Iterator[Difference]:
+        ahead, self._ahead = self._ahead, _Ahead()
+        if self._file:
+            (self._directory / self._file).write_text(body)
+            self._file = ""
+        elif self._piped and not language:
+            yield from self._compare(self._piped._replace(output=tuple(body.splitlines())))
+            self._piped = None
+        elif ahead.skipped:
+            pass
+        elif ahead.pipe:
+            command = f"{ahead.pipe} <<'{_END_OF_INPUT}'\n{body}{_END_OF_INPUT}"
+            self._piped = Block(line, command, (), ahead.numbers, ahead.words)
+        elif language == "console":
+            for block in blocks(body, line, numbers=ahead.numbers):
+                yield from self._compare(block._replace(words=ahead.words))
+
+    def _compare(self, block: Block) -> Iterator[Difference]:
+        printed = self._shell.run(self._renamed(block.command), len(block.output))
+        for line, real in zip(block.output, printed, strict=False):
+            if (shown := _PID.search(line)) and (actual := _PID.search(real)):
+                self._names[shown[1]] = actual[1]
+        output = [self._renamed(line) for line in block.output]
+        if not matches(output, printed, numbers=block.numbers, words=block.words):
+            yield Difference(block, tuple(printed))
+
+    def _renamed(self, text: str) -> str:
+        for name, value in self._names.items():
+            text = re.sub(rf"(?<![\w.]){re.escape(name)}(?!\w|\.\d)", value, text)
+        return text
+
+
+def _file_in(page: Path, name: str) -> str:
+    """The block that a page shows under this file name."""
+    items = list(_ITEM.finditer(page.read_text()))
+    (body,) = (after["body"] for item, after in pairwise(items) if item["file"] == name)
+    return str(body)
+
+
+def _is_installed(tool: str) -> bool:
+    kind, _, module = tool.rpartition(":")
+    return bool(importlib.util.find_spec(module) if kind == "python" else shutil.which(module))
 
 
 def blocks(body: str, line: int, *, numbers: bool = False) -> Iterator[Block]:
-    """The commands of a console block, each with the lines below it. `line` is the first's."""
+    """The commands of a console block, each with its output. The block begins at `line`."""
     command, output, start = "", list[str](), line
     for number, text in enumerate(body.splitlines(), line):
         if text.startswith("$ "):
@@ -163,7 +244,7 @@ def matches(
     numbers: bool = False,
     words: Sequence[str] = (),
 ) -> bool:
-    """Whether lines are those that a page shows, as far as two runs have them in common."""
+    """Whether the printed lines are those that a page shows, apart from what differs by run."""
     pattern = "".join(
         r"(?:[^\n]*\n)*?" if line.strip() == "…" else f"{pattern_of(line, numbers=numbers)}\n"
         for line in shown
@@ -190,12 +271,6 @@ def pattern_of(line: str, *, numbers: bool = False) -> str:
     return pattern + re.escape(line[end:]) + r"[^\S\n]*"
 
 
-def _renamed(text: str, names: dict[str, str]) -> str:
-    for name, value in names.items():
-        text = re.sub(rf"(?<![\d.]){re.escape(name)}(?![\d.]\d)", value, text)
-    return text
-
-
 def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -209,9 +284,10 @@ class _Shell:
     def __init__(self, directory: Path) -> None:
         tools = directory / ".bin"
         tools.mkdir()
-        command = tools / "markerjit"
-        command.write_text(f'#!/bin/sh\nexec {sys.executable} -m markerjit.cli.main "$@"\n')
-        command.chmod(0o755)
+        for name, arguments in (("markerjit", "-m markerjit.cli.main"), ("python", "")):
+            command = tools / name
+            command.write_text(f'#!/bin/sh\nexec {sys.executable} {arguments} "$@"\n')
+            command.chmod(0o755)
         (directory / "markerjit").symlink_to(_ROOT / "markerjit")
         environment = {
             **os.environ,
@@ -219,6 +295,7 @@ class _Shell:
             "PYTHONPATH": str(_ROOT),
             "COLUMNS": "200",
             "TERM": "dumb",
+            "TZ": "UTC",
         }
         self._bash = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
@@ -231,8 +308,8 @@ class _Shell:
         )
 
     def run(self, command: str, lines: int) -> list[str]:
-        """What a command prints. One in the background is waited for until it has printed as many
-        lines as are wanted."""
+        """What a command prints. A command in the background is read until it has printed this
+        many lines."""
         assert self._bash.stdin
         in_background = command.rstrip().endswith("&")
         self._bash.stdin.write(f"{command}\nprintf '{_END}'\n".encode())
