@@ -24,11 +24,11 @@ from markerjit.apps.bench.sampling import results, shapes
 from markerjit.apps.bench.sampling.figures import counted, signed, time_text
 from markerjit.apps.bench.sampling.shapes import CONTROLS, OURS, PEERS, Measured, Part
 from markerjit.apps.bench.sampling.statistics import Estimate
-from markerjit.apps.bench.toggle.command import PASS, command_name
+from markerjit.apps.bench.toggle.command import command_name
 from markerjit.apps.bench.toggle.parts import KIND, MEASURES
 from markerjit.apps.bench.toggle.rounds import CALL, COMMAND, HELD, SLOWEST, STOPPED
 from markerjit.apps.bench.toggle.series import Series, all_series
-from markerjit.apps.bench.toggle.ways import BUSY, DEFAULT, OFF, ON, QUIET, form_name
+from markerjit.apps.bench.toggle.ways import BUSY, DEFAULT, OFF, ON, form_name
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
@@ -37,21 +37,8 @@ _BLOCK = re.compile(r"(<!-- figures: ([a-z -]+) -->\n).*?(<!-- end of figures --
 _SIZES = (("instructions", "instructions"), ("bytes on the way", "hot_bytes"),
           ("bytes in all", "bytes"), ("bytes of data", "data_bytes"))  # fmt: skip
 
-_LISTENED = (
-    "call", "jump, count", "jump, record", "nop, record", "pointer, record", "jump, empty probe",
-    "int3, count", "int3, record", "uprobe, 1-byte no-op", "uprobe, 5-byte no-op", "uprobe, record",
-    "ptrace", "gdb",
-)  # fmt: skip
 _ON = form_name(DEFAULT.name, ON)
-_SWITCHED = (
-    (CALL, _ON, "in an open session"),
-    (COMMAND, command_name(ON), "`markerjit on`, the whole process"),
-    (COMMAND, PASS, "of that, a bare interpreter"),
-    (STOPPED, _ON, "time that the program is stopped"),
-    (SLOWEST, _ON, "slowest step that it notices"),
-    (SLOWEST, QUIET, "slowest step without a switch"),
-)
-_CHOSEN = ("nop", "jump", "pointer", "USDT", "LTTng-UST", "XRay event", "call")
+_PROGRAM = "SQLite, speedtest1"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -105,24 +92,53 @@ def _large() -> str:
 
 
 def _headline() -> str:
-    """The forms that people choose from, in the small loop and with the fewest and most sites."""
+    """What the default costs, a line each."""
     (hot,) = (one for one in _parts("hot") if one.args == 2 and not one.computed)
-    large = _parts("large")
-    parts = [hot, large[0], large[-1]]
-    heads = ["in a small loop", *(f"{one.sites:,.0f} hot sites" for one in parts[1:])]
-    rows = [[name, *(_cost(one, one.form(name)) for one in parts)] for name in _CHOSEN]
-    return _table(["dormant, ns", *heads], rows)
+    large, alone = _parts("large")[-1], _parts("active")[0]
+    (program,) = (
+        one for one in _run("real.json.gz")["parts"]
+        if one["title"] == _PROGRAM and "active" not in one["setting"]
+    )  # fmt: skip
+    rows = [
+        ["off, in a small loop", _ns(hot, "jump"), "dormant"],
+        [f"off, among {large.sites:,.0f} hot sites", _ns(large, "jump"), "dormant"],
+        [f"off, in {_PROGRAM}: CPU time; instructions", _percent(program, "jump"), "real"],
+        ["on, counted", _ns(alone, "jump, count"), "active"],
+        ["on, recorded", _ns(alone, "jump, record"), "active"],
+        ["on as a breakpoint, recorded", _ns(alone, "int3, record"), "active"],
+        ["a uprobe of the kernel at a 5-byte no-op", _ns(alone, "uprobe, 5-byte no-op"), "active"],
+        ["switching a site, in an open session", _switch(CALL, _ON, 1), "toggle"],
+        ["of that, the program is stopped for", _switch(STOPPED, _ON, 1), "toggle"],
+        ["the same for 100,000 sites", _switch(STOPPED, _ON, 100_000), "toggle"],
+        ["`markerjit on`, the whole command", _switch(COMMAND, command_name(ON), 1), "toggle"],
+    ]
+    return _table(
+        ["a marker, mode `jump`", "cost", ""],
+        [[what, cost, f"[more](docs/results/{page}.md)"] for what, cost, page in rows],
+    )
+
+
+def _ns(part: Part, name: str) -> str:
+    return f"{_cost(part, part.form(name))} ns"
+
+
+def _percent(part: dict[str, Any], name: str) -> str:
+    costs = markdown.both(part, name).split("; ")
+    return "; ".join(cost.replace("≈", "% ≈") if "≈" in cost else f"{cost} %" for cost in costs)
+
+
+def _switch(measure: str, name: str, sites: int) -> str:
+    """With one thread, which runs."""
+    (part,) = (
+        one for one in _parts(KIND)
+        if (one.measure, one.load, one.sites, one.threads) == (measure, BUSY, sites, 1)
+    )  # fmt: skip
+    return _time(part, part.form(name))
 
 
 def _active() -> str:
     parts = _parts("active")
     return _costs(parts, [_threads(one) for one in parts])
-
-
-def _headline_active() -> str:
-    parts = _parts("active")
-    rows = [[name, *(_cost(one, one.form(name)) for one in parts)] for name in _LISTENED]
-    return _table(["active, ns", *map(_threads, parts)], rows)
 
 
 def _threads(part: Part) -> str:
@@ -157,33 +173,6 @@ def _time(part: Part, form: Measured | None) -> str:
         mark = " ?" if form.verdict.startswith(shapes.NONE) else " ≈"
     value, low, high = map(time_text, form.level)
     return f"{value} ({low} … {high}){mark}"
-
-
-def _headline_toggle() -> str:
-    """The default, switching on, while all threads run."""
-    parts = [one for one in _parts(KIND) if one.load == BUSY]
-    settings = dict.fromkeys((one.sites, one.threads) for one in parts)
-    rows = []
-    for measure, name, what in _SWITCHED:
-        found = {(one.sites, one.threads): one for one in parts if one.measure == measure}
-        cells = [
-            _time(part, part.form(name)) if (part := found.get(one)) else "–" for one in settings
-        ]
-        rows.append([what, *cells])
-    heads = [
-        f"{counted(sites, 'site')}, {counted(threads, 'thread')}" for sites, threads in settings
-    ]
-    return _table(["switching on", *heads], rows)
-
-
-def _headline_real() -> str:
-    """Off, in each program; and the instructions, which are exact."""
-    parts = [one for one in _run("real.json.gz")["parts"] if "active" not in one["setting"]]
-    rows = [
-        [name, *(markdown.both(one, name) for one in parts)] for name in _CHOSEN
-        if any(form["name"] == name for one in parts for form in one["forms"])
-    ]  # fmt: skip
-    return _table(["dormant, % CPU time; % instructions", *(one["title"] for one in parts)], rows)
 
 
 def _costs(parts: Sequence[Part], heads: Sequence[str]) -> str:
@@ -243,10 +232,7 @@ FIGURES = {
     "code": _code,
     "active": _active,
     "toggle": _toggle,
-    "headline dormant": _headline,
-    "headline active": _headline_active,
-    "headline toggle": _headline_toggle,
-    "headline real": _headline_real,
+    "headline": _headline,
     "real": lambda: markdown.tables(_run("real.json.gz")),
 }
 """By the name in a page."""

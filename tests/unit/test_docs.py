@@ -395,7 +395,7 @@ def _shown(cell: str) -> bytes | None:
 
 @pytest.mark.parametrize(
     ("page", "header"),
-    [("README.md", "mode"), ("docs/explanation/protocol.md", "kind")],
+    [("docs/reference/modes.md", "mode"), ("docs/explanation/protocol.md", "kind")],
 )
 def test_bytes_in_the_table_of_modes_are_those_that_are_patched(page: str, header: str) -> None:
     rows = table((ROOT / page).read_text(), header)
@@ -409,8 +409,8 @@ def test_bytes_in_the_table_of_modes_are_those_that_are_patched(page: str, heade
     assert {name: pair for name, pair in shown.items() if any(pair)} == patched
 
 
-def test_readme_has_every_kind_of_site(repo: Path) -> None:
-    rows = table((repo / "README.md").read_text(), "mode")
+def test_reference_has_every_kind_of_site(repo: Path) -> None:
+    rows = table((repo / "docs" / "reference" / "modes.md").read_text(), "mode")
 
     assert {row[0].strip("`") for row in rows} == {"none", *map(str, Kind)}
 
