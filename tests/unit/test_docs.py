@@ -32,6 +32,7 @@ from markerjit.x86.templates import NATIVE_MODE, TEMPLATES
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMANDS_PAGE = ROOT / "docs" / "reference" / "commands.md"
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 PYTHON_PAGE = ROOT / "docs" / "reference" / "python.md"
 
 EVENTS_ENOUGH = 3
@@ -413,6 +414,23 @@ def test_reference_has_every_kind_of_site(repo: Path) -> None:
     rows = table((repo / "docs" / "reference" / "modes.md").read_text(), "mode")
 
     assert {row[0].strip("`") for row in rows} == {"none", *map(str, Kind)}
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=name_of)
+def test_decisions_have_one_format_and_are_listed(page: Path) -> None:
+    text = page.read_text()
+
+    title = f"# {page.name[:4]}: "
+    assert text.startswith(title)
+    assert re.findall(r"^#+ .*$", text, re.MULTILINE)[1:] == ["## Chosen", "## Why", "## Given up"]
+    listed = dict(
+        re.findall(r"^\| \[\d{4}\]\((.*?)\) \| (.*) \|$", _decisions_list(), re.MULTILINE)
+    )
+    assert listed[page.name] == text.splitlines()[0].removeprefix(title)
+
+
+def _decisions_list() -> str:
+    return (ROOT / "docs" / "decisions" / "README.md").read_text()
 
 
 def test_house_page_draws_the_map_that_the_test_draws(repo: Path) -> None:
