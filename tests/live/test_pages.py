@@ -21,7 +21,6 @@ ALL_PAGES = [
 ]
 PAGES = [str(page.relative_to(ROOT)) for page in ALL_PAGES if has_console(page)]
 SKIPPED = {
-    "docs/howto/flight-recorder.md": 1,
     "docs/howto/look-at-a-trace.md": 1,
     "docs/tutorial.md": 1,
 }
