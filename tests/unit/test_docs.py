@@ -35,6 +35,7 @@ COMMANDS_PAGE = ROOT / "docs" / "reference" / "commands.md"
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 PYTHON_PAGE = ROOT / "docs" / "reference" / "python.md"
 
+LINE_LENGTH = 120
 EVENTS_ENOUGH = 3
 
 
@@ -181,6 +182,17 @@ def test_tutorial_program_compiles(build: Path, tmp_path: Path) -> None:
     flags = output_of("--cflags").split()
 
     subprocess.run(["cc", "-O2", "-Werror", "-c", "visits.c", *flags], cwd=tmp_path, check=True)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_probe_in_c_compiles(page: Path, build: Path, tmp_path: Path) -> None:
+    sources = [one for one in blocks(page.read_text(), "c") if "<markerjit/probe.h>" in one]
+
+    for number, source in enumerate(sources):
+        file = tmp_path / f"probe{number}.c"
+        file.write_text(source)
+        for name in re.findall(r"^void (\w+)\(struct mj_slot \*", source, re.MULTILINE):
+            assert markerjit.compile_probe(file, name).warnings == ""
 
 
 # ---- commands ----------------------------------------------------------------------------------
@@ -431,6 +443,39 @@ def test_decisions_have_one_format_and_are_listed(page: Path) -> None:
 
 def _decisions_list() -> str:
     return (ROOT / "docs" / "decisions" / "README.md").read_text()
+
+
+def test_prose_is_wrapped() -> None:
+    """Tables, code, pictures and links that are longer are as they are."""
+    long = [
+        f"{name_of(page)}: {line}"
+        for page in PAGES
+        if page.parent.name != "results" and page.name not in ("changes.md", "house.md")
+        for line in re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S).splitlines()
+        if len(line) > LINE_LENGTH and not line.startswith(("|", "!", "<!--", "    ", "["))
+    ]
+
+    assert long == []
+
+
+def test_ring_page_has_the_layout_of_a_record(repo: Path) -> None:
+    page = (repo / "docs" / "explanation" / "ring.md").read_text()
+    header = (repo / "native" / "include" / "markerjit" / "abi.h").read_text()
+
+    shown = [(row[0].strip("`"), int(row[1]), row[2]) for row in table(page, "field")]
+    states = re.search(r"The states are (.*?)\.", page, re.DOTALL)
+
+    (body,) = re.findall(r"^struct mj_record \{\n(.*?)^\};", header, re.MULTILINE | re.DOTALL)
+    fields, end = list[tuple[str, int, str]](), 0
+    for bits, name in re.findall(r"^ +uint(\d+)_t (\w+);", body, re.MULTILINE):
+        fields.append((name, end, str(int(bits) // 8)))
+        end += int(bits) // 8
+    assert shown == [*fields, ("time", end, "8"), ("fields", end + 8, "")]
+    named = re.findall(r"^#define MJ_TEXT_(\w+) (\d)", header, re.MULTILINE)
+    assert states
+    assert [
+        (name.upper(), number) for number, name in re.findall(r"(\d) (\w+)", states[1])
+    ] == named
 
 
 def test_house_page_draws_the_map_that_the_test_draws(repo: Path) -> None:
