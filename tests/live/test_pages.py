@@ -20,10 +20,7 @@ ALL_PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 PAGES = [str(page.relative_to(ROOT)) for page in ALL_PAGES if has_console(page)]
-SKIPPED = {
-    "docs/howto/look-at-a-trace.md": 1,
-    "docs/tutorial.md": 1,
-}
+SKIPPED = {"docs/howto/look-at-a-trace.md": 1, "docs/tutorial.md": 1}
 """How many blocks of a page are not run."""
 
 
@@ -107,3 +104,55 @@ def test_a_block_is_cut_into_its_commands() -> None:
         (13, "two \\\n  more", ()),
         (15, "three", ()),
     ]
+
+
+# ---- the directives ------------------------------------------------------------------------------
+
+
+def differences(directory: Path, text: str) -> list[str]:
+    """What differs in a page with this text, by the output that was printed."""
+    page = directory / "page.md"
+    page.write_text(text)
+    (directory / "run").mkdir()
+    return ["\n".join(one.printed) for one in replay(page, directory / "run")]
+
+
+def test_a_block_that_prints_something_else_is_found(tmp_path: Path) -> None:
+    assert differences(tmp_path, "```console\n$ echo a\na\n$ echo b\nc\n```\n") == ["b"]
+
+
+def test_a_block_can_be_the_input_of_a_command(tmp_path: Path) -> None:
+    page = "<!-- replay: pipe wc -l -->\n```sql\na\nb\n```\n\ntext\n\n```\n{}\n```\n"
+
+    assert differences(tmp_path, page.format(3)) == ["2"]
+
+
+def test_a_name_stands_for_its_value_as_a_whole_word(tmp_path: Path) -> None:
+    names = "<!-- replay: pid 3106 = 41 -->\n<!-- replay: pid vm = host -->\n"
+    page = f"{names}```console\n$ echo 3106 31065 vm vms\nnothing\n```\n"
+
+    assert differences(tmp_path, page) == ["41 31065 host vms"]
+
+
+def test_a_file_of_another_page_is_written(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("`a.c`:\n\n```c\nint a;\n```\n")
+    page = "<!-- replay: file a.c of other.md -->\n```console\n$ cat a.c\nint a;\n```\n"
+
+    assert differences(tmp_path, page) == []
+
+
+@pytest.mark.parametrize(
+    "directive", ["skip it takes a week", "needs no-such-tool", "needs python:no_such_module"]
+)
+def test_a_block_that_cannot_be_run_is_left_out_and_the_next_one_is_not(
+    tmp_path: Path, directive: str
+) -> None:
+    block = "```console\n$ echo {0}\nother\n```\n"
+    page = f"<!-- replay: {directive} -->\n{block.format(1)}{block.format(2)}"
+
+    assert differences(tmp_path, page) == ["2"]
+
+
+def test_a_directive_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no such directive: skp"):
+        differences(tmp_path, "<!-- replay: skp this -->\n")
