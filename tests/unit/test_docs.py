@@ -12,6 +12,7 @@ import enum
 import inspect
 import io
 import os
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -399,6 +400,22 @@ def test_every_relative_link_resolves(page: Path) -> None:
             broken.append(link)
 
     assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_path_that_is_mentioned_exists(page: Path) -> None:
+    spans = re.findall(r"`((?:markerjit|native|tests|bench|docs)/[\w./]+)`", page.read_text())
+
+    roots = (ROOT, ROOT / "native" / "include")
+    assert [one for one in spans if not any((root / one).exists() for root in roots)] == []
+
+
+def test_every_decoder_on_the_page_on_fuzzing_exists() -> None:
+    rows = table((ROOT / "docs" / "reference" / "fuzzing.md").read_text(), "harness")
+
+    for name in spans_in(row[1] for row in rows):
+        if "." in name:
+            pkgutil.resolve_name(f"markerjit.{name}")
 
 
 def _shown(cell: str) -> bytes | None:
