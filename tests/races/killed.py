@@ -32,7 +32,7 @@ from markerjit import Mode  # noqa: E402
 from markerjit.arena import arena, journal  # noqa: E402
 from markerjit.memory import process  # noqa: E402
 from markerjit.remote import gadgets, native  # noqa: E402
-from markerjit.session import switching  # noqa: E402
+from markerjit.session import turn  # noqa: E402
 
 HANGS_AFTER_S = 120
 
@@ -75,14 +75,14 @@ def _without_sigreturn(act: Callable[[int], None]) -> Callable[[int], None]:
     in this process: for a controller that is made to die."""
 
     def act_without(pid: int) -> None:
-        find = switching.find_gadgets
+        find = turn.find_gadgets
 
         def find_others(*args: Any) -> gadgets.Gadgets:
             found = find(*args)
             assert found.pop_rax_ret
             return found._replace(sigreturn=type(found.sigreturn)(0))
 
-        switching.find_gadgets = find_others
+        turn.find_gadgets = find_others
         act(pid)
 
     return act_without

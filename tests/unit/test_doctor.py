@@ -52,7 +52,7 @@ class Machine:
         self.forced = True
         self.trouble = ""
         change = monkeypatch.setattr
-        change(machine, "_read", lambda path: self.files.get(path, ""))
+        change(machine, "text_of", lambda path: self.files.get(path, ""))
         change(machine, "yama_scope", lambda: self.scope)
         change(machine, "has_capability", lambda _: self.capable)
         change(machine, "in_user_namespace", lambda: self.user_namespace)
