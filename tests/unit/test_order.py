@@ -6,11 +6,11 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from made_records import I32, make_type
 
 from markerjit.events.order import KeptBack, Ready
 from markerjit.ring.batch import Columns
 from markerjit.ring.types import RecordType
+from tests.support.made_records import I32, make_type
 
 GET, PUT = make_type(1, "get", "n %d", I32), make_type(2, "put", "n %d", I32)
 

@@ -14,9 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_records import CHARS, I32, make_info, make_type, record
-from own_arena import CHARS as TEXT
-from own_arena import LONG, OwnArena, geometry_of
 
 from markerjit.events.rings import Rings
 from markerjit.ring.batch import Batch, Columns, Packet
@@ -29,6 +26,9 @@ from markerjit.trace.convert import convert
 from markerjit.trace.ctf import CtfSink
 from markerjit.trace.encode import packets_of
 from markerjit.trace.open import open_sink, open_trace
+from tests.support.made_records import CHARS, I32, make_info, make_type, record
+from tests.support.own_arena import CHARS as TEXT
+from tests.support.own_arena import LONG, OwnArena, geometry_of
 
 MONOTONIC = Calibration(Time.MONOTONIC, 0, 0, 1_000_000_000, 1_700_000_000_000_000_000)
 TICK = make_type(4, "tick", "n %d", I32, time=Time.MONOTONIC)
