@@ -31,8 +31,10 @@ def run(options: argparse.Namespace) -> int:
         markers, problems = markerjit.list_file(options.target, options.pattern)
     if options.json:
         output.print_json(list_facts(options.target, pid, markers, problems))
-    else:
+    elif markers:
         _print_text(markers, running=pid is not None)
+    else:
+        output.say(f"process {pid} has no markers; build it with marker.h, and MARK(…) makes one")
     for problem in problems:
         output.say(f"markerjit: left out: {problem}", error=True)
     return 0

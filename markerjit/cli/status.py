@@ -49,7 +49,10 @@ def run(options: argparse.Namespace) -> int:
         )
     output.print_altered(markers)
     off = sum(not marker.mode and len(marker.altered) < len(marker.sites) for marker in markers)
-    output.say(f"{off} of {len(markers)} markers are off")
+    if markers:
+        output.say(f"{off} of {len(markers)} markers are off")
+    else:
+        output.say(f"process {options.pid} has no markers")
     for of_file in values:
         _print_values(of_file)
     if arena:

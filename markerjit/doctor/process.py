@@ -197,6 +197,15 @@ def _state(pid: int, status: ProcessStatus, has_runtime: bool) -> Iterator[Findi
 
 def _examine_markers(view: View) -> Iterator[Finding]:
     sites = view.sites()
+    if not sites:
+        found = f": {view.problems[0]}" if view.problems else ""
+        yield Finding(
+            WALL,
+            "markers",
+            f"process {view.pid} has no markers{found}",
+            "build it with marker.h, and not with MJ_MODE=none",
+        )
+        return
     names = {site.marker for site in sites}
     yield Finding(GOOD, "markers", f"{len(names)} at {counted(len(sites), 'site')}")
     for problem in view.problems:

@@ -54,7 +54,7 @@ class FlightRecorder:
 
     def end(self, turn: Turn, pattern: str) -> Applied:
         """Switch off those markers that it keeps still."""
-        sites = turn.seen.matching(pattern)
+        sites = turn.target.matching(pattern)
         kept = self.markers(turn.seen.arena) if turn.seen.arena else {}
         sites = tuple(site for site in sites if site.marker in kept)
         applied = NOTHING

@@ -39,7 +39,7 @@ def take(
     if not holds or not recorders:
         return Took()
     held: dict[Hold, dict[str, SiteState]] = {Hold.TRACE: {}, Hold.FLIGHT: {}}
-    for state in target.states(target.seen.matching(pattern)):
+    for state in target.states(target.matching(pattern)):
         hold = holds.of(state)
         stays = hold is Hold.FLIGHT and request.on and is_bound(state, request, recorders)
         if hold and not stays:

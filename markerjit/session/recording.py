@@ -72,7 +72,7 @@ def ready_to_record(
     """The arena's recorders and the sites that match. The runtime knows of the markers then, but
     none is switched on. Raises Refused, UnknownMarker, and what a plan raises."""
     request, compiled = recording
-    sites = turn.seen.matching(pattern)
+    sites = turn.target.matching(pattern)
     check_fields([site.note for site in sites], request.options.fields or ())
     if compiled:
         load_probe(turn, switcher, sites, request, compiled)

@@ -63,7 +63,7 @@ def attach(pid: int | None = None, *, ring_size: int | None = None) -> Session:
     """Open a session with a process; without a pid with this one.
 
     `ring_size` is the bytes of records for each CPU, a power of two; without it what the process
-    has already, or 1 MiB. Raises NoSuchProcess, NotPermitted, Unsupported, NoMarkers.
+    has already, or 1 MiB. Raises NoSuchProcess, NotPermitted, Unsupported.
     """
     return Session(os.getpid() if pid is None else pid, ring_size=ring_size)
 
@@ -107,9 +107,9 @@ class Session(View):
         planner = self._switcher.planner
         options = nothing_read(probe)
         request = Wanted(on, planner.strategy(quiesce), as_mode(mode), probe, options)
-        sites = self.sites(pattern)
+        self._target.look()
         self._target.refuse_unknown_runtime()
-        recorders = self._switcher.recorders
+        sites, recorders = self._target.matching(pattern), self._switcher.recorders
         take(self._target, recorders, pattern, request)
         return planner.plan(self._target.states(sites), request, recorders)
 
@@ -129,8 +129,8 @@ class Session(View):
         `probe` is "count" or "record" (use `trace` to read what that records), or one in C:
         "FILE.c:function", or what `compile_probe` made of it. Markers that a trace records, also
         one of this process, or a flight recorder keeps, are refused, unless they are to be taken
-        by `force`. Raises UnknownMarker, Refused, UnexpectedBytes, NotPermitted, TargetGone, and
-        for one in C what compile_probe raises.
+        by `force`. Raises NoMarkers, UnknownMarker, Refused, UnexpectedBytes, NotPermitted,
+        TargetGone, and for one in C what compile_probe raises.
         """
         check_text("pattern", pattern)
         check_flag("force", force)
@@ -142,12 +142,12 @@ class Session(View):
         )  # fmt: skip
         with switcher.turn() as turn:
             if compiled:
-                load_probe(turn, switcher, turn.seen.matching(pattern), request, compiled)
+                load_probe(turn, switcher, turn.target.matching(pattern), request, compiled)
             took = take(self._target, switcher.recorders, pattern, request, force=force)
             if not compiled:
                 applied = switcher.switch_again(turn, pattern, request)
             else:
-                applied = switcher.switch(turn, turn.seen.matching(pattern), request).applied
+                applied = switcher.switch(turn, turn.target.matching(pattern), request).applied
         return applied._replace(**took._asdict())
 
     def disable(self, pattern: str, *, quiesce: str | None = None, force: bool = False) -> Applied:
@@ -164,7 +164,7 @@ class Session(View):
             took = take(self._target, switcher.recorders, pattern, request, force=force)
             entered = set()
             if has_probes_in_c(self._target):  # else nobody looks through all sites again
-                entered = may_be_entered(self._target, turn.seen.matching(pattern))
+                entered = may_be_entered(self._target, turn.target.matching(pattern))
             applied = switcher.switch_again(turn, pattern, request)
             wait_until_left(self._target, entered)
         return applied._replace(**took._asdict())

@@ -135,7 +135,7 @@ class Switcher:
                 self._prepared[pattern, request] = prepared
                 entries.note(prepared.switched, before)
                 return applied
-        done = self.switch(turn, turn.seen.matching(pattern), request)
+        done = self.switch(turn, turn.target.matching(pattern), request)
         recorders = self.recorders
         if recorders and done.plan.edits:
             mapped = self._mapped_at(turn, done.plan)

@@ -21,6 +21,7 @@ from markerjit.elf import Read
 from markerjit.errors import (
     MarkerError,
     MemoryFault,
+    NoMarkers,
     NoSuchProcess,
     TargetGone,
     UnexpectedBytes,
@@ -59,10 +60,6 @@ class Seen(NamedTuple):
     def sites(self) -> tuple[Site, ...]:
         """The sites of all markers."""
         return self.objects.sites
-
-    def matching(self, pattern: str) -> tuple[Site, ...]:
-        """The sites of the markers whose names match the shell glob. Raises UnknownMarker."""
-        return matching(self.objects.sites, pattern)
 
 
 class Target:
@@ -138,6 +135,23 @@ class Target:
         # Another controller may have mapped an arena and not filled it: no mapping changes then.
         unfinished = arena is None and any(map(is_arena, maps))
         return Seen(text, maps, files, objects, arena, probes, unfinished)
+
+    def matching(self, pattern: str) -> tuple[Site, ...]:
+        """The sites that were seen of the markers whose names match the shell glob.
+
+        Raises UnknownMarker, and NoMarkers where the process has none at all.
+        """
+        seen = self.seen
+        if not seen.sites:
+            self.check_has_memory()  # else what ends would seem to have none
+            problems = seen.objects.problems
+            raise NoMarkers(
+                f"process {self.pid} has no usable markers: {problems[0]}"
+                if problems
+                else f"process {self.pid} has no markers; was it built with marker.h, and not with "
+                "MJ_MODE=none?"
+            )
+        return matching(seen.sites, pattern)
 
     def files_changed(self) -> bool:
         """Whether files were mapped or unmapped since the last look."""

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from markerjit.arguments import check_all, check_int, check_pid, check_text
-from markerjit.errors import MarkerError, NoMarkers
+from markerjit.errors import MarkerError
 from markerjit.model import RemoteAddress, Site
 from markerjit.patch.plan import SiteState
 from markerjit.session.status import ArenaStatus, MarkerStatus, arena_status, marker_statuses
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class View:
     """Open until `close`, or for the length of a `with`. `pid` is the process, `command` its line.
 
-    Raises NoSuchProcess, NotPermitted, Unsupported, NoMarkers.
+    A process without markers can be looked at, too: what loads them may come later. Raises
+    NoSuchProcess, NotPermitted, Unsupported.
     """
 
     def __init__(self, pid: int) -> None:
@@ -32,13 +33,6 @@ class View:
         self._target = Target(pid)
         self.pid = pid
         self.command = self._target.command
-        try:
-            if not self._target.seen.sites:
-                self._target.check_has_memory()
-                raise NoMarkers(_no_markers(self._target))
-        except BaseException:
-            self.close()
-            raise
 
     def close(self) -> None:
         """End it. What is switched on stays on. May be called again."""
@@ -72,12 +66,15 @@ class View:
         self.close()
 
     def sites(self, pattern: str = "*") -> tuple[Site, ...]:
-        """The sites of all markers whose names match the shell glob.
+        """The sites of all markers whose names match the shell glob. All are none in a process
+        without markers.
 
-        Raises UnknownMarker, with the nearest names, when none does.
+        Raises UnknownMarker, with the nearest names, when none matches; NoMarkers for a name in a
+        process that has none at all.
         """
         check_text("pattern", pattern)
-        return self._target.look().matching(pattern)
+        seen = self._target.look()
+        return seen.sites if pattern == "*" else self._target.matching(pattern)
 
     @property
     def problems(self) -> Sequence[Exception]:
@@ -131,13 +128,3 @@ class View:
         check_int("size", size, 0, 1 << 30)
         self._target.check_open()
         return self._target.memory.read(address, size)
-
-
-def _no_markers(target: Target) -> str:
-    problems = target.seen.objects.problems
-    if problems:
-        return f"process {target.pid} has no usable markers: {problems[0]}"
-    return (
-        f"process {target.pid} has no markers; was it built with marker.h, and not with "
-        "MJ_MODE=none?"
-    )

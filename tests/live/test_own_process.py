@@ -237,7 +237,7 @@ def test_unknown_marker_names_the_nearest(libraries: dict[str, Path]) -> None:
 
 
 def test_process_without_markers_says_so() -> None:
-    program = "import markerjit\nwith markerjit.attach(): pass"
+    program = "import markerjit\nwith markerjit.attach() as s: print(s.sites()); s.enable('*')"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env=ENVIRONMENT,
@@ -247,7 +247,29 @@ def test_process_without_markers_says_so() -> None:
     )
 
     assert done.returncode == 1
+    assert done.stdout == "()\n"
     assert "NoMarkers" in done.stderr.splitlines()[-1]
+
+
+def test_library_that_comes_into_a_process_without_markers_is_seen(build: Path) -> None:
+    """A session is open before there is anything to switch."""
+    program = (
+        "import ctypes, markerjit\n"
+        "with markerjit.attach() as session:\n"
+        "    before = session.sites()\n"
+        f"    library = ctypes.CDLL({str(build / 'truth_plugin.so')!r})\n"
+        "    session.enable('*')\n"
+        "    print(before, [marker.name for marker in session.statistics() if marker.mode])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.stdout, done.stderr) == ("() ['truth_plugin']\n", "")
 
 
 def test_program_outside_the_repository_needs_only_cflags(tmp_path: Path) -> None:

@@ -212,6 +212,27 @@ def test_process_without_markers_says_so(target: Callable, command: str) -> None
     one_line(cli(command, program.pid, "kv_*"), f"process {program.pid} has no markers")
 
 
+def test_process_without_markers_is_looked_at_all_the_same(target: Callable) -> None:
+    program = target("kvserver-none")
+
+    assert facts("list", program.pid) == {"pid": program.pid, "markers": [], "problems": []}
+    assert facts("status", program.pid)["markers"] == []
+    for command in ("list", "status", "repair"):
+        done = cli(command, program.pid)
+        assert (done.returncode, done.stderr) == (0, ""), command
+    assert cli("list", program.pid).stdout.startswith(f"process {program.pid} has no markers; ")
+    for command in ("on", "off", "explain"):
+        one_line(cli(command, program.pid, "*"), f"process {program.pid} has no markers; ")
+
+    with markerjit.attach(program.pid) as session:
+        assert session.sites() == ()
+        assert session.statistics() == []
+        for ask in (session.enable, session.disable, session.plan, session.record):
+            with pytest.raises(markerjit.NoMarkers, match="has no markers"):
+                ask("*")
+        assert not session.has_runtime
+
+
 @pytest.mark.parametrize("command", ["list", "on", "off", "status", "trace", "explain"])
 def test_unknown_marker_is_answered_with_the_nearest(target: Callable, command: str) -> None:
     program = target("kvserver")
