@@ -77,13 +77,15 @@ def create_arena(
     caller: Caller,
     owner: RemoteAddress,
     *,
+    maps: Sequence[Mapping],
     ring_size: int = DEFAULT_RING_SIZE,
     own_rings: bool = True,
 ) -> Arena:
     """Put an arena with the runtime into a process that has none.
 
     `owner` is the address of the string "markerjit" in the target, for the memfd's name, so that
-    nothing has to be written anywhere before the arena is there. Without `own_rings` nobody writes
+    nothing has to be written anywhere before the arena is there. `maps` are those of the process.
+    Without `own_rings` nobody writes
     to a CPU's own ring, also where threads have restartable sequences. Raises CallFailed (memory,
     descriptors), and what stopping can raise; the target is then as it was.
     """
@@ -105,7 +107,7 @@ def create_arena(
         control.tid_offset = find_tid_offset(memory, pid, threads[:_SEARCHED])
         control.rseq_offset = find_rseq_offset(memory, threads) if own_rings else 0
         control.pid = tid_inside(pid, pid)
-        control.clock = find_clock(pid, memory)
+        control.clock = find_clock(memory, maps)
         store.write(geometry.heads, _heads(geometry, base))
         # The magic last: until then nobody takes it for an arena.
         magic = Control.magic.size
@@ -366,9 +368,9 @@ def _is_glibc_thread(memory: Memory, thread: Thread) -> bool:
     return False
 
 
-def find_clock(pid: int, memory: Memory) -> RemoteAddress:
+def find_clock(memory: Memory, maps: Sequence[Mapping]) -> RemoteAddress:
     """The vDSO's clock_gettime in the target, which has the same vDSO as we; 0 where it has not."""
-    ours, theirs = (_vdso(read_maps(one)) for one in (os.getpid(), pid))
+    ours, theirs = _vdso(read_maps(os.getpid())), _vdso(maps)
     try:
         function = ctypes.cast(ctypes.CDLL("linux-vdso.so.1").__vdso_clock_gettime, ctypes.c_void_p)
     except (OSError, AttributeError):

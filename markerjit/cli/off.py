@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
     """Switch off, and say what that took."""
     with signals.Held() as held, markerjit.attach(options.pid) as session:
         applied = session.disable(options.pattern, quiesce=options.quiesce, force=options.force)
-        markers = session.statistics(options.pattern)
+        markers = session.statistics(options.pattern, look=False)
         kept = still_kept(session, applied)
     report(options, markers, applied, kept)
     return held.code

@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
             quiesce=options.quiesce,
             force=options.force,
         )
-        markers = session.statistics(options.pattern)
+        markers = session.statistics(options.pattern, look=False)
         kept = still_kept(session, applied)
     report(options, markers, applied, kept)
     return held.code

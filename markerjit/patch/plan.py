@@ -14,6 +14,7 @@ probe or NULL. How bytes are changed while threads run is for the protocols
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from markerjit.abi import PROBE_COUNTED
@@ -32,6 +33,7 @@ __all__ = [
     "Refusal",
     "SiteState",
     "by_slot",
+    "complete",
     "plan_off",
     "plan_on",
 ]
@@ -55,6 +57,7 @@ class Plan(NamedTuple):
                    for looking at
     untraps        addresses of breakpoints that the plan takes away
     left_out       markers that match and cannot be switched, in the order of their sites
+    modes          how each site that is switched will be on, by its address; None: off
     """
 
     title: str
@@ -64,6 +67,7 @@ class Plan(NamedTuple):
     needs_runtime: bool = False
     untraps: tuple[RemoteAddress, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    modes: Mapping[RemoteAddress, Mode | None] = MappingProxyType({})
 
     @property
     def changes(self) -> int:
@@ -123,6 +127,7 @@ def plan_on(
         return Refusal(left_out[0].reason)
     code: list[Change] = []
     traps: list[tuple[RemoteAddress, RemoteAddress]] = []
+    modes_after: dict[RemoteAddress, Mode | None] = {}
     for state in states:
         if state.problem:
             return Refusal(str(state.problem))
@@ -132,6 +137,7 @@ def plan_on(
             return chosen
         if chosen is Mode.INT3:
             traps.append((site.address, site.body))
+        modes_after[site.address] = chosen
         code += _code_change(state, chosen)
     context = Context(strategy, own, handler=bool(traps) or _any_breakpoint(states))
     edits = _in_order((*_slot_changes(states, bindings), code), context)
@@ -142,6 +148,7 @@ def plan_on(
     return Plan(
         _title("on", states), edits, strategy, tuple(traps), bindings is None,
         untraps=_untraps(states, {address for address, _ in traps}), left_out=left_out,
+        modes=modes_after,
     )  # fmt: skip
 
 
@@ -188,7 +195,23 @@ def plan_off(
     edits = _in_order((code, slots), Context(strategy, own, handler=_any_breakpoint(states)))
     if isinstance(edits, Refusal):
         return edits
-    return Plan(_title("off", states), edits, strategy, untraps=_untraps(states), left_out=left_out)
+    return Plan(
+        _title("off", states), edits, strategy, untraps=_untraps(states), left_out=left_out,
+        modes=dict.fromkeys(state.site.address for state in states),
+    )  # fmt: skip
+
+
+def complete(plan: Plan, bindings: Mapping[RemoteAddress, Binding]) -> Plan:
+    """The plan with the words of slots that were not known when it was made."""
+    words: dict[int, int] = {}
+    for slot, binding in bindings.items():
+        words[slot + SLOT_PROBE] = binding.probe
+        words[slot + SLOT_DATA] = binding.data
+    edits = tuple(
+        edit if edit.new else edit._replace(new=words[edit.address].to_bytes(8, "little"))
+        for edit in plan.edits
+    )
+    return plan._replace(edits=edits, needs_runtime=False)
 
 
 def _in_order(groups: Sequence[Sequence[Change]], context: Context) -> tuple[Edit, ...] | Refusal:

@@ -15,43 +15,48 @@ from markerjit.arena.arena import Switched
 from markerjit.arena.pack import pack
 from markerjit.model import Edit, Mode, RemoteAddress
 from markerjit.patch.plan import SLOT_DATA, SLOT_PROBE, Plan, SiteState
-from markerjit.sites import Objects
 
 
 class Prepared(NamedTuple):
-    """`plan`, its edits packed, and how many of them change something; what has to be mapped for
-    it, and what becomes of the entries of the markers. It holds for as long as `objects` are those
-    of the process."""
+    """A plan, with edits for what it rests on.
 
-    objects: Objects
+    packed    its edits as the native part takes them, and `changes` how many of them change
+              something
+    mapped    the lines of /proc/PID/maps that have to be the same still
+    switched  what becomes of the entries of the markers
+    planted   breakpoints that it finds at sites, and the bodies that they lead to. They have to be
+              ours still, which no byte says: that is asked before
+    """
+
     plan: Plan
     packed: bytearray
     changes: int
     mapped: bytes
     switched: Mapping[int, Switched]
+    planted: tuple[tuple[RemoteAddress, RemoteAddress], ...]
 
 
 def prepare(
-    objects: Objects,
-    plan: Plan,
-    states: Sequence[SiteState],
-    mapped: bytes,
-    switched: Mapping[int, Switched],
+    plan: Plan, states: Sequence[SiteState], mapped: bytes, switched: Mapping[int, Switched]
 ) -> Prepared | None:
     """From the plan that was applied and the states that it was made from. None for one that cannot
-    stand for itself: it has breakpoints, or left some of the sites as they were."""
-    if plan.traps or any(state.code_mode is Mode.INT3 for state in states):
-        return None
-    steps = {int(edit.address): edit.step for edit in plan.edits}
-    guards = list(_guards(states, steps, plan.edits[-1].step + 1))
-    if any(guard is None for guard in guards):
-        return None
-    edits = sorted(
-        {edit.address: edit for edit in (*filter(None, guards), *plan.edits)}.values(),
-        key=lambda edit: (edit.step, edit.address),
-    )
+    stand for itself: it left some of the sites as they were."""
+    steps: dict[int, int] = {}
+    for edit in plan.edits:
+        for place in range(edit.address, edit.address + len(edit.old)):
+            steps.setdefault(place, edit.step)
+    guards: dict[int, Edit] = {}
+    for guard in _guards(states, steps, plan.edits[-1].step + 1):
+        if guard is None:
+            return None
+        guards[guard.address] = guard
+    # A place may have several edits, one after the other: their order is kept.
+    edits = sorted((*guards.values(), *plan.edits), key=lambda edit: (edit.step, edit.address))
     whole = plan._replace(edits=tuple(edits))
-    return Prepared(objects, whole, pack(edits), whole.changes, mapped, switched)
+    planted = tuple(
+        (state.site.address, state.site.body) for state in states if state.code_mode is Mode.INT3
+    )
+    return Prepared(whole, pack(edits), whole.changes, mapped, switched, planted)
 
 
 def _guards(

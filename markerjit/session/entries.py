@@ -23,7 +23,7 @@ from markerjit.arena.arena import Arena, Switched
 from markerjit.errors import MemoryFault
 from markerjit.events.hits import Before, before_switch, note_hits
 from markerjit.model import Mode, RemoteAddress, Site
-from markerjit.patch.plan import SiteState, by_slot
+from markerjit.patch.plan import Plan, SiteState, by_slot
 from markerjit.patch.wanted import Wanted
 from markerjit.probes.recorders import Recorders
 from markerjit.session.turn import Turn
@@ -60,23 +60,36 @@ class Entries:
         """Write down what a switch has made of the markers."""
         note_hits(self._arena, switched, before, self._turn.target.calls, held=held)
 
-    def switched(self, states: Sequence[SiteState], request: Wanted) -> dict[int, Switched]:
-        """What has become of the entries of these markers, which were in these states before. How
-        they are is looked at: one that is off is so in each of its entries."""
+    def switched(
+        self, states: Sequence[SiteState], plan: Plan, request: Wanted
+    ) -> dict[int, Switched]:
+        """What a plan makes of the entries of these markers, which are in these states before it.
+        One that is off is so in each of its entries.
+
+        That the plan was carried out is known when it was applied: all was read back. A marker that
+        it left out is as it was.
+        """
         arena = self._arena
-        sites = [state.site for state in states]
-        slots = slots_by_entry(sites, request, self._recorders)
+        slots = slots_by_entry([state.site for state in states], request, self._recorders)
         gets = {slot: marker for marker, of in slots.items() for slot in of}
+        had: dict[RemoteAddress, int | None] = {}
         was_on: dict[int, int] = {}
+        modes: dict[int, Mode | None] = {}
         for state in states:
-            had = arena.marker_at(state.data)
-            if had is None:
-                continue
-            if state.site.slot not in slots.setdefault(had, []):
-                slots[had].append(state.site.slot)
-            if state.mode and state.site.slot in gets:
-                was_on.setdefault(gets[state.site.slot], had)
-        modes = dict.fromkeys(slots) | self.modes(sites)
+            slot = state.site.slot
+            is_first = slot not in had
+            if is_first:
+                before = had[slot] = arena.marker_at(state.data)
+                if before is not None and slot not in slots.setdefault(before, []):
+                    slots[before].append(slot)
+                is_planned = state.site.address in plan.modes
+                after = gets.get(slot, before) if is_planned else before
+                if slot and after is not None and (is_planned or not state.problem):
+                    mode = plan.modes[state.site.address] if is_planned else state.mode
+                    modes.setdefault(after, mode)
+            known = had[slot]
+            if known is not None and slot in gets and gets[slot] not in was_on and state.mode:
+                was_on[gets[slot]] = known
         return {
             marker: Switched(
                 mode,
@@ -84,7 +97,7 @@ class Entries:
                 tuple(slots.get(marker, ())),
                 calling=request.calls and mode is not None,
             )
-            for marker, mode in modes.items()
+            for marker, mode in (dict.fromkeys(slots) | modes).items()
         }
 
     def modes(self, sites: Sequence[Site]) -> dict[int, Mode | None]:

@@ -10,7 +10,16 @@ from collections.abc import Iterator, Sequence
 
 from markerjit.errors import Refused
 from markerjit.model import RemoteAddress, Site
-from markerjit.patch.plan import Binding, Plan, Refusal, SiteState, by_slot, plan_off, plan_on
+from markerjit.patch.plan import (
+    Binding,
+    Plan,
+    Refusal,
+    SiteState,
+    by_slot,
+    complete,
+    plan_off,
+    plan_on,
+)
 from markerjit.patch.switchable import clashing_slots
 from markerjit.patch.wanted import Wanted
 from markerjit.probes.recorders import Recorders
@@ -66,6 +75,16 @@ class Planner:
             raise Refused(plan.reason, try_again=plan.try_again)
         self._refuse_shared(plan)
         return plan
+
+    @staticmethod
+    def complete(
+        plan: Plan, states: Sequence[SiteState], request: Wanted, recorders: Recorders
+    ) -> Plan:
+        """A plan that was made without the runtime, with the addresses that it has now."""
+        bindings = _bindings([state.site for state in states], request, recorders)
+        if bindings is None:
+            raise ValueError("the runtime was not told of the markers")
+        return complete(plan, bindings)
 
     def forget(self) -> None:
         """Objects came or went: what was confirmed of an address says nothing any more."""

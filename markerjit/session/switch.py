@@ -1,6 +1,6 @@
 """Switching sites of a process: from a request to a plan, which is applied and written down.
 
-    request -> states -> plan -> the arena, if there is none -> code -> entries
+    request -> states -> plan -> the runtime, if it is not there -> code -> entries
 
 What this does not do: streams, flight recorders and what they promise (trace.py, flight.py), or the
 patterns that a session takes (session.py).
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from markerjit.arena import lease
-from markerjit.arena.arena import Arena
+from markerjit.arena.arena import Arena, Switched
 from markerjit.arena.create import DEFAULT_RING_SIZE, create_arena, install_trap
 from markerjit.arena.journal import Journal
 from markerjit.arena.own_rings import close_own_rings, has_own_rings
@@ -37,11 +37,22 @@ from markerjit.sites.vforks import may_share_memory
 
 
 class Done(NamedTuple):
-    """A switch that was made: how the sites were before, the plan, and what applying it took."""
+    """A switch that was made: how the sites were before, the plan, what it has made of the entries,
+    and what applying it took."""
 
     states: Sequence[SiteState]
     plan: Plan
+    switched: Mapping[int, Switched]
     applied: Applied
+
+
+class Remembered(NamedTuple):
+    """A switch that may be made again while `objects` are those of the process. It is `prepared`
+    when it is: not before, since most sessions end with the first switch."""
+
+    objects: Objects
+    done: Done
+    prepared: Prepared | None = None
 
 
 class Switcher:
@@ -55,7 +66,7 @@ class Switcher:
         self._made: Recorders | None = None
         self._known_objects = target.seen.objects
         self._searched: Objects | None = None
-        self._prepared: dict[tuple[str, Wanted], Prepared] = {}
+        self._remembered: dict[tuple[str, Wanted], Remembered] = {}
 
     @property
     def recorders(self) -> Recorders | None:
@@ -82,7 +93,7 @@ class Switcher:
             return
         self._known_objects = seen.objects
         self.planner.forget()
-        self._prepared.clear()
+        self._remembered.clear()
         if seen.arena:
             there = {site.address for site in seen.sites}
             gone = [site.address for site in before.sites if site.address not in there]
@@ -119,56 +130,83 @@ class Switcher:
     def switch_again(self, turn: Turn, pattern: str, request: Wanted) -> Applied:
         """Switch all markers that match; as before, if it was done before and nothing came or
         went."""
-        recorders, objects = self.recorders, turn.seen.objects
-        prepared = self._prepared.pop((pattern, request), None)
-        if prepared and prepared.objects is objects and recorders:
-            entries = Entries(turn, recorders)
-            slots = {id: one.slots for id, one in prepared.switched.items() if one.mode}
-            before = entries.before(slots, calls=False)
-            try:
-                applied = self._apply(
-                    turn, prepared.plan, prepared.mapped, prepared.packed, prepared.changes
-                )
-            except UnexpectedBytes:
-                pass
-            else:
-                self._prepared[pattern, request] = prepared
-                entries.note(prepared.switched, before)
+        remembered = self._remembered.pop((pattern, request), None)
+        if remembered and remembered.objects is turn.seen.objects and self.recorders:
+            prepared = remembered.prepared or self._prepare(turn, remembered.done)
+            applied = prepared and self._repeat(turn, prepared, self.recorders)
+            if applied:
+                again = remembered._replace(prepared=prepared)
+                self._remembered[pattern, request] = again
                 return applied
         done = self.switch(turn, turn.target.matching(pattern), request)
-        recorders = self.recorders
-        if recorders and done.plan.edits:
-            mapped = self._mapped_at(turn, done.plan)
-            switched = Entries(turn, recorders).switched(done.states, request)
-            prepared = prepare(objects, done.plan, done.states, mapped, switched)
-            if prepared:
-                self._prepared[pattern, request] = prepared
+        if done.switched and done.plan.edits:
+            self._remembered[pattern, request] = Remembered(turn.seen.objects, done)
         return done.applied
 
+    def _prepare(self, turn: Turn, done: Done) -> Prepared | None:
+        """A switch, prepared from what was read and planned the last time. None where that does not
+        hold now: the first switch of a slot finds it empty, and no later one does."""
+        for edit in done.plan.edits:
+            if edit.old != edit.new:
+                if turn.target.memory.read(edit.address, len(edit.old)) != edit.old:
+                    return None
+                break
+        return prepare(done.plan, done.states, self._mapped_at(turn, done.plan), done.switched)
+
+    def _repeat(self, turn: Turn, prepared: Prepared, recorders: Recorders) -> Applied | None:
+        """Make a prepared switch. None where something is not as it was; then nothing was done."""
+        entries, arena = Entries(turn, recorders), recorders.arena
+        if not all(arena.has_planted(address, body) for address, body in prepared.planted):
+            return None
+        if prepared.plan.traps:
+            self._prepare_traps(turn, arena, prepared.plan)
+        slots = {id: one.slots for id, one in prepared.switched.items() if one.mode}
+        before = entries.before(slots, calls=False)
+        try:
+            applied = self._apply(
+                turn, prepared.plan, prepared.mapped, prepared.packed, prepared.changes
+            )
+        except UnexpectedBytes:
+            return None
+        entries.note(prepared.switched, before)
+        return applied
+
     def switch(self, turn: Turn, sites: Sequence[Site], request: Wanted, *, held: int = 0) -> Done:
-        """Switch these sites. `held` is the reading of the rings that they are on for, 0: none."""
+        """Switch these sites. `held` is the reading of the rings that they are on for, 0: none.
+
+        They are read once and planned once. The first switch of a process is planned before the
+        runtime is there, so that nothing is put into a process for a switch that is refused; the
+        addresses are filled in when they are known.
+        """
         turn.check()
-        if request.on:
-            tell_of_markers(turn, sites, request, self.need_arena(turn, sites, request))
-        recorders = self.recorders
-        states = self.target.states(sites)
-        plan = self.planner.plan(states, request, recorders)
+        states, recorders = self.target.states(sites), self.recorders
+        if request.on and recorders is None:
+            plan = self.planner.plan(states, request, None)
+            recorders = made = self._make_arena(turn, plan)
+            tell_of_markers(turn, sites, request, made)
+            plan = self.planner.complete(plan, states, request, made)
+        else:
+            if request.on and recorders:
+                self._check_own_rings(turn, recorders.arena)
+                tell_of_markers(turn, sites, request, recorders)
+            plan = self.planner.plan(states, request, recorders)
         if recorders:
             if plan.traps:
                 self._prepare_traps(turn, recorders.arena, plan)
             _note_breakpoints(recorders.arena, states)
         if request.on and not plan.edits and not held:
-            return Done(states, plan, NOTHING._replace(left_out=plan.left_out))
+            return Done(states, plan, {}, NOTHING._replace(left_out=plan.left_out))
         if recorders is None:  # a fork's child, whose markers are its parent's doing
-            return Done(states, plan, self._apply_edits(turn, plan))
+            return Done(states, plan, {}, self._apply_edits(turn, plan))
         entries = Entries(turn, recorders)
+        switched = entries.switched(states, plan, request)
         slots = slots_by_entry(sites, request, recorders)
         before = entries.before(slots, calls=request.calls)
         if held:
             entries.hold(slots, held)
         applied = self._apply_edits(turn, plan)
-        entries.note(entries.switched(states, request), before, held=held)
-        return Done(states, plan, applied)
+        entries.note(switched, before, held=held)
+        return Done(states, plan, switched, applied)
 
     def write(self, turn: Turn, plan: Plan) -> Applied:
         """Apply a plan beside the journal, which stays as it is."""
@@ -203,26 +241,32 @@ class Switcher:
     # ---- what the runtime needs before ---------------------------------------------------------
 
     def need_arena(self, turn: Turn, sites: Sequence[Site], request: Wanted) -> Recorders:
-        """The recorders of the arena, which is made if need be: but not before the plan has been
-        made without it, so that nothing is put into a process for a switch that is refused."""
-        seen, recorders = turn.seen, self.recorders
-        if recorders is None:
-            if self.planner.plan(self.target.states(sites), request, None).traps:
-                self._refuse_blocked_sigtrap()
-            owner = seen.objects.owner
-            if owner is None:
-                raise NoMarkers(f"process {turn.target.pid} has no markers")
-            memory = turn.target.memory
-            arena = create_arena(
-                turn.target.pid, memory, turn.caller(), owner,
-                ring_size=self.ring_size or DEFAULT_RING_SIZE,
-                own_rings=not may_share_memory(memory.read, seen.maps),
-            )  # fmt: skip
-            self.target.note_arena(arena)
-            self._searched = seen.objects
-            recorders = self._made = Recorders(arena)
-        self._check_own_rings(turn, recorders.arena)
-        return recorders
+        """The recorders of the arena, which is made if need be: but not for a switch that would be
+        refused."""
+        if self.recorders:
+            self._check_own_rings(turn, self.recorders.arena)
+            return self.recorders
+        states = self.target.states(sites)
+        return self._make_arena(turn, self.planner.plan(states, request, None))
+
+    def _make_arena(self, turn: Turn, plan: Plan) -> Recorders:
+        """Put the runtime into the process, for a plan that was not refused."""
+        if plan.traps:
+            self._refuse_blocked_sigtrap()
+        seen = turn.seen
+        owner = seen.objects.owner
+        if owner is None:
+            raise NoMarkers(f"process {turn.target.pid} has no markers")
+        memory = turn.target.memory
+        arena = create_arena(
+            turn.target.pid, memory, turn.caller(), owner,
+            maps=seen.maps, ring_size=self.ring_size or DEFAULT_RING_SIZE,
+            own_rings=not may_share_memory(memory.read, seen.maps),
+        )  # fmt: skip
+        self.target.note_arena(arena)
+        self._searched = seen.objects
+        self._made = Recorders(arena)
+        return self._made
 
     def _check_own_rings(self, turn: Turn, arena: Arena) -> None:
         """An object that came after the arena was made may have children in our memory."""

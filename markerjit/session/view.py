@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from markerjit.arguments import check_all, check_int, check_pid, check_text
+from markerjit.arguments import check_all, check_flag, check_int, check_pid, check_text
 from markerjit.errors import MarkerError
 from markerjit.model import RemoteAddress, Site
 from markerjit.patch.plan import SiteState
@@ -73,8 +73,8 @@ class View:
         process that has none at all.
         """
         check_text("pattern", pattern)
-        seen = self._target.look()
-        return seen.sites if pattern == "*" else self._target.matching(pattern)
+        self._target.look()
+        return self._matching(pattern)
 
     @property
     def problems(self) -> Sequence[Exception]:
@@ -86,9 +86,16 @@ class View:
         check_all("sites", sites, Site)
         return self._target.states(sites)
 
-    def statistics(self, pattern: str = "*") -> list[MarkerStatus]:
-        """Every marker that matches: whether it is on, since when, by whom, hits and losses."""
-        states = self.states(self.sites(pattern))
+    def statistics(self, pattern: str = "*", *, look: bool = True) -> list[MarkerStatus]:
+        """Every marker that matches: whether it is on, since when, by whom, hits and losses.
+
+        Without `look` objects that came or went since the last call are not looked for.
+        """
+        check_flag("look", look)
+        check_text("pattern", pattern)
+        if look:
+            self._target.look()
+        states = self._target.states(self._matching(pattern))
         seen = self._target.seen
         return marker_statuses(states, seen.arena, seen.probes, self._target.calls)
 
@@ -128,3 +135,6 @@ class View:
         check_int("size", size, 0, 1 << 30)
         self._target.check_open()
         return self._target.memory.read(address, size)
+
+    def _matching(self, pattern: str) -> tuple[Site, ...]:
+        return self._target.seen.sites if pattern == "*" else self._target.matching(pattern)

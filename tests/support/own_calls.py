@@ -11,7 +11,7 @@ from pathlib import Path
 from markerjit.abi import PAGE
 from markerjit.arena.arena import Arena
 from markerjit.arena.create import create_arena
-from markerjit.memory import ProcessMemory
+from markerjit.memory import ProcessMemory, read_maps
 from markerjit.model import RemoteAddress
 from markerjit.remote.calls import (
     SYS_CLOSE,
@@ -80,7 +80,9 @@ def arena_mappings() -> list[str]:
 
 def make_own_arena(memory: ProcessMemory, caller: OwnThread) -> Arena:
     owner = RemoteAddress(ctypes.addressof(OWNER))
-    return create_arena(os.getpid(), memory, caller, owner, ring_size=PAGE)
+    return create_arena(
+        os.getpid(), memory, caller, owner, maps=read_maps(os.getpid()), ring_size=PAGE
+    )
 
 
 def take_down(caller: FailingThread) -> None:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 
 from markerjit.arena.pack import unpack
-from markerjit.model import Kind, Mode, RemoteAddress
+from markerjit.model import Edit, Kind, Mode, RemoteAddress
 from markerjit.patch.plan import SLOT_DATA, SLOT_PROBE, Plan, SiteState, plan_off, plan_on
 from markerjit.patch.prepared import Prepared, prepare
-from markerjit.sites import Objects
-from markerjit.x86.templates import TEMPLATES
+from markerjit.x86.templates import TEMPLATES, modes
 from tests.support.made_sites import BINDING, OURS, PROBE, SLOT, SWITCHABLE, make_site, make_state
-
-OBJECTS = Objects((), (), (), None)
 
 
 def headed(state: SiteState) -> SiteState:
@@ -27,7 +24,7 @@ def headed(state: SiteState) -> SiteState:
 def prepared_on(state: SiteState, mode: Mode | None = None) -> Prepared | None:
     plan = plan_on([state], {state.site.slot: BINDING}, mode=mode, ours=OURS)
     assert isinstance(plan, Plan)
-    return prepare(OBJECTS, plan, [state], b"", {})
+    return prepare(plan, [state], b"", {})
 
 
 @pytest.mark.parametrize("kind", [one for one in SWITCHABLE if one is not Kind.SYMBOL])
@@ -50,7 +47,7 @@ def test_what_only_guards_changes_nothing_and_comes_in_the_order_of_addresses() 
     plan = plan_off([state], ours=OURS)
     assert isinstance(plan, Plan)
 
-    found = prepare(OBJECTS, plan, [state], b"", {})
+    found = prepare(plan, [state], b"", {})
 
     assert found is not None
     guards = [edit for edit in found.plan.edits if edit not in plan.edits]
@@ -60,9 +57,34 @@ def test_what_only_guards_changes_nothing_and_comes_in_the_order_of_addresses() 
     assert order == sorted(order)
 
 
-@pytest.mark.parametrize(("current", "mode"), [(None, Mode.INT3), (Mode.INT3, Mode.JUMP)])
-def test_a_switch_with_a_breakpoint_is_not_kept(current: Mode | None, mode: Mode) -> None:
-    assert prepared_on(headed(make_state(Kind.JUMP, current)), mode) is None
+@pytest.mark.parametrize("kind", [Kind.JUMP, Kind.NOP])
+def test_a_switch_with_a_breakpoint_keeps_what_the_handler_and_the_journal_need(kind: Kind) -> None:
+    site = make_site(kind)
+    leads = (site.address, site.body)
+
+    planted = prepared_on(headed(make_state(kind, None, site=site)), Mode.INT3)
+    removed = prepared_on(headed(make_state(kind, Mode.INT3, site=site)), modes(kind)[0])
+
+    assert planted is not None and removed is not None
+    assert (planted.plan.traps, planted.plan.untraps, planted.planted) == ((leads,), (), ())
+    assert (removed.plan.traps, removed.plan.untraps) == ((), (site.address,))
+    assert removed.planted == (leads,)
+
+
+def test_a_place_that_is_written_twice_keeps_both_edits_in_their_order() -> None:
+    """The way of a breakpoint: the first byte, what stands behind it, and the first byte again."""
+    state = headed(make_state(Kind.NOP, None))
+    site = state.site
+    plan = Plan("", (
+        Edit(site.address, state.head[:1], b"\1", "", True, 0),
+        Edit(RemoteAddress(site.address + 1), state.head[1:], state.head[1:][::-1], "", True, 1),
+        Edit(site.address, b"\1", b"\2", "", True, 2),
+    ))  # fmt: skip
+
+    found = prepare(plan, [state], b"", {})
+
+    assert found is not None
+    assert [edit for edit in found.plan.edits if edit.code] == list(plan.edits)
 
 
 def test_a_switch_that_left_a_site_as_it_was_is_not_kept() -> None:
@@ -72,4 +94,4 @@ def test_a_switch_that_left_a_site_as_it_was_is_not_kept() -> None:
     plan = plan_on([off, on], {RemoteAddress(SLOT): BINDING}, ours=OURS)
     assert isinstance(plan, Plan)
 
-    assert prepare(OBJECTS, plan, [off, on], b"", {}) is None
+    assert prepare(plan, [off, on], b"", {}) is None

@@ -321,12 +321,24 @@ def test_no_protocol_goes_round_a_strategy_that_cannot_be(
     ) or ("threads run" in refused(plan_change(change, context)))
 
 
-def test_a_change_whose_bytes_are_not_known_yet_is_an_edit_to_look_at() -> None:
-    change = data(1, 2, HERE + 1)._replace(new=b"")
+@pytest.mark.parametrize("own", [False, True])
+def test_a_word_that_is_not_known_yet_is_planned_as_any_other(own: bool) -> None:
+    change = data(1, 2, HERE)._replace(quiet=True)
+    context = Context(MEMBARRIER if own else NONE, own)
 
-    (edit,) = plan_change(change, Context(NONE))
+    (edit,) = plan_change(change._replace(new=b""), context)
 
-    assert (edit.address, edit.old, edit.new) == (HERE + 1, change.old, b"")
+    assert plan_change(change, context) == (edit._replace(new=change.new),)
+    assert edit.new == b""
+
+
+def test_a_word_that_is_not_known_yet_is_refused_as_any_other() -> None:
+    """So nothing is put into a process for a switch that is refused."""
+    change = data(1, 2, HERE)._replace(quiet=False)
+
+    assert refused(plan_change(change._replace(new=b""), Context(NONE))) == refused(
+        plan_change(change, Context(NONE))
+    )
 
 
 def test_a_change_of_another_length_is_a_bug_of_ours() -> None:

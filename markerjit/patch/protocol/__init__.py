@@ -32,8 +32,10 @@ PROTOCOLS: dict[str, Planner] = {
 
 def plan_change(change: Change, context: Context) -> tuple[Edit, ...] | Refusal:
     """The edits of the safest protocol that covers the change; the last one's reason otherwise."""
-    if not change.new:  # a plan to look at
-        return (Edit(change.address, change.old, change.new, change.what, change.code),)
+    if not change.new:  # a word that is not known yet: planned as any other, and filled in later
+        known = change._replace(new=bytes(len(change.old)))
+        word = pointer_swap.plan(known, context)
+        return word if isinstance(word, Refusal) else tuple(one._replace(new=b"") for one in word)
     if len(change.old) != len(change.new):
         raise ValueError(f"{change.what}: {len(change.old)} bytes cannot become {len(change.new)}")
     if not change.code:

@@ -1,0 +1,98 @@
+"""A switch looks once, plans once, acts and tells: how often each is done, counted."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import markerjit
+from markerjit.cli.main import run
+from markerjit.session import planning, switch, target
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often a process is looked at, its sites read, a switch planned or prepared."""
+    calls: Counter[str] = Counter()
+
+    def count(owner: Any, name: str, what: str) -> None:
+        function = getattr(owner, name)
+
+        def counting(*args: Any, **options: Any) -> Any:
+            calls[what] += 1
+            return function(*args, **options)
+
+        monkeypatch.setattr(owner, name, counting)
+
+    opened = builtins.open
+
+    def opening(path: Any, *args: Any, **options: Any) -> Any:
+        found = re.fullmatch(r"/proc/([0-9]+)/maps", str(path))
+        if found and int(found[1]) != os.getpid():  # ours have the vDSO's place
+            calls["maps"] += 1
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(builtins, "open", opening)
+    count(planning, "plan_on", "plans")
+    count(planning, "plan_off", "plans")
+    count(target.Target, "states", "readings")
+    count(switch, "prepare", "preparations")
+    return calls
+
+
+@pytest.mark.parametrize("options", [(), ("--mode", "int3"), ("--probe", "record")])
+def test_the_first_on_of_a_process_reads_and_plans_once(
+    target: Callable, counted: Counter[str], options: tuple[str, ...]
+) -> None:
+    program = target("truth_threads", "1")
+
+    assert run(["on", str(program.pid), "truth_*", *options]) == 0
+
+    # Maps are read at the begin and under the lock, sites for the plan and for what is told.
+    assert counted == {"maps": 2, "plans": 1, "readings": 2}
+
+
+@pytest.mark.parametrize("command", ["on", "off"])
+def test_any_other_command_does_the_same(
+    target: Callable, counted: Counter[str], command: str
+) -> None:
+    program = target("truth_threads", "1")
+    run(["on", str(program.pid), "truth_*"])
+    counted.clear()
+
+    assert run([command, str(program.pid), "truth_*"]) == 0
+
+    assert counted == {"maps": 2, "plans": 1, "readings": 2}
+
+
+@pytest.mark.parametrize("mode", ["jump", "int3"])
+def test_a_switch_is_prepared_when_it_comes_again(
+    target: Callable, counted: Counter[str], mode: str
+) -> None:
+    program = target("truth_threads", "2", "--rate", "1000")
+
+    with markerjit.attach(program.pid) as session:
+        session.enable("*", mode=mode)
+        session.disable("*")
+        assert counted["preparations"] == 0
+        session.enable("*", mode=mode)  # the slots have their data now, so it is planned anew
+        session.disable("*")
+        session.enable("*", mode=mode)
+        assert counted["preparations"] == 2
+        counted.clear()
+        for _ in range(3):
+            session.disable("*")
+            assert not any(marker.mode for marker in session.statistics(look=False))
+            session.enable("*", mode=mode)
+            modes = {str(marker.mode) for marker in session.statistics(look=False)}
+            assert modes == {mode}
+
+    assert counted == {"maps": 6, "readings": 6}
