@@ -1,8 +1,6 @@
-"""Draws the map of the house from the imports, and holds the house to it.
+"""The house keeps to its map: what a room may import, and where opcodes stand.
 
-Offers a checker of plain sources (so that it can be tested on made-up ones) and runs it on
-markerjit/. It sees imports at any depth, in functions and under TYPE_CHECKING too, and
-`import_module` of a constant; it does not see names that are put together at run time.
+The map and the checker are in tests/support/house.py, the picture of it in draw_house.py beside it.
 """
 
 from __future__ import annotations
@@ -10,41 +8,22 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-# As the design draws it, and the rooms that came later.
-FLOORS = (
-    ("errors", "printable"),
-    ("model", "arguments"),
-    ("abi", "memory", "elf", "x86"),
-    ("proc", "ring", "sites"),
-    ("remote", "trace"),
-    ("arena", "quiesce"),
-    ("patch",),
-    ("events",),
-    ("probes",),
-    ("session",),
-    ("explain", "doctor"),
-    ("facts",),
-    ("apps",),
-    ("cli",),
+from tests.support.draw_house import PICTURE, drawing, needed
+from tests.support.house import (
+    DOORS,
+    FLOORS,
+    circles,
+    complaints,
+    imports,
+    modules,
+    room_arrows,
+    room_of,
 )
-FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-
-# The doors show rooms to the outside, so they may open any; nobody inside uses a door.
-DOORS = ("markerjit", "markerjit.__main__", "markerjit.lowlevel")
-
-# Outside the house: what they may use, besides their own modules.
-OUTSIDE = {
-    "apps": ("markerjit", "markerjit.lowlevel", "errors", "model"),
-    "cli": (
-        *("markerjit", "markerjit.lowlevel", "errors", "printable", "model"),
-        *("explain", "doctor", "facts", "apps"),
-    ),
-}
 
 # Inside the bench: what each of its rooms may use, besides itself. Its other modules may use all.
 BENCH = "markerjit.apps.bench"
@@ -59,84 +38,6 @@ ROOMS_OF_BENCH = {
 
 OPCODES = (0xE9, 0xEB, 0xCC, 0xA9)
 HOME_OF_OPCODES = "markerjit.x86.templates"
-
-
-# ---- the checker -------------------------------------------------------------------------------
-
-
-def imports(
-    module: str, source: str, *, is_package: bool = False, whole: bool = False
-) -> Iterator[tuple[int, str]]:
-    """(line, module imported) for every import of markerjit, relative ones made absolute.
-
-    `whole`: also each imported name, which may be a module of that package.
-    """
-    for node in ast.walk(ast.parse(source)):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = module.split(".")
-                keep = len(parts) - node.level + (1 if is_package else 0)
-                base = ".".join([*parts[:keep], *filter(None, [node.module])])
-            # `from markerjit import elf` comes in by the front door, whatever it then takes.
-            names = [base, *(f"{base}.{alias.name}" for alias in node.names if whole)]
-        elif isinstance(node, ast.Call) and _is_import_module(node.func) and node.args:
-            name = node.args[0]
-            if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                names = [name.value]
-        for name in names:
-            if name.split(".")[0] == "markerjit":
-                yield getattr(node, "lineno", 0), name
-
-
-def complaints(module: str, source: str, *, is_package: bool = False) -> list[str]:
-    """What is wrong with the imports of one module, a sentence each."""
-    if module in DOORS:
-        return []
-    here = _room(module)
-    if here not in FLOOR:
-        return [f"{module}: the room {here} is on no floor of the map"]
-    found = []
-    for line, name in imports(module, source, is_package=is_package):
-        there = name if name in DOORS else _room(name)
-        if there == here:
-            continue
-        if here in OUTSIDE:
-            wrong = there not in OUTSIDE[here] and f"{here} comes in by the door"
-        elif there in DOORS:
-            wrong = "no room uses the door"
-        elif there not in FLOOR:
-            wrong = f"the room {there} is on no floor of the map"
-        elif FLOOR[there] == FLOOR[here]:
-            wrong = f"{here} and {there} are on one floor"
-        else:
-            wrong = FLOOR[there] > FLOOR[here] and f"{there} is above {here}"
-        if wrong:
-            found.append(f"{module}:{line} imports {name}, but {wrong}")
-    return found
-
-
-def circles(arrows: dict[str, set[str]]) -> list[set[str]]:
-    """The sets of modules that import each other in a loop, from (module: modules imported)."""
-    reached = {module: _reachable(module, arrows) for module in arrows}
-    loops = [
-        {other for other in reached[module] if module in reached.get(other, ())}
-        for module in arrows
-        if module in reached[module]
-    ]
-    return [loop for index, loop in enumerate(loops) if loop not in loops[:index]]
-
-
-def _reachable(module: str, arrows: dict[str, set[str]]) -> set[str]:
-    reached: set[str] = set()
-    ahead = set(arrows[module])
-    while ahead:
-        reached |= ahead
-        ahead = {name for there in ahead for name in arrows.get(there, ())} - reached
-    return reached
 
 
 def opcode_literals(source: str) -> list[str]:
@@ -179,15 +80,6 @@ def distribution(lengths: dict[str, int]) -> str:
     median, late = (lengths[in_order[len(in_order) * part // 100]] for part in (50, 90))
     longest = ", ".join(f"{name} {lengths[name]}" for name in reversed(in_order[-5:]))
     return f"lines in a file: median {median}, 90th percentile {late}; longest: {longest}"
-
-
-def _is_import_module(function: ast.expr) -> bool:
-    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-    return name in {"import_module", "__import__"}
-
-
-def _room(module: str) -> str:
-    return module.split(".")[1]
 
 
 # ---- the checker on made-up sources ------------------------------------------------------------
@@ -258,6 +150,12 @@ def test_circles_are_found(arrows: dict[str, set[str]], loops: list[set[str]]) -
     assert circles(arrows) == loops
 
 
+def test_picture_leaves_out_what_other_lines_imply() -> None:
+    arrows = {"a": {"b", "c", "d"}, "b": {"c"}, "c": set(), "d": {"c"}}
+
+    assert needed(arrows) == {"a": {"b", "d"}, "b": {"c"}, "c": set(), "d": {"c"}}
+
+
 @pytest.mark.parametrize(
     "source", ["x = 0xE9", "x = 0xcc", r"x = b'\x90\xeb'", "x = bytes.fromhex('66 90 a9')"]
 )
@@ -290,16 +188,10 @@ def test_distribution_names_the_five_longest() -> None:
 # ---- the house ---------------------------------------------------------------------------------
 
 
-def _modules(repo: Path) -> Iterator[tuple[str, Path]]:
-    for path in sorted((repo / "markerjit").rglob("*.py")):
-        parts = path.relative_to(repo).with_suffix("").parts
-        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
-
-
 def test_every_room_imports_only_from_floors_below(repo: Path) -> None:
     found = [
         complaint
-        for module, path in _modules(repo)
+        for module, path in modules(repo)
         for complaint in complaints(module, path.read_text(), is_package=path.name == "__init__.py")
     ]
 
@@ -314,7 +206,7 @@ def test_modules_of_a_room_form_no_circle(repo: Path) -> None:
                 module, path.read_text(), is_package=path.name == "__init__.py", whole=True
             )
         }
-        for module, path in _modules(repo)
+        for module, path in modules(repo)
         if path.name != "__init__.py"  # a package hands on the names of its own modules
     }
 
@@ -324,7 +216,7 @@ def test_modules_of_a_room_form_no_circle(repo: Path) -> None:
 def test_kinds_of_cost_share_the_sampling_and_not_each_other(repo: Path) -> None:
     arrows = {
         (module.split(".")[3], name.split(".")[3])
-        for module, path in _modules(repo)
+        for module, path in modules(repo)
         if module.startswith(f"{BENCH}.") and path.parent.name in ROOMS_OF_BENCH
         for _, name in imports(module, path.read_text(), is_package=path.name == "__init__.py")
         if name.startswith(f"{BENCH}.")
@@ -349,7 +241,7 @@ def test_a_bench_outside_the_package_comes_in_by_the_api(repo: Path) -> None:
 def test_opcodes_are_written_in_one_file_only(repo: Path) -> None:
     found = [
         f"{module}: {literal}"
-        for module, path in _modules(repo)
+        for module, path in modules(repo)
         if module != HOME_OF_OPCODES
         for literal in opcode_literals(path.read_text())
     ]
@@ -357,12 +249,18 @@ def test_opcodes_are_written_in_one_file_only(repo: Path) -> None:
     assert not found, "\n".join(found)
 
 
+def test_picture_is_that_of_the_code(repo: Path) -> None:
+    assert PICTURE.read_text() == drawing(FLOORS, room_arrows(repo)), (
+        "the map has changed: python -m tests.support.draw_house draws it anew"
+    )
+
+
 def test_lengths_of_files_are_in_the_summary(
     repo: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """A number to look at, and no limit: a reader judges where a long file has two subjects."""
     native = [*(repo / "native" / "src").rglob("*.[ch]"), *(repo / "native" / "lib").rglob("*.c")]
-    files = [path for _, path in _modules(repo)] + native
+    files = [path for _, path in modules(repo)] + native
 
     lengths = {str(path.relative_to(repo)): len(path.read_text().splitlines()) for path in files}
 
@@ -371,9 +269,9 @@ def test_lengths_of_files_are_in_the_summary(
 
 def test_no_room_is_empty(repo: Path) -> None:
     filled: dict[str, bool] = {}
-    for module, path in _modules(repo):
+    for module, path in modules(repo):
         if module not in DOORS:
-            room = _room(module)
+            room = room_of(module)
             filled[room] = filled.get(room, False) or has_content(path.read_text())
 
     assert [room for room, full in filled.items() if not full] == []
