@@ -29,6 +29,7 @@ import markerjit
 from markerjit.cli.main import COMMANDS, run
 from markerjit.model import Kind
 from markerjit.x86.templates import NATIVE_MODE, TEMPLATES
+from tests.support.house import FLOORS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -498,12 +499,9 @@ def test_ring_page_has_the_layout_of_a_record(repo: Path) -> None:
 def test_house_page_draws_the_map_that_the_test_draws(repo: Path) -> None:
     page = (repo / "docs" / "explanation" / "house.md").read_text()
     drawn = re.search(r"^    errors\b.*\n(?:    .*\n)+", page, re.MULTILINE)
-    source = (repo / "tests" / "unit" / "test_house.py").read_text()
-    floors = re.search(r"^FLOORS = \($(.*?)^\)$", source, re.MULTILINE | re.DOTALL)
 
-    assert drawn and floors
-    tested = [re.findall(r'"(\w+)"', line) for line in floors[1].strip().splitlines()]
-    assert [line.split() for line in drawn[0].splitlines()] == tested
+    assert drawn
+    assert [tuple(line.split()) for line in drawn[0].splitlines()] == list(FLOORS)
 
 
 def test_figures_are_those_of_their_files(repo: Path) -> None:
