@@ -118,6 +118,23 @@ class Field(NamedTuple):
     limit: int | None = None
 
 
+class Signature(NamedTuple):
+    """What an event is, wherever it happens: its name, its format and its arguments' C types.
+
+    Marker notes, events of probes in C and sites of several objects share one when their records
+    are read alike: then they share an entry of the runtime, too.
+    """
+
+    name: str
+    format: str
+    args: tuple[CType, ...]
+
+    @property
+    def text(self) -> str:
+        """All of it as one text, whose hash the runtime's entry has."""
+        return f"{self.name}\0{self.format}\0{' '.join(map(str, self.args))}"
+
+
 class Note(NamedTuple):
     """One marker note, decoded, with addresses as the object file has them (before any load bias).
 
@@ -135,6 +152,11 @@ class Note(NamedTuple):
     body: int
     end: int
     slot: int
+
+    @property
+    def signature(self) -> Signature:
+        """What the marker records."""
+        return Signature(self.name, self.format, self.args)
 
 
 class MappedObject(NamedTuple):

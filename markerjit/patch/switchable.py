@@ -125,8 +125,8 @@ def clashing_slots(sites: Sequence[Site]) -> set[RemoteAddress]:
     described: dict[RemoteAddress, tuple[object, ...]] = {}
     clashing = set()
     for site in sites:
-        form = (site.note.format, site.note.args)
-        if site.slot and described.setdefault(site.slot, form) != form:
+        fields = (site.note.format, site.note.args)
+        if site.slot and described.setdefault(site.slot, fields) != fields:
             clashing.add(site.slot)
     return clashing
 

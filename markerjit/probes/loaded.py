@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import markerjit.abi as abi
 from markerjit.arena.arena import Arena
 from markerjit.errors import MarkerError, Refused
-from markerjit.model import CType, Note, RemoteAddress, TypeClass
+from markerjit.model import CType, RemoteAddress, Signature, TypeClass
 from markerjit.printable import printable
 from markerjit.probes.c.unit import Compiled, ProbeEvent, Runtime, Sizes, Variable, align
 from markerjit.probes.c.values import BUCKETS, Histogram, read_counters, read_histograms
-from markerjit.probes.record import recording, signature
+from markerjit.probes.record import recording
 from markerjit.ring.types import Options, RecordType
 
 _LENGTH = 4
@@ -57,7 +57,7 @@ class Loaded(NamedTuple):
         """What its events are, in the rings."""
         found = {}
         for marker, event in self.events.items():
-            type_ = recording(_as_note(event), Options()).type
+            type_ = recording(event.signature, Options()).type
             found[marker] = RecordType(marker, type_.marker, type_.format, type_.fields)
         return found
 
@@ -100,7 +100,9 @@ def load(arena: Arena, compiled: Compiled, *, tick_hz: int) -> Loaded:
         compiled, code_address=code, data_address=data, runtime=_runtime(arena, tick_hz)
     )
     events = {_tell_of(arena, event): event for event in linked.events}
-    by_name = {event.name: arena.entry_address(marker) for marker, event in events.items()}
+    by_name = {
+        event.signature.name: arena.entry_address(marker) for marker, event in events.items()
+    }
     made = Loaded(
         compiled.source.name, digest, data - arena.base + whole, known[-1].about if known else 0,
         linked.entries, events, linked.variables, linked.cpus, linked.stride,
@@ -182,22 +184,18 @@ def _runtime(arena: Arena, tick_hz: int) -> Runtime:
     )
 
 
-def _as_note(event: ProbeEvent) -> Note:
-    """For what asks a note only for the facts that an event has too."""
-    return cast(Note, event)
-
-
 def _tell_of(arena: Arena, event: ProbeEvent) -> int:
-    note = _as_note(event)
-    return arena.find_marker(event.name, signature(note), recording(note, Options()).entry())
+    signature = event.signature
+    entry = recording(signature, Options()).entry()
+    return arena.find_marker(signature.name, signature.text, entry)
 
 
 def _to_json(one: Loaded) -> bytes:
     import json
 
     events = {
-        str(marker): [event.name, event.format, [list(arg) for arg in event.args], event.file,
-                      event.line]
+        str(marker): [event.signature.name, event.signature.format,
+                      [list(arg) for arg in event.signature.args], event.file, event.line]
         for marker, event in one.events.items()
     }  # fmt: skip
     told = {
@@ -244,7 +242,7 @@ def _from_json(arena: Arena, place: int, end: int) -> Loaded | None:
 
 def _event(name: str, format_: str, args: list[list[int]], file: str, line: int) -> ProbeEvent:
     types = tuple(CType(TypeClass(class_), _SIZES[_SIZES.index(size)]) for class_, size in args)
-    return ProbeEvent(str(name), str(format_), types, str(file), int(line), ())
+    return ProbeEvent(Signature(str(name), str(format_), types), str(file), int(line), ())
 
 
 def _variable(name: str, is_histogram: bool, place: int, words: int) -> Variable:
@@ -253,7 +251,7 @@ def _variable(name: str, is_histogram: bool, place: int, words: int) -> Variable
 
 def _makes_sense(arena: Arena, one: Loaded) -> bool:
     """Whether all is where it can be, and has names that can be printed."""
-    names = [*one.entries, *(event.name for event in one.events.values())]
+    names = [*one.entries, *(event.signature.name for event in one.events.values())]
     names += [variable.name for variable in one.variables]
     code = range(abi.RUNTIME_SIZE, abi.CODE_SIZE)
     return (

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import markerjit.abi as abi
 from markerjit.elf import parse_format
 from markerjit.errors import BadNote
-from markerjit.model import Field, FieldType, Note, TypeClass
+from markerjit.model import Field, FieldType, Signature, TypeClass
 from markerjit.ring.types import TEXTS, Options, RecordType, Time, number_code
 
 _TIMES = {
@@ -49,19 +49,22 @@ class Recording(NamedTuple):
         return entry
 
 
-def recording(note: Note, options: Options) -> Recording:
-    """How a marker is recorded. Raises BadNote for too many arguments."""
-    if len(note.args) > abi.MAX_ARGS:
-        raise BadNote(f"{len(note.args)} arguments; the recorder takes {abi.MAX_ARGS}")
-    every = parse_format(note.format, note.args)
+def recording(signature: Signature, options: Options) -> Recording:
+    """How an event is recorded. Raises BadNote for too many arguments."""
+    if len(signature.args) > abi.MAX_ARGS:
+        raise BadNote(f"{len(signature.args)} arguments; the recorder takes {abi.MAX_ARGS}")
+    every = parse_format(signature.format, signature.args)
     fields = tuple(one for one in every if options.fields is None or one.name in options.fields)
     ops = [
-        abi.OP_SKIP_FP if arg.type_class is TypeClass.FLOAT else abi.OP_SKIP for arg in note.args
+        abi.OP_SKIP_FP if arg.type_class is TypeClass.FLOAT else abi.OP_SKIP
+        for arg in signature.args
     ]
-    limits = [0] * len(note.args)
-    type_ = RecordType(-1, note.name, note.format, fields, time=options.time, tid=options.thread_id)
+    limits = [0] * len(signature.args)
+    type_ = RecordType(
+        -1, signature.name, signature.format, fields, time=options.time, tid=options.thread_id
+    )
     texts = sum(field.type in TEXTS for field in fields)
-    most = min(options.text, _room_for_a_text(len(note.args), texts))
+    most = min(options.text, _room_for_a_text(len(signature.args), texts))
     for field in fields:
         ops[field.arg] = _op(field, most)
         if field.type in TEXTS:
@@ -92,22 +95,19 @@ def _op(field: Field, most: int) -> int:
     return op | size_bits << abi.OP_SIZE_SHIFT
 
 
-def recorded_type(note: Note, entry: abi.MarkerEntry) -> RecordType:
+def recorded_type(signature: Signature, entry: abi.MarkerEntry) -> RecordType:
     """What records are that the runtime makes of a marker, by its entry."""
     skipped = (abi.OP_SKIP, abi.OP_SKIP_FP)
     fields = [
         field
-        for field in parse_format(note.format, note.args)
+        for field in parse_format(signature.format, signature.args)
         if entry.ops[field.arg] & (1 << abi.OP_SIZE_SHIFT) - 1 not in skipped
     ]
     times = {number: time for time, number in _TIMES.items()}
     time = times.get(entry.time, Time.TSC)
-    return RecordType(int(entry.id), note.name, note.format, fields, time=time, tid=bool(entry.tid))
-
-
-def signature(note: Note) -> str:
-    """What makes a marker's records readable: sites that agree in it share a marker's entry."""
-    return f"{note.name}\0{note.format}\0{' '.join(map(str, note.args))}"
+    return RecordType(
+        int(entry.id), signature.name, signature.format, fields, time=time, tid=bool(entry.tid)
+    )
 
 
 def takes_a_recorder(made: Recording, control: abi.Control) -> bool:

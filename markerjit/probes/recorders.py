@@ -13,7 +13,7 @@ from contextlib import suppress
 from markerjit.arena.arena import Arena, fnv1a
 from markerjit.arguments import check_is
 from markerjit.errors import BadArgument, Refused
-from markerjit.model import Note, RemoteAddress
+from markerjit.model import RemoteAddress, Signature
 from markerjit.patch.wanted import COUNT, RECORD, Wanted
 from markerjit.probes.c.unit import Compiled, split_probe
 from markerjit.probes.loaded import Loaded, entry_of, load, loaded
@@ -21,7 +21,6 @@ from markerjit.probes.record import (
     Recording,
     recorded_type,
     recording,
-    signature,
     takes_a_recorder,
 )
 from markerjit.ring.counter import time_to_use
@@ -34,28 +33,28 @@ class Recorders:
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
         self._loaded: dict[str, tuple[Loaded, str]] = {}
-        self._known: dict[tuple[Note, Options], int] = {}
+        self._known: dict[tuple[Signature, Options], int] = {}
 
-    def find(self, note: Note, options: Options) -> int | None:
+    def find(self, signature: Signature, options: Options) -> int | None:
         """The id of a marker that is recorded so; None when the runtime was not told of it."""
-        known = self._known.get((note, options))
+        known = self._known.get((signature, options))
         if known is None:
-            wanted = recording(note, options).entry()
-            known = self.arena.known_marker(signature(note), wanted)
+            wanted = recording(signature, options).entry()
+            known = self.arena.known_marker(signature.text, wanted)
             if known is not None:
-                self._known[note, options] = known
+                self._known[signature, options] = known
         return known
 
-    def tell(self, notes: Iterable[Note], options: Options, probe: str) -> None:
+    def tell(self, signatures: Iterable[Signature], options: Options, probe: str) -> None:
         """Tell the runtime of these markers. To record them each gets code of its own, where that
         can be had; mj_record does it for the others.
 
         Raises Refused when the arena has no room for another marker.
         """
-        for note in notes:
-            made = recording(note, options)
-            marker = self.arena.find_marker(note.name, signature(note), made.entry())
-            self._known[note, options] = marker
+        for signature in signatures:
+            made = recording(signature, options)
+            marker = self.arena.find_marker(signature.name, signature.text, made.entry())
+            self._known[signature, options] = marker
             if probe == RECORD and takes_a_recorder(made, self.arena.control):
                 self._need_recorder(marker, made)
 
@@ -73,27 +72,27 @@ class Recorders:
         self._loaded[probe] = one, compiled.function.name
         return one
 
-    def types_of(self, notes: Iterable[Note], wanted: Wanted) -> dict[int, RecordType]:
+    def types_of(self, signatures: Iterable[Signature], wanted: Wanted) -> dict[int, RecordType]:
         """What markers record that are switched on so, by their ids; for a probe in C, what it
         emits."""
         if wanted.probe in self._loaded:
             return self._loaded[wanted.probe][0].types()
         found = {}
-        for note in set(notes):
-            marker = self.find(note, wanted.options)
+        for signature in set(signatures):
+            marker = self.find(signature, wanted.options)
             if marker is not None:
-                found[marker] = recorded_type(note, self.arena.marker_entry(marker))
+                found[marker] = recorded_type(signature, self.arena.marker_entry(marker))
         return found
 
-    def types(self, notes: Iterable[Note]) -> dict[int, RecordType]:
+    def types(self, signatures: Iterable[Signature]) -> dict[int, RecordType]:
         """All that may be in the rings of these markers, however they were recorded, and of probes
         in C."""
-        by_hash = {fnv1a(signature(note).encode()): note for note in notes}
+        by_hash = {fnv1a(event.text.encode()): event for event in set(signatures)}
         found = {id: type_ for one in loaded(self.arena) for id, type_ in one.types().items()}
         for entry in self.arena.entries():
-            note = by_hash.get(entry.name_hash)
-            if note is not None and len(note.args) == entry.argc:
-                found[int(entry.id)] = recorded_type(note, entry)
+            signature = by_hash.get(entry.name_hash)
+            if signature is not None and len(signature.args) == entry.argc:
+                found[int(entry.id)] = recorded_type(signature, entry)
         return found
 
     def _need_recorder(self, marker: int, made: Recording) -> None:
@@ -174,11 +173,15 @@ def nothing_read(probe: str | Compiled) -> Options:
     return Options(counted=probe == RECORD)
 
 
-def check_fields(notes: Iterable[Note], wanted: Iterable[str]) -> None:
+def check_fields(signatures: Iterable[Signature], wanted: Iterable[str]) -> None:
     """Raises Refused for a name that is a field of none of the markers."""
     from markerjit.elf import parse_format
 
-    there = {field.name for note in notes for field in parse_format(note.format, note.args)}
+    there = {
+        field.name
+        for signature in set(signatures)
+        for field in parse_format(signature.format, signature.args)
+    }
     for name in wanted:
         if name not in there:
             raise Refused(f"no marker has a field {name}; there are {', '.join(sorted(there))}")

@@ -36,7 +36,7 @@ def load_probe(
                 f"{site.marker} ({site.source}) is compiled as sentinel: such a site calls "
                 "what its slot holds as it is, and cannot say when a thread is in a probe in C"
             )
-        check_fits(compiled.source, compiled.function, site.note)
+        check_fits(compiled.source, compiled.function, site.note.signature)
     if compiled.events and time_to_use(None) is not Time.TSC:
         raise Refused(
             "what a probe in C emits has the time of the time stamp counter, and this "

@@ -19,7 +19,6 @@ from markerjit.events.rings import is_flying
 from markerjit.model import Field, Kind, Mode, RemoteAddress, Site
 from markerjit.patch.holds import Holds
 from markerjit.patch.plan import SiteState
-from markerjit.probes.record import signature
 from markerjit.proc.owner import Owner, is_gone
 from markerjit.sites import discover_file, matching
 
@@ -116,7 +115,7 @@ def marker_statuses(
     """
     groups: dict[tuple[str, str], list[SiteState]] = {}
     for state in states:
-        groups.setdefault((state.site.marker, state.site.note.format), []).append(state)
+        groups.setdefault((state.site.marker, state.site.note.signature.format), []).append(state)
     tallies = _Tallies(arena, calls) if arena else None
     return [
         _status(group, arena, probes or Probes(), tallies) for _, group in sorted(groups.items())
@@ -187,12 +186,12 @@ def dormant(site: Site) -> SiteState:
 def _status(
     group: Sequence[SiteState], arena: Arena | None, probes: Probes, tallies: _Tallies | None
 ) -> MarkerStatus:
-    note = group[0].site.note
+    note = group[0].site.note.signature
     sound = [state for state in group if not state.problem]
     first = sound[0] if sound else group[0]
     found = {state.mode for state in sound}
     mode = next((one for one in found if one), None)
-    hashed = fnv1a(signature(note).encode())
+    hashed = fnv1a(note.signature.text.encode())
     entry = tallies.entry_of(sound or group, hashed) if tallies else None
     sums = tallies.total(group, hashed) if tallies else Counted(0, 0)
     return MarkerStatus(

@@ -297,8 +297,8 @@ def tell_of_markers(
     """Tell the runtime of the markers, and have code that records them where that is asked for.
     None is switched on by it."""
     turn.check()
-    notes = [site.note for site in one_format(sites)]
-    recorders.tell(notes, request.options, request.probe)
+    signatures = [site.note.signature for site in one_format(sites)]
+    recorders.tell(signatures, request.options, request.probe)
 
 
 def _note_breakpoints(arena: Arena, states: Sequence[SiteState]) -> None:

@@ -23,8 +23,8 @@ from markerjit.arena.arena import Arena, Counted
 from markerjit.arena.create import find_tid_offset
 from markerjit.arena.store import MemoryStore
 from markerjit.memory import ProcessMemory
-from markerjit.model import CType, Event, Kind, Note, RemoteAddress, TypeClass
-from markerjit.probes.record import Recording, recording, signature, takes_a_recorder
+from markerjit.model import CType, Event, RemoteAddress, Signature, TypeClass
+from markerjit.probes.record import Recording, recording, takes_a_recorder
 from markerjit.probes.recorder import LARGEST, Setting, Shape, make_recorder
 from markerjit.remote.calls import Thread
 from markerjit.remote.native import package_file
@@ -172,9 +172,9 @@ class OwnArena:
         count: bool = False,
     ) -> Slot:
         """A slot whose probe records (or only counts) a marker of this format and these types."""
-        note = Note(name, Kind.JUMP, False, format_, args, "a.c", 1, 1, 2, 3, 4)
-        made = recording(note, options)
-        marker = self.arena.find_marker(name, signature(note), made.entry())
+        signature = Signature(name, format_, args)
+        made = recording(signature, options)
+        marker = self.arena.find_marker(name, signature.text, made.entry())
         self.types[marker] = RecordType(
             marker, name, format_, made.type.fields, time=options.time, tid=options.thread_id
         )

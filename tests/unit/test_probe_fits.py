@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from markerjit.model import CType, Kind, Note
+from markerjit.model import CType, Signature
 from markerjit.probes.c.fits import Mismatch, check_fits, declaration
 from markerjit.probes.c.unit import Compiled
 from tests.support.made_records import (
@@ -26,12 +26,12 @@ from tests.support.made_records import (
 )
 
 
-def marker(format_: str, *args: CType) -> Note:
-    return Note("m", Kind.JUMP, False, format_, args, "a.c", 1, 0, 0, 0, 0)
+def marker(format_: str, *args: CType) -> Signature:
+    return Signature("m", format_, args)
 
 
 @pytest.mark.parametrize(
-    ("function", "note"),
+    ("function", "event"),
     [
         ("on_count", marker("n %lu", U64)),
         ("on_place", marker("")),
@@ -50,14 +50,14 @@ def marker(format_: str, *args: CType) -> Note:
         ("on_first", marker("k %s l %zu", CHARS, U64)),
     ],
 )  # fmt: skip
-def test_function_fits_the_marker(everything: Compiled, function: str, note: Note) -> None:
+def test_function_fits_the_marker(everything: Compiled, function: str, event: Signature) -> None:
     (found,) = [one for one in everything.functions if one.name == function]
 
-    check_fits(everything.source, found, note)
+    check_fits(everything.source, found, event)
 
 
 @pytest.mark.parametrize(
-    ("function", "note", "position", "reason"),
+    ("function", "event", "position", "reason"),
     [
         ("on_count", marker("n %ld", I64), 1, "parameter number is uint64_t, .* long, its n"),
         ("on_count", marker("n %u", U32), 1, "passes unsigned, its n"),
@@ -71,12 +71,12 @@ def test_function_fits_the_marker(everything: Compiled, function: str, note: Not
     ],
 )
 def test_function_that_does_not_fit_is_refused_with_the_parameter(
-    everything: Compiled, function: str, note: Note, position: int, reason: str
+    everything: Compiled, function: str, event: Signature, position: int, reason: str
 ) -> None:
     (found,) = [one for one in everything.functions if one.name == function]
 
     with pytest.raises(Mismatch, match=reason) as caught:
-        check_fits(everything.source, found, note)
+        check_fits(everything.source, found, event)
 
     assert caught.value.position == position
     assert caught.value.write in str(caught.value)
@@ -111,21 +111,21 @@ def test_parameters_that_no_marker_passes_are_refused(
 
 
 def test_declaration_that_is_proposed_fits(build_one: Callable[..., Compiled]) -> None:
-    note = marker(
+    event = marker(
         "a %d b %hd c %d d %ld e %hhu f %hu g %u h %lu i %f j %f k %p int %s slot %d %.*s",
         I8, I16, I32, I64, U8, U16, U32, U64, F32, F64, POINTER, CHARS,
     )  # fmt: skip
-    note = note._replace(format=note.format.replace(" slot %d %.*s", ""))
-    proposed = declaration("f", note)
+    event = event._replace(format=event.format.replace(" slot %d %.*s", ""))
+    proposed = declaration("f", event)
 
     compiled = build_one(f"#include <markerjit/probe.h>\n{proposed} {{}}")
 
     assert "const char *int_)" in proposed
-    check_fits(compiled.source, compiled.function, note)
+    check_fits(compiled.source, compiled.function, event)
 
 
 def test_events_can_be_fitted_too(everything: Compiled) -> None:
-    (event,) = [one for one in everything.events if one.name == "got"]
+    (event,) = [one for one in everything.events if one.signature.name == "got"]
     (function,) = [one for one in everything.functions if one.name == "on_emit"]
 
-    check_fits(everything.source, function, event)
+    check_fits(everything.source, function, event.signature)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from markerjit.model import CType, Kind, Note, TypeClass
+from markerjit.model import CType, Signature, TypeClass
 from markerjit.probes.c.compile import compile_probe
 from markerjit.probes.c.fits import check_fits
 from markerjit.probes.c.object import EVENT, EVENT_MARKER, VARIABLE
@@ -150,8 +150,7 @@ def test_example_is_a_probe_for_its_marker(compiler: Compiler, number: int, tmp_
     assert [one.name for one in compiled.functions] == functions
     for function in compiled.functions:
         format_, args = MARKERS[function.name]
-        note = Note("m", Kind.JUMP, False, format_, args, "a.c", 1, 0, 0, 0, 0)
-        check_fits(source, function, note)
+        check_fits(source, function, Signature("m", format_, args))
 
 
 def test_markers_of_the_examples_are_those_of_the_bundled_server() -> None:
@@ -184,5 +183,5 @@ def test_example_in_the_header_compiles(tmp_path: Path) -> None:
     compiled = compile_probe(source, "on_get", "gcc", include=INCLUDE)
 
     assert [one.name for one in compiled.variables] == ["misses", "sizes"]
-    assert [one.name for one in compiled.events] == ["empty_get"]
+    assert [one.signature.name for one in compiled.events] == ["empty_get"]
     assert compiled.warnings == ""

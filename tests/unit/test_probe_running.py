@@ -149,7 +149,7 @@ def test_the_same_event_may_be_emitted_in_two_places(host: Host, everything: Com
 
     probe.call("on_emit", ctypes.c_char_p(b"k"), c_uint64(101), c_double(0), c_int(0))
 
-    (event,) = [one for one in probe.linked.events if one.name == "got"]
+    (event,) = [one for one in probe.linked.events if one.signature.name == "got"]
     assert len(event.words) == 2
     assert host.events()["got"].text == b"long"
 
@@ -163,10 +163,10 @@ def test_events_that_nobody_wants_are_not_emitted(host: Host, everything: Compil
 
 
 def test_events_are_described_as_markers_are(everything: Compiled) -> None:
-    (got,) = [one for one in everything.events if one.name == "got"]
+    (got,) = [one for one in everything.events if one.signature.name == "got"]
 
-    assert got.format == "key %s len %zu ratio %f letter %c"
-    assert got.args == (CHARS, U64, F64, I8)
+    assert got.signature.format == "key %s len %zu ratio %f letter %c"
+    assert got.signature.args == (CHARS, U64, F64, I8)
     assert got.file == "everything.c"
     assert "mj_emit(got" in EVERYTHING.read_text().splitlines()[got.line - 1]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from ctypes import c_char_p, c_double, c_int, c_uint64
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from markerjit.abi import CODE_SIZE, RUNTIME_SIZE, MarkerEntry
 from markerjit.errors import MarkerError, Refused
-from markerjit.model import CType, Kind, Note, RemoteAddress
+from markerjit.model import CType, RemoteAddress, Signature
 from markerjit.patch.wanted import COUNT, RECORD, Wanted
 from markerjit.probes.recorders import Recorders, check_fields
 from markerjit.quiesce.strategy import default_strategy
@@ -18,13 +17,10 @@ from markerjit.ring.types import Options, Time
 from tests.support.own_arena import CHARS, DOUBLE, INT, LONG, SHARED, OwnArena, Slot
 
 USUAL = Options()
-_SITES = itertools.count(1)
 
 
-def note(name: str = "m", format_: str = "a %d b %g", *args: CType) -> Note:
-    """Each has a site of its own."""
-    types = args or (INT, DOUBLE)
-    return Note(name, Kind.JUMP, False, format_, types, "a.c", 1, next(_SITES), 2, 3, 4)
+def event(name: str = "m", format_: str = "a %d b %g", *args: CType) -> Signature:
+    return Signature(name, format_, args or (INT, DOUBLE))
 
 
 @pytest.fixture
@@ -37,7 +33,9 @@ def recorders(own: OwnArena) -> Recorders:
     return Recorders(own.arena)
 
 
-def told(recorders: Recorders, one: Note, options: Options = USUAL, probe: str = RECORD) -> int:
+def told(
+    recorders: Recorders, one: Signature, options: Options = USUAL, probe: str = RECORD
+) -> int:
     """Tell the runtime of a marker; returns its id."""
     recorders.tell([one], options, probe)
     marker = recorders.find(one, options)
@@ -53,7 +51,7 @@ def is_own_code(own: OwnArena, marker: int) -> bool:
 
 
 def test_a_marker_is_unknown_until_the_runtime_was_told_of_it(recorders: Recorders) -> None:
-    one = note()
+    one = event()
     assert recorders.find(one, USUAL) is None
 
     recorders.tell([one], USUAL, RECORD)
@@ -62,16 +60,16 @@ def test_a_marker_is_unknown_until_the_runtime_was_told_of_it(recorders: Recorde
 
 
 def test_another_controller_finds_what_was_told(own: OwnArena, recorders: Recorders) -> None:
-    one = note()
-    recorders.tell([one, note("other")], USUAL, RECORD)
+    one = event()
+    recorders.tell([one, event("other")], USUAL, RECORD)
 
     again = Recorders(own.arena)
 
-    assert [again.find(one, USUAL), again.find(note("other"), USUAL)] == [0, 1]
+    assert [again.find(one, USUAL), again.find(event("other"), USUAL)] == [0, 1]
 
 
 def test_sites_of_one_marker_share_its_entry(own: OwnArena, recorders: Recorders) -> None:
-    recorders.tell([note(), note(), note()], USUAL, RECORD)
+    recorders.tell([event(), event(), event()], USUAL, RECORD)
 
     assert len(list(own.arena.entries())) == 1
 
@@ -89,7 +87,7 @@ def test_sites_of_one_marker_share_its_entry(own: OwnArena, recorders: Recorders
 def test_what_is_recorded_otherwise_is_another_entry(
     own: OwnArena, recorders: Recorders, other: Options
 ) -> None:
-    one = note()
+    one = event()
 
     assert told(recorders, one) == 0
     assert told(recorders, one, other) == 1
@@ -98,20 +96,20 @@ def test_what_is_recorded_otherwise_is_another_entry(
 
 
 def test_a_limit_of_texts_matters_to_markers_with_texts_only(recorders: Recorders) -> None:
-    text = note("text", "s %s", CHARS)
+    text = event("text", "s %s", CHARS)
 
     assert told(recorders, text) == 0
     assert told(recorders, text, Options(text=10)) == 1
-    assert told(recorders, note()) == told(recorders, note(), Options(text=10)) == 2
+    assert told(recorders, event()) == told(recorders, event(), Options(text=10)) == 2
 
 
 def test_a_full_table_is_refused(own: OwnArena, recorders: Recorders) -> None:
     for number in range(own.geometry.max_markers):
-        told(recorders, note(f"m{number}"))
+        told(recorders, event(f"m{number}"))
 
     with pytest.raises(Refused, match="room for 8 markers"):
-        recorders.tell([note("more")], USUAL, RECORD)
-    assert told(recorders, note("m3")) == 3
+        recorders.tell([event("more")], USUAL, RECORD)
+    assert told(recorders, event("m3")) == 3
 
 
 # ---- code ----------------------------------------------------------------------------------------
@@ -120,8 +118,8 @@ def test_a_full_table_is_refused(own: OwnArena, recorders: Recorders) -> None:
 def test_numbers_get_code_of_their_own_that_records_them(
     own: OwnArena, recorders: Recorders
 ) -> None:
-    marker = told(recorders, note())
-    own.types = recorders.types([note()])
+    marker = told(recorders, event())
+    own.types = recorders.types([event()])
 
     assert is_own_code(own, marker)
     probe = recorders.probe(marker, RECORD)
@@ -135,11 +133,11 @@ def test_numbers_get_code_of_their_own_that_records_them(
 def test_a_time_that_takes_a_call_is_left_to_the_general_recorder(
     own: OwnArena, recorders: Recorders, options: Options
 ) -> None:
-    assert not is_own_code(own, told(recorders, note(), options))
+    assert not is_own_code(own, told(recorders, event(), options))
 
 
 def test_texts_are_left_to_the_general_recorder(own: OwnArena, recorders: Recorders) -> None:
-    one = note("text", "s %s n %d", CHARS, INT)
+    one = event("text", "s %s n %d", CHARS, INT)
 
     assert not is_own_code(own, told(recorders, one))
     assert is_own_code(own, told(recorders, one, Options(fields=("n",))))
@@ -148,27 +146,27 @@ def test_texts_are_left_to_the_general_recorder(own: OwnArena, recorders: Record
 def test_a_process_without_restartable_sequences_has_the_general_recorder(build: Path) -> None:
     own = OwnArena(way=SHARED)
 
-    assert not is_own_code(own, told(Recorders(own.arena), note()))
+    assert not is_own_code(own, told(Recorders(own.arena), event()))
 
 
 def test_who_only_counts_gets_no_code_until_somebody_records(
     own: OwnArena, recorders: Recorders
 ) -> None:
-    marker = told(recorders, note(), probe=COUNT)
+    marker = told(recorders, event(), probe=COUNT)
     assert not is_own_code(own, marker)
     assert recorders.probe(marker, COUNT) == own.arena.count_probe
 
-    assert told(recorders, note()) == marker
+    assert told(recorders, event()) == marker
     assert is_own_code(own, marker)
 
 
 def test_code_is_made_once_whoever_asks(own: OwnArena, recorders: Recorders) -> None:
-    marker = told(recorders, note())
+    marker = told(recorders, event())
     probe, used = own.arena.record_probe(marker), own.arena.current().code_used
 
     again = Recorders(own.arena)
 
-    assert told(again, note()) == marker
+    assert told(again, event()) == marker
     assert again.probe(marker, RECORD) == probe
     assert own.arena.current().code_used == used
 
@@ -178,8 +176,8 @@ def test_pieces_of_code_do_not_overlap_and_are_as_large_as_they_need(
 ) -> None:
     ends = [RUNTIME_SIZE]
     for number in range(6):
-        probe = recorders.probe(told(recorders, note(f"m{number}", "%d " * number, *[INT] * number)
-                                     if number else note("m0")), RECORD)  # fmt: skip
+        probe = recorders.probe(told(recorders, event(f"m{number}", "%d " * number, *[INT] * number)
+                                     if number else event("m0")), RECORD)  # fmt: skip
         assert ends[-1] < probe - own.base < own.arena.current().code_used
         ends.append(own.arena.current().code_used)
 
@@ -194,11 +192,11 @@ def test_without_room_for_code_the_general_recorder_does_it(
 ) -> None:
     own.arena.write_control("code_used", CODE_SIZE - 512)
 
-    marker = told(recorders, note())
+    marker = told(recorders, event())
 
     assert not is_own_code(own, marker)
     assert own.arena.current().code_used == CODE_SIZE - 512
-    own.types = recorders.types([note()])
+    own.types = recorders.types([event()])
     probe = recorders.probe(marker, RECORD)
     Slot(probe=probe, data=own.arena.entry_address(marker)).hit(c_int(1), c_double(2))
     assert len(own.records()) == 1
@@ -210,10 +208,10 @@ def test_code_that_was_put_there_and_never_taken_is_written_over(
     """Who put it there has died: nothing leads to it."""
     own.store.write(RUNTIME_SIZE, b"\x90" * 2000)
 
-    marker = told(recorders, note())
+    marker = told(recorders, event())
 
     assert is_own_code(own, marker)
-    own.types = recorders.types([note()])
+    own.types = recorders.types([event()])
     data = own.arena.entry_address(marker)
     Slot(probe=recorders.probe(marker, RECORD), data=data).hit(c_int(1), c_double(2))
     assert len(own.records()) == 1
@@ -227,7 +225,7 @@ def test_code_that_did_not_arrive_is_not_used(
     monkeypatch.setattr(own.store, "write", keep)
 
     with pytest.raises(MarkerError, match="did not arrive"):
-        recorders.tell([note()], USUAL, RECORD)
+        recorders.tell([event()], USUAL, RECORD)
     assert not is_own_code(own, 0)
 
 
@@ -239,12 +237,12 @@ def wanted(options: Options = USUAL, probe: str = RECORD) -> Wanted:
 
 
 def test_types_are_those_of_the_markers_that_are_switched_on_so(recorders: Recorders) -> None:
-    one, other = note(), note("other", "s %s", CHARS)
+    one, other = event(), event("other", "s %s", CHARS)
     recorders.tell([one], USUAL, RECORD)
     options = Options(Time.NONE, thread_id=False, fields=("b",))
     recorders.tell([one, other], options, RECORD)
 
-    found = recorders.types_of([one, note(), other], wanted(options))
+    found = recorders.types_of([one, event(), other], wanted(options))
 
     assert sorted(found) == [1, 2]
     assert [field.name for field in found[1].fields] == ["b"]
@@ -253,16 +251,16 @@ def test_types_are_those_of_the_markers_that_are_switched_on_so(recorders: Recor
 
 
 def test_types_of_what_the_runtime_was_not_told_of_are_none(recorders: Recorders) -> None:
-    assert recorders.types_of([note()], wanted()) == {}
-    assert recorders.types([note()]) == {}
+    assert recorders.types_of([event()], wanted()) == {}
+    assert recorders.types([event()]) == {}
 
 
 def test_all_types_are_all_ways_in_which_the_markers_were_ever_recorded(
     recorders: Recorders,
 ) -> None:
-    one = note()
+    one = event()
     for options in (USUAL, Options(fields=("a",)), Options(Time.COARSE)):
-        recorders.tell([one, note("other")], options, RECORD)
+        recorders.tell([one, event("other")], options, RECORD)
 
     found = recorders.types([one])
 
@@ -275,17 +273,17 @@ def test_entries_with_another_number_of_arguments_are_of_no_known_type(
     own: OwnArena, recorders: Recorders
 ) -> None:
     """An entry is the target's to write."""
-    told(recorders, note())
+    told(recorders, event())
     place = own.geometry.marker_offset(0) + MarkerEntry.argc.offset
     own.store.write(place, b"\x09")
 
-    assert recorders.types([note()]) == {}
+    assert recorders.types([event()]) == {}
 
 
 def test_records_of_all_ways_are_told_apart_in_one_ring(
     own: OwnArena, recorders: Recorders
 ) -> None:
-    one = note("m", "a %ld b %ld", LONG, LONG)
+    one = event("m", "a %ld b %ld", LONG, LONG)
     for fields in (None, ("b",), ("a",)):
         marker = told(recorders, one, Options(fields=fields))
         data = own.arena.entry_address(marker)
@@ -296,7 +294,7 @@ def test_records_of_all_ways_are_told_apart_in_one_ring(
 
 
 def test_texts_are_recorded_by_the_general_recorder(own: OwnArena, recorders: Recorders) -> None:
-    one = note("text", "s %s", CHARS)
+    one = event("text", "s %s", CHARS)
     marker = told(recorders, one, Options(text=3))
     data = RemoteAddress(own.arena.entry_address(marker))
     own.types = recorders.types([one])
@@ -311,10 +309,10 @@ def test_texts_are_recorded_by_the_general_recorder(own: OwnArena, recorders: Re
 
 
 def test_fields_that_some_marker_has_are_fine() -> None:
-    check_fields([note(), note("other", "c %d", INT)], ["a", "c"])
-    check_fields([note()], [])
+    check_fields([event(), event("other", "c %d", INT)], ["a", "c"])
+    check_fields([event()], [])
 
 
 def test_a_field_that_no_marker_has_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(Refused, match="no marker has a field z; there are a, b, c"):
-        check_fields([note(), note("other", "c %d", INT)], ["a", "z"])
+        check_fields([event(), event("other", "c %d", INT)], ["a", "z"])

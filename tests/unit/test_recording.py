@@ -24,12 +24,11 @@ from markerjit.abi import (
 )
 from markerjit.elf import parse_format
 from markerjit.errors import BadNote
-from markerjit.model import CType, FieldType, Kind, Note, TypeClass
+from markerjit.model import CType, FieldType, Kind, Note, Signature, TypeClass
 from markerjit.probes.record import (
     Recording,
     recorded_type,
     recording,
-    signature,
     takes_a_recorder,
 )
 from markerjit.ring.types import DEFAULT_TEXT, Options, Time
@@ -46,12 +45,12 @@ FP = OP_FP | 3 << 4
 USUAL = Options()
 
 
-def note(format_: str = "%d", args: tuple[CType, ...] = (INT,), name: str = "m") -> Note:
-    return Note(name, Kind.JUMP, False, format_, args, "a.c", 1, 1, 2, 3, 4)
+def event(format_: str = "%d", args: tuple[CType, ...] = (INT,), name: str = "m") -> Signature:
+    return Signature(name, format_, args)
 
 
 def made(format_: str, *args: CType, options: Options = USUAL) -> Recording:
-    return recording(note(format_, args), options)
+    return recording(event(format_, args), options)
 
 
 # ---- operations ----------------------------------------------------------------------------------
@@ -199,7 +198,7 @@ def test_a_precision_beyond_the_limit_is_a_cut_that_has_to_be_told() -> None:
 def test_a_type_is_read_back_from_its_entry(
     fields: tuple[str, ...] | None, time: Time, thread_id: bool
 ) -> None:
-    one = note("a %d b %.*s c %g", (INT, INT, CHARS, DOUBLE))
+    one = event("a %d b %.*s c %g", (INT, INT, CHARS, DOUBLE))
     wanted = recording(one, Options(time, thread_id, fields))
     entry = wanted.entry()
     entry.id = 77
@@ -215,7 +214,7 @@ def test_a_time_that_nobody_knows_is_taken_for_the_usual() -> None:
     entry = made("a %d", INT).entry()
     entry.time = 99
 
-    assert recorded_type(note("a %d"), entry).time is Time.TSC
+    assert recorded_type(event("a %d"), entry).time is Time.TSC
 
 
 @pytest.mark.parametrize(
@@ -242,14 +241,17 @@ def test_code_is_made_for_numbers_with_a_time_that_takes_no_call(
 
 
 def test_markers_share_a_signature_when_their_records_are_read_alike() -> None:
-    other_place = note()._replace(file="b.c", line=9, site=77, kind=Kind.NOP)
+    note = Note("m", Kind.JUMP, False, "%d", (INT,), "a.c", 1, 1, 2, 3, 4)
+    other_place = note._replace(file="b.c", line=9, site=77, kind=Kind.NOP)
 
-    assert signature(note()) == signature(other_place)
+    assert note.signature == other_place.signature == event()
+    assert note.signature.text == other_place.signature.text
 
 
-@pytest.mark.parametrize("other", [note(name="n"), note("%u"), note("%d", (LONG,))])
-def test_markers_with_another_name_format_or_type_have_another_signature(other: Note) -> None:
-    assert signature(note()) != signature(other)
+@pytest.mark.parametrize("other", [event(name="n"), event("%u"), event("%d", (LONG,))])
+def test_markers_with_another_name_format_or_type_have_another_signature(other: Signature) -> None:
+    assert event() != other
+    assert event().text != other.text
 
 
 def test_every_type_of_field_is_recorded_by_some_test_here() -> None:

@@ -148,20 +148,20 @@ def _merge(source: Path, found: Iterable[ProbeEvent]) -> tuple[ProbeEvent, ...]:
     events: dict[str, ProbeEvent] = {}
     # Compilers lay them out in either direction.
     for one in sorted(found, key=lambda one: (one.file, one.line)):
-        before = events.setdefault(one.name, one)
+        before = events.setdefault(one.signature.name, one)
         where = f"{one.file}:{one.line}"
-        if (before.format, before.args) != (one.format, one.args):
+        if before.signature != one.signature:
             raise BadProbe(
                 source,
-                f"{one.name} is emitted with another format or other types in {where} than in "
-                f"{before.file}:{before.line}; give one of them another name",
+                f"{one.signature.name} is emitted with another format or other types in {where} "
+                f"than in {before.file}:{before.line}; give one of them another name",
             )
         try:
-            parse_format(one.format, one.args)
+            parse_format(one.signature.format, one.signature.args)
         except BadNote as error:
-            raise BadProbe(source, f"the event {one.name} in {where} {error}") from None
+            raise BadProbe(source, f"the event {one.signature.name} in {where} {error}") from None
         if before is not one:
-            events[one.name] = before._replace(words=before.words + one.words)
+            events[one.signature.name] = before._replace(words=before.words + one.words)
     return tuple(events.values())
 
 

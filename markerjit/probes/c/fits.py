@@ -11,8 +11,8 @@ from pathlib import Path
 
 from markerjit.elf import parse_format
 from markerjit.errors import Refused
-from markerjit.model import CType, FieldType, Note, TypeClass
-from markerjit.probes.c.unit import Function, ProbeEvent
+from markerjit.model import CType, FieldType, Signature, TypeClass
+from markerjit.probes.c.unit import Function
 
 INT = CType(TypeClass.SIGNED, 4)
 _SPELLED = {
@@ -64,7 +64,7 @@ class NoProbe(Refused):
         self.function = function.name
 
 
-def check_fits(source: Path, function: Function, marker: Note | ProbeEvent) -> None:
+def check_fits(source: Path, function: Function, marker: Signature) -> None:
     """Raises NoProbe or Mismatch, with the first difference."""
     if function.unfit:
         raise NoProbe(source, function)
@@ -92,7 +92,7 @@ def check_fits(source: Path, function: Function, marker: Note | ProbeEvent) -> N
         raise mismatch(at + 1, marker.args[at], "", reason)
 
 
-def declaration(function: str, marker: Note | ProbeEvent) -> str:
+def declaration(function: str, marker: Signature) -> str:
     """How a probe of this name for this marker is written in C."""
     parameters = ["struct mj_slot *slot"]
     for type_, name in zip(marker.args, _names(marker), strict=True):
@@ -107,7 +107,7 @@ def _accepted(passed: CType) -> tuple[CType, ...]:
     return (passed, INT) if passed.size < INT.size else (passed,)
 
 
-def _names(marker: Note | ProbeEvent) -> list[str]:
+def _names(marker: Signature) -> list[str]:
     """What to call the arguments: by their fields; else by what they are for, or their number."""
     names = [""] * len(marker.args)
     fields = parse_format(marker.format, marker.args)

@@ -100,7 +100,7 @@ def digest_of(compiled: Compiled) -> str:
     script = _script(NOWHERE, NOWHERE_DATA, _NOTHING_KNOWN._replace(functions=functions))
     image = _run_linker(compiled.objects, script, "--strip-debug")
     entries = sorted((one.name, one.entry) for one in compiled.functions)
-    events = sorted((one.name, one.format, one.args, one.words) for one in compiled.events)
+    events = sorted((*one.signature, one.words) for one in compiled.events)
     hashed = hashlib.sha256(
         ascii((compiled.source.name, entries, events, sorted(compiled.variables))).encode()
     )

@@ -22,7 +22,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import SymbolTableSection
 
-from markerjit.model import CType, TypeClass
+from markerjit.model import CType, Signature, TypeClass
 from markerjit.probes.c.unit import Function, Parameter, ProbeEvent, Undefined, Variable
 
 SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR = 1, 2, 4
@@ -309,7 +309,8 @@ def events(image: ObjectFile, data: int) -> Iterator[ProbeEvent]:
         args = tuple(CType(TypeClass(code >> 4), 1 << (code & 15)) for code in types[:argc])
         word = section.address + at + EVENT_MARKER - data
         where = PurePath(_text(image, file)).name
-        yield ProbeEvent(_text(image, name), _text(image, format_), args, where, line, (word,))
+        signature = Signature(_text(image, name), _text(image, format_), args)
+        yield ProbeEvent(signature, where, line, (word,))
 
 
 def _text(image: ObjectFile, address: int) -> str:

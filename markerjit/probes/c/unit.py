@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from markerjit.errors import BadArgument, MarkerError
-from markerjit.model import CType
+from markerjit.model import CType, Signature
 
 ALIGNMENT = 64
 """Of code and data, at least: counters of two CPUs must not share a line."""
@@ -143,15 +143,13 @@ class Variable(NamedTuple):
 
 
 class ProbeEvent(NamedTuple):
-    """An event that the probe emits: the same facts as of a marker.
+    """An event that the probe emits, and where in its source.
 
     `words` are the places, one for each mj_emit, that want the address of the event's entry (struct
     mj_marker) in the target; as long as they hold 0 the event is not emitted.
     """
 
-    name: str
-    format: str
-    args: tuple[CType, ...]
+    signature: Signature
     file: str
     line: int
     words: tuple[int, ...]
@@ -252,7 +250,7 @@ class Linked(NamedTuple):
         for event in self.events:
             for word in event.words:
                 at = word - self.data_address
-                data[at : at + 8] = entries.get(event.name, 0).to_bytes(8, "little")
+                data[at : at + 8] = entries.get(event.signature.name, 0).to_bytes(8, "little")
         return bytes(data)
 
 
