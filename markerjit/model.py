@@ -6,30 +6,29 @@ when one is taken for an offset in a file or an address of our own.
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
+from collections.abc import Mapping
+from enum import Enum, IntEnum, StrEnum
 from typing import NamedTuple, NewType
 
 RemoteAddress = NewType("RemoteAddress", int)
 """An address in the target's address space."""
 
 
-class Kind(IntEnum):
-    """How a site is compiled: MJ_KIND_* of abi.h, which explains each."""
+class Kind(StrEnum):
+    """How a marker's site is compiled, which is the name of its form: MJ_KIND_* of abi.h explains
+    each. Sites that are no markers have forms of other names."""
 
-    JUMP = 1
-    NOP = 2
-    POINTER = 3
-    SENTINEL = 4
-    DIRECT = 5
-    IMMEDIATE = 6
-    SYMBOL = 7
-
-    def __str__(self) -> str:
-        return self.name.lower()
+    JUMP = "jump"
+    NOP = "nop"
+    POINTER = "pointer"
+    SENTINEL = "sentinel"
+    DIRECT = "direct"
+    IMMEDIATE = "immediate"
+    SYMBOL = "symbol"
 
 
 class Mode(Enum):
-    """How a site is switched on. Each kind has its own way; some can also take a breakpoint."""
+    """How a site is switched on. Each form has its own way; some can also take a breakpoint."""
 
     JUMP = "jump"
     NOP = "nop"
@@ -135,30 +134,6 @@ class Signature(NamedTuple):
         return f"{self.name}\0{self.format}\0{' '.join(map(str, self.args))}"
 
 
-class Note(NamedTuple):
-    """One marker note, decoded, with addresses as the object file has them (before any load bias).
-
-    `site`, `body`, `end` and `slot` are explained in abi.h; 0 where the kind has none.
-    """
-
-    name: str
-    kind: Kind
-    has_inline: bool
-    format: str
-    args: tuple[CType, ...]
-    file: str
-    line: int
-    site: int
-    body: int
-    end: int
-    slot: int
-
-    @property
-    def signature(self) -> Signature:
-        """What the marker records."""
-        return Signature(self.name, self.format, self.args)
-
-
 class MappedObject(NamedTuple):
     """A file, or what was one, mapped into the target.
 
@@ -175,26 +150,117 @@ class MappedObject(NamedTuple):
     deleted: bool
 
 
-class Site(NamedTuple):
-    """One place in the code of the target (or of a file: then `object.bias` is 0)."""
+class Place(NamedTuple):
+    """Where a site is, in its file's own terms.
 
-    marker: str
-    kind: Kind
-    address: RemoteAddress
-    body: RemoteAddress
-    end: RemoteAddress
-    slot: RemoteAddress
-    note: Note
+    offset  the address as the object file has it, for tools such as objdump and addr2line
+    source  `kv.c:7`
+    """
+
     object: MappedObject
+    offset: int
+    source: str
+
+
+class Form(NamedTuple):
+    """What stands at the head of a site, and what may.
+
+    name    for people, and for JSON; of a marker how it was compiled: a Kind
+    head    the bytes that change, as they are while the site is dormant
+    tail    has to stand behind them, and never changes
+    ways    the head by mode, for each mode that the site can be switched on with, the best first
+    inside  where in the head other instructions begin, counted from its start; (): it is one
+            instruction, or a part of one
+    lead    how many bytes of the instruction stand before the head
+
+    The head is empty where the slot alone decides: then nothing of the code changes, and there is
+    one way. Without any way a site cannot be switched.
+    """
+
+    name: str
+    head: bytes
+    tail: bytes
+    ways: Mapping[Mode, bytes]
+    inside: tuple[int, ...] = ()
+    lead: int = 0
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """The modes that a site can be switched on with, the best first."""
+        return tuple(self.ways)
+
+    @property
+    def is_decided_by_slot(self) -> bool:
+        """Whether the slot itself decides, and not code."""
+        return not self.head and bool(self.ways)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.head, self.tail))  # a mapping has no hash
+
+
+class Body(NamedTuple):
+    """What loads the arguments and calls the probe in the slot; 0 where there is none of it.
+
+    slot    where the probe and its data are
+    entry   where the body begins
+    end     where the program goes on behind the site
+    idle    what the slot's probe is while nothing is on
+    inline  the body has code of the program's own too, besides the call of the probe
+    """
+
+    slot: RemoteAddress
+    entry: RemoteAddress
+    end: RemoteAddress
+    idle: RemoteAddress = RemoteAddress(0)
+    inline: bool = False
+
+
+class Site(NamedTuple):
+    """One place in the code of the target that can be opened, or of a file: then the bias of its
+    object is 0.
+
+    A compiler has made the body. A site that nobody prepared will have the recipe for one in its
+    place.
+    """
+
+    signature: Signature
+    place: Place
+    address: RemoteAddress
+    form: Form
+    body: Body
+
+    @property
+    def marker(self) -> str:
+        """The name of the marker that it belongs to."""
+        return self.signature.name
+
+    @property
+    def kind(self) -> str:
+        """The name of its form: how it was compiled."""
+        return self.form.name
+
+    @property
+    def object(self) -> MappedObject:
+        """The file that it is in."""
+        return self.place.object
 
     @property
     def offset(self) -> int:
-        """The address as the object file has it, for tools such as objdump and addr2line."""
-        return self.note.site
+        """The address as the object file has it."""
+        return self.place.offset
 
     @property
     def source(self) -> str:
-        return f"{self.note.file}:{self.note.line}"
+        """`kv.c:7`."""
+        return self.place.source
+
+    @property
+    def slot(self) -> RemoteAddress:
+        """Where its probe is, 0 without one."""
+        return self.body.slot
+
+    def __hash__(self) -> int:
+        return hash(self.address)  # there are sets of a hundred thousand
 
 
 Value = int | float | bool | str | bytes | None

@@ -23,7 +23,7 @@ from markerjit.arena.find import Probes
 from markerjit.arena.journal import Journal
 from markerjit.errors import Unsupported
 from markerjit.model import RemoteAddress, Site
-from markerjit.x86.templates import is_breakpoint
+from markerjit.x86.forms import is_breakpoint
 
 
 class Breakpoints:
@@ -44,10 +44,10 @@ class Breakpoints:
             # The journal first: a change that ends in between is in the table.
             if site.address in self._in_the_journal(self._own):
                 return True
-            if self._own.has_planted(site.address, site.body):
+            if self._own.has_planted(site.address, site.body.entry):
                 return True
         return any(
-            probe in Probes([arena.base]) and arena.has_told(site.address, site.body)
+            probe in Probes([arena.base]) and arena.has_told(site.address, site.body.entry)
             for arena in self._inherited()
         )
 

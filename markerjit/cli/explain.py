@@ -57,21 +57,21 @@ def _explanations(options: argparse.Namespace) -> list[Explanation]:
 
 
 def _site_lines(explanation: Explanation) -> Iterator[str]:
-    site, note = explanation.site, explanation.site.note
-    yield f"{note.name}  ({note.kind}, {site.source})"
-    types = dict(enumerate(map(str, note.args)))
+    site, signature = explanation.site, explanation.site.signature
+    yield f"{site.marker}  ({site.kind}, {site.source})"
+    types = dict(enumerate(map(str, signature.args)))
     fields = ", ".join(
         f"{field.name}: {field.type} (C: {types[field.arg]})" for field in explanation.fields
     )
-    yield f'  note      format "{note.format}"'
+    yield f'  note      format "{signature.format}"'
     yield f"            fields {fields or 'none'}"
-    yield f"            inline probe: {'yes' if note.has_inline else 'no'}"
+    yield f"            inline probe: {'yes' if site.body.inline else 'no'}"
     yield f"  object    {site.object.path}, build id {site.object.build_id or 'none'}"
     function = f" in {explanation.function}" if explanation.function else ""
     yield f"  site      {site.address:#x} ({site.offset:#x} in the file){function}"
-    body = f"body {site.body:#x}, " if site.body else ""
+    body = f"body {site.body.entry:#x}, " if site.body.entry else ""
     slot = f", slot {site.slot:#x}" if site.slot else ""
-    yield f"            {body}goes on at {site.end:#x}{slot}"
+    yield f"            {body}goes on at {site.body.end:#x}{slot}"
     if explanation.problem:
         state = f"altered: {explanation.problem.fact}"
     else:

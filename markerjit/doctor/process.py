@@ -23,7 +23,7 @@ from markerjit.errors import (
     Unsupported,
 )
 from markerjit.memory import Mapping, ProcessMemory, has_ended, read_maps
-from markerjit.model import Kind, RemoteAddress, Site
+from markerjit.model import RemoteAddress, Site
 from markerjit.printable import counted, printable
 from markerjit.proc.cgroup import frozen_by
 from markerjit.proc.permission import (
@@ -40,7 +40,6 @@ from markerjit.session.view import View
 from markerjit.sites.vforks import may_share_memory
 
 _NAMESPACES = ("user", "pid", "mnt")
-_SWITCHED_BY_DATA = (Kind.POINTER, Kind.SENTINEL)
 
 
 def examine_process(pid: int) -> Iterator[Finding]:
@@ -235,7 +234,7 @@ def _rings(view: View) -> Iterator[Finding]:
 
 def _writable_code(sites: Sequence[Site], maps: tuple[Mapping, ...]) -> Iterator[Finding]:
     """Whether the places that `on` would write can be written. It is a wall where none is left."""
-    switched = [site for site in sites if site.kind is not Kind.DIRECT]
+    switched = [site for site in sites if site.form.ways]
     if not switched:
         yield Finding(
             WALL,
@@ -255,7 +254,7 @@ def _writable_code(sites: Sequence[Site], maps: tuple[Mapping, ...]) -> Iterator
             f"the code of {path} is mapped shared: writing changes the file",
             "load it privately (MAP_PRIVATE, as the dynamic loader does)",
         )
-    by_code = [site for site in switched if site.kind not in _SWITCHED_BY_DATA]
+    by_code = [site for site in switched if not site.form.is_decided_by_slot]
     if by_code and not forced_writes() and writes_are_forbidden():
         yield Finding(
             WALL if len(by_code) == len(switched) else WARNING,
@@ -266,7 +265,7 @@ def _writable_code(sites: Sequence[Site], maps: tuple[Mapping, ...]) -> Iterator
 
 
 def _written(site: Site) -> Sequence[RemoteAddress]:
-    code = () if site.kind in _SWITCHED_BY_DATA else (site.address,)
+    code = () if site.form.is_decided_by_slot else (site.address,)
     return (*code, site.slot) if site.slot else code
 
 

@@ -7,12 +7,13 @@ the file may be damaged, and the process may want to do us harm.
 
 from markerjit.elf.format import parse_format, show
 from markerjit.elf.image import FileImage, Image, MappedImage, Read, Segment
-from markerjit.elf.notes import read_notes
+from markerjit.elf.notes import Note, read_notes
 
 __all__ = [
     "FileImage",
     "Image",
     "MappedImage",
+    "Note",
     "Read",
     "Segment",
     "parse_format",

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
+from typing import NamedTuple
 
 from markerjit.elf.format import parse_format
 from markerjit.elf.image import PF_W, PF_X, Image, Segment
 from markerjit.elf.rawnotes import RawNote, more_notes, parse_note
 from markerjit.errors import BadNote, MemoryFault
-from markerjit.model import CType, Kind, Note, TypeClass
+from markerjit.model import CType, Kind, Signature, TypeClass
 
 OWNER = b"markerjit\0"
 NOTE_TYPE = 1
@@ -36,6 +37,17 @@ MAX_TEXT = 64 << 10
 MAX_TEXTS = 64 << 20
 MAX_PROBLEMS = 1000
 
+KINDS = {
+    1: Kind.JUMP,
+    2: Kind.NOP,
+    3: Kind.POINTER,
+    4: Kind.SENTINEL,
+    5: Kind.DIRECT,
+    6: Kind.IMMEDIATE,
+    7: Kind.SYMBOL,
+}
+"""By MJ_KIND_* of abi.h."""
+
 _BLOCK = 4096
 _MAX_BLOCKS = 1024
 _WITHOUT_BODY = (Kind.IMMEDIATE, Kind.DIRECT)
@@ -48,6 +60,31 @@ _SIZES = {
     TypeClass.CHARS: (8,),
     TypeClass.BOOL: (1,),
 }
+
+
+class Note(NamedTuple):
+    """One marker note, decoded, with addresses as the object file has them (before any load bias).
+
+    `site`, `body`, `end` and `slot` are explained in abi.h; 0 where the kind has none. Above the
+    finders of sites nobody sees one.
+    """
+
+    name: str
+    kind: Kind
+    has_inline: bool
+    format: str
+    args: tuple[CType, ...]
+    file: str
+    line: int
+    site: int
+    body: int
+    end: int
+    slot: int
+
+    @property
+    def signature(self) -> Signature:
+        """What the marker records."""
+        return Signature(self.name, self.format, self.args)
 
 
 def read_notes(image: Image) -> tuple[tuple[Note, ...], tuple[BadNote, ...]]:
@@ -201,10 +238,10 @@ def _decode_name(content: bytes, start: int) -> str:
 
 
 def _decode_kind(code: int) -> Kind:
-    try:
-        return Kind(code)
-    except ValueError:
-        raise BadNote(f"is of unknown kind {code}") from None
+    kind = KINDS.get(code)
+    if kind is None:
+        raise BadNote(f"is of unknown kind {code}")
+    return kind
 
 
 @lru_cache(maxsize=1024)
@@ -224,7 +261,9 @@ def _decode_type(code: int) -> CType:
 
 
 def _inside(address: int, spans: list[range]) -> bool:
-    return any(address in span for span in spans)
+    if spans and address in spans[0]:  # mostly; it is asked four times for each note
+        return True
+    return any(address in span for span in spans[1:])
 
 
 def _find_marker(data: bytes, start: int) -> int:

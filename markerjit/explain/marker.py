@@ -11,14 +11,13 @@ from typing import NamedTuple
 from markerjit.elf import FileImage, Read, parse_format
 from markerjit.elf.symbols import function_at
 from markerjit.errors import MemoryFault, NoMarkers, UnexpectedBytes
-from markerjit.model import Field, Kind, Mode, RemoteAddress, Site
+from markerjit.model import Field, Mode, RemoteAddress, Site
 from markerjit.patch.plan import Plan, Refusal, SiteState, plan_on
 from markerjit.session.status import dormant
 from markerjit.session.view import View
 from markerjit.sites import discover_file, matching
 from markerjit.sites.verify import dormant_code, verify
 from markerjit.x86.decode import Instruction, disassemble
-from markerjit.x86.templates import TEMPLATES, modes
 
 _BODY_BYTES = 160
 _BODY_INSTRUCTIONS = 24
@@ -96,7 +95,7 @@ def _explain(
         own.append(f"{site.object.path} was deleted or replaced; this is what the process runs")
     return Explanation(
         site=site,
-        fields=parse_format(site.note.format, site.note.args),
+        fields=parse_format(site.signature.format, site.signature.args),
         function=function_at(site.object.path, site.object.build_id, site.offset),
         mode=state.mode,
         dormant=tuple(disassemble(code, start)),
@@ -111,14 +110,12 @@ def _explain(
 def _active_forms(
     site: Site, start: RemoteAddress, code: bytes
 ) -> dict[Mode, tuple[Instruction, ...]]:
-    template = TEMPLATES.get(site.kind)
     forms = {}
-    for mode in modes(site.kind):
-        if template is None:
+    for mode, head in site.form.ways.items():
+        if not head:
             forms[mode] = tuple(disassemble(code, start))  # the code does not change, the slot does
             continue
-        head = template.active[mode]
-        at = site.address - start
+        at = site.form.lead
         changed = code[:at] + head + code[at + len(head) :]
         if mode is Mode.INT3:
             changed = head[:1]  # what follows is not executed
@@ -128,17 +125,17 @@ def _active_forms(
 
 def _body(read: Read, site: Site) -> tuple[Instruction, ...]:
     """The instructions of the body up to its call of the probe, as far as they lie in one piece."""
-    if not site.body or site.kind is Kind.SENTINEL:
+    if not site.body.entry or site.body.idle:  # there it is what the idle slot calls
         return ()
     code = b""
     for size in (_BODY_BYTES, _BODY_BYTES // 4):
         try:
-            code = read(site.body, size)
+            code = read(site.body.entry, size)
             break
         except MemoryFault:
             continue
     shown: list[Instruction] = []
-    for instruction in disassemble(code, site.body)[:_BODY_INSTRUCTIONS]:
+    for instruction in disassemble(code, site.body.entry)[:_BODY_INSTRUCTIONS]:
         shown.append(instruction)
         if instruction.text.startswith("call"):
             break

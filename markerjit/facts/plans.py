@@ -30,12 +30,12 @@ def explained_site_facts(explanation: Explanation) -> Json:
     site = explanation.site
     return {
         "name": site.marker,
-        "format": site.note.format,
+        "format": site.signature.format,
         "fields": field_facts(explanation.fields),
         "function": explanation.function,
         **site_facts(site, explanation.problem),
-        "body": site.body,
-        "end": site.end,
+        "body": site.body.entry,
+        "end": site.body.end,
         "slot": site.slot,
         "mode": str(explanation.mode) if explanation.mode else None,
         "dormant": instruction_lines(explanation.dormant),

@@ -15,7 +15,7 @@ from markerjit.errors import UnexpectedBytes
 from markerjit.patch.plan import LeftOut, Plan
 from markerjit.remote import native
 from markerjit.remote.outcome import explain_failure
-from markerjit.x86.templates import is_breakpoint
+from markerjit.x86.forms import is_breakpoint
 
 
 class Applied(NamedTuple):

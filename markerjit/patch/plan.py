@@ -18,12 +18,11 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from markerjit.abi import PROBE_COUNTED
-from markerjit.model import Change, Edit, Kind, Mode, RemoteAddress, Site
+from markerjit.model import Change, Edit, Mode, RemoteAddress, Site
 from markerjit.patch.protocol import Context, Refusal, plan_change
 from markerjit.patch.switchable import LeftOut, SiteState, to_be_closed, to_be_opened
 from markerjit.printable import counted
 from markerjit.quiesce.strategy import STOP, Strategy
-from markerjit.x86.templates import TEMPLATES, modes
 
 __all__ = [
     "Binding",
@@ -136,7 +135,7 @@ def plan_on(
         if isinstance(chosen, Refusal):
             return chosen
         if chosen is Mode.INT3:
-            traps.append((site.address, site.body))
+            traps.append((site.address, site.body.entry))
         modes_after[site.address] = chosen
         code += _code_change(state, chosen)
     context = Context(strategy, own, handler=bool(traps) or _any_breakpoint(states))
@@ -183,10 +182,10 @@ def plan_off(
     code = [change for state in states for change in _code_change(state, None)]
     slots = []
     for state in _slot_states(states):
-        if state.probe == state.idle_probe:
+        if state.probe == state.site.body.idle:
             continue
-        if strategy.stops or own or _is_switch(state.site):
-            slots.append(_word_change(state, SLOT_PROBE, state.idle_probe, "slot.probe, none"))
+        if strategy.stops or own or state.site.form.is_decided_by_slot:
+            slots.append(_word_change(state, SLOT_PROBE, state.site.body.idle, "slot.probe, none"))
         elif state.probe & PROBE_COUNTED:
             return Refusal(
                 f"{state.site.marker} has a probe in C, and under {strategy.name} a thread may be "
@@ -243,18 +242,13 @@ def _any_breakpoint(states: Sequence[SiteState]) -> bool:
     return any(state.code_mode is Mode.INT3 for state in states)
 
 
-def _is_switch(site: Site) -> bool:
-    """Whether the slot itself decides, and not code."""
-    return site.kind in (Kind.POINTER, Kind.SENTINEL)
-
-
 def _title(how: str, states: Sequence[SiteState]) -> str:
     markers = counted(len({state.site.marker for state in states}), "marker")
     return f"switch {how} {markers} at {counted(len(states), 'site')}"
 
 
 def _choose_mode(site: Site, wanted: Mode | None) -> Mode | Refusal:
-    possible = modes(site.kind)
+    possible = site.form.modes
     if wanted is None:
         return possible[0]
     if wanted in possible:
@@ -269,12 +263,12 @@ def _choose_mode(site: Site, wanted: Mode | None) -> Mode | Refusal:
 def _code_change(state: SiteState, wanted: Mode | None) -> Iterator[Change]:
     """From the first byte of the head that changes to the last one; most often the same."""
     site = state.site
-    template = TEMPLATES.get(site.kind)
-    if template is None or state.code_mode is wanted:
+    form = site.form
+    if not form.head or state.code_mode is wanted:
         return
-    usual = template.active[state.code_mode] if state.code_mode else template.dormant
+    usual = form.ways[state.code_mode] if state.code_mode else form.head
     old = state.head or usual  # behind a breakpoint a change that was left half done may differ
-    new = template.active[wanted] if wanted else template.dormant
+    new = form.ways[wanted] if wanted else form.head
     differs = [index for index in range(len(old)) if old[index] != new[index]]
     span = slice(differs[0], differs[-1] + 1)
     yield Change(
@@ -283,7 +277,7 @@ def _code_change(state: SiteState, wanted: Mode | None) -> Iterator[Change]:
         new[span],
         f"{site.marker}: {site.kind} site {wanted or 'off'}",
         code=True,
-        completion=site.body,
+        completion=site.body.entry if not form.inside else None,
     )
 
 
@@ -291,7 +285,9 @@ def _slot_changes(
     states: Sequence[SiteState], bindings: Mapping[RemoteAddress, Binding] | None
 ) -> tuple[list[Change], list[Change]]:
     """All data, then all probes: a thread that finds the probe finds its data."""
-    open_slots = {state.site.slot for state in states if state.mode or _is_switch(state.site)}
+    open_slots = {
+        state.site.slot for state in states if state.mode or state.site.form.is_decided_by_slot
+    }
     data, probes = [], []
     for state in _slot_states(states):
         new = bindings[state.site.slot] if bindings is not None else None

@@ -54,7 +54,9 @@ def prepare(
     edits = sorted((*guards.values(), *plan.edits), key=lambda edit: (edit.step, edit.address))
     whole = plan._replace(edits=tuple(edits))
     planted = tuple(
-        (state.site.address, state.site.body) for state in states if state.code_mode is Mode.INT3
+        (state.site.address, state.site.body.entry)
+        for state in states
+        if state.code_mode is Mode.INT3
     )
     return Prepared(whole, pack(edits), whole.changes, mapped, switched, planted)
 

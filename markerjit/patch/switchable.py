@@ -22,13 +22,12 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from markerjit.errors import UnexpectedBytes
-from markerjit.model import Kind, Mode, RemoteAddress, Site
-from markerjit.x86.templates import modes
+from markerjit.model import Mode, RemoteAddress, Site
 
 
 class SiteState(NamedTuple):
     """A site as it was found: how its code is switched, what its slot holds, and the bytes of its
-    head (empty for kinds whose code does not change, and where nobody looked).
+    head (empty where the slot decides, and where nobody looked).
 
     problem    what is wrong with its code: then it is in no mode, and no plan may change it
     is_shared  its code is in a shared mapping: writing there would change the file
@@ -45,16 +44,9 @@ class SiteState(NamedTuple):
     @property
     def mode(self) -> Mode | None:
         """How the site is on, None when it is off."""
-        if self.site.kind is Kind.POINTER:
-            return Mode.POINTER if self.probe else None
-        if self.site.kind is Kind.SENTINEL:
-            return Mode.SENTINEL if self.probe != self.site.body else None
+        if self.site.form.is_decided_by_slot:
+            return self.site.form.modes[0] if self.probe != self.site.body.idle else None
         return self.code_mode
-
-    @property
-    def idle_probe(self) -> RemoteAddress:
-        """What the slot's probe is while nothing is on."""
-        return self.site.body if self.site.kind is Kind.SENTINEL else RemoteAddress(0)
 
 
 class LeftOut(NamedTuple):
@@ -102,12 +94,12 @@ def _left_out(reasons: dict[str, str]) -> tuple[LeftOut, ...]:
 def _reason_against(state: SiteState, ours: Container[int]) -> str | None:
     """Why a site is not ours to switch, whatever is asked for."""
     site = state.site
-    if not modes(site.kind):
+    if not site.form.ways:
         return (
-            f"{site.marker} is compiled as direct ({site.source}): it always calls its probe and "
-            "cannot be switched"
+            f"{site.marker} is compiled as {site.kind} ({site.source}): it always calls its probe "
+            "and cannot be switched"
         )
-    if state.probe != state.idle_probe and state.probe not in ours:
+    if state.probe != site.body.idle and state.probe not in ours:
         return (
             f"{site.marker} has a probe of the program itself at {state.probe:#x}; "
             "only the program can take that away (marker_disable_probe)"
@@ -125,7 +117,7 @@ def clashing_slots(sites: Sequence[Site]) -> set[RemoteAddress]:
     described: dict[RemoteAddress, tuple[object, ...]] = {}
     clashing = set()
     for site in sites:
-        fields = (site.note.format, site.note.args)
+        fields = (site.signature.format, site.signature.args)
         if site.slot and described.setdefault(site.slot, fields) != fields:
             clashing.add(site.slot)
     return clashing

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from markerjit.errors import MemoryFault, Unsupported
 from markerjit.memory import Mapping
 from markerjit.model import RemoteAddress
-from markerjit.x86.templates import POP_RAX_RET, SIGRETURN, SYSCALL_RET
+from markerjit.x86.forms import POP_RAX_RET, SIGRETURN, SYSCALL_RET
 
 _PIECE = 1 << 20
 _OVERLAP = 16  # more than a pattern has

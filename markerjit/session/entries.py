@@ -150,7 +150,7 @@ def slots_by_entry(sites: Sequence[Site], request: Wanted, recorders: Recorders)
     """The entries that the slots get; none where they are switched off."""
     slots: Slots = {}
     for site in by_slot(sites) if request.on else ():
-        marker = recorders.find(site.note.signature, request.options)
+        marker = recorders.find(site.signature, request.options)
         if marker is not None:
             slots.setdefault(marker, []).append(site.slot)
     return slots

@@ -67,7 +67,7 @@ class FlightRecorder:
     def flight(self) -> Flight:
         """What it has kept. Raises Refused where there is none."""
         recorders = self._kept()
-        signatures = [site.note.signature for site in self._target.seen.sites]
+        signatures = [site.signature for site in self._target.seen.sites]
         return Flight(recorders.arena, partial(recorders.types, signatures))
 
     def watch(self) -> Watch:
@@ -117,7 +117,7 @@ class FlightRecorder:
     @staticmethod
     def _refuse_other(turn: Turn, recorders: Recorders, options: Options) -> None:
         """Records of one flight have the same kind of time, or they could not be put in order."""
-        signatures = [site.note.signature for site in turn.seen.sites]
+        signatures = [site.signature for site in turn.seen.sites]
         for id, type_ in recorders.types(signatures).items():
             entry = recorders.arena.marker_entry(id)
             other = (type_.time, type_.tid) != (options.time, options.thread_id)

@@ -59,7 +59,7 @@ def take(
 
 def is_bound(state: SiteState, request: Wanted, recorders: Recorders) -> bool:
     """Whether a slot holds what it would hold if it was switched on so."""
-    marker = recorders.find(state.site.note.signature, request.options)
+    marker = recorders.find(state.site.signature, request.options)
     if marker is None or recorders.arena.marker_at(state.data) != marker:
         return False
     return state.probe == recorders.probe(marker, request.probe)

@@ -116,7 +116,7 @@ def _bindings(
         return None
     bindings: Bindings = {}
     for site in one_format(sites):
-        marker = recorders.find(site.note.signature, request.options)
+        marker = recorders.find(site.signature, request.options)
         if marker is None:
             return None
         probe = recorders.probe(marker, request.probe)

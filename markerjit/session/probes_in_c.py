@@ -9,7 +9,7 @@ from time import monotonic, sleep
 
 from markerjit.abi import PROBE_COUNTED
 from markerjit.errors import Refused
-from markerjit.model import Kind, RemoteAddress, Site
+from markerjit.model import RemoteAddress, Site
 from markerjit.patch.plan import is_entered
 from markerjit.patch.wanted import Wanted
 from markerjit.probes.c.unit import Compiled
@@ -31,12 +31,12 @@ def load_probe(
     from markerjit.probes.c.fits import check_fits
 
     for site in sites:
-        if site.kind is Kind.SENTINEL:
+        if site.body.idle:
             raise Refused(
                 f"{site.marker} ({site.source}) is compiled as sentinel: such a site calls "
                 "what its slot holds as it is, and cannot say when a thread is in a probe in C"
             )
-        check_fits(compiled.source, compiled.function, site.note.signature)
+        check_fits(compiled.source, compiled.function, site.signature)
     if compiled.events and time_to_use(None) is not Time.TSC:
         raise Refused(
             "what a probe in C emits has the time of the time stamp counter, and this "

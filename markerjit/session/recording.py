@@ -73,7 +73,7 @@ def ready_to_record(
     none is switched on. Raises Refused, UnknownMarker, and what a plan raises."""
     request, compiled = recording
     sites = turn.target.matching(pattern)
-    check_fields([site.note.signature for site in sites], request.options.fields or ())
+    check_fields([site.signature for site in sites], request.options.fields or ())
     if compiled:
         load_probe(turn, switcher, sites, request, compiled)
     recorders = switcher.need_arena(turn, sites, request)

@@ -34,7 +34,7 @@ from markerjit.session.entries import Entries
 from markerjit.session.switch import Switcher
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn
-from markerjit.x86.templates import TEMPLATES, is_breakpoint
+from markerjit.x86.forms import is_breakpoint
 
 NOTHING = "nothing"
 FINISHED = "finished"
@@ -193,7 +193,8 @@ def _note_as_found(turn: Turn, recorders: Recorders, places: Sequence[Place]) ->
     touched = {place.address for place in places}
     entries = Entries(turn, recorders)
     for site in turn.seen.sites:
-        near = any(address in touched for address in range(site.address, site.address + 2))
+        head = range(site.address, site.address + len(site.form.head))
+        near = any(address in touched for address in head)
         if near or site.slot in touched:
             with suppress(MemoryFault):
                 entries.note_found(turn.target.state(site))
@@ -202,8 +203,8 @@ def _note_as_found(turn: Turn, recorders: Recorders, places: Sequence[Place]) ->
 def _spans(sites: Sequence[Site]) -> Iterator[tuple[int, int]]:
     """What a switch may change: the heads of sites, and slots."""
     for site in sites:
-        if site.kind in TEMPLATES:
-            yield site.address, site.address + len(TEMPLATES[site.kind].dormant)
+        if site.form.head:
+            yield site.address, site.address + len(site.form.head)
         if site.slot:
             yield site.slot, site.slot + SLOT_SIZE
 

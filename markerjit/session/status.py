@@ -16,7 +16,7 @@ from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, NoMarkers, UnexpectedBytes
 from markerjit.events.hits import Calls, calls_now, late, since, total
 from markerjit.events.rings import is_flying
-from markerjit.model import Field, Kind, Mode, RemoteAddress, Site
+from markerjit.model import Field, Mode, RemoteAddress, Site
 from markerjit.patch.holds import Holds
 from markerjit.patch.plan import SiteState
 from markerjit.proc.owner import Owner, is_gone
@@ -43,7 +43,7 @@ class MarkerStatus(NamedTuple):
     name: str
     format: str
     fields: tuple[Field, ...]
-    kind: Kind
+    kind: str
     sites: tuple[Site, ...]
     mode: Mode | None
     partly: bool
@@ -115,7 +115,7 @@ def marker_statuses(
     """
     groups: dict[tuple[str, str], list[SiteState]] = {}
     for state in states:
-        groups.setdefault((state.site.marker, state.site.note.signature.format), []).append(state)
+        groups.setdefault((state.site.marker, state.site.signature.format), []).append(state)
     tallies = _Tallies(arena, calls) if arena else None
     return [
         _status(group, arena, probes or Probes(), tallies) for _, group in sorted(groups.items())
@@ -179,26 +179,26 @@ def list_file(path: str, pattern: str = "*") -> tuple[list[MarkerStatus], tuple[
 
 def dormant(site: Site) -> SiteState:
     """The state of a site that nobody has touched, as in a file."""
-    idle = site.body if site.kind is Kind.SENTINEL else RemoteAddress(0)
-    return SiteState(site, None, idle, RemoteAddress(0))
+    return SiteState(site, None, site.body.idle, RemoteAddress(0))
 
 
 def _status(
     group: Sequence[SiteState], arena: Arena | None, probes: Probes, tallies: _Tallies | None
 ) -> MarkerStatus:
-    note = group[0].site.note.signature
+    site = group[0].site
+    signature = site.signature
     sound = [state for state in group if not state.problem]
     first = sound[0] if sound else group[0]
     found = {state.mode for state in sound}
     mode = next((one for one in found if one), None)
-    hashed = fnv1a(note.signature.text.encode())
+    hashed = fnv1a(signature.text.encode())
     entry = tallies.entry_of(sound or group, hashed) if tallies else None
     sums = tallies.total(group, hashed) if tallies else Counted(0, 0)
     return MarkerStatus(
-        name=note.name,
-        format=note.format,
-        fields=parse_format(note.format, note.args),
-        kind=note.kind,
+        name=signature.name,
+        format=signature.format,
+        fields=parse_format(signature.format, signature.args),
+        kind=site.kind,
         sites=tuple(state.site for state in group),
         mode=mode,
         partly=len(found) > 1,

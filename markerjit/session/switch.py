@@ -297,7 +297,7 @@ def tell_of_markers(
     """Tell the runtime of the markers, and have code that records them where that is asked for.
     None is switched on by it."""
     turn.check()
-    signatures = [site.note.signature for site in one_format(sites)]
+    signatures = [site.signature for site in one_format(sites)]
     recorders.tell(signatures, request.options, request.probe)
 
 

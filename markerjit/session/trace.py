@@ -157,9 +157,9 @@ def _types(switcher: Switcher, claim: Claim, request: Wanted) -> dict[int, Recor
     """What comes out of the rings, by the ids of the markers; with what was recorded before, where
     the trace resumes."""
     recorders = claim.recorders
-    types = recorders.types_of((site.note.signature for site in claim.sites), request)
+    types = recorders.types_of((site.signature for site in claim.sites), request)
     if claim.resume:
-        before = recorders.types(site.note.signature for site in switcher.target.seen.sites)
+        before = recorders.types(site.signature for site in switcher.target.seen.sites)
         kind = (request.options.time, request.options.thread_id)
         types |= {id: type_ for id, type_ in before.items() if (type_.time, type_.tid) == kind}
     return types

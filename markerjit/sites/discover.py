@@ -14,10 +14,11 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from markerjit.elf import FileImage, Image, MappedImage, Read, read_notes
+from markerjit.elf import FileImage, Image, MappedImage, Note, Read, read_notes
 from markerjit.errors import BadFile, BadNote, MemoryFault, UnknownMarker
 from markerjit.memory import Mapping
-from markerjit.model import MappedObject, Note, RemoteAddress, Site
+from markerjit.model import Body, Kind, MappedObject, Place, RemoteAddress, Signature, Site
+from markerjit.x86.forms import marker_form
 
 
 class Objects(NamedTuple):
@@ -107,7 +108,7 @@ class _Collector:
         if not notes:
             return
         mapped = MappedObject(path, image.bias, image.build_id(), deleted)
-        sites = [_site(note, mapped) for note in notes]
+        sites = list(self._of_notes(notes, mapped))
         if code is not None:
             # A second mapping of the file, for reading only, has the notes but not the code.
             sites = [site for site in sites if _is_mapped(site.address, code)]
@@ -118,23 +119,40 @@ class _Collector:
         if self._owner is None:
             self._owner = _find_owner(image)
 
+    def _of_notes(self, notes: Iterable[Note], mapped: MappedObject) -> Iterator[Site]:
+        signatures: dict[Signature, Signature] = {}  # the sites of a marker share theirs
+        for note in notes:
+            signature = note.signature
+            try:
+                yield _site(note, signatures.setdefault(signature, signature), mapped)
+            except OverflowError:
+                self.problems.append(
+                    BadNote(
+                        f"{mapped.path}: the site of {note.name} at {note.site:#x} is too far from "
+                        f"its body at {note.body:#x}"
+                    )
+                )
+
     def objects(self) -> Objects:
         return Objects(tuple(self._sites), tuple(self._objects), tuple(self.problems), self._owner)
 
 
-def _site(note: Note, mapped: MappedObject) -> Site:
-    def there(address: int) -> RemoteAddress:
-        return RemoteAddress(address + mapped.bias if address else 0)
-
+def _site(note: Note, signature: Signature, mapped: MappedObject) -> Site:
+    """Raises OverflowError where the site cannot lead to its body."""
+    bias = mapped.bias
+    entry = RemoteAddress(note.body + bias if note.body else 0)
     return Site(
-        marker=note.name,
-        kind=note.kind,
-        address=there(note.site),
-        body=there(note.body),
-        end=there(note.end),
-        slot=there(note.slot),
-        note=note,
-        object=mapped,
+        signature,
+        Place(mapped, note.site, f"{note.file}:{note.line}"),
+        RemoteAddress(note.site + bias),
+        marker_form(note.kind, note.site, note.body),
+        Body(
+            RemoteAddress(note.slot + bias if note.slot else 0),
+            entry,
+            RemoteAddress(note.end + bias),
+            entry if note.kind is Kind.SENTINEL else RemoteAddress(0),  # which does nothing
+            note.has_inline,
+        ),
     )
 
 

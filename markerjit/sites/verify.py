@@ -1,6 +1,6 @@
 """Is the code at a site what its note says? Asked before anything is offered for patching.
 
-Two opinions have to agree: the templates, which say byte for byte how a dormant site looks, and
+Two opinions have to agree: the forms, which say byte for byte how a dormant site looks, and
 capstone, which says what a processor would do with the bytes. The second is expensive to import and
 cannot change for a given build, so its yes is remembered by build id, together with a digest of the
 sites that it was given for. The bytes themselves are compared every time.
@@ -13,16 +13,16 @@ from itertools import groupby
 
 from markerjit.elf import Read
 from markerjit.errors import MarkerError, UnexpectedBytes
-from markerjit.model import Kind, Mode, RemoteAddress, Site
+from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.sites.remembered import recall, remember
-from markerjit.x86.templates import TEMPLATES, is_breakpoint, mode_of, site_bytes
+from markerjit.x86.forms import is_breakpoint, mode_of
 
-_SLOT_KINDS = (Kind.POINTER, Kind.SENTINEL, Kind.DIRECT)
-_LONGEST_POINTER_TEST = 14  # cmpq $0, disp32(%rip); jne rel32
+_MOST = 4096
+"""Bytes of code that a compiler wrote for one site, where a note claims more."""
 
 
 def code_mode(read: Read, site: Site, *, planted: bool = False) -> Mode | None:
-    """How the site's code is switched on now; None while dormant, and for kinds without code.
+    """How the site's code is switched on now; None while dormant, and where code does not decide.
 
     `planted`: a breakpoint there is ours. Raises UnexpectedBytes for code that is neither, and for
     a breakpoint that is not ours.
@@ -33,23 +33,24 @@ def code_mode(read: Read, site: Site, *, planted: bool = False) -> Mode | None:
 def code_state(read: Read, site: Site, is_ours: Callable[[], bool]) -> tuple[Mode | None, bytes]:
     """The same, and the bytes of the head, which say so. `is_ours` is asked where there is a
     breakpoint: the bytes do not say whose it is."""
-    if site.kind in _SLOT_KINDS:
+    form = site.form
+    head = len(form.head)
+    if not head:
         return None, b""
-    expected = site_bytes(site.kind, site.address, site.body)
-    found = read(site.address, len(expected))
-    head = len(TEMPLATES[site.kind].dormant)
+    found = read(site.address, head + len(form.tail))
     try:
-        if found[head:] != expected[head:]:
+        if found[head:] != form.tail:
             raise ValueError
-        mode = mode_of(site.kind, found[:head])
+        mode = mode_of(form, found[:head])
         if mode is Mode.INT3 and not is_ours():
             raise ValueError
     except ValueError:
         where = f"{site.marker} in {site.object.path}"
-        takes_one = Mode.INT3 in TEMPLATES[site.kind].active  # elsewhere the byte is an operand
+        takes_one = Mode.INT3 in form.ways  # elsewhere the byte is an operand
         raise UnexpectedBytes(
-            site.address, found, expected, where, is_breakpoint=takes_one and is_breakpoint(found)
-        ) from None
+            site.address, found, form.head + form.tail, where,
+            is_breakpoint=takes_one and is_breakpoint(found),
+        ) from None  # fmt: skip
     return mode, found[:head]
 
 
@@ -81,7 +82,7 @@ def _ask_capstone(read: Read, sites: Iterable[Site]) -> None:
 
     for site in sites:
         start, code = dormant_code(read, site)
-        wrong = disagreement(site.kind, code, start, site.body, site.end)
+        wrong = disagreement(site.form, code, start, site.body.entry, site.body.end)
         if wrong:
             raise MarkerError(
                 f"{site.address:#x} ({site.marker} in {site.object.path}) is not what its note "
@@ -95,23 +96,23 @@ def dormant_code(read: Read, site: Site) -> tuple[RemoteAddress, bytes]:
     An immediate's site is its last byte; the instruction starts one or two bytes before, and the
     second but last is its opcode.
     """
-    if site.kind is Kind.IMMEDIATE:
-        start = RemoteAddress(site.address - 1)
-        return start, read(start, 1) + TEMPLATES[site.kind].dormant
-    if site.kind is Kind.POINTER:
-        return site.address, read(site.address, _LONGEST_POINTER_TEST)
-    if site.kind in TEMPLATES:
-        dormant = TEMPLATES[site.kind].dormant
-        tail = RemoteAddress(site.address + len(dormant))
-        return site.address, dormant + read(tail, site.end - tail)
-    return site.address, read(site.address, site.end - site.address)
+    form = site.form
+    start = RemoteAddress(site.address - form.lead)
+    if not form.head:
+        return start, read(start, min(max(site.body.end - start, 0), _MOST))
+    lead = read(start, form.lead) if form.lead else b""
+    tail = RemoteAddress(site.address + len(form.head))
+    return start, lead + form.head + (read(tail, len(form.tail)) if form.tail else b"")
 
 
 def _digest(sites: Sequence[Site]) -> str:
+    """Of all that the second opinion depends on, besides the build."""
     import hashlib  # 4 ms, and `status` does not need it
 
-    told = hashlib.blake2b(digest_size=16)
+    lines = []
     for site in sites:
-        note = site.note
-        told.update(f"{note.kind:d} {note.site} {note.body} {note.end}\n".encode())
-    return told.hexdigest()
+        form, (_, entry, end, *_) = site.form, site.body
+        bias = site.place.object.bias
+        way = f"{site.place.offset} {entry and entry - bias} {end - bias}"
+        lines.append(f"{form.name} {way} {(form.head + form.tail).hex()}\n")
+    return hashlib.blake2b("".join(lines).encode(), digest_size=16).hexdigest()

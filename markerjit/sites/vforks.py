@@ -21,7 +21,7 @@ from markerjit.elf.imports import imports_any, needs_others
 from markerjit.errors import MemoryFault
 from markerjit.memory import Mapping
 from markerjit.sites.discover import mapped_images
-from markerjit.x86.templates import VFORK
+from markerjit.x86.forms import VFORK
 
 _CALLS = (b"vfork", b"__vfork", b"clone", b"__clone")
 _PIECE = 1 << 20

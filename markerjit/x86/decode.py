@@ -12,7 +12,7 @@ from typing import NamedTuple
 import capstone
 from capstone import x86_const
 
-from markerjit.model import Kind
+from markerjit.model import Form
 
 
 class Instruction(NamedTuple):
@@ -38,32 +38,53 @@ def disassemble(code: bytes, address: int) -> list[Instruction]:
     ]
 
 
-def disagreement(kind: Kind, code: bytes, address: int, body: int, end: int) -> str | None:
-    """Why these bytes are not a dormant site of this kind, or None when they are.
+def disagreement(form: Form, code: bytes, address: int, body: int, end: int) -> str | None:
+    """Why these bytes are not a dormant site of this form, or None when they are.
 
-    `code` starts at `address` and reaches at least to `end`. Independent of the templates: it asks
-    capstone what the processor would do, and compares that with what the note promises.
+    `code` starts at `address`, with the `lead` of the form, and reaches to `end`. Independent of
+    the bytes of the form: it asks capstone what the processor would do, and compares that with what
+    a form of this name promises.
     """
-    found = list(_decoder().disasm(code, address))
-    if kind is Kind.JUMP:
-        return (
-            _branch(found, 0, "jmp", end)
-            or _branch(found, 1, "jmp", body)
-            or _length(found, 2, address, end)
-        )
-    if kind is Kind.NOP:
-        return _test(found, body, end) or _length(found, 1, address, end)
-    if kind is Kind.SYMBOL:
-        return _is(found, 0, "nop") or _length(found, 1, address, end)
-    if kind is Kind.IMMEDIATE:
-        return _move_of_zero(found) or _length(found, 1, address, end)
-    if kind is Kind.POINTER:
-        return (
-            _compare_with_zero(found)
-            or _branch(found, 1, "jne", body)
-            or _length(found, 2, address, end)
-        )
-    return None
+    promised = _PROMISES.get(form.name)
+    if promised is None:
+        return None
+    return promised(list(_decoder().disasm(code, address)), address, body, end)
+
+
+def _jump(found: list[capstone.CsInsn], start: int, body: int, end: int) -> str | None:
+    return (
+        _branch(found, 0, "jmp", end)
+        or _branch(found, 1, "jmp", body)
+        or _length(found, 2, start, end)
+    )
+
+
+def _nop(found: list[capstone.CsInsn], start: int, body: int, end: int) -> str | None:
+    return _test(found, body, end) or _length(found, 1, start, end)
+
+
+def _symbol(found: list[capstone.CsInsn], start: int, body: int, end: int) -> str | None:
+    return _is(found, 0, "nop") or _length(found, 1, start, end)
+
+
+def _immediate(found: list[capstone.CsInsn], start: int, body: int, end: int) -> str | None:
+    return _move_of_zero(found) or _length(found, 1, start, end)
+
+
+def _pointer(found: list[capstone.CsInsn], start: int, body: int, end: int) -> str | None:
+    return (
+        _compare_with_zero(found) or _branch(found, 1, "jne", body) or _length(found, 2, start, end)
+    )
+
+
+_PROMISES = {
+    "jump": _jump,
+    "nop": _nop,
+    "symbol": _symbol,
+    "immediate": _immediate,
+    "pointer": _pointer,
+}
+"""By the names of forms. Of the others, whose code a compiler wrote, nothing is promised."""
 
 
 def _is(found: list[capstone.CsInsn], index: int, mnemonic: str) -> str | None:

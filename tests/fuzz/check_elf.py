@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from markerjit.elf import FileImage, Image, MappedImage, Segment, notes, rawnotes, read_notes
+from markerjit.elf import FileImage, Image, MappedImage, Note, Segment, notes, rawnotes, read_notes
 from markerjit.elf.format import parse_format
 from markerjit.elf.image import MAX_NOTE_BYTES, MAX_SEGMENTS, PF_W, PF_X, PT_NOTE
 from markerjit.errors import BadFile, BadNote, MemoryFault, Unsupported
-from markerjit.model import Note, RemoteAddress
+from markerjit.model import RemoteAddress
 from tests.fuzz.edits import Place
 from tests.fuzz.harness import ACCEPTED, LINE, Harness, Seed
 from tests.fuzz.objects import PROGRAMS, Skeleton, note_places, skeleton

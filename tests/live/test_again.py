@@ -13,14 +13,14 @@ import pytest
 
 import markerjit
 from markerjit import Mode
-from markerjit.x86.templates import TEMPLATES
+from markerjit.x86.forms import marker_form
 
 pytestmark = pytest.mark.user
 
 
 def head(session: markerjit.Session) -> bytes:
     (site,) = session.sites("truth_loop")
-    return session.read(site.address, len(TEMPLATES[site.kind].dormant))
+    return session.read(site.address, len(site.form.head))
 
 
 def prepared(session: markerjit.Session) -> bool:
@@ -28,9 +28,10 @@ def prepared(session: markerjit.Session) -> bool:
     return any(one.prepared for one in session._switcher._remembered.values())
 
 
-DORMANT = TEMPLATES[markerjit.Kind.JUMP].dormant
-JUMP = TEMPLATES[markerjit.Kind.JUMP].active[Mode.JUMP]
-INT3 = TEMPLATES[markerjit.Kind.JUMP].active[Mode.INT3]
+FORM = marker_form(markerjit.Kind.JUMP, 0, 0)
+DORMANT = FORM.head
+JUMP = FORM.ways[Mode.JUMP]
+INT3 = FORM.ways[Mode.INT3]
 
 
 @pytest.mark.parametrize("quiesce", ["stop", "membarrier", "none"])

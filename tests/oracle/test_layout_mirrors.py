@@ -21,7 +21,7 @@ from markerjit.arena import create, store
 from markerjit.arena import pack as pack_module
 from markerjit.arena.pack import pack
 from markerjit.elf import notes
-from markerjit.model import Edit, Kind, RemoteAddress, TypeClass
+from markerjit.model import Edit, RemoteAddress, TypeClass
 from markerjit.patch import plan
 from markerjit.quiesce.strategy import STRATEGIES
 from markerjit.remote import calls, native
@@ -72,7 +72,7 @@ CONSTANTS = {
     "MJ_NOTE_SIZE": notes.CONTENT.size,
     "MJ_MAX_ARGS": notes.MAX_ARGS,
     "MJ_FLAG_INLINE": notes.FLAG_INLINE,
-    **{f"MJ_KIND_{kind}": int(kind) for kind in Kind},
+    **{f"MJ_KIND_{kind}": number for number, kind in notes.KINDS.items()},
     **{f"MJ_CLASS_{one.name}": int(one) for one in TypeClass},
     "MJ_ARENA_MAGIC": abi.MAGIC,
     "MJ_ARENA_VERSION": abi.VERSION,

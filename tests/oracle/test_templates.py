@@ -1,7 +1,7 @@
-"""The opcodes of x86/templates.py against two tools that are not ours.
+"""The opcodes of x86/forms.py against two tools that are not ours.
 
-keystone assembles what the templates say an instruction is and must give the same bytes; capstone
-decodes what the templates give and must see the same instruction and the same target. keystone
+keystone assembles what the forms say an instruction is and must give the same bytes; capstone
+decodes what the forms give and must see the same instruction and the same target. keystone
 does not know `jmp short`: it takes a target and chooses the shortest jump that reaches it.
 """
 
@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from markerjit.model import Kind, Mode
-from markerjit.x86 import templates
+from markerjit.model import Form, Kind, Mode
+from markerjit.x86 import forms
 from markerjit.x86.decode import disagreement, disassemble
-from markerjit.x86.templates import (
+from markerjit.x86.forms import (
     INT3,
     JMP_NEAR,
     JMP_SHORT,
@@ -28,12 +28,10 @@ from markerjit.x86.templates import (
     POP_RAX_RET,
     SIGRETURN,
     SYSCALL_RET,
-    TEMPLATES,
     TEST_EAX,
+    marker_form,
     mode_of,
-    modes,
     relative,
-    site_bytes,
 )
 
 pytestmark = pytest.mark.oracle
@@ -60,7 +58,18 @@ BYTE_REGISTERS = [
 
 addresses = st.integers(min_value=1 << 16, max_value=(1 << 47) - 64)
 distances = st.integers(min_value=-(1 << 31) + 64, max_value=(1 << 31) - 64)
-patched_kinds = st.sampled_from(sorted(TEMPLATES))
+PATCHED = [Kind.JUMP, Kind.NOP, Kind.IMMEDIATE, Kind.SYMBOL]
+patched_kinds = st.sampled_from(PATCHED)
+
+
+def form_of(kind: Kind, address: int = HERE, body: int = FAR) -> Form:
+    return marker_form(kind, address, body)
+
+
+def site_bytes(kind: Kind, address: int, body: int) -> bytes:
+    """All bytes of a dormant site, as far as its form determines them."""
+    form = marker_form(kind, address, body)
+    return form.head + form.tail
 
 
 def assemble(text: str, address: int = HERE) -> bytes:
@@ -85,7 +94,7 @@ def end_of(kind: Kind, address: int) -> int:
 
 
 def test_keystone_gives_the_short_jumps_of_a_jump_site() -> None:
-    dormant, active = TEMPLATES[Kind.JUMP].dormant, TEMPLATES[Kind.JUMP].active[Mode.JUMP]
+    dormant, active = form_of(Kind.JUMP).head, form_of(Kind.JUMP).ways[Mode.JUMP]
 
     assert assemble(f"jmp {HERE + 7:#x}") == dormant
     assert assemble(f"jmp {HERE + 2:#x}") == active
@@ -93,7 +102,7 @@ def test_keystone_gives_the_short_jumps_of_a_jump_site() -> None:
 
 def test_keystone_gives_the_near_jump_to_the_body() -> None:
     site = site_bytes(Kind.JUMP, HERE, FAR)
-    opened = TEMPLATES[Kind.NOP].active[Mode.NOP] + site_bytes(Kind.NOP, HERE, FAR)[1:]
+    opened = form_of(Kind.NOP).ways[Mode.NOP] + site_bytes(Kind.NOP, HERE, FAR)[1:]
 
     assert assemble(f"jmp {FAR:#x}", HERE + 2) == site[2:]
     assert assemble(f"jmp {FAR:#x}", HERE) == opened
@@ -135,9 +144,9 @@ def test_keystone_gives_the_instructions_that_a_borrowed_thread_runs(
 def test_immediate_of_a_move_into_a_byte_register_is_its_last_byte(register: str) -> None:
     off, on = assemble(f"mov {register}, 0"), assemble(f"mov {register}, 1")
 
-    template = TEMPLATES[Kind.IMMEDIATE]
-    assert off[-1:] == template.dormant == site_bytes(Kind.IMMEDIATE, HERE, 0)
-    assert on[-1:] == template.active[Mode.IMMEDIATE]
+    form = form_of(Kind.IMMEDIATE)
+    assert off[-1:] == form.head == site_bytes(Kind.IMMEDIATE, HERE, 0)
+    assert on[-1:] == form.ways[Mode.IMMEDIATE]
     assert off[:-1] == on[:-1]
 
 
@@ -146,14 +155,14 @@ def test_capstone_agrees_with_the_immediate_of_every_register(register: str) -> 
     """The site is read from one byte before the immediate, so without a REX prefix."""
     code = assemble(f"mov {register}, 0")[-2:]
 
-    assert disagreement(Kind.IMMEDIATE, code, HERE - 1, 0, HERE + 1) is None
+    assert disagreement(form_of(Kind.IMMEDIATE), code, HERE - 1, 0, HERE + 1) is None
 
 
 # ---- the tables ----------------------------------------------------------------------------------
 
 
 def test_every_kind_has_the_modes_that_it_was_made_for() -> None:
-    assert {kind: modes(kind) for kind in Kind} == {
+    assert {kind: form_of(kind).modes for kind in Kind} == {
         Kind.JUMP: (Mode.JUMP, Mode.INT3),
         Kind.NOP: (Mode.NOP, Mode.INT3),
         Kind.POINTER: (Mode.POINTER,),
@@ -164,59 +173,59 @@ def test_every_kind_has_the_modes_that_it_was_made_for() -> None:
     }
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
+@pytest.mark.parametrize("kind", PATCHED)
 def test_a_head_that_was_made_is_recognised(kind: Kind) -> None:
-    template = TEMPLATES[kind]
+    form = form_of(kind)
 
-    assert mode_of(kind, template.dormant) is None
-    for mode in modes(kind):
-        assert mode_of(kind, template.active[mode]) is mode
+    assert mode_of(form, form.head) is None
+    for mode in form.modes:
+        assert mode_of(form, form.ways[mode]) is mode
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
+@pytest.mark.parametrize("kind", PATCHED)
 def test_a_head_of_no_mode_is_refused(kind: Kind) -> None:
-    template = TEMPLATES[kind]
-    size = len(template.dormant)
+    form = form_of(kind)
+    size = len(form.head)
     recognised = set()
 
     for number in range(256**size):
         head = number.to_bytes(size, "little")
         with contextlib.suppress(ValueError):
-            mode_of(kind, head)
+            mode_of(form, head)
             recognised.add(head)
 
     # What stands behind a breakpoint is not executed.
     trapped = {bytes([INT3, *rest]) for rest in product(range(256), repeat=size - 1)}
-    stated = {template.dormant, *template.active.values()}
-    assert recognised == stated | (trapped if Mode.INT3 in modes(kind) else set())
-    if Mode.INT3 in modes(kind):
-        assert {mode_of(kind, head) for head in trapped} == {Mode.INT3}
+    stated = {form.head, *form.ways.values()}
+    assert recognised == stated | (trapped if Mode.INT3 in form.modes else set())
+    if Mode.INT3 in form.modes:
+        assert {mode_of(form, head) for head in trapped} == {Mode.INT3}
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
+@pytest.mark.parametrize("kind", PATCHED)
 def test_every_mode_differs_from_dormant_in_exactly_one_byte(kind: Kind) -> None:
-    template = TEMPLATES[kind]
+    form = form_of(kind)
 
-    for active in template.active.values():
-        assert len(active) == len(template.dormant)
-        assert sum(a != b for a, b in zip(active, template.dormant, strict=True)) == 1
+    for active in form.ways.values():
+        assert len(active) == len(form.head)
+        assert sum(a != b for a, b in zip(active, form.head, strict=True)) == 1
 
 
 @pytest.mark.parametrize("kind", [Kind.POINTER, Kind.SENTINEL, Kind.DIRECT])
 def test_nothing_is_promised_of_code_that_the_compiler_wrote(kind: Kind) -> None:
-    assert kind not in TEMPLATES
+    assert not form_of(kind).head
     assert site_bytes(kind, HERE, FAR) == b""
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
+@pytest.mark.parametrize("kind", PATCHED)
 def test_a_site_begins_with_its_dormant_head(kind: Kind) -> None:
     code = site_bytes(kind, HERE, FAR)
 
-    assert code.startswith(TEMPLATES[kind].dormant)
+    assert code.startswith(form_of(kind).head)
     assert HERE + len(code) == end_of(kind, HERE)
 
 
-# ---- capstone: the processor's view of what the templates give -----------------------------------
+# ---- capstone: the processor's view of what the forms give -----------------------------------
 
 
 @given(address=addresses, distance=distances)
@@ -225,7 +234,7 @@ def test_jump_site_leads_to_its_end_and_opened_to_its_body(address: int, distanc
     code = site_bytes(Kind.JUMP, address, body)
 
     over = decode(code[:2], address)
-    opened = decode(TEMPLATES[Kind.JUMP].active[Mode.JUMP], address)
+    opened = decode(form_of(Kind.JUMP).ways[Mode.JUMP], address)
     near = decode(code[2:], address + 2)
 
     assert (code[0], code[2]) == (JMP_SHORT, JMP_NEAR)
@@ -243,7 +252,7 @@ def test_nop_site_tests_the_way_to_its_body_and_opened_jumps_there(
     code = site_bytes(Kind.NOP, address, body)
 
     dormant = decode(code, address)
-    opened = decode(TEMPLATES[Kind.NOP].active[Mode.NOP] + code[1:], address)
+    opened = decode(form_of(Kind.NOP).ways[Mode.NOP] + code[1:], address)
 
     assert code[0] == TEST_EAX
     assert dormant.mnemonic == "test"
@@ -269,7 +278,7 @@ def test_capstone_agrees_with_every_dormant_site(kind: Kind, address: int, dista
     if kind is Kind.IMMEDIATE:
         code, start = assemble("mov cl, 0")[:1] + code, address - 1
 
-    assert disagreement(kind, code, start, body, end_of(kind, address)) is None
+    assert disagreement(form_of(kind), code, start, body, end_of(kind, address)) is None
 
 
 @given(kind=patched_kinds, address=addresses, distance=distances, data=st.data())
@@ -285,12 +294,12 @@ def test_capstone_agrees_with_no_site_in_which_a_byte_was_changed(
     code[at] ^= data.draw(st.integers(1, 255))
     other_register = kind is Kind.IMMEDIATE and at == 0 and code[0] & 0xF8 == 0xB0
 
-    found = disagreement(kind, bytes(code), start, body, end_of(kind, address))
+    found = disagreement(form_of(kind), bytes(code), start, body, end_of(kind, address))
 
     assert (found is None) == other_register
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
+@pytest.mark.parametrize("kind", PATCHED)
 def test_every_change_of_a_single_byte_of_a_site_is_noticed(kind: Kind) -> None:
     code, start = site_bytes(kind, HERE, FAR), HERE
     if kind is Kind.IMMEDIATE:
@@ -300,17 +309,17 @@ def test_every_change_of_a_single_byte_of_a_site_is_noticed(kind: Kind) -> None:
             changed = code[:at] + bytes([value]) + code[at + 1 :]
             same = changed == code or (kind is Kind.IMMEDIATE and at == 0 and value & 0xF8 == 0xB0)
 
-            found = disagreement(kind, changed, start, FAR, end_of(kind, HERE))
+            found = disagreement(form_of(kind), changed, start, FAR, end_of(kind, HERE))
 
             assert (found is None) == same, changed.hex(" ")
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
+@pytest.mark.parametrize("kind", PATCHED)
 @pytest.mark.parametrize("missing", [1, 2, 5])
 def test_a_site_that_is_cut_off_is_noticed(kind: Kind, missing: int) -> None:
     code = site_bytes(kind, HERE, FAR)
 
-    assert disagreement(kind, code[:-missing], HERE, FAR, end_of(kind, HERE))
+    assert disagreement(form_of(kind), code[:-missing], HERE, FAR, end_of(kind, HERE))
 
 
 @pytest.mark.parametrize("kind", [Kind.JUMP, Kind.NOP, Kind.SYMBOL])
@@ -318,7 +327,7 @@ def test_a_site_that_is_cut_off_is_noticed(kind: Kind, missing: int) -> None:
 def test_a_note_with_another_end_is_noticed(kind: Kind, wrong: int) -> None:
     code = site_bytes(kind, HERE, FAR) + bytes([NOP]) * 8
 
-    assert disagreement(kind, code, HERE, FAR, end_of(kind, HERE) + wrong)
+    assert disagreement(form_of(kind), code, HERE, FAR, end_of(kind, HERE) + wrong)
 
 
 # ---- pointer: the compiler's test of the slot ----------------------------------------------------
@@ -332,7 +341,7 @@ def pointer_site(body: int = FAR) -> bytes:
 def test_capstone_agrees_with_a_test_of_the_slot() -> None:
     code = pointer_site()
 
-    assert disagreement(Kind.POINTER, code, HERE, FAR, HERE + len(code)) is None
+    assert disagreement(form_of(Kind.POINTER), code, HERE, FAR, HERE + len(code)) is None
 
 
 @pytest.mark.parametrize("at", [0, 1, -1, -2, -4])
@@ -340,7 +349,7 @@ def test_another_instruction_or_target_in_a_test_of_the_slot_is_noticed(at: int)
     code = bytearray(pointer_site())
     code[at] ^= 0x11
 
-    assert disagreement(Kind.POINTER, bytes(code), HERE, FAR, HERE + len(code))
+    assert disagreement(form_of(Kind.POINTER), bytes(code), HERE, FAR, HERE + len(code))
 
 
 def test_a_test_of_the_slot_against_another_value_is_noticed() -> None:
@@ -349,13 +358,13 @@ def test_a_test_of_the_slot_against_another_value_is_noticed() -> None:
     at = code.index(b"\x0f\x85") - 1
     code[at] = 5
 
-    assert disagreement(Kind.POINTER, bytes(code), HERE, FAR, HERE + len(code))
+    assert disagreement(form_of(Kind.POINTER), bytes(code), HERE, FAR, HERE + len(code))
 
 
 def test_a_test_of_the_slot_with_another_end_is_noticed() -> None:
     code = pointer_site()
 
-    assert disagreement(Kind.POINTER, code, HERE, FAR, HERE + len(code) + 1)
+    assert disagreement(form_of(Kind.POINTER), code, HERE, FAR, HERE + len(code) + 1)
 
 
 # ---- text ----------------------------------------------------------------------------------------
@@ -373,7 +382,7 @@ def test_module_names_every_opcode_that_it_uses() -> None:
     for opcode, mnemonic in opcodes.items():
         code = bytes([opcode]) + bytes({JMP_SHORT: 1, JMP_NEAR: 4, TEST_EAX: 4}.get(opcode, 0))
         assert decode(code).mnemonic == mnemonic
-    assert {v for k, v in vars(templates).items() if k.isupper() and type(v) is int} == {
+    assert {v for k, v in vars(forms).items() if k.isupper() and type(v) is int} == {
         *opcodes,
         NEAR_LENGTH,
     }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from markerjit.memory import FakeMemory
-from markerjit.model import Kind, MappedObject, Mode, Note, RemoteAddress, Site
+from markerjit.model import Body, Kind, MappedObject, Mode, Place, RemoteAddress, Signature, Site
 from markerjit.patch.plan import Binding, Plan, SiteState, plan_off, plan_on
 from markerjit.quiesce.strategy import STOP, Strategy
-from markerjit.x86.templates import TEMPLATES, modes, site_bytes
+from markerjit.x86.forms import marker_form
 
 SLOT = 0x9000
 PROBE = RemoteAddress(0x7000)
@@ -16,20 +16,37 @@ OTHER_PROBE = RemoteAddress(0x7100)
 ENTRY = RemoteAddress(0x8000)
 OURS = frozenset((PROBE, OTHER_PROBE))
 BINDING = Binding(PROBE, ENTRY)
-SWITCHABLE = [kind for kind in Kind if modes(kind)]
+SWITCHABLE = [kind for kind in Kind if marker_form(kind, 0, 0).ways]
 
 
 def make_site(
     kind: Kind, *, address: int = 0x1000, slot: int = SLOT, marker: str = "kv_get"
 ) -> Site:
     body = 0 if kind in (Kind.IMMEDIATE, Kind.DIRECT) else address + 0x400
-    end = address + (len(site_bytes(kind, address, body)) or 14)
-    slot = 0 if kind is Kind.DIRECT else slot
-    note = Note(marker, kind, False, "", (), "kv.c", 7, address, body, end, slot)
+    form = marker_form(kind, address, body)
+    end = address + (len(form.head + form.tail) or 14)
     return Site(
-        marker, kind, RemoteAddress(address), RemoteAddress(body), RemoteAddress(end),
-        RemoteAddress(slot), note, MappedObject("/bin/kv", 0, None, False),
-    )  # fmt: skip
+        Signature(marker, "", ()),
+        Place(MappedObject("/bin/kv", 0, None, False), address, "kv.c:7"),
+        RemoteAddress(address),
+        form,
+        Body(
+            RemoteAddress(0 if kind is Kind.DIRECT else slot),
+            RemoteAddress(body),
+            RemoteAddress(end),
+            RemoteAddress(body if kind is Kind.SENTINEL else 0),
+        ),
+    )
+
+
+def modes(kind: Kind) -> tuple[Mode, ...]:
+    """The modes of a kind of site, the best first."""
+    return marker_form(kind, 0, 0).modes
+
+
+def has_head(kind: Kind) -> bool:
+    """Whether code decides, and not the slot."""
+    return bool(marker_form(kind, 0, 0).head)
 
 
 def make_state(
@@ -42,10 +59,9 @@ def make_state(
 ) -> SiteState:
     """A site that is off and untouched, or on with our probe."""
     site = site or make_site(kind)
-    idle = site.body if kind is Kind.SENTINEL else RemoteAddress(0)
-    code = current if kind in TEMPLATES else None
+    code = current if site.form.head else None
     if current is None:
-        return SiteState(site, code, idle, RemoteAddress(0))
+        return SiteState(site, code, site.body.idle, RemoteAddress(0))
     return SiteState(site, code, probe, data)
 
 
@@ -54,10 +70,8 @@ def memory_of(*states: SiteState) -> FakeMemory:
     memory = FakeMemory()
     for state in states:
         site = state.site
-        code = site_bytes(site.kind, site.address, site.body)
-        if state.code_mode:
-            head = TEMPLATES[site.kind].active[state.code_mode]
-            code = head + code[len(head) :]
+        head = site.form.ways[state.code_mode] if state.code_mode else site.form.head
+        code = head + site.form.tail
         memory.add(site.address, code or bytes(14))
         if site.slot and site.slot not in memory.segments:
             words = (state.probe, state.data)

@@ -29,7 +29,7 @@ def is_ours(own: OwnArena, probe: RemoteAddress, *, ancestor: OwnArena | None = 
     return Breakpoints(arena, Probes(bases), lambda: inherited).has(SITE, probe)
 
 
-def plant(own: OwnArena, body: RemoteAddress = SITE.body) -> None:
+def plant(own: OwnArena, body: RemoteAddress = SITE.body.entry) -> None:
     own.arena.add_traps([(SITE.address, body)])
     own.arena.note_planted(SITE.address, True)
 
@@ -37,12 +37,13 @@ def plant(own: OwnArena, body: RemoteAddress = SITE.body) -> None:
 def test_a_breakpoint_that_was_planted_is_ours_until_it_is_taken_away(own: OwnArena) -> None:
     probe = own.arena.count_probe
     assert not is_ours(own, probe)
-    own.arena.add_traps([(SITE.address, SITE.body)])
+    own.arena.add_traps([(SITE.address, SITE.body.entry)])
     assert not is_ours(own, probe)
 
     own.arena.note_planted(SITE.address, True)
     assert is_ours(own, probe)
-    own.arena.add_traps([(SITE.address, SITE.body)])  # once more, as a switch to another probe does
+    # Once more, as a switch to another probe does.
+    own.arena.add_traps([(SITE.address, SITE.body.entry)])
     assert is_ours(own, probe)
 
     own.arena.note_planted(SITE.address, False)
@@ -60,7 +61,7 @@ def test_it_is_not_ours_where_the_slot_has_no_probe_of_ours(
 
 
 def test_it_is_not_ours_where_the_code_is_another(own: OwnArena) -> None:
-    plant(own, RemoteAddress(SITE.body + 1))
+    plant(own, RemoteAddress(SITE.body.entry + 1))
 
     assert not is_ours(own, own.arena.count_probe)
 
@@ -77,7 +78,7 @@ def test_it_is_not_ours_where_the_code_has_gone(own: OwnArena) -> None:
 def test_it_is_ours_while_a_change_that_has_it_is_open(
     own: OwnArena, old: str, new: str, planted: bool
 ) -> None:
-    own.arena.add_traps([(SITE.address, SITE.body)])
+    own.arena.add_traps([(SITE.address, SITE.body.entry)])
     own.arena.note_planted(SITE.address, planted)
     edit = Edit(SITE.address, bytes.fromhex(old), bytes.fromhex(new), "", True)
 

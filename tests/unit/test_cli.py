@@ -19,7 +19,18 @@ from markerjit.cli.arguments import as_pid
 from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, NoSuchProcess
 from markerjit.facts import words
-from markerjit.model import CType, Kind, MappedObject, Mode, Note, RemoteAddress, Site, TypeClass
+from markerjit.model import (
+    Body,
+    CType,
+    Form,
+    MappedObject,
+    Mode,
+    Place,
+    RemoteAddress,
+    Signature,
+    Site,
+    TypeClass,
+)
 from markerjit.proc.owner import Owner, ourselves
 from markerjit.session.repair import FINISHED, NOTHING, ROLLED_BACK, Repaired
 from markerjit.session.status import ArenaStatus, MarkerStatus
@@ -31,11 +42,12 @@ CHARS = CType(TypeClass.CHARS, 8)
 
 def make_marker(**facts: Any) -> MarkerStatus:
     args = (CHARS, INT)
-    note = Note("kv_get", Kind.JUMP, False, "key %s n %d", args, "kv.c", 7, 16, 32, 23, 64)
-    there = [RemoteAddress(note[index] + 0x1000) for index in (7, 8, 9, 10)]
-    site = Site("kv_get", Kind.JUMP, *there, note, MappedObject("/bin/kv", 0x1000, None, True))
+    signature = Signature("kv_get", "key %s n %d", args)
+    place = Place(MappedObject("/bin/kv", 0x1000, None, True), 16, "kv.c:7")
+    body = Body(RemoteAddress(0x1040), RemoteAddress(0x1020), RemoteAddress(0x1017))
+    site = Site(signature, place, RemoteAddress(0x1010), Form("jump", b"", b"", {}), body)
     marker = MarkerStatus(
-        name="kv_get", format=note.format, fields=parse_format(note.format, args), kind=Kind.JUMP,
+        name="kv_get", format=signature.format, fields=parse_format(*signature[1:]), kind="jump",
         sites=(site,), mode=None, partly=False, probe="", since=0, by=0, hits=0, lost=0,
     )  # fmt: skip
     return marker._replace(**facts)

@@ -28,7 +28,7 @@ import pytest
 import markerjit
 from markerjit.cli.main import COMMANDS, run
 from markerjit.model import Kind
-from markerjit.x86.templates import NATIVE_MODE, TEMPLATES
+from markerjit.x86.forms import marker_form
 from tests.support.house import FLOORS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -434,8 +434,9 @@ def test_bytes_in_the_table_of_modes_are_those_that_are_patched(page: str, heade
     shown = {row[0].strip("`"): (_shown(row[1]), _shown(row[2])) for row in rows}
 
     patched = {
-        str(kind): (template.dormant, template.active[NATIVE_MODE[kind]])
-        for kind, template in TEMPLATES.items()
+        str(kind): (form.head, form.ways[form.modes[0]])
+        for kind in Kind
+        if (form := marker_form(kind, 0, 0)).head
     }
     assert {name: pair for name, pair in shown.items() if any(pair)} == patched
 

@@ -27,14 +27,16 @@ from markerjit.facts.process import (
 )
 from markerjit.facts.traces import trace_facts
 from markerjit.model import (
+    Body,
     CType,
     Edit,
     Kind,
     MappedObject,
     Mode,
-    Note,
+    Place,
     Quiescence,
     RemoteAddress,
+    Signature,
     Site,
     TypeClass,
 )
@@ -47,6 +49,7 @@ from markerjit.quiesce.strategy import STRATEGIES
 from markerjit.session.status import ArenaStatus, MarkerStatus
 from markerjit.trace.open import open_sink, open_trace
 from markerjit.trace.statistics import summarise
+from markerjit.x86.forms import marker_form
 from tests.support.made_traces import EVENTS, make_batch, make_info
 
 ARGS = (CType(TypeClass.CHARS, 8), CType(TypeClass.SIGNED, 4))
@@ -54,11 +57,11 @@ FORMAT = "key %s n %d"
 FIELDS = parse_format(FORMAT, ARGS)
 BASE = 0x1000
 SITE = Site(
-    "kv_get",
-    Kind.JUMP,
-    *(RemoteAddress(BASE + offset) for offset in (16, 32, 23, 64)),
-    Note("kv_get", Kind.JUMP, False, FORMAT, ARGS, "kv.c", 7, 16, 32, 23, 64),
-    MappedObject("/bin/kv", BASE, None, False),
+    Signature("kv_get", FORMAT, ARGS),
+    Place(MappedObject("/bin/kv", BASE, None, False), 16, "kv.c:7"),
+    RemoteAddress(BASE + 16),
+    marker_form(Kind.JUMP, 16, 32),
+    Body(RemoteAddress(BASE + 64), RemoteAddress(BASE + 32), RemoteAddress(BASE + 23)),
 )
 ALTERED = UnexpectedBytes(BASE + 16, b"\xcc\x05", b"\xeb\x05")
 
@@ -395,7 +398,7 @@ def test_holder_in_words(marker: MarkerStatus, text: str) -> None:
 
 
 def test_place_in_words_has_the_source_the_number_of_sites_and_the_object() -> None:
-    gone = SITE._replace(object=SITE.object._replace(deleted=True))
+    gone = SITE._replace(place=SITE.place._replace(object=SITE.object._replace(deleted=True)))
 
     assert words.place_words(OFF) == "kv.c:7 in kv"
     assert words.place_words(TWO) == "kv.c:7 and 1 more in kv"

@@ -10,7 +10,7 @@ from markerjit.errors import Unsupported
 from markerjit.memory import FakeMemory, Mapping, ProcessMemory, read_maps
 from markerjit.memory.maps import parse_maps
 from markerjit.remote.gadgets import find_gadgets
-from markerjit.x86.templates import POP_RAX_RET, SIGRETURN, SYSCALL_RET
+from markerjit.x86.forms import POP_RAX_RET, SIGRETURN, SYSCALL_RET
 
 SIZE = 4096
 PROGRAM, LIBC, VDSO = 0x10000, 0x20000, 0x30000

@@ -37,7 +37,7 @@ ROOMS_OF_BENCH = {
 }
 
 OPCODES = (0xE9, 0xEB, 0xCC, 0xA9)
-HOME_OF_OPCODES = "markerjit.x86.templates"
+HOME_OF_OPCODES = "markerjit.x86.forms"
 
 
 def opcode_literals(source: str) -> list[str]:

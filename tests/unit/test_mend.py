@@ -15,7 +15,7 @@ from markerjit.patch.protocol import Context, breakpoint
 from markerjit.quiesce.strategy import STOP
 from markerjit.session import repair
 from markerjit.session.repair import Place, places_of
-from markerjit.x86.templates import INT3, TEMPLATES
+from markerjit.x86.forms import INT3
 from tests.support.made_sites import ENTRY, PROBE, SLOT, make_site, make_state, memory_of, off, on
 
 TRAP = bytes([INT3])
@@ -109,7 +109,7 @@ def test_a_switch_that_ended_anywhere_and_a_mending_that_ended_anywhere_leave_wh
 ) -> None:
     """And the next mending, which finds the same journal, brings back what stood there before."""
     state = make_state(Kind.JUMP, current)
-    head = TEMPLATES[Kind.JUMP]
+    form = state.site.form
     edits = (on([state], wanted) if wanted else off([state])).edits
     site = state.site.address
 
@@ -122,7 +122,7 @@ def test_a_switch_that_ended_anywhere_and_a_mending_that_ended_anywhere_leave_wh
             for one in back(edits, memory)[:mended]:
                 write(memory, [one])
                 found = memory.read(site, 2)
-                assert found[:1] == TRAP or found in (head.dormant, *head.active.values())
+                assert found[:1] == TRAP or found in (form.head, *form.ways.values())
             write(memory, back(edits, memory))
             assert back(edits, memory) == []
             assert memory.segments == memory_of(state).segments

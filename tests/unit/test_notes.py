@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from markerjit.elf import FileImage, Image, MappedImage, Segment, read_notes
+from markerjit.elf import FileImage, Image, MappedImage, Note, Segment, read_notes
 from markerjit.elf import notes as mirror
 from markerjit.elf.image import PT_LOAD, PT_NOTE
 from markerjit.elf.rawnotes import iterate_notes
 from markerjit.errors import BadNote, MemoryFault, TargetGone
 from markerjit.memory import ProcessMemory, read_maps
-from markerjit.model import Kind, Note
+from markerjit.model import Kind
 from tests.support.compilers import Compiler, need
 
 SOURCE = r"""
@@ -276,7 +276,7 @@ def test_mirror_is_the_struct_of_abi_h(repo: Path, tmp_path: Path) -> None:
     names = ["site", "body", "end", "slot", "text"]
     values = ["sizeof(struct mj_note)", *(f"offsetof(struct mj_note, {name})" for name in names)]
     values += ["MJ_NOTE_SIZE", "MJ_NOTE_TYPE", "MJ_NOTE_VERSION", "MJ_MAX_ARGS", "MJ_FLAG_INLINE"]
-    values += ["sizeof(MJ_NOTE_OWNER)", *(f"MJ_KIND_{kind}" for kind in Kind)]
+    values += ["sizeof(MJ_NOTE_OWNER)", *(f"MJ_KIND_{kind}" for kind in mirror.KINDS.values())]
     prints = "".join(f'printf("%d ", (int){value});' for value in values)
     (tmp_path / "x.c").write_text(
         "#include <markerjit/abi.h>\n#include <stddef.h>\n#include <stdio.h>\n"
@@ -290,7 +290,7 @@ def test_mirror_is_the_struct_of_abi_h(repo: Path, tmp_path: Path) -> None:
     assert list(map(int, numbers)) == [
         *(mirror.CONTENT.size, mirror.SITE, mirror.BODY, mirror.END, mirror.SLOT, mirror.TEXT),
         *(mirror.CONTENT.size, mirror.NOTE_TYPE, mirror.VERSION, mirror.MAX_ARGS),
-        *(mirror.FLAG_INLINE, len(mirror.OWNER), *Kind),
+        *(mirror.FLAG_INLINE, len(mirror.OWNER), *mirror.KINDS),
     ]
     assert owner.encode() + b"\0" == mirror.OWNER
 
@@ -447,8 +447,9 @@ def test_names_that_compilers_take_are_taken(name: bytes) -> None:
 @pytest.mark.parametrize("kind", [Kind.IMMEDIATE, Kind.DIRECT])
 def test_kinds_without_a_body_say_zero(kind: Kind) -> None:
     slot = 0 if kind is Kind.DIRECT else DATA
+    (code,) = [number for number, known in mirror.KINDS.items() if known is kind]
 
-    ((found,), problems) = read_notes(MadeUp(note(kind=kind, body=0, slot=slot)))
+    ((found,), problems) = read_notes(MadeUp(note(kind=code, body=0, slot=slot)))
 
     assert (found.body, found.slot, problems) == (0, slot, ())
 

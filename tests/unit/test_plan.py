@@ -25,7 +25,6 @@ from markerjit.patch.plan import (
 )
 from markerjit.quiesce.strategy import MEMBARRIER, NONE, SIGNALS, STOP, Strategy
 from markerjit.sites.verify import code_mode
-from markerjit.x86.templates import TEMPLATES, modes
 from tests.support.made_sites import (
     BINDING,
     ENTRY,
@@ -34,9 +33,11 @@ from tests.support.made_sites import (
     PROBE,
     SLOT,
     SWITCHABLE,
+    has_head,
     make_site,
     make_state,
     memory_of,
+    modes,
     off,
     on,
 )
@@ -123,7 +124,7 @@ def test_switching_off_gives_a_site_that_is_recognised_as_off(
     apply(off([state]), memory)
 
     assert see(memory, state.site).mode is None
-    assert see(memory, state.site).probe == state.idle_probe
+    assert see(memory, state.site).probe == state.site.body.idle
     assert see(memory, state.site).data == state.data  # a thread inside may still read it
 
 
@@ -133,7 +134,7 @@ def test_switching_on_changes_at_most_one_byte_of_code(
 ) -> None:
     edits = [edit for edit in on([make_state(kind, current)], wanted).edits if edit.code]
 
-    assert len(edits) == (kind in TEMPLATES and current is not wanted)
+    assert len(edits) == (has_head(kind) and current is not wanted)
     assert all(len(edit.old) == len(edit.new) == 1 for edit in edits)
 
 
@@ -141,7 +142,7 @@ def test_switching_on_changes_at_most_one_byte_of_code(
 def test_switching_off_changes_at_most_one_byte_of_code(kind: Kind, current: Mode | None) -> None:
     edits = [edit for edit in off([make_state(kind, current)]).edits if edit.code]
 
-    assert len(edits) == (kind in TEMPLATES and current is not None)
+    assert len(edits) == (has_head(kind) and current is not None)
     assert all(len(edit.old) == len(edit.new) == 1 for edit in edits)
 
 
@@ -150,7 +151,7 @@ def test_switching_on_writes_the_data_then_the_probe_then_the_code(kind: Kind) -
     places = [edit.address for edit in on([make_state(kind, None)]).edits]
 
     assert places[:2] == [SLOT + SLOT_DATA, SLOT + SLOT_PROBE]
-    assert len(places) == (3 if kind in TEMPLATES else 2)
+    assert len(places) == (3 if has_head(kind) else 2)
 
 
 @pytest.mark.parametrize("kind", SWITCHABLE)
@@ -158,7 +159,7 @@ def test_switching_off_writes_the_code_and_then_the_probe(kind: Kind) -> None:
     edits = off([make_state(kind, modes(kind)[0])]).edits
 
     assert edits[-1].address == SLOT + SLOT_PROBE
-    assert [edit.code for edit in edits] == ([True, False] if kind in TEMPLATES else [False])
+    assert [edit.code for edit in edits] == ([True, False] if has_head(kind) else [False])
 
 
 @pytest.mark.parametrize(("kind", "current", "wanted"), ON_CASES)
@@ -179,7 +180,7 @@ def test_no_step_of_switching_off_leaves_a_site_open_without_a_probe(
     check_every_step(off([state]), state)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in SWITCHABLE if kind in TEMPLATES])
+@pytest.mark.parametrize("kind", [kind for kind in SWITCHABLE if has_head(kind)])
 def test_a_plan_in_the_wrong_order_would_be_noticed(kind: Kind) -> None:
     dormant, active = make_state(kind, None), make_state(kind, modes(kind)[0])
     wrong_on, wrong_off = on([dormant]), off([active])
@@ -231,7 +232,7 @@ def test_only_breakpoints_are_announced(kind: Kind) -> None:
     state = make_state(kind, None)
 
     for mode in modes(kind):
-        expected = ((state.site.address, state.site.body),) if mode is Mode.INT3 else ()
+        expected = ((state.site.address, state.site.body.entry),) if mode is Mode.INT3 else ()
         assert on([state], mode).traps == expected
 
 
@@ -342,7 +343,7 @@ def test_from_outside_only_slots_that_nobody_reads_are_written_under_threads(
 
     plan = plan_on(states, {SLOT: BINDING}, ours=OURS, strategy=strategy)
 
-    if kind in TEMPLATES:
+    if has_head(kind):
         assert isinstance(plan, Plan)
         assert len(plan.edits) == 3
         assert not any(edit.store for edit in plan.edits)
@@ -383,7 +384,7 @@ def test_a_slot_is_not_quiet_while_any_of_its_sites_is_open(strategy: Strategy) 
 
 
 @pytest.mark.parametrize("strategy", [MEMBARRIER, NONE])
-@pytest.mark.parametrize("kind", [kind for kind in SWITCHABLE if kind in TEMPLATES])
+@pytest.mark.parametrize("kind", [kind for kind in SWITCHABLE if has_head(kind)])
 def test_switching_off_from_outside_under_threads_leaves_the_probe(
     kind: Kind, strategy: Strategy
 ) -> None:
@@ -542,7 +543,7 @@ def two_format_states() -> list[SiteState]:
         make_site(Kind.JUMP, address=address, slot=SLOT + 128, marker="kv_two")
         for address in (0x7000, 0x7040)
     )
-    two = two._replace(note=two.note._replace(format="another %d"))
+    two = two._replace(signature=two.signature._replace(format="another %d"))
     return [make_state(Kind.JUMP, None, site=site) for site in (one, two)]
 
 

@@ -8,17 +8,12 @@ from markerjit.arena.pack import unpack
 from markerjit.model import Edit, Kind, Mode, RemoteAddress
 from markerjit.patch.plan import SLOT_DATA, SLOT_PROBE, Plan, SiteState, plan_off, plan_on
 from markerjit.patch.prepared import Prepared, prepare
-from markerjit.x86.templates import TEMPLATES, modes
 from tests.support.made_sites import BINDING, OURS, PROBE, SLOT, SWITCHABLE, make_site, make_state
 
 
 def headed(state: SiteState) -> SiteState:
-    template = TEMPLATES.get(state.site.kind)
-    if template is None:
-        return state
-    return state._replace(
-        head=template.active[state.code_mode] if state.code_mode else template.dormant
-    )
+    form = state.site.form
+    return state._replace(head=form.ways[state.code_mode] if state.code_mode else form.head)
 
 
 def prepared_on(state: SiteState, mode: Mode | None = None) -> Prepared | None:
@@ -60,10 +55,10 @@ def test_what_only_guards_changes_nothing_and_comes_in_the_order_of_addresses() 
 @pytest.mark.parametrize("kind", [Kind.JUMP, Kind.NOP])
 def test_a_switch_with_a_breakpoint_keeps_what_the_handler_and_the_journal_need(kind: Kind) -> None:
     site = make_site(kind)
-    leads = (site.address, site.body)
+    leads = (site.address, site.body.entry)
 
     planted = prepared_on(headed(make_state(kind, None, site=site)), Mode.INT3)
-    removed = prepared_on(headed(make_state(kind, Mode.INT3, site=site)), modes(kind)[0])
+    removed = prepared_on(headed(make_state(kind, Mode.INT3, site=site)), site.form.modes[0])
 
     assert planted is not None and removed is not None
     assert (planted.plan.traps, planted.plan.untraps, planted.planted) == ((leads,), (), ())

@@ -27,7 +27,7 @@ from markerjit.quiesce.strategy import (
     Strategy,
     default_strategy,
 )
-from markerjit.x86.templates import INT3
+from markerjit.x86.forms import INT3
 
 PAGE = 4096
 HERE = RemoteAddress(0x401000)

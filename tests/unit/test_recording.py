@@ -22,9 +22,9 @@ from markerjit.abi import (
     TIME_TSC,
     Control,
 )
-from markerjit.elf import parse_format
+from markerjit.elf import Note, parse_format
 from markerjit.errors import BadNote
-from markerjit.model import CType, FieldType, Kind, Note, Signature, TypeClass
+from markerjit.model import CType, FieldType, Kind, Signature, TypeClass
 from markerjit.probes.record import (
     Recording,
     recorded_type,

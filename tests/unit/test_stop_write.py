@@ -12,7 +12,7 @@ from markerjit.model import Change, Edit, RemoteAddress
 from markerjit.patch.protocol import Context, breakpoint
 from markerjit.quiesce.strategy import STOP as STOPPING
 from markerjit.remote import native
-from markerjit.x86.templates import INT3
+from markerjit.x86.forms import INT3
 from tests.support.faulty_memory import READ, START, SYNC, WRITE, FaultyMemory, Step, edit
 
 BEFORE = bytes(range(64))

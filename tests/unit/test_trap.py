@@ -17,7 +17,7 @@ import markerjit.abi as abi
 from markerjit.abi import CONTROL, Control, Geometry, Sigaction, TrapSite
 from markerjit.errors import Refused
 from markerjit.model import RemoteAddress
-from markerjit.x86.templates import INT3, NOP
+from markerjit.x86.forms import INT3, NOP
 from tests.support.own_arena import OwnArena, address_of, geometry_of
 
 GEOMETRY = geometry_of(ring_size=4096, max_markers=1, max_sites=16)

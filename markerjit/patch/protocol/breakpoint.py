@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from markerjit.model import Change, Edit
 from markerjit.patch.protocol.base import Context, Refusal, judged
-from markerjit.x86.templates import INT3
+from markerjit.x86.forms import INT3
 
 _TRAP = bytes([INT3])
 

@@ -1,0 +1,107 @@
+"""The forms of sites: what stands at a head, and what may. The one file that knows opcodes.
+
+The same form makes an edit and recognises a site's state. A marker's form is made from how it was
+compiled, and where its site and its body are; the encodings come from marker.h, which says why
+they are as they are, and are those of the Intel SDM, volume 2 ("JMP", "TEST", "NOP", "INT 3").
+
+What this file does not do: decode anything that is not one of these forms (see decode.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from markerjit.model import Form, Kind, Mode
+
+JMP_SHORT = 0xEB
+JMP_NEAR = 0xE9
+TEST_EAX = 0xA9
+NOP = 0x90
+INT3 = 0xCC
+
+NEAR_LENGTH = 5
+SYSCALL_RET = b"\x0f\x05\xc3"
+SIGRETURN = (b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05", b"\xb8\x0f\0\0\0\x0f\x05")
+"""`mov $15, %rax; syscall`, as C libraries have it for signal handlers to return to."""
+POP_RAX_RET = b"\x58\xc3"
+VFORK = b"\xb8\x3a\0\0\0\x0f\x05"
+"""`mov $58, %eax; syscall`: glibc's vfork, which is in a static program only if it is called."""
+
+
+def _form(kind: Kind, head: bytes, ways: Mapping[Mode, bytes], lead: int = 0) -> Form:
+    return Form(kind, head, b"", MappingProxyType(ways), lead=lead)
+
+
+_FORMS = {
+    Kind.JUMP: _form(
+        Kind.JUMP,
+        bytes([JMP_SHORT, 5]),  # jmp over the near jump
+        {Mode.JUMP: bytes([JMP_SHORT, 0]), Mode.INT3: bytes([INT3, 5])},
+    ),
+    Kind.NOP: _form(
+        Kind.NOP,
+        bytes([TEST_EAX]),  # test eax, rel32
+        {Mode.NOP: bytes([JMP_NEAR]), Mode.INT3: bytes([INT3])},
+    ),
+    Kind.IMMEDIATE: _form(
+        Kind.IMMEDIATE,
+        b"\x00",  # the operand of mov reg8, 0; its opcode stands before it
+        {Mode.IMMEDIATE: b"\x01"},
+        lead=1,
+    ),
+    Kind.SYMBOL: _form(Kind.SYMBOL, bytes([NOP]), {Mode.INT3: bytes([INT3])}),
+    # The compiler wrote these: their slot decides.
+    Kind.POINTER: _form(Kind.POINTER, b"", {Mode.POINTER: b""}),
+    Kind.SENTINEL: _form(Kind.SENTINEL, b"", {Mode.SENTINEL: b""}),
+    Kind.DIRECT: _form(Kind.DIRECT, b"", {}),  # always on
+}
+"""Without their tails: those differ from site to site."""
+
+
+def marker_form(kind: Kind, address: int, body: int) -> Form:
+    """The form of a marker's site at `address`, whose body is at `body`.
+
+    Raises OverflowError where no displacement of 32 bits leads from one to the other.
+    """
+    form = _FORMS[kind]
+    if kind is Kind.JUMP:
+        tail = _JMP_NEAR + relative(body, address + 2 + NEAR_LENGTH)
+    elif kind is Kind.NOP:
+        tail = relative(body, address + NEAR_LENGTH)
+    else:
+        return form
+    return Form(kind, form.head, tail, form.ways)
+
+
+_JMP_NEAR = bytes([JMP_NEAR])
+
+
+def relative(target: int, end: int) -> bytes:
+    """The 32-bit displacement that reaches `target` from an instruction ending at `end`."""
+    return (target - end).to_bytes(4, "little", signed=True)
+
+
+def is_breakpoint(code: bytes) -> bool:
+    """Whether an instruction that begins with these bytes is a breakpoint, whoever's."""
+    return code[:1] == _TRAP
+
+
+_TRAP = bytes([INT3])
+
+
+def mode_of(form: Form, head: bytes) -> Mode | None:
+    """How a site of this form is switched on, whose head is found so; None when it is dormant.
+
+    What stands behind a breakpoint is not executed, so there the first byte decides: a change that
+    was left half done may have another tail. Whether the breakpoint is ours, the bytes do not say.
+    Raises ValueError for bytes that are neither.
+    """
+    if head == form.head:
+        return None
+    if is_breakpoint(head) and Mode.INT3 in form.ways:
+        return Mode.INT3
+    for mode, active in form.ways.items():
+        if head == active:
+            return mode
+    raise ValueError(head.hex(" "))
