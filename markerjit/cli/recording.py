@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import markerjit
 from markerjit.cli import arguments, files, output, signals
@@ -76,27 +76,49 @@ def add_probe(parser: argparse.ArgumentParser, *suffixes: str) -> None:
     )
 
 
-def probe_name(*probes: str) -> Callable[[str], str]:
+class Choice(NamedTuple):
+    """A probe as an argument names it: one of the runtime's, or a function of a file."""
+
+    name: str
+    file: str = ""
+    function: str = ""
+
+    @property
+    def is_in_c(self) -> bool:
+        """Whether the probe runs inside the process."""
+        return self.file.endswith(".c")
+
+    @property
+    def is_in_python(self) -> bool:
+        """Whether the probe runs here, with each event."""
+        return self.file.endswith(".py")
+
+
+def probe_name(*probes: str) -> Callable[[str], Choice]:
     """The type of an argument that names a probe: one of `probes`, or, for those that are a suffix,
     `FILE.suffix:FUNCTION`."""
 
-    def checked(text: str) -> str:
+    def checked(text: str) -> Choice:
+        if text in probes:
+            return Choice(text)
         file, _, function = text.rpartition(":")
-        if text in probes or (file.endswith(probes) and "." in file and function.isidentifier()):
-            return text
+        if file.endswith(probes) and "." in file and function.isidentifier():
+            return Choice(text, file, function)
         names = [f"FILE{probe}:FUNCTION" if probe.startswith(".") else probe for probe in probes]
         raise argparse.ArgumentTypeError(f"'{text}' is not a probe; there are {', '.join(names)}")
 
     return checked
 
 
-def probe_of(text: str) -> str | markerjit.Compiled:
+def probe_of(choice: Choice) -> str | markerjit.Compiled:
     """The probe that an argument names. A probe in C is compiled, and warnings of the compiler go
-    to standard error."""
-    if ".c:" not in text:
-        return text
+    to standard error. A probe in Python gets what is recorded."""
+    if choice.is_in_python:
+        return "record"
+    if not choice.is_in_c:
+        return choice.name
     with signals.Raised():  # removes the compiler's folder
-        compiled = markerjit.compiled_probe(text)
+        compiled = markerjit.compiled_probe(choice.name)
     assert compiled
     if compiled.warnings:
         for line in compiled.warnings.rstrip().split("\n"):
@@ -104,11 +126,11 @@ def probe_of(text: str) -> str | markerjit.Compiled:
     return compiled
 
 
-def callback_of(text: str) -> Callable[[markerjit.Event], object] | None:
+def callback_of(choice: Choice) -> Callable[[markerjit.Event], object] | None:
     """The function of `FILE.py:function`, None for any other probe."""
-    file, _, name = text.rpartition(":")
-    if not file.endswith(".py"):
+    if not choice.is_in_python:
         return None
+    _, file, name = choice
     import runpy
 
     files.check_file(file)
@@ -139,16 +161,15 @@ def _with_own_frames(function: Callable[..., Any], argument: object, file: str) 
 def parts(options: argparse.Namespace) -> dict[str, Any]:
     """The probe and the parts of an event, as arguments of `Session.trace` and `Session.record`.
     Raises Refused for a choice of parts with a probe in C."""
-    in_python = ".py:" in options.probe
     chosen = (options.time, options.no_thread_id, options.fields, options.text)
-    if ".c:" in options.probe and any(chosen):
+    if options.probe.is_in_c and any(chosen):
         raise markerjit.Refused(
             "events of a probe in C are recorded whole, with the time stamp counter and the thread "
             "id; leave out --time, --no-thread-id, --fields and --text"
         )
     text = {"text": options.text} if options.text else {}
     return text | {
-        "probe": "record" if in_python else probe_of(options.probe),
+        "probe": probe_of(options.probe),
         "time": options.time,
         "thread_id": not options.no_thread_id,
         "fields": options.fields,

@@ -14,7 +14,7 @@ from markerjit.arena.arena import Arena, fnv1a
 from markerjit.arguments import check_is
 from markerjit.errors import BadArgument, Refused
 from markerjit.model import RemoteAddress, Signature
-from markerjit.patch.wanted import COUNT, RECORD, Wanted
+from markerjit.patch.request import Count, InC, Probe, Record
 from markerjit.probes.c.unit import Compiled, split_probe
 from markerjit.probes.loaded import Loaded, entry_of, load, loaded
 from markerjit.probes.record import (
@@ -26,13 +26,17 @@ from markerjit.probes.record import (
 from markerjit.ring.counter import time_to_use
 from markerjit.ring.types import DEFAULT_TEXT, Options, RecordType, Time
 
+COUNT = "count"
+RECORD = "record"
+"""What the runtime's own probes are called at the door."""
+
 
 class Recorders:
     """Of one arena. What writes to it is for who holds the target's lock."""
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
-        self._loaded: dict[str, tuple[Loaded, str]] = {}
+        self._loaded: dict[tuple[str, str], Loaded] = {}
         self._known: dict[tuple[Signature, Options], int] = {}
 
     def find(self, signature: Signature, options: Options) -> int | None:
@@ -45,41 +49,44 @@ class Recorders:
                 self._known[signature, options] = known
         return known
 
-    def tell(self, signatures: Iterable[Signature], options: Options, probe: str) -> None:
+    def tell(self, signatures: Iterable[Signature], probe: Probe) -> None:
         """Tell the runtime of these markers. To record them each gets code of its own, where that
         can be had; mj_record does it for the others.
 
         Raises Refused when the arena has no room for another marker.
         """
         for signature in signatures:
-            made = recording(signature, options)
+            made = recording(signature, probe.options)
             marker = self.arena.find_marker(signature.name, signature.text, made.entry())
-            self._known[signature, options] = marker
-            if probe == RECORD and takes_a_recorder(made, self.arena.control):
+            self._known[signature, probe.options] = marker
+            if isinstance(probe, Record) and takes_a_recorder(made, self.arena.control):
                 self._need_recorder(marker, made)
 
-    def probe(self, marker: int, probe: str) -> RemoteAddress:
+    def probe(self, marker: int, probe: Probe) -> RemoteAddress:
         """What a slot has to hold for this marker."""
-        if probe == RECORD:
+        if isinstance(probe, Record):
             return self.arena.record_probe(marker)
-        if probe in self._loaded:
-            return entry_of(*self._loaded[probe])
+        if isinstance(probe, InC) and (there := self._loaded_of(probe)):
+            return entry_of(there, probe.function)
         return self.arena.count_probe
 
-    def load(self, probe: str, compiled: Compiled, *, tick_hz: int) -> Loaded:
-        """Have the file of a probe in C in the arena; `probe` is its name from now on."""
-        one = load(self.arena, compiled, tick_hz=tick_hz)
-        self._loaded[probe] = one, compiled.function.name
-        return one
+    def load(self, probe: InC, compiled: Compiled, *, tick_hz: int) -> Loaded:
+        """Have the file of a probe in C in the arena."""
+        there = load(self.arena, compiled, tick_hz=tick_hz)
+        self._loaded[probe.file, probe.function] = there
+        return there
 
-    def types_of(self, signatures: Iterable[Signature], wanted: Wanted) -> dict[int, RecordType]:
-        """What markers record that are switched on so, by their ids; for a probe in C, what it
+    def _loaded_of(self, probe: InC) -> Loaded | None:
+        return self._loaded.get((probe.file, probe.function))
+
+    def types_of(self, signatures: Iterable[Signature], probe: Probe) -> dict[int, RecordType]:
+        """What markers record that are on with this probe, by their ids; for one in C, what it
         emits."""
-        if wanted.probe in self._loaded:
-            return self._loaded[wanted.probe][0].types()
+        if isinstance(probe, InC) and (there := self._loaded_of(probe)):
+            return there.types()
         found = {}
         for signature in set(signatures):
-            marker = self.find(signature, wanted.options)
+            marker = self.find(signature, probe.options)
             if marker is not None:
                 found[marker] = recorded_type(signature, self.arena.marker_entry(marker))
         return found
@@ -140,11 +147,17 @@ def compiled_probe(probe: str | Compiled) -> Compiled | None:
     return compile_probe(*split_probe(probe))
 
 
-def name_of_probe(probe: str | Compiled) -> str:
-    """What it is called where markers are switched."""
+def probe_of(probe: str | Compiled, options: Options) -> Probe:
+    """The probe that is meant by its name, or one in C that was compiled. Raises BadArgument."""
+    check_is("probe", probe, str, Compiled)
     if isinstance(probe, Compiled):
-        return f"{probe.source.name}:{probe.function.name}"
-    return probe
+        return InC(probe.source.name, probe.function.name, options)
+    if probe == RECORD:
+        return Record(options)
+    if probe == COUNT:
+        return Count()
+    file, function = split_probe(probe)
+    return InC(str(file), function, options)
 
 
 def options_of(

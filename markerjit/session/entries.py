@@ -24,7 +24,7 @@ from markerjit.errors import MemoryFault
 from markerjit.events.hits import Before, before_switch, note_hits
 from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.patch.plan import Plan, SiteState, by_slot
-from markerjit.patch.wanted import Wanted
+from markerjit.patch.request import Request
 from markerjit.probes.recorders import Recorders
 from markerjit.session.turn import Turn
 
@@ -61,7 +61,7 @@ class Entries:
         note_hits(self._arena, switched, before, self._turn.target.calls, held=held)
 
     def switched(
-        self, states: Sequence[SiteState], plan: Plan, request: Wanted
+        self, states: Sequence[SiteState], plan: Plan, request: Request
     ) -> dict[int, Switched]:
         """What a plan makes of the entries of these markers, which are in these states before it.
         One that is off is so in each of its entries.
@@ -146,11 +146,11 @@ class Entries:
             self._arena.note_counts(int(entry.id))
 
 
-def slots_by_entry(sites: Sequence[Site], request: Wanted, recorders: Recorders) -> Slots:
+def slots_by_entry(sites: Sequence[Site], request: Request, recorders: Recorders) -> Slots:
     """The entries that the slots get; none where they are switched off."""
     slots: Slots = {}
     for site in by_slot(sites) if request.on else ():
-        marker = recorders.find(site.signature, request.options)
+        marker = recorders.find(site.signature, request.probe.options)
         if marker is not None:
             slots.setdefault(marker, []).append(site.slot)
     return slots

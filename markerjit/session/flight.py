@@ -45,7 +45,7 @@ class FlightRecorder:
         if reader and (not reader.over or read_by_us(pid)):
             raise Refused(f"{reader.owner} is tracing process {pid}; end that trace first")
         flying = self.is_on(turn, recorders)
-        self._refuse_other(turn, recorders, recording.request.options)
+        self._refuse_other(turn, recorders, recording.request.probe.options)
         fit_rings(turn, arena, switcher.ring_size, keep=flying)
         if not flying:
             Entries(turn, recorders).note_counts()

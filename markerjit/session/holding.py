@@ -13,7 +13,7 @@ from typing import NamedTuple
 from markerjit.errors import Refused
 from markerjit.patch.holds import Hold, Holds, kept_by, recorded_by, them
 from markerjit.patch.plan import SiteState
-from markerjit.patch.wanted import Wanted
+from markerjit.patch.request import Request
 from markerjit.probes.recorders import Recorders
 from markerjit.session.target import Target, command_of
 
@@ -29,7 +29,7 @@ def take(
     target: Target,
     recorders: Recorders | None,
     pattern: str,
-    request: Wanted,
+    request: Request,
     *,
     force: bool = False,
 ) -> Took:
@@ -57,9 +57,9 @@ def take(
     return Took(tuple(traced), tuple(flown))
 
 
-def is_bound(state: SiteState, request: Wanted, recorders: Recorders) -> bool:
+def is_bound(state: SiteState, request: Request, recorders: Recorders) -> bool:
     """Whether a slot holds what it would hold if it was switched on so."""
-    marker = recorders.find(state.site.signature, request.options)
+    marker = recorders.find(state.site.signature, request.probe.options)
     if marker is None or recorders.arena.marker_at(state.data) != marker:
         return False
     return state.probe == recorders.probe(marker, request.probe)

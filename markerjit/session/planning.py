@@ -20,8 +20,8 @@ from markerjit.patch.plan import (
     plan_off,
     plan_on,
 )
+from markerjit.patch.request import Request
 from markerjit.patch.switchable import clashing_slots
-from markerjit.patch.wanted import Wanted
 from markerjit.probes.recorders import Recorders
 from markerjit.quiesce.strategy import STRATEGIES, Strategy, default_strategy
 from markerjit.session.target import Target
@@ -47,12 +47,12 @@ class Planner:
             raise ValueError(f"{name!r} is not a strategy of quiescence; there are {names}")
         return strategy
 
-    def off(self) -> Wanted:
+    def off(self) -> Request:
         """The request that switches off, by the default strategy."""
-        return Wanted(False, default_strategy(own=self._target.own))
+        return Request(False, default_strategy(own=self._target.own))
 
     def plan(
-        self, states: Sequence[SiteState], request: Wanted, recorders: Recorders | None
+        self, states: Sequence[SiteState], request: Request, recorders: Recorders | None
     ) -> Plan:
         """The plan; to look at only, where `recorders` were not told of these markers.
 
@@ -78,7 +78,7 @@ class Planner:
 
     @staticmethod
     def complete(
-        plan: Plan, states: Sequence[SiteState], request: Wanted, recorders: Recorders
+        plan: Plan, states: Sequence[SiteState], request: Request, recorders: Recorders
     ) -> Plan:
         """A plan that was made without the runtime, with the addresses that it has now."""
         bindings = _bindings([state.site for state in states], request, recorders)
@@ -109,14 +109,14 @@ class Planner:
 
 
 def _bindings(
-    sites: Sequence[Site], request: Wanted, recorders: Recorders | None
+    sites: Sequence[Site], request: Request, recorders: Recorders | None
 ) -> Bindings | None:
     """What each slot is to hold; None where the runtime was not told of a marker."""
     if recorders is None:
         return None
     bindings: Bindings = {}
     for site in one_format(sites):
-        marker = recorders.find(site.signature, request.options)
+        marker = recorders.find(site.signature, request.probe.options)
         if marker is None:
             return None
         probe = recorders.probe(marker, request.probe)

@@ -11,7 +11,7 @@ from markerjit.abi import PROBE_COUNTED
 from markerjit.errors import Refused
 from markerjit.model import RemoteAddress, Site
 from markerjit.patch.plan import is_entered
-from markerjit.patch.wanted import Wanted
+from markerjit.patch.request import InC, Request
 from markerjit.probes.c.unit import Compiled
 from markerjit.remote.native import tsc_frequency
 from markerjit.ring.counter import time_to_use
@@ -25,7 +25,7 @@ _TICKS = "mj_link_tick_ns"
 
 
 def load_probe(
-    turn: Turn, switcher: Switcher, sites: Sequence[Site], request: Wanted, compiled: Compiled
+    turn: Turn, switcher: Switcher, sites: Sequence[Site], request: Request, compiled: Compiled
 ) -> None:
     """Have a probe in C in the arena, if it fits all these markers. Raises Refused."""
     from markerjit.probes.c.fits import check_fits
@@ -44,6 +44,7 @@ def load_probe(
         )
     recorders = switcher.need_arena(turn, sites, request)
     tick_hz = tsc_frequency() if _TICKS in compiled.needs else 0
+    assert isinstance(request.probe, InC)
     recorders.load(request.probe, compiled, tick_hz=tick_hz)
 
 

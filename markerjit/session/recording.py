@@ -13,14 +13,14 @@ from markerjit.arguments import check_all, check_flag, check_int, check_is, chec
 from markerjit.errors import Refused
 from markerjit.events.rings import Rings, is_recorded_into
 from markerjit.model import Mode, Site
-from markerjit.patch.wanted import Wanted, as_mode
+from markerjit.patch.request import Count, Request, as_mode
 from markerjit.probes.c.unit import Compiled
 from markerjit.probes.recorders import (
     Recorders,
     check_fields,
     compiled_probe,
-    name_of_probe,
     options_of,
+    probe_of,
 )
 from markerjit.ring.types import Time
 from markerjit.session.planning import Planner
@@ -32,13 +32,15 @@ from markerjit.session.turn import Turn
 class Recording(NamedTuple):
     """What was asked for: how markers are to be on, and the probe in C, where it is one."""
 
-    request: Wanted
+    request: Request
     compiled: Compiled | None
 
     def read(self) -> Recording:
         """The same for a reader: what it takes out of the rings need not be counted."""
-        options = self.request.options._replace(counted=False)
-        return self._replace(request=self.request._replace(options=options))
+        probe = self.request.probe
+        if not isinstance(probe, Count):
+            probe = probe._replace(options=probe.options._replace(counted=False))
+        return self._replace(request=self.request._replace(probe=probe))
 
 
 def recording_of(
@@ -63,7 +65,8 @@ def recording_of(
     compiled = compiled_probe(probe)
     options = options_of(compiled, time, thread_id, fields, text)
     strategy = planner.strategy(quiesce)
-    return Recording(Wanted(True, strategy, as_mode(mode), name_of_probe(probe), options), compiled)
+    asked = probe_of(probe, options)
+    return Recording(Request(True, strategy, as_mode(mode), asked), compiled)
 
 
 def ready_to_record(
@@ -73,11 +76,11 @@ def ready_to_record(
     none is switched on. Raises Refused, UnknownMarker, and what a plan raises."""
     request, compiled = recording
     sites = turn.target.matching(pattern)
-    check_fields([site.signature for site in sites], request.options.fields or ())
+    check_fields([site.signature for site in sites], request.probe.options.fields or ())
     if compiled:
         load_probe(turn, switcher, sites, request, compiled)
     recorders = switcher.need_arena(turn, sites, request)
-    _check_time(recorders.arena, request.options.time)
+    _check_time(recorders.arena, request.probe.options.time)
     tell_of_markers(turn, sites, request, recorders)
     return recorders, sites
 

@@ -34,9 +34,9 @@ from markerjit.events.stream import EventStream
 from markerjit.model import Mode
 from markerjit.patch.apply import Applied
 from markerjit.patch.plan import Plan
-from markerjit.patch.wanted import COUNT, RECORD, Wanted, as_mode
-from markerjit.probes.c.unit import Compiled, split_probe
-from markerjit.probes.recorders import compiled_probe, name_of_probe, nothing_read
+from markerjit.patch.request import Request, as_mode
+from markerjit.probes.c.unit import Compiled
+from markerjit.probes.recorders import COUNT, RECORD, compiled_probe, nothing_read, probe_of
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import DEFAULT_TEXT, RecordType, Time
 from markerjit.session.flight import FlightRecorder
@@ -101,12 +101,10 @@ class Session(View):
         """
         check_text("pattern", pattern)
         check_flag("on", on)
-        if probe not in (COUNT, RECORD):
-            check_text("probe", probe)
-            split_probe(probe)
+        check_text("probe", probe)
+        asked = probe_of(probe, nothing_read(probe))
         planner = self._switcher.planner
-        options = nothing_read(probe)
-        request = Wanted(on, planner.strategy(quiesce), as_mode(mode), probe, options)
+        request = Request(on, planner.strategy(quiesce), as_mode(mode), asked)
         self._target.look()
         self._target.refuse_unknown_runtime()
         sites, recorders = self._target.matching(pattern), self._switcher.recorders
@@ -136,9 +134,9 @@ class Session(View):
         check_flag("force", force)
         compiled = compiled_probe(probe)
         switcher = self._switcher
-        request = Wanted(
+        request = Request(
             True, switcher.planner.strategy(quiesce), as_mode(mode),
-            name_of_probe(probe), nothing_read(probe),
+            probe_of(probe, nothing_read(probe)),
         )  # fmt: skip
         with switcher.turn() as turn:
             if compiled:
@@ -159,7 +157,7 @@ class Session(View):
         check_text("pattern", pattern)
         check_flag("force", force)
         switcher = self._switcher
-        request = Wanted(False, switcher.planner.strategy(quiesce))
+        request = Request(False, switcher.planner.strategy(quiesce))
         with switcher.turn() as turn:
             took = take(self._target, switcher.recorders, pattern, request, force=force)
             entered = set()

@@ -25,7 +25,7 @@ from markerjit.patch.apply import NOTHING, Applied, apply
 from markerjit.patch.holds import is_recorded
 from markerjit.patch.plan import Plan, SiteState
 from markerjit.patch.prepared import Prepared, prepare
-from markerjit.patch.wanted import Wanted
+from markerjit.patch.request import Request
 from markerjit.probes.recorders import Recorders
 from markerjit.proc.permission import threads_blocking_sigtrap
 from markerjit.session.entries import Entries, slots_by_entry
@@ -66,7 +66,7 @@ class Switcher:
         self._made: Recorders | None = None
         self._known_objects = target.seen.objects
         self._searched: Objects | None = None
-        self._remembered: dict[tuple[str, Wanted], Remembered] = {}
+        self._remembered: dict[tuple[str, Request], Remembered] = {}
 
     @property
     def recorders(self) -> Recorders | None:
@@ -127,7 +127,7 @@ class Switcher:
 
     # ---- switching -----------------------------------------------------------------------------
 
-    def switch_again(self, turn: Turn, pattern: str, request: Wanted) -> Applied:
+    def switch_again(self, turn: Turn, pattern: str, request: Request) -> Applied:
         """Switch all markers that match; as before, if it was done before and nothing came or
         went."""
         remembered = self._remembered.pop((pattern, request), None)
@@ -171,7 +171,7 @@ class Switcher:
         entries.note(prepared.switched, before)
         return applied
 
-    def switch(self, turn: Turn, sites: Sequence[Site], request: Wanted, *, held: int = 0) -> Done:
+    def switch(self, turn: Turn, sites: Sequence[Site], request: Request, *, held: int = 0) -> Done:
         """Switch these sites. `held` is the reading of the rings that they are on for, 0: none.
 
         They are read once and planned once. The first switch of a process is planned before the
@@ -240,7 +240,7 @@ class Switcher:
 
     # ---- what the runtime needs before ---------------------------------------------------------
 
-    def need_arena(self, turn: Turn, sites: Sequence[Site], request: Wanted) -> Recorders:
+    def need_arena(self, turn: Turn, sites: Sequence[Site], request: Request) -> Recorders:
         """The recorders of the arena, which is made if need be: but not for a switch that would be
         refused."""
         if self.recorders:
@@ -292,13 +292,13 @@ class Switcher:
 
 
 def tell_of_markers(
-    turn: Turn, sites: Sequence[Site], request: Wanted, recorders: Recorders
+    turn: Turn, sites: Sequence[Site], request: Request, recorders: Recorders
 ) -> None:
     """Tell the runtime of the markers, and have code that records them where that is asked for.
     None is switched on by it."""
     turn.check()
     signatures = [site.signature for site in one_format(sites)]
-    recorders.tell(signatures, request.options, request.probe)
+    recorders.tell(signatures, request.probe)
 
 
 def _note_breakpoints(arena: Arena, states: Sequence[SiteState]) -> None:

@@ -25,7 +25,7 @@ from markerjit.events.rings import Rings
 from markerjit.events.stream import EventStream
 from markerjit.model import Mode, Site
 from markerjit.patch.holds import Held
-from markerjit.patch.wanted import COUNT, Wanted
+from markerjit.patch.request import Count, Request
 from markerjit.probes.recorders import Recorders
 from markerjit.quiesce.strategy import default_strategy
 from markerjit.remote.native import clock_pair
@@ -66,7 +66,7 @@ class Asked(NamedTuple):
     clock: EarlyClock
 
     @property
-    def request(self) -> Wanted:
+    def request(self) -> Request:
         """How the markers are to be on."""
         return self.recording.request
 
@@ -153,19 +153,19 @@ def _stream(switcher: Switcher, claim: Claim, asked: Asked) -> EventStream:
     )
 
 
-def _types(switcher: Switcher, claim: Claim, request: Wanted) -> dict[int, RecordType]:
+def _types(switcher: Switcher, claim: Claim, request: Request) -> dict[int, RecordType]:
     """What comes out of the rings, by the ids of the markers; with what was recorded before, where
     the trace resumes."""
     recorders = claim.recorders
-    types = recorders.types_of((site.signature for site in claim.sites), request)
+    types = recorders.types_of((site.signature for site in claim.sites), request.probe)
     if claim.resume:
         before = recorders.types(site.signature for site in switcher.target.seen.sites)
-        kind = (request.options.time, request.options.thread_id)
+        kind = (request.probe.options.time, request.probe.options.thread_id)
         types |= {id: type_ for id, type_ in before.items() if (type_.time, type_.tid) == kind}
     return types
 
 
-def _names_by_entry(claim: Claim, request: Wanted) -> dict[int, str]:
+def _names_by_entry(claim: Claim, request: Request) -> dict[int, str]:
     """The markers that these sites are switched to, by their entries."""
     names = {site.slot: site.marker for site in claim.sites}
     slots = slots_by_entry(claim.sites, request, claim.recorders)
@@ -218,7 +218,7 @@ def _switch_off(
     turn: Turn,
     switcher: Switcher,
     claim: Claim,
-    request: Wanted,
+    request: Request,
     stream: EventStream,
     counting: Counting,
 ) -> None:
@@ -235,7 +235,7 @@ def _switch_off(
             raise state.problem
 
 
-def _still_ours(turn: Turn, claim: Claim, request: Wanted) -> tuple[list[Site], set[str]]:
+def _still_ours(turn: Turn, claim: Claim, request: Request) -> tuple[list[Site], set[str]]:
     """The sites that are bound to this trace still, and the markers that are on for somebody else
     now."""
     arena = claim.recorders.arena
@@ -260,7 +260,7 @@ def _count_again(
     strategy = default_strategy(own=turn.target.own)
     for mode in {counting.modes[site] for site in again}:
         of_mode = [site for site in again if counting.modes[site] is mode]
-        switcher.switch(turn, of_mode, Wanted(True, strategy, mode, COUNT))
+        switcher.switch(turn, of_mode, Request(True, strategy, mode, Count()))
     if again:
         Entries(turn, claim.recorders).note_by(counting.by)
     return set(again)

@@ -10,9 +10,8 @@ import pytest
 from markerjit.abi import CODE_SIZE, RUNTIME_SIZE, MarkerEntry
 from markerjit.errors import MarkerError, Refused
 from markerjit.model import CType, RemoteAddress, Signature
-from markerjit.patch.wanted import COUNT, RECORD, Wanted
+from markerjit.patch.request import Count, Record
 from markerjit.probes.recorders import Recorders, check_fields
-from markerjit.quiesce.strategy import default_strategy
 from markerjit.ring.types import Options, Time
 from tests.support.own_arena import CHARS, DOUBLE, INT, LONG, SHARED, OwnArena, Slot
 
@@ -33,11 +32,9 @@ def recorders(own: OwnArena) -> Recorders:
     return Recorders(own.arena)
 
 
-def told(
-    recorders: Recorders, one: Signature, options: Options = USUAL, probe: str = RECORD
-) -> int:
+def told(recorders: Recorders, one: Signature, options: Options = USUAL) -> int:
     """Tell the runtime of a marker; returns its id."""
-    recorders.tell([one], options, probe)
+    recorders.tell([one], Record(options))
     marker = recorders.find(one, options)
     assert marker is not None
     return marker
@@ -54,14 +51,14 @@ def test_a_marker_is_unknown_until_the_runtime_was_told_of_it(recorders: Recorde
     one = event()
     assert recorders.find(one, USUAL) is None
 
-    recorders.tell([one], USUAL, RECORD)
+    recorders.tell([one], Record(USUAL))
 
     assert recorders.find(one, USUAL) == 0
 
 
 def test_another_controller_finds_what_was_told(own: OwnArena, recorders: Recorders) -> None:
     one = event()
-    recorders.tell([one, event("other")], USUAL, RECORD)
+    recorders.tell([one, event("other")], Record(USUAL))
 
     again = Recorders(own.arena)
 
@@ -69,7 +66,7 @@ def test_another_controller_finds_what_was_told(own: OwnArena, recorders: Record
 
 
 def test_sites_of_one_marker_share_its_entry(own: OwnArena, recorders: Recorders) -> None:
-    recorders.tell([event(), event(), event()], USUAL, RECORD)
+    recorders.tell([event(), event(), event()], Record(USUAL))
 
     assert len(list(own.arena.entries())) == 1
 
@@ -108,7 +105,7 @@ def test_a_full_table_is_refused(own: OwnArena, recorders: Recorders) -> None:
         told(recorders, event(f"m{number}"))
 
     with pytest.raises(Refused, match="room for 8 markers"):
-        recorders.tell([event("more")], USUAL, RECORD)
+        recorders.tell([event("more")], Record(USUAL))
     assert told(recorders, event("m3")) == 3
 
 
@@ -122,7 +119,7 @@ def test_numbers_get_code_of_their_own_that_records_them(
     own.types = recorders.types([event()])
 
     assert is_own_code(own, marker)
-    probe = recorders.probe(marker, RECORD)
+    probe = recorders.probe(marker, Record())
     Slot(probe=probe, data=own.arena.entry_address(marker)).hit(c_int(-7), c_double(0.5))
     assert [event.fields for event in own.records()] == [{"a": -7, "b": 0.5}]
     assert own.arena.records(probe, own.arena.entry_address(marker))
@@ -152,11 +149,13 @@ def test_a_process_without_restartable_sequences_has_the_general_recorder(build:
 def test_who_only_counts_gets_no_code_until_somebody_records(
     own: OwnArena, recorders: Recorders
 ) -> None:
-    marker = told(recorders, event(), probe=COUNT)
+    recorders.tell([event()], Count())
+    marker = recorders.find(event(), Count().options)
+    assert marker is not None
     assert not is_own_code(own, marker)
-    assert recorders.probe(marker, COUNT) == own.arena.count_probe
+    assert recorders.probe(marker, Count()) == own.arena.count_probe
 
-    assert told(recorders, event()) == marker
+    assert told(recorders, event(), Count().options) == marker
     assert is_own_code(own, marker)
 
 
@@ -167,7 +166,7 @@ def test_code_is_made_once_whoever_asks(own: OwnArena, recorders: Recorders) -> 
     again = Recorders(own.arena)
 
     assert told(again, event()) == marker
-    assert again.probe(marker, RECORD) == probe
+    assert again.probe(marker, Record()) == probe
     assert own.arena.current().code_used == used
 
 
@@ -177,7 +176,7 @@ def test_pieces_of_code_do_not_overlap_and_are_as_large_as_they_need(
     ends = [RUNTIME_SIZE]
     for number in range(6):
         probe = recorders.probe(told(recorders, event(f"m{number}", "%d " * number, *[INT] * number)
-                                     if number else event("m0")), RECORD)  # fmt: skip
+                                     if number else event("m0")), Record())  # fmt: skip
         assert ends[-1] < probe - own.base < own.arena.current().code_used
         ends.append(own.arena.current().code_used)
 
@@ -197,7 +196,7 @@ def test_without_room_for_code_the_general_recorder_does_it(
     assert not is_own_code(own, marker)
     assert own.arena.current().code_used == CODE_SIZE - 512
     own.types = recorders.types([event()])
-    probe = recorders.probe(marker, RECORD)
+    probe = recorders.probe(marker, Record())
     Slot(probe=probe, data=own.arena.entry_address(marker)).hit(c_int(1), c_double(2))
     assert len(own.records()) == 1
 
@@ -213,7 +212,7 @@ def test_code_that_was_put_there_and_never_taken_is_written_over(
     assert is_own_code(own, marker)
     own.types = recorders.types([event()])
     data = own.arena.entry_address(marker)
-    Slot(probe=recorders.probe(marker, RECORD), data=data).hit(c_int(1), c_double(2))
+    Slot(probe=recorders.probe(marker, Record()), data=data).hit(c_int(1), c_double(2))
     assert len(own.records()) == 1
 
 
@@ -225,24 +224,20 @@ def test_code_that_did_not_arrive_is_not_used(
     monkeypatch.setattr(own.store, "write", keep)
 
     with pytest.raises(MarkerError, match="did not arrive"):
-        recorders.tell([event()], USUAL, RECORD)
+        recorders.tell([event()], Record(USUAL))
     assert not is_own_code(own, 0)
 
 
 # ---- types ---------------------------------------------------------------------------------------
 
 
-def wanted(options: Options = USUAL, probe: str = RECORD) -> Wanted:
-    return Wanted(True, default_strategy(own=True), None, probe, options)
-
-
 def test_types_are_those_of_the_markers_that_are_switched_on_so(recorders: Recorders) -> None:
     one, other = event(), event("other", "s %s", CHARS)
-    recorders.tell([one], USUAL, RECORD)
+    recorders.tell([one], Record(USUAL))
     options = Options(Time.NONE, thread_id=False, fields=("b",))
-    recorders.tell([one, other], options, RECORD)
+    recorders.tell([one, other], Record(options))
 
-    found = recorders.types_of([one, event(), other], wanted(options))
+    found = recorders.types_of([one, event(), other], Record(options))
 
     assert sorted(found) == [1, 2]
     assert [field.name for field in found[1].fields] == ["b"]
@@ -251,7 +246,7 @@ def test_types_are_those_of_the_markers_that_are_switched_on_so(recorders: Recor
 
 
 def test_types_of_what_the_runtime_was_not_told_of_are_none(recorders: Recorders) -> None:
-    assert recorders.types_of([event()], wanted()) == {}
+    assert recorders.types_of([event()], Record()) == {}
     assert recorders.types([event()]) == {}
 
 
@@ -260,7 +255,7 @@ def test_all_types_are_all_ways_in_which_the_markers_were_ever_recorded(
 ) -> None:
     one = event()
     for options in (USUAL, Options(fields=("a",)), Options(Time.COARSE)):
-        recorders.tell([one, event("other")], options, RECORD)
+        recorders.tell([one, event("other")], Record(options))
 
     found = recorders.types([one])
 
@@ -287,7 +282,7 @@ def test_records_of_all_ways_are_told_apart_in_one_ring(
     for fields in (None, ("b",), ("a",)):
         marker = told(recorders, one, Options(fields=fields))
         data = own.arena.entry_address(marker)
-        Slot(probe=recorders.probe(marker, RECORD), data=data).hit(c_uint64(1), c_uint64(2))
+        Slot(probe=recorders.probe(marker, Record()), data=data).hit(c_uint64(1), c_uint64(2))
     own.types = recorders.types([one])
 
     assert [event.fields for event in own.records()] == [{"a": 1, "b": 2}, {"b": 2}, {"a": 1}]
@@ -299,10 +294,10 @@ def test_texts_are_recorded_by_the_general_recorder(own: OwnArena, recorders: Re
     data = RemoteAddress(own.arena.entry_address(marker))
     own.types = recorders.types([one])
 
-    Slot(probe=recorders.probe(marker, RECORD), data=data).hit(c_char_p(b"abcdef"))
+    Slot(probe=recorders.probe(marker, Record()), data=data).hit(c_char_p(b"abcdef"))
 
     assert [event.fields for event in own.records()] == [{"s": "abc…"}]
-    assert own.arena.records(recorders.probe(marker, RECORD), data)
+    assert own.arena.records(recorders.probe(marker, Record()), data)
 
 
 # ---- fields --------------------------------------------------------------------------------------

@@ -1,0 +1,70 @@
+"""What a switch is asked for: on or off, how, and with which probe.
+
+The door and the command line make these values of what they are given, once. Nothing below compares
+names of probes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from markerjit.model import Mode
+from markerjit.quiesce.strategy import Strategy
+from markerjit.ring.types import Options
+
+_ONLY_COUNTED = Options(counted=False)
+
+
+class Count(NamedTuple):
+    """Count the executions of a site, and nothing else."""
+
+    @property
+    def options(self) -> Options:
+        """How the runtime's entry of the marker is."""
+        return _ONLY_COUNTED
+
+
+class Record(NamedTuple):
+    """Record each event into a ring. Only what nobody reads is `counted` while it is recorded."""
+
+    options: Options = Options()
+
+
+class InC(NamedTuple):
+    """Call a function of a file of probes in C. `options` are those of the marker's entry: what the
+    probe emits is recorded as its own events are."""
+
+    file: str
+    function: str
+    options: Options = _ONLY_COUNTED
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.function}"
+
+
+Probe = Count | Record | InC
+"""What runs when an open site is reached. They are told apart by their types; tuples of different
+lengths are never equal, either."""
+
+
+class Request(NamedTuple):
+    """Off, or on by a mode (None: as compiled) with a probe."""
+
+    on: bool
+    strategy: Strategy
+    mode: Mode | None = None
+    probe: Probe = Count()
+
+    @property
+    def calls(self) -> bool:
+        """Whether a probe in C is called."""
+        return self.on and isinstance(self.probe, InC)
+
+
+def as_mode(mode: Mode | str | None) -> Mode | None:
+    """The mode that is meant, by itself or by its name. Raises ValueError for any other."""
+    try:
+        return None if mode is None else Mode(mode)
+    except ValueError:
+        names = ", ".join(map(str, Mode))
+        raise ValueError(f"{mode!r} is not a mode; there are {names}") from None
