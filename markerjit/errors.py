@@ -8,6 +8,27 @@ Anything else that escapes is a bug of ours and keeps its traceback.
 from __future__ import annotations
 
 import errno
+from enum import Enum
+
+
+class Reason(Enum):
+    """Why a site is not switched: what can be counted, beside the sentence that says it."""
+
+    ALWAYS_ON = "always on"
+    PROGRAMS_PROBE = "a probe of the program's own"
+    SHARED_CODE = "code in a shared mapping"
+    TWO_FORMATS = "two formats for one slot"
+    ALTERED_CODE = "altered code"
+    FOREIGN_BREAKPOINT = "a breakpoint of another tool"
+    OTHER_MODE = "a mode that the site does not have"
+    QUIESCENCE = "the strategy does not cover it"
+    NOT_ITS_CHANGE = "a change that the protocol is not for"
+    NO_PROTOCOL = "no protocol covers it"
+    HELD = "held by a reader or a flight recorder"
+    OTHER = "other"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 class MarkerError(Exception):
@@ -52,7 +73,8 @@ class NotPermitted(MarkerError):
 
 
 class Unsupported(MarkerError):
-    """The target is of a kind that markerjit refuses to touch (32-bit, seccomp …)."""
+    """The target, or what is named in it, is of a kind that markerjit does not work on (32-bit,
+    seccomp; functions …)."""
 
 
 class NoMarkers(MarkerError):
@@ -125,16 +147,21 @@ class UnexpectedBytes(MarkerError):
             advice = "has another tool patched it?"
         super().__init__(f"{self.fact}; {advice}")
         self.is_breakpoint = is_breakpoint
+        self.reason = Reason.FOREIGN_BREAKPOINT if is_breakpoint else Reason.ALTERED_CODE
         self.address = address
         self.found = found
         self.expected = expected
 
 
 class Refused(MarkerError):
-    """A plan was refused: the reason, and whether the same request may succeed later."""
+    """A request was refused: the sentence, the reason in a word that can be counted, and whether
+    the same request may succeed later."""
 
-    def __init__(self, reason: str, *, try_again: bool = False) -> None:
-        super().__init__(reason)
+    def __init__(
+        self, sentence: str, *, reason: Reason = Reason.OTHER, try_again: bool = False
+    ) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
         self.reason = reason
         self.try_again = try_again
 

@@ -12,7 +12,7 @@ from markerjit.memory import FakeMemory, Mapping, Memory, ProcessMemory, read_ma
 from markerjit.model import Change
 from markerjit.patch.apply import Applied, apply
 from markerjit.patch.plan import Binding, Edit, Plan, Refusal, SiteState, plan_off, plan_on
-from markerjit.patch.protocol import PROTOCOLS, Context, plan_change
+from markerjit.patch.protocol import PROTOCOLS, Context, Protocol, plan_change
 from markerjit.quiesce.strategy import STRATEGIES, Strategy
 from markerjit.remote.native import NativeTarget
 from markerjit.ring.clock import Calibration
@@ -41,6 +41,7 @@ __all__ = [
     "Objects",
     "Plan",
     "ProcessMemory",
+    "Protocol",
     "RecordType",
     "Refusal",
     "RingDrain",

@@ -48,9 +48,9 @@ def _explanations(options: argparse.Namespace) -> list[Explanation]:
                 options.pattern, mode=mode, quiesce=options.quiesce
             )
         except markerjit.Refused as refused:
-            plan = markerjit.Refusal(refused.reason, refused.try_again)
+            plan = markerjit.Refusal(refused.reason, refused.sentence, refused.try_again)
         except markerjit.UnexpectedBytes as error:
-            plan = markerjit.Refusal(str(error))
+            plan = markerjit.Refusal(error.reason, str(error))
         explanations = explain_process(session, options.pattern, plan)
         output.offer_repair(session)
     return explanations
@@ -103,12 +103,12 @@ def _side_by_side(explanation: Explanation) -> Iterator[str]:
 def _plan_lines(explanation: Explanation) -> Iterator[str]:
     plan = explanation.plan
     if not isinstance(plan, markerjit.Plan):
-        yield f"cannot be switched on: {plan.reason}"
+        yield f"cannot be switched on: {plan.sentence}"
         return
     yield f"plan: {plan.title}"
     for number, step in enumerate(plan.steps(), 1):
         yield f"  {number}. {step}"
     for marker in plan.left_out:
-        yield f"  left out: {marker.reason}"
+        yield f"  left out: {marker.sentence}"
     for remark in explanation.remarks:
         yield f"  note: {remark}"

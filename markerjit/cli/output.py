@@ -55,7 +55,7 @@ def line_of_process(pid: int, line: str, *, json: bool) -> str:
 def print_left_out(left_out: Iterable[LeftOut]) -> None:
     """Say on standard error which markers matched and were left as they were."""
     for marker in left_out:
-        say(f"markerjit: left out: {marker.reason}", error=True)
+        say(f"markerjit: left out: {marker.sentence}", error=True)
 
 
 def print_altered(markers: Iterable[MarkerStatus]) -> None:

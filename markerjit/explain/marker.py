@@ -15,7 +15,7 @@ from markerjit.model import Field, Mode, RemoteAddress, Site
 from markerjit.patch.plan import Plan, Refusal, SiteState, plan_on
 from markerjit.session.status import dormant
 from markerjit.session.view import View
-from markerjit.sites import discover_file, matching
+from markerjit.sites import discover_file, matching, parse_name
 from markerjit.sites.verify import dormant_code, verify
 from markerjit.x86.decode import Instruction, disassemble
 
@@ -68,7 +68,7 @@ def explain_file(path: str, pattern: str, *, mode: Mode | None = None) -> list[E
     objects = discover_file(path)
     if not objects.sites:
         raise NoMarkers(f"{path} has no markers; was it built with marker.h?")
-    states = [dormant(site) for site in matching(objects.sites, pattern)]
+    states = [dormant(site) for site in matching(objects.sites, parse_name(pattern))]
     plan = plan_on(states, None, mode=mode)
     remarks = ["addresses are those of the file; in a process its load address is added"]
     with FileImage(path) as image:

@@ -73,4 +73,4 @@ def field_facts(fields: Iterable[Field]) -> list[Json]:
 
 def left_out_facts(left_out: Sequence[LeftOut]) -> list[Json]:
     """Markers that matched and were left as they were, with the reason."""
-    return [marker._asdict() for marker in left_out]
+    return [{"marker": marker.marker, "reason": marker.sentence} for marker in left_out]

@@ -48,7 +48,7 @@ def plan_facts(plan: Plan | Refusal, remarks: Sequence[str] = ()) -> Json:
     """A plan: its edits in the order in which they are written, and its steps as sentences. Edits
     that only compare are left out. A refusal has its reason, and whether to try again."""
     if isinstance(plan, Refusal):
-        return {"refused": plan.reason, "try_again": plan.try_again}
+        return {"refused": plan.sentence, "try_again": plan.try_again}
     return {
         "title": plan.title,
         "strategy": plan.strategy.name,

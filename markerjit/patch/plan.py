@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from markerjit.abi import PROBE_COUNTED
+from markerjit.errors import Reason
 from markerjit.model import Change, Edit, Mode, RemoteAddress, Site
 from markerjit.patch.protocol import Context, Refusal, plan_change
 from markerjit.patch.switchable import LeftOut, SiteState, to_be_closed, to_be_opened
@@ -123,13 +124,13 @@ def plan_on(
     """
     states, left_out = to_be_opened(states, ours)
     if not states and left_out:
-        return Refusal(left_out[0].reason)
+        return Refusal(left_out[0].reason, left_out[0].sentence)
     code: list[Change] = []
     traps: list[tuple[RemoteAddress, RemoteAddress]] = []
     modes_after: dict[RemoteAddress, Mode | None] = {}
     for state in states:
         if state.problem:
-            return Refusal(str(state.problem))
+            return Refusal(state.problem.reason, str(state.problem))
         site = state.site
         chosen = _choose_mode(site, mode or state.code_mode)
         if isinstance(chosen, Refusal):
@@ -178,7 +179,7 @@ def plan_off(
     """
     states, left_out = to_be_closed(states, ours)
     if not states and left_out:
-        return Refusal(left_out[0].reason)
+        return Refusal(left_out[0].reason, left_out[0].sentence)
     code = [change for state in states for change in _code_change(state, None)]
     slots = []
     for state in _slot_states(states):
@@ -188,8 +189,9 @@ def plan_off(
             slots.append(_word_change(state, SLOT_PROBE, state.site.body.idle, "slot.probe, none"))
         elif state.probe & PROBE_COUNTED:
             return Refusal(
+                Reason.QUIESCENCE,
                 f"{state.site.marker} has a probe in C, and under {strategy.name} a thread may be "
-                "on its way into it unseen, so nobody could wait for that; use --quiesce stop"
+                "on its way into it unseen, so nobody could wait for that; use --quiesce stop",
             )
     edits = _in_order((code, slots), Context(strategy, own, handler=_any_breakpoint(states)))
     if isinstance(edits, Refusal):
@@ -255,8 +257,9 @@ def _choose_mode(site: Site, wanted: Mode | None) -> Mode | Refusal:
         return wanted
     names = " or ".join(map(str, possible))
     return Refusal(
+        Reason.OTHER_MODE,
         f"{site.marker} is compiled as {site.kind} ({site.source}), which can be switched with "
-        f"{names}, not with {wanted}"
+        f"{names}, not with {wanted}",
     )
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-from markerjit.errors import UnexpectedBytes
+from markerjit.errors import Reason, UnexpectedBytes
 from markerjit.model import Mode, RemoteAddress, Site
 
 
@@ -50,11 +50,14 @@ class SiteState(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A marker that matches, and that a plan leaves as it is. `reason` is a sentence that names
-    it."""
+    """A marker that matches, and that a plan leaves as it is: why, and a sentence that names it."""
 
     marker: str
-    reason: str
+    reason: Reason
+    sentence: str
+
+
+_Why = tuple[Reason, str]
 
 
 def to_be_opened(
@@ -63,7 +66,7 @@ def to_be_opened(
     """Sites of markers that can be switched on, and the other markers. `ours` has the addresses of
     our probes."""
     clashing = clashing_slots([state.site for state in states])
-    reasons: dict[str, str] = {}
+    reasons: dict[str, _Why] = {}
     for state in states:
         clashes = state.site.slot in clashing
         reason = _two_formats(state.site) if clashes else _reason_against(state, ours)
@@ -76,10 +79,11 @@ def to_be_closed(
     states: Sequence[SiteState], ours: Container[int]
 ) -> tuple[list[SiteState], tuple[LeftOut, ...]]:
     """Sites that can be switched off, and the markers of the others."""
-    reasons: dict[str, str] = {}
+    reasons: dict[str, _Why] = {}
     switchable = []
     for state in states:
-        reason = state.problem.fact if state.problem else _reason_against(state, ours)
+        problem = state.problem
+        reason = (problem.reason, problem.fact) if problem else _reason_against(state, ours)
         if reason:
             reasons.setdefault(state.site.marker, reason)
         else:
@@ -87,25 +91,25 @@ def to_be_closed(
     return switchable, _left_out(reasons)
 
 
-def _left_out(reasons: dict[str, str]) -> tuple[LeftOut, ...]:
-    return tuple(LeftOut(marker, reason) for marker, reason in reasons.items())
+def _left_out(reasons: dict[str, _Why]) -> tuple[LeftOut, ...]:
+    return tuple(LeftOut(marker, *why) for marker, why in reasons.items())
 
 
-def _reason_against(state: SiteState, ours: Container[int]) -> str | None:
+def _reason_against(state: SiteState, ours: Container[int]) -> _Why | None:
     """Why a site is not ours to switch, whatever is asked for."""
     site = state.site
     if not site.form.ways:
-        return (
+        return Reason.ALWAYS_ON, (
             f"{site.marker} is compiled as {site.kind} ({site.source}): it always calls its probe "
             "and cannot be switched"
         )
     if state.probe != site.body.idle and state.probe not in ours:
-        return (
+        return Reason.PROGRAMS_PROBE, (
             f"{site.marker} has a probe of the program itself at {state.probe:#x}; "
             "only the program can take that away (marker_disable_probe)"
         )
     if state.is_shared:
-        return (
+        return Reason.SHARED_CODE, (
             f"{site.marker} ({site.address:#x}) is in a shared mapping of {site.object.path}: "
             "writing there would change the file"
         )
@@ -123,8 +127,8 @@ def clashing_slots(sites: Sequence[Site]) -> set[RemoteAddress]:
     return clashing
 
 
-def _two_formats(site: Site) -> str:
-    return (
+def _two_formats(site: Site) -> _Why:
+    return Reason.TWO_FORMATS, (
         f"{site.marker} has sites with different formats or types in one object "
         f"({site.source}); give one of them another name"
     )

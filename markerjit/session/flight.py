@@ -26,6 +26,7 @@ from markerjit.session.switch import Switcher
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn
 from markerjit.session.watch import Watch
+from markerjit.sites import ProbeName
 
 
 class FlightRecorder:
@@ -35,11 +36,11 @@ class FlightRecorder:
         self._switcher = switcher
         self._target: Target = switcher.target
 
-    def begin(self, turn: Turn, pattern: str, recording: Recording) -> Applied:
+    def begin(self, turn: Turn, name: ProbeName, recording: Recording) -> Applied:
         """Switch markers on for it; the first ones begin it. Raises Refused while a trace has the
         rings, and what switching raises."""
         switcher, pid = self._switcher, self._target.pid
-        recorders, sites = ready_to_record(turn, switcher, pattern, recording)
+        recorders, sites = ready_to_record(turn, switcher, name, recording)
         arena = recorders.arena
         reader = reader_of(arena)
         if reader and (not reader.over or read_by_us(pid)):
@@ -52,9 +53,9 @@ class FlightRecorder:
             Rings(arena, {}).start(overwrite=True)
         return switcher.switch(turn, sites, recording.request).applied
 
-    def end(self, turn: Turn, pattern: str) -> Applied:
+    def end(self, turn: Turn, name: ProbeName) -> Applied:
         """Switch off those markers that it keeps still."""
-        sites = turn.target.matching(pattern)
+        sites = turn.target.matching(name)
         kept = self.markers(turn.seen.arena) if turn.seen.arena else {}
         sites = tuple(site for site in sites if site.marker in kept)
         applied = NOTHING

@@ -10,12 +10,13 @@ from __future__ import annotations
 from shlex import quote
 from typing import NamedTuple
 
-from markerjit.errors import Refused
+from markerjit.errors import Reason, Refused
 from markerjit.patch.holds import Hold, Holds, kept_by, recorded_by, them
 from markerjit.patch.plan import SiteState
 from markerjit.patch.request import Request
 from markerjit.probes.recorders import Recorders
 from markerjit.session.target import Target, command_of
+from markerjit.sites import ProbeName
 
 
 class Took(NamedTuple):
@@ -28,7 +29,7 @@ class Took(NamedTuple):
 def take(
     target: Target,
     recorders: Recorders | None,
-    pattern: str,
+    name: ProbeName,
     request: Request,
     *,
     force: bool = False,
@@ -39,20 +40,25 @@ def take(
     if not holds or not recorders:
         return Took()
     held: dict[Hold, dict[str, SiteState]] = {Hold.TRACE: {}, Hold.FLIGHT: {}}
-    for state in target.states(target.matching(pattern)):
+    for state in target.states(target.matching(name)):
         hold = holds.of(state)
         stays = hold is Hold.FLIGHT and request.on and is_bound(state, request, recorders)
         if hold and not stays:
             held[hold].setdefault(state.site.marker, state)
     traced, flown = held[Hold.TRACE], held[Hold.FLIGHT]
-    command = f"markerjit {'on' if request.on else 'off'} {target.pid} {quote(pattern)} --force"
+    command = f"markerjit {'on' if request.on else 'off'} {target.pid} {quote(name.text)} --force"
     if traced and holds.reader and not force:
         holder = recorded_by(recorders.arena, traced, holds.reader, command_of(holds.reader.pid))
-        raise Refused(f"{holder}; end that, or {command} takes {them(traced)}", try_again=True)
+        raise Refused(
+            f"{holder}; end that, or {command} takes {them(traced)}",
+            reason=Reason.HELD,
+            try_again=True,
+        )
     if flown and request.on and not force:
         raise Refused(
             f"{kept_by(recorders.arena, flown)}; markerjit dump {target.pid} -o FILE saves what it "
-            f"has, and {command} takes {them(flown)}"
+            f"has, and {command} takes {them(flown)}",
+            reason=Reason.HELD,
         )
     return Took(tuple(traced), tuple(flown))
 

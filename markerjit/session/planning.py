@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from markerjit.errors import Refused
+from markerjit.errors import Reason, Refused
 from markerjit.model import RemoteAddress, Site
 from markerjit.patch.plan import (
     Binding,
@@ -72,7 +72,7 @@ class Planner:
         else:
             plan = plan_off(states, ours=ours, strategy=request.strategy, own=own)
         if isinstance(plan, Refusal):
-            raise Refused(plan.reason, try_again=plan.try_again)
+            raise Refused(plan.sentence, reason=plan.reason, try_again=plan.try_again)
         self._refuse_shared(plan)
         return plan
 
@@ -104,7 +104,8 @@ class Planner:
                 if mapping.start <= edit.address < mapping.end:
                     raise Refused(
                         f"{edit.address:#x} is in a shared mapping of {mapping.path}: "
-                        "writing there would change the file"
+                        "writing there would change the file",
+                        reason=Reason.SHARED_CODE,
                     )
 
 

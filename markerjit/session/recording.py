@@ -27,6 +27,7 @@ from markerjit.session.planning import Planner
 from markerjit.session.probes_in_c import load_probe
 from markerjit.session.switch import Switcher, tell_of_markers
 from markerjit.session.turn import Turn
+from markerjit.sites import ProbeName
 
 
 class Recording(NamedTuple):
@@ -70,12 +71,12 @@ def recording_of(
 
 
 def ready_to_record(
-    turn: Turn, switcher: Switcher, pattern: str, recording: Recording
+    turn: Turn, switcher: Switcher, name: ProbeName, recording: Recording
 ) -> tuple[Recorders, Sequence[Site]]:
     """The arena's recorders and the sites that match. The runtime knows of the markers then, but
     none is switched on. Raises Refused, UnknownMarker, and what a plan raises."""
     request, compiled = recording
-    sites = turn.target.matching(pattern)
+    sites = turn.target.matching(name)
     check_fields([site.signature for site in sites], request.probe.options.fields or ())
     if compiled:
         load_probe(turn, switcher, sites, request, compiled)

@@ -52,6 +52,7 @@ from markerjit.session.switch import Switcher
 from markerjit.session.trace import Asked, EarlyClock, trace_info, traced
 from markerjit.session.view import View
 from markerjit.session.watch import Watch
+from markerjit.sites import parse_name
 from markerjit.trace.sink import TraceInfo
 
 __all__ = ["COUNT", "RECORD", "Session", "attach"]
@@ -100,6 +101,7 @@ class Session(View):
         Where the runtime is not in the target yet, its addresses are missing in the plan.
         """
         check_text("pattern", pattern)
+        name = parse_name(pattern)
         check_flag("on", on)
         check_text("probe", probe)
         asked = probe_of(probe, nothing_read(probe))
@@ -107,8 +109,8 @@ class Session(View):
         request = Request(on, planner.strategy(quiesce), as_mode(mode), asked)
         self._target.look()
         self._target.refuse_unknown_runtime()
-        sites, recorders = self._target.matching(pattern), self._switcher.recorders
-        take(self._target, recorders, pattern, request)
+        sites, recorders = self._target.matching(name), self._switcher.recorders
+        take(self._target, recorders, name, request)
         return planner.plan(self._target.states(sites), request, recorders)
 
     def enable(
@@ -131,6 +133,7 @@ class Session(View):
         TargetGone, and for one in C what compile_probe raises.
         """
         check_text("pattern", pattern)
+        name = parse_name(pattern)
         check_flag("force", force)
         compiled = compiled_probe(probe)
         switcher = self._switcher
@@ -140,12 +143,12 @@ class Session(View):
         )  # fmt: skip
         with switcher.turn() as turn:
             if compiled:
-                load_probe(turn, switcher, turn.target.matching(pattern), request, compiled)
-            took = take(self._target, switcher.recorders, pattern, request, force=force)
+                load_probe(turn, switcher, turn.target.matching(name), request, compiled)
+            took = take(self._target, switcher.recorders, name, request, force=force)
             if not compiled:
-                applied = switcher.switch_again(turn, pattern, request)
+                applied = switcher.switch_again(turn, name, request)
             else:
-                applied = switcher.switch(turn, turn.target.matching(pattern), request).applied
+                applied = switcher.switch(turn, turn.target.matching(name), request).applied
         return applied._replace(**took._asdict())
 
     def disable(self, pattern: str, *, quiesce: str | None = None, force: bool = False) -> Applied:
@@ -155,15 +158,16 @@ class Session(View):
         is in a probe written in C, which a strategy under which threads of another process run
         cannot promise: then it is refused."""
         check_text("pattern", pattern)
+        name = parse_name(pattern)
         check_flag("force", force)
         switcher = self._switcher
         request = Request(False, switcher.planner.strategy(quiesce))
         with switcher.turn() as turn:
-            took = take(self._target, switcher.recorders, pattern, request, force=force)
+            took = take(self._target, switcher.recorders, name, request, force=force)
             entered = set()
             if has_probes_in_c(self._target):  # else nobody looks through all sites again
-                entered = may_be_entered(self._target, turn.target.matching(pattern))
-            applied = switcher.switch_again(turn, pattern, request)
+                entered = may_be_entered(self._target, turn.target.matching(name))
+            applied = switcher.switch_again(turn, name, request)
             wait_until_left(self._target, entered)
         return applied._replace(**took._asdict())
 
@@ -171,8 +175,9 @@ class Session(View):
         """Switch off those markers that a flight recorder keeps still: what others have switched on
         since is theirs. Raises what `disable` raises."""
         check_text("pattern", pattern)
+        name = parse_name(pattern)
         with self._switcher.turn() as turn:
-            return self._flights.end(turn, pattern)
+            return self._flights.end(turn, name)
 
     @contextmanager
     def trace(
@@ -204,11 +209,12 @@ class Session(View):
         probes. Raises what `enable` raises, and Refused while another controller reads the rings.
         """
         check_text("pattern", pattern)
+        name = parse_name(pattern)
         check_seconds("poll_s", poll_s)
         check_flag("resume", resume)
         planner = self._switcher.planner
         recording = recording_of(planner, mode, probe, quiesce, time, thread_id, fields, text)
-        asked = Asked(pattern, recording.read(), resume, poll_s, self._clock)
+        asked = Asked(name, recording.read(), resume, poll_s, self._clock)
         with traced(self._switcher, self._flights, asked) as stream:
             yield stream
 
@@ -230,10 +236,11 @@ class Session(View):
         Raises what `enable` raises, and Refused while another controller reads the rings.
         """
         check_text("pattern", pattern)
+        name = parse_name(pattern)
         planner = self._switcher.planner
         recording = recording_of(planner, mode, probe, quiesce, time, thread_id, fields, text)
         with self._switcher.turn() as turn:
-            return self._flights.begin(turn, pattern, recording)
+            return self._flights.begin(turn, name, recording)
 
     def flight(self) -> Flight:
         """The flight recorder that is, or was, switched on in the process; see `record`.

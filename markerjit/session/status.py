@@ -20,7 +20,7 @@ from markerjit.model import Field, Mode, RemoteAddress, Site
 from markerjit.patch.holds import Holds
 from markerjit.patch.plan import SiteState
 from markerjit.proc.owner import Owner, is_gone
-from markerjit.sites import discover_file, matching
+from markerjit.sites import discover_file, matching, parse_name
 
 
 class MarkerStatus(NamedTuple):
@@ -169,11 +169,12 @@ def list_file(path: str, pattern: str = "*") -> tuple[list[MarkerStatus], tuple[
     """
     check_path("path", path)
     check_text("pattern", pattern)
+    name = parse_name(pattern)
     objects = discover_file(os.fspath(path))
     if not objects.sites:
         more = f": {objects.problems[0]}" if objects.problems else "; was it built with marker.h?"
         raise NoMarkers(f"{path} has no markers{more}")
-    states = [dormant(site) for site in matching(objects.sites, pattern)]
+    states = [dormant(site) for site in matching(objects.sites, name)]
     return marker_statuses(states, None), objects.problems
 
 

@@ -32,7 +32,7 @@ from markerjit.session.entries import Entries, slots_by_entry
 from markerjit.session.planning import Planner, one_format
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn, Turns
-from markerjit.sites import Objects
+from markerjit.sites import Objects, ProbeName
 from markerjit.sites.vforks import may_share_memory
 
 
@@ -66,7 +66,7 @@ class Switcher:
         self._made: Recorders | None = None
         self._known_objects = target.seen.objects
         self._searched: Objects | None = None
-        self._remembered: dict[tuple[str, Request], Remembered] = {}
+        self._remembered: dict[tuple[ProbeName, Request], Remembered] = {}
 
     @property
     def recorders(self) -> Recorders | None:
@@ -127,20 +127,20 @@ class Switcher:
 
     # ---- switching -----------------------------------------------------------------------------
 
-    def switch_again(self, turn: Turn, pattern: str, request: Request) -> Applied:
+    def switch_again(self, turn: Turn, name: ProbeName, request: Request) -> Applied:
         """Switch all markers that match; as before, if it was done before and nothing came or
         went."""
-        remembered = self._remembered.pop((pattern, request), None)
+        remembered = self._remembered.pop((name, request), None)
         if remembered and remembered.objects is turn.seen.objects and self.recorders:
             prepared = remembered.prepared or self._prepare(turn, remembered.done)
             applied = prepared and self._repeat(turn, prepared, self.recorders)
             if applied:
                 again = remembered._replace(prepared=prepared)
-                self._remembered[pattern, request] = again
+                self._remembered[name, request] = again
                 return applied
-        done = self.switch(turn, turn.target.matching(pattern), request)
+        done = self.switch(turn, turn.target.matching(name), request)
         if done.switched and done.plan.edits:
-            self._remembered[pattern, request] = Remembered(turn.seen.objects, done)
+            self._remembered[name, request] = Remembered(turn.seen.objects, done)
         return done.applied
 
     def _prepare(self, turn: Turn, done: Done) -> Prepared | None:

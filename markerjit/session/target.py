@@ -31,7 +31,8 @@ from markerjit.memory import Mapping, ProcessMemory, has_ended, parse_maps, read
 from markerjit.model import RemoteAddress, Site
 from markerjit.patch.plan import SLOT_SIZE, SiteState, entries_of
 from markerjit.proc.permission import check_before_looking, why_not
-from markerjit.sites import Objects, discover_process, matching
+from markerjit.sites import Objects, ProbeName, discover_process, matching
+from markerjit.sites.names import check_is_marker
 from markerjit.sites.verify import code_state
 
 _MANY = 16
@@ -136,11 +137,13 @@ class Target:
         unfinished = arena is None and any(map(is_arena, maps))
         return Seen(text, maps, files, objects, arena, probes, unfinished)
 
-    def matching(self, pattern: str) -> tuple[Site, ...]:
+    def matching(self, name: ProbeName) -> tuple[Site, ...]:
         """The sites that were seen of the markers whose names match the shell glob.
 
-        Raises UnknownMarker, and NoMarkers where the process has none at all.
+        Raises UnknownMarker, NoMarkers where the process has none at all, and Unsupported for a
+        name that is not of markers.
         """
+        check_is_marker(name)
         seen = self.seen
         if not seen.sites:
             self.check_has_memory()  # else what ends would seem to have none
@@ -151,7 +154,7 @@ class Target:
                 else f"process {self.pid} has no markers; was it built with marker.h, and not with "
                 "MJ_MODE=none?"
             )
-        return matching(seen.sites, pattern)
+        return matching(seen.sites, name)
 
     def files_changed(self) -> bool:
         """Whether files were mapped or unmapped since the last look."""

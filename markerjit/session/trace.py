@@ -39,6 +39,7 @@ from markerjit.session.recording import Recording, fit_rings, ready_to_record
 from markerjit.session.switch import Switcher
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn
+from markerjit.sites import ProbeName
 from markerjit.trace.sink import TraceInfo
 
 _TRY_AGAIN_S = 30
@@ -59,7 +60,7 @@ class EarlyClock:
 class Asked(NamedTuple):
     """What a trace was asked for, and the clocks of when its session began."""
 
-    pattern: str
+    name: ProbeName
     recording: Recording
     resume: bool
     poll_s: float
@@ -122,7 +123,7 @@ def traced(switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Iterato
 
 
 def _claim(turn: Turn, switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Claim:
-    recorders, sites = ready_to_record(turn, switcher, asked.pattern, asked.recording)
+    recorders, sites = ready_to_record(turn, switcher, asked.name, asked.recording)
     flights.refuse_while_on(turn, recorders)
     arena = recorders.arena
     lease = Lease(arena)
@@ -207,7 +208,7 @@ def _switch_off_for_sure(
             may_help = passing or isinstance(error, NotPermitted)
             if not may_help or monotonic() > deadline:
                 raise Refused(
-                    f"{error}; STILL ON: markerjit off {switcher.target.pid} '{asked.pattern}' "
+                    f"{error}; STILL ON: markerjit off {switcher.target.pid} '{asked.name}' "
                     "ends it",
                     try_again=may_help,
                 ) from None

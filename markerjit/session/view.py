@@ -16,6 +16,7 @@ from markerjit.model import RemoteAddress, Site
 from markerjit.patch.plan import SiteState
 from markerjit.session.status import ArenaStatus, MarkerStatus, arena_status, marker_statuses
 from markerjit.session.target import Target
+from markerjit.sites import ProbeName, parse_name
 
 if TYPE_CHECKING:
     from markerjit.probes.loaded import Values
@@ -70,11 +71,13 @@ class View:
         without markers.
 
         Raises UnknownMarker, with the nearest names, when none matches; NoMarkers for a name in a
-        process that has none at all.
+        process that has none at all; BadArgument for a text that is not a name, and Unsupported
+        for a name of anything but markers.
         """
         check_text("pattern", pattern)
+        name = parse_name(pattern)
         self._target.look()
-        return self._matching(pattern)
+        return self._matching(name)
 
     @property
     def problems(self) -> Sequence[Exception]:
@@ -93,9 +96,10 @@ class View:
         """
         check_flag("look", look)
         check_text("pattern", pattern)
+        name = parse_name(pattern)
         if look:
             self._target.look()
-        states = self._target.states(self._matching(pattern))
+        states = self._target.states(self._matching(name))
         seen = self._target.seen
         return marker_statuses(states, seen.arena, seen.probes, self._target.calls)
 
@@ -136,5 +140,5 @@ class View:
         self._target.check_open()
         return self._target.memory.read(address, size)
 
-    def _matching(self, pattern: str) -> tuple[Site, ...]:
-        return self._target.seen.sites if pattern == "*" else self._target.matching(pattern)
+    def _matching(self, name: ProbeName) -> tuple[Site, ...]:
+        return self._target.seen.sites if name.text == "*" else self._target.matching(name)

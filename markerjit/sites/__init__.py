@@ -1,5 +1,14 @@
 """Where the markers of a process or a file are, and whether their code is what the notes say."""
 
 from markerjit.sites.discover import Objects, discover_file, discover_process, matching
+from markerjit.sites.names import NameKind, ProbeName, parse_name
 
-__all__ = ["Objects", "discover_file", "discover_process", "matching"]
+__all__ = [
+    "NameKind",
+    "Objects",
+    "ProbeName",
+    "discover_file",
+    "discover_process",
+    "matching",
+    "parse_name",
+]

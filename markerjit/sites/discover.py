@@ -18,6 +18,7 @@ from markerjit.elf import FileImage, Image, MappedImage, Note, Read, read_notes
 from markerjit.errors import BadFile, BadNote, MemoryFault, UnknownMarker
 from markerjit.memory import Mapping
 from markerjit.model import Body, Kind, MappedObject, Place, RemoteAddress, Signature, Site
+from markerjit.sites.names import ProbeName, check_is_marker
 from markerjit.x86.forms import marker_form
 
 
@@ -74,15 +75,18 @@ def discover_file(path: str) -> Objects:
     return found.objects()
 
 
-def matching(sites: Sequence[Site], pattern: str) -> tuple[Site, ...]:
-    """The sites whose marker's name matches a shell glob.
+def matching(sites: Sequence[Site], name: ProbeName) -> tuple[Site, ...]:
+    """The sites that a name is of.
 
-    Raises UnknownMarker, with the nearest names, when none does.
+    Raises UnknownMarker, with the nearest names, when there are none, and Unsupported for a name
+    that is not of markers.
     """
-    found = tuple(site for site in sites if fnmatchcase(site.marker, pattern))
-    if not found:
-        raise UnknownMarker(pattern, _nearest(pattern, {site.marker for site in sites}))
-    return found
+    check_is_marker(name)
+    markers = {site.signature.name for site in sites}
+    meant = {marker for marker in markers if fnmatchcase(marker, name.name)}
+    if not meant:
+        raise UnknownMarker(name.text, _nearest(name.text, markers))
+    return tuple(site for site in sites if site.signature.name in meant)
 
 
 def _nearest(pattern: str, names: set[str]) -> tuple[str, ...]:

@@ -186,7 +186,7 @@ def test_an_altered_site_is_left_out_when_all_are_switched_off(program: Answerin
             assert text_of(program.pid) == text
             off = session.disable("*")
             assert on_now(program.pid) == set()
-        reasons = {one.marker: one.reason for one in off.left_out}
+        reasons = {one.marker: one.sentence for one in off.left_out}
 
         assert set(reasons) == {"direct", "owned", "other"}
         assert f"{site.address:#x}" in reasons["other"]

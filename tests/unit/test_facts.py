@@ -11,7 +11,7 @@ import pytest
 from markerjit.arena.lease import Reader
 from markerjit.doctor import GOOD, WALL, Finding
 from markerjit.elf import parse_format
-from markerjit.errors import MarkerError, UnexpectedBytes
+from markerjit.errors import MarkerError, Reason, UnexpectedBytes
 from markerjit.events.flight import Kept, Picture
 from markerjit.explain import Explanation, Instruction
 from markerjit.facts import words
@@ -196,7 +196,9 @@ def test_status_is_arena_markers_and_probes() -> None:
 
 
 def test_switch_says_what_it_took_and_what_it_left() -> None:
-    applied = Applied(3, 2, 100, 20, 3, (LeftOut("kv_put", "it is direct"),), ("a",), ("b",))
+    applied = Applied(
+        3, 2, 100, 20, 3, (LeftOut("kv_put", Reason.ALWAYS_ON, "it is direct"),), ("a",), ("b",)
+    )
 
     assert as_read(switch_facts(7, [OFF], applied)) == {
         "pid": 7,
@@ -231,7 +233,7 @@ PLAN = Plan(
         Edit(RemoteAddress(BASE + 16), b"\xeb", b"\xe9", "kv_get: jump", True, step=1),
     ),
     STRATEGIES["membarrier"],
-    left_out=(LeftOut("kv_put", "it is direct"),),
+    left_out=(LeftOut("kv_put", Reason.ALWAYS_ON, "it is direct"),),
 )
 PLAN_FACTS = {
     "title": "switch on 1 marker at 1 site",
@@ -261,7 +263,7 @@ def test_plan_has_the_edits_that_change_something_and_its_steps_as_sentences() -
 
 
 def test_refusal_has_its_reason() -> None:
-    assert as_read(plan_facts(Refusal("a thread is there", try_again=True))) == {
+    assert as_read(plan_facts(Refusal(Reason.OTHER, "a thread is there", try_again=True))) == {
         "refused": "a thread is there",
         "try_again": True,
     }

@@ -5,12 +5,13 @@ A plan is also played through edit by edit: after each a thread must find a site
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
 
 import pytest
 
 from markerjit.abi import PROBE_COUNTED
-from markerjit.errors import UnexpectedBytes
+from markerjit.errors import Reason, UnexpectedBytes
 from markerjit.memory import FakeMemory
 from markerjit.model import Kind, Mode, RemoteAddress, Site
 from markerjit.patch.plan import (
@@ -95,7 +96,7 @@ def check_every_step(plan: Plan, state: SiteState) -> None:
 def refusal(plan: Plan | Refusal) -> str:
     assert isinstance(plan, Refusal)
     assert not plan.try_again
-    return plan.reason
+    return plan.sentence
 
 
 # ---- one site ------------------------------------------------------------------------------------
@@ -567,7 +568,7 @@ def test_what_can_never_be_switched_on_is_left_out_by_name_beside_others(first: 
     plan = on(states)
 
     assert names(plan) == ["kv_direct", "kv_owned", "kv_shared", "kv_two"]
-    assert all(marker.marker in marker.reason for marker in plan.left_out)
+    assert all(marker.marker in marker.sentence for marker in plan.left_out)
     assert places(plan) == places(on([state]))
     assert plan.title == "switch on 1 marker at 1 site"
 
@@ -685,3 +686,29 @@ def test_steps_of_nothing_say_so() -> None:
     assert list(off([make_state(Kind.JUMP, None)]).steps()) == [
         "nothing to write: it is so already"
     ]
+
+
+def test_reasons_can_be_counted() -> None:
+    states = [make_state(Kind.JUMP, None), direct_state(), owned_state(), shared_state()]
+
+    plan = on([*states, *two_format_states()])
+
+    assert Counter(marker.reason for marker in plan.left_out) == {
+        Reason.ALWAYS_ON: 1,
+        Reason.PROGRAMS_PROBE: 1,
+        Reason.SHARED_CODE: 1,
+        Reason.TWO_FORMATS: 1,
+    }
+
+
+@pytest.mark.parametrize("is_breakpoint", [False, True])
+def test_what_another_tool_did_is_a_reason_of_its_own(is_breakpoint: bool) -> None:
+    problem = UnexpectedBytes(0x1000, b"\xcc", b"\xeb", is_breakpoint=is_breakpoint)
+    altered = make_state(Kind.JUMP, None)._replace(problem=problem)
+    expected = Reason.FOREIGN_BREAKPOINT if is_breakpoint else Reason.ALTERED_CODE
+
+    opening, closing = plan_on([altered], {}, ours=OURS), plan_off([altered], ours=OURS)
+
+    assert isinstance(opening, Refusal) and isinstance(closing, Refusal)
+    assert opening.reason is closing.reason is expected
+    assert "0x1000" in opening.sentence

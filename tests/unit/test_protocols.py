@@ -55,14 +55,14 @@ def data(old: int, new: int, at: int = HERE, *, size: int = 8, quiet: bool = Fal
 
 def planned(answer: tuple[Edit, ...] | Refusal) -> list[tuple[int, str, str, int]]:
     """Offset from HERE, old and new bytes, and the step of each edit."""
-    assert not isinstance(answer, Refusal), answer.reason
+    assert not isinstance(answer, Refusal), answer.sentence
     return [(one.address - HERE, one.old.hex(), one.new.hex(), one.step) for one in answer]
 
 
 def refused(answer: tuple[Edit, ...] | Refusal) -> str:
     assert isinstance(answer, Refusal)
     assert not answer.try_again
-    return answer.reason
+    return answer.sentence
 
 
 # ---- byte flip -----------------------------------------------------------------------------------

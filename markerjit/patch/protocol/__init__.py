@@ -1,12 +1,14 @@
 """The protocols: ordered steps that make a change safe while threads run. One module each.
 
-`plan_change` chooses among them; which one covers what, and on whose word, is in their docstrings.
+`plan_change` tries them in order; which one covers what, and on whose word, is in their docstrings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
+from markerjit.errors import Reason
 from markerjit.model import Change, Edit
 from markerjit.patch.protocol import (
     aligned_store,
@@ -17,17 +19,24 @@ from markerjit.patch.protocol import (
 )
 from markerjit.patch.protocol.base import Context, Refusal
 
-__all__ = ["PROTOCOLS", "Context", "Refusal", "plan_change"]
+__all__ = ["PROTOCOLS", "Context", "Protocol", "Refusal", "plan_change"]
 
-Planner = Callable[[Change, Context], "tuple[Edit, ...] | Refusal"]
 
-PROTOCOLS: dict[str, Planner] = {
-    "byte flip": byte_flip.plan,
-    "pointer swap": pointer_swap.plan,
-    "aligned store": aligned_store.plan,
-    "breakpoint": breakpoint.plan,
-    "whole span": whole_span.plan,
-}
+class Protocol(NamedTuple):
+    """A protocol, by its name; `plan` gives the edits, or says why it does not cover a change."""
+
+    name: str
+    plan: Callable[[Change, Context], tuple[Edit, ...] | Refusal]
+
+
+PROTOCOLS = (
+    Protocol("byte flip", byte_flip.plan),
+    Protocol("pointer swap", pointer_swap.plan),
+    Protocol("aligned store", aligned_store.plan),
+    Protocol("breakpoint", breakpoint.plan),
+    Protocol("whole span", whole_span.plan),
+)
+"""In the order in which they are tried: the safest first."""
 
 
 def plan_change(change: Change, context: Context) -> tuple[Edit, ...] | Refusal:
@@ -38,13 +47,11 @@ def plan_change(change: Change, context: Context) -> tuple[Edit, ...] | Refusal:
         return word if isinstance(word, Refusal) else tuple(one._replace(new=b"") for one in word)
     if len(change.old) != len(change.new):
         raise ValueError(f"{change.what}: {len(change.old)} bytes cannot become {len(change.new)}")
-    if not change.code:
-        return pointer_swap.plan(change, context)
-    if len(change.old) == 1:
-        return byte_flip.plan(change, context)
-    planned: tuple[Edit, ...] | Refusal = Refusal("")
-    for planner in (aligned_store.plan, breakpoint.plan, whole_span.plan):
-        planned = planner(change, context)
+    refused = Refusal(Reason.NO_PROTOCOL, f"{change.what}: no protocol is for such a change")
+    for protocol in PROTOCOLS:
+        planned = protocol.plan(change, context)
         if not isinstance(planned, Refusal):
-            break
-    return planned
+            return planned
+        if planned.reason is not Reason.NOT_ITS_CHANGE:
+            refused = planned
+    return refused

@@ -13,8 +13,9 @@ of 2, 4 or 8 bytes has to be widened by its planner with the bytes around it.
 
 from __future__ import annotations
 
+from markerjit.errors import Reason
 from markerjit.model import Change, Edit
-from markerjit.patch.protocol.base import Context, Refusal, judged, one_edit
+from markerjit.patch.protocol.base import Context, Refusal, judged, one_edit, refusal
 
 SIZES = (2, 4, 8)
 
@@ -22,8 +23,18 @@ SIZES = (2, 4, 8)
 def plan(change: Change, context: Context) -> tuple[Edit, ...] | Refusal:
     """One edit, made by a store."""
     size = len(change.old)
+    if not change.code or size < 2:
+        return refusal(change, Reason.NOT_ITS_CHANGE, "no span of code")
     if size not in SIZES or change.address % size:
-        return Refusal(f"{change.what}: {size} bytes at {change.address:#x} are no aligned word")
+        return refusal(
+            change,
+            Reason.NO_PROTOCOL,
+            f"{size} bytes at {change.address:#x} are no aligned word",
+        )
     if not context.own or not context.writable:
-        return Refusal(f"{change.what}: only writable memory of this process can be stored to")
+        return refusal(
+            change,
+            Reason.NO_PROTOCOL,
+            "only writable memory of this process can be stored to",
+        )
     return judged(change, context, atomic=True) or one_edit(change, store=True)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from markerjit.errors import Reason
 from markerjit.model import Change, Edit
 from markerjit.quiesce.strategy import Strategy
 
 
 class Refusal(NamedTuple):
-    """No, why, and whether the same may work later."""
+    """No: the reason, the sentence that says it, and whether the same may work later."""
 
-    reason: str
+    reason: Reason
+    sentence: str
     try_again: bool = False
 
 
@@ -33,6 +35,11 @@ class Context(NamedTuple):
     writable: bool = False
 
 
+def refusal(change: Change, reason: Reason, why: str) -> Refusal:
+    """No, and of which change."""
+    return Refusal(reason, f"{change.what}: {why}")
+
+
 def one_edit(change: Change, *, store: bool = False) -> tuple[Edit, ...]:
     """The whole change as one edit."""
     return (Edit(change.address, change.old, change.new, change.what, change.code, store=store),)
@@ -40,7 +47,10 @@ def one_edit(change: Change, *, store: bool = False) -> tuple[Edit, ...]:
 
 def judged(change: Change, context: Context, *, atomic: bool) -> Refusal | None:
     """What the strategy says."""
-    reason = context.strategy.refusal(change, atomic=atomic, own=context.own)
-    if reason is None:
+    why = context.strategy.refusal(change, atomic=atomic, own=context.own)
+    if why is None:
         return None
-    return Refusal(f"quiescence {context.strategy.name} does not cover {change.what}: {reason}")
+    return Refusal(
+        Reason.QUIESCENCE,
+        f"quiescence {context.strategy.name} does not cover {change.what}: {why}",
+    )

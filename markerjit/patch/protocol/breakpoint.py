@@ -20,8 +20,9 @@ Steps that change nothing are left out: where the first byte already is, or is t
 
 from __future__ import annotations
 
+from markerjit.errors import Reason
 from markerjit.model import Change, Edit
-from markerjit.patch.protocol.base import Context, Refusal, judged
+from markerjit.patch.protocol.base import Context, Refusal, judged, refusal
 from markerjit.x86.forms import INT3
 
 _TRAP = bytes([INT3])
@@ -30,9 +31,13 @@ _TRAP = bytes([INT3])
 def plan(change: Change, context: Context) -> tuple[Edit, ...] | Refusal:
     """Up to three edits, a step each."""
     if not change.code or len(change.old) < 2:
-        return Refusal(f"{change.what}: no span of code")
+        return refusal(change, Reason.NOT_ITS_CHANGE, "no span of code")
     if change.completion is None or not context.handler:
-        return Refusal(f"{change.what}: nothing would complete the instruction at a breakpoint")
+        return refusal(
+            change,
+            Reason.NO_PROTOCOL,
+            "nothing would complete the instruction at a breakpoint",
+        )
     refused = judged(change, context, atomic=True)
     if refused:
         return refused

@@ -10,12 +10,15 @@ writable. Under every strategy; what each then adds is said there.
 
 from __future__ import annotations
 
+from markerjit.errors import Reason
 from markerjit.model import Change, Edit
-from markerjit.patch.protocol.base import Context, Refusal, judged, one_edit
+from markerjit.patch.protocol.base import Context, Refusal, judged, one_edit, refusal
 
 
 def plan(change: Change, context: Context) -> tuple[Edit, ...] | Refusal:
     """One edit of one byte."""
-    if len(change.old) != 1:
-        return Refusal(f"{change.what}: {len(change.old)} bytes are not one")
+    if not change.code or len(change.old) != 1:
+        return refusal(
+            change, Reason.NOT_ITS_CHANGE, f"{len(change.old)} bytes are not one of code"
+        )
     return judged(change, context, atomic=True) or one_edit(change)

@@ -7,14 +7,17 @@ store, so either threads stand, or none reads the word now: the slot of a closed
 
 from __future__ import annotations
 
+from markerjit.errors import Reason
 from markerjit.model import Change, Edit
-from markerjit.patch.protocol.base import Context, Refusal, judged, one_edit
+from markerjit.patch.protocol.base import Context, Refusal, judged, one_edit, refusal
 
 SIZE = 8
 
 
 def plan(change: Change, context: Context) -> tuple[Edit, ...] | Refusal:
     """One edit of eight bytes."""
-    if change.code or len(change.old) != SIZE or change.address % SIZE:
-        return Refusal(f"{change.what}: not an aligned pointer")
+    if change.code:
+        return refusal(change, Reason.NOT_ITS_CHANGE, "code is not an aligned pointer")
+    if len(change.old) != SIZE or change.address % SIZE:
+        return refusal(change, Reason.NO_PROTOCOL, "not an aligned pointer")
     return judged(change, context, atomic=True) or one_edit(change, store=context.own)

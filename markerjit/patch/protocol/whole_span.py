@@ -10,17 +10,25 @@ interrupted. Where a breakpoint can be completed, that protocol is chosen first.
 from __future__ import annotations
 
 from markerjit.abi import PAGE
+from markerjit.errors import Reason
 from markerjit.model import Change, Edit
-from markerjit.patch.protocol.base import Context, Refusal, judged, one_edit
+from markerjit.patch.protocol.base import Context, Refusal, judged, one_edit, refusal
 
 
 def plan(change: Change, context: Context) -> tuple[Edit, ...] | Refusal:
     """One edit of the whole span."""
+    if not change.code or len(change.old) < 2:
+        return refusal(change, Reason.NOT_ITS_CHANGE, "no span of code")
     if not context.strategy.stops:
-        return Refusal(
-            f"{change.what}: {len(change.old)} bytes change at once, and threads run; "
-            "use --quiesce stop"
+        return refusal(
+            change,
+            Reason.QUIESCENCE,
+            f"{len(change.old)} bytes change at once, and threads run; use --quiesce stop",
         )
     if change.address // PAGE != (change.address + len(change.old) - 1) // PAGE:
-        return Refusal(f"{change.what}: the span crosses a page, and has no breakpoint to lean on")
+        return refusal(
+            change,
+            Reason.NO_PROTOCOL,
+            "the span crosses a page, and has no breakpoint to lean on",
+        )
     return judged(change, context, atomic=False) or one_edit(change)

@@ -1,0 +1,119 @@
+"""Names of what can be probed, parsed once from the text that a user gives.
+
+    kv_get, kv_*              markers
+    provider:name             USDT probes
+    func:NAME[:return]        a function, entered or left
+    insn:NAME+0xOFF           an instruction of a function
+    call:CALLER->CALLEE       a call of one function in another
+
+NAME, CALLER and CALLEE are shell globs, and so are the names of markers and USDT probes. A function
+may be said to be of an object, by the name of its file: `malloc@libc.so*`.
+
+What this does not do: look for anything. Today only markers can be found; the rest is understood,
+and refused by whoever is asked for it.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import NamedTuple
+
+from markerjit.errors import BadArgument, Unsupported
+
+
+class NameKind(Enum):
+    """What a name is of. The value says it to people, in the plural."""
+
+    MARKER = "markers"
+    USDT = "USDT probes"
+    FUNCTION = "functions"
+    INSTRUCTION = "instructions"
+    CALL = "calls"
+
+
+class ProbeName(NamedTuple):
+    """A parsed name.
+
+    text       as it was given
+    name       a glob over names of markers, of `provider:name`s, or of functions; of a call the
+               callee's
+    object     a glob over names of files, "" for any
+    caller     a glob over functions, "" where none is named
+    offset     of an instruction, from the start of its function; 0 of anything else
+    at_return  where the function is left, and not where it is entered
+    """
+
+    text: str
+    kind: NameKind
+    name: str
+    object: str = ""
+    caller: str = ""
+    offset: int = 0
+    at_return: bool = False
+
+    def __str__(self) -> str:
+        return self.text
+
+
+_FUNCTION = r"(?P<name>[^@:][^@]*?)(?:@(?P<object>[^@]+?))?"
+_AFTER = {
+    "func": (NameKind.FUNCTION, re.compile(_FUNCTION + r"(?P<leaves>(?<!:):return)?", re.DOTALL)),
+    "insn": (
+        NameKind.INSTRUCTION,
+        re.compile(_FUNCTION + r"\+(?P<offset>0x[0-9a-fA-F]{1,16})", re.DOTALL),
+    ),
+    "call": (
+        NameKind.CALL,
+        re.compile(_FUNCTION.replace("name", "caller") + r"->(?P<name>.+)", re.DOTALL),
+    ),
+}
+
+
+def parse_name(text: str) -> ProbeName:
+    """The name that a text is. Raises BadArgument for one that is none."""
+    colon = _colon(text)
+    if colon < 0:
+        return ProbeName(text, NameKind.MARKER, text)
+    first, rest = text[:colon], text[colon + 1 :]
+    if first not in _AFTER:
+        if not first or not rest:
+            raise BadArgument("pattern", text, "a name on both sides of the colon")
+        return ProbeName(text, NameKind.USDT, text)
+    kind, pattern = _AFTER[first]
+    found = pattern.fullmatch(rest)
+    if found is None:
+        raise BadArgument("pattern", text, _LOOKS[kind])
+    fields = found.groupdict()
+    return ProbeName(
+        text, kind, fields["name"], fields.get("object") or "", fields.get("caller") or "",
+        int(fields.get("offset") or "0", 16), bool(fields.get("leaves")),
+    )  # fmt: skip
+
+
+def _colon(text: str) -> int:
+    """Where the first colon is that is not inside of a glob's brackets, which are markers' as ever;
+    -1 without one."""
+    start = 0
+    while True:
+        colon, opened = text.find(":", start), text.find("[", start)
+        closed = text.find("]", opened + 2)
+        if colon < 0 or opened < 0 or colon < opened or closed < 0:
+            return colon
+        start = closed + 1
+
+
+_LOOKS = {
+    NameKind.FUNCTION: "func:NAME or func:NAME:return",
+    NameKind.INSTRUCTION: "insn:NAME+0xOFFSET",
+    NameKind.CALL: "call:CALLER->CALLEE",
+}
+
+
+def check_is_marker(name: ProbeName) -> None:
+    """Raises Unsupported for a name of anything else: only markers can be found."""
+    if name.kind is not NameKind.MARKER:
+        raise Unsupported(
+            f"'{name}' names {name.kind.value}, which this version does not support: it finds "
+            "markers only, such as 'kv_*'"
+        )

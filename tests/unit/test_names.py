@@ -1,0 +1,105 @@
+"""Names of what can be probed: markers as ever, the rest understood and refused."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from markerjit.errors import BadArgument, UnknownMarker, Unsupported
+from markerjit.model import Kind
+from markerjit.sites import NameKind, ProbeName, matching, parse_name
+from tests.support.made_sites import make_site
+
+SITES = [
+    make_site(Kind.JUMP, address=0x1000 + 0x100 * number, marker=marker)
+    for number, marker in enumerate(("kv_get", "kv_get", "kv_miss", "größe"))
+]
+
+
+@pytest.mark.parametrize("text", ["kv_get", "*", "kv_[gm]*", "[!k]*", "", "[", "func", "call->x"])
+def test_a_text_without_a_colon_is_a_glob_over_markers(text: str) -> None:
+    assert parse_name(text) == ProbeName(text, NameKind.MARKER, text)
+
+
+@pytest.mark.parametrize("text", ["[k:]v_get", "kv[_:]get", "[]:k]v_get", "[!:]v_get"])
+def test_a_colon_in_the_brackets_of_a_glob_is_one_of_its_characters(text: str) -> None:
+    assert parse_name(text).kind is NameKind.MARKER
+    assert {site.marker for site in matching(SITES, parse_name(text))} == {"kv_get"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("postgresql:query__*", (NameKind.USDT, "postgresql:query__*")),
+        ("[:a]x:b", (NameKind.USDT, "[:a]x:b")),
+        ("func:malloc", (NameKind.FUNCTION, "malloc")),
+        ("func:malloc:return", (NameKind.FUNCTION, "malloc", "", "", 0, True)),
+        ("func:std::sort*", (NameKind.FUNCTION, "std::sort*")),
+        ("func:a::return", (NameKind.FUNCTION, "a::return")),
+        ("func:m*@libc.so.6", (NameKind.FUNCTION, "m*", "libc.so.6")),
+        ("func:m*@libc*:return", (NameKind.FUNCTION, "m*", "libc*", "", 0, True)),
+        ("insn:main+0x1F", (NameKind.INSTRUCTION, "main", "", "", 31)),
+        ("insn:main@kv+0x10", (NameKind.INSTRUCTION, "main", "kv", "", 16)),
+        ("call:a->b*", (NameKind.CALL, "b*", "", "a")),
+        ("call:a@kv->b", (NameKind.CALL, "b", "kv", "a")),
+    ],
+)
+def test_names_of_what_has_no_marker_are_understood(text: str, expected: tuple) -> None:
+    name = parse_name(text)
+
+    assert name == ProbeName(text, *expected)
+    assert str(name) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [":", "::", "a:", ":a", "func:", "func::return", "func:f@", "func:@o", "insn:", "insn:f",
+     "insn:f+", "insn:f+0x", "insn:f+12", "insn:f+0xg", "insn:+0x1", f"insn:f+0x{'1' * 17}",
+     "call:", "call:f", "call:->f", "call:f->", "call:a@->b"],
+)  # fmt: skip
+def test_nonsense_is_a_bad_argument_that_says_how_it_looks(text: str) -> None:
+    with pytest.raises(BadArgument) as caught:
+        parse_name(text)
+
+    assert (caught.value.name, caught.value.value) == ("pattern", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [("a:b", "USDT probes"), ("func:f", "functions"), ("insn:f+0x1", "instructions"),
+     ("call:f->g", "calls")],
+)  # fmt: skip
+def test_what_cannot_be_found_yet_is_refused_by_name(text: str, what: str) -> None:
+    with pytest.raises(Unsupported, match=what):
+        matching(SITES, parse_name(text))
+
+
+def test_markers_match_as_globs_do_and_keep_their_order() -> None:
+    assert matching(SITES, parse_name("kv_*")) == tuple(SITES[:3])
+    assert matching(SITES, parse_name("größe")) == (SITES[3],)
+    with pytest.raises(UnknownMarker) as caught:
+        matching(SITES, parse_name("kv_got"))
+    assert "kv_get" in caught.value.nearest
+
+
+@given(st.text() | st.text(alphabet="func:insncall->+0x@[]*?!return"))
+def test_any_text_is_a_name_or_a_bad_argument(text: str) -> None:
+    with suppress(BadArgument):
+        name = parse_name(text)
+        assert name.text == text
+        assert bool(name.name) == bool(text)
+        with suppress(UnknownMarker, Unsupported):
+            matching(SITES, name)
+
+
+def test_pieces_of_names_in_any_order_are_names_or_bad_arguments() -> None:
+    pieces = ["func", "insn", "call", ":", "return", "->", "+0x", "1f", "@", "[", "]", "*", "kv"]
+    drawn = random.Random(1)
+    for _ in range(500):
+        text = "".join(drawn.choices(pieces, k=drawn.randint(1, 8)))
+        with suppress(BadArgument, UnknownMarker, Unsupported):
+            matching(SITES, parse_name(text))
