@@ -3,13 +3,17 @@ site without knowing its kind."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from markerjit.elf import Note
 from markerjit.errors import UnexpectedBytes
 from markerjit.memory import FakeMemory
 from markerjit.model import Body, Form, Kind, MappedObject, Mode, Place, RemoteAddress, Site
 from markerjit.model import Signature as Event
 from markerjit.patch.plan import Binding, Plan, Refusal, SiteState, plan_off, plan_on
+from markerjit.sites import discover
 from markerjit.sites.verify import code_mode, dormant_code
 from markerjit.x86.forms import marker_form, mode_of
 from tests.support.made_sites import OURS, PROBE, SLOT, has_head, make_site, make_state, memory_of
@@ -163,3 +167,21 @@ def test_a_site_that_is_open_is_recognised_by_its_form(kind: Kind) -> None:
         found = memory_of(state).read(state.site.address, len(state.site.form.head))
 
         assert mode_of(state.site.form, found) is mode
+
+
+def test_a_site_out_of_reach_of_its_body_is_a_bad_note_and_the_others_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    note = Note("near", Kind.JUMP, False, "", (), "kv.c", 7, 0x1000, 0x1400, 0x1007, 0x9000)
+    far = note._replace(name="far", site=0x2000, end=0x2007, body=0x2000 + (1 << 32))
+    image = SimpleNamespace(bias=0x10000, build_id=lambda: None, note_segments=list)
+    monkeypatch.setattr(discover, "read_notes", lambda image: ((note, far), ()))
+    collector = discover._Collector()
+
+    collector.add(image, "/bin/kv", False, None)  # type: ignore[arg-type]
+
+    found = collector.objects()
+    assert [site.marker for site in found.sites] == ["near"]
+    assert [site.address for site in found.sites] == [0x11000]
+    (problem,) = found.problems
+    assert "far" in str(problem) and "0x2000" in str(problem)
