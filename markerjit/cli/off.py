@@ -6,7 +6,7 @@ import argparse
 
 import markerjit
 from markerjit.cli import arguments, signals
-from markerjit.cli.on import report, still_kept
+from markerjit.cli.on import report, still_kept, uncollected
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Switch off, and say what that took."""
-    with signals.Held() as held, markerjit.attach(options.pid) as session:
+    with signals.Held() as held, uncollected(), markerjit.attach(options.pid) as session:
         applied = session.disable(options.pattern, quiesce=options.quiesce, force=options.force)
         markers = session.statistics(options.pattern, look=False)
         kept = still_kept(session, applied)

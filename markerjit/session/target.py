@@ -177,7 +177,11 @@ class Target:
         self.check_open()
         read = Reader(self.memory.read).read if len(sites) > _MANY else self.memory.read
         breakpoints = self._breakpoints()
-        states = [self._looked_at(state_of(read, site, breakpoints)) for site in sites]
+        slots = {slot: words_of(read, slot) for slot in {site.slot for site in sites}}
+        states = [state_of(read, site, slots[site.slot], breakpoints) for site in sites]
+        for index, state in enumerate(states):
+            if state.problem:
+                states[index] = self._looked_at(state)
         shared = [
             mapping
             for mapping in self.seen.maps
@@ -202,7 +206,8 @@ class Target:
         the arena."""
         if state.problem is None or not state.problem.is_breakpoint:
             return state
-        return state_of(self.memory.read, state.site, self._breakpoints())
+        words = words_of(self.memory.read, state.site.slot)
+        return state_of(self.memory.read, state.site, words, self._breakpoints())
 
     def _breakpoints(self) -> Breakpoints:
         return Breakpoints(self.seen.arena, self.seen.probes, self._inherited)
@@ -252,11 +257,18 @@ def files_of(maps: Sequence[Mapping]) -> tuple[Mapping, ...]:
     )
 
 
-def state_of(read: Read, site: Site, breakpoints: Breakpoints) -> SiteState:
-    """How a site is now."""
-    slot = read(site.slot, SLOT_SIZE) if site.slot else bytes(SLOT_SIZE)
-    probe = RemoteAddress(int.from_bytes(slot[:8], "little"))
-    data = RemoteAddress(int.from_bytes(slot[8:], "little"))
+def words_of(read: Read, slot: RemoteAddress) -> tuple[RemoteAddress, RemoteAddress]:
+    """The probe and the data that a slot holds; zeros where there is no slot."""
+    content = read(slot, SLOT_SIZE) if slot else bytes(SLOT_SIZE)
+    probe, data = int.from_bytes(content[:8], "little"), int.from_bytes(content[8:], "little")
+    return RemoteAddress(probe), RemoteAddress(data)
+
+
+def state_of(
+    read: Read, site: Site, words: tuple[RemoteAddress, RemoteAddress], breakpoints: Breakpoints
+) -> SiteState:
+    """How a site is now, whose slot holds these words."""
+    probe, data = words
     try:
         mode, head = code_state(read, site, lambda: breakpoints.has(site, probe))
     except UnexpectedBytes as problem:
