@@ -13,7 +13,7 @@ from markerjit.model import Change
 from markerjit.patch.apply import Applied, apply
 from markerjit.patch.plan import Binding, Edit, Plan, Refusal, SiteState, plan_off, plan_on
 from markerjit.patch.protocol import PROTOCOLS, Context, Protocol, plan_change
-from markerjit.quiesce.strategy import STRATEGIES, Strategy
+from markerjit.quiesce.strategies import STRATEGIES, Strategy
 from markerjit.remote.native import NativeTarget
 from markerjit.ring.clock import Calibration
 from markerjit.ring.drain import RingDrain

@@ -42,8 +42,8 @@ class Mode(Enum):
 
 
 class Quiescence(Enum):
-    """How threads are kept from harm while code changes: the name of a strategy, whose module
-    (markerjit/quiesce/strategy) says what it proves. SIGNALS is for one's own process only."""
+    """How threads are kept from harm while code changes: the name of a strategy; its docstring
+    (markerjit/quiesce/strategies.py) says what it proves. SIGNALS is for one's own process only."""
 
     STOP = "stop"
     MEMBARRIER = "membarrier"

@@ -23,7 +23,7 @@ from markerjit.model import Change, Edit, Mode, RemoteAddress, Site
 from markerjit.patch.protocol import Context, Refusal, plan_change
 from markerjit.patch.switchable import LeftOut, SiteState, to_be_closed, to_be_opened
 from markerjit.printable import counted
-from markerjit.quiesce.strategy import STOP, Strategy
+from markerjit.quiesce.strategies import STOP, Strategy
 
 __all__ = [
     "Binding",

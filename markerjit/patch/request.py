@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from markerjit.model import Mode
-from markerjit.quiesce.strategy import Strategy
+from markerjit.quiesce.strategies import Strategy
 from markerjit.ring.types import Options
 
 _ONLY_COUNTED = Options(counted=False)

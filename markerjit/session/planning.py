@@ -23,7 +23,7 @@ from markerjit.patch.plan import (
 from markerjit.patch.request import Request
 from markerjit.patch.switchable import clashing_slots
 from markerjit.probes.recorders import Recorders
-from markerjit.quiesce.strategy import STRATEGIES, Strategy, default_strategy
+from markerjit.quiesce.strategies import STRATEGIES, Strategy, default_strategy
 from markerjit.session.target import Target
 from markerjit.sites.verify import confirm
 

@@ -29,7 +29,7 @@ from markerjit.patch.plan import SLOT_SIZE, Plan
 from markerjit.printable import counted
 from markerjit.probes.recorders import Recorders
 from markerjit.proc.owner import Owner
-from markerjit.quiesce.strategy import default_strategy
+from markerjit.quiesce.strategies import default_strategy
 from markerjit.session.entries import Entries
 from markerjit.session.switch import Switcher
 from markerjit.session.target import Target

@@ -72,7 +72,7 @@ def attach(pid: int | None = None, *, ring_size: int | None = None) -> Session:
 class Session(View):
     """A view that can also switch markers and trace them. See the module.
 
-    `quiesce` is the name of a strategy (markerjit.quiesce.strategy): "stop", the default for
+    `quiesce` is the name of a strategy (markerjit.quiesce.strategies): "stop", the default for
     another process; "membarrier", the default for this one; "signals", "none". `mode` is a Mode or
     the name of one. Any other name is a ValueError.
     """

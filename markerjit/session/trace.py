@@ -27,7 +27,7 @@ from markerjit.model import Mode, Site
 from markerjit.patch.holds import Held
 from markerjit.patch.request import Count, Request
 from markerjit.probes.recorders import Recorders
-from markerjit.quiesce.strategy import default_strategy
+from markerjit.quiesce.strategies import default_strategy
 from markerjit.remote.native import clock_pair
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import RecordType

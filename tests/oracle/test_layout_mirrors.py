@@ -23,7 +23,7 @@ from markerjit.arena.pack import pack
 from markerjit.elf import notes
 from markerjit.model import Edit, RemoteAddress, TypeClass
 from markerjit.patch import plan
-from markerjit.quiesce.strategy import STRATEGIES
+from markerjit.quiesce.strategies import STRATEGIES
 from markerjit.remote import calls, native
 from markerjit.ring import types
 

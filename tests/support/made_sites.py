@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from markerjit.memory import FakeMemory
 from markerjit.model import Body, Kind, MappedObject, Mode, Place, RemoteAddress, Signature, Site
 from markerjit.patch.plan import Binding, Plan, SiteState, plan_off, plan_on
-from markerjit.quiesce.strategy import STOP, Strategy
+from markerjit.quiesce.strategies import STOP, Strategy
 from markerjit.x86.forms import marker_form
 
 SLOT = 0x9000

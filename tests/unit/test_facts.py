@@ -45,7 +45,7 @@ from markerjit.patch.plan import LeftOut, Plan, Refusal
 from markerjit.probes.c.values import Histogram
 from markerjit.probes.loaded import Values
 from markerjit.proc.owner import Owner
-from markerjit.quiesce.strategy import STRATEGIES
+from markerjit.quiesce.strategies import STRATEGIES
 from markerjit.session.status import ArenaStatus, MarkerStatus
 from markerjit.trace.open import open_sink, open_trace
 from markerjit.trace.statistics import summarise

@@ -12,7 +12,7 @@ from markerjit.memory import FakeMemory
 from markerjit.model import Change, Edit, Kind, Mode, RemoteAddress, Site
 from markerjit.patch.plan import SiteState
 from markerjit.patch.protocol import Context, breakpoint
-from markerjit.quiesce.strategy import STOP
+from markerjit.quiesce.strategies import STOP
 from markerjit.session import repair
 from markerjit.session.repair import Place, places_of
 from markerjit.x86.forms import INT3

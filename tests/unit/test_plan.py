@@ -24,7 +24,7 @@ from markerjit.patch.plan import (
     plan_off,
     plan_on,
 )
-from markerjit.quiesce.strategy import MEMBARRIER, NONE, SIGNALS, STOP, Strategy
+from markerjit.quiesce.strategies import MEMBARRIER, NONE, SIGNALS, STOP, Strategy
 from markerjit.sites.verify import code_mode
 from tests.support.made_sites import (
     BINDING,

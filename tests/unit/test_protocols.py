@@ -18,7 +18,7 @@ from markerjit.patch.protocol import (
     pointer_swap,
     whole_span,
 )
-from markerjit.quiesce.strategy import (
+from markerjit.quiesce.strategies import (
     MEMBARRIER,
     NONE,
     SIGNALS,

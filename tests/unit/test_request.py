@@ -9,7 +9,7 @@ import pytest
 from markerjit.errors import BadArgument
 from markerjit.patch.request import Count, InC, Record, Request
 from markerjit.probes.recorders import nothing_read, probe_of
-from markerjit.quiesce.strategy import STOP
+from markerjit.quiesce.strategies import STOP
 from markerjit.ring.types import Options, Time
 
 OPTIONS = Options(Time.NONE, thread_id=False)

@@ -10,7 +10,7 @@ import pytest
 
 from markerjit.model import Change, Edit, RemoteAddress
 from markerjit.patch.protocol import Context, breakpoint
-from markerjit.quiesce.strategy import STOP as STOPPING
+from markerjit.quiesce.strategies import STOP as STOPPING
 from markerjit.remote import native
 from markerjit.x86.forms import INT3
 from tests.support.faulty_memory import READ, START, SYNC, WRITE, FaultyMemory, Step, edit

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from markerjit.errors import Reason
 from markerjit.model import Change, Edit
-from markerjit.quiesce.strategy import Strategy
+from markerjit.quiesce.strategies import Strategy
 
 
 class Refusal(NamedTuple):
