@@ -179,6 +179,7 @@ class _Texts:
         self._spans = image.loaded()
         self._blocks: dict[int, bytes] = {}
         self._pairs: dict[int, tuple[str, str]] = {}
+        self._decoded: dict[tuple[bytes, bytes], tuple[str, str]] = {}
         self._left = MAX_TEXTS
 
     def pair(self, address: int) -> tuple[str, str]:
@@ -186,12 +187,15 @@ class _Texts:
         pair = self._pairs.get(address)
         if pair is None:
             found = self._two_strings(address)
-            self._left -= sum(map(len, found))
+            self._left -= len(found[0]) + len(found[1])
             if self._left < 0:
                 raise BadNote(f"is one too many: the texts take more than {MAX_TEXTS >> 20} MiB")
-            # Source files are in any encoding. This shows all of them and never fails.
-            format_, file = (part.decode(errors="backslashreplace") for part in found)
-            pair = self._pairs[address] = (format_, file)
+            pair = self._decoded.get(found)  # a compiler writes the same text for every site
+            if pair is None:
+                # Source files are in any encoding. This shows all of them and never fails.
+                format_, file = (part.decode(errors="backslashreplace") for part in found)
+                pair = self._decoded[found] = (format_, file)
+            self._pairs[address] = pair
         return pair
 
     def _two_strings(self, address: int) -> tuple[bytes, bytes]:

@@ -124,11 +124,14 @@ class _Collector:
             self._owner = _find_owner(image)
 
     def _of_notes(self, notes: Iterable[Note], mapped: MappedObject) -> Iterator[Site]:
-        signatures: dict[Signature, Signature] = {}  # the sites of a marker share theirs
+        signatures: dict[tuple[object, ...], Signature] = {}  # the sites of a marker share theirs
         for note in notes:
-            signature = note.signature
+            key = (note.name, note.format, note.args)
+            signature = signatures.get(key)
+            if signature is None:
+                signature = signatures[key] = note.signature
             try:
-                yield _site(note, signatures.setdefault(signature, signature), mapped)
+                yield _site(note, signature, mapped)
             except OverflowError:
                 self.problems.append(
                     BadNote(
