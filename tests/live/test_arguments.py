@@ -74,7 +74,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "Session": (markerjit.Session, {"pid": place.program.pid, "ring_size": 1 << 20}),
         "View": (markerjit.View, {"pid": place.program.pid}),
         "View.sites": (session.sites, pattern),
-        "View.statistics": (session.statistics, pattern),
+        "View.statistics": (session.statistics, {**pattern, "look": False}),
         "View.states": (session.states, {"sites": session.sites("truth_loop")}),
         "View.read": (session.read, {"address": session.sites()[0].address, "size": 1}),
         "Session.plan": (session.plan, {**pattern, "on": True, "probe": "count"}),
