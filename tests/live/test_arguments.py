@@ -198,7 +198,7 @@ def test_every_argument_of_every_public_function_is_in_the_table(place: Place) -
 
 def _is_value(function: Any) -> bool:
     """Errors, enumerations and named tuples are made by us."""
-    made_by_us = ("Compiled", "Field", "Kind", "Mode", "Trace")
+    made_by_us = ("Compiled", "Field", "Kind", "Mode", "Reason", "Trace")
     return isinstance(function, type) and (
         issubclass(function, (Exception, tuple)) or function.__name__ in made_by_us
     )
