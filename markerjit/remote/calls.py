@@ -38,6 +38,12 @@ class Result(NamedTuple):
     plus: int = 0
 
 
+class Text(NamedTuple):
+    """Bytes that a call points to, at most native.CALL_TEXT; one in a call."""
+
+    content: bytes
+
+
 class Call(NamedTuple):
     """One system call; `name` is for messages.
 
@@ -48,7 +54,7 @@ class Call(NamedTuple):
 
     name: str
     number: int
-    args: tuple[int | Result, ...]
+    args: tuple[int | Result | Text, ...]
     file: FileId | None = None
 
 
@@ -126,6 +132,9 @@ def _prepare(call: Call) -> native.NativeCall:
         prepared.device, prepared.inode = call.file
     for index in range(6):
         arg = call.args[index] if index < len(call.args) else 0
+        if isinstance(arg, Text):
+            prepared.text[: len(arg.content)] = arg.content
+            prepared.text_arg, arg = index + 1, 0
         prepared.refs[index] = arg.of if isinstance(arg, Result) else -1
         prepared.args[index] = (arg.plus if isinstance(arg, Result) else arg) & (1 << 64) - 1
     return prepared
@@ -148,9 +157,12 @@ class OwnThread:
         """The results in order. Raises CallFailed."""
         results: list[int] = []
         for call in calls:
-            args = [
-                results[arg.of] + arg.plus if isinstance(arg, Result) else arg for arg in call.args
+            texts = [
+                ctypes.create_string_buffer(arg.content, native.CALL_TEXT)
+                for arg in call.args
+                if isinstance(arg, Text)
             ]
+            args = [_own_argument(arg, results, texts) for arg in call.args]
             if call.file and file_at(f"/proc/self/fd/{args[0]}") != call.file:
                 results.append(0)
                 continue
@@ -159,6 +171,14 @@ class OwnThread:
                 raise CallFailed(call, error, results)
             results.append(result)
         return results
+
+
+def _own_argument(
+    arg: int | Result | Text, results: Sequence[int], texts: Sequence[ctypes.Array[ctypes.c_char]]
+) -> int:
+    if isinstance(arg, Text):
+        return ctypes.addressof(texts[0])
+    return results[arg.of] + arg.plus if isinstance(arg, Result) else arg
 
 
 def _own_rseq(fs_base: RemoteAddress) -> RemoteAddress:

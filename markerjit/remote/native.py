@@ -38,6 +38,7 @@ SIGNALS = 3
 NONE = 4
 
 MAX_EDIT = 16
+CALL_TEXT = 64
 
 
 class NativeTarget(ctypes.Structure):
@@ -64,10 +65,12 @@ class NativeCall(ctypes.Structure):
         ("number", ctypes.c_uint64),
         ("args", ctypes.c_uint64 * 6),
         ("refs", ctypes.c_int8 * 6),
-        ("reserved", ctypes.c_uint8 * 2),
+        ("text_arg", ctypes.c_uint8),
+        ("reserved", ctypes.c_uint8),
         ("result", ctypes.c_int64),
         ("device", ctypes.c_uint64),
         ("inode", ctypes.c_uint64),
+        ("text", ctypes.c_uint8 * CALL_TEXT),
     ]
 
 

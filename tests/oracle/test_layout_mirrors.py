@@ -378,8 +378,10 @@ def test_every_status_and_quiescence_of_the_helper_has_its_number(
         *STATUSES,
         *QUIESCENCES,
         "MAX_EDIT",
+        "CALL_TEXT",
     }
     assert compiled["fields"]["mj_edit"]["old_bytes"][1] == native.MAX_EDIT
+    assert compiled["fields"]["mj_call"]["text"][1] == native.CALL_TEXT
     assert {name: one.number for name, one in STRATEGIES.items()} == {
         name.lower(): compiled["statuses"][name] for name in QUIESCENCES
     }

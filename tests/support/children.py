@@ -141,6 +141,12 @@ class Waiting(Child):
             [Edit(RemoteAddress(at), old, new, "", code) for at, old, new in edits], quiescence
         )
 
+    def stack_below(self) -> bytes:
+        """The four pages below the stack pointer and the red zone of its first thread."""
+        with open(f"/proc/{self.pid}/syscall", encoding="ascii") as file:
+            pointer = int(file.read().split()[-2], 16)
+        return os.pread(self.memory, 4 * 4096, pointer - 128 - 4 * 4096)
+
     def word(self, index: int) -> bytes:
         return os.pread(self.memory, 8, self.data + 8 * index)
 

@@ -10,6 +10,7 @@ import pytest
 from markerjit.remote import native
 from tests.support.children import RUNNING, SYS_GETPID, WAITS, Start, Waiting, word
 
+SYS_MEMFD_CREATE = 319
 SYSCALL_RET = b"\x0f\x05\xc3"
 
 pytestmark = pytest.mark.live
@@ -82,3 +83,31 @@ def test_all_stand_while_a_frame_is_on_a_stack(
     child.end_wait("futex")
 
     assert child.result() == WAITS["futex"]
+
+
+# ---- what a call points to -----------------------------------------------------------------------
+
+
+def memfd_create(name: bytes) -> native.NativeCall:
+    call = native.NativeCall(number=SYS_MEMFD_CREATE, text_arg=1)
+    call.refs[:] = [-1] * 6
+    call.text[: len(name)] = name
+    return call
+
+
+@pytest.mark.parametrize("prepare", [lambda child: None, without_scratch])
+def test_a_call_may_point_to_text_that_is_there_for_it_alone(
+    start: Start, prepare: Callable[[Waiting], None]
+) -> None:
+    """Of the longest, in two calls of one list; below the stack nothing is left of it."""
+    child = start("read")
+    prepare(child)
+    names = [b"first\0", b"x" * (native.CALL_TEXT - 1)]
+    below = child.stack_below()
+
+    assert child.borrow_prepared([memfd_create(name) for name in names]) == native.OK
+
+    links = [os.readlink(f"/proc/{child.pid}/fd/{number}") for number in child.results]
+    assert links == [f"/memfd:{name.rstrip(bytes(1)).decode()} (deleted)" for name in names]
+    if not child.target.scratch:
+        assert child.stack_below() == below

@@ -3,6 +3,7 @@
 
 #define _GNU_SOURCE
 #include "borrow.h"
+#include "lay.h"
 
 #include <stdio.h>
 #include <sys/stat.h>
@@ -37,6 +38,11 @@ static int make_calls(struct borrowed *borrowed, struct mj_call *calls, uint32_t
         calls[i].result = 0;
         if (is_passed_over(borrowed, &calls[i], args[0]))
             continue;
+        if (calls[i].text_arg) {
+            if (!lay_text(borrowed, calls[i].text))
+                return MJ_GONE; /* its frame is there: nothing else can be the reason */
+            args[calls[i].text_arg - 1] = borrowed->frame.start;
+        }
         status = borrow_call(borrowed, calls[i].number, args, &calls[i].result);
         if (status == MJ_OK && calls[i].result < 0 && calls[i].result > -4096) {
             borrowed->report->index = i;

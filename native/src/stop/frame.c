@@ -163,7 +163,7 @@ static struct user_context context_of(const struct user_regs_struct *regs, uint6
 int frame_build(const struct mj_target *target, const struct stopped_thread *thread, uint64_t mask,
                 uint64_t limit, struct frame *frame) {
     static const size_t alignment = 64; /* XRSTOR's */
-    _Alignas(64) uint8_t extended[FRAME_ROOM - 1024];
+    _Alignas(64) uint8_t extended[FRAME_ROOM - 1024 - MJ_CALL_TEXT];
     const struct user_regs_struct regs = after_restart(target->mem_fd, thread->regs);
     size_t extended_bytes;
     const int error = put_extended(thread->tid, extended, sizeof extended, &extended_bytes);
@@ -180,10 +180,11 @@ int frame_build(const struct mj_target *target, const struct stopped_thread *thr
     const struct user_context context = context_of(&regs, mask, fp_state);
 
     frame->address = context_at - chain_bytes;
-    frame->size = fp_state + extended_bytes - frame->address;
+    frame->start = frame->address - MJ_CALL_TEXT;
+    frame->size = fp_state + extended_bytes - frame->start;
     memset(frame->bytes, 0, frame->size);
-    memcpy(frame->bytes, chain, chain_bytes);
-    memcpy(frame->bytes + chain_bytes, &context, sizeof context);
-    memcpy(frame->bytes + (fp_state - frame->address), extended, extended_bytes);
+    memcpy(frame->bytes + MJ_CALL_TEXT, chain, chain_bytes);
+    memcpy(frame->bytes + MJ_CALL_TEXT + chain_bytes, &context, sizeof context);
+    memcpy(frame->bytes + (fp_state - frame->start), extended, extended_bytes);
     return 0;
 }

@@ -8,7 +8,8 @@
 #define FRAME_ROOM 16384 /* extended state is 11 KiB where AMX tiles are in use */
 
 struct frame {
-    uint64_t address; /* where its bytes belong, and the stack pointer to run on */
+    uint64_t start;   /* where its bytes belong: MJ_CALL_TEXT for a call to point to, and then */
+    uint64_t address; /* the stack pointer to run on */
     size_t size;
     _Alignas(64) uint8_t bytes[FRAME_ROOM];
 };

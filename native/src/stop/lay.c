@@ -38,18 +38,25 @@ static int pass_scratch(const struct mj_target *target, uint64_t from, uint64_t 
 static int read_place(const struct borrowed *borrowed, uint8_t *bytes) {
     const size_t size = borrowed->frame.size;
 
-    return pread(borrowed->target->mem_fd, bytes, size, (off_t)borrowed->frame.address) ==
+    return pread(borrowed->target->mem_fd, bytes, size, (off_t)borrowed->frame.start) ==
            (ssize_t)size;
 }
 
-/* Not by /proc/PID/mem: that would write into the guard page below a stack that is full, where the
-   thread itself could not read it. */
-static int write_place(const struct borrowed *borrowed, const uint8_t *bytes) {
-    const struct iovec here = {(void *)bytes, borrowed->frame.size};
-    const struct iovec there = {(void *)borrowed->frame.address, borrowed->frame.size};
+/* From the start of the frame on. Not by /proc/PID/mem: that would write into the guard page below
+   a stack that is full, where the thread itself could not read it. */
+static int write_there(const struct borrowed *borrowed, const uint8_t *bytes, size_t size) {
+    const struct iovec here = {(void *)bytes, size};
+    const struct iovec there = {(void *)borrowed->frame.start, size};
 
-    return process_vm_writev(borrowed->target->pid, &here, 1, &there, 1, 0) ==
-           (ssize_t)borrowed->frame.size;
+    return process_vm_writev(borrowed->target->pid, &here, 1, &there, 1, 0) == (ssize_t)size;
+}
+
+static int write_place(const struct borrowed *borrowed, const uint8_t *bytes) {
+    return write_there(borrowed, bytes, borrowed->frame.size);
+}
+
+int lay_text(const struct borrowed *borrowed, const char text[MJ_CALL_TEXT]) {
+    return write_there(borrowed, (const uint8_t *)text, MJ_CALL_TEXT);
 }
 
 static int put_frame(struct borrowed *borrowed) {

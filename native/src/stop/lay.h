@@ -13,6 +13,10 @@ int has_free_scratch(const struct mj_target *target);
    MJ_NO_THREAD when there is no room for it. */
 int lay_frame(struct borrowed *borrowed);
 
+/* Put a call's text below the stack pointer of a borrowed thread, where its frame begins. 0: that
+   failed. It goes with the frame. */
+int lay_text(const struct borrowed *borrowed, const char text[MJ_CALL_TEXT]);
+
 /* The thread has its own registers again. */
 void take_frame_away(const struct borrowed *borrowed);
 

@@ -60,17 +60,22 @@ struct mj_target {
     uint64_t mapped_size;
 };
 
+#define MJ_CALL_TEXT 64 /* a multiple of 16: a stack pointer is above it */
+
 /* A system call for a borrowed thread. Argument i is args[i], plus the result of call refs[i] when
    refs[i] >= 0. With an inode it is only made if the thread's descriptor args[0] is of that file,
    and otherwise passed over with the result 0: the program may have closed the number and given it
-   to a file of its own. While others run it may do so at any moment. */
+   to a file of its own. While others run it may do so at any moment. An argument may point to
+   `text`, which stands with the thread's way back during the call. */
 struct mj_call {
     uint64_t number;
     uint64_t args[6];
     int8_t refs[6];
-    uint8_t reserved[2];
+    uint8_t text_arg; /* 1 + the number of the argument that points to `text`; 0: none does */
+    uint8_t reserved;
     int64_t result;
     uint64_t device, inode; /* as stat(2) has them */
+    char text[MJ_CALL_TEXT];
 };
 
 struct mj_thread {
