@@ -1,13 +1,15 @@
 """The arena as abi.h lays it out, mirrored with ctypes; a test compares every offset.
 
 An arena is one piece of memory that the target made and shares with its controllers. This module
-knows where everything in it is. It neither creates nor trusts one: `checked_control` compares the
-numbers in a control block with the size of what is really mapped.
+knows its structures, and lays out the parts of a new one. It neither creates nor trusts one:
+`checked_geometry` compares the numbers in a control block with the size of what is really mapped.
+How other versions looked is in arena/versions.py.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from markerjit.errors import Unsupported
@@ -17,12 +19,17 @@ CODE_SIZE = 2048 * PAGE
 RUNTIME_SIZE = 4 * PAGE
 CONTROL = CODE_SIZE
 ALIVE = CONTROL + PAGE
-SCRATCH = ALIVE + PAGE
+TABLES = ALIVE + PAGE
+"""The first of the parts that the control block has a table of."""
 SCRATCH_SIZE = 16 * PAGE
-DATA = SCRATCH + SCRATCH_SIZE
 DATA_SIZE = 8192 * PAGE
 MAGIC = 0x74696A72656B726D
-VERSION = 4
+VERSION = 5
+PARTS = 16
+(
+    PART_MARKERS, PART_COUNTS, PART_PATCHES, PART_EDITS, PART_HEADS, PART_COMMITS, PART_RINGS,
+    PART_UNITS, PART_ISLANDS, PART_SCRATCH, PART_DATA,
+) = range(11)  # fmt: skip
 NAME = b"markerjit"
 MAX_ARGS = 12
 FILLER = 0xFFFF
@@ -58,9 +65,11 @@ NO_LIMIT = (1 << 64) - 1
 MOST_CPUS = 8192
 MOST_MARKERS = 1 << 16
 """An id has 16 bits."""
-MOST_SITES = 1 << 20
+MOST_PATCHES = 1 << 20
 MOST_EDITS = 1 << 20
+MOST_UNITS = 1 << 16
 LARGEST_RING = 1 << 30
+LARGEST_ENTRY = 1 << 12
 """What a control block may claim at most, all of them: what is read is sized by it, and the target
 can write there what it likes."""
 
@@ -125,31 +134,32 @@ class Restartable(ctypes.Structure):
     ]
 
 
+class PartEntry(ctypes.Structure):
+    """struct mj_part."""
+
+    _fields_ = [
+        ("offset", ctypes.c_uint64),
+        ("entry_size", ctypes.c_uint32),
+        ("count", ctypes.c_uint32),
+    ]
+
+
 class Control(ctypes.Structure):
     """struct mj_control."""
 
     _fields_ = [
         ("magic", ctypes.c_uint64),
         ("version", ctypes.c_uint32),
-        ("cpu_flags", ctypes.c_uint32),
-        ("runtime_id", ctypes.c_uint64),
+        ("control_size", ctypes.c_uint32),
         ("arena_size", ctypes.c_uint64),
         ("cpus", ctypes.c_uint32),
         ("ring_size", ctypes.c_uint32),
-        ("max_markers", ctypes.c_uint32),
-        ("max_sites", ctypes.c_uint32),
-        ("max_edits", ctypes.c_uint32),
+        ("parts", PartEntry * PARTS),
+        ("runtime_id", ctypes.c_uint64),
+        ("cpu_flags", ctypes.c_uint32),
+        ("pid", ctypes.c_uint32),
         ("tid_offset", ctypes.c_int32),
         ("rseq_offset", ctypes.c_int32),
-        ("pid", ctypes.c_uint32),
-        ("markers", ctypes.c_uint64),
-        ("counts", ctypes.c_uint64),
-        ("sites", ctypes.c_uint64),
-        ("journal_edits", ctypes.c_uint64),
-        ("heads", ctypes.c_uint64),
-        ("commits", ctypes.c_uint64),
-        ("ring", ctypes.c_uint64),
-        ("ring_stride", ctypes.c_uint64),
         ("clock", ctypes.c_uint64),
         ("owner", OwnerEntry),
         ("owner_since", ctypes.c_uint64),
@@ -157,13 +167,15 @@ class Control(ctypes.Structure):
         ("seen_trap", Sigaction),
         ("trap_installed", ctypes.c_uint32),
         ("markers_used", ctypes.c_uint32),
+        ("patches_used", ctypes.c_uint32),
+        ("patches_changed", ctypes.c_uint32),
+        ("units_used", ctypes.c_uint32),
         ("code_used", ctypes.c_uint32),
         ("data_used", ctypes.c_uint32),
+        ("reading", ctypes.c_uint32),
         ("reader", OwnerEntry),
         ("lease_ns", ctypes.c_uint64),
         ("journal", JournalHead),
-        ("reading", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
         ("_pad", ctypes.c_uint64 * 2),  # the sequences are aligned to 32
         ("sequences", Restartable * SEQUENCES),
     ]
@@ -176,9 +188,10 @@ class MarkerEntry(ctypes.Structure):
         ("name_hash", ctypes.c_uint64),
         ("since", ctypes.c_uint64),
         ("by", ctypes.c_uint32),
-        ("id", ctypes.c_uint16),
+        ("id", ctypes.c_uint32),
         ("argc", ctypes.c_uint8),
         ("mode", ctypes.c_uint8),
+        ("unused", ctypes.c_uint8 * 2),
         ("ops", ctypes.c_uint8 * MAX_ARGS),
         ("limits", ctypes.c_uint16 * MAX_ARGS),
         ("size", ctypes.c_uint16),
@@ -206,16 +219,50 @@ class Count(ctypes.Structure):
     _fields_ = [("passed", ctypes.c_uint64), ("lost", ctypes.c_uint64)]
 
 
-class TrapSite(ctypes.Structure):
-    """struct mj_trap_site."""
+class PatchEntry(ctypes.Structure):
+    """struct mj_patch."""
 
     _fields_ = [
         ("address", ctypes.c_uint64),
         ("body", ctypes.c_uint64),
-        ("pushed", ctypes.c_uint64),
-        ("gone", ctypes.c_uint32),
-        ("planted", ctypes.c_uint32),
+        ("slot", ctypes.c_uint64),
+        ("gone", ctypes.c_uint8),
+        ("mode", ctypes.c_uint8),
+        ("size", ctypes.c_uint8),
+        ("unused", ctypes.c_uint8),
+        ("planted", ctypes.c_uint8),
+        ("reserved", ctypes.c_uint8 * 3),
+        ("before", ctypes.c_uint8 * 16),
+        ("after", ctypes.c_uint8 * 16),
     ]
+
+
+class UnitEntry(ctypes.Structure):
+    """struct mj_unit."""
+
+    _fields_ = [
+        ("code", ctypes.c_uint64),
+        ("data", ctypes.c_uint64),
+        ("about", ctypes.c_uint64),
+        ("code_size", ctypes.c_uint32),
+        ("data_size", ctypes.c_uint32),
+        ("state", ctypes.c_uint32),
+        ("users", ctypes.c_uint32),
+        ("digest", ctypes.c_uint8 * 32),
+    ]
+
+
+class IslandEntry(ctypes.Structure):
+    """struct mj_island."""
+
+    _fields_ = [
+        ("start", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+        ("used", ctypes.c_uint64),
+    ]
+
+
+UNIT_READY = 1
 
 
 class SequenceEntry(ctypes.Structure):
@@ -276,15 +323,35 @@ RING_BEGUN = 72
 RING_HEAD_SIZE = 128
 
 
+class Part(NamedTuple):
+    """Where a part of an arena begins, and what it is made of: struct mj_part."""
+
+    offset: int
+    entry_size: int
+    entries: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of all entries."""
+        return self.entry_size * self.entries
+
+    @property
+    def end(self) -> int:
+        """What is behind it."""
+        return self.offset + self.size
+
+    def at(self, index: int) -> int:
+        """Where an entry is."""
+        return self.offset + index * self.entry_size
+
+
 class Geometry(NamedTuple):
-    """How large the parts of an arena are, and so where each begins."""
+    """How large the parts of an arena are, and where each begins."""
 
     cpus: int
     ring_size: int
-    max_markers: int
-    max_sites: int
-    max_edits: int
-    ring_stride: int
+    size: int
+    parts: tuple[Part, ...]
 
     @property
     def rings(self) -> int:
@@ -292,99 +359,179 @@ class Geometry(NamedTuple):
         return 2 * self.cpus
 
     @property
-    def markers(self) -> int:
-        return DATA + DATA_SIZE
+    def markers(self) -> Part:
+        return self.parts[PART_MARKERS]
 
     @property
-    def counts(self) -> int:
-        return _page_up(self.markers + self.max_markers * ctypes.sizeof(MarkerEntry))
+    def counts(self) -> Part:
+        return self.parts[PART_COUNTS]
 
     @property
-    def sites(self) -> int:
-        used = self.rings * self.max_markers * ctypes.sizeof(Count)
-        return _page_up(self.counts + used)
+    def patches(self) -> Part:
+        return self.parts[PART_PATCHES]
 
     @property
-    def journal_edits(self) -> int:
-        return _page_up(self.sites + self.max_sites * ctypes.sizeof(TrapSite))
+    def edits(self) -> Part:
+        return self.parts[PART_EDITS]
 
     @property
-    def heads(self) -> int:
-        return _page_up(self.journal_edits + self.max_edits * ctypes.sizeof(EditEntry))
+    def units(self) -> Part:
+        return self.parts[PART_UNITS]
 
     @property
-    def commits(self) -> int:
-        return _page_up(self.heads + self.rings * RING_HEAD_SIZE)
+    def scratch(self) -> Part:
+        return self.parts[PART_SCRATCH]
 
     @property
-    def ring(self) -> int:
-        return _page_up(self.commits + self.cpus * (self.ring_stride // PAGE) * 8)
+    def data(self) -> Part:
+        return self.parts[PART_DATA]
 
     @property
-    def size(self) -> int:
-        return self.ring + self.rings * self.ring_stride
+    def max_markers(self) -> int:
+        return self.markers.entries
+
+    @property
+    def ring_stride(self) -> int:
+        """Room for each ring."""
+        return self.parts[PART_RINGS].entry_size
 
     def count_offset(self, ring: int, marker: int) -> int:
         """Where the counters of a marker that go with a ring are."""
-        return self.counts + (ring * self.max_markers + marker) * ctypes.sizeof(Count)
+        return self.counts.at(ring * self.max_markers + marker)
 
     def marker_offset(self, marker: int) -> int:
         """Where a marker's entry is."""
-        return self.markers + marker * ctypes.sizeof(MarkerEntry)
+        return self.markers.at(marker)
 
     def head_offset(self, ring: int) -> int:
         """Where a ring's head is."""
-        return self.heads + ring * RING_HEAD_SIZE
+        return self.parts[PART_HEADS].at(ring)
 
     def ring_offset(self, ring: int) -> int:
         """Where a ring's records are."""
-        return self.ring + ring * self.ring_stride
+        return self.parts[PART_RINGS].at(ring)
 
     def sums_offset(self, cpu: int) -> int:
         """Where the committed bytes of the pages of a CPU's shared ring are added up."""
-        return self.commits + cpu * (self.ring_stride // PAGE) * 8
+        return self.parts[PART_COMMITS].at(cpu)
+
+    def table(self) -> ctypes.Array[PartEntry]:
+        """The parts, as they stand in the control block."""
+        return (PartEntry * PARTS)(*(PartEntry(*part) for part in self.parts))
 
 
-def _page_up(size: int) -> int:
+class Sizes(NamedTuple):
+    """How large a new arena is to be. `ring_stride`: room for each ring."""
+
+    cpus: int
+    ring_size: int
+    max_markers: int
+    max_patches: int
+    max_edits: int
+    ring_stride: int
+    max_units: int = 1024
+    max_islands: int = 256
+
+
+def lay_out(sizes: Sizes) -> Geometry:
+    """Where the parts of an arena of this version are."""
+    rings = 2 * sizes.cpus
+    shapes = {
+        PART_SCRATCH: (1, SCRATCH_SIZE),
+        PART_DATA: (1, DATA_SIZE),
+        PART_MARKERS: (ctypes.sizeof(MarkerEntry), sizes.max_markers),
+        PART_COUNTS: (ctypes.sizeof(Count), rings * sizes.max_markers),
+        PART_PATCHES: (ctypes.sizeof(PatchEntry), sizes.max_patches),
+        PART_EDITS: (ctypes.sizeof(EditEntry), sizes.max_edits),
+        PART_UNITS: (ctypes.sizeof(UnitEntry), sizes.max_units),
+        PART_ISLANDS: (ctypes.sizeof(IslandEntry), sizes.max_islands),
+        PART_HEADS: (RING_HEAD_SIZE, rings),
+        PART_COMMITS: (sizes.ring_stride // PAGE * 8, sizes.cpus),
+        PART_RINGS: (sizes.ring_stride, rings),
+    }
+    return laid_out(sizes.cpus, sizes.ring_size, TABLES, shapes)
+
+
+def laid_out(
+    cpus: int, ring_size: int, start: int, shapes: Mapping[int, tuple[int, int]]
+) -> Geometry:
+    """Parts of these entry sizes and counts one behind the other, each at a page."""
+    parts = [Part(0, 0, 0)] * PARTS
+    at = start
+    for number, (entry_size, count) in shapes.items():
+        parts[number] = Part(at, entry_size, count)
+        at = page_up(parts[number].end)
+    return Geometry(cpus, ring_size, at, tuple(parts))
+
+
+def page_up(size: int) -> int:
+    """The next multiple of a page."""
     return (size + PAGE - 1) & -PAGE
 
 
-def checked_control(data: bytes, mapped_size: int) -> tuple[Control, Geometry]:
-    """Read a control block and believe only what fits the mapping.
+def checked_geometry(control: Control, mapped_size: int) -> Geometry:
+    """Read a table of parts and believe only what fits the mapping.
 
-    Raises Unsupported when this is not an arena, is one of another version, or contradicts itself.
+    Raises Unsupported when it contradicts itself.
     """
-    control = Control.from_buffer_copy(data)
-    if control.magic != MAGIC:
-        raise Unsupported("the mapping called markerjit is not an arena of ours")
-    if control.version != VERSION:
-        raise Unsupported(
-            f"the target holds an arena of version {control.version}, this controller speaks "
-            f"{VERSION}; use the markerjit that made it, or restart the target"
-        )
-    geometry = Geometry(
-        control.cpus, control.ring_size,
-        control.max_markers, control.max_sites, control.max_edits, control.ring_stride,
-    )  # fmt: skip
-    stated = (
-        control.arena_size, control.markers, control.counts, control.sites,
-        control.journal_edits, control.heads, control.commits, control.ring,
-    )  # fmt: skip
-    derived = (
-        geometry.size, geometry.markers, geometry.counts, geometry.sites,
-        geometry.journal_edits, geometry.heads, geometry.commits, geometry.ring,
-    )  # fmt: skip
-    powers = all(
-        _is_power_of_two(number)
-        for number in (geometry.ring_size, geometry.max_markers, geometry.max_sites)
+    parts = tuple(
+        Part(int(part.offset), int(part.entry_size), int(part.count)) for part in control.parts
     )
-    sane = powers and geometry.cpus > 0 and not geometry.ring_stride % PAGE
-    sane = sane and geometry.cpus <= MOST_CPUS and geometry.max_markers <= MOST_MARKERS
-    sane = sane and geometry.max_sites <= MOST_SITES and geometry.max_edits <= MOST_EDITS
-    sane = sane and PAGE <= geometry.ring_size <= geometry.ring_stride <= LARGEST_RING
-    if not sane or stated != derived or mapped_size != geometry.size:
-        raise Unsupported("the arena's control block contradicts itself; restart the target")
-    return control, geometry
+    geometry = Geometry(int(control.cpus), int(control.ring_size), int(control.arena_size), parts)
+    if geometry.size != mapped_size or not (_has_sane_sizes(geometry) and _has_room(geometry)):
+        raise Unsupported(
+            "the arena's control block contradicts itself: something has written over it"
+        )
+    return geometry
+
+
+def _has_sane_sizes(geometry: Geometry) -> bool:
+    """Whether all numbers are within bounds, and fit together."""
+    commits, rings = geometry.parts[PART_COMMITS], geometry.parts[PART_RINGS]
+    heads, stride = geometry.parts[PART_HEADS], geometry.ring_stride
+    tables = (geometry.markers, geometry.counts, geometry.patches, geometry.edits, geometry.units)
+    bounded = (
+        0 < geometry.cpus <= MOST_CPUS
+        and 0 < geometry.max_markers <= MOST_MARKERS
+        and 0 < geometry.patches.entries <= MOST_PATCHES
+        and geometry.edits.entries <= MOST_EDITS
+        and geometry.units.entries <= MOST_UNITS
+        and PAGE <= geometry.ring_size <= stride <= LARGEST_RING
+        and all(one.entry_size <= LARGEST_ENTRY for one in (*tables, heads))
+        and all(
+            one.entry_size >= 8 and not one.entry_size % 8
+            for one in (*tables, heads)
+            if one.entries
+        )
+    )
+    powers = (geometry.ring_size, geometry.max_markers, geometry.patches.entries)
+    return (
+        bounded
+        and all(_is_power_of_two(number) for number in powers)
+        and not stride % PAGE
+        and (commits.entry_size, commits.entries) == (stride // PAGE * 8, geometry.cpus)
+        and rings.entries == heads.entries == geometry.rings
+        and heads.entry_size >= RING_HEAD_SIZE
+        and geometry.counts.entries == geometry.rings * geometry.max_markers
+        and geometry.counts.entry_size == COUNT_SIZE
+    )
+
+
+def _has_room(geometry: Geometry) -> bool:
+    """Whether parts are in the arena, behind what stands there for all time, and each behind the
+    other."""
+    end = TABLES
+    for part in sorted(part for part in geometry.parts if part.entries):
+        if part.offset < end or part.offset % PAGE:
+            return False
+        end = part.end
+    return end <= geometry.size
+
+
+def patch_place(address: int, mask: int) -> int:
+    """mj_patch_place: where the search for an address begins."""
+    block = (address >> 10) * 0x9E3779B97F4A7C15 % (1 << 64) >> 32
+    return (block << 4 | address >> 6 & 15) & mask
 
 
 def _is_power_of_two(number: int) -> bool:

@@ -1,6 +1,6 @@
 """Whose a breakpoint at a site is: ours, or another tool's. The byte is the same.
 
-The arena's table of breakpoints says where one of ours was planted and not taken away since. While
+The arena's table of patches says where one of ours was planted and not taken away since. While
 a change is in the making, or was left half done, the journal says it. In both cases the slot has a
 probe of ours: it gets that before the breakpoint, and keeps it until the breakpoint has gone. So a
 stale table does not make another tool's breakpoint ours. (It is stale where an object was unloaded
@@ -36,18 +36,20 @@ class Breakpoints:
         self._own = own
         self._probes = probes
         self._inherited = inherited
+        self._pages = own.patches.look() if own else None
         self._changing: frozenset[RemoteAddress] | None = None
 
     def has(self, site: Site, probe: RemoteAddress) -> bool:
         """Whether the breakpoint at a site is ours, whose slot has this probe."""
-        if self._own and probe in self._probes:
+        if self._own and self._pages and probe in self._probes:
             # The journal first: a change that ends in between is in the table.
             if site.address in self._in_the_journal(self._own):
                 return True
-            if self._own.has_planted(site.address, site.body.entry):
+            if self._pages.has_planted(site.address, site.body.entry):
                 return True
         return any(
-            probe in Probes([arena.base]) and arena.has_told(site.address, site.body.entry)
+            probe in Probes([arena.base])
+            and arena.patches.look().had(site.address, site.body.entry)
             for arena in self._inherited()
         )
 

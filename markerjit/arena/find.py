@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import markerjit.abi as abi
@@ -45,20 +45,51 @@ class Probes:
         return any(base <= probe < base + CODE_SIZE for base in self.unknown)
 
 
-def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> tuple[Arena | None, Probes]:
-    """The arena that a process has, or None, and the probes of all arenas that are mapped.
+class Arenas(NamedTuple):
+    """The arenas of a process.
+
+    own        the one to work with: of our version, or an older one where there is no other, or a
+               newer one; None without any
+    beside     others of its own, which older controllers have made
+    probes     those of all arenas that are mapped
+    unfinished one is in the making, or was never made
+    """
+
+    own: Arena | None
+    beside: tuple[Arena, ...]
+    probes: Probes
+    unfinished: bool
+
+    @property
+    def may_change(self) -> bool:
+        """Whether there may be another one without a change of what is mapped: a controller maps it
+        before it fills it."""
+        return self.unfinished and not (self.own and self.own.is_current)
+
+    def close(self) -> None:
+        """Let go of all of them."""
+        for arena in (self.own, *self.beside):
+            if arena:
+                arena.close()
+
+
+NO_ARENAS = Arenas(None, (), Probes(), False)
+
+
+def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> Arenas:
+    """The arenas of a process.
 
     The child of a fork inherits its parent's mapping, which records nothing there: it is not the
     child's arena, but its probes may still be in the child's slots.
 
-    An arena that is not as it should be, or of another version, is the problem of the probes: the
-    markers of the program can be looked at without it. Raises TargetGone, and MarkerError when we
-    have no descriptors.
+    An arena that is not as it should be is the problem of the probes: the markers of the program
+    can be looked at without it. Raises TargetGone, and MarkerError when we have no descriptors.
     """
-    own: Arena | None = None
+    alive: list[Arena] = []
     bases: list[RemoteAddress] = []
     unknown: list[RemoteAddress] = []
     problem: MarkerError | None = None
+    unfinished = False
     with contextlib.ExitStack() as failing:
         for start, size, inode in _mapped(maps):
             descriptor = _find_descriptor(pid, inode)
@@ -67,7 +98,8 @@ def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> tuple[Aren
                 open_store.callback(store.close)
                 try:
                     if not any(store.read(CONTROL, Control.magic.size)):
-                        continue  # one in the making, or never made
+                        unfinished = True
+                        continue
                     arena = Arena(pid, start, store, size)
                 except (TargetGone, NoSuchProcess):
                     raise
@@ -77,11 +109,18 @@ def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> tuple[Aren
                     unknown.append(start)
                     continue
                 bases.append(start)
-                if own is None and _is_alive(memory, arena):
-                    own = arena
+                if _is_alive(memory, arena):
+                    alive.append(arena)
                     failing.push(open_store.pop_all())
         failing.pop_all()  # nothing failed
-    return own, Probes(bases, unknown, problem)
+    alive.sort(key=_rank)
+    own, beside = (alive[0], tuple(alive[1:])) if alive else (None, ())
+    return Arenas(own, beside, Probes(bases, unknown, problem), unfinished)
+
+
+def _rank(arena: Arena) -> tuple[bool, int]:
+    """Ours first, then the latest."""
+    return not arena.is_current, -arena.version
 
 
 class Descriptor(NamedTuple):
@@ -92,14 +131,15 @@ class Descriptor(NamedTuple):
 
 
 def inherited_arenas(
-    pid: int, memory: Memory, maps: Sequence[Mapping], own: Arena | None
+    pid: int, memory: Memory, maps: Sequence[Mapping], own: Collection[RemoteAddress]
 ) -> list[Arena]:
-    """The arenas of a process's ancestors, which it has mapped since a fork: for reading. They need
-    not be closed. Raises Unsupported for an arena that is not as it should be."""
+    """The arenas of a process's ancestors, which it has mapped since a fork: for reading. `own` are
+    the addresses of the others. They need not be closed. Raises Unsupported for an arena that is
+    not as it should be."""
     found = []
     for start, size, _ in _mapped(maps):
         store = MemoryStore(memory, start)
-        if (own is None or start != own.base) and any(store.read(CONTROL, Control.magic.size)):
+        if start not in own and any(store.read(CONTROL, Control.magic.size)):
             found.append(Arena(pid, start, store, size))
     return found
 

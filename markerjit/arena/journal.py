@@ -20,21 +20,13 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from markerjit.abi import (
-    CONTROL,
-    JOURNAL_EMPTY,
-    JOURNAL_OPEN,
-    Control,
-    EditEntry,
-    JournalHead,
-)
+from markerjit.abi import JOURNAL_EMPTY, JOURNAL_OPEN, EditEntry, JournalHead
 from markerjit.arena.arena import Arena
 from markerjit.arena.pack import SIZE, unpack
 from markerjit.errors import Refused, Unsupported
 from markerjit.model import Edit, RemoteAddress
 from markerjit.proc.owner import Owner, from_entry, ourselves
 
-_HEAD = CONTROL + Control.journal.offset
 _LARGE = 1 << 20
 
 
@@ -57,40 +49,38 @@ class Journal:
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
+        self._place = arena.control.offset("journal")
 
     def open(self, packed: bytes | bytearray) -> None:
         """Steps 1 and 2. Raises Refused when there is no room for so many edits."""
-        geometry = self._arena.geometry
+        edits = self._arena.geometry.edits
         count = len(packed) // SIZE
-        if count > geometry.max_edits:
+        if count > edits.entries:
             raise Refused(
                 f"{count} edits in one transaction; the journal has room for "
-                f"{geometry.max_edits}: switch fewer markers at a time"
+                f"{edits.entries}: switch fewer markers at a time"
             )
         store = self._arena.store
-        store.write(geometry.journal_edits, bytes(packed))
+        store.write(edits.offset, bytes(packed))
         head = JournalHead(JOURNAL_OPEN, count, int(time.time()), ourselves().entry())
         word = JournalHead.state.size
-        store.write(_HEAD + word, bytes(head)[word:])
-        store.write(_HEAD, bytes(head)[:word])
+        store.write(self._place + word, bytes(head)[word:])
+        store.write(self._place, bytes(head)[:word])
 
     def note_breakpoints(
         self, planted: Iterable[RemoteAddress], removed: Iterable[RemoteAddress]
     ) -> None:
         """The end of step 3: which breakpoints stand now, and which have gone."""
-        for address in planted:
-            self._arena.note_planted(address, True)
-        for address in removed:
-            self._arena.note_planted(address, False)
+        self._arena.patches.mark(planted, removed)
 
     def close(self) -> None:
         """Step 4."""
-        geometry = self._arena.geometry
+        edits = self._arena.geometry.edits
         head = self._head()
-        self._arena.store.write(_HEAD, JOURNAL_EMPTY.to_bytes(4, "little"))
-        used = min(head.edits, geometry.max_edits) * SIZE
+        self._arena.store.write(self._place, JOURNAL_EMPTY.to_bytes(4, "little"))
+        used = min(head.edits, edits.entries) * SIZE
         if used > _LARGE:
-            self._arena.release(geometry.journal_edits, used)
+            self._arena.store.release(edits.offset, used)
 
     def owner(self) -> Owner | None:
         """Who has it open, or None: for those who do not hold the lock, and so may not believe
@@ -104,15 +94,15 @@ class Journal:
         head = self._head()
         if head.state == JOURNAL_EMPTY:
             return None
-        geometry = self._arena.geometry
-        if head.state != JOURNAL_OPEN or head.edits > geometry.max_edits:
+        edits = self._arena.geometry.edits
+        if head.state != JOURNAL_OPEN or head.edits > edits.entries or edits.entry_size != SIZE:
             raise Unsupported("the journal in the arena makes no sense; restart the target")
-        packed = self._arena.store.read(geometry.journal_edits, head.edits * SIZE)
+        packed = self._arena.store.read(edits.offset, head.edits * SIZE)
         sizes = packed[EditEntry.size.offset :: SIZE]
         if not all(0 < size <= EditEntry.new_bytes.size for size in sizes):
             raise Unsupported("an edit in the journal makes no sense; restart the target")
         return Left(from_entry(head.owner), head.since, packed)
 
     def _head(self) -> JournalHead:
-        data = self._arena.store.read(_HEAD, ctypes.sizeof(JournalHead))
+        data = self._arena.store.read(self._place, ctypes.sizeof(JournalHead))
         return JournalHead.from_buffer_copy(data)

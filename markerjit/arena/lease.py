@@ -8,11 +8,9 @@ to read it.
 
 from __future__ import annotations
 
-import struct
 import time
 from typing import NamedTuple
 
-from markerjit.abi import CONTROL, Control
 from markerjit.arena.arena import Arena
 from markerjit.errors import Refused
 from markerjit.proc.owner import NOBODY, Owner, from_entry, is_gone, ourselves
@@ -20,9 +18,6 @@ from markerjit.proc.owner import NOBODY, Owner, from_entry, is_gone, ourselves
 LEASE_S = 10.0
 _RENEW_S = 1.0
 
-_READER = CONTROL + Control.reader.offset
-_LEASE = CONTROL + Control.lease_ns.offset
-_TIME = struct.Struct("<Q")
 
 _READ_BY_US: set[int] = set()
 """Processes whose rings this process reads: another trace of ours would take its records."""
@@ -39,7 +34,7 @@ class Reader(NamedTuple):
 
 def reader_of(arena: Arena) -> Reader | None:
     """Who reads the rings, or None."""
-    control = arena.current()
+    control = arena.control.now()
     owner = from_entry(control.reader)
     if owner == NOBODY:
         return None
@@ -66,10 +61,10 @@ class Lease:
                 "first",
                 try_again=True,
             )
-        self.reading = (int(self._arena.current().reading) + 1) % (1 << 32) or 1
+        self.reading = (int(self._arena.control.now().reading) + 1) % (1 << 32) or 1
         self._write_lease()
-        self._arena.store.write(_READER, bytes(ourselves().entry()))
-        self._arena.write_control("reading", self.reading)
+        _write_reader(self._arena, ourselves())
+        self._arena.control.write("reading", self.reading)
         _READ_BY_US.add(self._arena.pid)
 
     def renew(self) -> bool:
@@ -92,11 +87,11 @@ class Lease:
 
     def _write_lease(self) -> None:
         until = time.monotonic_ns() + int(LEASE_S * 1e9)
-        self._arena.store.write(_LEASE, _TIME.pack(until))
+        self._arena.control.write("lease_ns", until)
 
     def is_ours(self) -> bool:
         """Whether no other reader has taken our place."""
-        control = self._arena.current()
+        control = self._arena.control.now()
         return from_entry(control.reader) == ourselves() and control.reading == self.reading
 
 
@@ -107,5 +102,9 @@ def read_by_us(pid: int) -> bool:
 
 def end(arena: Arena) -> None:
     """Nobody reads the rings."""
-    arena.store.write(_READER, bytes(NOBODY.entry()))
-    arena.store.write(_LEASE, _TIME.pack(0))
+    _write_reader(arena, NOBODY)
+    arena.control.write("lease_ns", 0)
+
+
+def _write_reader(arena: Arena, owner: Owner) -> None:
+    arena.store.write(arena.control.offset("reader"), bytes(owner.entry()))

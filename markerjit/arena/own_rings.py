@@ -17,7 +17,7 @@ _HALF = 4
 def has_own_rings(memory: Memory, arena: Arena) -> bool:
     """Whether a CPU's own ring may be written, in restartable sequences."""
     cpus = memory.read(RemoteAddress(arena.base + ALIVE), _HALF)
-    return bool(arena.control.rseq_offset) and any(cpus)
+    return bool(arena.facts.rseq_offset) and any(cpus)
 
 
 def close_own_rings(memory: Memory, arena: Arena) -> None:

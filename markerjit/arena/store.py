@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+from collections.abc import Iterator
 
 from markerjit.errors import MarkerError
 from markerjit.memory import Memory
@@ -63,6 +65,22 @@ class FileStore:
         length, start = ctypes.c_int64(size), ctypes.c_int64(offset)
         libc.fallocate(self._descriptor, _PUNCH_HOLE | _KEEP_SIZE, start, length)
 
+    def used(self, offset: int, size: int) -> Iterator[tuple[int, int]]:
+        """Where something was ever written between there and `size` bytes behind: from, and up to,
+        rounded to pages."""
+        at, end = offset, offset + size
+        while at < end:
+            try:
+                at = os.lseek(self._descriptor, at, os.SEEK_DATA)
+                hole = os.lseek(self._descriptor, at, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nothing but a hole is left
+                    return
+                raise
+            if at < end:
+                yield at, min(hole, end)
+            at = hole
+
     def close(self) -> None:
         """Close the descriptor."""
         os.close(self._descriptor)
@@ -85,6 +103,10 @@ class MemoryStore:
 
     def release(self, offset: int, size: int) -> None:
         """Not possible from here."""
+
+    def used(self, offset: int, size: int) -> Iterator[tuple[int, int]]:
+        """Nothing: it cannot be known without a look that would fill the holes with pages."""
+        return iter(())
 
     def close(self) -> None:
         """Nothing to close: the memory is not ours."""

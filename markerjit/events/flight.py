@@ -88,7 +88,7 @@ class Flight:
         known = self._known()
         check_mapping("known", known, int, RecordType)
         for id, type_ in known.items():
-            entry = self._arena.marker_entry(id)
+            entry = self._arena.markers.entry(id)
             if entry.counted and (entry.since or any(self._since(id))):
                 first = next(iter(flown.values()), type_)
                 if (type_.time, type_.tid) == (first.time, first.tid):
@@ -102,7 +102,7 @@ class Flight:
 
     def _since(self, id: int) -> tuple[int, int]:
         """Numbers of records and of lost events since the flight began."""
-        entry, counts = self._arena.marker_entry(id), self._arena.counts(id)
+        entry, counts = self._arena.markers.entry(id), self._arena.counters.by_ring(id)
         passed = sum(count.passed for count in counts) - entry.passed_before
         lost = sum(count.lost for count in counts) - entry.lost_before
         return max(0, passed), max(0, lost)

@@ -18,9 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from markerjit.abi import MarkerEntry
-from markerjit.arena.arena import Arena, Counted, Switched
+from markerjit.abi import VERSION, MarkerEntry
+from markerjit.arena.arena import Arena
+from markerjit.arena.counters import Counted
 from markerjit.arena.lease import read_by_us, reader_of
+from markerjit.arena.markers import Switched
 from markerjit.events.rings import Rings
 from markerjit.model import RemoteAddress
 
@@ -40,7 +42,7 @@ class Before(NamedTuple):
 def late(arena: Arena) -> dict[int, int]:
     """Executions that are not counted yet, by entry: their records are in the rings, and no other
     reader takes them out."""
-    if not arena.current().reading:
+    if not arena.control.now().reading or arena.version > VERSION:
         return {}
     reader = reader_of(arena)
     if reader and not reader.over and not read_by_us(arena.pid):
@@ -76,9 +78,11 @@ def before_switch(
 ) -> Before:
     """The counts before markers are switched on, with the entries and slots that they get. `calls`
     is given when they get a probe in C."""
-    entries = {marker: arena.marker_entry(marker) for marker in slots}
-    known = {marker: arena.entries_of(int(entry.name_hash)) for marker, entry in entries.items()}
-    counted = arena.all_counted(other for others in known.values() for other in others)
+    entries = {marker: arena.markers.entry(marker) for marker in slots}
+    known = {
+        marker: arena.markers.with_hash(int(entry.name_hash)) for marker, entry in entries.items()
+    }
+    counted = arena.counters.of_all(other for others in known.values() for other in others)
     unread = late(arena)
     return Before(
         {marker: total(others, counted, unread) for marker, others in known.items()},
@@ -95,21 +99,21 @@ def note_hits(
     held: int = 0,
 ) -> None:
     """Note a switch in the arena, so that the hits go on, or start anew."""
-    entries = {marker: arena.marker_entry(marker) for marker in switched}
+    entries = {marker: arena.markers.entry(marker) for marker in switched}
     for marker, change in switched.items():
         entry = entries[marker]
         if entry.calling and not change.calling:
             more = calls_now(entry, change.slots, calls)
-            arena.note_calls(marker, int(entry.calls) + more, 0, calling=False)
+            arena.markers.note_calls(marker, int(entry.calls) + more, 0, calling=False)
         elif change.calling and not entry.calling:
-            arena.note_calls(marker, int(entry.calls), before.calls[marker], calling=True)
+            arena.markers.note_calls(marker, int(entry.calls), before.calls[marker], calling=True)
         when = None
         if change.mode and change.before is None:
-            arena.note_before(marker, before.counted[marker])
+            arena.markers.note_before(marker, *before.counted[marker])
         elif change.mode and change.before is not None:
-            previous = entries.get(change.before) or arena.marker_entry(change.before)
+            previous = entries.get(change.before) or arena.markers.entry(change.before)
             when = int(previous.since) or None
             if change.before != marker:
-                start = Counted(int(previous.hits_before), int(previous.losses_before))
-                arena.note_before(marker, start)
-        arena.note_switched(marker, change.mode, since=when, held=held)
+                start = int(previous.hits_before), int(previous.losses_before)
+                arena.markers.note_before(marker, *start)
+        arena.markers.note_switched(marker, change.mode, since=when, held=held)

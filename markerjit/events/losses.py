@@ -65,8 +65,8 @@ def _losses(
 ) -> Losses:
     total: Losses = Counter()
     for id, type_ in types.items():
-        lost = [counts.lost for counts in arena.counts(id)]
-        for ring, count in enumerate(counted(arena.marker_entry(id), lost)):
+        lost = [counts.lost for counts in arena.counters.by_ring(id)]
+        for ring, count in enumerate(counted(arena.markers.entry(id), lost)):
             total[ring % arena.geometry.cpus, type_.marker] += count
     return total
 

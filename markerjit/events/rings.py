@@ -68,7 +68,7 @@ class Rings:
         self._arena = arena
         self._types = types
         geometry, store = arena.geometry, arena.store
-        cpus, self._sizes = range(geometry.cpus), arena.ring_sizes()
+        cpus, self._sizes = range(geometry.cpus), arena.rings.sizes()
         self._own = [
             RingDrain(
                 store, geometry.head_offset(cpu), geometry.ring_offset(cpu), self._sizes[cpu],
@@ -186,7 +186,7 @@ class Rings:
     def _note_delivered(self, counts: Mapping[int, int]) -> None:
         """Count records that were taken out, where the runtime has not counted the executions."""
         for marker, count in self._uncounted(counts).items():
-            self._arena.note_delivered(marker, count)
+            self._arena.markers.note_delivered(marker, count)
 
     def _uncounted(self, counts: Mapping[int, int]) -> dict[int, int]:
         """The counts of markers whose executions the runtime does not count."""
@@ -235,7 +235,7 @@ class Rings:
     def _tables(self) -> _Tables:
         """The facts about markers as of now. The caller must have the bytes already: a marker was
         known to the runtime before it recorded."""
-        used = self._arena.markers_used
+        used = self._arena.markers.used
         if self._known is None or self._known.used != used:
             import numpy as np
 
@@ -244,7 +244,7 @@ class Rings:
             least = least_words(self._types)
             selected, counted = np.zeros(len(least), np.bool_), np.zeros(len(least), np.bool_)
             selected[list(self._types)] = True
-            for entry in self._arena.entries():
+            for entry in self._arena.markers.entries():
                 counted[entry.id] = bool(entry.counted)
                 # The entry of a type of ours is not believed: the target can write over it.
                 if entry.id not in self._types and entry.id != FILLER:
@@ -256,9 +256,9 @@ class Rings:
 def is_recorded_into(arena: Arena) -> bool:
     """Whether a marker is on that records into the rings, and whose executions the runtime counts.
     That excludes markers with a probe in C."""
-    return any(entry.since and entry.counted for entry in arena.entries())
+    return any(entry.since and entry.counted for entry in arena.markers.entries())
 
 
 def is_flying(arena: Arena) -> bool:
     """Whether a flight recorder is on. The rings must not be touched while it is."""
-    return arena.is_overwritten() and is_recorded_into(arena)
+    return arena.rings.are_overwritten() and is_recorded_into(arena)

@@ -326,7 +326,7 @@ class EventStream:
         """Note the counts in the arena, so that losses before now are not those of a reader that
         resumes."""
         for marker in self.types:
-            self._arena.note_counts(marker)
+            self._arena.counters.note_began(marker)
 
     def note_losses(self) -> None:
         """Read now how many events were lost. Otherwise that is read a few times a second."""

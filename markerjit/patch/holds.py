@@ -39,8 +39,8 @@ class Holds:
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self._reading = int(arena.current().reading)
-        self._overwritten = arena.is_overwritten()
+        self._reading = int(arena.control.now().reading)
+        self._overwritten = arena.rings.are_overwritten()
         reader = reader_of(arena)
         lives = reader is not None and (not reader.over or read_by_us(arena.pid))
         self.reader = reader.owner if reader and lives else None
@@ -51,10 +51,10 @@ class Holds:
 
     def of(self, state: SiteState) -> Hold | None:
         """What holds the marker of a site that was found so."""
-        marker = self._arena.marker_at(state.data) if self and state.mode else None
+        marker = self._arena.markers.at(state.data) if self and state.mode else None
         if marker is None or not is_recorded(self._arena, state):
             return None
-        entry = self._arena.marker_entry(marker)
+        entry = self._arena.markers.entry(marker)
         if self.reader and entry.held == self._reading:
             return Hold.TRACE
         return Hold.FLIGHT if self._overwritten and entry.counted else None
@@ -71,7 +71,7 @@ class Held:
 
     def taken(self) -> set[str]:
         """Those that somebody else has switched since."""
-        entries = {marker: self._arena.marker_entry(marker) for marker in self._names}
+        entries = {marker: self._arena.markers.entry(marker) for marker in self._names}
         return {self._names[id] for id, entry in entries.items() if entry.held != self._reading}
 
 
@@ -116,8 +116,8 @@ def _are(markers: Collection[str]) -> str:
 
 def _entry(arena: Arena, markers: Mapping[str, SiteState]) -> MarkerEntry | None:
     """Of the first of them."""
-    marker = arena.marker_at(next(iter(markers.values())).data)
-    return None if marker is None else arena.marker_entry(marker)
+    marker = arena.markers.at(next(iter(markers.values())).data)
+    return None if marker is None else arena.markers.entry(marker)
 
 
 def _since(entry: MarkerEntry | None) -> str:

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from markerjit.abi import PROBE_COUNTED
+from markerjit.arena.patches import Head
 from markerjit.errors import Reason
 from markerjit.model import Change, Edit, Mode, RemoteAddress, Site
 from markerjit.patch.protocol import Context, Refusal, plan_change
@@ -58,6 +59,7 @@ class Plan(NamedTuple):
     untraps        addresses of breakpoints that the plan takes away
     left_out       markers that match and cannot be switched, in the order of their sites
     modes          how each site that is switched will be on, by its address; None: off
+    heads          those that are open afterwards: the arena's table has them before they are opened
     """
 
     title: str
@@ -68,6 +70,7 @@ class Plan(NamedTuple):
     untraps: tuple[RemoteAddress, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     modes: Mapping[RemoteAddress, Mode | None] = MappingProxyType({})
+    heads: tuple[Head, ...] = ()
 
     @property
     def changes(self) -> int:
@@ -128,6 +131,7 @@ def plan_on(
     code: list[Change] = []
     traps: list[tuple[RemoteAddress, RemoteAddress]] = []
     modes_after: dict[RemoteAddress, Mode | None] = {}
+    heads: list[Head] = []
     for state in states:
         if state.problem:
             return Refusal(state.problem.reason, str(state.problem))
@@ -139,6 +143,7 @@ def plan_on(
             traps.append((site.address, site.body.entry))
         modes_after[site.address] = chosen
         code += _code_change(state, chosen)
+        heads += _head(site, chosen)
     context = Context(strategy, own, handler=bool(traps) or _any_breakpoint(states))
     edits = _in_order((*_slot_changes(states, bindings), code), context)
     if isinstance(edits, Refusal):
@@ -148,7 +153,7 @@ def plan_on(
     return Plan(
         _title("on", states), edits, strategy, tuple(traps), bindings is None,
         untraps=_untraps(states, {address for address, _ in traps}), left_out=left_out,
-        modes=modes_after,
+        modes=modes_after, heads=tuple(heads),
     )  # fmt: skip
 
 
@@ -282,6 +287,14 @@ def _code_change(state: SiteState, wanted: Mode | None) -> Iterator[Change]:
         code=True,
         completion=site.body.entry if not form.inside else None,
     )
+
+
+def _head(site: Site, mode: Mode) -> Iterator[Head]:
+    """The head of a site that is open in this mode; none where no code changes."""
+    form = site.form
+    if form.head:
+        body = site.body.entry if mode is Mode.INT3 else RemoteAddress(0)
+        yield Head(site.address, form.head, form.ways[mode], mode, site.slot, body)
 
 
 def _slot_changes(

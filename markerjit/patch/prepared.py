@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from markerjit.arena.arena import Switched
+from markerjit.arena.markers import Switched
 from markerjit.arena.pack import pack
 from markerjit.model import Edit, Mode, RemoteAddress
 from markerjit.patch.plan import SLOT_DATA, SLOT_PROBE, Plan, SiteState

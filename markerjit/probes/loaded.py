@@ -1,10 +1,9 @@
 """Probes written in C, in the arena of a process: put there, found again, what they have counted.
 
 A file is put there once, and stays for as long as the arena does; how often its functions are
-connected and taken away does not matter. Behind its variables stands, as JSON, what another
-controller needs to know of it, and where the same stands of the file that was put there before;
-where it stands of the last one, the data begins with. Which function a marker calls, the address in
-its slot says.
+connected and taken away does not matter. It has an entry in the table of units; behind its
+variables stand, as JSON, the names that another controller needs. Which function a marker calls,
+the address in its slot says.
 
 The process can write over all of this, so what is read of it is believed only as far as it makes
 sense.
@@ -27,9 +26,6 @@ from markerjit.probes.record import recording
 from markerjit.ring.types import Options, RecordType
 
 _LENGTH = 4
-_LATEST = abi.DATA
-_LATEST_SIZE = 64
-_BEGIN, _END = abi.DATA + _LATEST_SIZE, abi.DATA + abi.DATA_SIZE
 _SIZES = (1, 2, 4, 8)
 _LONGEST = 1 << 20
 
@@ -38,7 +34,6 @@ class Loaded(NamedTuple):
     """A file of probes in an arena.
 
     about    offset of what stands there of it
-    before   the same of the file that was put there before, 0 for the first
     entries  addresses of its functions
     events   by the id in the arena, what it emits
     """
@@ -46,7 +41,6 @@ class Loaded(NamedTuple):
     source: str
     digest: str
     about: int
-    before: int
     entries: Mapping[str, int]
     events: Mapping[int, ProbeEvent]
     variables: tuple[Variable, ...]
@@ -84,16 +78,15 @@ def load(arena: Arena, compiled: Compiled, *, tick_hz: int) -> Loaded:
     """
     from markerjit.probes.c.link import digest_of, link_probe
 
-    digest, known = digest_of(compiled), loaded(arena)
-    for there in known:
-        if there.digest == digest and compiled.function.name in there.entries:
-            return there
-    if not arena.current().data_used:
-        arena.take_data(RemoteAddress(arena.base + _LATEST), bytes(_LATEST_SIZE), _LATEST_SIZE)
+    digest = digest_of(compiled)
+    for known in loaded(arena):
+        if known.digest == digest and compiled.function.name in known.entries:
+            return known
+    arena.units.check_room()
     sizes, cpus = compiled.sizes, arena.geometry.cpus
     whole = align(sizes.whole_data(cpus), 8)
-    code = arena.place_for_code(sizes.code, sizes.code_alignment)
-    data = arena.place_for_data(whole + _LONGEST, sizes.data_alignment)
+    code = arena.code.place(sizes.code, sizes.code_alignment)
+    data = arena.code.place_for_data(whole + _LONGEST, sizes.data_alignment)
     if code is None or data is None:
         raise Refused(f"{compiled.source.name}: {_no_room(arena, sizes, whole, code)}")
     linked = link_probe(
@@ -101,38 +94,30 @@ def load(arena: Arena, compiled: Compiled, *, tick_hz: int) -> Loaded:
     )
     events = {_tell_of(arena, event): event for event in linked.events}
     by_name = {
-        event.signature.name: arena.entry_address(marker) for marker, event in events.items()
+        event.signature.name: arena.markers.address(marker) for marker, event in events.items()
     }
     made = Loaded(
-        compiled.source.name, digest, data - arena.base + whole, known[-1].about if known else 0,
-        linked.entries, events, linked.variables, linked.cpus, linked.stride,
+        compiled.source.name, digest, data - arena.base + whole, linked.entries, events,
+        linked.variables, linked.cpus, linked.stride,
     )  # fmt: skip
     about = _to_json(made)
     contents = linked.data_for(by_name).ljust(whole, b"\0")
     contents += len(about).to_bytes(_LENGTH, "little") + about
-    arena.put_code(code, linked.code)
-    arena.take_data(data, contents, len(contents))
-    arena.store.write(_LATEST, made.about.to_bytes(_LENGTH, "little"))
+    arena.code.put(code, linked.code)
+    arena.code.take_data(data, contents, len(contents))
+    unit = abi.UnitEntry(
+        code=code - arena.base, code_size=len(linked.code), data=data - arena.base,
+        data_size=len(contents), about=made.about,
+    )  # fmt: skip
+    unit.digest[:] = bytes.fromhex(digest)
+    arena.units.add(unit)
     return made
 
 
 def loaded(arena: Arena) -> list[Loaded]:
     """The files of probes that were put into this arena, the first one first."""
-    found: list[Loaded] = []
-    place, end = _latest(arena), _END
-    while place:
-        one = _from_json(arena, place, end)
-        if one is None:
-            break
-        found.append(one)
-        place, end = one.before, place
-    return found[::-1]
-
-
-def _latest(arena: Arena) -> int:
-    if not arena.current().data_used:
-        return 0
-    return int.from_bytes(arena.store.read(_LATEST, _LENGTH), "little")
+    files = (_from_json(arena, unit) for unit in arena.units.entries())
+    return [one for one in files if one is not None]
 
 
 def function_at(arena: Arena, probe: RemoteAddress) -> str | None:
@@ -161,11 +146,10 @@ def values(arena: Arena) -> list[Values]:
 
 def _no_room(arena: Arena, sizes: Sizes, whole: int, code: RemoteAddress | None) -> str:
     """What it has no room for."""
-    control = arena.current()
+    room_for_code, room_for_data = arena.code.room
     if code is None:
-        left = max(abi.CODE_SIZE - max(control.code_used, abi.RUNTIME_SIZE), 0)
-        return f"its code takes {-(-sizes.code >> 10)} KiB; there is room for {left >> 10}"
-    left = max(abi.DATA_SIZE - control.data_used - _LONGEST, 0)
+        return f"its code takes {-(-sizes.code >> 10)} KiB; there is room for {room_for_code >> 10}"
+    left = max(room_for_data - _LONGEST, 0)
     return f"its variables take {-(-whole >> 20)} MiB; there is room for {left >> 20}"
 
 
@@ -178,8 +162,8 @@ def _runtime(arena: Arena, tick_hz: int) -> Runtime:
         functions,
         alive=arena.base + abi.ALIVE,
         cpus=arena.geometry.cpus,
-        has_rdpid=bool(arena.control.cpu_flags & abi.CPU_RDPID),
-        tid_offset=arena.control.tid_offset,
+        has_rdpid=bool(arena.facts.cpu_flags & abi.CPU_RDPID),
+        tid_offset=arena.facts.tid_offset,
         tick_hz=tick_hz,
     )
 
@@ -187,7 +171,7 @@ def _runtime(arena: Arena, tick_hz: int) -> Runtime:
 def _tell_of(arena: Arena, event: ProbeEvent) -> int:
     signature = event.signature
     entry = recording(signature, Options()).entry()
-    return arena.find_marker(signature.name, signature.text, entry)
+    return arena.markers.find(signature.name, signature.text, entry)
 
 
 def _to_json(one: Loaded) -> bytes:
@@ -200,8 +184,6 @@ def _to_json(one: Loaded) -> bytes:
     }  # fmt: skip
     told = {
         "source": one.source,
-        "before": one.before,
-        "digest": one.digest,
         "entries": dict(one.entries),
         "events": events,
         "variables": [list(variable) for variable in one.variables],
@@ -211,25 +193,27 @@ def _to_json(one: Loaded) -> bytes:
     return json.dumps(told).encode()
 
 
-def _from_json(arena: Arena, place: int, end: int) -> Loaded | None:
-    """What stands there, before `end`, if it makes sense: the process may have written over it."""
+def _from_json(arena: Arena, unit: abi.UnitEntry) -> Loaded | None:
+    """What stands behind the variables of a unit, if it makes sense: the process may have written
+    over it."""
     import json
 
+    data, place = arena.geometry.data, int(unit.about)
     try:
-        if not _BEGIN <= place <= end - _LENGTH:
+        if not data.offset <= unit.data <= place <= data.end - _LENGTH:
             return None
         length = int.from_bytes(arena.store.read(place, _LENGTH), "little")
-        if length > min(_LONGEST, end - place - _LENGTH):
+        if length > min(_LONGEST, data.end - place - _LENGTH):
             return None
         told = json.loads(arena.store.read(place + _LENGTH, length))
         one = Loaded(
-            printable(str(told["source"])), str(told["digest"]), place, int(told["before"]),
+            printable(str(told["source"])), bytes(unit.digest).hex(), place,
             {str(name): int(address) for name, address in told["entries"].items()},
             {int(marker): _event(*event) for marker, event in told["events"].items()},
             tuple(_variable(*variable) for variable in told["variables"]),
             int(told["cpus"]), int(told["stride"]),
         )  # fmt: skip
-        if not _makes_sense(arena, one):
+        if not _makes_sense(arena, unit, one):
             return None
         one.types()  # its formats do
     except (
@@ -249,28 +233,27 @@ def _variable(name: str, is_histogram: bool, place: int, words: int) -> Variable
     return Variable(str(name), bool(is_histogram), int(place), int(words))
 
 
-def _makes_sense(arena: Arena, one: Loaded) -> bool:
+def _makes_sense(arena: Arena, unit: abi.UnitEntry, one: Loaded) -> bool:
     """Whether all is where it can be, and has names that can be printed."""
     names = [*one.entries, *(event.signature.name for event in one.events.values())]
     names += [variable.name for variable in one.variables]
     code = range(abi.RUNTIME_SIZE, abi.CODE_SIZE)
     return (
-        (one.before == 0 or 0 < one.before < one.about)
-        and one.cpus == arena.geometry.cpus
+        one.cpus == arena.geometry.cpus
         and one.stride >= 0
         and all(name and name.isprintable() for name in names)
         and all(address - arena.base in code for address in one.entries.values())
         and all(0 <= marker < arena.geometry.max_markers for marker in one.events)
-        and all(_is_in_data(arena, one, variable) for variable in one.variables)
+        and all(_is_in_data(arena, unit, one, variable) for variable in one.variables)
     )
 
 
-def _is_in_data(arena: Arena, one: Loaded, variable: Variable) -> bool:
+def _is_in_data(arena: Arena, unit: abi.UnitEntry, one: Loaded, variable: Variable) -> bool:
     """A variable stands before what is known of it, on all CPUs."""
     start = variable.place - arena.base
     end = start + one.stride * (one.cpus - 1) + variable.words * 8
     words = BUCKETS if variable.is_histogram else 1
-    return variable.words == words and start >= _BEGIN and end <= one.about
+    return variable.words == words and start >= unit.data and end <= one.about
 
 
 def entry_of(one: Loaded, function: str) -> RemoteAddress:

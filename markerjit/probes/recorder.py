@@ -43,6 +43,7 @@ from markerjit.abi import (
     RSEQ_SIGNATURE,
     TURN_FULL,
     Control,
+    Geometry,
 )
 from markerjit.errors import MarkerError
 from markerjit.x86.assemble import assemble, number
@@ -80,6 +81,7 @@ class Setting(NamedTuple):
 
     base: int
     control: Control
+    geometry: Geometry
     record_event: int
     pass_: int
     turn: int
@@ -133,16 +135,16 @@ def make_recorder(shape: Shape, setting: Setting, address: int) -> Recorder:
 
 
 def _names(shape: Shape, setting: Setting) -> dict[str, int]:
-    base, control = setting.base, setting.control
+    base, geometry = setting.base, setting.geometry
     return {
         "entry": shape.entry,
         "record_event": setting.record_event,
         "pass": setting.pass_,
         "make_room": setting.turn,
         "lose": setting.lose,
-        "heads": base + control.heads,
+        "heads": base + geometry.head_offset(0),
         "alive": base + ALIVE,
-        "counts": base + control.counts + shape.marker * COUNT_SIZE,
+        "counts": base + geometry.count_offset(0, shape.marker),
     }
 
 
@@ -210,7 +212,7 @@ def _source(shape: Shape, setting: Setting) -> Iterator[str]:
         yield "cmp r10d, dword ptr [rip + alive]"  # a signal handler may have forked just now
         yield "jae counted"
         yield "lea r11, [rip + counts]"
-        yield f"shl r10, {number(_log2(control.max_markers * COUNT_SIZE))}"
+        yield f"shl r10, {number(_log2(setting.geometry.max_markers * COUNT_SIZE))}"
         yield "inc qword ptr [r10 + r11]"
         yield "counted:"
     yield "ret"

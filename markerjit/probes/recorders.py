@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from markerjit.arena.arena import Arena, fnv1a
+from markerjit.arena.arena import Arena
+from markerjit.arena.markers import fnv1a
 from markerjit.arguments import check_is
 from markerjit.errors import BadArgument, Refused
 from markerjit.model import RemoteAddress, Signature
@@ -44,7 +45,7 @@ class Recorders:
         known = self._known.get((signature, options))
         if known is None:
             wanted = recording(signature, options).entry()
-            known = self.arena.known_marker(signature.text, wanted)
+            known = self.arena.markers.known(signature.text, wanted)
             if known is not None:
                 self._known[signature, options] = known
         return known
@@ -57,9 +58,9 @@ class Recorders:
         """
         for signature in signatures:
             made = recording(signature, probe.options)
-            marker = self.arena.find_marker(signature.name, signature.text, made.entry())
+            marker = self.arena.markers.find(signature.name, signature.text, made.entry())
             self._known[signature, probe.options] = marker
-            if isinstance(probe, Record) and takes_a_recorder(made, self.arena.control):
+            if isinstance(probe, Record) and takes_a_recorder(made, self.arena.facts):
                 self._need_recorder(marker, made)
 
     def probe(self, marker: int, probe: Probe) -> RemoteAddress:
@@ -88,7 +89,7 @@ class Recorders:
         for signature in set(signatures):
             marker = self.find(signature, probe.options)
             if marker is not None:
-                found[marker] = recorded_type(signature, self.arena.marker_entry(marker))
+                found[marker] = recorded_type(signature, self.arena.markers.entry(marker))
         return found
 
     def types(self, signatures: Iterable[Signature]) -> dict[int, RecordType]:
@@ -96,7 +97,7 @@ class Recorders:
         in C."""
         by_hash = {fnv1a(event.text.encode()): event for event in set(signatures)}
         found = {id: type_ for one in loaded(self.arena) for id, type_ in one.types().items()}
-        for entry in self.arena.entries():
+        for entry in self.arena.markers.entries():
             signature = by_hash.get(entry.name_hash)
             if signature is not None and len(signature.args) == entry.argc:
                 found[int(entry.id)] = recorded_type(signature, entry)
@@ -104,17 +105,18 @@ class Recorders:
 
     def _need_recorder(self, marker: int, made: Recording) -> None:
         arena = self.arena
-        if arena.marker_entry(marker).recorder:
+        if arena.markers.entry(marker).recorder:
             return
         from markerjit.probes.recorder import LARGEST, Setting, Shape, make_recorder
 
-        address = arena.place_for_code(LARGEST)
+        address = arena.code.place(LARGEST)
         if address is None:
             return
         entry = arena.entry
         setting = Setting(
             arena.base,
-            arena.control,
+            arena.facts,
+            arena.geometry,
             record_event=arena.base + entry.record_event,
             pass_=arena.base + entry.pass_,
             turn=arena.base + entry.turn,
@@ -122,7 +124,7 @@ class Recorders:
         )
         shape = Shape(
             marker,
-            arena.entry_address(marker),
+            arena.markers.address(marker),
             made.ops,
             made.type.size,
             timed=bool(made.time),
@@ -131,8 +133,8 @@ class Recorders:
         )
         recorder = make_recorder(shape, setting, address)
         with suppress(Refused):  # mj_record does it then
-            arena.put_code(address, recorder.code)
-            arena.set_recorder(marker, RemoteAddress(recorder.entry))
+            arena.code.put(address, recorder.code)
+            arena.markers.set_recorder(marker, RemoteAddress(recorder.entry))
 
 
 def compiled_probe(probe: str | Compiled) -> Compiled | None:

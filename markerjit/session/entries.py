@@ -19,7 +19,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from markerjit.abi import PROBE_COUNTED
-from markerjit.arena.arena import Arena, Switched
+from markerjit.arena.arena import Arena
+from markerjit.arena.markers import Switched
 from markerjit.errors import MemoryFault
 from markerjit.events.hits import Before, before_switch, note_hits
 from markerjit.model import Mode, RemoteAddress, Site
@@ -54,7 +55,7 @@ class Entries:
     def hold(self, slots: Slots, reading: int) -> None:
         """Write down for which reading of the rings these will record."""
         for marker in slots:
-            self._arena.note_held(marker, reading)
+            self._arena.markers.note_held(marker, reading)
 
     def note(self, switched: Mapping[int, Switched], before: Before, *, held: int = 0) -> None:
         """Write down what a switch has made of the markers."""
@@ -79,7 +80,7 @@ class Entries:
             slot = state.site.slot
             is_first = slot not in had
             if is_first:
-                before = had[slot] = arena.marker_at(state.data)
+                before = had[slot] = arena.markers.at(state.data)
                 if before is not None and slot not in slots.setdefault(before, []):
                     slots[before].append(slot)
                 is_planned = state.site.address in plan.modes
@@ -107,7 +108,7 @@ class Entries:
             # It is switched already: an object that was unloaded since is no failure of that.
             with suppress(MemoryFault):
                 state = self._turn.target.state(site)
-                marker = self._arena.marker_at(state.data)
+                marker = self._arena.markers.at(state.data)
                 if marker is not None and not state.problem:
                     modes.setdefault(marker, state.mode)
         return modes
@@ -117,17 +118,17 @@ class Entries:
         switched one off may have been killed before step 4, and an object may have gone with its
         markers."""
         modes = self.modes(self._turn.seen.sites)
-        for entry in self._arena.entries():
+        for entry in self._arena.markers.entries():
             if entry.since and not modes.get(int(entry.id)):
-                self._arena.note_switched(int(entry.id), None)
+                self._arena.markers.note_switched(int(entry.id), None)
 
     def note_found(self, state: SiteState) -> None:
         """Write down that a marker is as it was found, by whomever: its controller is gone."""
-        marker = self._arena.marker_at(state.data)
+        marker = self._arena.markers.at(state.data)
         if marker is None or state.problem:
             return
         slots = {marker: [state.site.slot]}
-        entry = self._arena.marker_entry(marker)
+        entry = self._arena.markers.entry(marker)
         calling = bool(state.mode and state.probe & PROBE_COUNTED)
         known = marker if entry.since else None
         found = Switched(state.mode, known, tuple(slots[marker]), calling)
@@ -137,13 +138,13 @@ class Entries:
     def note_by(self, controllers: Mapping[int, int]) -> None:
         """Write down that markers that are on were switched on by these processes."""
         for marker, pid in controllers.items():
-            if self._arena.marker_entry(marker).since:
-                self._arena.note_by(marker, pid)
+            if self._arena.markers.entry(marker).since:
+                self._arena.markers.note_by(marker, pid)
 
     def note_counts(self) -> None:
         """Write down how far the counters of all markers are: what is recorded begins anew."""
-        for entry in self._arena.entries():
-            self._arena.note_counts(int(entry.id))
+        for entry in self._arena.markers.entries():
+            self._arena.counters.note_began(int(entry.id))
 
 
 def slots_by_entry(sites: Sequence[Site], request: Request, recorders: Recorders) -> Slots:

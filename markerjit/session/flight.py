@@ -80,7 +80,12 @@ class FlightRecorder:
     def _kept(self) -> Recorders:
         """Of an arena whose rings are its own."""
         recorders = self._switcher.recorders
-        if not recorders or not recorders.arena.is_overwritten():
+        if recorders and not recorders.arena.is_current:
+            raise Refused(
+                f"process {self._target.pid} holds an arena of version {recorders.arena.version}; "
+                "what its rings keep is for the markerjit that made it"
+            )
+        if not recorders or not recorders.arena.rings.are_overwritten():
             raise Refused(
                 f"process {self._target.pid} has no flight recorder; "
                 f"markerjit record {self._target.pid} PATTERN --flight begins one"
@@ -120,7 +125,7 @@ class FlightRecorder:
         """Records of one flight have the same kind of time, or they could not be put in order."""
         signatures = [site.signature for site in turn.seen.sites]
         for id, type_ in recorders.types(signatures).items():
-            entry = recorders.arena.marker_entry(id)
+            entry = recorders.arena.markers.entry(id)
             other = (type_.time, type_.tid) != (options.time, options.thread_id)
             if other and entry.counted and entry.since:
                 raise Refused(

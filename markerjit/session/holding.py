@@ -66,6 +66,6 @@ def take(
 def is_bound(state: SiteState, request: Request, recorders: Recorders) -> bool:
     """Whether a slot holds what it would hold if it was switched on so."""
     marker = recorders.find(state.site.signature, request.probe.options)
-    if marker is None or recorders.arena.marker_at(state.data) != marker:
+    if marker is None or recorders.arena.markers.at(state.data) != marker:
         return False
     return state.probe == recorders.probe(marker, request.probe)

@@ -112,8 +112,9 @@ class Planner:
 def _bindings(
     sites: Sequence[Site], request: Request, recorders: Recorders | None
 ) -> Bindings | None:
-    """What each slot is to hold; None where the runtime was not told of a marker."""
-    if recorders is None:
+    """What each slot is to hold; None where the runtime was not told of a marker, or is of another
+    version than ours, which tells it of none."""
+    if recorders is None or not recorders.arena.is_current:
         return None
     bindings: Bindings = {}
     for site in one_format(sites):
@@ -121,7 +122,7 @@ def _bindings(
         if marker is None:
             return None
         probe = recorders.probe(marker, request.probe)
-        bindings[site.slot] = Binding(probe, recorders.arena.entry_address(marker))
+        bindings[site.slot] = Binding(probe, recorders.arena.markers.address(marker))
     return bindings
 
 

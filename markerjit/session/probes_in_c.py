@@ -59,7 +59,7 @@ def may_be_entered(target: Target, sites: Sequence[Site]) -> set[RemoteAddress]:
 def has_probes_in_c(target: Target) -> bool:
     """Whether one was ever put into the process."""
     arena = target.seen.arena
-    return bool(arena and arena.current().data_used)
+    return bool(arena and arena.control.now().data_used)
 
 
 def wait_until_left(target: Target, slots: set[RemoteAddress]) -> None:

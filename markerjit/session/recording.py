@@ -90,7 +90,7 @@ def fit_rings(turn: Turn, arena: Arena, size: int | None, *, keep: bool = False)
     """Make the rings as large as was asked for, if it was, and all of one size. Raises Refused
     where what is in them is to be kept, or something records into them."""
     turn.check()
-    sizes = set(arena.ring_sizes())
+    sizes = set(arena.rings.sizes())
     size = size or max(sizes)
     if sizes == {size}:
         return
@@ -100,11 +100,11 @@ def fit_rings(turn: Turn, arena: Arena, size: int | None, *, keep: bool = False)
             "leave out --ring-size"
         )
     Rings(arena, {}).start()
-    arena.resize_rings(size)
+    arena.rings.resize(size)
 
 
 def _check_time(arena: Arena, time: Time) -> None:
-    if time in (Time.MONOTONIC, Time.COARSE) and not arena.control.clock:
+    if time in (Time.MONOTONIC, Time.COARSE) and not arena.facts.clock:
         raise Refused(
             f"process {arena.pid} has no vDSO that we know, so its clock would take a system "
             "call for each event; use the time stamp counter (tsc) or no time (none)"

@@ -182,10 +182,13 @@ def _split(
 
 
 def _note_breakpoints(arena: Arena, places: Sequence[Place], *, complete: bool) -> None:
+    planted: list[RemoteAddress] = []
+    removed: list[RemoteAddress] = []
     for place in places:
         if place.code and any(map(is_breakpoint, place.between)):
             stands = is_breakpoint(place.after if complete else place.before)
-            arena.note_planted(place.address, stands)
+            (planted if stands else removed).append(place.address)
+    arena.patches.mark(planted, removed)
 
 
 def _note_as_found(turn: Turn, recorders: Recorders, places: Sequence[Place]) -> None:

@@ -264,7 +264,7 @@ class Session(View):
     def ring_size(self) -> int:
         """Bytes of records for each CPU."""
         arena = self._target.seen.arena
-        return arena.ring_sizes()[0] if arena else self._switcher.ring_size or 0
+        return arena.rings.sizes()[0] if arena else self._switcher.ring_size or 0
 
     def trace_info(self, types: tuple[RecordType, ...], clock: Calibration) -> TraceInfo:
         """What a file with events of these types says of where they come from."""

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from markerjit.abi import PROBE_COUNTED, MarkerEntry
-from markerjit.arena.arena import Arena, Counted, fnv1a
+from markerjit.arena.arena import Arena
+from markerjit.arena.counters import Counted
 from markerjit.arena.find import Probes
 from markerjit.arena.journal import Journal
 from markerjit.arena.lease import Reader, reader_of
+from markerjit.arena.markers import fnv1a
 from markerjit.arguments import check_path, check_text
 from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, NoMarkers, UnexpectedBytes
@@ -65,6 +67,7 @@ class ArenaStatus(NamedTuple):
     reader     who records now, None when nobody does
     writer     who has a change in the making, None when nobody has
     abandoned  that change is half done, and nobody is at it
+    version    of its layout: an older or newer markerjit may have made it
     """
 
     owner: Owner
@@ -74,6 +77,7 @@ class ArenaStatus(NamedTuple):
     writer: Owner | None
     abandoned: bool
     flight: bool = False
+    version: int = 0
 
     @property
     def to_mend(self) -> str | None:
@@ -93,12 +97,13 @@ def arena_status(arena: Arena, *, locked: bool) -> ArenaStatus:
     writer = Journal(arena).owner()
     return ArenaStatus(
         arena.owner,
-        int(arena.control.owner_since),
-        int(arena.control.runtime_id),
+        int(arena.facts.owner_since),
+        int(arena.facts.runtime_id),
         reader_of(arena),
         writer,
         writer is not None and not locked,
         is_flying(arena),
+        arena.version,
     )
 
 
@@ -128,11 +133,11 @@ class _Tallies:
     def __init__(self, arena: Arena, calls: Calls) -> None:
         self._arena = arena
         self._calls = calls
-        self._entries = {int(entry.id): entry for entry in arena.entries()}
+        self._entries = {int(entry.id): entry for entry in arena.markers.entries()}
         self._known: dict[int, list[int]] = {}
         for id, entry in self._entries.items():
             self._known.setdefault(int(entry.name_hash), []).append(id)
-        self._counted = arena.all_counted(self._entries)
+        self._counted = arena.counters.of_all(self._entries)
         self._late = late(arena)
         self._holds = Holds(arena)
 
@@ -144,7 +149,7 @@ class _Tallies:
     def entry_of(self, group: Sequence[SiteState], hashed: int) -> MarkerEntry | None:
         """The entry of a marker now, or when it was on the last time."""
         for state in sorted(group, key=lambda one: one.mode is None):
-            marker = self._arena.marker_at(state.data)
+            marker = self._arena.markers.at(state.data)
             entry = None if marker is None else self._entries.get(marker)
             if entry is not None and entry.name_hash == hashed:
                 return entry
@@ -155,7 +160,7 @@ class _Tallies:
         known = self._known.get(hashed, ())
         slots: dict[int, set[RemoteAddress]] = {}
         for state in group:
-            marker = self._arena.marker_at(state.data)
+            marker = self._arena.markers.at(state.data)
             if marker is not None:
                 slots.setdefault(marker, set()).add(state.site.slot)
         calling = [calls_now(self._entries[id], slots.get(id, ()), self._calls) for id in known]
@@ -229,7 +234,7 @@ def _probe_name(state: SiteState, arena: Arena | None, probes: Probes) -> str:
 
 
 def _probe_in_c(state: SiteState, arena: Arena) -> str | None:
-    if not state.probe & PROBE_COUNTED or not arena.current().data_used:
+    if not state.probe & PROBE_COUNTED or not arena.control.now().data_used:
         return None
     from markerjit.probes.loaded import function_at
 

@@ -15,17 +15,21 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from markerjit.arena import lease
-from markerjit.arena.arena import Arena, Switched
-from markerjit.arena.create import DEFAULT_RING_SIZE, create_arena, install_trap
+from markerjit.arena.arena import Arena
+from markerjit.arena.create import DEFAULT_RING_SIZE, create_arena
+from markerjit.arena.find import Probes
 from markerjit.arena.journal import Journal
+from markerjit.arena.markers import Switched
 from markerjit.arena.own_rings import close_own_rings, has_own_rings
-from markerjit.errors import MemoryFault, NoMarkers, Refused, UnexpectedBytes
-from markerjit.model import Mode, Site
+from markerjit.arena.trap import install_trap
+from markerjit.errors import MemoryFault, Refused, UnexpectedBytes
+from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.patch.apply import NOTHING, Applied, apply
 from markerjit.patch.holds import is_recorded
 from markerjit.patch.plan import Plan, SiteState
 from markerjit.patch.prepared import Prepared, prepare
 from markerjit.patch.request import Request
+from markerjit.printable import counted
 from markerjit.probes.recorders import Recorders
 from markerjit.proc.permission import threads_blocking_sigtrap
 from markerjit.session.entries import Entries, slots_by_entry
@@ -97,7 +101,8 @@ class Switcher:
         if seen.arena:
             there = {site.address for site in seen.sites}
             gone = [site.address for site in before.sites if site.address not in there]
-            seen.arena.forget_traps(gone)
+            for arena in (seen.arena, *seen.arenas.beside):
+                arena.patches.forget(gone)
 
     def switch_off_for_the_gone(self, turn: Turn) -> list[str]:
         """A reader that is gone, or lets its lease end, loses its probes: of these markers."""
@@ -107,7 +112,7 @@ class Switcher:
         gone = reader is not None and reader.over and not lease.read_by_us(turn.target.pid)
         if not gone or not recorders:
             return []
-        reading = int(recorders.arena.current().reading)
+        reading = int(recorders.arena.control.now().reading)
         recording = [site for site in turn.seen.sites if self._records(recorders, site, reading)]
         if recording:
             self.switch(turn, recording, self.planner.off())
@@ -120,10 +125,10 @@ class Switcher:
             state = self.target.state(site)
         except MemoryFault:  # somebody else's doing, and not in our way; as is an altered site
             return False
-        marker = recorders.arena.marker_at(state.data) if state.mode else None
+        marker = recorders.arena.markers.at(state.data) if state.mode else None
         if marker is None or not is_recorded(recorders.arena, state):
             return False
-        return bool(recorders.arena.marker_entry(marker).held == reading)
+        return bool(recorders.arena.markers.entry(marker).held == reading)
 
     # ---- switching -----------------------------------------------------------------------------
 
@@ -156,10 +161,9 @@ class Switcher:
     def _repeat(self, turn: Turn, prepared: Prepared, recorders: Recorders) -> Applied | None:
         """Make a prepared switch. None where something is not as it was; then nothing was done."""
         entries, arena = Entries(turn, recorders), recorders.arena
-        if not all(arena.has_planted(address, body) for address, body in prepared.planted):
+        if not arena.patches.have_planted(prepared.planted):
             return None
-        if prepared.plan.traps:
-            self._prepare_traps(turn, arena, prepared.plan)
+        self._enter_heads(turn, arena, prepared.plan)
         slots = {id: one.slots for id, one in prepared.switched.items() if one.mode}
         before = entries.before(slots, calls=False)
         try:
@@ -180,7 +184,7 @@ class Switcher:
         """
         turn.check()
         states, recorders = self.target.states(sites), self.recorders
-        if request.on and recorders is None:
+        if request.on and not (recorders and recorders.arena.is_current):
             plan = self.planner.plan(states, request, None)
             recorders = made = self._make_arena(turn, plan)
             tell_of_markers(turn, sites, request, made)
@@ -191,8 +195,7 @@ class Switcher:
                 tell_of_markers(turn, sites, request, recorders)
             plan = self.planner.plan(states, request, recorders)
         if recorders:
-            if plan.traps:
-                self._prepare_traps(turn, recorders.arena, plan)
+            self._enter_heads(turn, recorders.arena, plan)
             _note_breakpoints(recorders.arena, states)
         if request.on and not plan.edits and not held:
             return Done(states, plan, {}, NOTHING._replace(left_out=plan.left_out))
@@ -243,7 +246,7 @@ class Switcher:
     def need_arena(self, turn: Turn, sites: Sequence[Site], request: Request) -> Recorders:
         """The recorders of the arena, which is made if need be: but not for a switch that would be
         refused."""
-        if self.recorders:
+        if self.recorders and self.recorders.arena.is_current:
             self._check_own_rings(turn, self.recorders.arena)
             return self.recorders
         states = self.target.states(sites)
@@ -253,13 +256,11 @@ class Switcher:
         """Put the runtime into the process, for a plan that was not refused."""
         if plan.traps:
             self._refuse_blocked_sigtrap()
+        self._refuse_older_in_use()
         seen = turn.seen
-        owner = seen.objects.owner
-        if owner is None:
-            raise NoMarkers(f"process {turn.target.pid} has no markers")
         memory = turn.target.memory
         arena = create_arena(
-            turn.target.pid, memory, turn.caller(), owner,
+            turn.target.pid, memory, turn.caller(),
             maps=seen.maps, ring_size=self.ring_size or DEFAULT_RING_SIZE,
             own_rings=not may_share_memory(memory.read, seen.maps),
         )  # fmt: skip
@@ -267,6 +268,22 @@ class Switcher:
         self._searched = seen.objects
         self._made = Recorders(arena)
         return self._made
+
+    def _refuse_older_in_use(self) -> None:
+        """An arena of our own is put beside an older one when nothing of that is on any more."""
+        older = self.target.seen.arena
+        if older is None:
+            return
+        probes = Probes([older.base])
+        states = self.target.states(self.target.seen.sites)
+        on = sorted({one.site.marker for one in states if one.mode and one.probe in probes})
+        if on:
+            raise Refused(
+                f"process {older.pid} holds an arena of version {older.version}, which an older "
+                f"markerjit has made, and {on[0]} is on in it ({counted(len(on), 'marker')}); "
+                f"markerjit off {older.pid} '*' ends that, and then an arena of this version is "
+                "put beside it"
+            )
 
     def _check_own_rings(self, turn: Turn, arena: Arena) -> None:
         """An object that came after the arena was made may have children in our memory."""
@@ -277,10 +294,14 @@ class Switcher:
             close_own_rings(memory, arena)
         self._searched = seen.objects
 
-    def _prepare_traps(self, turn: Turn, arena: Arena, plan: Plan) -> None:
-        self._refuse_blocked_sigtrap()
-        arena.add_traps(plan.traps)
-        install_trap(arena, turn.caller())
+    def _enter_heads(self, turn: Turn, arena: Arena, plan: Plan) -> None:
+        """Before a head is opened the arena's table has it, and a breakpoint finds its handler."""
+        if plan.traps:
+            self._refuse_blocked_sigtrap()
+        if plan.heads:
+            arena.patches.put(plan.heads)
+        if plan.traps:
+            install_trap(arena, turn.caller())
 
     def _refuse_blocked_sigtrap(self) -> None:
         blocking = threads_blocking_sigtrap(self.target.pid)
@@ -305,5 +326,9 @@ def _note_breakpoints(arena: Arena, states: Sequence[SiteState]) -> None:
     """What stands there now, before anything is changed: a breakpoint that a fork brought along is
     ours from now on, and one whose object was loaded anew has gone."""
     if arena.trap_installed:
+        planted: list[RemoteAddress] = []
+        removed: list[RemoteAddress] = []
         for state in states:
-            arena.note_planted(state.site.address, state.code_mode is Mode.INT3)
+            stands = state.code_mode is Mode.INT3
+            (planted if stands else removed).append(state.site.address)
+        arena.patches.mark(planted, removed)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from markerjit.abi import PAGE
 from markerjit.arena.arena import Arena
 from markerjit.arena.breakpoints import Breakpoints
-from markerjit.arena.find import Probes, find_arenas, inherited_arenas, is_arena
+from markerjit.arena.find import Arenas, Probes, find_arenas, inherited_arenas, is_arena
 from markerjit.elf import Read
 from markerjit.errors import (
     MarkerError,
@@ -44,18 +44,24 @@ class Seen(NamedTuple):
     maps_text  /proc/PID/maps, and `maps` the same parsed
     files      those mappings in which markers can be
     objects    the objects that have markers, and their sites
-    arena      of the runtime in the process, None without one
-    probes     addresses of probes that are ours, those of a parent's arena too
-    unfinished an arena is mapped that another controller has not filled yet
+    arenas     those of the runtime in the process
     """
 
     maps_text: str = ""
     maps: tuple[Mapping, ...] = ()
     files: tuple[Mapping, ...] = ()
-    objects: Objects = Objects((), (), (), None)
-    arena: Arena | None = None
-    probes: Probes = Probes()
-    unfinished: bool = False
+    objects: Objects = Objects((), (), ())
+    arenas: Arenas = Arenas(None, (), Probes(), False)
+
+    @property
+    def arena(self) -> Arena | None:
+        """Of the runtime in the process, None without one."""
+        return self.arenas.own
+
+    @property
+    def probes(self) -> Probes:
+        """Addresses of probes that are ours, those of a parent's arena too."""
+        return self.arenas.probes
 
     @property
     def sites(self) -> tuple[Site, ...]:
@@ -84,10 +90,9 @@ class Target:
             raise
 
     def close(self) -> None:
-        """Let go of the process and of its arena. May be called again."""
-        if self.seen.arena:
-            self.seen.arena.close()
-            self.seen = self.seen._replace(arena=None)
+        """Let go of the process and of its arenas. May be called again."""
+        self.seen.arenas.close()
+        self.seen = self.seen._replace(arenas=Seen().arenas)
         self.memory.close()
 
     @property
@@ -112,16 +117,18 @@ class Target:
         return self.seen
 
     def note_arena(self, arena: Arena) -> None:
-        """An arena was made in the process: it was seen, too."""
-        probes = Probes([*self.seen.probes.bases, arena.base])
-        self.seen = self.seen._replace(arena=arena, probes=probes)
+        """An arena was made in the process, beside an older one if there is one: it was seen."""
+        before = self.seen.arenas
+        beside = (*filter(None, [before.own]), *before.beside)
+        probes = Probes([*before.probes.bases, arena.base])
+        self.seen = self.seen._replace(arenas=Arenas(arena, beside, probes, before.unfinished))
 
     def _look(self) -> Seen:
         seen = self.seen
         self._check_alive()
         with self.known():
             text = read_maps_text(self.pid, why_not=why_not)
-        if text == seen.maps_text and not seen.unfinished:
+        if text == seen.maps_text and not seen.arenas.may_change:
             return seen
         if not text:  # the memory is taken away a moment before the process counts as ended
             raise TargetGone(self.pid)
@@ -130,12 +137,11 @@ class Target:
         if files != seen.files:
             objects = discover_process(self.memory.read, maps)
             self.check_has_memory()  # else notes that could not be read would count as bad ones
-        arena, probes = seen.arena, seen.probes
-        if arena is None:
-            arena, probes = find_arenas(self.pid, self.memory, maps)
-        # Another controller may have mapped an arena and not filled it: no mapping changes then.
-        unfinished = arena is None and any(map(is_arena, maps))
-        return Seen(text, maps, files, objects, arena, probes, unfinished)
+        arenas = seen.arenas
+        if arenas.own is None or not arenas.own.is_current:
+            arenas = find_arenas(self.pid, self.memory, maps)
+            seen.arenas.close()
+        return Seen(text, maps, files, objects, arenas)
 
     def matching(self, name: ProbeName) -> tuple[Site, ...]:
         """The sites that were seen of the markers whose names match the shell glob.
@@ -167,10 +173,13 @@ class Target:
         return self.seen.probes.problem
 
     def refuse_unknown_runtime(self) -> None:
-        """Raise Unsupported where another version's runtime is in the process: what that knows of
-        the markers, and which controllers are at work there, cannot be read."""
+        """Raise Unsupported where a runtime is in the process that cannot be read: what that knows
+        of the markers, and which controllers are at work there. Raise Refused where it is a newer
+        version's, which can only be looked at."""
         if self.runtime_problem:
             raise Unsupported(str(self.runtime_problem))
+        if self.seen.arena:
+            self.seen.arena.refuse_newer()
 
     def states(self, sites: Sequence[Site]) -> list[SiteState]:
         """How sites are now. One whose code is neither off nor on has a `problem`."""
@@ -213,7 +222,9 @@ class Target:
         return Breakpoints(self.seen.arena, self.seen.probes, self._inherited)
 
     def _inherited(self) -> Sequence[Arena]:
-        return inherited_arenas(self.pid, self.memory, self.seen.maps, self.seen.arena)
+        arenas = self.seen.arenas
+        own = [arena.base for arena in (arenas.own, *arenas.beside) if arena]
+        return inherited_arenas(self.pid, self.memory, self.seen.maps, own)
 
     def calls(self, slot: RemoteAddress) -> int:
         """How often a slot's probe in C was called; 0 where its object was unloaded."""

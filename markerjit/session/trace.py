@@ -129,7 +129,7 @@ def _claim(turn: Turn, switcher: Switcher, flights: FlightRecorder, asked: Asked
     lease = Lease(arena)
     lease.claim()
     try:
-        resume = asked.resume and not arena.is_overwritten()  # there nobody was to read
+        resume = asked.resume and not arena.rings.are_overwritten()  # there nobody was to read
         dropped = 0 if resume else Rings(arena, {}).unread()
         fit_rings(turn, arena, switcher.ring_size, keep=resume)
     except BaseException:
@@ -181,8 +181,8 @@ def _counting(turn: Turn, claim: Claim) -> Counting:
     for state in turn.target.states(claim.sites):
         if state.mode and state.probe == arena.count_probe:
             modes[state.site] = state.mode
-            if (marker := arena.marker_at(state.data)) is not None:
-                by[marker] = int(arena.marker_entry(marker).by)
+            if (marker := arena.markers.at(state.data)) is not None:
+                by[marker] = int(arena.markers.entry(marker).by)
     return Counting(modes, by)
 
 
@@ -243,8 +243,8 @@ def _still_ours(turn: Turn, claim: Claim, request: Request) -> tuple[list[Site],
     mapped = set(turn.seen.sites)  # objects may have been unloaded since
     ours, taken = [], set()
     for state in turn.target.states([site for site in claim.sites if site in mapped]):
-        marker = arena.marker_at(state.data)
-        held = marker is not None and arena.marker_entry(marker).held == claim.lease.reading
+        marker = arena.markers.at(state.data)
+        held = marker is not None and arena.markers.entry(marker).held == claim.lease.reading
         if held and is_bound(state, request, claim.recorders):
             ours.append(state.site)
         elif state.mode:

@@ -10,7 +10,6 @@ what its note says; nothing is patched before that.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -28,13 +27,11 @@ class Objects(NamedTuple):
     sites     of all objects, by object and address
     objects   that have markers
     problems  notes that could not be believed, and objects that could not be read
-    owner     the address of a NUL-terminated "markerjit" in the target: the name in a note
     """
 
     sites: tuple[Site, ...]
     objects: tuple[MappedObject, ...]
     problems: tuple[BadNote | BadFile, ...]
-    owner: RemoteAddress | None
 
 
 def discover_process(read: Read, maps: Sequence[Mapping]) -> Objects:
@@ -104,7 +101,6 @@ class _Collector:
         self.problems: list[BadNote | BadFile] = []
         self._sites: list[Site] = []
         self._objects: list[MappedObject] = []
-        self._owner: RemoteAddress | None = None
 
     def add(self, image: Image, path: str, deleted: bool, code: Sequence[Mapping] | None) -> None:
         notes, problems = read_notes(image)
@@ -120,8 +116,6 @@ class _Collector:
             return
         self._objects.append(mapped)
         self._sites.extend(sorted(sites, key=lambda site: site.address))
-        if self._owner is None:
-            self._owner = _find_owner(image)
 
     def _of_notes(self, notes: Iterable[Note], mapped: MappedObject) -> Iterator[Site]:
         signatures: dict[tuple[object, ...], Signature] = {}  # the sites of a marker share theirs
@@ -141,7 +135,7 @@ class _Collector:
                 )
 
     def objects(self) -> Objects:
-        return Objects(tuple(self._sites), tuple(self._objects), tuple(self.problems), self._owner)
+        return Objects(tuple(self._sites), tuple(self._objects), tuple(self.problems))
 
 
 def _site(note: Note, signature: Signature, mapped: MappedObject) -> Site:
@@ -165,12 +159,3 @@ def _site(note: Note, signature: Signature, mapped: MappedObject) -> Site:
 
 def _is_mapped(address: int, code: Iterable[Mapping]) -> bool:
     return any(mapping.start <= address < mapping.end for mapping in code)
-
-
-def _find_owner(image: Image) -> RemoteAddress | None:
-    for segment in image.note_segments():
-        with suppress(BadNote):
-            at = image.read_note_segment(segment).find(b"markerjit\0")
-            if at >= 0:
-                return RemoteAddress(segment.address + at + image.bias)
-    return None

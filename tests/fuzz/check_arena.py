@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, cast
 
@@ -20,13 +20,15 @@ from markerjit.abi import (
     RING_LIMIT,
     Control,
     Entry,
-    Geometry,
     JournalHead,
+    Sizes,
+    lay_out,
 )
 from markerjit.arena.arena import Arena
 from markerjit.arena.journal import Journal
 from markerjit.errors import MarkerError, Unsupported
 from markerjit.model import RemoteAddress
+from markerjit.probes.loaded import loaded
 from markerjit.ring.drain import RingDrain
 from markerjit.ring.raw import Span
 from markerjit.ring.reader import SharedRing
@@ -63,20 +65,23 @@ class _Sparse:
     def release(self, offset: int, size: int) -> None:
         raise AssertionError("looking at an arena gives nothing back")
 
+    def used(self, offset: int, size: int) -> Iterator[tuple[int, int]]:
+        for start in sorted(self._words):
+            if offset <= start < offset + size:
+                yield start, start + len(self._words[start])
+
     close = release
 
 
 def check_arena(data: bytes) -> str:
     """Unsupported, or what is read of it is read in pieces that we have room for."""
     numbers = _NUMBERS.unpack(data[: _NUMBERS.size].ljust(_NUMBERS.size, b"\0"))
-    geometry, (used, edits, *positions) = Geometry(*numbers[:6]), numbers[6:]
-    try:
-        control = Control.from_buffer_copy(control_block(geometry))
-    except ValueError:
-        return "no such number"
-    if geometry.size >= 1 << 63:
+    used, edits, *positions = numbers[6:]
+    if numbers[0] > 1 << 16 or numbers[5] > 1 << 31:
         return "no such size"
-    control.markers_used = used
+    geometry = lay_out(Sizes(*numbers[:6]))
+    control = Control.from_buffer_copy(control_block(geometry))
+    control.markers_used = control.patches_used = control.units_used = used
     control.journal = JournalHead(state=JOURNAL_OPEN, edits=edits)
     store = _Sparse({0: bytes(ctypes.sizeof(Entry)), CONTROL: bytes(control)})
     try:
@@ -95,7 +100,11 @@ def check_arena(data: bytes) -> str:
 
 
 def _look(arena: Arena) -> None:
-    _some(arena.entries())
+    _some(arena.markers.entries())
+    _some(arena.patches.entries())
+    _some(arena.units.entries())
+    arena.patches.at(4711)
+    _some(loaded(arena))
     geometry, store = arena.geometry, arena.store
     own = RingDrain(
         store, geometry.head_offset(0), geometry.ring_offset(0), geometry.ring_size, 0, 0
@@ -119,14 +128,14 @@ def _some(found: Iterable[object]) -> None:
 
 def _seeds() -> list[Seed]:
     """A small one and one of the largest, both full."""
-    small = Geometry(1, 4096, 4, 4, 4, 4096)
-    large = Geometry(2, 1 << 30, 1 << 16, 1 << 20, 1 << 20, 1 << 30)
+    small = Sizes(1, 4096, 4, 4, 4, 4096)
+    large = Sizes(2, 1 << 30, 1 << 16, 1 << 20, 1 << 20, 1 << 30)
     places = [*(Place(8 * index, 8) for index in range(6)), Place(48, 4), Place(52, 4)]
     places += [Place(56 + 8 * index, 8) for index in range(4)]
     return [
         Seed(
             _NUMBERS.pack(
-                *one, one.max_markers, one.max_edits,
+                *one[:6], one.max_markers, one.max_edits,
                 one.ring_size, one.ring_size, one.ring_size, one.ring_size,
             ),
             places,

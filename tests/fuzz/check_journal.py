@@ -18,12 +18,14 @@ from markerjit.abi import (
     JournalHead,
 )
 from markerjit.arena.arena import Arena
+from markerjit.arena.control import ControlBlock
 from markerjit.arena.journal import Journal
 from markerjit.arena.pack import SIZE, pack
+from markerjit.arena.versions import CURRENT
 from markerjit.errors import Unsupported
 from markerjit.model import Edit, RemoteAddress
 from markerjit.session.repair import places_of
-from tests.fuzz.check_ring import geometry_of, numbers_of
+from tests.fuzz.check_ring import control_block, geometry_of, numbers_of
 from tests.fuzz.harness import ACCEPTED, Harness, Seed
 
 _GEOMETRY = geometry_of(1, 512, 8)
@@ -37,11 +39,11 @@ class _Store:
     """The head and the edits, and nothing besides."""
 
     def __init__(self, data: bytes) -> None:
-        room = _GEOMETRY.max_edits * SIZE
+        room = _GEOMETRY.edits.entries * SIZE
         edits = data[_HEAD_SIZE : _HEAD_SIZE + room].ljust(room, b"\0")
         self._parts = {
             _HEAD: data[:_HEAD_SIZE].ljust(_HEAD_SIZE, b"\0"),
-            _GEOMETRY.journal_edits: edits,
+            _GEOMETRY.edits.offset: edits,
         }
 
     def read(self, offset: int, size: int) -> bytes:
@@ -58,6 +60,17 @@ class _Arena:
     def __init__(self, store: _Store) -> None:
         self.store = store
         self.geometry: Geometry = _GEOMETRY
+        self.control = ControlBlock(_Block(), CURRENT)
+
+
+class _Block:
+    """A control block of ours."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        return control_block(_GEOMETRY)
+
+    def write(self, offset: int, data: bytes) -> None:
+        raise AssertionError("looking at a journal writes nothing")
 
 
 def check_journal(data: bytes) -> str:
@@ -69,7 +82,7 @@ def check_journal(data: bytes) -> str:
         return "Unsupported"
     if left is None:
         return "nothing"
-    assert len(left.edits) <= _GEOMETRY.max_edits
+    assert len(left.edits) <= _GEOMETRY.edits.entries
     assert str(left.owner).isprintable()
     for edit in left.edits:
         assert 0 < len(edit.new) == len(edit.old) <= _MOST

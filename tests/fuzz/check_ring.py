@@ -10,28 +10,23 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from itertools import pairwise
 
 from markerjit.abi import (
-    ALIVE,
-    CONTROL,
-    DATA,
-    DATA_SIZE,
+    COUNT_SIZE,
     FILLER,
     MAGIC,
+    MOST_EDITS,
+    MOST_PATCHES,
     PAGE,
-    RING_HEAD_SIZE,
-    SCRATCH,
-    SCRATCH_SIZE,
+    TABLES,
     VERSION,
     Control,
-    Count,
-    EditEntry,
     Geometry,
-    MarkerEntry,
-    TrapSite,
-    checked_control,
+    Sizes,
+    checked_geometry,
+    lay_out,
 )
+from markerjit.arena.versions import control_of, layout_of
 from markerjit.elf import parse_format
 from markerjit.errors import Unsupported
 from markerjit.ring.batch import Packet
@@ -51,41 +46,30 @@ from tests.fuzz.stores import Change, HostileRing
 
 
 def check_control(data: bytes) -> str:
-    """checked_control raises Unsupported; what it accepts lies inside the mapping, part by part."""
+    """A control block of any version is Unsupported; or its parts lie inside the mapping, one
+    behind the other, and are no larger than we have room for."""
     mapped_size = int.from_bytes(data[:8], "little")
     block = data[8 : 8 + PAGE].ljust(ctypes.sizeof(Control), b"\0")
     try:
-        control, geometry = checked_control(block, mapped_size)
+        layout = layout_of(block)
+        control = control_of(block, layout)
+        geometry = checked_geometry(control, mapped_size)
     except Unsupported as error:
         assert str(error).isprintable()
         return "Unsupported"
-    assert (control.magic, control.version) == (MAGIC, VERSION)
+    assert control.magic == MAGIC
     last, markers = geometry.rings - 1, geometry.max_markers
-    ends = (
-        CONTROL + PAGE,
-        ALIVE + PAGE,
-        SCRATCH + SCRATCH_SIZE,
-        DATA + DATA_SIZE,
-        geometry.markers,
-        geometry.marker_offset(markers),
-        geometry.counts,
-        geometry.count_offset(last, markers),
-        geometry.sites,
-        geometry.sites + geometry.max_sites * ctypes.sizeof(TrapSite),
-        geometry.journal_edits,
-        geometry.journal_edits + geometry.max_edits * ctypes.sizeof(EditEntry),
-        geometry.heads,
-        geometry.head_offset(last) + RING_HEAD_SIZE,
-        geometry.commits,
-        geometry.sums_offset(geometry.cpus),
-        geometry.ring,
-        geometry.ring_offset(last) + geometry.ring_size,
-        mapped_size,
-    )
-    assert all(one <= next_ for one, next_ in pairwise(ends)), "the parts overlap"
-    assert geometry.count_offset(1, 0) - geometry.counts == markers * ctypes.sizeof(Count)
-    assert geometry.marker_offset(1) - geometry.markers == ctypes.sizeof(MarkerEntry)
+    end = TABLES
+    for part in sorted(part for part in geometry.parts if part.entries):
+        assert end <= part.offset, "the parts overlap"
+        end = part.end
+    assert end <= mapped_size
+    assert geometry.count_offset(last, markers) == geometry.counts.end
+    assert geometry.count_offset(1, 0) - geometry.counts.offset == markers * COUNT_SIZE
+    assert geometry.ring_offset(last) + geometry.ring_size <= mapped_size
     assert geometry.ring_size % PAGE == 0, "a ring that holds no whole page"
+    assert geometry.patches.entries <= MOST_PATCHES
+    assert geometry.edits.entries <= MOST_EDITS
     return ACCEPTED
 
 
@@ -112,15 +96,18 @@ def numbers_of(structure: type[ctypes.Structure], at: int) -> list[Place]:
 
 def geometry_of(cpus: int, ring_size: int, rest: int) -> Geometry:
     """Of all tables the same number of entries."""
-    return Geometry(cpus, ring_size, rest, rest, rest, ring_stride=ring_size)
+    return lay_out(Sizes(cpus, ring_size, rest, rest, rest, ring_stride=ring_size))
 
 
 def control_block(geometry: Geometry) -> bytes:
     """As the controller makes one: every number that is checked, and none besides."""
-    parts = {
-        name: getattr(geometry, name) for name, _ in Control._fields_ if hasattr(geometry, name)
-    }
-    return bytes(Control(magic=MAGIC, version=VERSION, arena_size=geometry.size, **parts))
+    return bytes(
+        Control(
+            magic=MAGIC, version=VERSION, control_size=ctypes.sizeof(Control),
+            arena_size=geometry.size, cpus=geometry.cpus, ring_size=geometry.ring_size,
+            parts=geometry.table(),
+        )
+    )  # fmt: skip
 
 
 # ---- a ring --------------------------------------------------------------------------------------

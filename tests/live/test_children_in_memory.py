@@ -28,7 +28,7 @@ every_child = pytest.mark.parametrize("child", ["vfork", "clone"])
 def writes_own_rings(pid: int) -> bool:
     """Whether threads of a process with the runtime write to the ring of their CPU."""
     with ProcessMemory(pid, why_not=why_not) as memory:
-        arena, _ = find_arenas(pid, memory, read_maps(pid, why_not=why_not))
+        arena = find_arenas(pid, memory, read_maps(pid, why_not=why_not)).own
         assert arena
         found = has_own_rings(memory, arena)
         arena.close()

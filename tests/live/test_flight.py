@@ -310,10 +310,10 @@ def test_flight_that_was_switched_off_by_somebody_who_died_is_over(target: Calla
     with markerjit.attach(program.pid) as session:
         session.record("truth_mode")
         arena = session._target.seen.arena
-        flown = [one for one in arena.entries() if one.since]
+        flown = [one for one in arena.markers.entries() if one.since]
         session.disable("*")
         for entry in flown:
-            arena.note_switched(entry.id, Mode.JUMP)
+            arena.markers.note_switched(entry.id, Mode.JUMP)
         with session.trace("truth_mode") as stream:
             program.command("run 4")
 

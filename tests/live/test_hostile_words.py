@@ -38,7 +38,7 @@ def write_words(session: markerjit.Session, words: dict[str, bytes | int]) -> No
     """Into the entries of all its markers."""
     arena = session._target.seen.arena
     assert arena is not None
-    for entry in arena.entries():
+    for entry in arena.markers.entries():
         for name, value in words.items():
             content = value if isinstance(value, bytes) else bytes([value])
             place = arena.geometry.marker_offset(int(entry.id)) + getattr(MarkerEntry, name).offset

@@ -70,10 +70,10 @@ def test_plan_that_is_only_looked_at_tells_the_runtime_nothing(target: Callable)
 
     with markerjit.attach(program.pid) as session:
         session.enable("truth_birth")
-        before = [bytes(entry) for entry in session._target.seen.arena.entries()]
+        before = [bytes(entry) for entry in session._target.seen.arena.markers.entries()]
         session.plan("*")
 
-        assert [bytes(entry) for entry in session._target.seen.arena.entries()] == before
+        assert [bytes(entry) for entry in session._target.seen.arena.markers.entries()] == before
 
 
 @pytest.mark.parametrize("ring_size", [0, 1000, 1024, 3 << 20, 1 << 31])

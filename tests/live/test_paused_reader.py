@@ -58,7 +58,7 @@ def test_each_event_is_delivered_once_though_a_reader_was_paused(
 
         with markerjit.attach(program.pid) as session:
             assert session._target.seen.arena is not None
-            session._target.seen.arena.write_control("lease_ns", 1)
+            session._target.seen.arena.control.write("lease_ns", 1)
             with session.trace("truth_loop", resume=True) as events:
                 seen = [event.fields["n"] for event in events.drain()]
                 assert seen

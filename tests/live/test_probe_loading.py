@@ -96,7 +96,7 @@ def test_probe_is_loaded_once_however_often_it_is_switched_on(
                 session.disable("truth_mode")
             with session.trace("truth_mode", probe=probe(TURNS, "tell")) as stream:
                 program.command("run 5")
-            control = session._target.seen.arena.current()
+            control = session._target.seen.arena.control.now()
             used.add((control.code_used, control.data_used, control.markers_used))
             (one,) = session.probe_values()
             assert one.counters["turns"] == 35 * turn
@@ -107,7 +107,7 @@ def test_probe_is_loaded_once_however_often_it_is_switched_on(
     cli("on", program.pid, "truth_mode", "--probe", again)
     assert values(program.pid)["turns"] == 105
     with markerjit.View(program.pid) as view:
-        control = view._target.seen.arena.current()
+        control = view._target.seen.arena.control.now()
         assert {(control.code_used, control.data_used, control.markers_used)} == used
 
 

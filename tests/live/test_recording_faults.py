@@ -200,7 +200,7 @@ def test_reader_that_was_away_too_long_says_who_has_the_rings_now(
     with traced_into(first, program.pid) as away:
         away.send_signal(signal.SIGSTOP)
         with markerjit.attach(program.pid) as session:
-            session._target.seen.arena.write_control("lease_ns", 1)
+            session._target.seen.arena.control.write("lease_ns", 1)
         with traced_into(second, program.pid) as tracer:
             away.send_signal(signal.SIGCONT)
             _, errors = away.communicate(timeout=60)

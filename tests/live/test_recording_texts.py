@@ -35,9 +35,9 @@ def texts(request: pytest.FixtureRequest, target: Callable) -> Iterator[tuple[Ta
         session.enable("texts_four")
         session.disable("texts_four")
         arena = session._target.seen.arena
-        flags = arena.current().cpu_flags
+        flags = arena.control.now().cpu_flags
         if request.param == "no RTM":
-            arena.write_control("cpu_flags", flags & ~CPU_RTM)
+            arena.control.write("cpu_flags", flags & ~CPU_RTM)
         elif not flags & CPU_RTM:
             pytest.skip("this processor has no memory transactions (RTM)")
         yield program, session

@@ -129,8 +129,8 @@ def test_a_stream_that_is_polled_keeps_its_lease(target: Callable) -> None:
 
     with markerjit.attach(program.pid) as session, session.trace("truth_loop") as stream:
         assert session._target.seen.arena
-        claimed = session._target.seen.arena.current().lease_ns
+        claimed = session._target.seen.arena.control.now().lease_ns
 
         stream.poll()
 
-        assert session._target.seen.arena.current().lease_ns > claimed
+        assert session._target.seen.arena.control.now().lease_ns > claimed

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import markerjit.abi as abi
-from markerjit.arena import create, store
+from markerjit.arena import create, store, trap
 from markerjit.arena import pack as pack_module
 from markerjit.arena.pack import pack
 from markerjit.elf import notes
@@ -44,7 +44,10 @@ CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_control": abi.Control,
     "mj_marker": abi.MarkerEntry,
     "mj_count": abi.Count,
-    "mj_trap_site": abi.TrapSite,
+    "mj_part": abi.PartEntry,
+    "mj_patch": abi.PatchEntry,
+    "mj_unit": abi.UnitEntry,
+    "mj_island": abi.IslandEntry,
     "mj_entry": abi.Entry,
     "mj_owner": abi.OwnerEntry,
     "mj_journal": abi.JournalHead,
@@ -98,8 +101,13 @@ CONSTANTS = {
     **{f"MJ_TEXT_{one.name}": int(one) for one in types.TextState},
     **{
         f"MJ_CONTROL_{name.upper()}": getattr(abi.Control, name).offset
-        for name in ("cpus", "max_markers", "rseq_offset", "counts", "heads", "sequences")
+        for name in ("parts", "rseq_offset", "sequences")
     },
+    **{f"MJ_{name}": value for name, value in vars(abi).items() if name.startswith("PART_")},
+    "MJ_PARTS": abi.PARTS,
+    "MJ_PART_SIZE": ctypes.sizeof(abi.PartEntry),
+    "MJ_PART_COUNT": abi.PartEntry.count.offset,
+    "MJ_UNIT_READY": abi.UNIT_READY,
     "MJ_RING_ROOM": abi.RING_ROOM,
     "MJ_RING_DATA": abi.RING_DATA,
     "MJ_RING_MASK": abi.RING_MASK,
@@ -148,12 +156,12 @@ KERNEL = {
     "MADV_WIPEONFORK": create._MADV_WIPEONFORK,
     "MFD_CLOEXEC": create._MFD_CLOEXEC,
     "F_DUPFD_CLOEXEC": create._F_DUPFD_CLOEXEC,
-    "SIGTRAP": create._SIGTRAP,
-    "SA_SIGINFO": create._SA_SIGINFO,
-    "SA_RESTORER": create._SA_RESTORER,
-    "SA_ONSTACK": create._SA_ONSTACK,
-    "SA_RESTART": create._SA_RESTART,
-    "SA_NODEFER": create._SA_NODEFER,
+    "SIGTRAP": trap._SIGTRAP,
+    "SA_SIGINFO": trap._SA_SIGINFO,
+    "SA_RESTORER": trap._SA_RESTORER,
+    "SA_ONSTACK": trap._SA_ONSTACK,
+    "SA_RESTART": trap._SA_RESTART,
+    "SA_NODEFER": trap._SA_NODEFER,
     "FALLOC_FL_PUNCH_HOLE": store._PUNCH_HOLE,
     "FALLOC_FL_KEEP_SIZE": store._KEEP_SIZE,
     "sizeof(struct sigaction)": ctypes.sizeof(abi.Sigaction),
@@ -349,9 +357,12 @@ def test_both_mirrors_of_the_number_of_arguments_are_the_same() -> None:
 
 
 def test_every_constant_of_the_arena_in_python_is_one_of_the_headers() -> None:
-    bounds = {"LARGEST_RING", "MOST_CPUS", "MOST_EDITS", "MOST_MARKERS", "MOST_SITES"}
+    bounds = {
+        "LARGEST_RING", "LARGEST_ENTRY", "MOST_CPUS", "MOST_EDITS", "MOST_MARKERS", "MOST_PATCHES",
+        "MOST_UNITS",
+    }  # fmt: skip
     derived = {
-        "CONTROL", "SCRATCH", "DATA", "OP_SIZE_SHIFT", "NO_LIMIT", "COUNT_SIZE", "TURN_FULL",
+        "CONTROL", "TABLES", "OP_SIZE_SHIFT", "NO_LIMIT", "COUNT_SIZE", "TURN_FULL",
         "RING_HEAD", "RING_BEGUN", "RING_HEAD_SIZE",
     }  # fmt: skip
     names = {name for name, v in vars(abi).items() if name.isupper() and name[0] != "_"}
@@ -360,8 +371,7 @@ def test_every_constant_of_the_arena_in_python_is_one_of_the_headers() -> None:
     assert names - derived - bounds <= mirrored
     assert abi.CONTROL == abi.CODE_SIZE
     assert abi.ALIVE == abi.CONTROL + abi.PAGE
-    assert abi.SCRATCH == abi.ALIVE + abi.PAGE
-    assert abi.DATA == abi.SCRATCH + abi.SCRATCH_SIZE
+    assert abi.TABLES == abi.ALIVE + abi.PAGE
     assert abi.NO_LIMIT == (1 << 64) - 1
     assert ctypes.sizeof(abi.Control) <= abi.PAGE
 
@@ -469,16 +479,16 @@ def test_numbers_of_the_kernel_are_those_of_its_headers(tmp_path: Path) -> None:
     assert found == known
 
 
-def test_handler_finds_the_registers_that_it_changes_where_libc_has_it(tmp_path: Path) -> None:
-    stated = dict(re.findall(r"#define UCONTEXT_(R[IS]P) (\d+)", TRAP.read_text()))
+def test_handler_finds_the_register_that_it_changes_where_libc_has_it(tmp_path: Path) -> None:
+    stated = dict(re.findall(r"#define UCONTEXT_(RIP) (\d+)", TRAP.read_text()))
     source = (
         "#define _GNU_SOURCE\n#include <stddef.h>\n#include <stdio.h>\n#include <ucontext.h>\n"
         "#include <signal.h>\nint main(void) {\n"
-        'printf("%zu %zu %zu\\n", offsetof(ucontext_t, uc_mcontext.gregs[REG_RIP]), '
-        "offsetof(ucontext_t, uc_mcontext.gregs[REG_RSP]), offsetof(siginfo_t, si_code)); }\n"
+        'printf("%zu %zu\\n", offsetof(ucontext_t, uc_mcontext.gregs[REG_RIP]), '
+        "offsetof(siginfo_t, si_code)); }\n"
     )
 
-    ((rip, rsp, code),) = _run_c(tmp_path, source)
+    ((rip, code),) = _run_c(tmp_path, source)
 
-    assert stated == {"RIP": rip, "RSP": rsp}
+    assert stated == {"RIP": rip}
     assert int(code) == 2 * 4  # ((const int32_t *)info)[2]

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import markerjit.abi as abi
-from markerjit.abi import ALIVE, CONTROL, PAGE, Control, Geometry
+from markerjit.abi import ALIVE, CONTROL, PAGE, Control, Geometry, Sizes, lay_out
 from markerjit.arena.arena import Arena
 from markerjit.arena.store import MemoryStore
 from markerjit.errors import MemoryFault, TargetGone
@@ -14,16 +16,15 @@ from markerjit.model import RemoteAddress
 
 BASE = RemoteAddress(0x7000_0000)
 PID = 7
-PARTS = ("markers", "counts", "sites", "journal_edits", "heads", "commits", "ring")
 
 
 def geometry_of(
-    *, cpus: int = 1, ring_size: int = PAGE, max_markers: int = 4, max_sites: int = 4,
+    *, cpus: int = 1, ring_size: int = PAGE, max_markers: int = 4, max_patches: int = 4,
     max_edits: int = 4, ring_stride: int = 0,
 ) -> Geometry:  # fmt: skip
     """Of a small arena."""
     stride = ring_stride or ring_size
-    return Geometry(cpus, ring_size, max_markers, max_sites, max_edits, stride)
+    return lay_out(Sizes(cpus, ring_size, max_markers, max_patches, max_edits, stride))
 
 
 class SparseMemory:
@@ -68,7 +69,10 @@ def control_block(geometry: Geometry, **corrupted: int) -> bytes:
         "magic": abi.MAGIC,
         "version": abi.VERSION,
         "arena_size": geometry.size,
-        **{name: getattr(geometry, name) for name in (*PARTS, *Geometry._fields)},
+        "control_size": ctypes.sizeof(Control),
+        "cpus": geometry.cpus,
+        "ring_size": geometry.ring_size,
+        "parts": geometry.table(),
     }
     return bytes(Control(**{**facts, **corrupted}))
 

@@ -69,7 +69,7 @@ class Target:
         for marker, type_ in types_of().items():
             entry = MarkerEntry(id=marker, size=type_.size, name_hash=marker)
             self.store.write(GEOMETRY.marker_offset(marker), bytes(entry))
-        self.arena.write_control("markers_used", 4)
+        self.arena.control.write("markers_used", 4)
 
     def end(self) -> None:
         """It ends, and its arena is out of reach."""

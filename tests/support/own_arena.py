@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import markerjit.abi as abi
-from markerjit.abi import ALIVE, CONTROL, PAGE, Control, Geometry
-from markerjit.arena.arena import Arena, Counted
-from markerjit.arena.create import find_tid_offset
+from markerjit.abi import ALIVE, CONTROL, PAGE, Control, Geometry, Sizes, lay_out
+from markerjit.arena.arena import Arena
+from markerjit.arena.counters import Counted
+from markerjit.arena.facts import find_tid_offset
 from markerjit.arena.store import MemoryStore
 from markerjit.memory import ProcessMemory
 from markerjit.model import CType, Event, RemoteAddress, Signature, TypeClass
@@ -39,9 +40,6 @@ from markerjit.ring.walk import Walked, least_words, walk, walk_packet
 
 MADV_WIPEONFORK = 18
 MAP_PRIVATE_FIXED_ANONYMOUS = 0x32
-PARTS = (
-    "markers", "counts", "sites", "journal_edits", "heads", "commits", "ring", "ring_stride",
-)  # fmt: skip
 SYS_ARCH_PRCTL, ARCH_GET_FS = 158, 0x1003
 CPUS = max(os.sched_getaffinity(0)) + 1
 
@@ -56,11 +54,12 @@ CHARS = CType(TypeClass.CHARS, 8)
 
 
 def geometry_of(
-    *, cpus: int = CPUS, ring_size: int = 1 << 16, max_markers: int = 8, max_sites: int = 4,
-    max_edits: int = 4,
+    *, cpus: int = CPUS, ring_size: int = 1 << 16, max_markers: int = 8, max_patches: int = 4,
+    max_edits: int = 4, ring_stride: int = 0,
 ) -> Geometry:  # fmt: skip
     """Of a small arena."""
-    return Geometry(cpus, ring_size, max_markers, max_sites, max_edits, ring_size)
+    stride = ring_stride or ring_size
+    return lay_out(Sizes(cpus, ring_size, max_markers, max_patches, max_edits, stride))
 
 
 class OwnMemory:
@@ -122,8 +121,9 @@ class OwnArena:
             "pid": os.getpid(),
             "clock": own_clock(),
             "code_used": abi.RUNTIME_SIZE,
-            **{name: getattr(geometry, name) for name in Geometry._fields},
-            **{name: getattr(geometry, name) for name in PARTS},
+            "control_size": ctypes.sizeof(Control),
+            "cpus": geometry.cpus,
+            "ring_size": geometry.ring_size,
             **control,
         }
         sequences = [
@@ -134,7 +134,7 @@ class OwnArena:
             )
             for one in entry.sequences
         ]
-        block = Control(**numbers)
+        block = Control(**numbers, parts=geometry.table())
         block.sequences = type(block.sequences)(*sequences)
         self.store.write(CONTROL, bytes(block))
         for ring in range(geometry.rings):
@@ -174,36 +174,36 @@ class OwnArena:
         """A slot whose probe records (or only counts) a marker of this format and these types."""
         signature = Signature(name, format_, args)
         made = recording(signature, options)
-        marker = self.arena.find_marker(name, signature.text, made.entry())
+        marker = self.arena.markers.find(name, signature.text, made.entry())
         self.types[marker] = RecordType(
             marker, name, format_, made.type.fields, time=options.time, tid=options.thread_id
         )
         probe = self.arena.entry.record
         if count:
             probe = self.arena.entry.count
-        elif self.way == ASSEMBLED and takes_a_recorder(made, self.arena.control):
+        elif self.way == ASSEMBLED and takes_a_recorder(made, self.arena.facts):
             probe = self._assembled(marker, made)
-        return Slot(probe=self.base + probe, data=self.arena.entry_address(marker))
+        return Slot(probe=self.base + probe, data=self.arena.markers.address(marker))
 
     def _assembled(self, marker: int, made: Recording) -> int:
         """The offset of the code that records this marker, made now where there is none."""
-        known = self.arena.marker_entry(marker).recorder
+        known = self.arena.markers.entry(marker).recorder
         if known:
             return known
         functions = ("record_event", "pass_", "turn", "lose")
         places = {name: self.base + getattr(self.arena.entry, name) for name in functions}
-        setting = Setting(self.base, self.arena.control, **places)
-        place = self.arena.entry_address(marker)
+        setting = Setting(self.base, self.arena.facts, self.geometry, **places)
+        place = self.arena.markers.address(marker)
         shape = Shape(
             marker, place, made.ops, made.type.size,
             timed=bool(made.time), tid=bool(made.tid), counted=bool(made.counted),
         )  # fmt: skip
-        address = self.arena.place_for_code(LARGEST)
+        address = self.arena.code.place(LARGEST)
         assert address is not None
         recorder = make_recorder(shape, setting, address)
         assert len(recorder.code) <= LARGEST
-        self.arena.put_code(address, recorder.code)
-        self.arena.set_recorder(marker, RemoteAddress(recorder.entry))
+        self.arena.code.put(address, recorder.code)
+        self.arena.markers.set_recorder(marker, RemoteAddress(recorder.entry))
         return recorder.entry - self.base
 
     def walks(self) -> list[Walked]:
@@ -256,7 +256,7 @@ class OwnArena:
     def counted(self, name: str = "m") -> Counted:
         """Of a marker: executions, and events that were lost."""
         (marker,) = (one.id for one in self.types.values() if one.marker == name)
-        return self.arena.counted(marker)
+        return self.arena.counters.of(marker)
 
 
 def map_alive(base: int) -> None:
@@ -312,7 +312,7 @@ def own_clock() -> int:
 
 def marker_id(arena: OwnArena, slot: Slot) -> int:
     """The marker whose slot this is."""
-    marker = arena.arena.marker_at(RemoteAddress(slot.data))
+    marker = arena.arena.markers.at(RemoteAddress(slot.data))
     assert marker is not None
     return marker
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 from collections.abc import Sequence
@@ -12,7 +11,6 @@ from markerjit.abi import PAGE
 from markerjit.arena.arena import Arena
 from markerjit.arena.create import create_arena
 from markerjit.memory import ProcessMemory, read_maps
-from markerjit.model import RemoteAddress
 from markerjit.remote.calls import (
     SYS_CLOSE,
     SYS_MMAP,
@@ -22,8 +20,6 @@ from markerjit.remote.calls import (
     OwnThread,
     Result,
 )
-
-OWNER = ctypes.create_string_buffer(b"markerjit")
 
 
 class FailingThread(OwnThread):
@@ -79,10 +75,7 @@ def arena_mappings() -> list[str]:
 
 
 def make_own_arena(memory: ProcessMemory, caller: OwnThread) -> Arena:
-    owner = RemoteAddress(ctypes.addressof(OWNER))
-    return create_arena(
-        os.getpid(), memory, caller, owner, maps=read_maps(os.getpid()), ring_size=PAGE
-    )
+    return create_arena(os.getpid(), memory, caller, maps=read_maps(os.getpid()), ring_size=PAGE)
 
 
 def take_down(caller: FailingThread) -> None:

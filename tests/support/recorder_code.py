@@ -75,7 +75,7 @@ def instructions(own: OwnArena, slot: Slot) -> list[int]:
     roots = [slot.probe, *(own.base + one.abort for one in entry.sequences)]
     if slot.probe >= own.base + RUNTIME_SIZE:  # its descriptors stand before it
         roots += _own_handlers(own, slot.probe)
-    code = own.store.read(0, own.arena.current().code_used)
+    code = own.store.read(0, own.arena.control.now().code_used)
     decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     decoder.detail = True
     found: set[int] = set()
@@ -94,7 +94,7 @@ def instructions(own: OwnArena, slot: Slot) -> list[int]:
 
 
 def _own_handlers(own: OwnArena, probe: int) -> Iterator[int]:
-    at = (own.arena.current().code_used - 1) & -32
+    at = (own.arena.control.now().code_used - 1) & -32
     while at > RUNTIME_SIZE:
         version, flags, start, length, abort = struct.unpack("<IIQQQ", own.store.read(at, 32))
         if not version and not flags and own.base + RUNTIME_SIZE < start and length < 1024:

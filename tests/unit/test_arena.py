@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -16,38 +17,44 @@ from markerjit.abi import (
     ALIVE,
     CODE_SIZE,
     CONTROL,
-    DATA,
     DATA_SIZE,
     NO_LIMIT,
     PAGE,
     RUNTIME_SIZE,
-    SCRATCH,
-    SCRATCH_SIZE,
+    TABLES,
     Control,
-    EditEntry,
     Geometry,
     Head,
     MarkerEntry,
-    TrapSite,
-    checked_control,
+    PartEntry,
+    Sizes,
+    checked_geometry,
+    lay_out,
 )
-from markerjit.arena import arena as arena_module
-from markerjit.arena import create
-from markerjit.arena.arena import Arena, fnv1a
-from markerjit.arena.create import find_rseq_offset, find_tid_offset
+from markerjit.arena import facts
+from markerjit.arena import markers as markers_module
+from markerjit.arena.arena import Arena
+from markerjit.arena.facts import find_rseq_offset, find_tid_offset
+from markerjit.arena.markers import fnv1a
 from markerjit.arena.store import FileStore, MemoryStore
 from markerjit.errors import MarkerError, Refused, TargetGone, Unsupported
 from markerjit.memory import FakeMemory
 from markerjit.model import Mode, RemoteAddress
 from markerjit.remote.calls import Thread
 from tests.support import made_arena
-from tests.support.made_arena import BASE, PARTS, SparseMemory, control_block
+from tests.support.made_arena import BASE, SparseMemory, control_block
 
 # Every table fills its pages exactly, so that one entry more needs a page more.
 GEOMETRY = made_arena.geometry_of(
-    cpus=2, ring_size=PAGE, max_markers=128, max_sites=256, max_edits=64, ring_stride=4 * PAGE
+    cpus=2, ring_size=PAGE, max_markers=128, max_patches=256, max_edits=64, ring_stride=4 * PAGE
 )
-NUMBERS = ("arena_size", *Geometry._fields, *PARTS)
+DATA = GEOMETRY.data.offset
+NUMBERS = ("arena_size", "cpus", "ring_size")
+FIELDS = ("offset", "entry_size", "count")
+NOT_COUNTED_BY = (
+    abi.PART_EDITS, abi.PART_UNITS, abi.PART_ISLANDS, abi.PART_SCRATCH, abi.PART_DATA,
+)  # fmt: skip
+NAMES = {value: name for name, value in vars(abi).items() if name.startswith("PART_")}
 
 
 def make_arena(geometry: Geometry = GEOMETRY) -> Arena:
@@ -66,98 +73,128 @@ def entry(ops: bytes = b"\1", limits: tuple[int, ...] = (), **facts: int) -> Mar
 # ---- believing a control block -------------------------------------------------------------------
 
 
+def checked(block: bytes, mapped_size: int = GEOMETRY.size) -> Geometry:
+    return checked_geometry(Control.from_buffer_copy(block), mapped_size)
+
+
+def with_part(number: int, **changed: int) -> bytes:
+    """A control block with other numbers of one part."""
+    control = Control.from_buffer_copy(control_block(GEOMETRY))
+    for field, value in changed.items():
+        setattr(control.parts[number], field, value)
+    return bytes(control)
+
+
 def test_a_control_block_as_it_should_be_is_believed() -> None:
-    control, geometry = checked_control(control_block(GEOMETRY, owner_since=812), GEOMETRY.size)
-
-    assert geometry == GEOMETRY
-    assert control.owner_since == 812
+    assert checked(control_block(GEOMETRY, owner_since=812)) == GEOMETRY
 
 
-@pytest.mark.parametrize("name", ["magic", "version", *NUMBERS])
+@pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("change", ["one more", "one less", "zero", "most"])
 def test_every_number_of_a_control_block_is_checked(name: str, change: str) -> None:
     size = getattr(Control, name).size
     right = getattr(Control.from_buffer_copy(control_block(GEOMETRY)), name)
     wrong = {"one more": right + 1, "one less": right - 1, "zero": 0, "most": (1 << 8 * size) - 1}
-    if name == "max_edits" and change == "one less":
-        pytest.skip("an arena with an entry less is one")
-    if name == "max_edits" and change == "one more":
-        wrong[change] += PAGE // ctypes.sizeof(EditEntry)  # one more fits the same page
-
-    with pytest.raises(Unsupported):
-        checked_control(control_block(GEOMETRY, **{name: wrong[change]}), GEOMETRY.size)
-
-
-@pytest.mark.parametrize("name", ["max_sites", "max_markers", "ring_size"])
-@pytest.mark.parametrize("less", [1, 2, 16])
-def test_what_has_to_be_a_power_of_two_is_not_believed_otherwise(name: str, less: int) -> None:
-    """abi.h promises it: recorders shift by it, and one less is a mask, here and in the runtime."""
-    geometry = GEOMETRY._replace(ring_size=4 * PAGE)
-    geometry = geometry._replace(**{name: getattr(geometry, name) - less})
 
     with pytest.raises(Unsupported, match="contradicts itself"):
-        checked_control(control_block(geometry), geometry.size)
+        checked(control_block(GEOMETRY, **{name: wrong[change]}))
+
+
+@pytest.mark.parametrize("number", NAMES, ids=NAMES.get)
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("change", ["one more", "one less", "most"])
+def test_every_number_of_a_part_is_checked(number: int, field: str, change: str) -> None:
+    """Of a table that the runtime does not count by any number is right that has room."""
+    part = GEOMETRY.parts[number]
+    right = part[FIELDS.index(field)]
+    most = (1 << 8 * getattr(PartEntry, field).size) - 1
+    wrong = {"one more": right + 1, "one less": right - 1, "most": most}
+    block = with_part(number, **{field: wrong[change]})
+    if number in NOT_COUNTED_BY and field != "offset" and change != "most":
+        with suppress(Unsupported):
+            check_parts(checked(block))
+        return
+
+    with pytest.raises(Unsupported, match="contradicts itself"):
+        checked(block)
+
+
+@pytest.mark.parametrize("number", [abi.PART_MARKERS, abi.PART_PATCHES])
+@pytest.mark.parametrize("less", [1, 2, 16])
+def test_tables_have_to_be_powers_of_two(number: int, less: int) -> None:
+    """abi.h promises it: recorders shift by it, and one less is a mask, here and in the runtime."""
+    count = GEOMETRY.parts[number].entries - less
+
+    with pytest.raises(Unsupported, match="contradicts itself"):
+        checked(with_part(number, count=count))
 
 
 @pytest.mark.parametrize(
-    ("size", "stride"), [(PAGE // 2, PAGE), (2 * PAGE, PAGE), (PAGE, PAGE + 8), (8 * PAGE, 0)]
+    ("size", "stride"),
+    [(PAGE // 2, PAGE), (2 * PAGE, PAGE), (3 * PAGE, 4 * PAGE), (PAGE, PAGE + 8)],
 )
 def test_rings_that_do_not_fit_where_they_are_are_not_believed(size: int, stride: int) -> None:
-    geometry = GEOMETRY._replace(ring_size=size, ring_stride=stride)
+    geometry = made_arena.geometry_of(ring_size=size, ring_stride=stride)
 
     with pytest.raises(Unsupported, match="contradicts itself"):
-        checked_control(control_block(geometry), geometry.size)
+        checked(control_block(geometry), geometry.size)
 
 
 @pytest.mark.parametrize("difference", [-PAGE, PAGE, 2 * PAGE])
 def test_a_mapping_of_another_size_is_not_believed(difference: int) -> None:
     with pytest.raises(Unsupported, match="contradicts itself"):
-        checked_control(control_block(GEOMETRY), GEOMETRY.size + difference)
+        checked(control_block(GEOMETRY), GEOMETRY.size + difference)
 
 
-def test_an_arena_of_another_version_says_which() -> None:
-    with pytest.raises(Unsupported, match=f"version 77, this controller speaks {abi.VERSION}"):
-        checked_control(control_block(GEOMETRY, version=77), GEOMETRY.size)
-
-
-@given(st.dictionaries(st.sampled_from(NUMBERS), st.integers(0, (1 << 64) - 1), min_size=1))
-def test_any_numbers_are_refused_or_fit_the_mapping(numbers: dict[str, int]) -> None:
-    cut = {name: v & (1 << 8 * getattr(Control, name).size) - 1 for name, v in numbers.items()}
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from(sorted(NAMES)), st.sampled_from(FIELDS)),
+        st.integers(0, (1 << 64) - 1) | st.integers(0, GEOMETRY.size),
+        min_size=1,
+    )
+)
+def test_any_numbers_are_refused_or_fit_the_mapping(numbers: dict[tuple[int, str], int]) -> None:
+    control = Control.from_buffer_copy(control_block(GEOMETRY))
+    for (number, field), value in numbers.items():
+        setattr(control.parts[number], field, value & (1 << 8 * getattr(PartEntry, field).size) - 1)
     try:
-        _, geometry = checked_control(control_block(GEOMETRY, **cut), GEOMETRY.size)
+        geometry = checked_geometry(control, GEOMETRY.size)
     except Unsupported:
         return
-    assert geometry.size == GEOMETRY.size
-    assert geometry.ring_offset(geometry.rings - 1) + geometry.ring_stride == geometry.size
+    check_parts(geometry)
+
+
+def check_parts(geometry: Geometry) -> None:
+    """Parts are inside of the arena, and do not overlap."""
+    end = TABLES
+    for part in sorted(part for part in geometry.parts if part.entries):
+        assert end <= part.offset
+        end = part.end
+    assert end <= geometry.size
 
 
 @given(
     cpus=st.integers(1, 300),
     pages=st.integers(1, 1 << 12),
     markers=st.integers(1, 5000),
-    sites_bits=st.integers(0, 16),
+    patches_bits=st.integers(0, 16),
     edits=st.integers(0, 5000),
 )
 def test_parts_of_an_arena_follow_each_other_and_do_not_overlap(
-    cpus: int, pages: int, markers: int, sites_bits: int, edits: int
+    cpus: int, pages: int, markers: int, patches_bits: int, edits: int
 ) -> None:
-    geometry = Geometry(cpus, PAGE, markers, 1 << sites_bits, edits, pages * PAGE)
+    geometry = lay_out(Sizes(cpus, PAGE, markers, 1 << patches_bits, edits, pages * PAGE))
     last = geometry.rings - 1
 
     assert RUNTIME_SIZE < CODE_SIZE == CONTROL
     assert CONTROL + ctypes.sizeof(Control) <= ALIVE == CONTROL + PAGE
-    assert ALIVE + PAGE == SCRATCH
-    assert SCRATCH + SCRATCH_SIZE == DATA
-    assert geometry.markers == DATA + DATA_SIZE
-    assert geometry.marker_offset(markers) <= geometry.counts
-    assert geometry.count_offset(last, markers) <= geometry.sites
-    assert geometry.sites + (ctypes.sizeof(TrapSite) << sites_bits) <= geometry.journal_edits
-    assert geometry.journal_edits + edits * ctypes.sizeof(EditEntry) <= geometry.heads
-    assert geometry.head_offset(last + 1) <= geometry.commits == geometry.sums_offset(0)
-    assert geometry.sums_offset(cpus) == geometry.commits + cpus * pages * 8 <= geometry.ring
-    starts = [getattr(geometry, name) for name in PARTS]
-    assert starts == sorted(starts)
-    assert all(start % PAGE == 0 for start in starts)
+    assert ALIVE + PAGE == TABLES
+    check_parts(geometry)
+    assert geometry.marker_offset(markers) == geometry.markers.end
+    assert geometry.count_offset(last, markers) == geometry.counts.end
+    assert geometry.head_offset(last + 1) == geometry.parts[abi.PART_HEADS].end
+    assert geometry.sums_offset(cpus) == geometry.parts[abi.PART_COMMITS].end
+    assert all(part.offset % PAGE == 0 for part in geometry.parts)
     assert geometry.ring_offset(last + 1) == geometry.size
 
 
@@ -212,15 +249,15 @@ def test_a_marker_is_made_once_whoever_asks() -> None:
     arena = make_arena()
     other = Arena(7, BASE, arena.store, GEOMETRY.size)  # type: ignore[arg-type]
 
-    first = arena.find_marker("get", "get %s", entry(b"\3", (64,)))
-    second = arena.find_marker("get", "get %d", entry(b"\1"))
+    first = arena.markers.find("get", "get %s", entry(b"\3", (64,)))
+    second = arena.markers.find("get", "get %d", entry(b"\1"))
 
     assert (first, second) == (0, 1)
-    assert arena.find_marker("get", "get %s", entry(b"\3", (64,))) == 0
-    assert other.find_marker("get", "get %d", entry(b"\1")) == 1
-    assert other.find_marker("put", "put", entry(b"")) == 2
-    assert other.known_marker("put", entry(b"\1")) is None
-    assert [one.id for one in arena.entries()] == [0, 1, 2]
+    assert arena.markers.find("get", "get %s", entry(b"\3", (64,))) == 0
+    assert other.markers.find("get", "get %d", entry(b"\1")) == 1
+    assert other.markers.find("put", "put", entry(b"")) == 2
+    assert other.markers.known("put", entry(b"\1")) is None
+    assert [one.id for one in arena.markers.entries()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -238,65 +275,65 @@ def test_a_marker_is_made_once_whoever_asks() -> None:
 )
 def test_a_marker_that_is_recorded_otherwise_is_another(other: MarkerEntry) -> None:
     arena = make_arena()
-    arena.find_marker("get", "get %s", entry(b"\3", (64,)))
+    arena.markers.find("get", "get %s", entry(b"\3", (64,)))
 
-    assert arena.known_marker("get %s", other) is None
-    assert arena.find_marker("get", "get %s", other) == 1
-    assert arena.known_marker("get %s", entry(b"\3", (64,))) == 0
+    assert arena.markers.known("get %s", other) is None
+    assert arena.markers.find("get", "get %s", other) == 1
+    assert arena.markers.known("get %s", entry(b"\3", (64,))) == 0
 
 
 def test_an_entry_tells_the_runtime_how_to_take_the_arguments() -> None:
     arena = make_arena()
 
-    arena.find_marker("x" * 70, "signature", entry(b"\1\3", (0, 64)))
+    arena.markers.find("x" * 70, "signature", entry(b"\1\3", (0, 64)))
 
-    (one,) = arena.entries()
+    (one,) = arena.markers.entries()
     assert (one.argc, bytes(one.ops)[:3], list(one.limits)[:3]) == (2, b"\1\3\0", [0, 64, 0])
     assert (one.size, one.time, one.tid, one.counted, one.recorder) == (24, 1, 1, 1, 0)
     assert one.name == b"x" * 63
     assert one.name_hash == fnv1a(b"signature")
-    assert bytes(arena.marker_entry(0)) == bytes(one)
+    assert bytes(arena.markers.entry(0)) == bytes(one)
 
 
 def test_markers_are_known_by_where_their_entries_are() -> None:
     arena = make_arena()
 
-    assert arena.entry_address(0) == BASE + GEOMETRY.markers
+    assert arena.markers.address(0) == BASE + GEOMETRY.markers.offset
     for marker in (0, 1, 127):
-        assert arena.marker_at(arena.entry_address(marker)) == marker
-    for place in (BASE, arena.entry_address(0) + 1, arena.entry_address(128), 0):
-        assert arena.marker_at(RemoteAddress(place)) is None
+        assert arena.markers.at(arena.markers.address(marker)) == marker
+    for place in (BASE, arena.markers.address(0) + 1, arena.markers.address(128), 0):
+        assert arena.markers.at(RemoteAddress(place)) is None
 
 
 def test_a_full_table_refuses_new_markers_and_finds_the_old() -> None:
     arena = make_arena()
     for number in range(GEOMETRY.max_markers):
-        arena.find_marker("m", f"m{number}", entry())
+        arena.markers.find("m", f"m{number}", entry())
 
     with pytest.raises(Refused, match="room for 128 markers"):
-        arena.find_marker("m", "one more", entry())
-    assert arena.find_marker("m", "m127", entry()) == 127
+        arena.markers.find("m", "one more", entry())
+    assert arena.markers.find("m", "m127", entry()) == 127
 
 
 def test_a_number_of_markers_that_cannot_be_is_not_followed() -> None:
     arena = make_arena()
-    arena.write_control("markers_used", 0xFFFFFFFF)
+    arena.control.write("markers_used", 0xFFFFFFFF)
 
-    assert len(list(arena.entries())) == GEOMETRY.max_markers
+    assert len(list(arena.markers.entries())) == GEOMETRY.max_markers
 
 
 def test_switching_is_written_down_and_changes_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(arena_module.time, "time", lambda: 1234.5)
+    monkeypatch.setattr(markers_module.time, "time", lambda: 1234.5)
     arena = make_arena()
-    arena.find_marker("get", "get %s", entry(b"\3", (64,)))
-    (before,) = arena.entries()
+    arena.markers.find("get", "get %s", entry(b"\3", (64,)))
+    (before,) = arena.markers.entries()
 
-    arena.note_switched(0, Mode.INT3)
-    (on,) = arena.entries()
-    arena.note_switched(0, None)
-    (off,) = arena.entries()
+    arena.markers.note_switched(0, Mode.INT3)
+    (on,) = arena.markers.entries()
+    arena.markers.note_switched(0, None)
+    (off,) = arena.markers.entries()
 
     assert (on.since, on.by, on.mode) == (1234, os.getpid(), list(Mode).index(Mode.INT3) + 1)
     assert bytes(on.ops) == bytes(before.ops)
@@ -314,29 +351,29 @@ def test_counters_are_added_up_over_the_rings() -> None:
     arena = make_arena()
     put_counts(arena, 3, (5, 1), (1 << 40, 2), (7, 0), (0, 4))
 
-    assert arena.counted(3) == (12 + (1 << 40) + 7, 7)
-    assert [one.lost for one in arena.counts(3)] == [1, 2, 0, 4]
-    assert arena.counted(2) == (0, 0)
+    assert arena.counters.of(3) == (12 + (1 << 40) + 7, 7)
+    assert [one.lost for one in arena.counters.by_ring(3)] == [1, 2, 0, 4]
+    assert arena.counters.of(2) == (0, 0)
 
 
 def test_what_the_reader_took_out_are_hits_too() -> None:
     arena = make_arena()
     put_counts(arena, 3, (5, 1))
 
-    arena.note_delivered(3, 10)
-    arena.note_delivered(3, 1)
+    arena.markers.note_delivered(3, 10)
+    arena.markers.note_delivered(3, 1)
 
-    assert arena.counted(3) == (17, 1)
+    assert arena.counters.of(3) == (17, 1)
 
 
 def test_counters_are_written_down_before_a_marker_is_switched_on() -> None:
     arena = make_arena()
     put_counts(arena, 3, (5, 1), (6, 2))
 
-    arena.note_counts(3)
+    arena.counters.note_began(3)
     put_counts(arena, 3, (50, 10))
 
-    one = arena.marker_entry(3)
+    one = arena.markers.entry(3)
     assert (one.passed_before, one.lost_before) == (11, 3)
 
 
@@ -345,56 +382,56 @@ def test_counters_are_written_down_before_a_marker_is_switched_on() -> None:
 
 def test_code_is_put_one_piece_behind_the_other() -> None:
     arena = make_arena()
-    first = arena.place_for_code(100)
+    first = arena.code.place(100)
     assert first == BASE + RUNTIME_SIZE, "the place of the runtime is never given away"
-    arena.put_code(first, b"\x90" * 100)
+    arena.code.put(first, b"\x90" * 100)
 
-    second = arena.place_for_code(10)
+    second = arena.code.place(10)
 
     assert second == first + 128
-    assert arena.place_for_code(10, align=4096) == BASE + RUNTIME_SIZE + 4096
+    assert arena.code.place(10, align=4096) == BASE + RUNTIME_SIZE + 4096
     assert arena.store.read(RUNTIME_SIZE, 101) == b"\x90" * 100 + b"\0"
-    assert arena.place_for_code(CODE_SIZE - RUNTIME_SIZE - 128) is not None
-    assert arena.place_for_code(CODE_SIZE - RUNTIME_SIZE - 127) is None
+    assert arena.code.place(CODE_SIZE - RUNTIME_SIZE - 128) is not None
+    assert arena.code.place(CODE_SIZE - RUNTIME_SIZE - 127) is None
 
 
 def test_data_is_taken_one_piece_behind_the_other() -> None:
     arena = make_arena()
-    first = arena.place_for_data(100)
+    first = arena.code.place_for_data(100)
     assert first == BASE + DATA
-    arena.take_data(first, b"begin", 100)
+    arena.code.take_data(first, b"begin", 100)
 
-    assert arena.place_for_data(10) == BASE + DATA + 128
-    assert arena.place_for_data(10, align=PAGE) == BASE + DATA + PAGE
+    assert arena.code.place_for_data(10) == BASE + DATA + 128
+    assert arena.code.place_for_data(10, align=PAGE) == BASE + DATA + PAGE
     assert arena.store.read(DATA, 8) == b"begin\0\0\0"
-    assert arena.place_for_data(DATA_SIZE - 128) is not None
-    assert arena.place_for_data(DATA_SIZE - 127) is None
+    assert arena.code.place_for_data(DATA_SIZE - 128) is not None
+    assert arena.code.place_for_data(DATA_SIZE - 127) is None
 
 
 def test_code_that_did_not_arrive_takes_no_place() -> None:
     arena = make_arena()
-    place = arena.place_for_code(4)
+    place = arena.code.place(4)
     assert place is not None
     arena.store.write = lambda at, data: None  # type: ignore[method-assign]
 
     with pytest.raises(MarkerError, match="did not arrive"):
-        arena.put_code(place, b"\x90" * 4)
-    assert arena.current().code_used == 0
+        arena.code.put(place, b"\x90" * 4)
+    assert arena.control.now().code_used == 0
 
 
 def test_a_recorder_is_what_a_slot_gets_and_is_known_by() -> None:
     arena = make_arena()
     arena.entry.record = 0x990
-    marker = arena.find_marker("get", "get", entry())
-    data, general = arena.entry_address(marker), arena.record_probe(marker)
+    marker = arena.markers.find("get", "get", entry())
+    data, general = arena.markers.address(marker), arena.record_probe(marker)
     assert arena.records(general, data)
 
-    arena.set_recorder(marker, RemoteAddress(BASE + 0x5000))
+    arena.markers.set_recorder(marker, RemoteAddress(BASE + 0x5000))
 
     assert arena.record_probe(marker) == BASE + 0x5000
     assert arena.records(RemoteAddress(BASE + 0x5000), data)
     assert arena.records(general, data), "somebody may have switched it on before"
-    assert not arena.records(RemoteAddress(BASE + 0x5000), arena.entry_address(marker + 1))
+    assert not arena.records(RemoteAddress(BASE + 0x5000), arena.markers.address(marker + 1))
     assert not arena.records(RemoteAddress(BASE + 0x5000), RemoteAddress(0))
     assert not arena.records(RemoteAddress(BASE), data)
 
@@ -408,10 +445,10 @@ def test_rings_are_as_large_as_is_asked_for(pages: int) -> None:
     for ring in range(4):
         arena.store.write(GEOMETRY.head_offset(ring), (5 * PAGE + 800).to_bytes(8, "little"))
 
-    arena.resize_rings(pages * PAGE)
+    arena.rings.resize(pages * PAGE)
 
     assert arena.geometry == GEOMETRY._replace(ring_size=pages * PAGE)
-    assert arena.control.ring_size == arena.current().ring_size == pages * PAGE
+    assert arena.control.now().ring_size == pages * PAGE
     again = Arena(7, BASE, arena.store, GEOMETRY.size)  # type: ignore[arg-type]
     assert again.geometry == arena.geometry
     heads = [
@@ -429,21 +466,21 @@ def test_rings_are_as_large_as_is_asked_for(pages: int) -> None:
 
 
 def test_rings_do_not_grow_over_their_room() -> None:
-    arena = make_arena(GEOMETRY._replace(ring_stride=2 << 20))
+    arena = make_arena(made_arena.geometry_of(cpus=2, ring_stride=2 << 20))
 
     with pytest.raises(Refused, match="room for 2 MiB a CPU; restart the process"):
-        arena.resize_rings(4 << 20)
+        arena.rings.resize(4 << 20)
     assert arena.geometry.ring_size == PAGE
 
 
 def test_an_arena_knows_whether_its_rings_are_overwritten() -> None:
     arena = make_arena()
-    assert not arena.is_overwritten()
+    assert not arena.rings.are_overwritten()
 
     place = GEOMETRY.head_offset(0) + abi.RING_LIMIT
     arena.store.write(place, NO_LIMIT.to_bytes(8, "little"))
 
-    assert arena.is_overwritten()
+    assert arena.rings.are_overwritten()
 
 
 def test_an_arena_whose_process_has_ended_says_so() -> None:
@@ -455,7 +492,7 @@ def test_an_arena_whose_process_has_ended_says_so() -> None:
     memory.gone = True
 
     with pytest.raises(TargetGone):
-        arena.counted(0)
+        arena.counters.of(0)
 
 
 def test_memory_that_is_given_back_reads_as_zeros_and_nothing_else_does() -> None:
@@ -484,8 +521,8 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """Threads of process 7 that have ended; all others are there, by the number that they have."""
     gone: set[int] = set()
     there = SimpleNamespace(exists=lambda path: int(path.rsplit("/", 1)[1]) not in gone)
-    monkeypatch.setattr(create, "os", SimpleNamespace(path=there))
-    monkeypatch.setattr(create, "tid_inside", lambda pid, tid: tid)
+    monkeypatch.setattr(facts, "os", SimpleNamespace(path=there))
+    monkeypatch.setattr(facts, "tid_inside", lambda pid, tid: tid)
     return gone
 
 
@@ -526,7 +563,7 @@ def test_a_thread_that_has_ended_meanwhile_is_not_asked(ended: set[int]) -> None
 def test_a_thread_knows_itself_by_its_number_in_its_own_namespace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(create, "tid_inside", lambda pid, tid: tid - 800)
+    monkeypatch.setattr(facts, "tid_inside", lambda pid, tid: tid - 800)
     memory = FakeMemory({FIRST.fs_base: tcb((0x2D0, 12), (0x30, 812))})
 
     assert find_tid_offset(memory, 7, [FIRST]) == 0x2D0

@@ -8,12 +8,13 @@ from markerjit.arena.breakpoints import Breakpoints
 from markerjit.arena.find import Probes
 from markerjit.arena.journal import Journal
 from markerjit.arena.pack import pack
-from markerjit.model import Edit, Kind, RemoteAddress
+from markerjit.arena.patches import Head
+from markerjit.model import Edit, Kind, Mode, RemoteAddress
 from tests.support.made_sites import make_site
 from tests.support.own_arena import OwnArena, geometry_of
 
 SITE = make_site(Kind.JUMP)
-GEOMETRY = geometry_of(ring_size=4096, max_markers=1, max_sites=16, max_edits=4)
+GEOMETRY = geometry_of(ring_size=4096, max_markers=1, max_patches=16, max_edits=4)
 NONE = RemoteAddress(0)
 
 
@@ -30,23 +31,27 @@ def is_ours(own: OwnArena, probe: RemoteAddress, *, ancestor: OwnArena | None = 
 
 
 def plant(own: OwnArena, body: RemoteAddress = SITE.body.entry) -> None:
-    own.arena.add_traps([(SITE.address, body)])
-    own.arena.note_planted(SITE.address, True)
+    put(own, body)
+    own.arena.patches.mark(planted=[SITE.address])
+
+
+def put(own: OwnArena, body: RemoteAddress = SITE.body.entry) -> None:
+    head = Head(SITE.address, b"\xeb\5", b"\xcc\5", Mode.INT3, SITE.slot, body)
+    own.arena.patches.put([head])
 
 
 def test_a_breakpoint_that_was_planted_is_ours_until_it_is_taken_away(own: OwnArena) -> None:
     probe = own.arena.count_probe
     assert not is_ours(own, probe)
-    own.arena.add_traps([(SITE.address, SITE.body.entry)])
+    put(own)
     assert not is_ours(own, probe)
 
-    own.arena.note_planted(SITE.address, True)
+    own.arena.patches.mark(planted=[SITE.address])
     assert is_ours(own, probe)
-    # Once more, as a switch to another probe does.
-    own.arena.add_traps([(SITE.address, SITE.body.entry)])
+    put(own)  # once more, as a switch to another probe does
     assert is_ours(own, probe)
 
-    own.arena.note_planted(SITE.address, False)
+    own.arena.patches.mark(removed=[SITE.address])
     assert not is_ours(own, probe)
 
 
@@ -68,7 +73,7 @@ def test_it_is_not_ours_where_the_code_is_another(own: OwnArena) -> None:
 
 def test_it_is_not_ours_where_the_code_has_gone(own: OwnArena) -> None:
     plant(own)
-    own.arena.forget_traps([SITE.address])
+    own.arena.patches.forget([SITE.address])
 
     assert not is_ours(own, own.arena.count_probe)
 
@@ -78,8 +83,8 @@ def test_it_is_not_ours_where_the_code_has_gone(own: OwnArena) -> None:
 def test_it_is_ours_while_a_change_that_has_it_is_open(
     own: OwnArena, old: str, new: str, planted: bool
 ) -> None:
-    own.arena.add_traps([(SITE.address, SITE.body.entry)])
-    own.arena.note_planted(SITE.address, planted)
+    put(own)
+    own.arena.patches.mark([SITE.address] if planted else [])
     edit = Edit(SITE.address, bytes.fromhex(old), bytes.fromhex(new), "", True)
 
     Journal(own.arena).open(pack([edit]))
@@ -100,7 +105,7 @@ def test_a_change_of_another_place_makes_none_ours(own: OwnArena) -> None:
 def test_a_child_inherits_what_the_slot_says_that_its_parent_had(own: OwnArena) -> None:
     parent = OwnArena(GEOMETRY)
     plant(parent)
-    parent.arena.note_planted(SITE.address, False)  # by the parent, after the fork
+    parent.arena.patches.mark(removed=[SITE.address])  # by the parent, after the fork
 
     assert is_ours(own, parent.arena.count_probe, ancestor=parent)
     assert not is_ours(own, NONE, ancestor=parent)

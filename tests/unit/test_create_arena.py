@@ -53,18 +53,18 @@ def test_an_arena_is_made_and_found_again(
     before = descriptors()
     arena = make_own_arena(memory, thread)
 
-    found, probes = find.find_arenas(os.getpid(), memory, read_maps("self"))
+    found, _, probes, _ = find.find_arenas(os.getpid(), memory, read_maps("self"))
 
     assert found is not None
     assert found.base == arena.base
     assert arena.count_probe in probes
     assert RemoteAddress(arena.base + arena.entry.record) in probes
     assert RemoteAddress(arena.base + CODE_SIZE) not in probes
-    assert bytes(found.control) == bytes(arena.control)
-    assert arena.control.tid_offset == own_tid_offset()
-    assert arena.control.rseq_offset == own_rseq_offset()
-    assert arena.control.clock == own_clock()
-    assert arena.control.pid == os.getpid()
+    assert bytes(found.facts) == bytes(arena.facts)
+    assert arena.facts.tid_offset == own_tid_offset()
+    assert arena.facts.rseq_offset == own_rseq_offset()
+    assert arena.facts.clock == own_clock()
+    assert arena.facts.pid == os.getpid()
     mapped = [line.split()[1] for line in arena_mappings()]
     assert mapped == ["r-xs", "rw-s", "rw-s"], "with a private page in the middle"
     assert len(thread.made) <= CALLS
@@ -178,7 +178,7 @@ def test_what_only_has_the_name_of_an_arena_is_a_problem_and_let_go_of(
     before = descriptors()
     namesake[CONTROL] = 1
 
-    arena, probes = find.find_arenas(os.getpid(), memory, read_maps("self"))
+    arena, _, probes, _ = find.find_arenas(os.getpid(), memory, read_maps("self"))
 
     assert arena is None
     assert isinstance(probes.problem, Unsupported)
@@ -211,13 +211,13 @@ def test_an_arena_in_the_making_is_none_yet(memory: ProcessMemory, namesake: mma
 
     found = find.find_arenas(os.getpid(), memory, read_maps("self"))
 
-    assert found[0] is None
-    assert found[1].bases == ()
+    assert found == (None, (), found.probes, True)
+    assert found.probes.bases == ()
     assert descriptors() == before
 
 
 def test_a_process_without_an_arena_has_none(memory: ProcessMemory) -> None:
-    arena, probes = find.find_arenas(os.getpid(), memory, read_maps("self"))
+    arena, _, probes, _ = find.find_arenas(os.getpid(), memory, read_maps("self"))
 
     assert arena is None
     assert probes.bases == ()
@@ -233,13 +233,13 @@ def test_the_arena_of_these_tests_is_laid_out_as_one_that_is_made(
 
     different = {
         name
-        for name, kind in type(made.control)._fields_
+        for name, kind in type(made.facts)._fields_
         if not issubclass(kind, ctypes.Structure | ctypes.Array)
-        and getattr(made.control, name) != getattr(own.control, name)
+        and getattr(made.facts, name) != getattr(own.facts, name)
     }
     assert different <= {"owner_since"}
-    assert made.control.sequences[0].length > 0
-    for one, other in zip(made.control.sequences, own.control.sequences, strict=True):
+    assert made.facts.sequences[0].length > 0
+    for one, other in zip(made.facts.sequences, own.facts.sequences, strict=True):
         assert (one.version, one.flags, one.length) == (other.version, other.flags, other.length)
         assert one.start - made.base == other.start - own.base
         assert one.abort - made.base == other.abort - own.base

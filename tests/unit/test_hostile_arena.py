@@ -12,7 +12,16 @@ from pathlib import Path
 import pytest
 
 import markerjit.abi as abi
-from markerjit.abi import CONTROL, JOURNAL_OPEN, PAGE, Geometry, JournalHead, checked_control
+from markerjit.abi import (
+    CONTROL,
+    JOURNAL_OPEN,
+    PAGE,
+    Control,
+    JournalHead,
+    Sizes,
+    checked_geometry,
+    lay_out,
+)
 from markerjit.errors import Unsupported
 from markerjit.memory import Mapping
 from markerjit.model import RemoteAddress
@@ -20,12 +29,18 @@ from markerjit.remote.gadgets import find_gadgets
 from tests.support.made_arena import control_block
 
 ROOM, RING = 128 << 20, 256 << 20
-LARGEST = Geometry(1, RING, abi.MOST_MARKERS, abi.MOST_SITES, abi.MOST_EDITS, RING)
+LARGEST_SIZES = Sizes(
+    1, RING, abi.MOST_MARKERS, abi.MOST_PATCHES, abi.MOST_EDITS, RING, abi.MOST_UNITS
+)
+LARGEST = lay_out(LARGEST_SIZES)
 
 LOOKS = {
-    "at its markers": "assert sum(1 for _ in arena.entries()) == 1 << 16",
+    "at its markers": "assert sum(1 for _ in arena.markers.entries()) == 1 << 16",
     "at its status": "arena_status(arena, locked=False)",
     "at its journal": "assert len(Journal(arena).left().packed) == 48 << 20",
+    "at its patches": "assert sum(1 for _ in arena.patches.entries()) == 1",
+    "for a patch": "assert arena.patches.at(4711) is None",
+    "at its files of probes": "loaded(arena)",
     "at what waits": "Rings(arena, {}).waiting()",
     "to begin": "Rings(arena, {}).start()",
     "to go on": "rings = Rings(arena, {}); rings.resume(); rings.poll(last=True)",
@@ -39,6 +54,7 @@ from markerjit.arena.arena import Arena
 from markerjit.arena.journal import Journal
 from markerjit.arena.store import FileStore
 from markerjit.events.rings import Rings
+from markerjit.probes.loaded import loaded
 from markerjit.session.status import arena_status
 
 store = FileStore(os.open(sys.argv[1], os.O_RDWR))
@@ -55,13 +71,17 @@ def largest(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "arena"
     file = os.open(path, os.O_RDWR | os.O_CREAT)
     os.ftruncate(file, LARGEST.size)
-    block = control_block(LARGEST, markers_used=(1 << 32) - 1)
+    block = control_block(
+        LARGEST, markers_used=(1 << 32) - 1, patches_used=1, units_used=(1 << 32) - 1
+    )
     os.pwrite(file, block, CONTROL)
-    head = JournalHead(state=JOURNAL_OPEN, edits=LARGEST.max_edits)
+    head = JournalHead(state=JOURNAL_OPEN, edits=LARGEST.edits.entries)
     os.pwrite(file, bytes(head), CONTROL + abi.Control.journal.offset)
+    patch = bytes(abi.PatchEntry(address=1))
+    os.pwrite(file, patch, LARGEST.patches.at(LARGEST.patches.entries - 1))
     edits = bytes(abi.EditEntry(size=1)) * 4096  # of one byte each: they make sense
-    for first in range(0, LARGEST.max_edits, 4096):
-        os.pwrite(file, edits, LARGEST.journal_edits + first * len(edits) // 4096)
+    for first in range(0, LARGEST.edits.entries, 4096):
+        os.pwrite(file, edits, LARGEST.edits.at(first))
     for ring in range(LARGEST.rings):
         full = abi.Head(head=LARGEST.ring_size, limit=LARGEST.ring_size, mask=LARGEST.ring_size - 1)
         os.pwrite(file, bytes(full), LARGEST.head_offset(ring))
@@ -89,18 +109,19 @@ def test_a_look_at_an_arena_that_claims_the_most_takes_little_memory(
     [
         ("cpus", abi.MOST_CPUS),
         ("max_markers", abi.MOST_MARKERS),
-        ("max_sites", abi.MOST_SITES),
+        ("max_patches", abi.MOST_PATCHES),
         ("max_edits", abi.MOST_EDITS),
         ("ring_stride", abi.LARGEST_RING),
+        ("max_units", abi.MOST_UNITS),
     ],
 )
 def test_more_than_the_most_is_not_believed(name: str, most: int) -> None:
-    small = Geometry(1, PAGE, 4, 4, 4, PAGE)
-    largest, larger = (small._replace(**{name: claimed}) for claimed in (most, 2 * most))
+    small = Sizes(1, PAGE, 4, 4, 4, PAGE)
+    largest, larger = (lay_out(small._replace(**{name: claimed})) for claimed in (most, 2 * most))
 
-    checked_control(control_block(largest), largest.size)
+    checked_geometry(Control.from_buffer_copy(control_block(largest)), largest.size)
     with pytest.raises(Unsupported, match="contradicts itself"):
-        checked_control(control_block(larger), larger.size)
+        checked_geometry(Control.from_buffer_copy(control_block(larger)), larger.size)
 
 
 def test_code_is_looked_through_in_pieces() -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from markerjit.abi import CONTROL, Control, Sigaction
-from markerjit.arena.create import install_trap
+from markerjit.arena.trap import install_trap
 from markerjit.errors import Refused
 from markerjit.remote.calls import Call, CallFailed, Result, Thread
 from tests.support.own_arena import OwnArena, geometry_of
@@ -30,7 +30,7 @@ class Kernel:
     in which other threads run. With `fails` a call that would set an action fails."""
 
     def __init__(self, handler: int = 0) -> None:
-        self.own = OwnArena(geometry_of(ring_size=4096, max_markers=1, max_sites=16))
+        self.own = OwnArena(geometry_of(ring_size=4096, max_markers=1, max_patches=16))
         self.action = Sigaction(handler=handler)
         self.fails = False
         self.moments: list[Moment] = []

@@ -127,7 +127,7 @@ def test_the_word_that_it_is_open_is_written_last(arena: Arena, store: Recording
     Journal(arena).open(pack(EDITS))
 
     word = (HEAD, JournalHead.state.size)
-    assert store.writes[0] == (GEOMETRY.journal_edits, len(EDITS) * SIZE)
+    assert store.writes[0] == (GEOMETRY.edits.offset, len(EDITS) * SIZE)
     assert store.writes[-1] == word
     assert store.writes.count(word) == 1
     assert all(not at <= HEAD < at + size for at, size in store.writes[:-1])
@@ -141,7 +141,7 @@ def test_a_controller_that_died_while_it_opened_a_journal_left_nothing(
 
     for done in range(count):
         write_head(store, state=abi.JOURNAL_EMPTY)
-        store.write(GEOMETRY.journal_edits, bytes(len(EDITS) * SIZE))
+        store.write(GEOMETRY.edits.offset, bytes(len(EDITS) * SIZE))
 
         def write(offset: int, data: bytes, left: list[int] = [done]) -> None:  # noqa: B006
             left[0] -= 1
@@ -182,21 +182,21 @@ def test_closing_is_one_write_of_one_word(arena: Arena, store: RecordingStore) -
 def test_the_memory_of_a_large_journal_is_given_back_once_it_is_closed(
     arena: Arena, store: RecordingStore
 ) -> None:
-    many = pack(EDITS[:1]) * (GEOMETRY.max_edits - 1)
+    many = pack(EDITS[:1]) * (GEOMETRY.edits.entries - 1)
 
     Journal(arena).open(many)
     assert store.released == []
     Journal(arena).close()
 
-    assert store.released == [(GEOMETRY.journal_edits, len(many))]
+    assert store.released == [(GEOMETRY.edits.offset, len(many))]
 
 
 def test_more_edits_than_there_is_room_for_are_refused_and_nothing_is_written(
     arena: Arena, store: RecordingStore
 ) -> None:
-    packed = pack(EDITS[:1]) * (GEOMETRY.max_edits + 1)
+    packed = pack(EDITS[:1]) * (GEOMETRY.edits.entries + 1)
 
-    with pytest.raises(Refused, match=f"room for {GEOMETRY.max_edits}: switch fewer"):
+    with pytest.raises(Refused, match=f"room for {GEOMETRY.edits.entries}: switch fewer"):
         Journal(arena).open(packed)
 
     assert store.writes == []
@@ -216,7 +216,7 @@ def test_a_state_that_does_not_exist_makes_no_sense(
         Journal(arena).left()
 
 
-@pytest.mark.parametrize("edits", [GEOMETRY.max_edits + 1, (1 << 32) - 1])
+@pytest.mark.parametrize("edits", [GEOMETRY.edits.entries + 1, (1 << 32) - 1])
 def test_a_journal_of_more_edits_than_fit_makes_no_sense(
     arena: Arena, store: RecordingStore, edits: int
 ) -> None:
@@ -225,7 +225,7 @@ def test_a_journal_of_more_edits_than_fit_makes_no_sense(
     with pytest.raises(Unsupported, match="makes no sense"):
         Journal(arena).left()
     Journal(arena).close()
-    assert all(at + size <= GEOMETRY.ring for at, size in store.released)
+    assert all(at + size <= GEOMETRY.ring_offset(0) for at, size in store.released)
 
 
 @pytest.mark.parametrize("size", [0, 17, 32, 255])
@@ -233,7 +233,7 @@ def test_an_edit_of_an_impossible_size_makes_no_sense(
     arena: Arena, store: RecordingStore, size: int
 ) -> None:
     Journal(arena).open(pack(EDITS))
-    place = GEOMETRY.journal_edits + SIZE + EditEntry.size.offset
+    place = GEOMETRY.edits.offset + SIZE + EditEntry.size.offset
     store.write(place, bytes([size]))
 
     with pytest.raises(Unsupported, match="makes no sense"):
@@ -247,7 +247,7 @@ def test_any_bytes_in_the_place_of_a_journal_are_nothing_or_edits_or_refused(
 ) -> None:
     store = RecordingStore()
     store.write(HEAD, head[: ctypes.sizeof(JournalHead)])
-    store.write(GEOMETRY.journal_edits, body)
+    store.write(GEOMETRY.edits.offset, body)
     journal = Journal(make_arena(GEOMETRY, store))
 
     try:

@@ -51,7 +51,7 @@ def arena(clock: Clock) -> Arena:
 
 def put_reader(arena: Arena, owner: Owner, *, lease_ns: int = 0) -> None:
     arena.store.write(CONTROL + Control.reader.offset, bytes(owner.entry()))
-    arena.write_control("lease_ns", lease_ns)
+    arena.control.write("lease_ns", lease_ns)
 
 
 def test_rings_that_nobody_claimed_have_no_reader(arena: Arena) -> None:
@@ -65,7 +65,7 @@ def test_who_claims_the_rings_is_their_reader_and_has_a_lease_at_once(
     Lease(arena).claim()
 
     assert reader_of(arena) == (US, LEASE_S, False)
-    assert arena.current().lease_ns == clock.now_ns + int(LEASE_S * S)
+    assert arena.control.now().lease_ns == clock.now_ns + int(LEASE_S * S)
 
 
 def test_a_second_trace_of_this_process_is_refused(arena: Arena) -> None:
@@ -139,7 +139,7 @@ def test_renewing_gives_the_whole_lease(arena: Arena, clock: Clock) -> None:
 
         assert lease.renew()
 
-        assert arena.current().lease_ns == clock.now_ns + int(LEASE_S * S)
+        assert arena.control.now().lease_ns == clock.now_ns + int(LEASE_S * S)
         assert reader_of(arena) == (US, LEASE_S, False)
 
 
@@ -185,12 +185,12 @@ def test_a_lease_that_runs_out_is_noticed_before_it_is_renewed_for_another(
     lease.renew()
     clock.now_ns += int((LEASE_S + 1) * S)
     put_reader(arena, INIT, lease_ns=clock.now_ns + 5 * S)  # came, found it over, and took it
-    taken = bytes(arena.current())
+    taken = bytes(arena.control.now())
 
     assert not lease.renew()
     lease.release()
 
-    assert bytes(arena.current()) == taken
+    assert bytes(arena.control.now()) == taken
 
 
 def test_a_reader_that_nobody_replaced_goes_on_after_a_pause(arena: Arena, clock: Clock) -> None:
@@ -211,7 +211,7 @@ def test_after_a_release_nobody_reads_and_anybody_may_claim(arena: Arena, clock:
     lease.release()
 
     assert reader_of(arena) is None
-    assert arena.current().lease_ns == 0
+    assert arena.control.now().lease_ns == 0
     Lease(arena).claim()
 
 
@@ -223,7 +223,9 @@ def test_a_claim_takes_the_old_lease_away_before_it_takes_the_name(
     seen = []
     write = arena.store.write
     monkeypatch.setattr(
-        arena.store, "write", lambda *what: (write(*what), seen.append(arena.current().lease_ns))
+        arena.store,
+        "write",
+        lambda *what: (write(*what), seen.append(arena.control.now().lease_ns)),
     )
 
     Lease(arena).claim()
@@ -237,4 +239,4 @@ def test_ending_leaves_nobody(arena: Arena) -> None:
     end(arena)
 
     assert reader_of(arena) is None
-    assert arena.current().lease_ns == 0
+    assert arena.control.now().lease_ns == 0

@@ -32,7 +32,7 @@ class PausingStore:
 
     def __init__(self, own: OwnArena, copies: int, meanwhile: Callable[[], None]) -> None:
         self._store: Store = own.store
-        self._ring = own.geometry.ring
+        self._ring = own.geometry.ring_offset(0)
         self._left = copies
         self._meanwhile = meanwhile
 

@@ -88,10 +88,8 @@ def of_a_variable(at: int, value: object) -> Callable[[dict[str, Any]], object]:
 
 
 NONSENSE: dict[str, Callable[[dict[str, Any]], object]] = {
-    "before the arena": lambda told: told.update(before=-4096),
-    "before itself": lambda told: told.update(before=abi.DATA + abi.DATA_SIZE),
-    "infinitely before": lambda told: told.update(before=math.inf),
-    "no number": lambda told: told.update(before=math.nan),
+    "an infinite number of CPUs": lambda told: told.update(cpus=math.inf),
+    "no number": lambda told: told.update(cpus=math.nan),
     "another number of CPUs": lambda told: told.update(cpus=told["cpus"] + 1),
     "huge stride": lambda told: told.update(stride=1 << 70),
     "negative stride": lambda told: told.update(stride=-64),
@@ -137,17 +135,28 @@ def test_nonsense_is_not_believed_and_hides_no_later_file(
     assert places(own) == [second.about, again.about]
 
 
-@pytest.mark.parametrize("place", [1, abi.DATA, abi.DATA + abi.DATA_SIZE - 1, 0xFFFF_FFFF], ids=hex)
+DATA = abi.lay_out(abi.Sizes(1, 4096, 1, 1, 1, 4096)).data
+
+
+@pytest.mark.parametrize("place", [0, 1, DATA.offset, DATA.end - 1, (1 << 64) - 1], ids=hex)
 def test_file_that_is_nowhere_is_put_there_again(
     own: OwnArena, build_one: Callable, place: int
 ) -> None:
     compiled = build_one()
     load(own.arena, compiled, tick_hz=TICK_HZ)
-    own.store.write(abi.DATA, place.to_bytes(4, "little"))
+    about = own.geometry.units.offset + abi.UnitEntry.about.offset
+    own.store.write(about, place.to_bytes(8, "little"))
 
     assert loaded(own.arena) == []
     again = load(own.arena, compiled, tick_hz=TICK_HZ)
     assert places(own) == [again.about]
+
+
+def test_a_full_table_of_files_takes_no_more(own: OwnArena, build_one: Callable) -> None:
+    own.arena.control.write("units_used", own.geometry.units.entries)
+
+    with pytest.raises(Refused, match="room for 1024 files of probes"):
+        load(own.arena, build_one(), tick_hz=TICK_HZ)
 
 
 def test_name_of_a_file_is_for_a_terminal(own: OwnArena, build_one: Callable) -> None:
@@ -175,12 +184,12 @@ def test_same_file_is_loaded_once_wherever_it_was_compiled(
     own: OwnArena, build_one: Callable
 ) -> None:
     one = load(own.arena, build_one(), tick_hz=TICK_HZ)
-    used = own.arena.current().data_used
+    used = own.arena.control.now().data_used
 
     for number, text in enumerate((SOURCE, f"/* A comment. */\n\n{SOURCE}")):
         compiled = build_one(text, directory=f"a-longer-name-{number}")
         assert load(own.arena, compiled, tick_hz=TICK_HZ).about == one.about
-    assert own.arena.current().data_used == used
+    assert own.arena.control.now().data_used == used
 
 
 @pytest.mark.parametrize(
@@ -230,7 +239,7 @@ def test_variables_that_are_too_large_are_refused_with_what_there_is(
     )
 
     with pytest.raises(
-        Refused, match=r"probe\.c: its variables take 40 MiB; there is room for 30$"
+        Refused, match=r"probe\.c: its variables take 40 MiB; there is room for 31$"
     ):
         load(own.arena, compiled, tick_hz=TICK_HZ)
 
@@ -238,7 +247,7 @@ def test_variables_that_are_too_large_are_refused_with_what_there_is(
 def test_code_that_is_too_large_is_refused_with_what_there_is(
     own: OwnArena, build_one: Callable
 ) -> None:
-    own.arena.write_control("code_used", abi.CODE_SIZE - 64)
+    own.arena.control.write("code_used", abi.CODE_SIZE - 64)
 
     with pytest.raises(Refused, match=r"its code takes \d+ KiB; there is room for 0$"):
         load(own.arena, build_one(), tick_hz=TICK_HZ)

@@ -318,7 +318,7 @@ def test_a_ring_that_was_full_goes_on_where_it_was_read(build: Path, one_cpu: No
 def test_the_largest_records_fill_a_page_each(own: OwnArena, one_cpu: None, size: int) -> None:
     own = OwnArena(geometry_of(ring_size=size), way=own.way)
     slot = own.marker("s %s", CHARS, options=Options(text=100_000))
-    limit = own.arena.marker_entry(0).limits[0]
+    limit = own.arena.markers.entry(0).limits[0]
     text = b"x" * limit
 
     recorded = 0

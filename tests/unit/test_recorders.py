@@ -68,7 +68,7 @@ def test_another_controller_finds_what_was_told(own: OwnArena, recorders: Record
 def test_sites_of_one_marker_share_its_entry(own: OwnArena, recorders: Recorders) -> None:
     recorders.tell([event(), event(), event()], Record(USUAL))
 
-    assert len(list(own.arena.entries())) == 1
+    assert len(list(own.arena.markers.entries())) == 1
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_what_is_recorded_otherwise_is_another_entry(
     assert told(recorders, one) == 0
     assert told(recorders, one, other) == 1
     assert told(recorders, one) == 0
-    assert len({entry.name_hash for entry in own.arena.entries()}) == 1
+    assert len({entry.name_hash for entry in own.arena.markers.entries()}) == 1
 
 
 def test_a_limit_of_texts_matters_to_markers_with_texts_only(recorders: Recorders) -> None:
@@ -120,10 +120,10 @@ def test_numbers_get_code_of_their_own_that_records_them(
 
     assert is_own_code(own, marker)
     probe = recorders.probe(marker, Record())
-    Slot(probe=probe, data=own.arena.entry_address(marker)).hit(c_int(-7), c_double(0.5))
+    Slot(probe=probe, data=own.arena.markers.address(marker)).hit(c_int(-7), c_double(0.5))
     assert [event.fields for event in own.records()] == [{"a": -7, "b": 0.5}]
-    assert own.arena.records(probe, own.arena.entry_address(marker))
-    assert not own.arena.records(probe, own.arena.entry_address(marker + 1))
+    assert own.arena.records(probe, own.arena.markers.address(marker))
+    assert not own.arena.records(probe, own.arena.markers.address(marker + 1))
 
 
 @pytest.mark.parametrize("options", [Options(Time.MONOTONIC), Options(Time.COARSE)])
@@ -161,13 +161,13 @@ def test_who_only_counts_gets_no_code_until_somebody_records(
 
 def test_code_is_made_once_whoever_asks(own: OwnArena, recorders: Recorders) -> None:
     marker = told(recorders, event())
-    probe, used = own.arena.record_probe(marker), own.arena.current().code_used
+    probe, used = own.arena.record_probe(marker), own.arena.control.now().code_used
 
     again = Recorders(own.arena)
 
     assert told(again, event()) == marker
     assert again.probe(marker, Record()) == probe
-    assert own.arena.current().code_used == used
+    assert own.arena.control.now().code_used == used
 
 
 def test_pieces_of_code_do_not_overlap_and_are_as_large_as_they_need(
@@ -177,8 +177,8 @@ def test_pieces_of_code_do_not_overlap_and_are_as_large_as_they_need(
     for number in range(6):
         probe = recorders.probe(told(recorders, event(f"m{number}", "%d " * number, *[INT] * number)
                                      if number else event("m0")), Record())  # fmt: skip
-        assert ends[-1] < probe - own.base < own.arena.current().code_used
-        ends.append(own.arena.current().code_used)
+        assert ends[-1] < probe - own.base < own.arena.control.now().code_used
+        ends.append(own.arena.control.now().code_used)
 
     assert ends == sorted(set(ends))
     assert all(end % 32 == 0 for end in ends)
@@ -189,15 +189,15 @@ def test_pieces_of_code_do_not_overlap_and_are_as_large_as_they_need(
 def test_without_room_for_code_the_general_recorder_does_it(
     own: OwnArena, recorders: Recorders
 ) -> None:
-    own.arena.write_control("code_used", CODE_SIZE - 512)
+    own.arena.control.write("code_used", CODE_SIZE - 512)
 
     marker = told(recorders, event())
 
     assert not is_own_code(own, marker)
-    assert own.arena.current().code_used == CODE_SIZE - 512
+    assert own.arena.control.now().code_used == CODE_SIZE - 512
     own.types = recorders.types([event()])
     probe = recorders.probe(marker, Record())
-    Slot(probe=probe, data=own.arena.entry_address(marker)).hit(c_int(1), c_double(2))
+    Slot(probe=probe, data=own.arena.markers.address(marker)).hit(c_int(1), c_double(2))
     assert len(own.records()) == 1
 
 
@@ -211,7 +211,7 @@ def test_code_that_was_put_there_and_never_taken_is_written_over(
 
     assert is_own_code(own, marker)
     own.types = recorders.types([event()])
-    data = own.arena.entry_address(marker)
+    data = own.arena.markers.address(marker)
     Slot(probe=recorders.probe(marker, Record()), data=data).hit(c_int(1), c_double(2))
     assert len(own.records()) == 1
 
@@ -281,7 +281,7 @@ def test_records_of_all_ways_are_told_apart_in_one_ring(
     one = event("m", "a %ld b %ld", LONG, LONG)
     for fields in (None, ("b",), ("a",)):
         marker = told(recorders, one, Options(fields=fields))
-        data = own.arena.entry_address(marker)
+        data = own.arena.markers.address(marker)
         Slot(probe=recorders.probe(marker, Record()), data=data).hit(c_uint64(1), c_uint64(2))
     own.types = recorders.types([one])
 
@@ -291,7 +291,7 @@ def test_records_of_all_ways_are_told_apart_in_one_ring(
 def test_texts_are_recorded_by_the_general_recorder(own: OwnArena, recorders: Recorders) -> None:
     one = event("text", "s %s", CHARS)
     marker = told(recorders, one, Options(text=3))
-    data = RemoteAddress(own.arena.entry_address(marker))
+    data = RemoteAddress(own.arena.markers.address(marker))
     own.types = recorders.types([one])
 
     Slot(probe=recorders.probe(marker, Record()), data=data).hit(c_char_p(b"abcdef"))

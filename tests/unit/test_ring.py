@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from markerjit.abi import FILLER, MAX_RECORD, PAGE, RING_BEGUN, RING_LIMIT, Geometry
+from markerjit.abi import FILLER, MAX_RECORD, PAGE, RING_BEGUN, RING_LIMIT, Sizes, lay_out
 from markerjit.ring.reader import SharedRing
 
 SIZE = 8 * PAGE
-GEOMETRY = Geometry(3, SIZE, max_markers=4, max_sites=4, max_edits=4, ring_stride=2 * SIZE)
+GEOMETRY = lay_out(Sizes(3, SIZE, max_markers=4, max_patches=4, max_edits=4, ring_stride=2 * SIZE))
 CPU = 1
 HEAD = GEOMETRY.head_offset(GEOMETRY.cpus + CPU)
 DATA = GEOMETRY.ring_offset(GEOMETRY.cpus + CPU)

@@ -202,12 +202,12 @@ def test_another_reader_goes_on_where_one_has_stopped(own: OwnArena) -> None:
 
 
 def test_rings_that_another_controller_has_resized_are_read_as_they_are(own: OwnArena) -> None:
-    own = OwnArena(geometry_of(ring_size=4 * PAGE)._replace(ring_stride=16 * PAGE))
+    own = OwnArena(geometry_of(ring_size=4 * PAGE, ring_stride=16 * PAGE))
     slot = own.marker("n %ld", LONG)
     hit(slot, 100)
     seen_before = own.arena.geometry
-    own.arena.resize_rings(8 * PAGE)
-    own.arena.geometry = seen_before
+    own.arena.rings.resize(8 * PAGE)
+    own.arena.rings.geometry = seen_before
     rings = rings_of(own)
     rings.start()
     hit(slot, 1300)
@@ -243,7 +243,7 @@ def test_a_picture_of_rings_that_are_overwritten_takes_nothing_out(own: OwnArena
     assert len(numbers) > 300
     assert rings.unread() == 0, "nobody was to read them"
     assert own.counted() == (2005, 0)
-    assert own.arena.is_overwritten()
+    assert own.arena.rings.are_overwritten()
 
 
 def test_a_picture_begins_where_the_recording_did(own: OwnArena) -> None:
@@ -258,10 +258,10 @@ def test_a_picture_begins_where_the_recording_did(own: OwnArena) -> None:
 @pytest.mark.parametrize("size", [1, 2, 8, 16])
 def test_rings_are_resized_and_go_on(build: Path, size: int) -> None:
     for way in ("restartable", "shared"):
-        own = OwnArena(geometry_of(ring_size=4 * PAGE)._replace(ring_stride=16 * PAGE), way=way)
+        own = OwnArena(geometry_of(ring_size=4 * PAGE, ring_stride=16 * PAGE), way=way)
         slot = own.marker("n %ld", LONG)
         hit(slot, 300)
-        own.arena.resize_rings(size * PAGE)
+        own.arena.rings.resize(size * PAGE)
         rings = rings_of(own)
         rings.start()
 
@@ -281,10 +281,10 @@ def test_rings_are_resized_and_go_on(build: Path, size: int) -> None:
 
 
 def test_a_commit_word_from_before_rings_were_resized_is_not_believed(build: Path) -> None:
-    own = OwnArena(geometry_of(ring_size=4 * PAGE)._replace(ring_stride=16 * PAGE))
+    own = OwnArena(geometry_of(ring_size=4 * PAGE, ring_stride=16 * PAGE))
     slot = own.marker("n %ld", LONG)
     hit(slot, 3)
-    own.arena.resize_rings(16 * PAGE)
+    own.arena.rings.resize(16 * PAGE)
     rings = rings_of(own)
     rings.start()
 
@@ -323,10 +323,10 @@ def test_a_size_in_the_arena_is_not_believed_of_markers_that_are_asked_for(
 @pytest.mark.parametrize("marker", [1, 7, 0xFFFF])
 def test_an_id_in_the_arena_that_no_marker_has_is_come_through(own: OwnArena, marker: int) -> None:
     slot = own.marker("n %ld", LONG)
-    entry = own.arena.marker_entry(0)
+    entry = own.arena.markers.entry(0)
     entry.id, entry.size = marker, 0
     own.store.write(own.geometry.marker_offset(1), bytes(entry))
-    own.arena.write_control("markers_used", 2)
+    own.arena.control.write("markers_used", 2)
     rings = rings_of(own)
     hit(slot, 500)
 

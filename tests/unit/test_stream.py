@@ -242,7 +242,7 @@ def test_losses_from_before_the_markers_were_switched_on_are_not_those_of_who_go
 ) -> None:
     target.lose(1, 5, ring=0)
     target.lose(1, 7, ring=4)  # the shared one of CPU 1
-    target.arena.note_counts(1)
+    target.arena.counters.note_began(1)
     target.lose(1, 2, ring=4)
 
     stream = open_stream(target, resume=True)
@@ -491,7 +491,7 @@ def test_what_was_taken_out_is_noted_in_the_arena(target: Target, clock: FakeTim
     stream.drain()
 
     assert isinstance(target.arena, Arena)
-    delivered = [target.arena.marker_entry(marker).delivered for marker in (1, 2, 3)]
+    delivered = [target.arena.markers.entry(marker).delivered for marker in (1, 2, 3)]
     assert delivered == [5, 1, 0]
 
 

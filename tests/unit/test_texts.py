@@ -54,7 +54,7 @@ def arena_that_reads(how: str) -> OwnArena:
     if how == "transaction" and not flags & CPU_RTM:
         pytest.skip("this processor has no memory transactions")
     own = OwnArena(geometry_of(max_markers=64), cpu_flags=flags & ~(CPU_RTM * (how == "kernel")))
-    assert bool(own.arena.control.cpu_flags & CPU_RTM) == (how == "transaction")
+    assert bool(own.arena.facts.cpu_flags & CPU_RTM) == (how == "transaction")
     return own
 
 
@@ -314,7 +314,7 @@ def rewrite(
     own: OwnArena, marker: int, *, ops: Mapping[int, int] | None = None, limits: Mapping[int, int]
 ) -> None:
     """Change the entry of a marker, by argument."""
-    entry = own.arena.marker_entry(marker)
+    entry = own.arena.markers.entry(marker)
     for arg, op in (ops or {}).items():
         entry.ops[arg] = op
     for arg, limit in limits.items():

@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import markerjit.abi as abi
-from markerjit.abi import CONTROL, Control, Geometry, Sigaction, TrapSite
+from markerjit.abi import CONTROL, Control, Geometry, PatchEntry, Sigaction, patch_place
+from markerjit.arena.patches import Head
 from markerjit.errors import Refused
-from markerjit.model import RemoteAddress
+from markerjit.model import Mode, RemoteAddress
 from markerjit.x86.forms import INT3, NOP
 from tests.support.own_arena import OwnArena, address_of, geometry_of
 
-GEOMETRY = geometry_of(ring_size=4096, max_markers=1, max_sites=16)
+GEOMETRY = geometry_of(ring_size=4096, max_markers=1, max_patches=16)
 SIGTRAP = 5
 RSP, RIP = 160, 168
 SI_KERNEL, SI_USER, SI_TKILL = 128, 0, -6
@@ -48,28 +49,27 @@ class Trap:
         self.own.store.write(place, bytes(Sigaction(handler=handler)))
 
     def at(self, offset: int, code: int = SI_KERNEL) -> int:
-        """Where the program goes on after a trap at `offset` of the code; `pushed` is then what it
-        has more on its stack."""
+        """Where the program goes on after a trap at `offset` of the code, with the same stack."""
         info, context = (ctypes.c_int32 * 32)(), (ctypes.c_uint64 * 32)()
         info[2] = code
         context[RIP // 8] = self.start + offset + 1  # behind the breakpoint
-        stack = (ctypes.c_uint64 * 8)(*[7] * 8)
-        top = context[RSP // 8] = ctypes.addressof(stack) + 4 * 8
+        context[RSP // 8] = stack = 0x7FFF_0000
         self.info = ctypes.addressof(info)
         Handler(self.own.base + self.arena.entry.trap)(SIGTRAP, info, context)
-        moved = (top - context[RSP // 8]) // 8
-        self.pushed = stack[4 - moved : 4]
-        assert stack[: 4 - moved] == [7] * (4 - moved)
-        assert stack[4:] == [7] * 4
+        assert context[RSP // 8] == stack
         return context[RIP // 8]
 
-    def add(self, offset: int, body: RemoteAddress = BODY) -> None:
-        self.arena.add_traps([(RemoteAddress(self.start + offset), body)])
+    def add(self, offset: int, body: RemoteAddress = BODY, mode: Mode = Mode.INT3) -> None:
+        address = RemoteAddress(self.start + offset)
+        slot = RemoteAddress(0)
+        self.arena.patches.put([Head(address, b"\x90", b"\xcc", mode, slot, body)])
 
-    def fill(self, index: int, entry: TrapSite) -> None:
+    def forget(self, offset: int) -> None:
+        self.arena.patches.forget([RemoteAddress(self.start + offset)])
+
+    def fill(self, index: int, entry: PatchEntry) -> None:
         """Write a place of the table."""
-        place = self.own.geometry.sites + index * ctypes.sizeof(TrapSite)
-        self.own.store.write(place, bytes(entry))
+        self.own.store.write(self.own.geometry.patches.at(index), bytes(entry))
 
     def went_through(self, offset: int) -> bool:
         """Whether a trap there is passed on, which leaves it where it was."""
@@ -87,8 +87,7 @@ def colliding(trap: Trap, count: int) -> list[int]:
     """Offsets whose addresses the handler starts to look for at the same place of its table."""
     wanted, found = None, []
     for offset in range(1 << 16):
-        product = (trap.start + offset) * 0x9E3779B97F4A7C15 % (1 << 64)
-        place = (product >> 32) % GEOMETRY.max_sites
+        place = patch_place(trap.start + offset, GEOMETRY.patches.entries - 1)
         wanted = place if wanted is None else wanted
         if place == wanted:
             found.append(offset)
@@ -104,7 +103,6 @@ def test_a_breakpoint_leads_to_its_body(trap: Trap) -> None:
     trap.add(7)
 
     assert trap.at(7) == BODY
-    assert trap.pushed == []
     assert trap.passed_on == []
 
 
@@ -115,15 +113,20 @@ def test_a_breakpoint_is_known_by_what_linux_and_gvisor_call_it(trap: Trap, code
     assert trap.at(7, code) == BODY
 
 
-def test_a_breakpoint_in_the_place_of_a_call_leads_there_with_its_way_back_on_the_stack(
+def test_a_head_that_never_had_a_breakpoint_has_none_of_ours(trap: Trap) -> None:
+    trap.add(7, RemoteAddress(0), Mode.JUMP)
+
+    assert trap.went_through(7)
+
+
+def test_a_head_that_is_opened_otherwise_now_still_knows_where_its_breakpoint_led(
     trap: Trap,
 ) -> None:
-    address = trap.start + 7
-    place = (address * 0x9E3779B97F4A7C15 % (1 << 64) >> 32) % GEOMETRY.max_sites
-    trap.fill(place, TrapSite(address=address, body=BODY, pushed=address + 5))
+    """The child of a fork may have the breakpoint still, and a thread may be on its way here."""
+    trap.add(7)
+    trap.add(7, RemoteAddress(0), Mode.JUMP)
 
     assert trap.at(7) == BODY
-    assert trap.pushed == [address + 5]
 
 
 def test_a_breakpoint_that_was_taken_away_meanwhile_is_run_again(trap: Trap) -> None:
@@ -138,7 +141,7 @@ def test_an_address_never_leads_to_another_body(trap: Trap, unloaded: bool) -> N
     """The child of a fork shares the table, and may still have the code that was unloaded here."""
     trap.add(7)
     if unloaded:
-        trap.arena.forget_traps([RemoteAddress(trap.start + 7)])
+        trap.forget(7)
 
     with pytest.raises(Refused, match="a child of it may still have that code"):
         trap.add(7, RemoteAddress(BODY + 1))
@@ -149,13 +152,13 @@ def test_an_address_never_leads_to_another_body(trap: Trap, unloaded: bool) -> N
 
 def test_an_object_that_is_loaded_again_has_its_breakpoints_again(trap: Trap) -> None:
     trap.add(7)
-    trap.arena.forget_traps([RemoteAddress(trap.start + 7)])
+    trap.forget(7)
     assert trap.went_through(7)
 
     trap.add(7)
 
     assert trap.at(7) == BODY
-    assert not trap.arena.has_planted(RemoteAddress(trap.start + 7), BODY)
+    assert not trap.arena.patches.look().has_planted(RemoteAddress(trap.start + 7), BODY)
 
 
 def test_addresses_of_the_same_hash_are_told_apart(trap: Trap) -> None:
@@ -169,19 +172,19 @@ def test_addresses_of_the_same_hash_are_told_apart(trap: Trap) -> None:
 
 def test_a_table_that_is_full_is_refused_and_still_answers(trap: Trap) -> None:
     added = []
-    with pytest.raises(Refused, match="breakpoints"):
-        for offset in range(GEOMETRY.max_sites + 1):
+    with pytest.raises(Refused, match="places that are switched"):
+        for offset in range(GEOMETRY.patches.entries + 1):
             trap.add(offset)
             added.append(offset)
 
-    assert len(added) >= GEOMETRY.max_sites // 2
+    assert len(added) >= GEOMETRY.patches.entries // 2
     assert all(trap.at(offset) == BODY for offset in added)
     assert trap.went_through(1000)
 
 
 def test_a_search_in_a_table_without_a_free_place_ends(trap: Trap) -> None:
-    for index in range(GEOMETRY.max_sites):
-        trap.fill(index, TrapSite(address=1 + index, body=2))
+    for index in range(GEOMETRY.patches.entries):
+        trap.fill(index, PatchEntry(address=1 + index, body=2))
 
     assert trap.went_through(7)
 
@@ -190,7 +193,7 @@ def test_a_search_in_a_table_without_a_free_place_ends(trap: Trap) -> None:
 @settings(max_examples=20, deadline=None)
 def test_the_handler_looks_where_the_controller_wrote(build: object, offsets: set[int]) -> None:
     """Only if both hash alike: an address is looked for from its own place to the next free one."""
-    trap = Trap(GEOMETRY._replace(max_sites=1024))
+    trap = Trap(geometry_of(ring_size=4096, max_markers=1, max_patches=1024))
     for offset in offsets:
         trap.add(offset, RemoteAddress(BODY + offset))
 

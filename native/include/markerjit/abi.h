@@ -9,9 +9,10 @@
  *
  * How it may grow. A note says its version. A reader accepts the versions that it knows and names
  * the others. Within a version, fields are only appended before the name, and `size` tells where
- * the name starts. Numbers of enumerations are never reused. The arena is private to one runtime
- * build and its controller: MJ_ARENA_VERSION changes with any change of layout, and a controller
- * refuses an arena of another version.
+ * the name starts. Numbers of enumerations are never reused. MJ_ARENA_VERSION changes with any
+ * change of the arena's layout or of what it means. A controller switches markers on only in an
+ * arena of its own version; it reads, switches off and repairs an older one, and reads a newer one
+ * (markerjit/arena/versions.py).
  */
 #ifndef MARKERJIT_ABI_H
 #define MARKERJIT_ABI_H
@@ -94,30 +95,41 @@ struct mj_slot {
 
 /* ---- the arena -------------------------------------------------------------------------------
  *
- * A memfd that the target makes and maps as one piece:
+ * A memfd that the target makes and maps as one piece. It begins with, for all time:
  *
  *     code      MJ_CODE_SIZE bytes, r-x: the runtime, position-independent, and behind it what is
  *               made for this process: recorders, and probes written in C
  *     control   one page: struct mj_control
  *     alive     a page that is not of the memfd but private, and wiped in the child of a fork
- *     scratch   MJ_SCRATCH_SIZE bytes: where a borrowed thread finds its way back from
- *     data      MJ_DATA_SIZE bytes: the variables of probes
- *     markers   struct mj_marker[max_markers]
- *     counts    struct mj_count[2 * cpus][max_markers]
- *     sites     struct mj_trap_site[max_sites], an open-addressing hash table
- *     journal   struct mj_edit[max_edits]
+ *
+ * The other parts are where the table in the control block says, `count` entries of `entry_size`
+ * bytes each:
+ *
+ *     markers   struct mj_marker
+ *     counts    struct mj_count[2 * cpus][markers]
+ *     patches   struct mj_patch, an open-addressing hash table
+ *     edits     struct mj_edit, of the journal
  *     heads     struct mj_ring[2 * cpus]
- *     commits   uint64_t[cpus][ring_stride / MJ_PAGE], of the shared rings
- *     rings     ring_stride bytes for each, of which the first ring_size are used
+ *     commits   uint64_t[cpus][bytes of a ring / MJ_PAGE], of the shared rings
+ *     rings     [2 * cpus], of each of which the first ring_size bytes are used
+ *     units     struct mj_unit
+ *     islands   struct mj_island
+ *     scratch   where a borrowed thread finds its way back from
+ *     data      the variables of probes
  *
  * The tables are large; the memfd has holes where nothing was ever written.
  *
- * The runtime finds everything at fixed distances from its own code. All offsets in the control
- * block count from the start of the arena. Everything from `control` on is writable by the target,
- * so a controller believes nothing in it: it checks every number against what it mapped.
+ * A structure of the control block or of a table keeps its fields where they are, and gets new ones
+ * at its end. A reader takes `entry_size` as the distance between entries: it leaves a tail alone
+ * that it does not know, and what a shorter entry does not have reads as zeros. The runtime is of
+ * its arena's version, always, and need not ask.
+ *
+ * All offsets in the control block count from the start of the arena. Everything from `control` on
+ * is writable by the target, so a controller believes nothing in it: it checks every number against
+ * what it mapped.
  */
 #define MJ_ARENA_MAGIC 0x74696a72656b726d /* "mrkerjit" in memory */
-#define MJ_ARENA_VERSION 4
+#define MJ_ARENA_VERSION 5
 #define MJ_ARENA_NAME "markerjit"
 #define MJ_PAGE 4096
 #define MJ_CODE_SIZE (2048 * MJ_PAGE)
@@ -137,6 +149,20 @@ struct mj_slot {
 #define MJ_SEQUENCE_TALLY 2
 #define MJ_SEQUENCES 3
 #define MJ_RSEQ_SIGNATURE 0x53053053 /* before an abort handler; glibc's, on x86 */
+
+/* Parts of the arena, by their places in the table of the control block. */
+#define MJ_PART_MARKERS 0
+#define MJ_PART_COUNTS 1
+#define MJ_PART_PATCHES 2
+#define MJ_PART_EDITS 3
+#define MJ_PART_HEADS 4
+#define MJ_PART_COMMITS 5
+#define MJ_PART_RINGS 6
+#define MJ_PART_UNITS 7
+#define MJ_PART_ISLANDS 8
+#define MJ_PART_SCRATCH 9
+#define MJ_PART_DATA 10
+#define MJ_PARTS 16
 
 #define MJ_FILLER 0xffff /* in the place of a marker's index: fills a page */
 
@@ -204,28 +230,28 @@ struct mj_restartable {
     uint64_t abort;
 } __attribute__((aligned(32)));
 
+/* A part of the arena. One that there is not has a count of 0. */
+struct mj_part {
+    uint64_t offset;
+    uint32_t entry_size;
+    uint32_t count;
+};
+
 struct mj_control {
+    /* What stands so for all time, whatever the version: */
     uint64_t magic;
     uint32_t version;
-    uint32_t cpu_flags;
-    uint64_t runtime_id; /* FNV-1a of the runtime's code */
+    uint32_t control_size; /* bytes of this structure */
     uint64_t arena_size;
-    uint32_t cpus;        /* how many CPU numbers there can be; two rings for each */
-    uint32_t ring_size;   /* a power of two; changes while nothing is recorded */
-    uint32_t max_markers; /* a power of two */
-    uint32_t max_sites;   /* a power of two */
-    uint32_t max_edits;
-    int32_t tid_offset;  /* where a thread's id stands, from its fs base; < 0: not found */
-    int32_t rseq_offset; /* where struct rseq does; 0: there is none to be used */
-    uint32_t pid;        /* as the process itself has it */
-    uint64_t markers;    /* offsets of the parts */
-    uint64_t counts;
-    uint64_t sites;
-    uint64_t journal_edits;
-    uint64_t heads;
-    uint64_t commits;
-    uint64_t ring;
-    uint64_t ring_stride;
+    uint32_t cpus;      /* how many CPU numbers there can be; two rings for each */
+    uint32_t ring_size; /* a power of two; changes while nothing is recorded */
+    struct mj_part parts[MJ_PARTS];
+    /* and what may be longer in another one: */
+    uint64_t runtime_id; /* FNV-1a of the runtime's code */
+    uint32_t cpu_flags;
+    uint32_t pid;          /* as the process itself has it */
+    int32_t tid_offset;    /* where a thread's id stands, from its fs base; < 0: not found */
+    int32_t rseq_offset;   /* where struct rseq does; 0: there is none to be used */
     uint64_t clock;        /* address of the vDSO's clock_gettime; 0: none was found */
     struct mj_owner owner; /* who made the arena, and when: CLOCK_REALTIME, seconds */
     uint64_t owner_since;
@@ -234,13 +260,15 @@ struct mj_control {
                                       and finds the new action */
     uint32_t trap_installed;
     uint32_t markers_used;
+    uint32_t patches_used;    /* entries of the table that have an address */
+    uint32_t patches_changed; /* how often what the table says of heads was changed */
+    uint32_t units_used;
     uint32_t code_used; /* bytes of the code, and of the data, that are taken */
     uint32_t data_used;
+    uint32_t reading; /* how often the rings were claimed by a reader: the last claim's number */
     struct mj_owner reader; /* who takes records out of the rings */
     uint64_t lease_ns;      /* until when, CLOCK_MONOTONIC; 0: for ever */
     struct mj_journal journal;
-    uint32_t reading; /* how often the rings were claimed by a reader: the last claim's number */
-    uint32_t unused;  /* 0 */
     struct mj_restartable sequences[MJ_SEQUENCES];
 };
 
@@ -272,9 +300,10 @@ struct mj_marker {
     uint64_t name_hash; /* FNV-1a of the marker's signature, to find it again; 0: free */
     uint64_t since;     /* switched on at, CLOCK_REALTIME seconds; 0: off */
     uint32_t by;        /* pid of the controller that switched it last; 0: off */
-    uint16_t id;
+    uint32_t id;
     uint8_t argc;
     uint8_t mode; /* how it is on, for people; 0: off */
+    uint8_t unused[2];
     uint8_t ops[MJ_MAX_ARGS];
     uint16_t limits[MJ_MAX_ARGS]; /* of texts, bytes */
     uint16_t size;                /* bytes of a record, its texts empty */
@@ -302,19 +331,61 @@ struct mj_count {
 };
 
 /*
- * Where a thread goes on that comes to a breakpoint, as if it had executed the instruction there:
- * at `body`, and for a call with `pushed` on its stack. An entry stays when its breakpoint goes,
- * because a thread may be on its way here; it keeps its `body`, because the child of a fork shares
- * the table and may still have the code. `planted` is for controllers: it tells a breakpoint of
- * ours from another tool's at the same place. It changes only while the journal is open, or under
- * the lock to what stands in the code, so with an empty journal it is true.
+ * A head: bytes of code that are ours to change. The table says what of ours may stand where; with
+ * an empty journal a head that is open is in it, and whether it is open the code says. Only of a
+ * breakpoint the code does not say whose it is: `planted` does. An entry stays when its head is
+ * closed. docs/decisions/0019-one-table-of-patches.md
+ *
+ * A thread that comes to a breakpoint goes on at `body`, as if it had executed the instruction
+ * there. The entry keeps its `body`, because a thread may be on its way here, and because the child
+ * of a fork shares the table and may still have the code.
+ *
+ * `body` and `gone` are for both sides, all else is for controllers. It changes only while the
+ * journal is open, or under the lock to what stands in the code.
  */
-struct mj_trap_site {
-    uint64_t address; /* of the int3; 0: free */
-    uint64_t body;
-    uint64_t pushed;  /* 0: nothing */
-    uint32_t gone;    /* the code was unloaded; but a fork's child may have it */
-    uint32_t planted; /* the breakpoint stands in the code of this process */
+struct mj_patch {
+    uint64_t address; /* of the head; 0: free */
+    uint64_t body;    /* 0: no breakpoint of ours ever stood here */
+    uint64_t slot;    /* of the site; 0: it has none */
+    uint8_t gone;     /* the code of `body` was unloaded; but a fork's child may have it */
+    uint8_t mode;     /* how it is opened, for people */
+    uint8_t size;     /* bytes of the head, up to 16; 0: there is no such head any more */
+    uint8_t unused;
+    uint8_t planted; /* the breakpoint stands in the code of this process */
+    uint8_t reserved[3];
+    uint8_t before[16]; /* the head while it is closed, and while it is open */
+    uint8_t after[16];
+};
+
+/* The search for an address begins here, in a table of mask + 1 entries: those of 1 KiB of code are
+   together, so that a controller finds many of them in few pages. */
+#ifndef __ASSEMBLER__
+static inline uint32_t mj_patch_place(uint64_t address, uint32_t mask) {
+    const uint64_t block = (address >> 10) * 0x9e3779b97f4a7c15ul >> 32;
+
+    return (uint32_t)(block << 4 | (address >> 6 & 15)) & mask;
+}
+#endif
+
+/* A file of probes that was put into the arena; `state` 0: none. Its names stand behind its
+   variables, as JSON (markerjit/probes/loaded.py). */
+struct mj_unit {
+    uint64_t code; /* offsets */
+    uint64_t data;
+    uint64_t about;
+    uint32_t code_size;
+    uint32_t data_size;
+    uint32_t state;
+    uint32_t users;
+    uint8_t digest[32]; /* of what was compiled */
+};
+#define MJ_UNIT_READY 1
+
+/* Code of ours within 2 GiB of an object; `size` 0: none. */
+struct mj_island {
+    uint64_t start; /* an address */
+    uint64_t size;
+    uint64_t used;
 };
 
 /*
@@ -386,12 +457,11 @@ struct mj_entry {
 #endif /* !__ASSEMBLER__ */
 
 /* Offsets for restart.S and recorders; record.c compares them with the structures. */
-#define MJ_CONTROL_CPUS 32
-#define MJ_CONTROL_MAX_MARKERS 40
-#define MJ_CONTROL_RSEQ_OFFSET 56
-#define MJ_CONTROL_COUNTS 72
-#define MJ_CONTROL_HEADS 96
-#define MJ_CONTROL_SEQUENCES 320
+#define MJ_CONTROL_PARTS 32
+#define MJ_PART_SIZE 16
+#define MJ_PART_COUNT 12
+#define MJ_CONTROL_RSEQ_OFFSET 308
+#define MJ_CONTROL_SEQUENCES 512
 #define MJ_RING_ROOM 8
 #define MJ_RING_DATA 16
 #define MJ_RING_MASK 24

@@ -22,12 +22,11 @@
 
 #define CHECK_OFFSET(name, field)                                                                  \
     _Static_assert(offsetof(struct mj_control, field) == MJ_CONTROL_##name, #field)
-CHECK_OFFSET(CPUS, cpus);
-CHECK_OFFSET(MAX_MARKERS, max_markers);
+CHECK_OFFSET(PARTS, parts);
 CHECK_OFFSET(RSEQ_OFFSET, rseq_offset);
-CHECK_OFFSET(COUNTS, counts);
-CHECK_OFFSET(HEADS, heads);
 CHECK_OFFSET(SEQUENCES, sequences);
+_Static_assert(sizeof(struct mj_part) == MJ_PART_SIZE, "part");
+_Static_assert(offsetof(struct mj_part, count) == MJ_PART_COUNT, "count");
 _Static_assert(offsetof(struct mj_ring, room) == MJ_RING_ROOM, "room");
 _Static_assert(offsetof(struct mj_ring, data) == MJ_RING_DATA, "data");
 _Static_assert(offsetof(struct mj_ring, mask) == MJ_RING_MASK, "mask");
@@ -228,7 +227,7 @@ static void record(const struct mj_marker *marker, va_list args) {
     struct mj_record *head = (struct mj_record *)image;
     const uint64_t size = put_fields(control, marker, argc, (char *)image, room, args); /* 1 */
 
-    head->marker = marker->id;
+    head->marker = (uint16_t)marker->id;
     head->words = (uint16_t)(size / 8);
     head->tid = marker->tid ? mj_tid(control) : 0;
     if (marker->time > MJ_TIME_TSC)

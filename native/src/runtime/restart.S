@@ -21,6 +21,10 @@
 
 #include "../../include/markerjit/abi.h"
 
+#define HEADS (MJ_CONTROL_PARTS + MJ_PART_HEADS * MJ_PART_SIZE)
+#define COUNTS (MJ_CONTROL_PARTS + MJ_PART_COUNTS * MJ_PART_SIZE)
+#define MAX_MARKERS (MJ_CONTROL_PARTS + MJ_PART_MARKERS * MJ_PART_SIZE + MJ_PART_COUNT)
+
 #define FULL 1    /* the reader is too far behind */
 #define ANOTHER 2 /* interrupted, or the thread has no such sequences: another way, please */
 #define TURN 3    /* there is no room in this page: mj_turn, and again */
@@ -43,7 +47,7 @@
 /* %r10: the struct mj_ring of the CPU in %rax. */
 .macro find_ring
     shl $7, %rax
-    add MJ_CONTROL_HEADS(%rdi), %rax
+    add HEADS(%rdi), %rax
     lea -MJ_CODE_SIZE(%rdi, %rax), %r10
 .endm
 
@@ -137,11 +141,11 @@ mj_tally:
     begin MJ_SEQUENCE_TALLY, %r8
 mj_tally_start:
     read_cpu %r8, %eax
-    mov MJ_CONTROL_MAX_MARKERS(%rdi), %ecx
+    mov MAX_MARKERS(%rdi), %ecx
     imul %rcx, %rax
     add %rsi, %rax
     shl $4, %rax
-    add MJ_CONTROL_COUNTS(%rdi), %rax
+    add COUNTS(%rdi), %rax
     incq -MJ_CODE_SIZE(%rdi, %rax)
 mj_tally_end:
     xor %eax, %eax

@@ -17,8 +17,10 @@ static inline struct mj_control *mj_control(void) {
     return (struct mj_control *)(mj_code_start + MJ_CODE_SIZE);
 }
 
-/* A part of the arena, by its offset from the start. */
-static inline void *mj_part(uint64_t offset) { return (void *)(mj_code_start + offset); }
+/* A part of the arena: MJ_PART_... */
+static inline void *mj_part(const struct mj_control *control, int part) {
+    return (void *)(mj_code_start + control->parts[part].offset);
+}
 
 /*
  * False in the child of a fork: it shares the arena but for this page, which the kernel wipes
@@ -52,10 +54,10 @@ static inline uint32_t mj_tid(const struct mj_control *control) {
 
 /* The counters of a marker that go with a ring. */
 static inline struct mj_count *mj_counts(const struct mj_control *control, uint32_t ring,
-                                         uint16_t marker) {
-    struct mj_count *counts = mj_part(control->counts);
+                                         uint32_t marker) {
+    struct mj_count *counts = mj_part(control, MJ_PART_COUNTS);
 
-    return &counts[(uint64_t)ring * control->max_markers + marker];
+    return &counts[(uint64_t)ring * control->parts[MJ_PART_MARKERS].count + marker];
 }
 
 static inline uint64_t mj_counter(void) {

@@ -56,9 +56,10 @@ int mj_append_shared(const struct mj_control *control, uint64_t *image, uint64_t
     const uint64_t ring_size = control->ring_size;
     const uint32_t cpu = mj_cpu(control);
     const uint64_t number = (uint64_t)control->cpus + cpu;
-    struct mj_ring *ring = (struct mj_ring *)mj_part(control->heads) + number;
-    char *data = mj_part(control->ring + number * control->ring_stride);
-    uint64_t *sums = (uint64_t *)mj_part(control->commits) + cpu * (control->ring_stride / MJ_PAGE);
+    const uint64_t stride = control->parts[MJ_PART_RINGS].entry_size;
+    struct mj_ring *ring = (struct mj_ring *)mj_part(control, MJ_PART_HEADS) + number;
+    char *data = (char *)mj_part(control, MJ_PART_RINGS) + number * stride;
+    uint64_t *sums = (uint64_t *)mj_part(control, MJ_PART_COMMITS) + cpu * (stride / MJ_PAGE);
     const uint64_t whole = size + sizeof(uint64_t); /* with its commit word */
     uint64_t head = __atomic_load_n(&ring->head, __ATOMIC_RELAXED);
     uint64_t left_out = 0;

@@ -30,7 +30,6 @@
 
 /* Offsets in struct ucontext: arch/x86/include/uapi/asm/sigcontext.h, 40 bytes of flags, link and
    stack, then 15 registers and rsp, and rip. */
-#define UCONTEXT_RSP 160
 #define UCONTEXT_RIP 168
 
 static long syscall4(long number, long a, long b, long c, long d) {
@@ -44,18 +43,18 @@ static long syscall4(long number, long a, long b, long c, long d) {
     return result;
 }
 
-/* What is known of a breakpoint at this address, or NULL. Entries are only ever added, the address
-   last; their number is bounded, so a full table ends the search too. */
-static const struct mj_trap_site *find_site(const struct mj_control *control, uint64_t address) {
-    const struct mj_trap_site *sites = mj_part(control->sites);
-    const uint32_t mask = control->max_sites - 1;
-    uint32_t at = (uint32_t)(address * 0x9e3779b97f4a7c15ul >> 32) & mask;
+/* The head at this address, if a breakpoint of ours stood there ever, or NULL. Entries are only
+   ever added, the address last; their number is bounded, so a full table ends the search too. */
+static const struct mj_patch *find_patch(const struct mj_control *control, uint64_t address) {
+    const struct mj_patch *patches = mj_part(control, MJ_PART_PATCHES);
+    const uint32_t mask = control->parts[MJ_PART_PATCHES].count - 1;
+    uint32_t at = mj_patch_place(address, mask);
 
     for (uint32_t tried = 0; tried <= mask; tried++, at = (at + 1) & mask) {
-        const uint64_t found = __atomic_load_n(&sites[at].address, __ATOMIC_ACQUIRE);
+        const uint64_t found = __atomic_load_n(&patches[at].address, __ATOMIC_ACQUIRE);
 
         if (found == address)
-            return sites[at].gone && mj_alive() ? NULL : &sites[at];
+            return !patches[at].body || (patches[at].gone && mj_alive()) ? NULL : &patches[at];
         if (!found)
             break;
     }
@@ -80,15 +79,6 @@ static void pass_on(const struct mj_control *control, int signal, void *info, vo
              0); /* is delivered at once: SIGTRAP is not blocked here (SA_NODEFER) */
 }
 
-/* Complete the instruction under the breakpoint: go where it would have gone. */
-static void complete(const struct mj_trap_site *site, uint64_t *rip, uint64_t *rsp) {
-    if (site->pushed) {
-        *rsp -= 8;
-        *(uint64_t *)*rsp = site->pushed;
-    }
-    *rip = site->body;
-}
-
 /*
  * Whether an int3 may have raised this signal. The address alone does not say so: behind a one-byte
  * site a single step (TRAP_TRACE) or a hardware breakpoint (TRAP_HWBKPT) of the program's own ends
@@ -103,15 +93,14 @@ static int is_breakpoint(const void *info) {
 __attribute__((used)) void mj_trap(int signal, void *info, void *context) {
     const struct mj_control *control = mj_control();
     uint64_t *rip = (uint64_t *)((char *)context + UCONTEXT_RIP);
-    uint64_t *rsp = (uint64_t *)((char *)context + UCONTEXT_RSP);
     const uint64_t address = *rip - 1;
-    const struct mj_trap_site *site = is_breakpoint(info) ? find_site(control, address) : NULL;
+    const struct mj_patch *patch = is_breakpoint(info) ? find_patch(control, address) : NULL;
 
-    if (!site)
+    if (!patch)
         pass_on(control, signal, info, context);
     else if (*(const volatile uint8_t *)address == INT3)
-        complete(site, rip, rsp);
-    else /* switched off between the trap and now: run what stands there */
+        *rip = patch->body; /* as if the instruction under it had been executed */
+    else                    /* switched off between the trap and now: run what stands there */
         *rip = address;
 }
 

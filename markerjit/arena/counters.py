@@ -1,0 +1,82 @@
+"""What the runtime counts: executions and losses of each marker, by ring."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Iterator
+from operator import add
+from typing import NamedTuple
+
+from markerjit.abi import Count, Geometry
+from markerjit.arena.markers import Markers
+from markerjit.ring.raw import Store
+
+
+class Counted(NamedTuple):
+    """A marker's counters over all CPUs: executions of its probe, and those not recorded."""
+
+    hits: int
+    lost: int
+
+    def plus(self, hits: int, lost: int = 0) -> Counted:
+        """The sum."""
+        return Counted(self.hits + hits, self.lost + lost)
+
+
+class Counters:
+    """The counters of an arena's markers."""
+
+    def __init__(self, store: Store, geometry: Geometry, markers: Markers) -> None:
+        self._store = store
+        self._geometry = geometry
+        self._markers = markers
+
+    def of(self, marker: int) -> Counted:
+        """A marker's counters, added up."""
+        return self.of_all([marker])[marker]
+
+    def of_all(self, markers: Iterable[int]) -> dict[int, Counted]:
+        """The counters of many markers, each added up. Without the calls of a probe in C that is
+        connected: its slots have these."""
+        found: dict[int, Counted] = {}
+        for run in _runs(markers):
+            entries = self._markers.entries_between(run.start, len(run))
+            hits = [int(entry.delivered + entry.calls) for entry in entries]
+            lost = [0] * len(run)
+            size = ctypes.sizeof(Count)
+            for ring in range(self._geometry.rings):
+                offset = self._geometry.count_offset(ring, run.start)
+                table = self._store.read(offset, len(run) * size)
+                words = memoryview(table).cast("Q").tolist()
+                lost = list(map(add, lost, words[1::2]))
+                hits = list(map(add, hits, map(add, words[::2], words[1::2])))
+            found.update(zip(run, map(Counted, hits, lost), strict=True))
+        return found
+
+    def by_ring(self, marker: int) -> list[Count]:
+        """A marker's counters, one for each ring."""
+        geometry, size = self._geometry, ctypes.sizeof(Count)
+        offsets = (geometry.count_offset(ring, marker) for ring in range(geometry.rings))
+        return [Count.from_buffer_copy(self._store.read(at, size)) for at in offsets]
+
+    def note_began(self, marker: int) -> None:
+        """Write down how far a marker's counters are, before it is switched on."""
+        counts = self.by_ring(marker)
+        passed, lost = (
+            sum(one.passed for one in counts),
+            sum(one.lost for one in counts),
+        )
+        self._markers.note_began(marker, passed, lost)
+
+
+def _runs(markers: Iterable[int]) -> Iterator[range]:
+    """Ids that follow each other, to be read at once."""
+    start = end = None
+    for marker in sorted(set(markers)):
+        if marker != end:
+            if start is not None and end is not None:
+                yield range(start, end)
+            start = marker
+        end = marker + 1
+    if start is not None and end is not None:
+        yield range(start, end)

@@ -1,0 +1,201 @@
+"""The table of markers: what the runtime was told of each, and who switched it how.
+
+A marker has an entry for each way in which it was ever recorded. An entry never becomes another
+marker's, and what it describes never changes: a thread may be reading it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from markerjit.abi import Geometry, MarkerEntry
+from markerjit.arena.control import ControlBlock
+from markerjit.arena.tables import Table
+from markerjit.arena.versions import Layout
+from markerjit.errors import Refused
+from markerjit.model import Mode, RemoteAddress
+from markerjit.ring.raw import Store
+
+_MODES = tuple(Mode)
+_ENTRIES = 512
+"""So many of the table's are read at a time."""
+WORD_MASK = (1 << 64) - 1
+
+
+class Switched(NamedTuple):
+    """What a switch made of a marker's entry.
+
+    mode     how the marker is on now, None when it is off
+    before   the entry that it had when it was on before, None when it was off
+    slots    those that had this entry before, or have it now
+    calling  whether they hold a probe in C, so that they count its calls themselves
+    """
+
+    mode: Mode | None
+    before: int | None
+    slots: tuple[RemoteAddress, ...]
+    calling: bool
+
+
+class Markers:
+    """The markers of an arena that is mapped at `base`."""
+
+    def __init__(
+        self,
+        base: RemoteAddress,
+        store: Store,
+        control: ControlBlock,
+        layout: Layout,
+        geometry: Geometry,
+    ) -> None:
+        self._base = base
+        self._control = control
+        self._table = Table(store, geometry.markers, MarkerEntry, layout.marker)
+        self._room = geometry.max_markers
+        self._ids: dict[tuple[str, bytes], int] = {}
+        self._with_hash: dict[int, list[int]] = {}
+        self._hashed = 0
+
+    @property
+    def used(self) -> int:
+        """How many markers the runtime was told of; more may come at any time."""
+        return min(int(self._control.now().markers_used), self._room)
+
+    def entries(self, first: int = 0) -> Iterator[MarkerEntry]:
+        """The markers that the runtime has been told of, in the order of their ids."""
+        used = self.used
+        for start in range(first, used, _ENTRIES):
+            yield from self._table.read_many(start, min(_ENTRIES, used - start))
+
+    def entry(self, marker: int) -> MarkerEntry:
+        """A marker's entry, as it is now."""
+        return self._table.read(marker)
+
+    def entries_between(self, first: int, count: int) -> list[MarkerEntry]:
+        """Entries that follow each other, read at once."""
+        return self._table.read_many(first, count)
+
+    def with_hash(self, name_hash: int) -> Sequence[int]:
+        """The ids of all entries of a marker: it has one for each way in which it was recorded."""
+        for entry in self.entries(self._hashed):
+            self._with_hash.setdefault(int(entry.name_hash), []).append(self._hashed)
+            self._hashed += 1
+        return self._with_hash.get(name_hash, ())
+
+    def address(self, marker: int) -> RemoteAddress:
+        """Where the target has a marker's entry: the data of its slot."""
+        return RemoteAddress(self._base + self._table.part.at(marker))
+
+    def at(self, data: RemoteAddress) -> int | None:
+        """The id of the marker whose entry is at this address."""
+        marker, rest = divmod(data - self.address(0), self._table.part.entry_size)
+        return marker if not rest and 0 <= marker < self._room else None
+
+    def known(self, signature: str, wanted: MarkerEntry) -> int | None:
+        """The id of the marker with this signature that is recorded as `wanted` says; None when the
+        runtime was not told of it."""
+        how = _how(wanted)
+        known = self._ids.get((signature, how))
+        if known is not None:
+            return known
+        name_hash = fnv1a(signature.encode())
+        for entry in self.entries():
+            if entry.name_hash == name_hash and _how(entry) == how:
+                return self._ids.setdefault((signature, how), int(entry.id))
+        return None
+
+    def find(self, name: str, signature: str, wanted: MarkerEntry) -> int:
+        """The same, and the runtime is told of it when it is new. The caller must hold the target's
+        lock. Raises Refused when the table is full."""
+        known = self.known(signature, wanted)
+        if known is not None:
+            return known
+        marker = int(self._control.now().markers_used)
+        if marker >= self._room:
+            raise Refused(f"the arena has room for {self._room} markers")
+        entry = MarkerEntry.from_buffer_copy(wanted)
+        entry.name_hash, entry.id = fnv1a(signature.encode()), marker
+        entry.name = name.encode()[:63]
+        self._table.write(marker, entry)
+        self._control.write("markers_used", marker + 1)
+        return self._ids.setdefault((signature, _how(wanted)), marker)
+
+    def set_recorder(self, marker: int, recorder: RemoteAddress) -> None:
+        """From now on this code records the marker where it is switched on."""
+        offset = recorder - self._base
+        self._table.write_field(marker, "recorder", offset.to_bytes(4, "little"))
+
+    # ---- who switched it, and how --------------------------------------------------------------
+
+    def note_switched(
+        self,
+        marker: int,
+        mode: Mode | None,
+        *,
+        since: int | None = None,
+        by: int | None = None,
+        held: int = 0,
+    ) -> None:
+        """Write down that a marker was switched: on since `since` (CLOCK_REALTIME, s; now), by the
+        process `by` (us), and for which reading it records."""
+        when = int(time.time()) if since is None else since
+        who = os.getpid() if by is None else by
+        number = _MODES.index(mode) + 1 if mode else 0
+        who_and_when = struct.pack("<QI", when if mode else 0, who if mode else 0)
+        self._table.write_field(marker, "since", who_and_when)
+        self._table.write_field(marker, "mode", bytes([number]))
+        self.note_held(marker, held if mode else 0)
+
+    def note_by(self, marker: int, pid: int) -> None:
+        """Write down that it was another controller that switched a marker on."""
+        self._table.write_field(marker, "by", pid.to_bytes(4, "little"))
+
+    def note_held(self, marker: int, reading: int) -> None:
+        """Write down for which reading a marker records; 0: for none."""
+        self._table.write_field(marker, "held", reading.to_bytes(4, "little"))
+
+    # ---- what was counted of it ----------------------------------------------------------------
+
+    def note_began(self, marker: int, passed: int, lost: int) -> None:
+        """Write down how far a marker's counters were when a trace or flight recorder began."""
+        self._note_pair(marker, "passed_before", passed, lost)
+
+    def note_before(self, marker: int, hits: int, lost: int) -> None:
+        """Write down what was counted of a marker before it was switched on."""
+        self._note_pair(marker, "hits_before", hits, lost)
+
+    def note_calls(self, marker: int, calls: int, before: int, *, calling: bool) -> None:
+        """Write down how many calls probes in C had, and how many the slots had counted when the
+        one was connected that is connected now."""
+        self._note_pair(marker, "calls", calls, before)
+        self._table.write_field(marker, "calling", bytes([calling]))
+
+    def note_delivered(self, marker: int, records: int) -> None:
+        """So many records more were taken out of the rings: written by the reader."""
+        before = int(self.entry(marker).delivered)
+        delivered = before + records & WORD_MASK
+        self._table.write_field(marker, "delivered", delivered.to_bytes(8, "little"))
+
+    def _note_pair(self, marker: int, first: str, one: int, other: int) -> None:
+        """Two words, of which the second has its place behind the first."""
+        words = struct.pack("<QQ", one & WORD_MASK, other & WORD_MASK)
+        self._table.write_field(marker, first, words)
+
+
+def fnv1a(data: bytes) -> int:
+    """The 64-bit FNV-1a hash. Never 0, which means a free entry."""
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 % (1 << 64)
+    return value or 1
+
+
+def _how(entry: MarkerEntry) -> bytes:
+    """The part of an entry that says how its marker is recorded."""
+    whole = bytes(entry)
+    taken = whole[MarkerEntry.ops.offset : MarkerEntry.recorder.offset]
+    return bytes([entry.argc, entry.counted]) + taken

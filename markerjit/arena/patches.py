@@ -1,0 +1,337 @@
+"""The table of patches: which bytes of code are ours to change, and how.
+
+It is a hash table by address, in which the SIGTRAP handler looks too (trap.c). An entry says what
+stands at a head while it is closed and while it is open, and where a breakpoint there leads; the
+code says which of the two it is. Entries stay: a thread may be on its way here, and the child of a
+fork shares the table and may still have the code. docs/decisions/0019-one-table-of-patches.md
+
+A hundred thousand heads are written like one: the pages of the table that have them are read, and
+written again where they were changed, pages that follow each other at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from markerjit.abi import Geometry, Part, PatchEntry
+from markerjit.arena.control import ControlBlock
+from markerjit.arena.store import FileStore, MemoryStore
+from markerjit.arena.tables import Table
+from markerjit.arena.versions import CURRENT, Layout
+from markerjit.errors import Refused
+from markerjit.model import Mode, RemoteAddress
+
+_PER_CHUNK = 64
+_FURTHEST = 1 << 13
+"""Entries that are looked at for one address: a hostile table has no free place."""
+_MODES = tuple(Mode)
+_ADDRESS = struct.Struct("<Q")
+_WHOLE = struct.Struct("<QQQBBBxB3x16s16s")
+_BODY, _GONE, _SIZE, _PLANTED = (
+    PatchEntry.body.offset,
+    PatchEntry.gone.offset,
+    PatchEntry.size.offset,
+    PatchEntry.planted.offset,
+)
+
+
+class Head(NamedTuple):
+    """A head that a switch opens.
+
+    before, after  its bytes while it is closed, and while it is open
+    body           where a thread goes on that comes to its breakpoint; 0: it is opened otherwise
+    """
+
+    address: RemoteAddress
+    before: bytes
+    after: bytes
+    mode: Mode
+    slot: RemoteAddress
+    body: RemoteAddress
+
+
+class Patches:
+    """The patches of an arena."""
+
+    def __init__(
+        self,
+        pid: int,
+        store: FileStore | MemoryStore,
+        control: ControlBlock,
+        layout: Layout,
+        geometry: Geometry,
+    ) -> None:
+        self._pid = pid
+        self._store = store
+        self._control = control
+        self._part = geometry.patches
+        self._place = layout.patch_place
+        self._keeps = layout is CURRENT
+        self._table = Table(store, self._part, PatchEntry)
+        self._pages: Pages | None = None
+        self._seen = 0
+        self._entered: Sequence[Head] = ()
+
+    @property
+    def changed(self) -> int:
+        """How often the table was changed, by anybody."""
+        return int(self._control.now().patches_changed)
+
+    def look(self) -> Pages:
+        """The table as it is at this moment, and a moment later: others may be changing it."""
+        return Pages(self._store, self._part, self._place)
+
+    def at(self, address: RemoteAddress) -> PatchEntry | None:
+        """The entry of an address."""
+        return self.look().at(address)
+
+    def entries(self) -> Iterator[PatchEntry]:
+        """All entries, in no order; none where the target has closed its descriptor of the arena:
+        to look for them in its memory would fill that."""
+        if self._control.now().patches_used:
+            step, part = self._part.entry_size, self._part
+            for start, end in self._store.used(part.offset, part.size):
+                first, behind = (start - part.offset) // step, -(-(end - part.offset) // step)
+                for index in range(first, behind, _PER_CHUNK):
+                    entries = self._table.read_many(index, min(_PER_CHUNK, behind - index))
+                    yield from (entry for entry in entries if entry.address)
+
+    # ---- written by whoever holds the lock -----------------------------------------------------
+
+    def put(self, heads: Sequence[Head]) -> None:
+        """Have these heads in the table, before they are opened. The same heads are not looked at
+        again while nothing else has changed the table.
+
+        Raises Refused when the table is full, and for a breakpoint at an address from which one led
+        elsewhere before. Nothing is written then.
+        """
+        pages = self._held()
+        if heads is self._entered:
+            self._pages = pages
+            return
+        self._entered = ()
+        used = before = int(self._control.now().patches_used)
+        room = self._part.entries // 4 * 3
+        for head in heads:
+            index, is_new = pages.find(head.address)
+            used += is_new
+            if index is None or used > room:
+                raise Refused(f"the arena has room for {room} places that are switched")
+            if is_new:
+                pages.add(index, head)
+            else:
+                self._renew(pages, index, head)
+        if used != before:
+            self._control.write("patches_used", used)
+        self._write(pages)
+        self._entered = heads
+
+    def have_planted(self, breakpoints: Iterable[tuple[RemoteAddress, RemoteAddress]]) -> bool:
+        """Whether breakpoints of ours stand at these addresses, and lead to these bodies."""
+        pages = self._held()
+        self._pages = pages  # nothing is changed in them
+        return all(pages.has_planted(address, body) for address, body in breakpoints)
+
+    def mark(
+        self,
+        planted: Iterable[RemoteAddress] = (),
+        removed: Iterable[RemoteAddress] = (),
+    ) -> None:
+        """Write down at which addresses a breakpoint of ours stands, and at which none does: either
+        with the journal open, or as it was just seen."""
+        pages = self._held()
+        for addresses, stands in ((planted, 1), (removed, 0)):
+            for address in addresses:
+                index, is_new = pages.find(address)
+                if index is not None and not is_new:
+                    pages.set(index, _PLANTED, bytes([stands]))
+        self._write(pages)
+
+    def forget(self, addresses: Iterable[RemoteAddress]) -> None:
+        """The code there is gone, and what comes in its place is not ours.
+
+        In this process: the child of a fork shares the table and may still have the code. So the
+        entry stays, and what it says of breakpoints holds for others only.
+        """
+        pages = self._held()
+        self._entered = ()
+        for address in addresses:
+            index, is_new = pages.find(address)
+            if index is not None and not is_new:
+                pages.set(index, _GONE, b"\1")
+                pages.set(index, _SIZE, b"\0")
+                pages.set(index, _PLANTED, b"\0")
+        self._write(pages)
+
+    def _renew(self, pages: Pages, index: int, head: Head) -> None:
+        body, gone, planted = pages.of_breakpoint(index)
+        if head.body and body not in (0, head.body):
+            raise Refused(
+                f"a breakpoint at {head.address:#x} led to code that process {self._pid} has "
+                "unloaded since, and a child of it may still have that code; switch without "
+                "breakpoints, or restart the process"
+            )
+        pages.put(index, _packed(head, head.body or body, not head.body and gone, planted))
+
+    def _held(self) -> Pages:
+        """The pages that were read before, if nobody has changed the table since. Whoever changes
+        it says so first, and holds the lock, as we do now."""
+        pages, changed = self._pages, self.changed
+        if pages is None or not self._keeps or changed != self._seen:
+            pages, self._seen = self.look(), changed
+            self._entered = ()
+        self._pages = None  # until it is written what is changed in them
+        return pages
+
+    def _write(self, pages: Pages) -> None:
+        if pages.is_dirty:
+            self._seen = (self._seen + 1) % (1 << 32)
+            self._control.write("patches_changed", self._seen)
+            pages.write()
+        self._pages = pages
+
+
+class Pages:
+    """Pages of the table, read when they are needed and kept."""
+
+    def __init__(
+        self,
+        store: FileStore | MemoryStore,
+        part: Part,
+        place: Callable[[int, int], int],
+    ) -> None:
+        self._store = store
+        self._part = part
+        self._place = place
+        self._step = part.entry_size
+        self._table = Table(store, part, PatchEntry)
+        self._chunks: dict[int, bytearray] = {}
+        self._dirty: set[int] = set()
+        self._new: dict[int, int] = {}
+        self._known: dict[int, int] = {}
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether there is something to be written."""
+        return bool(self._dirty)
+
+    def find(self, address: int) -> tuple[int | None, bool]:
+        """Where an address stands, or may be put: and whether that is new. None without a place."""
+        known = self._known.get(address)
+        if known is not None:
+            return known, False
+        mask, step = self._part.entries - 1, self._step
+        index = self._place(address, mask)
+        for _ in range(min(mask + 1, _FURTHEST)):
+            chunk = self._chunks.get(index // _PER_CHUNK) or self._read(index // _PER_CHUNK)
+            offset = index % _PER_CHUNK * step
+            found = int.from_bytes(chunk[offset : offset + 8], "little")
+            if found == address:
+                self._known[address] = index  # entries never move
+                return index, False
+            if not found:
+                return index, True
+            index = index + 1 & mask
+        return None, False
+
+    def at(self, address: int) -> PatchEntry | None:
+        """The entry of an address."""
+        index, is_new = self.find(address)
+        return None if index is None or is_new else self.entry(index)
+
+    def entry(self, index: int) -> PatchEntry:
+        """An entry."""
+        chunk, offset = self._at(index)
+        return self._table.entry(bytes(chunk[offset : offset + self._step]))
+
+    def of_breakpoint(self, index: int) -> tuple[int, int, int]:
+        """The `body` of an entry, whether it is `gone`, and whether the breakpoint is `planted`."""
+        chunk, offset = self._at(index)
+        body: int = _ADDRESS.unpack_from(chunk, offset + _BODY)[0]
+        return body, chunk[offset + _GONE], chunk[offset + _PLANTED]
+
+    def has_planted(self, address: RemoteAddress, body: RemoteAddress) -> bool:
+        """Whether a breakpoint of ours stands there, and leads to this body. While a change is in
+        the making the journal knows more."""
+        index, is_new = self.find(address)
+        if index is None or is_new:
+            return False
+        found, gone, planted = self.of_breakpoint(index)
+        return found == body and bool(planted) and not gone
+
+    def had(self, address: RemoteAddress, body: RemoteAddress) -> bool:
+        """Whether a breakpoint of ours ever stood there, or was to, and led to this body."""
+        entry = self.at(address)
+        return bool(entry and entry.body == body)
+
+    def add(self, index: int, head: Head) -> None:
+        """A new entry. Its address is written last: the handler believes an entry that has one."""
+        self._new[index] = head.address
+        self._known[head.address] = index
+        self.put(index, _packed(head, head.body, 0, 0))
+
+    def put(self, index: int, entry: bytes) -> None:
+        """An entry, as far as the table's are as long."""
+        self.set(index, 0, entry[: self._step])
+
+    def set(self, index: int, place: int, data: bytes) -> None:
+        """Bytes of an entry; it is written only if they are others."""
+        chunk, offset = self._at(index)
+        start = offset + place
+        end = start + len(data)
+        if chunk[start:end] != data:
+            chunk[start:end] = data
+            self._dirty.add(index // _PER_CHUNK)
+
+    def write(self) -> None:
+        """All that was changed: new entries at first without their addresses."""
+        if self._new:
+            for index in self._new:
+                chunk, offset = self._at(index)
+                _ADDRESS.pack_into(chunk, offset, 0)
+            self._write_runs(self._dirty)
+            for index, address in self._new.items():
+                chunk, offset = self._at(index)
+                _ADDRESS.pack_into(chunk, offset, address)
+            self._write_runs({index // _PER_CHUNK for index in self._new})
+        else:
+            self._write_runs(self._dirty)
+        self._dirty, self._new = set(), {}
+
+    def _write_runs(self, numbers: Iterable[int]) -> None:
+        run: list[bytearray] = []
+        first = 0
+        for number in sorted(numbers):
+            if run and number != first + len(run):
+                self._write_run(first, run)
+                run = []
+            if not run:
+                first = number
+            run.append(self._chunks[number])
+        if run:
+            self._write_run(first, run)
+
+    def _write_run(self, first: int, run: Sequence[bytearray]) -> None:
+        self._store.write(self._part.at(first * _PER_CHUNK), b"".join(run))
+
+    def _at(self, index: int) -> tuple[bytearray, int]:
+        number = index // _PER_CHUNK
+        chunk = self._chunks.get(number) or self._read(number)
+        return chunk, index % _PER_CHUNK * self._step
+
+    def _read(self, number: int) -> bytearray:
+        first = number * _PER_CHUNK
+        count = min(_PER_CHUNK, self._part.entries - first)
+        data = self._store.read(self._part.at(first), count * self._step)
+        chunk = self._chunks[number] = bytearray(data)
+        return chunk
+
+
+def _packed(head: Head, body: int, gone: int, planted: int) -> bytes:
+    """struct mj_patch."""
+    return _WHOLE.pack(
+        head.address, body, head.slot, gone, _MODES.index(head.mode) + 1, len(head.before),
+        planted, head.before, head.after,
+    )  # fmt: skip

@@ -1,0 +1,64 @@
+"""The heads of an arena's rings: how large the rings are, and whether they are overwritten."""
+
+from __future__ import annotations
+
+import markerjit.abi as abi
+from markerjit.abi import Geometry
+from markerjit.arena.control import ControlBlock
+from markerjit.errors import Refused
+from markerjit.ring.raw import Store
+
+
+class RingHeads:
+    """The rings of an arena. `geometry` changes with their size."""
+
+    def __init__(self, pid: int, store: Store, control: ControlBlock, geometry: Geometry) -> None:
+        self.geometry = geometry
+        self._pid = pid
+        self._store = store
+        self._control = control
+
+    def resize(self, size: int) -> None:
+        """Use so many bytes of each ring from now on; what is in them is lost. The caller must hold
+        the lock, while nothing is recorded and nobody reads. Raises Refused when the arena has no
+        room for that."""
+        if size > self.geometry.ring_stride:
+            room = self.geometry.ring_stride >> 20
+            raise Refused(
+                f"the runtime in process {self._pid} has room for {room} MiB a CPU; restart the "
+                "process to have more"
+            )
+        self.geometry = self.geometry._replace(ring_size=size)
+        self._control.write("ring_size", size)
+        for cpu in range(self.geometry.cpus):
+            self._begin_lap(cpu, size)
+        for ring in range(self.geometry.rings):
+            place = self.geometry.head_offset(ring)
+            end = int.from_bytes(self._store.read(place, 8), "little") + size
+            self._store.write(place + abi.RING_MASK, (size - 1).to_bytes(8, "little"))
+            self._store.write(place + abi.RING_LIMIT, (end % (1 << 64)).to_bytes(8, "little"))
+
+    def sizes(self) -> list[int]:
+        """How many bytes of each ring are used now: another controller may have changed it, and may
+        have died over it."""
+        sizes = []
+        for ring in range(self.geometry.rings):
+            place = self.geometry.head_offset(ring) + abi.RING_MASK
+            size = int.from_bytes(self._store.read(place, 8), "little") + 1
+            fits = abi.PAGE <= size <= self.geometry.ring_stride and size & size - 1 == 0
+            sizes.append(size if fits else self.geometry.ring_size)
+        return sizes
+
+    def are_overwritten(self) -> bool:
+        """Whether the rings are a flight recorder's: nobody reads, and the newest is kept."""
+        offset = self.geometry.head_offset(0) + abi.RING_LIMIT
+        return self._store.read(offset, 8) == abi.NO_LIMIT.to_bytes(8, "little")
+
+    def _begin_lap(self, cpu: int, size: int) -> None:
+        """Put the head of a shared ring to the begin of a lap, as rings are now. Never back: commit
+        words of that position would be there already."""
+        offset = self.geometry.head_offset(self.geometry.cpus + cpu)
+        laps = -(-int.from_bytes(self._store.read(offset, 8), "little") // size)
+        sums = (laps * abi.PAGE % (1 << 64)).to_bytes(8, "little") * (size // abi.PAGE)
+        self._store.write(self.geometry.sums_offset(cpu), sums)
+        self._store.write(offset, (laps * size % (1 << 64)).to_bytes(8, "little"))

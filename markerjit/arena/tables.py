@@ -1,0 +1,58 @@
+"""Entries of a table of the arena, whatever their size in the arena's version."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Generic, TypeVar
+
+from markerjit.abi import Part
+from markerjit.arena.versions import converted
+from markerjit.ring.raw import Store
+
+T = TypeVar("T", bound=ctypes.Structure)
+
+
+class Table(Generic[T]):
+    """A part of the arena whose entries we know as `kind`, and which has them as `stored`. The two
+    differ in version 4 only; otherwise one is as long as the other, or has more at its end."""
+
+    def __init__(
+        self,
+        store: Store,
+        part: Part,
+        kind: type[T],
+        stored: type[ctypes.Structure] | None = None,
+    ) -> None:
+        self.part = part
+        self._store = store
+        self._kind = kind
+        self._stored = stored or kind
+        self._size = ctypes.sizeof(self._stored)
+
+    def read(self, index: int) -> T:
+        """An entry. What it does not have is zero."""
+        return self.entry(self._store.read(self.part.at(index), self.part.entry_size))
+
+    def read_many(self, first: int, count: int) -> list[T]:
+        """Entries that follow each other, by one read."""
+        step = self.part.entry_size
+        data = self._store.read(self.part.at(first), count * step)
+        return [self.entry(data[at : at + step]) for at in range(0, len(data), step)]
+
+    def entry(self, data: bytes) -> T:
+        """The entry that these bytes are in the arena."""
+        whole = data if len(data) >= self._size else data.ljust(self._size, b"\0")
+        if self._stored is self._kind:
+            return self._kind.from_buffer_copy(whole)
+        return converted(self._stored.from_buffer_copy(whole), self._kind)
+
+    def write(self, index: int, entry: T) -> None:
+        """A whole entry, of which a tail that we do not know stays as it is."""
+        data = bytes(entry if self._stored is self._kind else converted(entry, self._stored))
+        self._store.write(self.part.at(index), data[: self.part.entry_size])
+
+    def write_field(self, index: int, field: str, data: bytes) -> None:
+        """Bytes of an entry, from the place of a field on; nothing where the arena has none."""
+        offset = getattr(self._stored, field).offset
+        if offset + len(data) <= self.part.entry_size:
+            self._store.write(self.part.at(index) + offset, data)

@@ -1,0 +1,150 @@
+"""The table of patches, as controllers write it: what stands in it, and what that costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from markerjit.abi import PatchEntry
+from markerjit.arena.arena import Arena
+from markerjit.arena.patches import Head
+from markerjit.arena.store import MemoryStore
+from markerjit.errors import MarkerError, Refused
+from markerjit.model import Mode, RemoteAddress
+from tests.support.made_arena import geometry_of, make_arena, make_store
+
+SLOT, BODY = RemoteAddress(0x5000), RemoteAddress(0x6000)
+NO_BODY = RemoteAddress(0)
+
+
+class Store(MemoryStore):
+    """It counts reads and writes, and fails at one."""
+
+    reads = writes = 0
+    fail_at = -1
+
+    def read(self, offset: int, size: int) -> bytes:
+        self.reads += 1
+        return super().read(offset, size)
+
+    def write(self, offset: int, data: bytes) -> None:
+        if self.writes == self.fail_at:
+            raise MarkerError("injected")
+        self.writes += 1
+        super().write(offset, data)
+
+
+def arena_of(patches: int) -> tuple[Arena, Store]:
+    geometry = geometry_of(max_patches=patches)
+    store = make_store(geometry, Store)
+    assert isinstance(store, Store)
+    return make_arena(geometry, store), store
+
+
+def head(address: int, *, mode: Mode = Mode.JUMP, body: RemoteAddress = NO_BODY) -> Head:
+    after = b"\xcc\5" if mode is Mode.INT3 else b"\xeb\0"
+    return Head(RemoteAddress(address), b"\xeb\5", after, mode, SLOT, body)
+
+
+def entry_at(arena: Arena, address: int) -> PatchEntry:
+    entry = arena.patches.at(RemoteAddress(address))
+    assert entry is not None
+    return entry
+
+
+def test_a_head_is_in_the_table_with_what_stands_there_closed_and_open() -> None:
+    arena, _ = arena_of(64)
+
+    arena.patches.put([head(0x1000)])
+
+    entry = entry_at(arena, 0x1000)
+    assert (entry.address, entry.slot, entry.body) == (0x1000, SLOT, 0)
+    assert list(Mode)[entry.mode - 1] is Mode.JUMP
+    assert bytes(entry.before)[: entry.size] == b"\xeb\5"
+    assert bytes(entry.after)[: entry.size] == b"\xeb\0"
+    assert arena.patches.at(RemoteAddress(0x1001)) is None
+
+
+def test_a_head_that_is_opened_otherwise_keeps_where_its_breakpoint_led() -> None:
+    arena, _ = arena_of(64)
+    arena.patches.put([head(0x1000, mode=Mode.INT3, body=BODY)])
+
+    arena.patches.put([head(0x1000)])
+
+    entry = entry_at(arena, 0x1000)
+    assert (entry.body, bytes(entry.after)[:2]) == (BODY, b"\xeb\0")
+    with pytest.raises(Refused, match="led to code that process 7 has unloaded"):
+        arena.patches.put([head(0x1000, mode=Mode.INT3, body=RemoteAddress(BODY + 16))])
+    assert entry_at(arena, 0x1000).body == BODY
+
+
+def test_a_head_that_was_forgotten_is_none_any_more_and_its_breakpoint_is_for_others() -> None:
+    arena, _ = arena_of(64)
+    arena.patches.put([head(0x1000, mode=Mode.INT3, body=BODY)])
+    arena.patches.mark(planted=[RemoteAddress(0x1000)])
+
+    arena.patches.forget([RemoteAddress(0x1000), RemoteAddress(0x2000)])
+
+    entry = entry_at(arena, 0x1000)
+    assert (entry.gone, entry.size, entry.planted, entry.body) == (1, 0, 0, BODY)
+    arena.patches.put([head(0x1000)])  # of what was loaded there since
+    assert (entry_at(arena, 0x1000).gone, entry_at(arena, 0x1000).size) == (1, 2)
+
+
+def test_many_heads_take_few_reads_and_writes() -> None:
+    """Those that are close together are so in the table."""
+    arena, store = arena_of(1 << 14)
+    heads = [head(0x400000 + 64 * number) for number in range(2000)]
+    store.reads = store.writes = 0
+
+    arena.patches.put(heads)
+    first = store.reads, store.writes
+    arena.patches.mark([one.address for one in heads])
+    arena.patches.put(heads)  # as it is already
+
+    assert max(first) < 600
+    assert store.reads - first[0] <= 4, "only whether the table was changed"
+    assert store.writes - first[1] < 300
+    assert all(entry_at(arena, one.address).planted for one in heads[::100])
+
+
+def test_whoever_changed_the_table_meanwhile_is_seen() -> None:
+    arena, store = arena_of(64)
+    other = make_arena(arena.geometry, store)
+    arena.patches.put([head(0x1000, mode=Mode.INT3, body=BODY)])
+    before = arena.patches.changed
+
+    other.patches.mark(planted=[RemoteAddress(0x1000)])
+    arena.patches.put([head(0x2000)])
+
+    assert arena.patches.changed == before + 2
+    assert entry_at(arena, 0x1000).planted
+
+
+@pytest.mark.parametrize("fail_at", range(5))
+def test_a_write_that_fails_leaves_no_half_entry_and_is_made_again(fail_at: int) -> None:
+    arena, store = arena_of(64)
+    store.writes, store.fail_at = 0, fail_at
+    new = head(0x1000, mode=Mode.INT3, body=BODY)
+    try:
+        arena.patches.put([new])
+    except MarkerError:
+        entry = arena.patches.at(new.address)
+        assert entry is None or entry.body == BODY
+    store.fail_at = -1
+
+    arena.patches.put([new])
+
+    assert entry_at(arena, 0x1000).body == BODY
+    assert entry_at(arena, 0x1000).size == 2
+
+
+def test_a_plan_that_is_refused_changes_nothing() -> None:
+    arena, store = arena_of(16)
+    store.writes = 0
+
+    with pytest.raises(Refused, match="room for 12 places"):
+        arena.patches.put([head(0x1000 * number) for number in range(1, 14)])
+
+    assert store.writes == 0
+    arena.patches.put([head(0x1000 * number) for number in range(1, 13)])
+    assert arena.control.now().patches_used == 12
