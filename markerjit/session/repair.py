@@ -1,8 +1,9 @@
 """Repairing what a controller left that died in the middle: `markerjit repair PID`.
 
     1  the journal: if all of its edits stand, the change is taken as done; otherwise every place
-       that it touched gets its old bytes back. A place that holds neither, or belongs to no marker
-       that is mapped now (its object was unloaded), is left alone and named
+       that it touched gets its old bytes back. A place that holds neither, or that belongs to no
+       marker that is mapped now and to no patch whose slot has our probe still (its object was
+       unloaded), is left alone and named
     2  the rings: a reader that is gone, or has not renewed its lease, loses its probes
     3  an arena that was never finished is unmapped, and its descriptor closed
 
@@ -13,13 +14,13 @@ changes nothing: the journal stays open until its last byte is repaired.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
 from markerjit.arena.arena import Arena
 from markerjit.arena.create import remove_unfinished
-from markerjit.arena.find import find_unfinished
+from markerjit.arena.find import Probes, find_unfinished
 from markerjit.arena.journal import Journal
 from markerjit.arguments import check_pid
 from markerjit.errors import MarkerError, MemoryFault
@@ -138,7 +139,7 @@ def _repair_journal(turn: Turn, switcher: Switcher) -> Repaired:
         return Repaired(NOTHING, None, 0, 0, 0, (), (), 0)
     memory, sites = turn.target.memory, turn.seen.sites
     places = places_of(left.edits)
-    ours, left_alone = _split(memory, sites, places)
+    ours, left_alone = _split(memory, sites, places, recorders.arena)
     now = [(place, memory.read(place.address, len(place.before))) for place in ours]
     complete = not left_alone and all(found == place.after for place, found in now)
     edits = [] if complete else list(_back(now))
@@ -156,15 +157,15 @@ def _repair_journal(turn: Turn, switcher: Switcher) -> Repaired:
 
 
 def _split(
-    memory: Memory, sites: Sequence[Site], places: Sequence[Place]
+    memory: Memory, sites: Sequence[Site], places: Sequence[Place], arena: Arena
 ) -> tuple[list[Place], list[str]]:
-    """Places that belong to markers and hold what the journal knows; and why others do not."""
-    spans = sorted(_spans(sites))
-    starts = [start for start, _ in spans]
+    """Places that belong to markers or patches and hold what the journal knows; and why others do
+    not."""
+    known = Spans(_spans(sites))
+    patched = Spans(() if all(map(known.have, places)) else _patched(memory, arena))
     ours, left_alone = [], []
     for place in places:
-        at = bisect_right(starts, place.address) - 1
-        if at < 0 or place.address + len(place.before) > spans[at][1]:
+        if not known.have(place) and not patched.have(place):
             left_alone.append(f"{place.address:#x} belongs to no marker that is mapped now")
             continue
         try:
@@ -179,6 +180,22 @@ def _split(
             continue
         ours.append(place)
     return ours, left_alone
+
+
+def _patched(memory: Memory, arena: Arena) -> Iterator[tuple[int, int]]:
+    """What the table of patches has of places that belong to no marker that is mapped now: the
+    heads, and their slots. Only where the slot still has a probe of the arena, which it gets before
+    its head is opened and keeps until that is closed: so it is not another object that was loaded
+    there since."""
+    probes = Probes([arena.base])
+    for entry in arena.patches.entries():
+        if not entry.size or not entry.slot:
+            continue
+        with suppress(MemoryFault):
+            probe = int.from_bytes(memory.read(RemoteAddress(entry.slot), 8), "little")
+            if probe in probes:
+                yield entry.address, entry.address + entry.size
+                yield entry.slot, entry.slot + SLOT_SIZE
 
 
 def _note_breakpoints(arena: Arena, places: Sequence[Place], *, complete: bool) -> None:
@@ -201,6 +218,19 @@ def _note_as_found(turn: Turn, recorders: Recorders, places: Sequence[Place]) ->
         if near or site.slot in touched:
             with suppress(MemoryFault):
                 entries.note_found(turn.target.state(site))
+
+
+class Spans:
+    """Spans of addresses, which do not overlap, in any order."""
+
+    def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
+        self._spans = sorted(spans)
+        self._starts = [start for start, _ in self._spans]
+
+    def have(self, place: Place) -> bool:
+        """Whether a place lies in one of them."""
+        at = bisect_right(self._starts, place.address) - 1
+        return at >= 0 and place.address + len(place.before) <= self._spans[at][1]
 
 
 def _spans(sites: Sequence[Site]) -> Iterator[tuple[int, int]]:

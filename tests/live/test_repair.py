@@ -8,11 +8,15 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import markerjit
 from markerjit.arena.journal import Journal
+from markerjit.arena.pack import pack
+from markerjit.model import Edit, RemoteAddress
+from markerjit.session import target as target_module
 
 pytestmark = pytest.mark.user
 
@@ -134,3 +138,60 @@ def test_a_stream_that_is_polled_keeps_its_lease(target: Callable) -> None:
         stream.poll()
 
         assert session._target.seen.arena.control.now().lease_ns > claimed
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
+    """From now on nobody finds the sites of a marker."""
+    discover = target_module.discover_process
+
+    def discover_others(*args: Any) -> Any:
+        found = discover(*args)
+        return found._replace(sites=tuple(one for one in found.sites if one.marker != marker))
+
+    monkeypatch.setattr(target_module, "discover_process", discover_others)
+
+
+def test_a_place_of_no_marker_that_is_known_is_put_back_by_what_the_table_says(
+    target: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a site that only the controller knew how to find."""
+    program = target("truth_threads", "1")
+    with markerjit.attach(program.pid) as session:
+        (site,) = session.sites("truth_loop")
+        before = session.read(site.address, 2)
+        session.enable("truth_loop")
+        assert session._target.seen.arena is not None
+        count = session._target.seen.arena.count_probe.to_bytes(8, "little")
+        head = Edit(RemoteAddress(site.address + 1), b"\5", b"\0", "", True)
+        probe = Edit(site.slot, count, bytes(8), "", False, 1)  # never written
+        Journal(session._target.seen.arena).open(pack([head, probe]))
+        hide(monkeypatch, "truth_loop")
+        repaired = markerjit.repair(program.pid)
+
+        assert (repaired.journal, repaired.written) == ("rolled back", 1)
+        assert not repaired.left_alone
+        assert session.read(site.address, 2) == before
+        assert Journal(session._target.seen.arena).left() is None
+
+
+@pytest.mark.parametrize("slot", [0, 0xBAD0])
+def test_a_place_whose_slot_has_no_probe_of_ours_is_left_alone(
+    target: Callable, monkeypatch: pytest.MonkeyPatch, slot: int
+) -> None:
+    """Another object may have been loaded there since."""
+    program = target("truth_threads", "1")
+    with markerjit.attach(program.pid) as session:
+        (site,) = session.sites("truth_loop")
+        session.enable("truth_loop")
+        session.disable("truth_loop")
+        assert session._target.seen.arena is not None
+        session._target.memory.write(site.slot, slot.to_bytes(8, "little"))
+        Journal(session._target.seen.arena).open(
+            pack([Edit(RemoteAddress(site.address + 1), b"\0", b"\5", "", True)])
+        )
+        hide(monkeypatch, "truth_loop")
+        repaired = markerjit.repair(program.pid)
+
+        assert repaired.written == 0
+        assert "belongs to no marker that is mapped now" in repaired.left_alone[0]
+        session._target.memory.write(site.slot, bytes(8))
