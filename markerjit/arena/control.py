@@ -16,12 +16,24 @@ class ControlBlock:
         self._store = store
         self._layout = layout
         self._size = ctypes.sizeof(layout.control)
+        self._is_whole = False
         if layout.control is Control:
             self._size = int(self.now().control_size)
+            self._is_whole = self._size >= ctypes.sizeof(Control)
 
     def now(self) -> Control:
         """All of it. What an older arena does not have is zero."""
-        return control_of(self._store.read(CONTROL, ctypes.sizeof(Control)), self._layout)
+        block = self._store.read(CONTROL, ctypes.sizeof(Control))
+        if self._is_whole:
+            return Control.from_buffer_copy(block)
+        return control_of(block, self._layout)
+
+    def number(self, field: str) -> int:
+        """One number of it."""
+        if not self._is_whole:
+            return int(getattr(self.now(), field))
+        place = getattr(Control, field)
+        return int.from_bytes(self._store.read(CONTROL + place.offset, place.size), "little")
 
     def write(self, field: str, value: int) -> None:
         """Set a number; nothing where the arena has no such field."""

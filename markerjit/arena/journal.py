@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from markerjit.abi import JOURNAL_EMPTY, JOURNAL_OPEN, EditEntry, JournalHead
@@ -68,7 +68,7 @@ class Journal:
         store.write(self._place, bytes(head)[:word])
 
     def note_breakpoints(
-        self, planted: Iterable[RemoteAddress], removed: Iterable[RemoteAddress]
+        self, planted: Sequence[RemoteAddress], removed: Sequence[RemoteAddress]
     ) -> None:
         """The end of step 3: which breakpoints stand now, and which have gone."""
         self._arena.patches.mark(planted, removed)

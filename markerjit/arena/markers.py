@@ -63,7 +63,7 @@ class Markers:
     @property
     def used(self) -> int:
         """How many markers the runtime was told of; more may come at any time."""
-        return min(int(self._control.now().markers_used), self._room)
+        return min(self._control.number("markers_used"), self._room)
 
     def entries(self, first: int = 0) -> Iterator[MarkerEntry]:
         """The markers that the runtime has been told of, in the order of their ids."""

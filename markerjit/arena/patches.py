@@ -77,7 +77,7 @@ class Patches:
     @property
     def changed(self) -> int:
         """How often the table was changed, by anybody."""
-        return int(self._control.now().patches_changed)
+        return self._control.number("patches_changed")
 
     def look(self) -> Pages:
         """The table as it is at this moment, and a moment later: others may be changing it."""
@@ -128,19 +128,23 @@ class Patches:
         self._write(pages)
         self._entered = heads
 
-    def have_planted(self, breakpoints: Iterable[tuple[RemoteAddress, RemoteAddress]]) -> bool:
+    def have_planted(self, breakpoints: Sequence[tuple[RemoteAddress, RemoteAddress]]) -> bool:
         """Whether breakpoints of ours stand at these addresses, and lead to these bodies."""
+        if not breakpoints:
+            return True
         pages = self._held()
         self._pages = pages  # nothing is changed in them
         return all(pages.has_planted(address, body) for address, body in breakpoints)
 
     def mark(
         self,
-        planted: Iterable[RemoteAddress] = (),
-        removed: Iterable[RemoteAddress] = (),
+        planted: Sequence[RemoteAddress] = (),
+        removed: Sequence[RemoteAddress] = (),
     ) -> None:
         """Write down at which addresses a breakpoint of ours stands, and at which none does: either
         with the journal open, or as it was just seen."""
+        if not planted and not removed:
+            return
         pages = self._held()
         for addresses, stands in ((planted, 1), (removed, 0)):
             for address in addresses:

@@ -42,7 +42,7 @@ class Table(Generic[T]):
     def entry(self, data: bytes) -> T:
         """The entry that these bytes are in the arena."""
         whole = data if len(data) >= self._size else data.ljust(self._size, b"\0")
-        if self._stored is self._kind:
+        if self._stored is self._kind:  # all but version 4
             return self._kind.from_buffer_copy(whole)
         return converted(self._stored.from_buffer_copy(whole), self._kind)
 

@@ -102,7 +102,7 @@ def _apply_journalled(
             )
         )
         if journal and done == native.OK:
-            journal.note_breakpoints((address for address, _ in plan.traps), plan.untraps)
+            journal.note_breakpoints([address for address, _ in plan.traps], plan.untraps)
         status = done
         return status
     finally:
