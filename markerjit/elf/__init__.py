@@ -1,8 +1,8 @@
 """ELF objects: their headers, build ids and notes, and the markers that the notes describe.
 
-One reader for a file and for its image in a process; the second gets a function that reads memory
-and knows nothing of processes. Every number in an object is a claim, checked before it is used:
-the file may be damaged, and the process may want to do us harm.
+One reader serves both a file and its image in a process. For an image it is given a function that
+reads memory, and it knows nothing of processes. Every number in an object is checked before it is
+used: the file may be damaged, and the process may be hostile.
 """
 
 from markerjit.elf.format import parse_format, show

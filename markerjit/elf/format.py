@@ -3,11 +3,11 @@
     "key %s len %zu"  →  key: STRING, len: INT
     "%d of 0x%x"      →  arg1: INT, of: INT, shown as "#x"
     "body %.*s"       →  body: BYTES, of two arguments
-    "body %*ph"       →  body: BYTES, of two arguments, raw: printk's. To printf it is a pointer
-                         with a width and an h, so compilers take it
+    "body %*ph"       →  body: BYTES, of two arguments, raw, as in printk. To printf it is a
+                         pointer with a width and an h, so compilers accept it
 
 The compiler has checked the format against the arguments, so a conflict here means a damaged note.
-Only positional arguments (`%2$d`) compile and are refused all the same.
+Positional arguments (`%2$d`) are the exception: they compile, and are refused here.
 
 Authority: printf(3); ISO C 7.21.6.1; Documentation/core-api/printk-formats.rst, "Raw buffer as a
 hex string".
@@ -25,7 +25,7 @@ from markerjit.model import CType, Field, FieldType, TypeClass, Value
 _INTEGERS = (TypeClass.SIGNED, TypeClass.UNSIGNED, TypeClass.BOOL)
 _POINTERS = (TypeClass.POINTER, TypeClass.CHARS)
 _RAW = "ph"
-"""The conversion of bytes that are no text: %*ph."""
+"""The conversion of bytes that are not text: %*ph."""
 # `%n` takes a pointer, stores nothing here, and is shown as one.
 _ACCEPTS = {
     **dict.fromkeys("diuxXobBcC", _INTEGERS),
@@ -41,7 +41,7 @@ _ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\"}
 
 
 class _Conversion(NamedTuple):
-    """One conversion of a format; `literal` is the text since the one before."""
+    """A conversion of a format; `literal` is the text between the previous one and this one."""
 
     literal: str
     flags: str
@@ -56,9 +56,9 @@ class _Conversion(NamedTuple):
 def parse_format(format_: str, args: tuple[CType, ...]) -> tuple[Field, ...]:
     """The fields of a format with arguments of these types.
 
-    A field is named by the word before its conversion, or `arg` and its number, from 1; a name
-    that comes again gets `_2`, `_3` … Arguments that are only a width or a precision are no
-    fields. Raises BadNote where format and arguments do not fit together.
+    A field is named after the word before its conversion, or `arg` and its number, from 1. A
+    repeated name gets `_2`, `_3` … A width or a precision taken from an argument is not a field.
+    Raises BadNote where the format does not fit the arguments.
     """
     fields: list[Field] = []
     names: set[str] = set()
@@ -80,10 +80,10 @@ def parse_format(format_: str, args: tuple[CType, ...]) -> tuple[Field, ...]:
 
 
 def show(field: Field, value: Value) -> str:
-    """A decoded value as its conversion asks for, without the width.
+    """A decoded value as text, formatted as its conversion says but without the width.
 
-    Strings are quoted, with C's escapes. Bytes that are no printable text are shown in
-    hexadecimal, between angle brackets; raw bytes as the kernel shows them, `00 1f ff`.
+    Strings are quoted, with the escapes of C. Bytes that are not printable text are shown in
+    hexadecimal, between angle brackets. Raw bytes are shown as the kernel shows them, `00 1f ff`.
     """
     match value:
         case None:
@@ -120,7 +120,7 @@ def _scan(format_: str) -> Iterator[_Conversion]:
         length, at = _take(format_, at, "hlqLjzZt")
         letter, at = format_[at : at + 1], at + 1
         if letter == "s" and "l" in length:
-            letter = "S"  # %ls and %S are the same: wide characters, which nobody decodes
+            letter = "S"  # %ls and %S are the same: wide characters, not decoded
         if format_.startswith("%*ph", start):
             letter, at = _RAW, start + len("%*ph")
         if letter not in ("%", "m"):
@@ -192,13 +192,13 @@ def _limit(conversion: _Conversion, type_: FieldType) -> int | None:
 
 
 def _precision(conversion: _Conversion) -> int | None:
-    """The precision where it is a number; none at all behind the point is 0, below 0 is none."""
+    """The precision where it is a number. A point alone means 0; a negative number means none."""
     digits = conversion.precision
     if digits == "":
         return 0
     if digits is None or not digits.isdecimal():
         return None
-    # Looked at as text first: Python refuses to convert thousands of digits.
+    # The length is checked first: Python refuses to convert thousands of digits.
     digits = digits.lstrip("0") or "0"
     if len(digits) > 10 or int(digits) > _MAX_PRECISION:
         raise BadNote(f"has a precision that is too large in {_cut(conversion.text)}")
@@ -211,7 +211,7 @@ def _cut(text: str) -> str:
 
 
 def _ends_with_0x(literal: str) -> bool:
-    """Whether "0x" stands at the end, which then belongs to the number and is no name."""
+    """Whether the text ends with "0x", which then belongs to the number and not to a name."""
     before = literal[-3:-2]
     return literal.endswith(("0x", "0X")) and not (before.isalnum() or before == "_")
 
@@ -222,7 +222,7 @@ def _last_word(literal: str) -> str:
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """`name`, or with the first number that makes it unique; taken from now on."""
+    """`name`, with the first number that makes it unique where it is taken. Adds it to `taken`."""
     unique, number = name, 1
     while unique in taken:
         number += 1
@@ -246,7 +246,7 @@ def _show_int(field: Field, value: int) -> str:
 
 
 def _show_char(code: int) -> str:
-    """A byte; above ASCII no encoding says which character it would be."""
+    """A byte as a character constant. Above ASCII its encoding is unknown, so it is escaped."""
     return _quote(chr(code), "'") if code < 0x80 else f"'\\{code:03o}'"
 
 
@@ -265,7 +265,7 @@ def _quote(text: str, mark: str) -> str:
 
 
 def _escape(char: str, mark: str) -> str:
-    """As in C source. Octal has a fixed length there, hexadecimal has not."""
+    """The character as C source escapes it: octal, because C's hexadecimal has no fixed length."""
     if char == mark:
         return f"\\{mark}"
     if char in _ESCAPES:
@@ -273,7 +273,7 @@ def _escape(char: str, mark: str) -> str:
     if char.isprintable():
         return char
     code = ord(char)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8, from surrogateescape
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was not UTF-8, from surrogateescape
         code -= 0xDC00
     if code < 0x100:
         return f"\\{code:03o}"

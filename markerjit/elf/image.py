@@ -1,8 +1,8 @@
 """ELF images of x86-64: program headers, load bias, note segments and build id.
 
-`FileImage` reads a file, `MappedImage` the same object where it is loaded; both are read by the
-addresses that the object file has. Sections and symbols are not read: a stripped program has none,
-and an image in memory neither.
+`FileImage` reads a file, and `MappedImage` the same object where it is loaded. Both take the
+addresses of the object file. Sections and symbols are not read: a stripped program has none, and
+neither has an image in memory.
 
 Authority: System V gABI, chapters 4 (ELF header) and 5 (program header, note section, program
 loading); elf(5) for the names of the constants.
@@ -22,9 +22,9 @@ from markerjit.errors import BadFile, BadNote, MemoryFault, Unsupported
 from markerjit.model import RemoteAddress
 
 Read = Callable[[RemoteAddress, int], bytes]
-"""From an address of the target and a size to exactly so many bytes, or MemoryFault."""
+"""Returns exactly `size` bytes at an address of the target, or raises MemoryFault."""
 
-# More than any real object has, and little enough that a hostile one cannot keep us busy.
+# More than any real object has, and few enough that a hostile one cannot keep us busy.
 MAX_SEGMENTS = 4096
 MAX_LOADED = 256
 MAX_NOTE_BYTES = 64 << 20
@@ -61,7 +61,7 @@ class Segment(NamedTuple):
 
     @property
     def file_end(self) -> int:
-        """Where what comes from the file ends. Zeros follow, up to `memory_size`."""
+        """The address where the contents of the file end. Zeros follow, up to `memory_size`."""
         return self.address + self.file_size
 
     @property
@@ -70,10 +70,11 @@ class Segment(NamedTuple):
 
 
 class Image:
-    """An executable or shared object for x86-64, wherever it is.
+    """An executable or shared object for x86-64, in a file or in memory.
 
     name      for messages
-    bias      what to add to an address of the object file to get one of the target; 0 for a file
+    bias      the difference between an address of the target and that of the object file; 0 for
+              a file
     segments  the program headers, in their order
     """
 
@@ -87,7 +88,7 @@ class Image:
         raise NotImplementedError
 
     def loaded(self, flags: int = 0) -> list[range]:
-        """The addresses of the segments that are loaded and have all of these PF_* flags."""
+        """The address ranges of the loaded segments that have all of these PF_* flags."""
         return [
             range(segment.address, segment.end)
             for segment in self.segments
@@ -95,7 +96,7 @@ class Image:
         ]
 
     def note_segments(self) -> list[Segment]:
-        """The PT_NOTE segments, which together have at most MAX_NOTE_BYTES."""
+        """The PT_NOTE segments, at most MAX_NOTE_BYTES together."""
         return [segment for segment in self.segments if segment.type == PT_NOTE]
 
     def read_note_segment(self, segment: Segment) -> bytes:
@@ -106,7 +107,7 @@ class Image:
             raise BadNote(f"{self.name}: its notes cannot be read: {fault}") from None
 
     def build_id(self) -> str | None:
-        """What the linker identifies the build by, lower-case hexadecimal, or None."""
+        """The build id that the linker wrote, lower-case hexadecimal, or None."""
         for segment in self.note_segments():
             try:
                 data = self.read_note_segment(segment)
@@ -114,11 +115,11 @@ class Image:
                     if note.owner == b"GNU\0" and note.type == _NT_GNU_BUILD_ID:
                         return note.content.hex()
             except BadNote:
-                continue  # read_notes() tells of it
+                continue  # read_notes() reports it
         return None
 
     def _set_headers(self, head: bytes, read_at: Callable[[int, int], bytes]) -> None:
-        """Take the headers: `head` is how the image starts, `read_at` reads by file offset."""
+        """Read the headers. `head` is the start of the image; `read_at` reads at a file offset."""
         kind, table_offset, entry_size, count = _parse_header(self.name, head)
         self._fixed_address = kind == _ET_EXEC
         if count and entry_size != _SEGMENT.size:
@@ -127,7 +128,7 @@ class Image:
             raise BadFile(f"{self.name}: it claims {count} program headers")
         size = count * _SEGMENT.size
         table = head[table_offset : table_offset + size]
-        if len(table) < size:  # they mostly follow the header, and are in `head` then
+        if len(table) < size:  # usually they follow the header and are in `head`
             try:
                 table = read_at(table_offset, size)
             except MemoryFault:
@@ -140,10 +141,10 @@ class Image:
 
 
 class MappedImage(Image):
-    """An object as it is loaded, read through `read`.
+    """A loaded object, read through `read`.
 
-    `start` is where its first mapping starts, that of file offset 0. Raises BadFile, Unsupported,
-    and what `read` raises where the first page cannot be read.
+    `start` is the address of its first mapping, that of file offset 0. Raises BadFile, Unsupported,
+    and whatever `read` raises where the first page cannot be read.
     """
 
     def __init__(self, read: Read, start: RemoteAddress, name: str = "image in memory") -> None:
@@ -153,14 +154,14 @@ class MappedImage(Image):
         self._set_headers(head, lambda offset, size: read(RemoteAddress(start + offset), size))
         self.bias = start - self._first_page()
         if self._fixed_address and self.bias:
-            # Somebody mapped the file to look at it; its segments are not at their addresses.
+            # The file is mapped as data; its segments are not at their addresses.
             raise BadFile(f"{name}: it is not loaded at {start:#x}, where its file is mapped")
 
     def read(self, address: int, size: int) -> bytes:
         return self._read(RemoteAddress(address + self.bias), size)
 
     def _first_page(self) -> int:
-        """The page of the object that the page at file offset 0 is loaded as."""
+        """The page address, in the object file, of the page at file offset 0."""
         for segment in self.segments:
             if segment.type == PT_LOAD and segment.offset < _PAGE:
                 return segment.address & -_PAGE
@@ -170,8 +171,8 @@ class MappedImage(Image):
 class FileImage(Image):
     """An object in a file, open for as long as this object is.
 
-    It is read with pread, not mapped: a file that is cut while we read then gives an error where a
-    mapping would give SIGBUS. Raises BadFile, Unsupported.
+    It is read with pread and not mapped. A file that is truncated while we read then gives an
+    error, where a mapping would give SIGBUS. Raises BadFile, Unsupported.
     """
 
     bias = 0
@@ -182,14 +183,14 @@ class FileImage(Image):
         try:
             self._set_headers(self._head(), self._read_at)
             self._check_notes_are_in_file()
-            # Kept, because there are few of them and may be thousands of others, each read.
+            # Kept: each read looks them up, and there may be thousands of other segments.
             self._loads = [segment for segment in self.segments if segment.type == PT_LOAD]
         except BaseException:
             self.close()
             raise
 
     def read(self, address: int, size: int) -> bytes:
-        """From the file, with zeros where a loaded segment is larger than its part of it."""
+        """Exactly `size` bytes, with zeros where a segment is larger in memory than in the file."""
         for segment in self._loads:
             if not segment.address <= address < segment.end:
                 continue
@@ -218,7 +219,10 @@ class FileImage(Image):
         self.close()
 
     def _check_notes_are_in_file(self) -> None:
-        """A small file may claim much of the same, or of the zeros that follow what it loads."""
+        """Raise BadFile where the notes are larger than the file.
+
+        A small file may claim the same bytes many times, or the zeros behind a segment.
+        """
         size = os.fstat(self._file).st_size
         if sum(segment.file_size for segment in self.note_segments()) > size:
             raise BadFile(f"{self.name}: it claims more notes than it has bytes")
@@ -240,7 +244,7 @@ class FileImage(Image):
 
 
 def _open(path: str) -> int:
-    """The file's descriptor. O_NONBLOCK, so that a fifo is refused and not waited for."""
+    """The file's descriptor. O_NONBLOCK, so that a fifo is refused instead of waited for."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
@@ -253,7 +257,7 @@ def _open(path: str) -> int:
 
 
 def _parse_header(name: str, head: bytes) -> tuple[int, int, int, int]:
-    """Type, and offset, entry size and count of the program headers; or what is wrong."""
+    """Type, and offset, entry size and count of the program headers. Raises MarkerError."""
     if len(head) < _HEADER.size or not head.startswith(_MAGIC):
         raise BadFile(f"{name}: it is not an ELF file")
     _, width, order, _ = _IDENT.unpack_from(head)

@@ -1,13 +1,13 @@
-"""Does an object call a function of another object by this name?
+"""Whether an object imports functions of other objects, by their names.
 
 The answer comes from the dynamic section, which is loaded with the object: the string table holds
-the name, and a symbol of that name is undefined. Nothing is bound to it: a program may look the
-name up while it runs (dlsym), and that is not seen here.
+the name, and a symbol of that name is undefined. A program may also look a name up while it runs
+(dlsym); that is not seen here.
 
-An object whose tables cannot be read counts as one that calls the function: the caller has to be
-sure where the answer is no.
+An object whose tables cannot be read counts as importing the function, because callers rely on the
+answer no.
 
-Authority: System V gABI, chapter 5 (dynamic section) and 4 (string and symbol table).
+Authority: System V gABI, chapters 5 (dynamic section) and 4 (string and symbol table).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHN_UNDEF = 0
 
 
 def needs_others(image: Image) -> bool:
-    """Whether it is linked with other objects; a static program is not, nor what cannot be read."""
+    """Whether the object is linked with others. False for a static program or unreadable tables."""
     try:
         return any(tag == _DT_NEEDED for tag, _ in _dynamic(image))
     except MemoryFault:
@@ -37,7 +37,7 @@ def needs_others(image: Image) -> bool:
 
 
 def imports_any(image: Image, names: Collection[bytes]) -> bool:
-    """Whether the object calls one of these functions by its name, or may do so."""
+    """Whether the object imports one of these functions, or its tables do not say."""
     try:
         tags = dict(_dynamic(image))
         if not {_DT_STRTAB, _DT_SYMTAB, _DT_STRSZ} <= tags.keys():
@@ -50,7 +50,7 @@ def imports_any(image: Image, names: Collection[bytes]) -> bool:
         places = {place for name in names for place in _places(strings, name)}
         if not places:
             return False
-        # Nothing says how many symbols there are. Linkers put the strings behind them.
+        # The number of symbols is not recorded. Linkers put the strings right behind them.
         size = strings_at - symbols_at
         if not 0 < size <= MAX_TABLE_BYTES:
             return True
@@ -77,7 +77,7 @@ def _dynamic(image: Image) -> Iterator[tuple[int, int]]:
 
 
 def _address(image: Image, value: int) -> int:
-    """An address of the object file. glibc adds the load bias to it in memory, musl does not."""
+    """The address in the object file. glibc adds the load bias in memory; musl does not."""
     loaded = [segment for segment in image.segments if segment.type == PT_LOAD]
     if any(segment.address <= value < segment.end for segment in loaded):
         return value
@@ -85,7 +85,7 @@ def _address(image: Image, value: int) -> int:
 
 
 def _places(strings: bytes, name: bytes) -> Iterator[int]:
-    """Where the name begins; it may be the end of a longer one."""
+    """The offsets of the name, which may also be the end of a longer name."""
     at = strings.find(name + b"\0")
     while at >= 0:
         yield at

@@ -1,12 +1,12 @@
 """The notes by which markers describe themselves: the Python mirror of struct mj_note in abi.h.
 
-A note that is not as abi.h says becomes a problem in the answer and does not hide the others: the
-search goes on at the next thing that looks like a marker's note. What a note says is checked
-against the image (the site is code, the slot is data, the text is there) but not against the
-bytes at the site; that is the room x86's.
+A malformed note becomes a problem in the answer and does not hide the others: the search goes on at
+the next bytes that look like a marker's note. A note is checked against the image (the site is
+code, the slot is data, the text can be read). The bytes at the site are not checked here; the
+package x86 knows them.
 
-The texts, format and source file, are somewhere else in the image. They are read a page at a time,
-because a system call for each of ten thousand notes would take longer than all the rest.
+The texts, format and source file, are elsewhere in the image. They are read a page at a time,
+because a system call for each of ten thousand notes would take longer than everything else.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FLAG_INLINE = 1
 # version, kind, argc, flags, size, reserved, site, body, end, slot, text, line, types
 CONTENT = struct.Struct("<BBBBHHiiiiiI12s")
 SITE, BODY, END, SLOT, TEXT = 8, 12, 16, 20, 24
-"""Where the relative addresses stand; each counts from its own place."""
+"""Offsets of the relative addresses; each is relative to its own place."""
 
 MAX_NAME = 255
 MAX_TEXT = 64 << 10
@@ -46,7 +46,7 @@ KINDS = {
     6: Kind.IMMEDIATE,
     7: Kind.SYMBOL,
 }
-"""By MJ_KIND_* of abi.h."""
+"""The kinds by the numbers MJ_KIND_* of abi.h."""
 
 _BLOCK = 4096
 _MAX_BLOCKS = 1024
@@ -63,10 +63,10 @@ _SIZES = {
 
 
 class Note(NamedTuple):
-    """One marker note, decoded, with addresses as the object file has them (before any load bias).
+    """A decoded marker note, with addresses of the object file (before any load bias).
 
-    `site`, `body`, `end` and `slot` are explained in abi.h; 0 where the kind has none. Above the
-    finders of sites nobody sees one.
+    `site`, `body`, `end` and `slot` are explained in abi.h; 0 where the kind has none. Only the
+    code that finds sites uses notes; everything above it uses the sites.
     """
 
     name: str
@@ -83,14 +83,14 @@ class Note(NamedTuple):
 
     @property
     def signature(self) -> Signature:
-        """What the marker records."""
+        """The marker's name, format and argument types."""
         return Signature(self.name, self.format, self.args)
 
 
 def read_notes(image: Image) -> tuple[tuple[Note, ...], tuple[BadNote, ...]]:
-    """The marker notes of an image, in its order, and what was wrong with those left out.
+    """The marker notes of an image, in its order, and the problems of those left out.
 
-    Raises only what the image's memory does when the process has gone.
+    Raises only what reading the image's memory raises once the process has ended.
     """
     reader = _Reader(image)
     for segment in image.note_segments():
@@ -99,7 +99,7 @@ def read_notes(image: Image) -> tuple[tuple[Note, ...], tuple[BadNote, ...]]:
 
 
 class _Reader:
-    """What has been read of one image."""
+    """Reads the notes of one image, segment by segment."""
 
     def __init__(self, image: Image) -> None:
         self.notes: list[Note] = []
@@ -125,15 +125,15 @@ class _Reader:
             except BadNote as problem:
                 where = f"{self._image.name}: the note at {segment.address + start:#x}"
                 self.problems.append(BadNote(f"{where} {problem}"))
-                # Its sizes may be what is damaged, so they do not say where the next one is.
+                # Its sizes may be damaged, so the next note is searched for.
                 start = _find_marker(data, start + 1)
 
     def _decode(self, raw: RawNote, address: int) -> Note:
-        """The note whose content is at `address`. A BadNote says what is wrong, not where."""
+        """The note whose content is at `address`. Raises BadNote, without the place."""
         content = raw.content
         if content[:1] != bytes([VERSION]):
-            found = content[0] if content else "none"
-            raise BadNote(f"is of version {found}; this markerjit reads version {VERSION}")
+            version = content[0] if content else "none"
+            raise BadNote(f"is of version {version}; this markerjit reads version {VERSION}")
         if len(content) < CONTENT.size:
             raise BadNote(f"has {len(content)} bytes, too few for a marker")
         (_, kind_code, argc, flags, size, _, site, body, end, slot, text, line, types) = (
@@ -143,7 +143,7 @@ class _Reader:
         kind = _decode_kind(kind_code)
         args = _decode_types(types, argc)
         format_, file = self._texts.pair(address + TEXT + text)
-        parse_format(format_, args)  # so that nobody meets a note whose format cannot be parsed
+        parse_format(format_, args)  # refuses the note where it cannot be parsed
         note = Note(
             name=name,
             kind=kind,
@@ -172,7 +172,7 @@ class _Reader:
 
 
 class _Texts:
-    """Pairs of strings out of an image: each format NUL file NUL."""
+    """Reads pairs of strings from an image: each is format NUL file NUL."""
 
     def __init__(self, image: Image) -> None:
         self._image = image
@@ -180,21 +180,21 @@ class _Texts:
         self._blocks: dict[int, bytes] = {}
         self._pairs: dict[int, tuple[str, str]] = {}
         self._decoded: dict[tuple[bytes, bytes], tuple[str, str]] = {}
-        self._left = MAX_TEXTS
+        self._budget = MAX_TEXTS
 
     def pair(self, address: int) -> tuple[str, str]:
-        """Format and file at `address`. Sites that the compiler copied share theirs."""
+        """Format and file at `address`. Sites that the compiler duplicated share them."""
         pair = self._pairs.get(address)
         if pair is None:
-            found = self._two_strings(address)
-            self._left -= len(found[0]) + len(found[1])
-            if self._left < 0:
+            strings = self._two_strings(address)
+            self._budget -= len(strings[0]) + len(strings[1])
+            if self._budget < 0:
                 raise BadNote(f"is one too many: the texts take more than {MAX_TEXTS >> 20} MiB")
-            pair = self._decoded.get(found)  # a compiler writes the same text for every site
+            pair = self._decoded.get(strings)  # a compiler writes the same text for every site
             if pair is None:
-                # Source files are in any encoding. This shows all of them and never fails.
-                format_, file = (part.decode(errors="backslashreplace") for part in found)
-                pair = self._decoded[found] = (format_, file)
+                # A source file may have any encoding; decoding must not fail.
+                format_, file = (part.decode(errors="backslashreplace") for part in strings)
+                pair = self._decoded[strings] = (format_, file)
             self._pairs[address] = pair
         return pair
 
@@ -211,7 +211,7 @@ class _Texts:
         raise BadNote(f"has a text without an end at {address:#x}")
 
     def _rest_of_block(self, address: int, span: range) -> bytes:
-        """From `address` to the end of its block, or of its segment if that comes first."""
+        """The bytes from `address` to the end of its block, or of its segment if that is first."""
         block = address & -_BLOCK
         start, end = max(block, span.start), min(block + _BLOCK, span.stop)
         content = self._blocks.get(start)
@@ -227,7 +227,7 @@ class _Texts:
 
 
 def _decode_name(content: bytes, start: int) -> str:
-    """The name is what `size` leaves of the content; any later field comes before it."""
+    """The name, which is the content from `start` on; fields added later come before it."""
     name, nul, rest = content[start:].partition(b"\0")
     if start < CONTENT.size or not nul or rest:
         raise BadNote("does not end with a name")
@@ -235,9 +235,9 @@ def _decode_name(content: bytes, start: int) -> str:
         text = name.decode()
     except UnicodeDecodeError:
         text = ""
-    # gcc and clang take a dollar sign for a letter.
+    # gcc and clang allow a dollar sign in an identifier.
     if len(name) > MAX_NAME or not text.replace("$", "_").isidentifier():
-        raise BadNote(f"has a name that is no C identifier: {name[:40]!r}")
+        raise BadNote(f"has a name that is not a C identifier: {name[:40]!r}")
     return text
 
 
@@ -265,13 +265,13 @@ def _decode_type(code: int) -> CType:
 
 
 def _inside(address: int, spans: list[range]) -> bool:
-    if spans and address in spans[0]:  # mostly; it is asked four times for each note
+    if spans and address in spans[0]:  # usually; this is called four times for each note
         return True
     return any(address in span for span in spans[1:])
 
 
 def _find_marker(data: bytes, start: int) -> int:
-    """Where the next marker's note may start, from `start` on; the end of `data` if nowhere."""
+    """The offset, from `start` on, where a marker's note may begin; the size of `data` if none."""
     owner = data.find(OWNER, start + 12)
     while owner >= 0:
         header = owner - 12

@@ -1,7 +1,7 @@
-"""The name of the function at an address, from an object's symbol table, for people.
+"""The name of the function at an address, from an object's symbol table, for display.
 
-pyelftools reads the table; it takes 30 ms to import, so this module is imported where it is needed.
-A stripped object has no such table, and then there is no name.
+pyelftools reads the table. It takes 30 ms to import, so callers import this module when they need
+it. A stripped object has no symbol table, and so no names.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from markerjit.errors import MarkerError
 
 
 def function_at(path: str, build_id: str | None, address: int) -> str | None:
-    """`name+0x12`, or None: no symbols, or the file is not the object that was asked about.
+    """`name+0x12`, or None where there are no symbols or the file is another build.
 
-    `address` is one of the object file; `build_id` has to be that of the file.
+    `address` is an address of the object file; `build_id` must be that of the file.
     """
     try:
         with FileImage(path) as image:
@@ -30,7 +30,7 @@ def function_at(path: str, build_id: str | None, address: int) -> str | None:
     except (MarkerError, ELFError, OSError):
         return None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        return None  # pyelftools lets out whatever it runs into in a damaged table
+        return None  # pyelftools does not convert errors from damaged tables
 
 
 def _lookup(elf: ELFFile, address: int) -> str | None:
@@ -39,7 +39,7 @@ def _lookup(elf: ELFFile, address: int) -> str | None:
             start, size = symbol["st_value"], symbol["st_size"]
             if symbol["st_info"]["type"] != "STT_FUNC" or not start <= address < start + size:
                 continue
-            if symbol.name.isprintable():  # it goes to somebody's terminal
+            if symbol.name.isprintable():  # it is printed to a terminal
                 return f"{symbol.name}+{address - start:#x}"
     return None
 

@@ -1,8 +1,8 @@
-"""The memory of a process: what is mapped, and reading and writing it.
+"""The memory of a process: its mappings, and reading and writing its bytes.
 
-Another process, our own and a fake one all satisfy `Memory`, so that a plan is made and applied
-by the same code for each. Nothing here stops a thread, and nothing knows what the bytes mean:
-whoever writes is responsible for when, and for reading back.
+Another process, our own and a fake one all satisfy `Memory`, so that the same code makes and
+applies a plan for each. Nothing here stops a thread or knows what the bytes mean. The caller
+decides when to write, and reads back.
 """
 
 from markerjit.memory.base import Memory, WhyNot, has_ended

@@ -1,4 +1,4 @@
-"""What the kinds of memory have in common: the protocol, and how /proc says no."""
+"""The protocol of all kinds of memory, and the errors of /proc."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from markerjit.errors import MarkerError, NoSuchProcess, NotPermitted, Unsupport
 from markerjit.model import RemoteAddress
 
 _PF_EXITING = 0x4
-"""Of the flags in /proc/PID/stat: include/linux/sched.h."""
+"""A flag of /proc/PID/stat; include/linux/sched.h."""
 
 WhyNot = Callable[[int], str]
-"""From a pid that we may not look at to a sentence that names the rule, and the way round."""
+"""Given a pid that we may not read, returns a sentence with the rule and a remedy."""
 
 
 class Memory(Protocol):
@@ -31,17 +31,17 @@ class Memory(Protocol):
 
 
 def plain_refusal(pid: int) -> str:
-    """The sentence for somebody who did not pass a better one."""
+    """The default `WhyNot`: a sentence without the rule."""
     return f"cannot look at process {pid}: not permitted"
 
 
 def has_ended(pid: int) -> bool:
-    """Whether a process that was there is at its end: it is gone, a zombie, or on its way to that
-    and has given its memory up. Then the kernel answers as if it were somebody else's, or had never
-    had any memory, and those answers mean nothing.
+    """Whether an existing process has ended: it is gone, a zombie, or exiting and without memory.
 
-    A process goes on when its first thread ends alone. Authority: proc_pid_stat(5), do_exit in
-    kernel/exit.c, zap_other_threads in kernel/signal.c.
+    The kernel answers for such a process as if it belonged to another user, or had never had any
+    memory. Those answers must not be taken for facts about it. A process continues when only its
+    first thread ends. Authority: proc_pid_stat(5), do_exit in kernel/exit.c, zap_other_threads in
+    kernel/signal.c.
     """
     try:
         if not _is_exiting(f"/proc/{pid}"):
@@ -55,8 +55,10 @@ def has_ended(pid: int) -> bool:
 
 
 def _is_ending(task: str) -> bool:
-    """Whether a thread is at its end, or will be as soon as it runs: where all are to end, each has
-    got a SIGKILL of its own."""
+    """Whether a thread has ended, or will end as soon as it runs.
+
+    When a process is killed, the kernel sends each of its threads a SIGKILL.
+    """
     try:
         if _is_exiting(task):
             return True
@@ -75,7 +77,7 @@ def _is_exiting(task: str) -> bool:
 
 
 def _exists(pid: int) -> bool:
-    """Where /proc hides it, too."""
+    """Whether the process exists, even where /proc hides it."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -86,7 +88,7 @@ def _exists(pid: int) -> bool:
 
 
 def proc_error(pid: int, error: OSError, why_not: WhyNot) -> MarkerError:
-    """What an OSError from opening or reading a file of /proc/PID means."""
+    """The error to raise for an OSError from opening or reading a file of /proc/PID."""
     match error.errno:
         case errno.ENOENT | errno.ENOTDIR:
             return NoSuchProcess(pid)

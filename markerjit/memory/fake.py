@@ -1,7 +1,7 @@
 """Memory without a process, for tests and for trying plans.
 
-It does what real memory does at the edges: neighbouring segments read as one, a span that leaves
-them is a fault. It does not know about page protection.
+Its edges are those of real memory: neighbouring segments read as one, and a span that leaves them
+is a fault. It has no page protection.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from markerjit.model import RemoteAddress
 
 
 class FakeMemory:
-    """Segments of bytes at addresses.
+    """Memory made of segments of bytes at addresses.
 
-    writes  every write that succeeded, in order, as (address, data)
+    writes  every successful write, in order, as (address, data)
     """
 
     def __init__(self, segments: MappingOf[int, bytes] | None = None) -> None:
@@ -34,18 +34,18 @@ class FakeMemory:
         self.segments[address] = bytearray(content)
 
     def fail_write(self, nth: int, reason: str = "injected") -> None:
-        """Let the nth write from now fail (the next one is 1). It writes nothing."""
+        """Make the nth write from now fail (the next one is 1). It writes nothing."""
         self._faults[self._attempts + nth] = reason
 
     def read(self, address: RemoteAddress, size: int) -> bytes:
-        """Exactly `size` bytes, or MemoryFault."""
+        """Exactly `size` bytes. Raises MemoryFault."""
         return b"".join(
             bytes(segment[offset : offset + count])
             for segment, offset, count in self._pieces(address, size, "read")
         )
 
     def write(self, address: RemoteAddress, data: bytes) -> None:
-        """All of `data`, or MemoryFault and nothing."""
+        """Write all of `data`. Raises MemoryFault, and then writes nothing."""
         self._attempts += 1
         if reason := self._faults.pop(self._attempts, ""):
             raise MemoryFault(address, len(data), "write", reason)
@@ -60,13 +60,13 @@ class FakeMemory:
     ) -> list[tuple[bytearray, int, int]]:
         """(segment, offset, count) for each segment that the span touches, in order."""
         pieces: list[tuple[bytearray, int, int]] = []
-        here, end = int(address), address + size
-        while here < end:
+        at, end = int(address), address + size
+        while at < end:
             for start, segment in self.segments.items():
-                if start <= here < start + len(segment):
-                    count = min(end, start + len(segment)) - here
-                    pieces.append((segment, here - start, count))
-                    here += count
+                if start <= at < start + len(segment):
+                    count = min(end, start + len(segment)) - at
+                    pieces.append((segment, at - start, count))
+                    at += count
                     break
             else:
                 raise MemoryFault(address, size, doing, "not mapped")

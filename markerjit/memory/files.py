@@ -1,4 +1,4 @@
-"""Files that a process has open, known by what they are and not by their numbers or names."""
+"""Files that a process has open, identified by device and inode, not by number or name."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 
 class FileId(NamedTuple):
-    """A file, as stat(2) has it."""
+    """The identity of a file, as stat(2) has it."""
 
     device: int
     inode: int
 
 
 def file_at(path: str) -> FileId | None:
-    """What a link of /proc/PID/fd leads to; None where there is nothing, or it may not be seen."""
+    """The file that a link of /proc/PID/fd leads to; None where stat fails."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return FileId(found.st_dev, found.st_ino)
+    return FileId(status.st_dev, status.st_ino)

@@ -1,11 +1,11 @@
-"""The memory of a process through /proc/PID/mem: another one's or our own, by the same path.
+"""The memory of a process, another one or our own, through /proc/PID/mem.
 
-Writes go through page protection, as a debugger's do: the kernel gives the target a private copy
-of a text page first. A shared mapping is not copied, so a write into it would change the file;
-refusing that is up to the planner, who knows the mapping.
+Writes ignore page protection, as those of a debugger do: the kernel first gives the target a
+private copy of a text page. A shared mapping is not copied, so a write into it would change the
+file. The planner, which knows the mapping, refuses that.
 
-Authority: proc_pid_mem(5), pidfd_open(2). Linux 6.12 and later can forbid such writes by the boot
-parameter proc_mem.force_override; they then end as a MemoryFault.
+Authority: proc_pid_mem(5), pidfd_open(2). Linux 6.12 and later can forbid such writes with the boot
+parameter proc_mem.force_override; they then raise MemoryFault.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from markerjit.memory.base import WhyNot, has_ended, plain_refusal, proc_error
 from markerjit.model import RemoteAddress
 
 _ADDRESS_END = 1 << 63
-"""pread takes a signed offset; what lies above (the vsyscall page) cannot be read this way."""
+"""pread takes a signed offset, so higher addresses (the vsyscall page) cannot be read."""
 
 _LOCK_TIMEOUT_S = 5
 _LOCK_POLL_S = 0.0005
 
 
 class ProcessMemory:
-    """A process's memory, open for as long as this object is.
+    """The memory of a process, open until `close`.
 
-    The process is held by a pidfd from the start, so that a new process with the same number is
-    never taken for it. `writable` is False where the kernel let us only read.
+    A pidfd holds the process from the start, so that a new process with the same number is never
+    taken for it. `writable` is False where the kernel grants only reading.
 
     Raises NoSuchProcess; NotPermitted with the sentence of `why_not`; Unsupported where `pid` is a
-    thread of a process or a kernel thread.
+    kernel thread or a thread other than its process's first.
     """
 
     def __init__(self, pid: int, *, why_not: WhyNot = plain_refusal) -> None:
@@ -56,8 +56,8 @@ class ProcessMemory:
         self._pidfd = _open_pidfd(pid, why_not)
         try:
             self._memory, self.writable = _open_memory(pid, why_not)
-            # The number cannot be given away while its process lives. So if that one lives now,
-            # what we have just opened by the number is its.
+            # A pid is not reused while its process lives. If the process lives now, the memory
+            # that we have just opened by the pid is its own.
             if not self.alive():
                 raise NoSuchProcess(pid, ended=True)
         except BaseException as error:
@@ -83,9 +83,9 @@ class ProcessMemory:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def write(self, address: RemoteAddress, data: bytes) -> None:
-        """All of `data`, or MemoryFault, or TargetGone. Does not read back.
+        """Write all of `data`, without reading back. Raises MemoryFault, NotPermitted, TargetGone.
 
-        A fault in the middle leaves what stands before it written.
+        After a fault in the middle, the bytes before it stay written.
         """
         self.check_writable()
         size = len(data)
@@ -101,7 +101,7 @@ class ProcessMemory:
             done += count
 
     def check_writable(self) -> None:
-        """Raise NotPermitted where the kernel let us only read."""
+        """Raise NotPermitted where the kernel grants only reading."""
         if not self.writable:
             raise NotPermitted(
                 f"process {self.pid} may be looked at but not changed: its memory does not open "
@@ -109,37 +109,37 @@ class ProcessMemory:
             )
 
     def fileno(self) -> int:
-        """The descriptor of /proc/PID/mem, for native helpers and os functions. Still ours."""
+        """The descriptor of /proc/PID/mem, for native helpers and os functions. Do not close it."""
         return self._memory
 
     @property
     def pidfd(self) -> int:
-        """The descriptor that holds the process, for native helpers. Still ours."""
+        """The pidfd of the process, for native helpers. Do not close it."""
         return self._pidfd
 
     @contextmanager
     def locked(self) -> Iterator[bool]:
-        """Hold the target's lock: of all who have its memory open, one has it. False: not got, also
-        where we hold it already (a signal handler that comes in between).
+        """Hold the target's lock, which excludes other controllers. Yields whether it was acquired.
 
-        It is a lock of the file /proc/PID/mem (flock(2)), so it ends with its holder, however that
-        ends, and nothing is left behind. Who sees the process through another mount of /proc has
-        another file, and is not kept out.
+        It is not acquired after a timeout, or where this object holds it already (a signal handler
+        in the middle). It is a lock of the file /proc/PID/mem (flock(2)), so the kernel releases
+        it when its holder ends in any way. A controller that sees the process through another mount
+        of /proc has another file, and is not excluded.
         """
-        if self._holding:  # the lock is the file's: whoever ended first would end it for both
+        if self._holding:  # the lock is the file's: the first release would end it for both
             yield False
             return
-        self._holding = got = self._lock()
+        self._holding = acquired = self._lock()
         try:
-            yield got
+            yield acquired
         finally:
             self._holding = False
-            if got:
+            if acquired:
                 fcntl.flock(self._memory, fcntl.LOCK_UN)
 
     def is_locked(self) -> bool:
-        """Whether somebody holds the target's lock now. (We too, if we do.)"""
-        if self._holding:  # to ask the kernel would turn our lock into a shared one, and end it
+        """Whether a controller, which may be this one, holds the target's lock now."""
+        if self._holding:  # asking the kernel would make our lock a shared one and release it
             return True
         try:
             fcntl.flock(self._memory, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -160,7 +160,7 @@ class ProcessMemory:
                 time.sleep(_LOCK_POLL_S)
 
     def alive(self) -> bool:
-        """Whether the process has not ended. A zombie has."""
+        """Whether the process has not ended. A zombie counts as ended."""
         if self._pidfd < 0:
             return False
         poll = select.poll()
@@ -168,11 +168,11 @@ class ProcessMemory:
         return not poll.poll(0)
 
     def is_gone(self) -> bool:
-        """Whether the process has ended, is ending, or has become another program."""
+        """Whether the process has ended, is exiting, or has executed another program."""
         if not self.alive():
             return True
         try:
-            if not os.pread(self._memory, 1, 0):  # nothing at all, not even a fault
+            if not os.pread(self._memory, 1, 0):  # end of file instead of a fault: no memory
                 return True
         except OSError:
             pass
@@ -180,11 +180,11 @@ class ProcessMemory:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Within, every error of ours and of the system is TargetGone if the process is gone.
+        """Turn a MarkerError or OSError of the block into TargetGone if the process is gone.
 
-        /proc says of a process that ends: no such file, no such process, an input or output error,
-        and to all but root permission denied, since the files of a process without memory are
-        root's. What is read of it halfway makes no sense, either.
+        For a process that is ending, /proc reports no such file, no such process, an input or
+        output error, or permission denied, since the files of a process without memory belong to
+        root. Data that is read meanwhile may be inconsistent, too.
         """
         try:
             yield
@@ -196,15 +196,18 @@ class ProcessMemory:
             raise
 
     def has_program(self, address: RemoteAddress) -> bool:
-        """Whether it still runs the program that it ran when we came, which had memory there. A
-        program that becomes another (execve) takes the old one's memory away."""
+        """Whether the process still runs the program that it ran when this object was made.
+
+        `address` is one that the program had mapped. execve takes the memory of the old program
+        away, and a read at any address then gives nothing instead of a fault.
+        """
         try:
             return bool(os.pread(self._memory, 1, address))
         except OSError:
             return True
 
     def close(self) -> None:
-        """Let go of the process. May be called again."""
+        """Close both descriptors. May be called again."""
         for descriptor in (self._memory, self._pidfd):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -212,11 +215,11 @@ class ProcessMemory:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether `close` was called."""
         return self._pidfd < 0
 
     def __del__(self) -> None:
-        """Like a file that was not closed: it is said (python -X dev), and closed."""
+        """Warn (python -X dev) and close, as an unclosed file does."""
         if "_pidfd" in vars(self) and not self.closed:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
             self.close()
@@ -251,7 +254,7 @@ class ProcessMemory:
                 return MemoryFault(address, size, doing, error.strerror or str(error))
 
     def _gone(self) -> TargetGone:
-        """No memory any more. It is taken away a moment before the process counts as ended."""
+        """The error for lost memory, which goes a moment before the process counts as ended."""
         if not self.alive() or has_ended(self.pid):
             return TargetGone(self.pid)
         return TargetGone(self.pid, "has started another program")
@@ -276,7 +279,7 @@ def _open_pidfd(pid: int, why_not: WhyNot) -> int:
 
 
 def _open_memory(pid: int, why_not: WhyNot) -> tuple[int, bool]:
-    """A descriptor of the memory, and whether it takes writes."""
+    """A descriptor of the memory, and whether it is writable."""
     # "self" is right even where /proc belongs to another pid namespace than ours.
     path = "/proc/self/mem" if pid == os.getpid() else f"/proc/{pid}/mem"
     try:

@@ -1,1 +1,1 @@
-"""What the kernel says of a process: may it be stopped, and who controls it."""
+"""What the kernel says of a process: whether it may be stopped, and which controller it has."""

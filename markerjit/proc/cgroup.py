@@ -1,7 +1,7 @@
-"""What a process's control groups say about it: is it frozen, how much memory may it still have.
+"""The control groups of a process: whether it is frozen, and how much memory they leave it.
 
-Both versions of cgroups(7), as they are mounted here. A group that our mounts do not show (a
-container sees only its own) is passed over: then nothing is known, and nothing is said.
+Supports both versions of cgroups(7), as they are mounted here. A group that our mounts do not show
+(a container sees only its own) is skipped, and counts as neither freezing nor limiting.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from markerjit.errors import refuse_own_shortage
 
 
 class MemoryLeft(NamedTuple):
-    """What the tightest of a process's memory groups allows, in bytes."""
+    """The memory that the tightest group of a process leaves it, and its limit, in bytes."""
 
     left: int
     limit: int
 
 
 def frozen_by(pid: int) -> int:
-    """The version of the freezer that holds the process, 1 or 2; 0 where none does.
+    """The version of the freezer that froze the process, 1 or 2; 0 where it is not frozen.
 
-    Version 1 lets ptrace stop nothing, as if the thread slept uninterruptibly. In version 2 a
-    thread stops, and a borrowed one then waits until the group is thawed.
+    Under version 1 ptrace can stop no thread, as in uninterruptible sleep. Under version 2 a thread
+    stops, but a borrowed one does not run until the group is thawed.
     """
     for folder in _folders(pid, "freezer")[:1]:
         if _read(f"{folder}/freezer.state").startswith("F"):  # FREEZING, FROZEN; else THAWED
@@ -36,11 +36,11 @@ def frozen_by(pid: int) -> int:
 
 
 def memory_left(pid: int) -> MemoryLeft | None:
-    """How much memory the process's groups leave it; None where none of them has a limit.
+    """The memory that the groups of a process leave it; None where none of them has a limit.
 
-    The page cache that could be dropped counts as left, as `docker stats` does it.
+    Page cache that can be dropped counts as free, as in `docker stats`.
     """
-    found = [
+    groups = [
         *_memory(_folders(pid, ""), "memory.max", "memory.current", "inactive_file"),
         *_memory(
             _folders(pid, "memory"),
@@ -49,14 +49,14 @@ def memory_left(pid: int) -> MemoryLeft | None:
             "total_inactive_file",
         ),
     ]
-    return min(found, default=None)
+    return min(groups, default=None)
 
 
 def _memory(folders: list[str], limit: str, usage: str, droppable: str) -> Iterator[MemoryLeft]:
     for folder in folders:
         allowed, used = _read(f"{folder}/{limit}").strip(), _read(f"{folder}/{usage}").strip()
         if not allowed.isdigit() or not used.isdigit() or int(allowed) >= 1 << 60:
-            continue  # "max", or version 1's number for none
+            continue  # "max", or the number that means no limit in version 1
         statistics = dict(
             line.split(" ", 1) for line in _read(f"{folder}/memory.stat").splitlines()
         )
@@ -84,15 +84,15 @@ def _upwards(mount: str, path: str) -> Iterator[str]:
 
 
 def _mounts(controller: str) -> Iterator[tuple[str, str]]:
-    """(what of the hierarchy is mounted, where), from /proc/self/mountinfo; proc(5)."""
+    """(mounted part of the hierarchy, mount point), from /proc/self/mountinfo; proc(5)."""
     for line in _read("/proc/self/mountinfo").splitlines():
         mount, _, kind = line.partition(" - ")
-        root, where = mount.split(" ")[3:5]
+        root, mount_point = mount.split(" ")[3:5]
         name, _, options = kind.split(" ", 2)
         if name == ("cgroup" if controller else "cgroup2") and (
             not controller or controller in options.split(",")
         ):
-            yield root, where
+            yield root, mount_point
 
 
 def _read(path: str) -> str:

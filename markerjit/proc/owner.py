@@ -1,7 +1,7 @@
-"""Who a controller is, so that another one can tell later whether it still runs.
+"""The identity of a controller, by which another one can tell later whether it still runs.
 
-A pid alone is given away again; with the moment of its start it is unique until the machine is
-booted again, within its pid namespace. Field 22 of /proc/PID/stat, proc_pid_stat(5).
+A pid alone is reused. Together with the start time of its process it is unique within its pid
+namespace until the next boot. Field 22 of /proc/PID/stat, proc_pid_stat(5).
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ _STATE, _STARTED = 0, 19  # of the fields behind the name
 
 
 class Owner(NamedTuple):
-    """A controller: its pid, the pid namespace in which that counts, when it started (clock ticks
-    after boot)."""
+    """A controller: its pid, the namespace of that pid, and its start time.
+
+    `pid_namespace` is the inode of the namespace; `started` is in clock ticks since boot.
+    """
 
     pid: int
     pid_namespace: int
@@ -28,7 +30,7 @@ class Owner(NamedTuple):
         return f"process {self.pid}"
 
     def entry(self) -> OwnerEntry:
-        """As the arena has it."""
+        """The entry of the arena for this owner."""
         return OwnerEntry(*self)
 
 
@@ -36,13 +38,15 @@ NOBODY = Owner(0, 0, 0)
 
 
 def from_entry(entry: OwnerEntry) -> Owner:
-    """From the arena."""
+    """The owner in an entry of the arena."""
     return Owner(entry.pid, entry.pid_namespace, entry.started)
 
 
 def ourselves() -> Owner:
-    """This process. Raises MarkerError where that cannot be found out: others would take a
-    controller that does not know its own start for gone."""
+    """This process. Raises MarkerError where its start time cannot be read.
+
+    Other controllers would take an owner without a start time for gone.
+    """
     return _process(os.getpid())
 
 
@@ -58,8 +62,11 @@ def _process(pid: int) -> Owner:
 
 
 def is_gone(owner: Owner) -> bool:
-    """Whether it certainly runs no more. False where we cannot know: of another pid namespace, or
-    when we cannot look (no free descriptor, hidepid)."""
+    """Whether the controller certainly runs no more.
+
+    False where that cannot be determined: it is of another pid namespace, /proc hides it (hidepid),
+    or we have no free descriptor.
+    """
     if not owner.pid:
         return True
     if owner.pid_namespace != _namespace():
@@ -74,12 +81,12 @@ def is_gone(owner: Owner) -> bool:
 
 
 def _is_hidden(pid: int) -> bool:
-    """Whether it runs, and /proc does not tell us of it (hidepid)."""
+    """Whether the process runs but /proc does not show it (hidepid)."""
     if os.path.exists(f"/proc/{pid}/stat"):
         return False
     try:
         os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):  # the arena's word is wider than a pid
+    except (ProcessLookupError, OverflowError):  # a pid in the arena may be out of range
         return False
     except OSError:
         return True
@@ -87,7 +94,7 @@ def _is_hidden(pid: int) -> bool:
 
 
 def _namespace() -> int:
-    """Its number as the arena has it; 0 on a kernel without pid namespaces."""
+    """The inode of our pid namespace; 0 on a kernel without pid namespaces."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino & 0xFFFFFFFF
     except FileNotFoundError:
@@ -95,7 +102,7 @@ def _namespace() -> int:
 
 
 def _started(pid: int) -> int | None:
-    """None for a process that has ended, a zombie too. Raises OSError where that is not known."""
+    """The start time of a process; None if it has ended or is a zombie. Raises OSError."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             text = file.read()

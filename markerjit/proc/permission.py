@@ -1,9 +1,9 @@
-"""Why we may not, or must not, stop a process: the rules of ptrace(2), read beforehand.
+"""Checks, before a stop, whether we may stop a process: the rules of ptrace(2).
 
-Everything here only reads /proc and /sys, and is asked while the target runs: an answer may be out
-of date by the time of the stop, which then fails by itself, with the sentence of `why_not`. Lines
-of /proc/PID/status are explained in proc(5); the checks are those of "Ptrace access mode checking"
-in ptrace(2) and of Documentation/admin-guide/LSM/Yama.rst.
+Everything here only reads /proc and /sys, while the target runs. An answer may be out of date when
+the stop comes; the stop then fails with the sentence of `why_not`. Lines of /proc/PID/status are
+explained in proc(5). The checks are those of "Ptrace access mode checking" in ptrace(2) and of
+Documentation/admin-guide/LSM/Yama.rst.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from markerjit.proc.cgroup import frozen_by
 CAP_SYS_PTRACE = 19
 
 _WHOLE_RANGE = ["0", "0", str(2**32 - 1)]
-"""The uid_map of the first user namespace: every id is itself."""
+"""The uid_map of the initial user namespace: every id maps to itself."""
 
 
 class ProcessStatus(NamedTuple):
-    """What /proc/PID/status says, as far as it matters here."""
+    """The lines of /proc/PID/status that matter here."""
 
     pid: int
     name: str
@@ -42,7 +42,7 @@ class ProcessStatus(NamedTuple):
 
 
 class Credentials(NamedTuple):
-    """Who a process is: real, effective, saved and file system ids, and its capabilities."""
+    """The credentials of a process: real, effective, saved and file system ids, capabilities."""
 
     uids: tuple[int, ...]
     gids: tuple[int, ...]
@@ -51,7 +51,7 @@ class Credentials(NamedTuple):
 
 
 def read_status(pid: int) -> ProcessStatus:
-    """Read /proc/PID/status. Raises NoSuchProcess."""
+    """The status of a process. Raises NoSuchProcess, NotPermitted."""
     text = _status_text(pid)
     state = _line(text, "State", "?")[:1]
     return ProcessStatus(
@@ -68,11 +68,11 @@ def read_status(pid: int) -> ProcessStatus:
 
 
 def read_credentials(pid: int) -> Credentials:
-    """Who a process is. Raises NoSuchProcess, NotPermitted."""
+    """The credentials of a process. Raises NoSuchProcess, NotPermitted."""
     text = _status_text(pid)
     uids = tuple(map(int, _line(text, "Uid", "-1").split()))
     try:
-        # The kernel gives the files of a process that is not dumpable to root: proc(5).
+        # Files of a process that is not dumpable belong to root: proc(5).
         owner = os.stat(f"/proc/{pid}/status").st_uid
     except (FileNotFoundError, ProcessLookupError):
         raise NoSuchProcess(pid) from None
@@ -102,7 +102,7 @@ def _status_text(pid: int, task: str = "") -> str:
 
 
 def _not_there(pid: int) -> NoSuchProcess | NotPermitted:
-    """There is no /proc/PID: is there no process either?"""
+    """The error for a missing /proc/PID: no process, or one that /proc does not show."""
     trouble = proc_trouble()
     if trouble:
         return NotPermitted(trouble)
@@ -116,11 +116,11 @@ def _not_there(pid: int) -> NoSuchProcess | NotPermitted:
 
 
 def proc_trouble() -> str:
-    """Why /proc cannot be used for any process at all; "" if it can."""
+    """The reason why /proc cannot be used for any process; "" if it can."""
     try:
         number = os.readlink("/proc/self")
     except OSError:
-        return "/proc is not mounted here, and all that is known of a process comes from there"
+        return "/proc is not mounted here, and markerjit reads everything about a process there"
     if number != str(os.getpid()):
         return (
             f"/proc belongs to another pid namespace (we are {os.getpid()}, {number} there): its "
@@ -138,7 +138,7 @@ def _hidden(pid: int) -> NotPermitted:
 
 
 def _line(text: str, name: str, missing: str) -> str:
-    """The value of one line; not all of them, since this is read before every stop."""
+    """The value of a line. Lines are not parsed in advance: this runs before every stop."""
     start = text.find(f"\n{name}:")
     if start < 0:
         return missing
@@ -147,7 +147,7 @@ def _line(text: str, name: str, missing: str) -> str:
 
 
 def tid_inside(pid: int, tid: int) -> int:
-    """The number that a thread has in its own pid namespace: the one that it knows itself by."""
+    """The id of a thread in its own pid namespace, as gettid returns it there."""
     try:
         return int(_line(_status_text(pid, f"task/{tid}/"), "NSpid", str(tid)).split()[-1])
     except NoSuchProcess:
@@ -155,17 +155,20 @@ def tid_inside(pid: int, tid: int) -> int:
 
 
 def threads_blocking_sigtrap(pid: int) -> list[int]:
-    """Threads that a breakpoint would kill: the kernel ends a process whose blocked SIGTRAP is
-    forced (force_sig in kernel/signal.c)."""
+    """The threads that block SIGTRAP, where a breakpoint would kill the process.
+
+    The kernel ends a process that blocks a signal which is forced on it (force_sig in
+    kernel/signal.c).
+    """
     blocking = []
     for tid in _threads(pid):
         try:
             mask = int(_line(_status_text(pid, f"task/{tid}/"), "SigBlk", "0"), 16)
         except NoSuchProcess:
             continue
-        # With libc's own signal 32, which no program can block by libc, it is a mask that libc
-        # holds while a thread is created or ends (glibc 2.36); no code of the program runs under
-        # it.
+        # A mask that blocks signal 32 as well is libc's own: programs cannot block that signal
+        # through libc. glibc 2.36 sets it while a thread is created or ends, and no code of the
+        # program runs then.
         if mask & 1 << 5 - 1 and not mask & 1 << 32 - 1:
             blocking.append(tid)
     return blocking
@@ -191,7 +194,7 @@ def has_capability(number: int) -> bool:
 
 
 def in_user_namespace() -> bool:
-    """Whether we are in a user namespace below the first one: capabilities end at its border."""
+    """Whether we are in a user namespace other than the initial one, which bounds capabilities."""
     try:
         with open("/proc/self/uid_map", encoding="ascii") as file:
             return file.read().split() != _WHOLE_RANGE
@@ -200,17 +203,19 @@ def in_user_namespace() -> bool:
 
 
 def security_modules() -> list[str]:
-    """The active modules that may forbid ptrace, where the kernel tells us."""
+    """The active security modules that may forbid ptrace; none where the list cannot be read."""
     try:
         with open("/sys/kernel/security/lsm", encoding="ascii") as file:
-            return [one for one in file.read().strip().split(",") if one != "capability"]
+            return [name for name in file.read().strip().split(",") if name != "capability"]
     except OSError:
         return []
 
 
 def check_before_looking(pid: int) -> ProcessStatus:
-    """Raise for what has no program to look at: NoSuchProcess, NotPermitted, Unsupported. The last
-    two say nothing of a process that ends meanwhile."""
+    """The status of a process with a program. Raises NoSuchProcess, NotPermitted, Unsupported.
+
+    For a process that ends meanwhile, the last two mean nothing.
+    """
     trouble = proc_trouble()
     if trouble:
         raise NotPermitted(trouble)
@@ -220,17 +225,18 @@ def check_before_looking(pid: int) -> ProcessStatus:
             raise NoSuchProcess(pid, ended=True)
         if status.state in "ZX":
             raise Unsupported(
-                f"the first thread of process {pid} has ended, so its memory cannot be reached any "
-                "more (the others run on)"
+                f"the first thread of process {pid} has ended, so its memory can no longer be "
+                "reached (the other threads continue)"
             )
         raise Unsupported(f"{pid} is a kernel thread ({status.name}); it has no program to trace")
     return status
 
 
 def check_before_stopping(pid: int) -> None:
-    """Raise what a stop would run into, before anything is touched.
+    """Raise the error that a stop would meet, before anything is changed.
 
-    Also NotPermitted (another tracer) and Unsupported (seccomp). Ourselves we never stop.
+    Also raises NotPermitted (another tracer) and Unsupported (seccomp). Our own process passes:
+    it is never stopped.
     """
     status = check_before_looking(pid)
     if pid == os.getpid():
@@ -245,10 +251,10 @@ def check_before_stopping(pid: int) -> None:
 
 
 def check_before_borrowing(pid: int) -> None:
-    """Raise Refused (try again) where a borrowed thread would not run: it is told to stand still.
+    """Raise Refused (try again) where a borrowed thread would not run: stopped, or frozen.
 
-    What is in the process already can be switched all the same; a stop for that disturbs nothing.
-    A freezer of version 1 lets not even a stop through.
+    Sites can still be switched where the runtime is in the process already, because that takes a
+    stop and no borrowed thread. A freezer of version 1 prevents the stop, too.
     """
     state = read_status(pid).state
     if state == "T":
@@ -266,13 +272,13 @@ def check_before_borrowing(pid: int) -> None:
         )
 
 
-def check_seccomp_of_threads(pid: int, known: set[int]) -> None:
-    """Raise Unsupported when a thread runs under seccomp; a filter is each thread's own.
+def check_seccomp_of_threads(pid: int, checked: set[int]) -> None:
+    """Raise Unsupported when a thread runs under seccomp. Each thread has its own filter.
 
-    Threads in `known` are passed over; those that were asked are added.
+    Threads in `checked` are skipped; threads that pass are added to it.
     """
     for tid in _threads(pid):
-        if tid in known or pid == os.getpid():
+        if tid in checked or pid == os.getpid():
             continue
         try:
             mode = int(_line(_status_text(pid, f"task/{tid}/"), "Seccomp", "0"))
@@ -280,7 +286,7 @@ def check_seccomp_of_threads(pid: int, known: set[int]) -> None:
             continue
         if mode:
             raise _under_seccomp(f"thread {tid} of process {pid}", mode)
-        known.add(tid)
+        checked.add(tid)
 
 
 def _under_seccomp(subject: str, mode: int) -> Unsupported:
@@ -300,7 +306,7 @@ def _threads(pid: int) -> list[int]:
 
 
 def why_not(pid: int, tid: int = 0) -> str:
-    """Which rule forbids ptrace on `pid`, and the way round. For after an EPERM."""
+    """A sentence with the rule that forbids ptrace on `pid`, and a remedy. For use after EPERM."""
     try:
         return _why_not(pid, tid)
     except NoSuchProcess:
@@ -310,7 +316,7 @@ def why_not(pid: int, tid: int = 0) -> str:
 
 
 def _why_not(pid: int, tid: int) -> str:
-    if has_ended(pid):  # its files are root's by now, and it counts as nobody's
+    if has_ended(pid):  # its files belong to root by now
         raise NoSuchProcess(pid, ended=True)
     status = read_status(pid)
     subject = f"process {pid}" if tid in (0, pid) else f"thread {tid} of process {pid}"
@@ -323,23 +329,23 @@ def _why_not(pid: int, tid: int) -> str:
 
 
 def _rule_against(pid: int, status: ProcessStatus) -> str:
-    """The first rule of ptrace(2), "Ptrace access mode checking", that says no, and what to do."""
+    """The first rule of ptrace(2), "Ptrace access mode checking", that forbids it, and a remedy."""
     scope = yama_scope()
     if has_capability(CAP_SYS_PTRACE):
         return _rule_against_the_capable(scope)
-    who = read_credentials(pid)
+    credentials = read_credentials(pid)
     if status.uid != os.getuid():
         return (
             f"it belongs to uid {status.uid} and we are {os.getuid()}; "
             "run markerjit as that user, or with sudo"
         )
-    if {*who.uids[:3]} != {os.getuid()} or {*who.gids[:3]} != {os.getgid()}:
+    if {*credentials.uids[:3]} != {os.getuid()} or {*credentials.gids[:3]} != {os.getgid()}:
         return (
             "it runs with ids that are not ours (a set-user-ID program?); run markerjit with sudo"
         )
-    if who.permitted & ~read_credentials(os.getpid()).permitted:
+    if credentials.permitted & ~read_credentials(os.getpid()).permitted:
         return "it has capabilities that we do not have; run markerjit with sudo"
-    if not who.dumpable:
+    if not credentials.dumpable:
         return (
             "it has made itself untraceable (PR_SET_DUMPABLE, or it changed its uid or "
             "capabilities, or its file may not be read); run markerjit with sudo"
@@ -372,9 +378,9 @@ def _named_modules() -> str:
 
 
 def round_yama(scope: int) -> str:
-    """What to do about a value of kernel.yama.ptrace_scope."""
+    """The remedy for a value of kernel.yama.ptrace_scope."""
     if scope >= 3:
-        return "nobody may trace until the machine is started again without it"
+        return "no process may be traced until the machine is rebooted without it"
     return "run markerjit with sudo, or set it to 0 with sudo sysctl kernel.yama.ptrace_scope=0"
 
 

@@ -95,7 +95,7 @@ def test_a_name_that_is_no_identifier_is_told_as_printable_text(hostile: Path) -
     done = cli("list", hostile)
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert "has a name that is no C identifier" in done.stderr
+    assert "has a name that is not a C identifier" in done.stderr
     assert is_harmless(done.stderr)
 
 

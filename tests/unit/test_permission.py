@@ -390,8 +390,8 @@ def test_why_not_although_we_may_trace_everything_but_for_yama(facts: Facts) -> 
     facts.scope = 3
 
     assert why_not(7) == (
-        "cannot stop process 7: kernel.yama.ptrace_scope is 3; nobody may trace until the machine "
-        "is started again without it"
+        "cannot stop process 7: kernel.yama.ptrace_scope is 3; no process may be traced until the "
+        "machine is rebooted without it"
     )
 
 
