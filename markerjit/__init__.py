@@ -6,13 +6,13 @@
         for event in events:
             print(event.time, event.name, event.fields)
 
-This is the front door; `markerjit.lowlevel` has the sharp tools. Names are loaded when they are
-first used, because start-up is part of a command's latency.
+This is the public interface; `markerjit.lowlevel` has the parts beneath it. Names are loaded when
+they are first used, because start-up is part of a command's latency.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # type checkers take it for true; importing typing would take 10 ms
+TYPE_CHECKING = False  # type checkers assume true; importing typing would take 10 ms
 
 if TYPE_CHECKING:
     from typing import Any
@@ -211,5 +211,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """So that names complete before they are loaded."""
+    """All public names, so that they complete before they are loaded."""
     return sorted({*globals(), *__all__, "lowlevel"})

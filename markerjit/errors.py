@@ -1,8 +1,8 @@
 """Every exception that markerjit raises on purpose.
 
-One root, `MarkerError`. An error carries its facts as attributes; its message says what happened,
-where, and what to do about it, in one line. The command line prints that line and exits with 1.
-Anything else that escapes is a bug of ours and keeps its traceback.
+Their common base is `MarkerError`. An error carries its facts as attributes. Its message says in
+one line what happened, where, and what to do about it. The command line prints that line and exits
+with 1. Any other exception that escapes is a bug of ours and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class Reason(Enum):
-    """Why a site is not switched: what can be counted, beside the sentence that says it."""
+    """Why a site is not switched, as a class that can be counted; the sentence is separate."""
 
     ALWAYS_ON = "always on"
     PROGRAMS_PROBE = "a probe of the program's own"
@@ -32,49 +32,51 @@ class Reason(Enum):
 
 
 class MarkerError(Exception):
-    """The root: something could not be done, and the target is as it was."""
+    """The base of all errors: something could not be done, and the target is unchanged."""
 
 
 class BadArgument(MarkerError, ValueError):
-    """An argument of the wrong type, or out of range. Nothing was looked at or opened."""
+    """An argument has the wrong type, or is out of range. Nothing was read or opened."""
 
-    def __init__(self, name: str, value: object, wanted: str) -> None:
-        super().__init__(f"{name} is {_short(value)}; it has to be {wanted}")
+    def __init__(self, name: str, value: object, expected: str) -> None:
+        super().__init__(f"{name} is {_short(value)}; it has to be {expected}")
         self.name = name
         self.value = value
 
 
 def _short(value: object) -> str:
-    """A value in one printable line, whatever it is."""
+    """Any value as one short printable line."""
     try:
         shown = repr(value)
-    except Exception:  # of somebody else's type
+    except Exception:  # __repr__ of a foreign type may raise anything
         shown = f"a {type(value).__name__}"
     shown = _printable(shown)
     return f"{shown[:60]}…" if len(shown) > 60 else shown
 
 
 def _printable(text: str) -> str:
-    return "".join(one if one.isprintable() else "?" for one in text)
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 class NoSuchProcess(MarkerError):
-    """There is no process with this number, or it has ended: `ended`, where that is known."""
+    """There is no process with this pid. `ended` is True where it is known to have existed."""
 
     def __init__(self, pid: int, *, ended: bool = False) -> None:
-        said = f"process {pid} has ended" if ended else f"no process {pid}; has it ended?"
-        super().__init__(said)
+        message = f"process {pid} has ended" if ended else f"no process {pid}; has it ended?"
+        super().__init__(message)
         self.pid = pid
         self.ended = ended
 
 
 class NotPermitted(MarkerError):
-    """The kernel does not let us look at or stop the target; the message says which rule."""
+    """The kernel does not permit reading or stopping the target. The message names the rule."""
 
 
 class Unsupported(MarkerError):
-    """The target, or what is named in it, is of a kind that markerjit does not work on (32-bit,
-    seccomp; functions …)."""
+    """The target, or a place named in it, is of a kind that markerjit does not support.
+
+    Examples are 32-bit programs, seccomp, and functions.
+    """
 
 
 class NoMarkers(MarkerError):
@@ -92,7 +94,7 @@ class UnknownMarker(MarkerError):
 
 
 class BadMaps(MarkerError):
-    """A line of /proc/PID/maps is not as proc(5) lays it down."""
+    """A line of /proc/PID/maps is not as proc(5) specifies it."""
 
     def __init__(self, line: str) -> None:
         super().__init__(f"cannot understand this line of /proc/PID/maps: {line!r}")
@@ -100,7 +102,7 @@ class BadMaps(MarkerError):
 
 
 class BadFile(MarkerError):
-    """A file or a mapped object is not the ELF that it should be."""
+    """A file or a mapped object is not a valid ELF object of the expected kind."""
 
 
 class BadNote(MarkerError):
@@ -108,7 +110,7 @@ class BadNote(MarkerError):
 
 
 class BadTrace(MarkerError):
-    """A file is not a trace, or is not as its format lays it down."""
+    """A file is not a trace, or does not conform to its format."""
 
 
 class MemoryFault(MarkerError):
@@ -121,10 +123,10 @@ class MemoryFault(MarkerError):
 
 
 class UnexpectedBytes(MarkerError):
-    """A site does not hold what its note says; nothing was written there.
+    """A site does not hold the bytes that its note says; nothing was written there.
 
-    `fact` is the message without the advice. `is_breakpoint`: the first byte is a breakpoint that
-    is not ours.
+    `fact` is the message without the advice. `is_breakpoint` is True where the first byte is a
+    breakpoint that is not ours.
     """
 
     def __init__(
@@ -154,8 +156,11 @@ class UnexpectedBytes(MarkerError):
 
 
 class Refused(MarkerError):
-    """A request was refused: the sentence, the reason in a word that can be counted, and whether
-    the same request may succeed later."""
+    """A request was refused.
+
+    `sentence` is the message, `reason` its class, which can be counted. `try_again` says whether
+    the same request may succeed later.
+    """
 
     def __init__(
         self, sentence: str, *, reason: Reason = Reason.OTHER, try_again: bool = False
@@ -167,9 +172,9 @@ class Refused(MarkerError):
 
 
 class ChangeFailed(MarkerError):
-    """The system did not let a change of the target be made; what had been written was rolled back.
+    """The system prevented a change of the target; what had been written was rolled back.
 
-    `index` is the edit at which it was given up.
+    `index` is the edit that failed.
     """
 
     def __init__(self, message: str, index: int) -> None:
@@ -178,7 +183,7 @@ class ChangeFailed(MarkerError):
 
 
 class NotVerified(ChangeFailed):
-    """An edit did not read back as it was written; all was rolled back. `found` was there."""
+    """An edit did not read back as it was written; all was rolled back. `found` was read."""
 
     def __init__(self, index: int, found: bytes) -> None:
         super().__init__(
@@ -188,8 +193,10 @@ class NotVerified(ChangeFailed):
 
 
 class NotRolledBack(ChangeFailed):
-    """The one change that is left half done: an edit could not be taken back. The journal in the
-    target has all of it, for `markerjit repair`."""
+    """An edit could not be rolled back, so the change is half done.
+
+    The journal in the target has all of it, for `markerjit repair`.
+    """
 
     def __init__(self, pid: int, index: int, reason: str) -> None:
         super().__init__(
@@ -201,7 +208,7 @@ class NotRolledBack(ChangeFailed):
 
 
 class TargetGone(MarkerError):
-    """The target ended while we worked on it, or gave its memory up for another program."""
+    """The target ended while we worked on it, or executed another program."""
 
     def __init__(self, pid: int, how: str = "has ended") -> None:
         super().__init__(f"process {pid} {how}")
@@ -209,10 +216,10 @@ class TargetGone(MarkerError):
 
 
 def refuse_own_shortage(error: OSError) -> None:
-    """Raise MarkerError for an error that is about us and not about what was looked at.
+    """Raise MarkerError for an error that is about our own resources and not about the file.
 
-    A controller without a free descriptor can open nothing, which says nothing of the file. Call
-    this before an OSError is taken for an answer such as "it is not there".
+    A controller without a free descriptor can open nothing, whatever the file. Call this before
+    taking an OSError for an answer such as "it does not exist".
     """
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         lack = "memory" if error.errno == errno.ENOMEM else "file descriptors"

@@ -1,7 +1,7 @@
-"""The sharp tools: what sessions are made of, for those who know what they are doing.
+"""The low-level interface: the parts that sessions are made of, for callers that need them singly.
 
-Everything here reads or plans; `apply` alone writes, and checks before and after. Importing this
-module imports them all.
+Everything here reads or plans. Only `apply` writes, and it checks before and after. Importing this
+module imports all of them.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
-"""Text for people: what a terminal shows as it stands, and counts.
+"""Text that is safe to print on a terminal, and numbers with their nouns.
 
-Names, formats, paths and command lines come out of a target or a trace file. One of them may hold
-an escape sequence, which would move the cursor or change the window's title, or a newline, which
-would forge a line of ours. Everything that is printed for people passes through here; JSON has
-escapes of its own.
+Names, formats, paths and command lines come from a target or a trace file. They may hold an escape
+sequence, which would move the cursor or change the window's title, or a newline, which would forge
+a line of ours. Everything that is printed as text passes through here; JSON has escapes of its own.
 """
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    r"""The text with every character that is not printable as a Python escape, such as `\x1b`.
+    r"""The text on one line, with a Python escape such as `\x1b` for each unprintable character.
 
-    Control and format characters, all white space but the plain space, surrogates, and code points
-    without a character count as not printable (str.isprintable). The result has one line.
+    Unprintable are control and format characters, all white space but the plain space, surrogates,
+    and unassigned code points (str.isprintable).
     """
     if text.isprintable():
         return text
@@ -21,7 +20,7 @@ def printable(text: str) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 site`, `2 sites`."""
+    """A number with its noun: `1 site`, `2 sites`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

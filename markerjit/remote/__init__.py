@@ -1,1 +1,1 @@
-"""The wrapper of the native helper, and system calls in the target's name."""
+"""The wrapper of the native helper, and system calls made inside the target."""

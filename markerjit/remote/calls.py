@@ -1,7 +1,7 @@
-"""System calls in the target's name: by a borrowed thread, or by our own when we are the target.
+"""System calls made inside the target: by a borrowed thread, or by our own in our own process.
 
-A `Call` may refer to the result of an earlier one in the same list, as a memfd is made and then
-mapped. x86-64 system call numbers are those of arch/x86/entry/syscalls/syscall_64.tbl.
+A `Call` may refer to the result of an earlier call of its list: a memfd is created and then mapped.
+x86-64 system call numbers are those of arch/x86/entry/syscalls/syscall_64.tbl.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_THREADS = 256
 
 
 class Result(NamedTuple):
-    """What an earlier call of the list returned, plus an offset."""
+    """A reference to the result of an earlier call of the list, plus an offset."""
 
     of: int
     plus: int = 0
@@ -45,11 +45,11 @@ class Text(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One system call; `name` is for messages.
+    """A system call; `name` is for messages.
 
-    With a `file` it is made only if the first argument is a descriptor of that file, and passed
-    over otherwise, with the result 0. For `run_alone`: while other threads run, they may close the
-    descriptor at any moment, and open another file under its number.
+    With a `file` the call is made only if its first argument is a descriptor of that file. It is
+    skipped otherwise, with the result 0. This is safe only in `run_alone`: other threads that run
+    may close the descriptor at any moment, and open another file under its number.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Call(NamedTuple):
 
 
 class Thread(NamedTuple):
-    """A thread of the target, where its thread control block is, and its struct rseq (0: none)."""
+    """A thread of the target: the addresses of its control block and its struct rseq (0: none)."""
 
     tid: int
     fs_base: RemoteAddress
@@ -67,7 +67,7 @@ class Thread(NamedTuple):
 
 
 class CallFailed(MarkerError):
-    """A system call made in the target failed; `results` are those of the calls before it."""
+    """A system call made in the target failed. `results` are those of the earlier calls."""
 
     def __init__(self, call: Call, error: int, results: list[int]) -> None:
         super().__init__(
@@ -83,33 +83,41 @@ class Caller(Protocol):
     """Makes system calls in the target."""
 
     def run(self, calls: Sequence[Call]) -> list[int]:
-        """The results of all calls. Raises CallFailed."""
+        """Make the calls and return their results. Raises CallFailed."""
 
     def run_alone(self, calls: Sequence[Call]) -> tuple[list[int], list[Thread]]:
-        """The same, and some of the target's threads. No other thread runs meanwhile, where that
-        can be had."""
+        """Make the calls with all other threads stopped; return the results and some threads.
+
+        The threads of our own process are not stopped.
+        """
 
 
 class BorrowedThread:
-    """Calls made by a stopped thread of another process. See borrow.c for what that takes."""
+    """Makes calls with a stopped thread of another process. borrow.c describes how."""
 
     def __init__(self, target: native.NativeTarget) -> None:
         self._target = target
 
     def run(self, calls: Sequence[Call]) -> list[int]:
-        """Borrow a thread, make the calls, let it go. The others run, unless the thread's way back
-        can only stand on its own stack. Raises CallFailed, Refused, TargetGone."""
+        """Borrow a thread, make the calls, and release it.
+
+        The other threads run, unless the signal frame that restores the thread has to be on its own
+        stack. Raises CallFailed, Refused, TargetGone.
+        """
         return self._borrow(calls, None, None)
 
     def run_alone(self, calls: Sequence[Call]) -> tuple[list[int], list[Thread]]:
-        """Stop all threads, have one make the calls, and let all go. Also what the first threads
-        are, taken in the same stop. Raises CallFailed, Refused, TargetGone."""
+        """Stop all threads, make the calls with one of them, and release them all.
+
+        Also returns the first threads, as they were during that stop. Raises CallFailed, Refused,
+        TargetGone.
+        """
         threads = (native.NativeThread * _MAX_THREADS)()
         count = ctypes.c_uint32(_MAX_THREADS)
         results = self._borrow(calls, threads, ctypes.byref(count))
         return results, [
-            Thread(one.tid, RemoteAddress(one.fs_base), RemoteAddress(one.rseq))
-            for one in threads[: count.value]
+            Thread(thread.tid, RemoteAddress(thread.fs_base), RemoteAddress(thread.rseq))
+            for thread in threads[: count.value]
         ]
 
     def _borrow(self, calls: Sequence[Call], threads: object, count: object) -> list[int]:
@@ -141,10 +149,10 @@ def _prepare(call: Call) -> native.NativeCall:
 
 
 class OwnThread:
-    """Calls made by the calling thread: the target is this process."""
+    """Makes calls with the calling thread, where the target is this process."""
 
     def run_alone(self, calls: Sequence[Call]) -> tuple[list[int], list[Thread]]:
-        """The same as `run`, since we cannot stop ourselves; and the calling thread."""
+        """The results of `run`, since our own threads cannot be stopped, and the calling thread."""
         return self.run(calls), [self._thread()]
 
     def _thread(self) -> Thread:
@@ -154,7 +162,7 @@ class OwnThread:
         return Thread(threading.get_native_id(), fs_base, _own_rseq(fs_base))
 
     def run(self, calls: Sequence[Call]) -> list[int]:
-        """The results in order. Raises CallFailed."""
+        """Make the calls and return their results, in order. Raises CallFailed."""
         results: list[int] = []
         for call in calls:
             texts = [
@@ -182,7 +190,7 @@ def _own_argument(
 
 
 def _own_rseq(fs_base: RemoteAddress) -> RemoteAddress:
-    """Where the C library has registered its area, if it says so (glibc 2.35)."""
+    """The address of the calling thread's struct rseq, as glibc 2.35 and later export it; or 0."""
     libc = ctypes.CDLL(None)
     try:
         offset = ctypes.c_ssize_t.in_dll(libc, "__rseq_offset").value

@@ -1,12 +1,13 @@
-"""Instructions of the target's own that a borrowed thread runs: see borrow.c.
+"""The search for instructions in the target's own code that a borrowed thread runs: see borrow.c.
 
-`syscall; ret`, and what leads from there to rt_sigreturn, so that a thread finds its way back also
-when its controller is killed. C libraries have both. Reads memory only.
+They are `syscall; ret`, and a sequence that leads from there to rt_sigreturn, so that a thread
+returns by itself when its controller is killed. C libraries have both. This module only reads
+memory.
 
-The code must not go while a thread is on it, and other threads may run meanwhile. The C library,
-the loader and the vDSO are never unloaded, and the program itself is not. Any other library may be
-(dlclose), and so may a second C library (dlmopen); memory without a file is often a compiler's,
-which comes and goes. Whether the code is still there is asked once more when a thread is borrowed.
+The code must not be unmapped while a thread runs it, and other threads may run meanwhile. The C
+library, the loader, the vDSO and the program itself are never unloaded. Any other library may be
+(dlclose), and so may a second C library (dlmopen). Memory without a file often belongs to a JIT
+compiler, which unmaps it. The code is checked again when a thread is borrowed.
 """
 
 from __future__ import annotations
@@ -27,8 +28,7 @@ _OVERLAP = 16  # more than a pattern has
 
 
 class Gadgets(NamedTuple):
-    """Addresses in the target; 0 for what it has not. `syscall_ret` and one of the others are
-    there."""
+    """Addresses in the target, 0 where there is none. `syscall_ret` and one other are never 0."""
 
     syscall_ret: RemoteAddress
     sigreturn: RemoteAddress
@@ -36,8 +36,8 @@ class Gadgets(NamedTuple):
 
 
 def find_gadgets(read: Callable[[RemoteAddress, int], bytes], maps: Sequence[Mapping]) -> Gadgets:
-    """Look through the executable mappings. Raises Unsupported when something is missing."""
-    found: dict[str, RemoteAddress] = {}
+    """The gadgets in the executable mappings. Raises Unsupported where one is missing."""
+    addresses: dict[str, RemoteAddress] = {}
     for start, code in _code(read, maps):
         for name, patterns in (
             ("syscall_ret", (SYSCALL_RET,)),
@@ -46,14 +46,14 @@ def find_gadgets(read: Callable[[RemoteAddress, int], bytes], maps: Sequence[Map
         ):
             at = _first(code, patterns)
             if at is not None:
-                found.setdefault(name, RemoteAddress(start + at))
-        if "syscall_ret" in found and "sigreturn" in found:
+                addresses.setdefault(name, RemoteAddress(start + at))
+        if "syscall_ret" in addresses and "sigreturn" in addresses:
             break
     none = RemoteAddress(0)
     gadgets = Gadgets(
-        found.get("syscall_ret", none),
-        found.get("sigreturn", none),
-        found.get("pop_rax_ret", none),
+        addresses.get("syscall_ret", none),
+        addresses.get("sigreturn", none),
+        addresses.get("pop_rax_ret", none),
     )
     if not gadgets.syscall_ret or not (gadgets.sigreturn or gadgets.pop_rax_ret):
         raise Unsupported(
@@ -67,8 +67,10 @@ def find_gadgets(read: Callable[[RemoteAddress, int], bytes], maps: Sequence[Map
 def _code(
     read: Callable[[RemoteAddress, int], bytes], maps: Sequence[Mapping]
 ) -> Iterator[tuple[RemoteAddress, bytes]]:
-    """Executable mappings, those first that stay."""
-    executable = [one for one in maps if one.executable and one.path != "[vsyscall]"]
+    """The code of the executable mappings, the most permanent ones first."""
+    executable = [
+        mapping for mapping in maps if mapping.executable and mapping.path != "[vsyscall]"
+    ]
     for mapping in sorted(executable, key=_transience):
         yield from _pieces(read, mapping)
 
@@ -76,8 +78,10 @@ def _code(
 def _pieces(
     read: Callable[[RemoteAddress, int], bytes], mapping: Mapping
 ) -> Iterator[tuple[RemoteAddress, bytes]]:
-    """As far as it can be read; a program may map more than we have memory for. A pattern that is
-    in two pieces is whole in the second."""
+    """The readable parts of a mapping, in pieces, since it may be larger than our memory.
+
+    Pieces overlap, so that a pattern at a border is whole in the second piece.
+    """
     for at in range(mapping.start, mapping.end, _PIECE):
         start = RemoteAddress(max(mapping.start, at - _OVERLAP))
         with suppress(MemoryFault):
@@ -95,8 +99,11 @@ _C_LIBRARY = re.compile(
 
 
 def _transience(mapping: Mapping) -> int:
-    """How likely it goes while the process runs: less first. The program stands lower in memory
-    than its libraries, and so comes first of the files."""
+    """A rank of how likely the mapping goes while the process runs, the least likely first.
+
+    The sort is stable and the program is lower in memory than its libraries, so it comes first of
+    the files.
+    """
     if _C_LIBRARY.fullmatch(os.path.basename(mapping.path)):
         return 0
     if mapping.path == "[vdso]":

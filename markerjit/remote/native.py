@@ -1,7 +1,7 @@
 """The native helper, libmjstop.so: its structures and functions as stop.h declares them.
 
-One native call does all that happens while a thread of the target stands still. A test compares the
-structures here with the C ones.
+A single native call does everything that happens while a thread of the target is stopped. A test
+compares the structures here with those in C.
 """
 
 from __future__ import annotations
@@ -103,13 +103,13 @@ class Report(ctypes.Structure):
 
 
 def package_file(name: str) -> str:
-    """The path of a built file of the package."""
+    """The path of a compiled file of the package."""
     return os.path.join(os.path.dirname(os.path.dirname(__file__)), "_native", name)
 
 
 @cache
 def library() -> ctypes.CDLL:
-    """The helper, loaded once. Raises MarkerError when the native part was not built."""
+    """The helper, loaded once. Raises MarkerError where the native part was not built."""
     try:
         loaded = ctypes.CDLL(package_file("libmjstop.so"))
     except OSError as error:
@@ -129,7 +129,7 @@ def library() -> ctypes.CDLL:
 
 
 def tsc_frequency(baseline_s: float = 0.05) -> int:
-    """Ticks of the time stamp counter in a second, measured."""
+    """The measured frequency of the time stamp counter, in Hz."""
     first = clock_pair()
     time.sleep(baseline_s)
     last = clock_pair()
@@ -137,7 +137,7 @@ def tsc_frequency(baseline_s: float = 0.05) -> int:
 
 
 def clock_pair() -> tuple[int, int]:
-    """The time stamp counter and CLOCK_MONOTONIC (ns) at the same moment."""
+    """The time stamp counter and CLOCK_MONOTONIC (ns), read at the same moment."""
     tsc, monotonic = ctypes.c_uint64(), ctypes.c_uint64()
     library().mj_clock_pair(ctypes.byref(tsc), ctypes.byref(monotonic))
     return tsc.value, monotonic.value

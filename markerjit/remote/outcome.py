@@ -1,4 +1,4 @@
-"""What the native helper reports, as exceptions that say what to do."""
+"""Exceptions for the reports of the native helper, which say what to do."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from markerjit.remote import native
 
 
 def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError:
-    """The exception for a failed stop, borrow or write of `pid`; the target runs on unharmed.
+    """The exception for a failed stop, borrow or write of `pid`. The target continues unharmed.
 
-    UNEXPECTED and CALL_FAILED are for the caller, who knows what the index means.
+    The caller handles UNEXPECTED and CALL_FAILED, because it knows the meaning of the index.
     """
-    if status == native.GONE or has_ended(pid):  # a thread that is killed does not answer either
+    if status == native.GONE or has_ended(pid):  # a killed thread does not stop in time, either
         return TargetGone(pid)
     if status == native.BUSY and report.borrowed:
         return Refused(
-            f"thread {report.tid} of process {pid} did not come back from a call that it made for "
-            "us (is another thread stuck in a page fault, or the process frozen?); it goes on by "
-            f"itself when the call ends; then markerjit repair {pid}",
+            f"thread {report.tid} of process {pid} did not return from a call that it made for us "
+            "(is another thread stuck in a page fault, or the process frozen?); it continues by "
+            f"itself when the call ends; then run markerjit repair {pid}",
             try_again=True,
         )
     if status == native.BUSY:
         return Refused(
             f"thread {report.tid} of process {pid} did not stop in time: it waits in the kernel "
-            "where nothing interrupts it (vfork, disk); try again",
+            "without being interruptible (vfork, disk); try again",
             try_again=True,
         )
     if status == native.IN_SPAN:
         return Refused(
-            f"thread {report.tid} stands inside a site, or returns into it from a signal handler; "
+            f"thread {report.tid} is inside a site, or returns into it from a signal handler; "
             "nothing was written; try again",
             try_again=True,
         )
     if status == native.STACK_UNKNOWN:
         return Refused(
             f"the stack of thread {report.tid} cannot be searched for signal frames (its stack "
-            "pointer is no address, or all stacks are larger than 256 MiB); nothing was written; "
+            "pointer is invalid, or all stacks together exceed 256 MiB); nothing was written; "
             "try again",
             try_again=True,
         )
@@ -72,14 +72,14 @@ def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError
     if status == native.DISTURBED:
         return Refused(
             f"another tool changed code of process {pid} between the sites at the same moment (a "
-            "uprobe put in or taken out?); all was rolled back; try again, and if it was a uprobe "
-            "that was put in, check that it counts",
+            "uprobe inserted or removed?); all was rolled back; try again, and if a uprobe was "
+            "inserted, check that it counts",
             try_again=True,
         )
     if status == native.FAULTED:
         return Refused(
-            f"thread {report.tid} of process {pid} met a fault in code that it ran for us (was an "
-            f"object unloaded just now?); it goes on where it was; then markerjit repair {pid}",
+            f"thread {report.tid} of process {pid} faulted in code that it ran for us (was an "
+            f"object unloaded just now?); it continues where it was; run markerjit repair {pid}",
             try_again=True,
         )
     if status == native.NOT_64_BIT:
@@ -107,7 +107,7 @@ def _why_not_synced(pid: int, report: native.Report) -> str:
         )
     if report.error == errno.ESRCH:
         return (
-            f"the thread of process {pid} that was to fence its cores did not come back from that "
+            f"the thread of process {pid} that was to fence its cores did not return from that "
             "call; all was rolled back; try again, or use --quiesce stop"
         )
     return (
