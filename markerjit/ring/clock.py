@@ -1,4 +1,4 @@
-"""A trace's clock: from what a record has as its time to CLOCK_MONOTONIC and the time of day."""
+"""A trace's clock: it converts the time of a record to CLOCK_MONOTONIC and the time of day."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ NS = 1_000_000_000
 
 
 class Calibration(NamedTuple):
-    """A straight line through two readings of the counter and CLOCK_MONOTONIC, and what to add for
-    the time since 1970. For Time.MONOTONIC and COARSE the counter is nanoseconds already.
+    """A straight line from the counter to CLOCK_MONOTONIC, and the offset to the time since 1970.
 
-    counter, monotonic_ns   one moment, in both
-    frequency_hz            counts in a second
-    wall_offset_ns          time since 1970 less CLOCK_MONOTONIC
+    For Time.MONOTONIC and COARSE the counter is in nanoseconds already.
+
+    counter, monotonic_ns   the same moment on both clocks
+    frequency_hz            counts per second
+    wall_offset_ns          time since 1970 minus CLOCK_MONOTONIC
     """
 
     time: Time

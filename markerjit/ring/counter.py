@@ -9,20 +9,25 @@ SOURCES = "/sys/devices/system/clocksource/clocksource0/available_clocksource"
 CURRENT = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 
 _SLOW = {"acpi_pm", "hpet", "jiffies", "pit", "refined-jiffies"}
-"""Sources that no vDSO reads: clock_gettime makes a system call (arch/x86/include/asm/vdso)."""
+"""Clock sources that need a system call for clock_gettime (arch/x86/include/asm/vdso)."""
 
 
 def is_trusted(sources: str) -> bool:
-    """Whether the counter counts at one rate on all CPUs, by the contents of SOURCES. The kernel
-    checks that, and offers the counter as a clock source while it is so
-    (Documentation/timers/timekeeping.rst). Without SOURCES the counter is trusted."""
+    """Whether the counter advances at one rate on all CPUs, by the contents of SOURCES.
+
+    The kernel checks that, and offers the counter as a clock source while it holds
+    (Documentation/timers/timekeeping.rst). Without SOURCES the counter is trusted.
+    """
     return not sources or "tsc" in sources.split()
 
 
 def time_to_use(name: Time | str | None) -> Time:
-    """The time of this name. Without a name: the counter if it is trusted, otherwise the system's
-    clock, or its coarse clock where reading that takes a system call. Raises BadArgument for an
-    unknown name, MarkerError when we have no descriptor to look with."""
+    """The time of this name, or the best one of this machine if `name` is None.
+
+    That is the counter if it is trusted, otherwise the system's clock, or its coarse clock where
+    reading the clock takes a system call. Raises BadArgument for an unknown name, and MarkerError
+    when no descriptor is free.
+    """
     if name is not None:
         try:
             return Time(name)

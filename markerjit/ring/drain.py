@@ -1,16 +1,16 @@
-"""Taking bytes out of one ring while the target writes to it.
+"""Reading the bytes of a ring while the target writes to it.
 
-At the ring's head are two positions, which count bytes since the trace began and never wrap:
+The head of a ring has two positions, which count bytes since the trace began and never wrap:
 
-    head    written by the target: records are complete up to here. It stores the records first, and
-            x86 shows stores in their order, so what is read after the head is not older
-    limit   written by the reader: the target stops here. What was consumed and the size of the
-            ring; for a flight recorder, where nobody consumes and the oldest is overwritten, the
-            largest number
+    head    written by the target: records are complete up to here. The target stores the records
+            first, and x86 keeps the order of stores, so data read after the head is not older
+    limit   written by the reader: the target stops here. It is the consumed position plus the size
+            of the ring, or the largest number for a flight recorder, which has no reader and
+            overwrites its oldest records
 
-The reader never waits for the writer nor the writer for the reader. It believes nothing: a head
-that cannot be is counted as damage, and reading goes on from it. What the records say is checked
-by the walk (walk.py), which is only imported when there are some: it needs numpy.
+Neither the reader nor the writer ever waits for the other. The reader trusts nothing: an impossible
+head is counted as damage, and reading continues from there. walk.py checks the records. It needs
+numpy, and is imported only when there are records.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _PIECE = 16 * PAGE
 
 
 class RingDrain(RawRing):
-    """Reads one ring; `start` or `resume` comes first.
+    """Reads one ring. Call `start` or `resume` first.
 
-    damaged     how often the ring, or a page in it, made no sense
+    damaged     how often the ring, or a page in it, was inconsistent
     """
 
     def __init__(
@@ -52,14 +52,16 @@ class RingDrain(RawRing):
         self.damaged = 0
 
     def pieces(self, span: Span) -> Iterator[tuple[int, bytes]]:
-        """The bytes of a span, and the position of each piece. Nothing is consumed."""
+        """The bytes of a span, in pieces, each with its position. Nothing is consumed."""
         for piece in span.pieces():
             yield piece.start, self._copy(*piece)
 
     def take(self) -> Iterator[tuple[int, bytes]]:
-        """What has come since the last time, before anybody has looked at it, in pieces: positions
-        and bytes. A piece is given back before the next one is copied. Ends where the ring is
-        another reader's by now. Not for a flight recorder."""
+        """The unchecked bytes since the last call, in pieces, each with its position.
+
+        A piece is given back to the target before the next one is copied. Ends early where another
+        reader has taken the ring. Not for a flight recorder.
+        """
         head = self._head()
         if not 0 <= self.consumed <= head <= self.consumed + self._size or (
             head % WORD or self.consumed % WORD
@@ -75,7 +77,7 @@ class RingDrain(RawRing):
             yield piece.start, data
 
     def walk(self, taken: tuple[int, bytes], least: Array) -> Walked:
-        """The records in a piece. `least`: walk.least_words"""
+        """The records in a piece. `least` is from walk.least_words."""
         from markerjit.ring.walk import walk
 
         start, data = taken
@@ -84,12 +86,12 @@ class RingDrain(RawRing):
         return walked
 
     def picture(self) -> tuple[int, bytes]:
-        """What a flight recorder holds, and the position where that begins. Nothing is consumed.
+        """The contents of a flight recorder, behind the position of their first byte.
 
-        The target goes on writing. So the newest is copied first, which is overwritten last, piece
-        by piece; and after each piece the head is read again. The target may have written to the
-        page of that, and where its record did not fit there, to the next: what these have taken the
-        place of ends the picture.
+        Nothing is consumed. The target continues to write, so the newest bytes, which are
+        overwritten last, are copied first, piece by piece. The head is read again after each piece.
+        The target may have written to the page of the head, and to the next page where its record
+        did not fit. The bytes that those two pages replaced end the picture.
         """
         head = at = self._head()
         oldest = max(head - self._size, self._word(RING_BEGUN))

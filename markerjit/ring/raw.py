@@ -1,7 +1,8 @@
-"""The bytes of one ring and the words at its head, as a reader sees them from outside.
+"""The bytes of a ring and the words at its head, as a reader sees them from outside.
 
-Two positions, which count bytes since the trace began and never wrap: the head, written by the
-target, and the limit, written by the reader. What is read is not believed here, only copied.
+There are two positions, which count bytes since the trace began and never wrap: the head, written
+by the target, and the limit, written by the reader. This module copies bytes and does not check
+them.
 """
 
 from __future__ import annotations
@@ -15,28 +16,28 @@ from markerjit.ring.types import WORD
 
 _U64 = struct.Struct("<Q")
 _TAKEN = 128 * PAGE
-"""So much is copied at a time, whatever a ring claims to hold. A record is in one page, and so in
-one piece."""
+"""The most bytes that are copied at a time, whatever a ring claims to hold. A record is within a
+page, and so within a piece."""
 
 
 class Store(Protocol):
-    """The arena's bytes: a memfd, or the target's memory where there is no descriptor."""
+    """The bytes of an arena: a memfd, or the target's memory where there is no descriptor."""
 
     def read(self, offset: int, size: int) -> bytes:
         """Exactly `size` bytes."""
 
     def write(self, offset: int, data: bytes) -> None:
-        """All of `data`."""
+        """Write all of `data`."""
 
 
 class Span(NamedTuple):
-    """Positions in a ring: from `start` up to, and without, `end`."""
+    """A range of positions in a ring, from `start` up to but not including `end`."""
 
     start: int
     end: int
 
     def pieces(self) -> Iterator[Span]:
-        """In pieces that a cache holds, each but the last up to the end of a page."""
+        """The span in pieces that fit into a cache. All but the last end at a page boundary."""
         at = self.start
         while at < self.end:
             end = min(at // _TAKEN * _TAKEN + _TAKEN, self.end)
@@ -45,17 +46,17 @@ class Span(NamedTuple):
 
 
 def always() -> bool:
-    """For a reader whom nobody can take the rings from."""
+    """The `is_ours` of a reader whose rings no other reader can take."""
     return True
 
 
 class RawRing:
-    """One ring of an arena: where its head and its bytes are, and how many.
+    """A ring of an arena, given by the offsets of its head and its bytes, and its size.
 
-    consumed    up to where the ring has been read. The reader's own: the limit in the arena says
-                the same, until another reader has taken the rings
-    is_ours     whether they are still ours, asked before a limit is moved: a reader that was
-                stopped for longer than its lease comes back to somebody else's
+    consumed    the position up to which the ring has been read. The reader keeps its own copy: the
+                limit in the arena says the same only until another reader takes the rings
+    is_ours     whether the rings are still ours. Asked before a limit is moved: a reader that was
+                stopped for longer than its lease may have lost them
     """
 
     def __init__(
@@ -75,21 +76,28 @@ class RawRing:
         self._is_ours = is_ours
 
     def start(self, at: int | None = None, *, overwrite: bool = False) -> None:
-        """Begin with what is recorded from now on, or from position `at` on; with `overwrite` as a
-        flight recorder, whose newest is kept and which nobody reads."""
+        """Begin at the head, or at position `at`.
+
+        With `overwrite` the ring becomes a flight recorder: it has no reader, and keeps the newest
+        records.
+        """
         self.consumed = self._head() & -WORD if at is None else at
         self._store.write(self._place + RING_BEGUN, _U64.pack(self.consumed))
         self._set_limit(NO_LIMIT if overwrite else self.consumed + self._size)
 
     def resume(self) -> None:
-        """Go on where an earlier reader stopped. Of a flight recorder, which has had no reader,
-        everything is there to be read by `picture`."""
+        """Continue where an earlier reader stopped.
+
+        A flight recorder has had no reader; `picture` reads all of it.
+        """
         limit = self._word(RING_LIMIT)
         self.consumed = 0 if limit == NO_LIMIT else (limit - self._size) & NO_LIMIT
 
     def unread(self) -> Span:
-        """What an earlier reader left; nothing, at the head, of a flight recorder, or where the
-        ring makes no sense."""
+        """The span that an earlier reader left unread.
+
+        It is empty, at the head, for a flight recorder or an inconsistent ring.
+        """
         limit, head = self._word(RING_LIMIT), self._head() & -WORD
         start = limit - self._size
         if limit == NO_LIMIT or not 0 <= start <= head <= limit or start % WORD:
@@ -97,8 +105,10 @@ class RawRing:
         return Span(start, head)
 
     def _give_back(self, end: int) -> bool:
-        """What was copied is the target's again. False where the ring is another reader's by now:
-        then the copy may be of what came in its place."""
+        """Give the bytes up to `end` back to the target. Returns whether the ring is still ours.
+
+        If another reader has taken it, the bytes copied before may already be overwritten ones.
+        """
         if not self._is_ours():
             return False
         self.consumed = end
@@ -106,7 +116,7 @@ class RawRing:
         return True
 
     def _copy(self, start: int, end: int) -> bytes:
-        """The bytes of these positions, unwrapped."""
+        """The bytes from position `start` to `end`, unwrapped."""
         at = start % self._size
         size = end - start
         first = self._store.read(self._data + at, min(size, self._size - at))
@@ -115,8 +125,12 @@ class RawRing:
         return first + self._store.read(self._data, size - len(first))
 
     def _head(self) -> int:
-        """The kernel does not promise to copy a word at once. It copies upwards, so one that
-        changes meanwhile may seem larger than it ever was, but not smaller; and not twice."""
+        """The position up to which records are complete.
+
+        The kernel does not promise to copy a word atomically. It copies upwards, so a word that
+        changes meanwhile may read too large, but not too small. It is read twice, and the smaller
+        value taken: two reads are not both torn.
+        """
         return min(self._word(RING_HEAD), self._word(RING_HEAD))
 
     def _word(self, offset: int) -> int:

@@ -1,12 +1,12 @@
-"""The time stamp counter as CLOCK_MONOTONIC, while both go on.
+"""Conversion of the time stamp counter to CLOCK_MONOTONIC, while both advance.
 
-A line is drawn through two readings of both clocks. The longer they are apart the better it is, so
-it is drawn anew now and then; each new line begins where the last one ended, so that times of
+A line is drawn through two readings of both clocks. It is more accurate the further they are apart,
+so it is redrawn from time to time. Each new line begins where the last one ended, so that times of
 events never go backwards, and meets the true time a second later.
 
-The counter is taken to be invariant and the same on all CPUs, as Linux requires of one that is its
-clock source ("tsc"); `doctor` says where it is not. Only while the machine sleeps, or is moved to
-another, may one clock go on without the other: then a new line begins at the true time.
+The counter is assumed to be invariant and the same on all CPUs, as Linux requires of its clock
+source "tsc"; `doctor` reports where it is not. One clock advances without the other only while the
+machine sleeps or a virtual machine migrates. A new line then begins at the true time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ClockPair = tuple[int, int]
 
 
 class Timeline:
-    """For one trace. `read` reads both clocks; `first` is what it read before."""
+    """The conversion for one trace. `read` reads both clocks; `first` is an earlier reading."""
 
     def __init__(
         self,
@@ -41,19 +41,18 @@ class Timeline:
         self._line: Calibration | None = None
 
     def update(self) -> int:
-        """Read both clocks; returns the counter."""
+        """Read both clocks and return the counter."""
         self._last = self._read()
         return self._last[0]
 
     def calibration(self, time: Time, sleep: Callable[[float], None]) -> Calibration:
-        """For times of this kind; nothing has to be drawn where they are nanoseconds."""
+        """The calibration for times of this kind. Times in nanoseconds need no line."""
         if time is Time.TSC:
             return self.line(sleep)
         return Calibration(time, 0, 0, NS, self._wall_offset_ns)
 
     def line(self, sleep: Callable[[float], None]) -> Calibration:
-        """The line as of the last reading. Waits where the clocks were first read so lately that
-        it would be a poor one."""
+        """The line at the last reading. Waits until the readings are far enough apart for it."""
         since = self._last[1] - self._first[1]
         if since < _BASELINE_NS:
             sleep((_BASELINE_NS - since) / NS)
@@ -70,7 +69,7 @@ class Timeline:
             behind = true_ns - self._line.monotonic(counter)
             if abs(behind) < _SLEPT_NS:
                 begins_ns = true_ns - behind
-                # A second for who is ahead by a microsecond is longer by that.
+                # A line that is ahead by a microsecond takes a second and a microsecond.
                 frequency = frequency * NS // (NS + behind)
             else:
                 self._first, frequency = self._last, self._line.frequency_hz

@@ -1,18 +1,18 @@
-"""What a record of a marker looks like: which fields, where, and what its time means.
+"""The layout of a marker's records: their fields, the offsets, and the meaning of the time.
 
-A record is one header and the fields, in the order of the marker's arguments:
+A record is a header followed by the fields, in the order of the marker's arguments:
 
     marker  u16   index of the record's type in the arena (struct mj_marker)
     words   u16   size of the whole record, in words of eight bytes
     tid     u32   0 where it is not recorded, or not known
-    time    u64   as `Time` says; not there at all for Time.NONE
+    time    u64   as `Time` says; absent for Time.NONE
     fields        each number at a multiple of its own size; a text at a multiple of eight: u32
-                  length, u32 state (`TextState`), and its bytes; what comes after a text begins at
+                  length, u32 state (`TextState`), and its bytes; the field after a text begins at
                   a multiple of eight again
-                  and at the end what fills it up to a multiple of eight
+    padding       up to a multiple of eight
 
-A `float` travels as a double, as it does in a call with variable arguments. Records never wrap and
-never cross a page of the ring. This module knows the layout; it reads no record (columns.py).
+A `float` is recorded as a double, as in a call with variable arguments. Records never wrap and
+never cross a page of the ring. This module knows the layout; columns.py reads the records.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ WORD = 8
 HEAD_SIZE = 8
 TIME_SIZE = 8
 FILLER = 0xFFFF
-"""In the place of a marker's index: nothing but what was left of a page."""
+"""In the place of a marker's index: padding up to the end of a page."""
 
 TEXTS = (FieldType.STRING, FieldType.BYTES)
 DEFAULT_TEXT = 256
-"""Bytes of a text that are recorded, where the format does not say less."""
+"""The most bytes of a text that are recorded, unless the format has a smaller precision."""
 
 
 class Time(Enum):
-    """Where the time of a record comes from."""
+    """The source of a record's time."""
 
     TSC = "tsc"  # the time stamp counter
     MONOTONIC = "monotonic"  # CLOCK_MONOTONIC, nanoseconds
-    COARSE = "coarse"  # CLOCK_MONOTONIC_COARSE: as of the last tick of the kernel
-    NONE = "none"  # only the order in which a CPU recorded
+    COARSE = "coarse"  # CLOCK_MONOTONIC_COARSE: the time of the kernel's last tick
+    NONE = "none"  # no time, only the order of the records of a CPU
 
     def __str__(self) -> str:
         return self.value
 
 
 class Options(NamedTuple):
-    """What is recorded of an event, besides its marker.
+    """What a recorder writes for an event, besides its marker.
 
-    fields   names; None is all that a marker has
+    fields   names of fields; None means all fields of the marker
     text     the most bytes of a text
-    counted  each execution is counted when it happens, and not by who takes the records out: it
-             costs some time, and is needed where nobody does
+    counted  the recorder counts each execution, instead of the reader that takes the records. That
+             takes some time, and is needed where there is no reader
     """
 
     time: Time = Time.TSC
@@ -64,17 +64,20 @@ class Options(NamedTuple):
 
 
 class TextState(IntEnum):
-    """What became of a text: MJ_TEXT_* of abi.h."""
+    """The state of a recorded text: MJ_TEXT_* of abi.h."""
 
     WHOLE = 0
-    CUT = 1  # it is longer
+    CUT = 1  # only its beginning was recorded
     NULL = 2
-    UNREADABLE = 3  # nothing is mapped where it points
+    UNREADABLE = 3  # its pointer is not mapped
 
 
 class Place(NamedTuple):
-    """A field of a record. `offset` counts from the record's start, and is -1 for a number behind a
-    text, which has no fixed place; `code` is numpy's, "" for a text."""
+    """The place of a field in a record.
+
+    `offset` is from the record's start, or -1 for a field behind a text, which has no fixed place.
+    `code` is numpy's type code, "" for a text.
+    """
 
     field: Field
     offset: int
@@ -82,10 +85,9 @@ class Place(NamedTuple):
 
 
 class RecordType:
-    """One kind of record: a marker, which of its fields are recorded, and how.
+    """A type of record: the marker, its recorded fields, and the source of the time.
 
-    `id` is the index in the arena; `format` the marker's printf format; `limits` the most bytes of
-    each text, in the order of the fields.
+    `id` is the index in the arena, `format` the marker's printf format.
     """
 
     def __init__(
@@ -107,12 +109,12 @@ class RecordType:
 
     @property
     def head_size(self) -> int:
-        """Bytes before the first field may begin."""
+        """The size in bytes of the header, with the time."""
         return HEAD_SIZE + (TIME_SIZE if self.time is not Time.NONE else 0)
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
-        """Where the fields are."""
+        """The places of the fields, in their order."""
         places = []
         at, fixed = self.head_size, True
         for field in self.fields:
@@ -126,12 +128,12 @@ class RecordType:
 
     @property
     def has_text(self) -> bool:
-        """Whether records differ in size."""
+        """Whether a field is a text, so that records differ in size."""
         return any(not place.code for place in self.places)
 
     @property
     def size(self) -> int:
-        """Bytes of a record with texts of no length; of every record where there is no text."""
+        """The size in bytes of a record whose texts are empty."""
         at = self.head_size
         for _, _, code in self.places:
             size = int(code[1]) if code else WORD
@@ -140,7 +142,7 @@ class RecordType:
 
 
 def fields_by_marker(types: Iterable[RecordType]) -> dict[str, tuple[Field, ...]]:
-    """The fields of each marker, by its name: all fields of its sites, where they differ."""
+    """The fields of each marker, by its name. Where its sites differ, the fields of all."""
     by_marker: dict[str, dict[str, Field]] = {}
     for type_ in types:
         fields = by_marker.setdefault(type_.marker, {})
@@ -149,7 +151,7 @@ def fields_by_marker(types: Iterable[RecordType]) -> dict[str, tuple[Field, ...]
 
 
 def number_code(field: Field) -> str:
-    """numpy's code of a number in a record, such as "i4"."""
+    """numpy's type code of a number in a record, such as "i4"."""
     type_class, size = field.ctype
     match type_class:
         case TypeClass.SIGNED:
