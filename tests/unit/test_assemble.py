@@ -27,6 +27,7 @@ from markerjit.errors import MarkerError
 from markerjit.probes.recorder import LARGEST, Setting, Shape, make_recorder
 from markerjit.x86 import assemble as module
 from markerjit.x86.assemble import WronglyAssembled, assemble, number
+from tests.support.made_arena import geometry_of
 
 ADDRESS = 0x7F00_0000_1000
 NAMES = {"near": ADDRESS + 0x40, "behind": ADDRESS - 0x2000, "far": ADDRESS + 0x4000_0000}
@@ -203,11 +204,10 @@ PLACE = BASE + 0x8000
 
 
 def recorder(ops: Sequence[int], *, rseq: int = -0x40, tid: int = 0x2D0, **shape: object) -> bytes:
-    control = Control(
-        rseq_offset=rseq, tid_offset=tid, heads=0x90_0000, counts=0x91_0000, max_markers=1 << 14
-    )
+    control = Control(rseq_offset=rseq, tid_offset=tid)
     places = {"record_event": 0x990, "pass_": 0xAA0, "turn": 0x1020, "lose": 0xA30}
-    setting = Setting(BASE, control, **{name: BASE + at for name, at in places.items()})
+    addresses = {name: BASE + at for name, at in places.items()}
+    setting = Setting(BASE, control, geometry_of(max_markers=1 << 14), **addresses)
     facts = {"timed": True, "tid": True, "counted": True, **shape}
     whole = Shape(5, BASE + 0x88_0000, bytes(ops), 120, **facts)  # type: ignore[arg-type]
     made = make_recorder(whole, setting, PLACE)

@@ -16,6 +16,7 @@ from markerjit.quiesce.strategies import STOP
 from markerjit.session import repair
 from markerjit.session.repair import Place, places_of
 from markerjit.x86.forms import INT3
+from tests.support.made_arena import geometry_of, make_arena
 from tests.support.made_sites import ENTRY, PROBE, SLOT, make_site, make_state, memory_of, off, on
 
 TRAP = bytes([INT3])
@@ -144,7 +145,7 @@ def test_a_slot_is_mended_after_the_code_that_opened_on_it() -> None:
 
 
 def split(memory: FakeMemory, places: Sequence[Place], *sites: Site) -> tuple[list, list[str]]:
-    return repair._split(memory, sites, places)
+    return repair._split(memory, sites, places, make_arena(geometry_of()))
 
 
 def test_places_of_sites_and_slots_that_hold_what_the_journal_knows_are_ours() -> None:
