@@ -32,7 +32,8 @@ PARTS = 16
 ) = range(11)  # fmt: skip
 NAME = b"markerjit"
 MAX_ARGS = 12
-FILLER = 0xFFFF
+WORDS_SHIFT = 22
+FILLER = (1 << WORDS_SHIFT) - 1
 MAX_RECORD = PAGE - 8
 CPU_RDPID = 1
 CPU_RTM = 2
@@ -64,7 +65,7 @@ NO_LIMIT = (1 << 64) - 1
 
 MOST_CPUS = 8192
 MOST_MARKERS = 1 << 16
-"""An id has 16 bits."""
+"""An id has 22 bits in a record, and one of them is a filler's."""
 MOST_PATCHES = 1 << 20
 MOST_EDITS = 1 << 20
 MOST_UNITS = 1 << 16

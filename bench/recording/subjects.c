@@ -15,8 +15,7 @@ struct stored {
     uint64_t words[4];
 };
 struct record {
-    uint16_t marker, words;
-    uint32_t tid;
+    uint32_t head, tid;
     uint64_t time;
     int a, b;
 };
@@ -57,7 +56,7 @@ static inline void store(struct stored *stored, uint64_t word) {
 }
 
 static inline void record(struct record *record, int a, int b) {
-    *record = (struct record){1, 3, 2, read_counter(), a, b};
+    *record = (struct record){mj_head(1, sizeof *record), 2, read_counter(), a, b};
     __asm__ volatile("" : "+m"(*record));
 }
 

@@ -16,10 +16,10 @@ from markerjit.ring.batch import Columns, Packet
 from markerjit.ring.drain import RingDrain
 from markerjit.ring.raw import Span, always
 from markerjit.ring.reader import SharedRing
-from markerjit.ring.types import FILLER, WORD, RecordType
+from markerjit.ring.types import WORD, RecordType
 
 if TYPE_CHECKING:
-    from markerjit.ring.batch import Array
+    from markerjit.ring.by_marker import ByMarker
     from markerjit.ring.walk import Walked
 
 _AT_ONCE = 64 << 20
@@ -34,7 +34,7 @@ class Found(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """Facts about the markers that the runtime knows, as arrays by their ids.
+    """Facts about the markers that the runtime knows, by their ids.
 
     used        number of markers that the runtime knew
     least       the least words of a record
@@ -43,9 +43,9 @@ class _Tables(NamedTuple):
     """
 
     used: int
-    least: Array
-    selected: Array
-    counted: Array
+    least: ByMarker
+    selected: ByMarker
+    counted: frozenset[int]
 
 
 class Rings:
@@ -191,7 +191,7 @@ class Rings:
     def _uncounted(self, counts: Mapping[int, int]) -> dict[int, int]:
         """The counts of markers whose executions the runtime does not count."""
         counted = self._tables().counted
-        return {marker: count for marker, count in counts.items() if not counted[marker]}
+        return {marker: count for marker, count in counts.items() if marker not in counted}
 
     def _found(
         self, walks: Iterable[Walked], *, packets: bool, columns: bool, taken: bool
@@ -222,7 +222,7 @@ class Rings:
         """Without the records of other markers, which are counted."""
         if counts.keys() <= self._types.keys():
             return walked
-        selected = self._tables().selected[walked.markers]
+        selected = self._tables().selected.of(walked.markers)
         self.left_out += int((~selected).sum())
         return walked._replace(starts=walked.starts[selected], markers=walked.markers[selected])
 
@@ -239,17 +239,18 @@ class Rings:
         if self._known is None or self._known.used != used:
             import numpy as np
 
+            from markerjit.ring.by_marker import ByMarker
             from markerjit.ring.walk import least_words
 
-            least = least_words(self._types)
-            selected, counted = np.zeros(len(least), np.bool_), np.zeros(len(least), np.bool_)
-            selected[list(self._types)] = True
-            for entry in self._arena.markers.entries():
-                counted[entry.id] = bool(entry.counted)
-                # The entry of a type of ours is not believed: the target can write over it.
-                if entry.id not in self._types and entry.id != FILLER:
-                    least[entry.id] = max(1, entry.size // WORD)
-            self._known = _Tables(used, least, selected, counted)
+            others, counted = {}, set()
+            for marker, entry in enumerate(self._arena.markers.entries()):
+                others[marker] = max(1, entry.size // WORD)
+                if entry.counted:
+                    counted.add(marker)
+            # The entry of a type of ours is not believed: the target can write over it.
+            least = least_words(self._types, others)
+            selected = ByMarker(dict.fromkeys(self._types, 1), np.bool_, others=0, filler=0)
+            self._known = _Tables(used, least, selected, frozenset(counted))
         return self._known
 
 

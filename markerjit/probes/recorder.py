@@ -46,6 +46,7 @@ from markerjit.abi import (
     Geometry,
 )
 from markerjit.errors import MarkerError
+from markerjit.ring.types import HEAD, WORD
 from markerjit.x86.assemble import assemble, number
 
 # System V ABI for x86-64, 3.2.3: the first argument is the slot.
@@ -195,7 +196,7 @@ def _source(shape: Shape, setting: Setting) -> Iterator[str]:
         yield "or rax, rdx"
         yield "mov qword ptr [rdi + 8], rax"
         yield f"mov rdx, {_keep(shape)}"
-    yield f"mov dword ptr [rdi], {number(shape.size // 8 << 16 | shape.marker)}"  # 5
+    yield f"mov dword ptr [rdi], {number(HEAD.pack(shape.marker, shape.size // WORD))}"  # 5
     if shape.tid and control.tid_offset >= 0:
         yield f"movabs eax, dword ptr fs:[{_offset(control.tid_offset)}]"
         yield "mov dword ptr [rdi + 4], eax"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from markerjit.ring.types import RecordType
+from markerjit.ring.types import HEAD, Head, RecordType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,12 +23,14 @@ class Packet(NamedTuple):
     data    the bytes; their number is a multiple of eight
     starts  where each record starts, in words and in order: int64, or a slice (starts.py). None of
             a packet that was read from a file, whose records have to be found (find.py)
+    head    how the heads of the records are divided: an older file may have another way
     """
 
     cpu: int
     ring: int
     data: bytes
     starts: Starts | None = None
+    head: Head = HEAD
 
 
 class Texts(NamedTuple):

@@ -21,7 +21,7 @@ from markerjit.model import FieldType
 from markerjit.ring.batch import Columns, Packet, Texts
 from markerjit.ring.columns import gathered, is_sorted
 from markerjit.ring.starts import compact
-from markerjit.ring.types import HEAD_SIZE, WORD, RecordType, TextState, Time
+from markerjit.ring.types import HEAD_SIZE, WORD, Head, RecordType, TextState, Time
 from markerjit.ring.walk import Walked, least_words, walk_packet
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class _Records(NamedTuple):
 
     data    the bytes of the walks
     starts  where each record starts in these, in words
+    head    how the heads of the records are divided
     """
 
     data: bytes
@@ -95,11 +96,12 @@ class _Records(NamedTuple):
     markers: Array
     time: Array
     cpu: Array
+    head: Head
 
     def pick(self, which: Array) -> _Records:
         """The records with these numbers, in this order."""
-        _, starts, markers, time, cpu = self
-        return _Records(self.data, starts[which], markers[which], time[which], cpu[which])
+        _, starts, markers, time, cpu, head = self
+        return _Records(self.data, starts[which], markers[which], time[which], cpu[which], head)
 
     def numbers(self, at: Starts, offset: int, code: str) -> Array:
         """One number of each record, `offset` bytes behind the words `at`."""
@@ -110,7 +112,8 @@ class _Records(NamedTuple):
 
 
 def _join(walks: Sequence[Walked], *, numbered: bool) -> _Records:
-    """The records of all walks, in this order. If numbered, their number is their time."""
+    """The records of all walks, whose heads are divided alike, in this order. If numbered, their
+    number is their time."""
     starts, end = [], 0
     for walked in walks:
         starts.append(walked.starts + end if end else walked.starts)
@@ -122,6 +125,7 @@ def _join(walks: Sequence[Walked], *, numbered: bool) -> _Records:
         _concatenated([walked.markers for walked in walks]),
         np.empty(0, np.uint64),
         np.repeat(np.array([walked.cpu for walked in walks], np.uint16), counts),
+        walks[0].head,
     )
     if numbered:
         numbers = [np.arange(walked.first, walked.first + len(walked.starts)) for walked in walks]
@@ -140,10 +144,18 @@ def _by_marker(records: _Records) -> Iterator[tuple[int, _Records]]:
     if (markers == markers[0]).all():
         yield int(markers[0]), records
         return
-    order = np.argsort(markers, kind="stable")
+    order = _order(markers)
     ends = np.flatnonzero(np.diff(markers[order])) + 1
     for rows in np.split(order, ends):
         yield int(markers[rows[0]]), records.pick(rows)
+
+
+def _order(markers: Array) -> Array:
+    """The stable order of ids. numpy sorts numbers of 16 bits by their digits, in linear time, and
+    larger ones by comparison, so each half is sorted by itself."""
+    order = np.argsort(markers.astype(np.uint16), kind="stable")
+    upper = (markers >> 16).astype(np.uint16)
+    return order[np.argsort(upper[order], kind="stable")] if upper.any() else order
 
 
 def _columns(records: _Records, type_: RecordType) -> tuple[Columns, int]:
@@ -174,8 +186,7 @@ def _places_by_record(records: _Records, type_: RecordType) -> tuple[list[Place]
     nothing is read outside of a record, whatever its texts say."""
     fits = np.ones(len(records.starts), np.bool_)
     base, offset = records.starts, type_.head_size
-    sizes = np.frombuffer(records.data, np.uint16)[1::4]
-    ends = base + sizes[base]
+    ends = base + records.head.words(np.frombuffer(records.data, np.uint32)[::2][base])
     places: list[Place] = []
     for _, _, code in type_.places:
         size = int(code[1]) if code else WORD

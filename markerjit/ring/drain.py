@@ -23,7 +23,7 @@ from markerjit.ring.raw import RawRing, Span, Store, always
 from markerjit.ring.types import WORD
 
 if TYPE_CHECKING:
-    from markerjit.ring.batch import Array
+    from markerjit.ring.by_marker import ByMarker
     from markerjit.ring.walk import Walked
 
 _PIECE = 16 * PAGE
@@ -76,7 +76,7 @@ class RingDrain(RawRing):
                 return
             yield piece.start, data
 
-    def walk(self, taken: tuple[int, bytes], least: Array) -> Walked:
+    def walk(self, taken: tuple[int, bytes], least: ByMarker) -> Walked:
         """The records in a piece. `least` is from walk.least_words."""
         from markerjit.ring.walk import walk
 

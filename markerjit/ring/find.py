@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from markerjit.ring.types import HEAD, Head
+
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array, Starts
+    from markerjit.ring.by_marker import ByMarker
 
 _LANE = 256
 """Words from one cut to the next."""
@@ -28,23 +31,23 @@ _FEW = 16 * _LANE
 _LARGEST = 1 << 16
 
 
-def find_records(words: Array, least: Array) -> tuple[Starts, bool]:
+def find_records(words: Array, least: ByMarker, head: Head = HEAD) -> tuple[Starts, bool]:
     """Where records start, in words, and whether they make up the whole packet.
 
     words   uint64
     least   the smallest size by marker, as least_words makes it
+    head    how the heads of the records are divided
 
     The starts are a slice where all records have one size of two words or more. That size need not
     be one that their markers have.
     """
-    halves = words.view(np.uint16)
-    markers, sizes = halves[::4], halves[1::4]
-    first = int(sizes[0]) if len(words) else 0
+    heads = words.view(np.uint32)[::2]
+    first = head.words(int(heads[0])) if len(words) else 0
     if first > 1 and not len(words) % first:
         every = slice(0, len(words), first)
-        if (sizes[every] == first).all():
+        if (head.words(heads[every]) == first).all():
             return every, True
-    sizes = _possible(markers, sizes, least)
+    sizes = _possible(head.words(heads), least.of(heads, head))
     if len(words) < _FEW:
         starts, end = _one_by_one(sizes, 0, set())
         return np.array(starts, np.intp), end == len(words)
@@ -53,11 +56,10 @@ def find_records(words: Array, least: Array) -> tuple[Starts, bool]:
     return np.flatnonzero(seen[:end]), end == len(words)
 
 
-def _possible(markers: Array, sizes: Array, least: Array) -> Array:
+def _possible(sizes: Array, least: Array) -> Array:
     """The size of a record that would start at each word, and at the end; 0 where none can."""
     possible = np.zeros(len(sizes) + 1, np.uint16)
-    good = sizes >= least.take(markers)
-    np.multiply(sizes, good, out=possible[:-1])
+    np.multiply(sizes, sizes >= least, out=possible[:-1], casting="unsafe")
     late = possible[-_LARGEST:]  # here a size may be larger than the rest of the packet
     late *= late < np.arange(len(late), 0, -1)
     return possible

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 from markerjit.abi import PAGE, RING_BEGUN, Geometry
 from markerjit.ring.batch import Packet
 from markerjit.ring.raw import RawRing, Span, Store, always
-from markerjit.ring.types import FILLER, WORD
+from markerjit.ring.types import HEAD, WORD
 
 if TYPE_CHECKING:
-    from markerjit.ring.batch import Array
+    from markerjit.ring.by_marker import ByMarker
     from markerjit.ring.walk import Walked
 
 _U64 = struct.Struct("<Q")
@@ -91,7 +91,7 @@ class SharedRing(RawRing):
             if end < piece.end:
                 return
 
-    def walk(self, taken: tuple[int, bytes], least: Array) -> Walked:
+    def walk(self, taken: tuple[int, bytes], least: ByMarker) -> Walked:
         """The records in a piece. `least`: walk.least_words"""
         from markerjit.ring.walk import walk_shared
 
@@ -178,9 +178,10 @@ def _records(data: bytes, first: int, spans: list[tuple[int, int]]) -> tuple[byt
     records, bad = [], 0
     for start, end in spans:
         record = data[start - first + WORD : end - first]
-        if not record or int.from_bytes(record[:2], "little") == FILLER:
+        head = int.from_bytes(record[:4], "little")
+        if not record or HEAD.marker(head) == HEAD.filler:
             continue
-        if int.from_bytes(record[2:4], "little") * WORD == len(record):
+        if HEAD.words(head) * WORD == len(record):
             records.append(record)
         else:
             bad += 1

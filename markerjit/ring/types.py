@@ -2,8 +2,8 @@
 
 A record is a header followed by the fields, in the order of the marker's arguments:
 
-    marker  u16   index of the record's type in the arena (struct mj_marker)
-    words   u16   size of the whole record, in words of eight bytes
+    head    u32   the index of the record's type in the arena (struct mj_marker) in the lower bits,
+                  and the size of the whole record above it, in words of eight bytes (`Head`)
     tid     u32   0 where it is not recorded, or not known
     time    u64   as `Time` says; absent for Time.NONE
     fields        each number at a multiple of its own size; a text at a multiple of eight: u32
@@ -20,15 +20,56 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum, IntEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from markerjit.abi import WORDS_SHIFT
 from markerjit.model import Field, FieldType, TypeClass
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    IntOrArray = TypeVar("IntOrArray", int, np.ndarray[Any, np.dtype[Any]])
 
 WORD = 8
 HEAD_SIZE = 8
 TIME_SIZE = 8
-FILLER = 0xFFFF
-"""In the place of a marker's index: padding up to the end of a page."""
+
+
+class Head(NamedTuple):
+    """How the head of a record is divided: the marker's index has the lower `marker_bits` of 32,
+    the size in words the others. Heads are ints, or arrays of uint32."""
+
+    marker_bits: int
+
+    @property
+    def filler(self) -> int:
+        """In the place of the index: the record is only the rest of a page. It is the largest
+        number of `marker_bits`, so it is the mask of the index, too."""
+        return (1 << self.marker_bits) - 1
+
+    @property
+    def most_words(self) -> int:
+        """The largest size."""
+        return (1 << 32 - self.marker_bits) - 1
+
+    def marker(self, head: IntOrArray) -> IntOrArray:
+        """The index of the marker."""
+        return head & self.filler
+
+    def words(self, head: IntOrArray) -> IntOrArray:
+        """The size of the record, in words."""
+        return head >> self.marker_bits
+
+    def pack(self, marker: IntOrArray, words: IntOrArray) -> IntOrArray:
+        """The head of a record of this marker and size."""
+        return marker | words << self.marker_bits  # type: ignore[no-any-return]
+
+
+HEAD = Head(WORDS_SHIFT)
+"""Of the records in rings, and in the traces that are written."""
+HEAD_OF_16 = Head(16)
+"""Of the records in CTF traces that do not say how many bits an index has: they are older."""
+FILLER = HEAD.filler
 
 TEXTS = (FieldType.STRING, FieldType.BYTES)
 DEFAULT_TEXT = 256

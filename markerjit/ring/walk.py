@@ -24,8 +24,9 @@ import numpy as np
 
 from markerjit.abi import PAGE
 from markerjit.ring.batch import Packet
+from markerjit.ring.by_marker import ByMarker
 from markerjit.ring.starts import starts_of
-from markerjit.ring.types import FILLER, WORD, RecordType
+from markerjit.ring.types import HEAD, WORD, Head, RecordType
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 _WORDS = PAGE // WORD
 _UNKNOWN = 0xFFFF
 """The least words of a record of an unknown marker: no record has so many."""
-_ANY = np.ones(1 << 16, np.uint16)
+_ANY = ByMarker({}, np.uint16, others=1, filler=1)
 """The least words of every marker, for records whose lengths are known to be right."""
+_COUNTED_IN_A_TABLE = 1 << 14
+"""Ids below this are counted in a table, which is faster than sorting while it is in the cache."""
 _BLOCK = 128 * _WORDS
 """Words that are walked at a time: all that is made of them stays in the cache."""
 _ROOM = np.tile(np.arange(_WORDS, 0, -1, dtype=np.uint16), _BLOCK // _WORDS)
@@ -46,8 +49,9 @@ class Walked(NamedTuple):
 
     first       number of the first of these records in its ring
     starts      int64: where each record starts, in words, in order, without fillers
-    markers     uint16: the id of each record's marker
+    markers     uint32: the id of each record's marker
     damaged     number of pages whose rest was skipped
+    head        how the heads of the records are divided
     """
 
     cpu: int
@@ -57,29 +61,37 @@ class Walked(NamedTuple):
     starts: Array
     markers: Array
     damaged: int
+    head: Head
 
     @property
     def words(self) -> Array:
-        """The size of each record, in words: uint16."""
-        return np.frombuffer(self.data, np.uint16)[1::4][self.starts]
+        """The size of each record, in words: uint32."""
+        return self.head.words(np.frombuffer(self.data, np.uint32)[::2][self.starts])
 
     def counts(self) -> dict[int, int]:
         """Number of records, by marker."""
-        counts = np.bincount(self.markers)
-        return {int(marker): int(counts[marker]) for marker in np.flatnonzero(counts)}
+        markers = self.markers
+        if not len(markers):
+            return {}
+        if markers.max() < _COUNTED_IN_A_TABLE:
+            counts = np.bincount(markers)
+            markers = np.flatnonzero(counts)
+            return dict(zip(markers.tolist(), counts[markers].tolist(), strict=True))
+        markers, counts = np.unique(markers, return_counts=True)
+        return dict(zip(markers.tolist(), counts.tolist(), strict=True))
 
 
-def least_words(types: Mapping[int, RecordType]) -> Array:
-    """The least words of a record, as an array by the marker's id."""
-    least = np.full(1 << 16, _UNKNOWN, np.uint16)
-    for marker, type_ in types.items():
-        least[marker] = type_.size // WORD
-    least[FILLER] = 1
-    return least
+def least_words(
+    types: Mapping[int, RecordType], others: Mapping[int, int] | None = None
+) -> ByMarker:
+    """The least words of a record, by its marker: of these types, and of `others` as they say."""
+    words = dict(others or {})
+    words.update((marker, type_.size // WORD) for marker, type_ in types.items())
+    return ByMarker(words, np.uint16, others=_UNKNOWN, filler=1)
 
 
 def walk(
-    data: bytes, start: int, least: Array, *, cpu: int = 0, ring: int = 0, first: int = 0
+    data: bytes, start: int, least: ByMarker, *, cpu: int = 0, ring: int = 0, first: int = 0
 ) -> Walked:
     """The records in bytes that were copied from position `start` of a ring on.
 
@@ -98,24 +110,25 @@ def walk(
     return _walked(Packet(cpu, ring, data), first, raw, np.concatenate(blocks), damaged)
 
 
-def walk_packet(packet: Packet, least: Array, *, first: int = 0) -> Walked:
+def walk_packet(packet: Packet, least: ByMarker, *, first: int = 0) -> Walked:
     """The records in a packet. A packet has no pages: a record that no recorder has made may be
     larger than one, and records behind damage are lost."""
     data, raw = _whole_words(packet.data)
-    starts = _alike(raw.reshape(1, -1), least) if len(raw) else raw.astype(np.intp)
+    head = packet.head
+    starts = _alike(raw.reshape(1, -1), least, head) if len(raw) else raw.astype(np.intp)
     damaged = 0
     if starts is None:
         rest = np.arange(len(raw), 0, -1)
         room = np.minimum(rest, _UNKNOWN - 1).astype(np.uint16)
-        starts, damaged = _follow(raw, room, rest, least)
+        starts, damaged = _follow(raw, room, rest, least, head)
     return _walked(packet._replace(data=data), first, raw, starts, damaged)
 
 
-def walk_shared(packet: Packet, least: Array) -> Walked:
+def walk_shared(packet: Packet, least: ByMarker) -> Walked:
     """The records in a packet from a shared ring, whose reader has checked their sizes. Records
     that are too short for their marker are left out."""
     walked = walk_packet(packet, _ANY)
-    fits = walked.words >= least[walked.markers]
+    fits = walked.words >= least.of(walked.markers)
     if fits.all():
         return walked
     return walked._replace(
@@ -137,7 +150,7 @@ def packet(walked: Walked) -> Packet:
         runs = zip((firsts * WORD).tolist(), (lasts * WORD).tolist(), strict=True)
         view = memoryview(data)
         data = b"".join([view[start:end] for start, end in runs])
-    return Packet(walked.cpu, walked.ring, data, starts_of(words))
+    return Packet(walked.cpu, walked.ring, data, starts_of(words), walked.head)
 
 
 def _whole_words(data: bytes) -> tuple[bytes, Array]:
@@ -146,38 +159,39 @@ def _whole_words(data: bytes) -> tuple[bytes, Array]:
 
 
 def _walked(packet: Packet, first: int, raw: Array, starts: Array, damaged: int) -> Walked:
-    markers = raw.view(np.uint16)[::4][starts]
-    fillers = markers == FILLER
+    head = packet.head
+    markers = head.marker(raw.view(np.uint32)[::2][starts])
+    fillers = markers == head.filler
     if fillers.any():
         starts, markers = starts[~fillers], markers[~fillers]
-    return Walked(packet.cpu, packet.ring, first, packet.data, starts, markers, damaged)
+    return Walked(packet.cpu, packet.ring, first, packet.data, starts, markers, damaged, head)
 
 
-def _walk_block(raw: Array, ahead: int, least: Array) -> tuple[Array, int]:
+def _walk_block(raw: Array, ahead: int, least: ByMarker) -> tuple[Array, int]:
     """Where records and fillers start in pages, and how often the rest of a page was skipped. The
     first page lacks its first `ahead` words."""
     over = (ahead + len(raw)) % _WORDS
     if not ahead and not over:
-        starts = _alike(raw.reshape(-1, _WORDS), least)
+        starts = _alike(raw.reshape(-1, _WORDS), least, HEAD)
         if starts is not None:
             return starts, 0
     room = _ROOM[ahead : ahead + len(raw)]
     if over:
         last = min(over, len(raw))
         room = np.append(room[:-last], np.arange(last, 0, -1, dtype=np.uint16))
-    return _follow(raw, room, room, least)
+    return _follow(raw, room, room, least, HEAD)
 
 
-def _alike(pages: Array, least: Array) -> Array | None:
+def _alike(pages: Array, least: ByMarker, division: Head) -> Array | None:
     """Where records start, if all have the same header and each page is full of them; None
     otherwise. Fillers at the ends of pages are passed over."""
     heads = pages.view(np.uint32)[:, ::2]
     head, size = int(heads[0, 0]), heads.shape[1]
-    words = head >> 16
-    if not max(1, least[head & 0xFFFF]) <= words <= min(size, _UNKNOWN - 1):
+    words = division.words(head)
+    if not max(1, int(least.of(heads[0, :1], division)[0])) <= words <= min(size, _UNKNOWN - 1):
         return None
     end = size // words * words
-    filler = FILLER | (size - end) << 16
+    filler = division.pack(division.filler, size - end)
     if (heads[:, end - words] != head).any() or (end < size and (heads[:, end] != filler).any()):
         return None
     if (heads[:, :end:words] != head).any():
@@ -186,15 +200,17 @@ def _alike(pages: Array, least: Array) -> Array | None:
     return starts.ravel()
 
 
-def _follow(raw: Array, room: Array, rest: Array, least: Array) -> tuple[Array, int]:
+def _follow(
+    raw: Array, room: Array, rest: Array, least: ByMarker, division: Head
+) -> tuple[Array, int]:
     """Where records and fillers start, and how often the rest of a page or packet was skipped.
 
     room    the most words that a record may have, for each word where it may start
     rest    the words that are skipped from there where no record can start
     """
-    headers = raw.view(np.uint16)
-    words = headers[1::4].copy()
-    likely = words >= least.take(headers[::4])
+    heads = raw.view(np.uint32)[::2]
+    words = division.words(heads).astype(np.uint16)
+    likely = words >= least.of(heads, division)
     likely &= words <= room
     starts = np.flatnonzero(likely)
     for _ in range(2):

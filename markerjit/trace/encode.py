@@ -3,22 +3,23 @@ for a trace that is turned into CTF, whose sink takes packets."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from markerjit.errors import Refused
 from markerjit.ring.batch import Batch, Columns, Packet, Texts
 from markerjit.ring.starts import starts_of
-from markerjit.ring.types import HEAD_SIZE, TIME_SIZE, WORD, TextState, Time
+from markerjit.ring.types import HEAD, HEAD_SIZE, TIME_SIZE, WORD, TextState, Time
 from markerjit.trace import wire
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array
 
-_LONGEST = 1 << 15
-"""Of a text: a record's size in words has to fit into 16 bits."""
+_LARGEST = HEAD.most_words * WORD
+"""Bytes of a record. Texts are cut to what the other fields leave of it; those that the runtime
+recorded fit, for its records end with their page."""
 _ZEROS = np.zeros(WORD, np.uint8)
 
 
@@ -28,7 +29,8 @@ def with_packets(batch: Batch) -> Batch:
 
 
 def packets_of(columns: Sequence[Columns]) -> Iterator[Packet]:
-    """A packet for each CPU, its records in order of time."""
+    """A packet for each CPU, its records in order of time. Raises Refused for a type with more
+    fields than a record has room for."""
     parts = [part for part in columns if len(part.time)]
     if not parts:
         return
@@ -49,6 +51,12 @@ def _rows(columns: Columns) -> list[bytes]:
     """The records of one type."""
     kind = columns.type
     count = len(columns.time)
+    if kind.size > _LARGEST:
+        raise Refused(
+            f"{kind.marker} has {len(kind.fields)} fields, which take {kind.size} bytes; "
+            f"a record of a CTF trace has at most {_LARGEST}"
+        )
+    room = np.full(count, _LARGEST - kind.size)
     parts: list[wire.Part] = []
     at = HEAD_SIZE
     if kind.time is not Time.NONE:
@@ -60,7 +68,9 @@ def _rows(columns: Columns) -> list[bytes]:
         parts.append(bytes(-at % size))
         at += -at % size
         if isinstance(column, Texts):
-            parts += _text(column)
+            lengths = np.minimum(np.diff(column.offsets), room) * (column.states <= TextState.CUT)
+            parts += _text(column, lengths)
+            room -= (lengths + WORD - 1) & -WORD
             at = 0  # of a word: only that matters
         else:
             parts.append(_block(column.astype(f"<{code}")))
@@ -68,16 +78,15 @@ def _rows(columns: Columns) -> list[bytes]:
     parts.append(bytes(-at % WORD))
     sizes = HEAD_SIZE + wire.lengths(parts, count)
     head: list[wire.Part] = [
-        struct.pack("<H", kind.id),
-        _block((sizes // WORD).astype("<u2")),
+        _block(HEAD.pack(np.full(count, kind.id, "<u4"), (sizes // WORD).astype("<u4"))),
         _block(columns.tid.astype("<u4")),
     ]
     return wire.rows_of([*head, *(part for part in parts if part != b"")], count)
 
 
-def _text(texts: Texts) -> list[wire.Part]:
+def _text(texts: Texts, lengths: Array) -> list[wire.Part]:
+    """The texts, cut to these lengths."""
     whole = np.diff(texts.offsets)
-    lengths = np.minimum(whole, _LONGEST) * (texts.states <= TextState.CUT)
     states = np.where(
         lengths < whole * (texts.states == TextState.WHOLE), TextState.CUT, texts.states
     )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from markerjit.errors import BadTrace
 from markerjit.model import CType, Event, Field, FieldType, TypeClass, Value
-from markerjit.ring.types import FILLER, TEXTS, RecordType, Time
+from markerjit.ring.types import TEXTS, RecordType, Time
 from markerjit.trace.header import is_name
+
+_TYPES_AT_MOST = 1 << 16
+"""A file whose events have more of them keeps data where names should be."""
 
 
 class Guess:
@@ -23,7 +26,7 @@ class Guess:
         key = (event.name, *event.fields)
         seen = self._seen.get(key)
         if seen is None:
-            if len(self._seen) == FILLER or not all(map(is_name, event.fields)):
+            if len(self._seen) == _TYPES_AT_MOST or not all(map(is_name, event.fields)):
                 raise BadTrace(
                     f"events of {event.name} have too many sorts of fields, or odd names"
                 )

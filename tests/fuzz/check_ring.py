@@ -41,6 +41,7 @@ from tests.fuzz.check_text import FORMATS, check_shown
 from tests.fuzz.edits import Place
 from tests.fuzz.harness import ACCEPTED, Harness, Seed
 from tests.fuzz.stores import Change, HostileRing
+from tests.support.heads import head_of, marker_and_words
 
 # ---- the control block ---------------------------------------------------------------------------
 
@@ -160,7 +161,7 @@ def _check_packet(data: bytes) -> int:
     assert len(data) <= _SIZE, "more records than the ring has room for"
     at = count = known = 0
     while at < len(data):
-        marker, words = struct.unpack_from("<HH", data, at)
+        marker, words = marker_and_words(int.from_bytes(data[at : at + 4], "little"))
         known += marker in _DRAINED and words * WORD >= _DRAINED[marker].size
         assert words > 0
         at += words * WORD
@@ -254,7 +255,7 @@ def _ring_seed(
         whole = len(record) + 8 * shared
         left = PAGE - position % PAGE
         if left < whole:
-            filler = struct.pack("<HHI", FILLER, left // 8, 0)
+            filler = struct.pack("<II", head_of(FILLER, left // 8), 0)
             if shared:
                 filler = _committed(position, filler.ljust(left - 8, b"\0")[: left - 8])
             content += filler.ljust(left, b"\0")
@@ -296,7 +297,7 @@ def _of_type(type_: RecordType, time: int, text: bytes, state: int) -> bytes:
         else:
             record += struct.pack("<II", len(text), state) + text + bytes(-len(text) % WORD)
     record += bytes(-len(record) % WORD)
-    record[:8] = struct.pack("<HHI", type_.id, len(record) // WORD, 99)
+    record[:8] = struct.pack("<II", head_of(type_.id, len(record) // WORD), 99)
     return bytes(record)
 
 
@@ -340,7 +341,7 @@ def _read_singly(data: bytes, type_: RecordType) -> tuple[list[int], int]:
     be one."""
     good, bad, at = [], 0, 0
     while at + WORD <= len(data):
-        marker, words = struct.unpack_from("<HH", data, at)
+        marker, words = marker_and_words(int.from_bytes(data[at : at + 4], "little"))
         end = at + words * WORD
         least = WORD if marker == FILLER else type_.size
         if marker not in (type_.id, FILLER) or words * WORD < least or end > len(data) & -WORD:
@@ -379,7 +380,7 @@ def _record_seeds() -> list[Seed]:
     for index, type_ in _OF_FORMATS.items():
         texts = [(b"valu\xff", 0), (b"sixteen letters!", 1), (b"", 2), (b"", 3)]
         records = [_of_type(type_, 5 + at, *one) for at, one in enumerate(texts)]
-        filler = struct.pack("<HHIQ", FILLER, 2, 0, 0)
+        filler = struct.pack("<IIQ", head_of(FILLER, 2), 0, 0)
         whole = records[0] + filler + records[1] + records[2] + records[3]
         for data in (whole, records[1]):
             places = [Place(1 + at, 8) for at in range(0, len(data), 8)]

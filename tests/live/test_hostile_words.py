@@ -13,6 +13,7 @@ import markerjit
 from markerjit.abi import MAX_ARGS, MAX_RECORD, MarkerEntry
 from markerjit.errors import MarkerError
 from markerjit.probes.recorder import Shape, make_recorder
+from markerjit.ring.by_marker import ByMarker
 from markerjit.ring.walk import walk_packet
 from tests.support.programs import Target
 
@@ -49,10 +50,10 @@ def longest(events: markerjit.EventStream) -> int:
     """Bytes of the longest record in the rings, which are emptied."""
     batch = events.rest(packets=True)
     packets = batch.packets if batch else []
-    any_size = [1] * (1 << 16)
     import numpy as np
 
-    walks = [walk_packet(one, np.array(any_size, np.uint16)) for one in packets]
+    any_size = ByMarker({}, np.uint16, others=1, filler=1)
+    walks = [walk_packet(packet, any_size) for packet in packets]
     return max((int(walked.words.max()) * 8 for walked in walks if len(walked.words)), default=0)
 
 

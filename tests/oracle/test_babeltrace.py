@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from markerjit.ring.batch import Batch, Packet
 from markerjit.ring.clock import Calibration
-from markerjit.ring.types import TextState, Time
+from markerjit.ring.types import FILLER, TextState, Time
 from markerjit.trace.ctf import CtfSink, read_ctf
 from markerjit.trace.sink import TraceInfo
 from tests.support.ctf import MONOTONIC, TICK, WALL_NS, Version, tick
@@ -119,6 +121,37 @@ def write(
         sink.write(Batch([some] if isinstance(some, Packet) else some, [], {}))
     sink.close({})
     return [packet for some in packets for packet in ([some] if isinstance(some, Packet) else some)]
+
+
+ids = st.integers(0, 70_000) | st.sampled_from([65_535, 65_536, 3_000_000, FILLER - 1])
+
+
+@pytest.mark.parametrize("time", [Time.MONOTONIC, Time.NONE])
+@pytest.mark.parametrize("tid", [True, False])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(chosen=st.lists(ids, min_size=1, max_size=5, unique=True))
+def test_ids_of_any_size_are_shown(
+    tmp_path_factory: pytest.TempPathFactory,
+    version: Version,
+    look: Look,
+    time: Time,
+    tid: bool,
+    chosen: list[int],
+) -> None:
+    types = [make_type(id_, f"m{id_}", "n %d", I32, time=time, tid=tid) for id_ in chosen]
+    trace = tmp_path_factory.mktemp("ids") / "t"
+    data = b"".join(record(type_, n, 7 * tid, n) for n, type_ in enumerate(types * 3))
+
+    (written,) = write(
+        trace, make_info(*types, clock=MONOTONIC._replace(time=time)), version, Packet(3, 3, data)
+    )
+
+    thread = "{ tid = 7 }, " if tid else ""
+    assert look(trace).events == [
+        f"{type_.marker}: {{ cpu_id = 3 }}, {thread}{{ n = {n} }}"
+        for n, type_ in enumerate(types * 3)
+    ]
+    assert [packet for batch in read_ctf(trace)[1] for packet in batch] == [written]
 
 
 def test_every_kind_of_field_is_shown(tmp_path: Path, version: Version, look: Look) -> None:

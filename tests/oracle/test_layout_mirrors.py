@@ -64,7 +64,7 @@ FORMAT_MIRRORS = {
         notes.CONTENT,
         "version kind argc flags size reserved site body end slot text line types",
     ),
-    "mj_record": (struct.Struct("<HHI"), "marker words tid"),
+    "mj_record": (struct.Struct("<II"), "head tid"),
     "mj_text": (struct.Struct("<II"), "length state"),
 }
 
@@ -95,6 +95,7 @@ CONSTANTS = {
     "MJ_RSEQ_SIGNATURE": abi.RSEQ_SIGNATURE,
     "MJ_RSEQ_CPU": abi.RSEQ_CPU,
     "MJ_RSEQ_SEQUENCE": abi.RSEQ_SEQUENCE,
+    "MJ_WORDS_SHIFT": abi.WORDS_SHIFT,
     "MJ_FILLER": abi.FILLER,
     "MJ_MAX_RECORD": abi.MAX_RECORD,
     **{f"MJ_{n}": v for n, v in vars(abi).items() if re.match("OP_(?!SIZE)|TIME_", n)},

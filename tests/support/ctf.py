@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -15,6 +14,7 @@ from markerjit.ring.clock import Calibration
 from markerjit.ring.types import Time
 from markerjit.trace.ctf import CtfSink, read_ctf
 from markerjit.trace.sink import TraceInfo
+from tests.support.heads import marker_and_words
 from tests.support.made_records import CHARS, I32, make_info, make_type, record
 
 Version = Literal["1.8", "2"]
@@ -65,7 +65,7 @@ def split(data: bytes) -> list[bytes]:
     """The records of a packet."""
     found = []
     while data:
-        size = struct.unpack_from("<HH", data)[1] * 8
+        size = marker_and_words(int.from_bytes(data[:4], "little"))[1] * 8
         found.append(data[:size])
         data = data[size:]
     return found

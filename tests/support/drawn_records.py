@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from markerjit.model import CType, Field, FieldType, TypeClass
 from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.types import FILLER, TEXTS, RecordType, TextState, Time, number_code
+from tests.support.heads import head_of
 
 PAGE = 4096
 INT, LONG = CType(TypeClass.SIGNED, 4), CType(TypeClass.SIGNED, 8)
@@ -42,7 +43,7 @@ def encode(record: Record) -> bytes:
             code = number_code(field)
             body += bytes(-len(body) % int(code[1])) + np.array([value]).astype(code).tobytes()
     body += bytes(-len(body) % 8)
-    return struct.pack("<HHI", type_.id, 1 + len(body) // 8, record.tid) + body
+    return struct.pack("<II", head_of(type_.id, 1 + len(body) // 8), record.tid) + body
 
 
 def write(records: Sequence[Record]) -> bytes:
@@ -52,7 +53,7 @@ def write(records: Sequence[Record]) -> bytes:
         encoded = encode(record)
         left = PAGE - len(data) % PAGE
         if left < len(encoded):
-            data += struct.pack("<HHI", FILLER, left // 8, 0) + b"\xaa" * (left - 8)
+            data += struct.pack("<II", head_of(FILLER, left // 8), 0) + b"\xaa" * (left - 8)
         data += encoded
     return bytes(data)
 
@@ -73,10 +74,12 @@ NUMBERS = [
 KINDS = [*NUMBERS, (FieldType.STRING, CHARS, "s"), (FieldType.BYTES, CHARS, "s")]
 
 
-def types_of(time: Time, tid: bool, kinds: list[Any]) -> list[RecordType]:
+def types_of(
+    time: Time, tid: bool, kinds: list[Any], ids: Sequence[int] = (0, 3, 6)
+) -> list[RecordType]:
     return [
         RecordType(
-            3 * index, f"m{index}", "",
+            ids[index], f"m{index}", "",
             [Field(f"f{number}", *kind[:2], number, kind[2]) for number, kind in enumerate(some)],
             time=time, tid=tid,
         )
@@ -89,6 +92,12 @@ type_sets = st.builds(
     st.sampled_from([Time.TSC, Time.NONE]),
     st.booleans(),
     st.lists(st.lists(st.sampled_from(KINDS), max_size=5), min_size=1, max_size=3),
+    st.lists(
+        st.integers(0, 9) | st.sampled_from([0xFFFF, 70_000, 3_000_000, FILLER - 1]),
+        min_size=3,
+        max_size=3,
+        unique=True,
+    ),
 )
 
 

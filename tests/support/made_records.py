@@ -9,6 +9,7 @@ from markerjit.model import CType, TypeClass
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import RecordType, TextState, Time
 from markerjit.trace.sink import TraceInfo
+from tests.support.heads import head_of
 
 I8, I16, I32, I64 = (CType(TypeClass.SIGNED, size) for size in (1, 2, 4, 8))
 U8, U16, U32, U64 = (CType(TypeClass.UNSIGNED, size) for size in (1, 2, 4, 8))
@@ -61,7 +62,7 @@ def record(type_: RecordType, time: int, tid: int, *values: int | float | bytes 
             signed = type_class is TypeClass.SIGNED
             data = _filled(data, size) + value.to_bytes(size, "little", signed=signed)
     data = _filled(data, 8)
-    return struct.pack("<HHI", type_.id, len(data) // 8 + 1, tid) + data
+    return struct.pack("<II", head_of(type_.id, len(data) // 8 + 1), tid) + data
 
 
 def _filled(data: bytes, size: int) -> bytes:

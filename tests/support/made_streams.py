@@ -15,6 +15,7 @@ from markerjit.elf import parse_format
 from markerjit.events.stream import EventStream
 from markerjit.model import CType, Event, TypeClass
 from markerjit.ring.types import RecordType, Time
+from tests.support.heads import head_of
 from tests.support.made_arena import SparseMemory, geometry_of, make_arena
 
 GEOMETRY = geometry_of(cpus=3, ring_size=8 * PAGE)
@@ -91,7 +92,7 @@ class Target:
         if payload is None:
             payload = struct.pack("<q", time % 1000) if marker == 1 else b""
         words = 2 + len(payload) // 8
-        record = struct.pack("<HHIQ", marker, words, 50 + cpu, time) + payload
+        record = struct.pack("<IIQ", head_of(marker, words), 50 + cpu, time) + payload
         ring = GEOMETRY.cpus * shared + cpu
         head = GEOMETRY.head_offset(ring)
         position = int.from_bytes(self.store.read(head, 8), "little")
@@ -100,7 +101,7 @@ class Target:
         left = PAGE - position % PAGE
         if left < len(record):
             assert not shared
-            self._put(ring, position, struct.pack("<HHI", FILLER, left // 8, 0))
+            self._put(ring, position, struct.pack("<II", head_of(FILLER, left // 8), 0))
             position += left
         self._put(ring, position, record)
         self.store.write(head, (position + len(record)).to_bytes(8, "little"))

@@ -35,6 +35,7 @@ from tests.support.drawn_records import (
     types_of,
     write,
 )
+from tests.support.heads import head_of
 
 
 def walked(records: Sequence[Record], *, cpu: int = 0, first: int = 0) -> Walked:
@@ -237,7 +238,7 @@ def test_a_text_in_a_state_that_is_none_is_dropped_and_counted() -> None:
 def test_a_record_may_be_longer_than_its_fields() -> None:
     type_ = kv()
     data = bytearray(write([Record(type_, 5, 0, ((b"a", 0), 7))]) + bytes(16))
-    data[2:4] = struct.pack("<H", len(data) // 8)
+    data[:4] = struct.pack("<I", head_of(1, len(data) // 8))
 
     columns, bad = columns_of([walk(bytes(data), 0, least_words({1: type_}))], {1: type_})
 

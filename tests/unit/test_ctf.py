@@ -37,6 +37,7 @@ from tests.support.ctf import (
     tick,
     write,
 )
+from tests.support.heads import head_of, marker_and_words
 from tests.support.made_records import (
     BOOL,
     CHARS,
@@ -75,8 +76,8 @@ def test_bytes_of_a_small_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             head(128, 84, 0, 0, 70, 70, 0),
             bytes(40),
             head(256, 88 + 24 + 36, 1, 6, 70, 80, 1),
-            struct.pack("<QHHIi4x", 70, 4, 3, 812, -1),
-            struct.pack("<QHHIII3s5xi4x", 80, 7, 5, 5, 3, 0, b"abc", 2),
+            struct.pack("<QIIi4x", 70, head_of(4, 3), 812, -1),
+            struct.pack("<QIIII3s5xi4x", 80, head_of(7, 5), 5, 3, 0, b"abc", 2),
             bytes(256 - 88 - 24 - 40),
         )
     )
@@ -91,9 +92,10 @@ def test_metadata_of_ctf_1_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     lines = (tmp_path / "t" / "metadata").read_text().splitlines()
     kept = [line for line in lines if not line.startswith(("\ttracer_", "\tmarkerjit_trace"))]
-    u8, u16, u32, u64 = (
-        f"integer {{ size = {bits}; align = {bits}; signed = false; }}" for bits in (8, 16, 32, 64)
+    u8, u32, u64 = (
+        f"integer {{ size = {bits}; align = {bits}; signed = false; }}" for bits in (8, 32, 64)
     )
+    u22 = u32.replace("size = 32", "size = 22")
     i32, aligned = (
         u32.replace("false", "true"),
         u32.replace("align = 32", "align = 64"),
@@ -143,7 +145,7 @@ stream {{
 \t}};
 \tevent.header := struct {{
 \t\t{time} timestamp;
-\t\t{u16} id;
+\t\t{u22} id;
 \t}} align(64);
 \tevent.context := struct {{
 \t\t{u32} tid;
@@ -183,8 +185,8 @@ def test_metadata_of_ctf_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         unsigned = {"type": "fixed-length-unsigned-integer"}
         return {"name": name, "field-class": {**unsigned, **known, **more}}
 
-    def role(name: str, bits: int, role: str) -> dict[str, object]:
-        return number(name, bits, roles=[role])
+    def role(name: str, bits: int, role: str, align: int = 0) -> dict[str, object]:
+        return number(name, bits, align, roles=[role])
 
     def structure(*members: object, align: int = 1) -> dict[str, object]:
         known = {"type": "structure", "minimum-alignment": align}
@@ -244,7 +246,7 @@ def test_metadata_of_ctf_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             ),
             "event-record-header-field-class": structure(
                 role("timestamp", 64, "default-clock-timestamp"),
-                role("id", 16, "event-record-class-id"),
+                role("id", 22, "event-record-class-id", align=32),
                 align=64,
             ),
             "event-record-common-context-field-class": structure(number("tid", 32)),
@@ -400,7 +402,8 @@ def test_records_that_make_no_sense_are_left_out_and_counted(tmp_path: Path) -> 
 
     sink = CtfSink(tmp_path / "t", INFO)
     sink.write(batch(Packet(5, 0, data), lost={(5, "put"): 10}))
-    sink.write(batch(Packet(5, 0, good[3] + struct.pack("<HHI", 99, 2, 0) + bytes(8) + good[3])))
+    of_another = struct.pack("<II", head_of(99, 2), 0) + bytes(8)
+    sink.write(batch(Packet(5, 0, good[3] + of_another + good[3])))
     sink.close({(5, "put"): 10})
 
     # A length of 4 fits the room of 3, and is not for us to doubt.
@@ -417,7 +420,7 @@ def test_packets_of_nonsense_are_counted(tmp_path: Path, time: Time) -> None:
         make_type(7, "put", "key %s n %d", CHARS, I32, time=time, tid=False),
     ]
     random_ = random.Random(5)
-    likely = [*range(9), 1 << 16, 4 | 1 << 16, 4 | 2 << 16, 7 | 4 << 16, 7 | 5 << 16]
+    likely = [*range(9), *(head_of(*head) for head in [(0, 1), (4, 1), (4, 2), (7, 4), (7, 5)])]
     for number in range(300):
         words = [random_.choice(likely) for _ in range(random_.choice([1, 2, 3, 9, 100, 6000]))]
         words = words if random_.random() < 0.9 else [words[0]] * len(words)
@@ -445,8 +448,9 @@ def test_losses_of_no_known_cpu_are_kept(tmp_path: Path) -> None:
 
 def test_words_that_no_field_needs_are_left_out(tmp_path: Path) -> None:
     def longer(data: bytes) -> bytes:
-        marker, words, tid = struct.unpack_from("<HHI", data)
-        return struct.pack("<HHI", marker, words + 2, tid) + data[8:] + bytes(16)
+        head, tid = struct.unpack_from("<II", data)
+        marker, words = marker_and_words(head)
+        return struct.pack("<II", head_of(marker, words + 2), tid) + data[8:] + bytes(16)
 
     good = [record(PUT, 1, 1, b"key", 1), tick(2, 2), tick(3, 3)]
 

@@ -18,6 +18,7 @@ from markerjit.model import CType, Field, FieldType, TypeClass
 from markerjit.ring.drain import RingDrain
 from markerjit.ring.types import FILLER, RecordType
 from markerjit.ring.walk import Walked, least_words, walk
+from tests.support.heads import head_of
 
 PAGE = 4096
 SIZE = 4 * PAGE
@@ -84,9 +85,9 @@ class Writer:
             self.lost += 1
             return False
         if filler:
-            self._put(head, struct.pack("<HHI", FILLER, filler // 8, 0))
+            self._put(head, struct.pack("<II", head_of(FILLER, filler // 8), 0))
             head += filler
-        body = struct.pack("<HHIQ", 1 if words == 2 else 2, words, 0, time)
+        body = struct.pack("<IIQ", head_of(1 if words == 2 else 2, words), 0, time)
         if words > 2:
             body += struct.pack("<II", size - 24, 0) + time.to_bytes(8, "little") * (words - 3)
         self._put(head, body)

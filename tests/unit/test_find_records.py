@@ -8,13 +8,17 @@ import numpy as np
 import pytest
 
 from markerjit.ring import find
+from markerjit.ring.by_marker import ByMarker
+from tests.support.heads import head_of, marker_and_words
+
+LARGE = 3_000_000
 
 
 def one_by_one(words: list[int], least: dict[int, int]) -> tuple[list[int], bool]:
     found, at = [], 0
     while at < len(words):
-        size = words[at] >> 16 & 0xFFFF
-        if size < least.get(words[at] & 0xFFFF, 0xFFFF) or size > len(words) - at:
+        marker, size = marker_and_words(words[at] & 0xFFFFFFFF)
+        if size < least.get(marker, 0xFFFF) or size > len(words) - at:
             break
         found.append(at)
         at += size
@@ -33,19 +37,17 @@ def find_misleading(monkeypatch: pytest.MonkeyPatch, random_: random.Random) -> 
     monkeypatch.setattr(find, "_LANE", random_.choice([8, 16, 64]))
     monkeypatch.setattr(find, "_GUESSES", random_.choice([1, 4, 16]))
     monkeypatch.setattr(find, "_FEW", 130)
-    smallest = {1: 2, 2: 3, 5: 1}
-    least = np.full(1 << 16, 0xFFFF, np.uint16)
-    for marker, size in smallest.items():
-        least[marker] = size
+    smallest = {1: 2, 2: 3, 5: 1, LARGE: 2}
+    least = ByMarker(smallest, np.uint16, others=0xFFFF, filler=1)
     misleading = random_.random()
     words: list[int] = []
     enough = random_.choice([50, 200, 400])
     while len(words) < enough:
-        marker = random_.choice([1, 2, 5])
+        marker = random_.choice([1, 2, 5, LARGE])
         size = random_.randint(3, random_.choice([3, 4, 30]))
-        words.append(marker | size << 16)
+        words.append(head_of(marker, size))
         for _ in range(size - 1):
-            like = random_.choice([1, 2, 5]) | random_.randint(1, 9) << 16
+            like = head_of(random_.choice([1, 2, 5, LARGE]), random_.randint(1, 9))
             words.append(like if random_.random() < misleading else random_.getrandbits(64))
     if random_.random() < 0.7:
         words[random_.randrange(len(words))] = random_.getrandbits(64)

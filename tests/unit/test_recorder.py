@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from markerjit.abi import PAGE
 from markerjit.model import CType, Event, TypeClass, Value
 from markerjit.ring.types import Options, Time
+from tests.support.heads import head_of
 from tests.support.own_arena import (
     ASSEMBLED,
     CHARS,
@@ -248,7 +249,7 @@ def test_a_record_takes_no_more_than_what_is_asked_for(own: OwnArena) -> None:
 
     (walked,) = own.walks()
 
-    assert walked.data[-16:] == struct.pack("<HHIi4x", 0, 2, 0, 2)
+    assert walked.data[-16:] == struct.pack("<IIi4x", head_of(0, 2), 0, 2)
 
 
 def test_a_marker_may_be_recorded_in_several_ways_at_once(own: OwnArena) -> None:

@@ -26,6 +26,7 @@ from markerjit.trace.convert import convert
 from markerjit.trace.ctf import CtfSink
 from markerjit.trace.encode import packets_of
 from markerjit.trace.open import open_sink, open_trace
+from tests.support.heads import head_of
 from tests.support.made_records import CHARS, I32, make_info, make_type, record
 from tests.support.own_arena import CHARS as TEXT
 from tests.support.own_arena import LONG, OwnArena, geometry_of
@@ -112,7 +113,9 @@ longer = sound.map(
 )
 too_long_a_text = times.map(lambda time: put(time, b"abc")[:16] + b"\xff" * 4 + put(0, b"abc")[20:])
 of_another_century = times.map(lambda time: tick(time + (1 << 63)))
-fillers = st.integers(1, 4).map(lambda n: struct.pack("<HHI", FILLER, n, 0) + bytes(8 * (n - 1)))
+fillers = st.integers(1, 4).map(
+    lambda n: struct.pack("<II", head_of(FILLER, n), 0) + bytes(8 * (n - 1))
+)
 pieces = (
     st.lists(sound | longer | too_long_a_text | of_another_century | fillers, max_size=40)
     | st.lists(st.builds(tick, times), max_size=40)

@@ -14,6 +14,7 @@ from markerjit.abi import PAGE, MarkerEntry
 from markerjit.events.rings import Found, Rings
 from markerjit.ring.batch import Columns
 from markerjit.ring.types import Options, RecordType, Time
+from tests.support.heads import head_of
 from tests.support.own_arena import CHARS, INT, LONG, WAYS, OwnArena, Slot, geometry_of, marker_id
 
 UNCOUNTED = Options(counted=False)
@@ -309,7 +310,7 @@ def test_a_size_in_the_arena_is_not_believed_of_markers_that_are_asked_for(
     place = own.geometry.marker_offset(0) + MarkerEntry.size.offset
     own.store.write(place, size.to_bytes(2, "little"))
     for words in (1, 2, 3, 4):
-        record = (0 | words << 16).to_bytes(8, "little") + bytes(8 * words - 8)
+        record = head_of(0, words).to_bytes(8, "little") + bytes(8 * words - 8)
         ring = own.geometry.ring_offset(one_cpu)
         head = own.geometry.head_offset(one_cpu)
         position = int.from_bytes(own.store.read(head, 8), "little")

@@ -14,6 +14,7 @@ from markerjit.errors import TargetGone
 from markerjit.events.stream import EventStream, StreamStatistics
 from markerjit.ring.batch import Batch
 from markerjit.ring.types import Time
+from tests.support.heads import head_of
 from tests.support.made_arena import PID
 from tests.support.made_streams import (
     GEOMETRY,
@@ -146,7 +147,7 @@ def test_a_coarse_time_is_behind_by_a_tick_at_most(target: Target, clock: FakeTi
 def test_without_a_time_all_comes_at_once_and_is_numbered(target: Target, clock: FakeTime) -> None:
     stream = open_stream(target, time=Time.NONE)
     for number in (7, 8, 9):
-        record = struct.pack("<HHIq", 1, 2, 50, number)
+        record = struct.pack("<IIq", head_of(1, 2), 50, number)
         place = GEOMETRY.ring_offset(0) + 16 * (number - 7)
         target.store.write(place, record)
     target.store.write(GEOMETRY.head_offset(0), (48).to_bytes(8, "little"))
@@ -364,8 +365,8 @@ def test_batches_have_the_records_as_they_were_and_as_columns(
 
     assert isinstance(batch, Batch)
     assert [(packet.cpu, packet.ring) for packet in batch.packets] == [(0, 0), (2, 5)]
-    assert batch.packets[0].data == struct.pack("<HHIQq", 1, 3, 50, 5, -9)
-    assert batch.packets[1].data == struct.pack("<HHIQ", 2, 2, 52, 4)
+    assert batch.packets[0].data == struct.pack("<IIQq", head_of(1, 3), 50, 5, -9)
+    assert batch.packets[1].data == struct.pack("<IIQ", head_of(2, 2), 52, 4)
     assert {one.type.marker: one.time.tolist() for one in batch.columns} == {"get": [5], "put": [4]}
     assert stream.poll_batch(packets=True) is None
 

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from markerjit.model import CType, Field, FieldType, TypeClass
 from markerjit.ring.batch import Packet
+from markerjit.ring.by_marker import ByMarker
 from markerjit.ring.starts import indices
-from markerjit.ring.types import FILLER, RecordType
+from markerjit.ring.types import FILLER, HEAD_OF_16, RecordType
 from markerjit.ring.walk import Walked, least_words, packet, walk, walk_packet
+from tests.support.heads import head_of, marker_and_words
 
 PAGE = 4096
 WORDS = PAGE // 8
@@ -34,16 +36,20 @@ TYPES = {
     1: make_type(1, FieldType.INT, FieldType.FLOAT),
     7: make_type(7, FieldType.STRING),
     300: make_type(300, FieldType.INT),
+    70_000: make_type(70_000, FieldType.INT, FieldType.FLOAT),
+    3_000_000: make_type(3_000_000, FieldType.STRING),
 }
-SMALLEST = {0: 2, 1: 4, 7: 3, 300: 3}
+SMALLEST = {0: 2, 1: 4, 7: 3, 300: 3, 70_000: 4, 3_000_000: 3}
 LEAST = least_words(TYPES)
+MOST = 1023
+"""Words that a head can say, which are more than a page has."""
 
 Record = tuple[int, int]
 """A marker and the words of the record."""
 
 
 def header(marker: int, words: int) -> bytes:
-    return struct.pack("<HHI", marker, words, 0)
+    return struct.pack("<II", head_of(marker, words), 0)
 
 
 def write(records: Sequence[Record], *, start: int = 0, inside: bytes = b"\x99" * 8) -> bytes:
@@ -66,10 +72,11 @@ def found_slowly(data: bytes, start: int) -> tuple[list[tuple[int, int, int]], i
 def _found_slowly(data: bytes, page_end) -> tuple[list[tuple[int, int, int]], int]:  # type: ignore[no-untyped-def]
     found, damaged, at, end = [], 0, 0, len(data) // 8
     while at < end:
-        marker, words = struct.unpack_from("<HH", data, at * 8)
+        (head,) = struct.unpack_from("<I", data, at * 8)
+        marker, words = marker_and_words(head)
         smallest = 1 if marker == FILLER else SMALLEST.get(marker, 1 << 16)
         stop = min(page_end(at), end)
-        if not smallest <= words <= min(stop - at, 0xFFFE):
+        if not smallest <= words <= stop - at:
             damaged += 1
             at = stop
             continue
@@ -133,7 +140,7 @@ def test_pages_in_which_all_records_are_alike_are_walked_as_others(
 @pytest.mark.parametrize("at", [4, WORDS, 2 * WORDS + 40, 3 * WORDS - 8])
 def test_one_record_that_is_unlike_the_others_is_seen(other: Record, at: int) -> None:
     data = bytearray(write([(1, 4)] * (3 * WORDS // 4)))
-    data[at * 8 : at * 8 + 4] = struct.pack("<HH", *other)
+    data[at * 8 : at * 8 + 4] = header(*other)[:4]
 
     walked = check(bytes(data))
 
@@ -194,7 +201,7 @@ def test_a_walk_says_where_its_records_are_from() -> None:
 
 @pytest.mark.parametrize(
     ("marker", "words"),
-    [(1, 0), (1, 3), (1, WORDS - 3), (1, 0xFFFF), (2, 4), (FILLER, 0), (FILLER, WORDS - 3)],
+    [(1, 0), (1, 3), (1, WORDS - 3), (1, MOST), (2, 4), (FILLER, 0), (FILLER, WORDS - 3)],
     ids=lambda number: f"{number:#x}",
 )
 def test_after_damage_the_next_page_is_walked(marker: int, words: int) -> None:
@@ -218,7 +225,7 @@ def test_every_page_of_zeros_is_damage_once() -> None:
 
 
 def test_a_type_that_claims_to_have_no_size_is_come_through() -> None:
-    least = np.zeros_like(LEAST)
+    least = ByMarker({}, np.uint16, others=0, filler=0)
 
     pages = walk(bytes(2 * PAGE), 0, least)
     more = walk(bytes(2 * PAGE) + header(0, 2) + bytes(8), 0, least)
@@ -235,14 +242,14 @@ def test_wherever_damage_is_the_rest_is_found(
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.sampled_from([0, *accumulate(words * 8 for _, words in some[:-1])]))
         at = min(at, len(written) - 8)
-        written[at : at + 4] = struct.pack("<HH", *data.draw(st.one_of(records, headers)))
+        written[at : at + 4] = header(*data.draw(st.one_of(records, headers)))[:4]
 
     check(bytes(written), start)
 
 
 headers = st.tuples(
-    st.sampled_from([*SMALLEST, FILLER, 2, 0x8000]),
-    st.one_of(st.integers(0, 8), st.integers(0, WORDS + 2), st.just(0xFFFF)),
+    st.sampled_from([*SMALLEST, FILLER, FILLER - 1, 2, 0x8000, 70_001]),
+    st.one_of(st.integers(0, 8), st.integers(0, WORDS + 2), st.just(MOST)),
 )
 nonsense = st.one_of(
     st.binary(max_size=3 * PAGE),
@@ -298,20 +305,23 @@ def test_records_that_were_left_out_of_a_walk_are_not_in_the_packet() -> None:
 
 
 def test_a_packet_may_have_records_that_are_larger_than_a_page() -> None:
-    large = header(7, 0xFFFE) + bytes(0xFFFD * 8)
+    large = header(7, MOST) + bytes(MOST * 8 - 8)
 
     walked = walk_packet(Packet(0, 0, large + header(0, 2) + bytes(8) + large), LEAST)
 
-    assert walked.starts.tolist() == [0, 0xFFFE, 0x10000]
+    assert walked.starts.tolist() == [0, MOST, MOST + 2]
     assert walked.damaged == 0
 
 
 @pytest.mark.parametrize("first", [[], [(1, 4)]])
 @pytest.mark.parametrize("marker", [7, 8, FILLER])
-def test_no_record_has_all_words_that_a_header_can_say(first: list[Record], marker: int) -> None:
-    sound = write(first)
+def test_no_older_record_has_all_words_that_its_head_can_say(
+    first: list[Record], marker: int
+) -> None:
+    heads = [(*record, record[1] - 1) for record in first] + [(marker & 0xFFFF, 0xFFFF, 0xFFFF)]
+    data = b"".join(struct.pack("<HHI", *head, 0) + bytes(rest * 8) for *head, rest in heads)
 
-    walked = walk_packet(Packet(0, 0, sound + header(marker, 0xFFFF) + bytes(0xFFFF * 8)), LEAST)
+    walked = walk_packet(Packet(0, 0, data, head=HEAD_OF_16), LEAST)
 
     assert (len(walked.starts), walked.damaged) == (len(first), 1)
 

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 from markerjit.errors import BadTrace
 from markerjit.ring.clock import NS, Calibration
-from markerjit.ring.types import FILLER, Time
+from markerjit.ring.types import HEAD, HEAD_OF_16, Head, Time
 from markerjit.trace.header import from_json, losses_from_json, losses_to_json, parse_json, to_json
 from markerjit.trace.sink import TraceInfo
 
 Lost = Mapping[tuple[int, str], int]
 
 OURS = "markerjit_trace"
+_HEADS = (HEAD, HEAD_OF_16)
 LOST = "markerjit_lost"
 _FREQUENCY_AT_MOST = (1 << 63) // NS
 """Nanoseconds times counts of less than a second, as 64 bits hold them: 9.2 GHz."""
@@ -91,24 +92,29 @@ def printable(text: str) -> str:
 
 def dump(info: TraceInfo, clock: Clock | None) -> str:
     """Everything, as JSON of ASCII characters."""
-    return json.dumps({"base": clock.base if clock else 0, **to_json(info)})
+    base = clock.base if clock else 0
+    return json.dumps({"base": base, "marker_bits": HEAD.marker_bits, **to_json(info)})
 
 
-def load(text: str, path: str) -> tuple[TraceInfo, int]:
-    """What `dump` was given, and the clock's base. Raises BadTrace."""
+def load(text: str, path: str) -> tuple[TraceInfo, int, Head]:
+    """What `dump` was given, the clock's base, and how the heads of the records are divided. Raises
+    BadTrace."""
     document = _parse(text, path)
     info = from_json(document, path)
     ids = {type_.id for type_ in info.types}
     base = document.get("base")
+    bits = document.get("marker_bits", HEAD_OF_16.marker_bits)
+    head = next((head for head in _HEADS if head.marker_bits == bits), None)
     if (
         type(base) is not int
+        or head is None
         or not 0 < info.clock.frequency_hz <= _FREQUENCY_AT_MOST
         or len(ids) != len(info.types)
-        or not all(0 <= id_ < FILLER for id_ in ids)
+        or not all(0 <= id_ < head.filler for id_ in ids)
         or any(type_.time is not info.clock.time for type_ in info.types)
     ):
         raise BadTrace(f"the header of {path} contradicts itself")
-    return info, base
+    return info, base, head
 
 
 def load_lost(text: str, path: str) -> dict[tuple[int, str], int]:

@@ -22,7 +22,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from markerjit.model import Field, FieldType, TypeClass
-from markerjit.ring.types import WORD, RecordType, TextState, Time
+from markerjit.ring.types import HEAD, WORD, RecordType, TextState, Time
 
 MAGIC = 0xC1FC1FC1
 PACKET_ALIGN = 128
@@ -142,7 +142,7 @@ class HeadFormat:
 
 def event_header(time: Time) -> tuple[Member, ...]:
     """At the start of an event, at a multiple of eight."""
-    marker = Member("id", bits=16, align=16, role="id")
+    marker = Member("id", bits=HEAD.marker_bits, align=32, role="id")
     if time is Time.NONE:
         return (marker,)
     return Member("timestamp", bits=64, align=64, role="timestamp"), marker

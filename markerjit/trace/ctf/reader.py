@@ -104,7 +104,7 @@ def read_ctf(
     if size > _METADATA_AT_MOST:
         raise BadTrace(f"{file} is too large")
     metadata = _metadata(raw, str(file))
-    info, base = load(metadata.info, str(file))
+    info, base, head = load(metadata.info, str(file))
     heads = HeadFormat(metadata.uuid, info.clock.time)
     streams = [_Stream(file, heads, complain) for file in _files(folder)]
     if metadata.lost is None:
@@ -112,7 +112,8 @@ def read_ctf(
         lost: Lost = _lost(streams)
     else:
         lost = load_lost(metadata.lost, str(file))
-    return info, _batches(streams, Codec(info.types, info.clock.time, base, 0)), lost
+    codec = Codec(info.types, info.clock.time, base, 0, head=head)
+    return info, _batches(streams, codec), lost
 
 
 def _files(folder: Path) -> list[Path]:

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from markerjit.ring.batch import Packet
+from markerjit.ring.by_marker import ByMarker
 from markerjit.ring.find import find_records
 from markerjit.ring.starts import behind, indices
-from markerjit.ring.types import WORD, RecordType, Time
+from markerjit.ring.types import HEAD, WORD, Head, RecordType, Time
 from markerjit.ring.walk import least_words
 from markerjit.trace.ctf.layout import content_end
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array, Starts
 
-_U16 = np.dtype("<u2")
 _U32 = np.dtype("<u4")
 _U64 = np.dtype("<u8")
 _TOO_MUCH = 0xFFFF
@@ -34,7 +34,7 @@ class Records(NamedTuple):
 
     data    uint64: their words
     where   where each record starts in these
-    sizes   uint16: the words of each record
+    sizes   uint32: the words of each record
     times   uint64: the time of each record less the clock's base; None where records have no time
     """
 
@@ -92,25 +92,28 @@ class Codec:
 
     base    is subtracted from their times
     limit   times that are not below it, less the base, are damage: viewers cannot show them
+    head    how the heads of the records are divided
     """
 
-    def __init__(self, types: Iterable[RecordType], time: Time, base: int, limit: int) -> None:
+    def __init__(
+        self, types: Iterable[RecordType], time: Time, base: int, limit: int, *, head: Head = HEAD
+    ) -> None:
         self._types = {type_.id: type_ for type_ in types}
         self._least = least_words(self._types)
-        self._fixed = np.full(1 << 16, _TOO_MUCH, np.uint16)
-        for type_ in self._types.values():
-            self._fixed[type_.id] = type_.size // WORD
+        fixed = {type_.id: type_.size // WORD for type_ in self._types.values()}
+        self._fixed = ByMarker(fixed, np.uint32, others=_TOO_MUCH, filler=_TOO_MUCH)
         self._texts = [type_ for type_ in self._types.values() if type_.has_text]
         self._timed = time is not Time.NONE
         self._base = _U64.type(base & (1 << 64) - 1)
         self._limit = _U64.type(limit)
+        self._head = head
 
     def take_apart(self, packet: Packet) -> tuple[Records, int]:
         """The sound records of a packet, without words that no field needs, and the number of the
         others."""
         data, where, whole = self._found(packet)
-        halves = data.view(_U16)
-        markers, sizes = halves[::4][where], halves[1::4][where]
+        heads = data.view(_U32)[::2][where]
+        markers, sizes = self._head.marker(heads), self._head.words(heads)
         times = data[behind(where, 1)] - self._base if self._timed else None
         records = Records(data, where, sizes, times)
         needed = self._needed(records, markers)
@@ -121,7 +124,8 @@ class Codec:
         if times is not None:
             sound &= times < self._limit
         records = records._replace(sizes=needed).take(np.flatnonzero(sound))
-        records.data.view(_U16)[1::4][records.where] = records.sizes
+        heads = self._head.pack(markers[sound], records.sizes)
+        records.data.view(_U32)[::2][records.where] = heads
         return records, len(sound) - records.size + (not whole)
 
     def earliest(self, packet: Packet) -> int | None:
@@ -143,33 +147,35 @@ class Codec:
         """Number of bytes of these records that are content."""
         start = len(records.data) - int(records.sizes[-1])
         last = records.data[start:].tobytes()
-        type_ = self._types[int.from_bytes(last[:2], "little")]
+        type_ = self._types[self._head.marker(int.from_bytes(last[:4], "little"))]
         return start * WORD + content_end(type_, last)
 
     def decode(self, cpu: int, ring: int, data: bytes) -> Packet | None:
         """The packet as it was recorded; None where the bytes are not a packet of ours."""
         words = np.frombuffer(data, _U64)
         if not self._timed:
-            return Packet(cpu, ring, data) if find_records(words, self._least)[1] else None
+            whole = find_records(words, self._least, self._head)[1]
+            return Packet(cpu, ring, data, head=self._head) if whole else None
         # From its second word on it looks like records, up to the last, which lacks a word.
-        where, whole = find_records(np.append(words[1:], _U64.type(0)), self._least)
+        heads = np.append(words[1:], _U64.type(0))
+        where, whole = find_records(heads, self._least, self._head)
         if not whole:
             return None
         out = words.copy()
         out[where] = words[behind(where, 1)]
         out[behind(where, 1)] = words[where] + self._base
-        return Packet(cpu, ring, out.tobytes())
+        return Packet(cpu, ring, out.tobytes(), head=self._head)
 
     def _found(self, packet: Packet) -> tuple[Array, Starts, bool]:
         """A packet's words, where its records start, and whether they make up all of it."""
         words = np.frombuffer(packet.data, _U64)
         if packet.starts is None:
-            return words, *find_records(words, self._least)
+            return words, *find_records(words, self._least, self._head)
         return words, packet.starts, True
 
     def _needed(self, records: Records, markers: Array) -> Array:
         """The words that the fields of each record need, by the lengths that texts say."""
-        needed: Array = self._fixed.take(markers)
+        needed = self._fixed.of(markers)
         for type_ in self._texts:
             numbers = np.flatnonzero(markers == type_.id)
             if len(numbers):

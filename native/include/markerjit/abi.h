@@ -164,7 +164,10 @@ struct mj_slot {
 #define MJ_PART_DATA 10
 #define MJ_PARTS 16
 
-#define MJ_FILLER 0xffff /* in the place of a marker's index: fills a page */
+/* The first four bytes of a record: its marker's index, and from MJ_WORDS_SHIFT on its size in
+   words of eight bytes. No record has more than a page, so ten bits are enough for that. */
+#define MJ_WORDS_SHIFT 22
+#define MJ_FILLER ((1 << MJ_WORDS_SHIFT) - 1) /* in the place of the index: fills a page */
 
 #ifndef __ASSEMBLER__
 /* struct sigaction as the kernel has it: rt_sigaction(2), arch/x86/include/uapi/asm/signal.h */
@@ -418,12 +421,15 @@ struct mj_ring {
  * the word itself. MJ_FILLER is then a commit word whose record, if there is room for one, says so.
  */
 struct mj_record {
-    uint16_t marker;
-    uint16_t words; /* size, in words of eight bytes */
+    uint32_t head; /* mj_head */
     uint32_t tid;
     /* uint64_t time; payload */
 };
 #define MJ_MAX_RECORD (MJ_PAGE - 8)
+
+static inline uint32_t mj_head(uint32_t marker, uint64_t size) {
+    return (marker & MJ_FILLER) | (uint32_t)(size / 8) << MJ_WORDS_SHIFT;
+}
 
 /* A text in a record: this, then its bytes; at a multiple of eight, and so is what comes after. */
 struct mj_text {

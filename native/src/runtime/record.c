@@ -227,8 +227,7 @@ static void record(const struct mj_marker *marker, va_list args) {
     struct mj_record *head = (struct mj_record *)image;
     const uint64_t size = put_fields(control, marker, argc, (char *)image, room, args); /* 1 */
 
-    head->marker = (uint16_t)marker->id;
-    head->words = (uint16_t)(size / 8);
+    head->head = mj_head(marker->id, size);
     head->tid = marker->tid ? mj_tid(control) : 0;
     if (marker->time > MJ_TIME_TSC)
         image[1] = read_clock(control, marker->time);

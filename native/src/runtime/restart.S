@@ -118,7 +118,7 @@ mj_turn_start:
     and %r11, %rdi
     add MJ_RING_DATA(%r10), %rdi
     sub %r11d, %eax /* 8 to 4096: a head at the end of a page has its room behind it */
-    shl $16 - 3, %eax
+    shl $MJ_WORDS_SHIFT - 3, %eax
     or $MJ_FILLER, %eax
     mov %rax, (%rdi)
     movq %xmm15, %rax

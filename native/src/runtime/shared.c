@@ -48,7 +48,7 @@ static void fill(char *data, uint64_t *sums, uint64_t position, uint64_t size, u
     struct mj_record *rest = (struct mj_record *)(data + position % ring_size + sizeof(uint64_t));
 
     if (size > sizeof(uint64_t)) /* else the commit word is all there is room for */
-        rest->marker = MJ_FILLER;
+        rest->head = mj_head(MJ_FILLER, size - sizeof(uint64_t));
     commit(data, sums, position, size, ring_size);
 }
 
