@@ -64,8 +64,7 @@ RSEQ_SEQUENCE = 8
 NO_LIMIT = (1 << 64) - 1
 
 MOST_CPUS = 8192
-MOST_MARKERS = 1 << 16
-"""An id has 22 bits in a record, and one of them is a filler's."""
+MOST_MARKERS = 1 << 18
 MOST_PATCHES = 1 << 20
 MOST_EDITS = 1 << 20
 MOST_UNITS = 1 << 16

@@ -27,6 +27,10 @@ from markerjit.arena.versions import control_of, layout_of
 from markerjit.errors import Refused
 from markerjit.model import RemoteAddress
 from markerjit.proc.owner import Owner, from_entry
+from markerjit.ring.types import HEAD, HEAD_OF_16, Head
+
+_HEADS_AS_OURS = 5
+"""The first version whose records have our heads. Those before had ids of 16 bits."""
 
 
 class Arena:
@@ -69,6 +73,11 @@ class Arena:
     def is_current(self) -> bool:
         """Whether it has ours: only then markers are switched on in it."""
         return self.version == abi.VERSION
+
+    @property
+    def division(self) -> Head:
+        """How the heads of the records in its rings are divided."""
+        return HEAD if self.version >= _HEADS_AS_OURS else HEAD_OF_16
 
     @property
     def geometry(self) -> Geometry:

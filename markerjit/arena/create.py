@@ -50,7 +50,9 @@ from markerjit.remote.native import package_file
 DEFAULT_RING_SIZE = 1 << 20
 RING_ROOM = 16 << 20
 """Addresses of each ring, so that it can grow. They cost memory only where all is locked."""
-MAX_MARKERS = 1 << 14
+MAX_MARKERS = 1 << 17
+"""So that every function of a large binary can be one. Their counters take 4 MiB of addresses for
+each CPU, an eighth of what its rings take, and memory only where they are used or all is locked."""
 MAX_PATCHES = 1 << 19
 MAX_EDITS = 1 << 19
 

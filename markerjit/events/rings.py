@@ -39,13 +39,11 @@ class _Tables(NamedTuple):
     used        number of markers that the runtime knew
     least       the least words of a record
     selected    whether the marker is among the reader's types
-    counted     whether the runtime counts its executions; otherwise the reader counts the records
     """
 
     used: int
     least: ByMarker
     selected: ByMarker
-    counted: frozenset[int]
 
 
 class Rings:
@@ -72,17 +70,22 @@ class Rings:
         self._own = [
             RingDrain(
                 store, geometry.head_offset(cpu), geometry.ring_offset(cpu), self._sizes[cpu],
-                cpu, cpu, is_ours=is_ours,
+                cpu, cpu, is_ours=is_ours, division=arena.division,
             )
             for cpu in cpus
         ]  # fmt: skip
         self._shared = [
-            SharedRing(store, geometry, cpu, self._sizes[geometry.cpus + cpu], is_ours=is_ours)
+            SharedRing(
+                store, geometry, cpu, self._sizes[geometry.cpus + cpu],
+                is_ours=is_ours, division=arena.division,
+            )
             for cpu in cpus
-        ]
+        ]  # fmt: skip
         self._all: list[RingDrain | SharedRing] = [*self._own, *self._shared]
         self._records = dict.fromkeys(range(geometry.rings), 0)
         self._known: _Tables | None = None
+        self._words: dict[int, int] = {}  # of a record at least, by marker
+        self._counted: set[int] = set()  # markers whose executions the runtime counts
 
     @property
     def damaged(self) -> int:
@@ -190,7 +193,8 @@ class Rings:
 
     def _uncounted(self, counts: Mapping[int, int]) -> dict[int, int]:
         """The counts of markers whose executions the runtime does not count."""
-        counted = self._tables().counted
+        self._tables()
+        counted = self._counted
         return {marker: count for marker, count in counts.items() if marker not in counted}
 
     def _found(
@@ -242,15 +246,16 @@ class Rings:
             from markerjit.ring.by_marker import ByMarker
             from markerjit.ring.walk import least_words
 
-            others, counted = {}, set()
-            for marker, entry in enumerate(self._arena.markers.entries()):
-                others[marker] = max(1, entry.size // WORD)
+            # An entry never becomes another marker's, so those that were read need no second look.
+            first = len(self._words)
+            for marker, entry in enumerate(self._arena.markers.entries(first), first):
+                self._words[marker] = max(1, entry.size // WORD)
                 if entry.counted:
-                    counted.add(marker)
+                    self._counted.add(marker)
             # The entry of a type of ours is not believed: the target can write over it.
-            least = least_words(self._types, others)
+            least = least_words(self._types, self._words)
             selected = ByMarker(dict.fromkeys(self._types, 1), np.bool_, others=0, filler=0)
-            self._known = _Tables(used, least, selected, frozenset(counted))
+            self._known = _Tables(used, least, selected)
         return self._known
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from markerjit.abi import PAGE, RING_BEGUN
 from markerjit.ring.raw import RawRing, Span, Store, always
-from markerjit.ring.types import WORD
+from markerjit.ring.types import HEAD, WORD, Head
 
 if TYPE_CHECKING:
     from markerjit.ring.by_marker import ByMarker
@@ -30,7 +30,8 @@ _PIECE = 16 * PAGE
 
 
 class RingDrain(RawRing):
-    """Reads one ring. Call `start` or `resume` first.
+    """Reads one ring. Call `start` or `resume` first. `division` says how the heads of its records
+    are divided.
 
     damaged     how often the ring, or a page in it, was inconsistent
     """
@@ -45,8 +46,10 @@ class RingDrain(RawRing):
         ring: int,
         *,
         is_ours: Callable[[], bool] = always,
+        division: Head = HEAD,
     ) -> None:
         super().__init__(store, head_offset, data_offset, ring_size, is_ours=is_ours)
+        self._division = division
         self.cpu = cpu
         self.ring = ring
         self.damaged = 0
@@ -81,7 +84,7 @@ class RingDrain(RawRing):
         from markerjit.ring.walk import walk
 
         start, data = taken
-        walked = walk(data, start, least, cpu=self.cpu, ring=self.ring)
+        walked = walk(data, start, least, cpu=self.cpu, ring=self.ring, head=self._division)
         self.damaged += walked.damaged
         return walked
 

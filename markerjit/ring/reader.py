@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from markerjit.abi import PAGE, RING_BEGUN, Geometry
 from markerjit.ring.batch import Packet
 from markerjit.ring.raw import RawRing, Span, Store, always
-from markerjit.ring.types import HEAD, WORD
+from markerjit.ring.types import HEAD, WORD, Head
 
 if TYPE_CHECKING:
     from markerjit.ring.by_marker import ByMarker
@@ -48,7 +48,9 @@ class SharedRing(RawRing):
         ring_size: int,
         *,
         is_ours: Callable[[], bool] = always,
+        division: Head = HEAD,
     ) -> None:
+        self._division = division
         self.cpu = cpu
         self.ring = geometry.cpus + cpu
         self.damaged = self.bad = 0
@@ -60,7 +62,7 @@ class SharedRing(RawRing):
         piece. Nothing is consumed."""
         for start, end in span.pieces():
             spans, _, _ = _committed(self._copy(start, end), start, end, last=True)
-            records, _ = _records(self._copy(start, end), start, spans)
+            records, _ = _records(self._copy(start, end), start, spans, self._division)
             if records:
                 yield start, records
 
@@ -84,7 +86,7 @@ class SharedRing(RawRing):
             data = self._copy(piece.start, end)
             if not self._give_back(end):
                 return
-            records, bad = _records(data, piece.start, spans)
+            records, bad = _records(data, piece.start, spans, self._division)
             self.bad += bad
             if records:
                 yield piece.start, records
@@ -95,7 +97,8 @@ class SharedRing(RawRing):
         """The records in a piece. `least`: walk.least_words"""
         from markerjit.ring.walk import walk_shared
 
-        walked = walk_shared(Packet(self.cpu, self.ring, taken[1]), least)
+        packet = Packet(self.cpu, self.ring, taken[1], head=self._division)
+        walked = walk_shared(packet, least)
         self.bad += walked.damaged
         return walked
 
@@ -117,7 +120,8 @@ class SharedRing(RawRing):
             if start < safe:
                 continue
             part = slice(start - oldest, end - oldest)
-            kept += _records(data[part], start, _spans(before, oldest, start, end))[0]
+            spans = _spans(before, oldest, start, end)
+            kept += _records(data[part], start, spans, self._division)[0]
         return oldest, kept
 
 
@@ -172,16 +176,18 @@ def _next_committed(data: bytes, first: int, start: int, end: int) -> int:
     return end
 
 
-def _records(data: bytes, first: int, spans: list[tuple[int, int]]) -> tuple[bytes, int]:
+def _records(
+    data: bytes, first: int, spans: list[tuple[int, int]], division: Head
+) -> tuple[bytes, int]:
     """The records of these spans, without fillers and without records that have another size than
     their commit word says. And the number of the latter."""
     records, bad = [], 0
     for start, end in spans:
         record = data[start - first + WORD : end - first]
         head = int.from_bytes(record[:4], "little")
-        if not record or HEAD.marker(head) == HEAD.filler:
+        if not record or division.marker(head) == division.filler:
             continue
-        if HEAD.words(head) * WORD == len(record):
+        if division.words(head) * WORD == len(record):
             records.append(record)
         else:
             bad += 1

@@ -91,23 +91,31 @@ def least_words(
 
 
 def walk(
-    data: bytes, start: int, least: ByMarker, *, cpu: int = 0, ring: int = 0, first: int = 0
+    data: bytes,
+    start: int,
+    least: ByMarker,
+    *,
+    cpu: int = 0,
+    ring: int = 0,
+    first: int = 0,
+    head: Head = HEAD,
 ) -> Walked:
     """The records in bytes that were copied from position `start` of a ring on.
 
     least   as `least_words` makes it
     first   number of the first record in its ring
+    head    how the heads of the records are divided
     """
     data, raw = _whole_words(data)
     blocks, damaged = [np.empty(0, np.intp)], 0
     at, ahead = 0, start // WORD % _WORDS  # words of the first page that were not copied
     while at < len(raw):
         block = raw[at : at + _BLOCK - ahead]
-        starts, skipped = _walk_block(block, ahead, least)
+        starts, skipped = _walk_block(block, ahead, least, head)
         blocks.append(starts + at)
         damaged += skipped
         at, ahead = at + len(block), 0
-    return _walked(Packet(cpu, ring, data), first, raw, np.concatenate(blocks), damaged)
+    return _walked(Packet(cpu, ring, data, head=head), first, raw, np.concatenate(blocks), damaged)
 
 
 def walk_packet(packet: Packet, least: ByMarker, *, first: int = 0) -> Walked:
@@ -167,19 +175,19 @@ def _walked(packet: Packet, first: int, raw: Array, starts: Array, damaged: int)
     return Walked(packet.cpu, packet.ring, first, packet.data, starts, markers, damaged, head)
 
 
-def _walk_block(raw: Array, ahead: int, least: ByMarker) -> tuple[Array, int]:
+def _walk_block(raw: Array, ahead: int, least: ByMarker, division: Head) -> tuple[Array, int]:
     """Where records and fillers start in pages, and how often the rest of a page was skipped. The
     first page lacks its first `ahead` words."""
     over = (ahead + len(raw)) % _WORDS
     if not ahead and not over:
-        starts = _alike(raw.reshape(-1, _WORDS), least, HEAD)
+        starts = _alike(raw.reshape(-1, _WORDS), least, division)
         if starts is not None:
             return starts, 0
     room = _ROOM[ahead : ahead + len(raw)]
     if over:
         last = min(over, len(raw))
         room = np.append(room[:-last], np.arange(last, 0, -1, dtype=np.uint16))
-    return _follow(raw, room, room, least, HEAD)
+    return _follow(raw, room, room, least, division)
 
 
 def _alike(pages: Array, least: ByMarker, division: Head) -> Array | None:

@@ -203,17 +203,30 @@ BASE = 0x7F12_3400_0000
 PLACE = BASE + 0x8000
 
 
-def recorder(ops: Sequence[int], *, rseq: int = -0x40, tid: int = 0x2D0, **shape: object) -> bytes:
+def recorder(
+    ops: Sequence[int], *, rseq: int = -0x40, tid: int = 0x2D0, marker: int = 5, **shape: object
+) -> bytes:
     control = Control(rseq_offset=rseq, tid_offset=tid)
     places = {"record_event": 0x990, "pass_": 0xAA0, "turn": 0x1020, "lose": 0xA30}
     addresses = {name: BASE + at for name, at in places.items()}
-    setting = Setting(BASE, control, geometry_of(max_markers=1 << 14), **addresses)
+    setting = Setting(BASE, control, geometry_of(max_markers=1 << 17), **addresses)
     facts = {"timed": True, "tid": True, "counted": True, **shape}
-    whole = Shape(5, BASE + 0x88_0000, bytes(ops), 120, **facts)  # type: ignore[arg-type]
+    whole = Shape(marker, BASE + 0x88_0000, bytes(ops), 120, **facts)  # type: ignore[arg-type]
     made = make_recorder(whole, setting, PLACE)
     assert made.entry % 32 == 0
     assert PLACE < made.entry < PLACE + len(made.code) <= PLACE + LARGEST
     return made.code
+
+
+def test_a_large_id_makes_no_recorder_longer() -> None:
+    ops = [OP_GP | 2 << 4] * 2
+
+    small, large = recorder(ops, marker=5), recorder(ops, marker=100_000)
+
+    assert len(small) == len(large)
+    # c7 07 imm32: movl $imm32, (%rdi)
+    assert small.count(b"\xc7\x07" + (15 << 22 | 5).to_bytes(4, "little")) == 1
+    assert large.count(b"\xc7\x07" + (15 << 22 | 100_000).to_bytes(4, "little")) == 1
 
 
 every_op = st.sampled_from(

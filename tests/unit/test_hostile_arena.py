@@ -35,7 +35,7 @@ LARGEST_SIZES = Sizes(
 LARGEST = lay_out(LARGEST_SIZES)
 
 LOOKS = {
-    "at its markers": "assert sum(1 for _ in arena.markers.entries()) == 1 << 16",
+    "at its markers": "assert sum(1 for _ in arena.markers.entries()) == 1 << 18",
     "at its status": "arena_status(arena, locked=False)",
     "at its journal": "assert len(Journal(arena).left().packed) == 48 << 20",
     "at its patches": "assert sum(1 for _ in arena.patches.entries()) == 1",

@@ -12,6 +12,7 @@ import os
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from ctypes import c_char_p, c_double, c_int, c_int64, c_uint64
 from pathlib import Path
@@ -486,3 +487,22 @@ def test_a_probe_leaves_its_slot_alone(own: OwnArena) -> None:
 
     assert isinstance(slot, Slot)
     assert bytes(slot) == before
+
+
+@pytest.mark.parametrize("free", [70_000, 0xFFFF, 0x10000])
+def test_an_id_of_more_than_16_bits_is_recorded_and_counted(free: int) -> None:
+    for way in WAYS:
+        own = OwnArena(geometry_of(max_markers=1 << 17), way=way)
+        small = own.marker("n %d", INT, name="small")
+        own.arena.control.write("markers_used", free)
+        large = own.marker("n %d", INT, name="large")
+
+        for number in range(500):  # more than a page, so that there are fillers
+            (small if number % 3 else large).hit(c_int(number))
+
+        assert marker_id(own, large) == free
+        walks = own.walks()
+        markers = [marker for walked in walks for marker in walked.markers.tolist()]
+        assert Counter(markers) == {0: 333, free: 167}
+        assert sorted(numbers(own.events_of(walks))) == [*range(500)]
+        assert own.arena.counters.of(free).hits == 167

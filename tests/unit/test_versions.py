@@ -13,6 +13,7 @@ from markerjit.arena.journal import Journal
 from markerjit.arena.store import MemoryStore
 from markerjit.errors import Refused, Unsupported
 from markerjit.model import Mode, RemoteAddress
+from markerjit.ring.types import HEAD, HEAD_OF_16
 from markerjit.session.status import arena_status
 from tests.support.arena_images import VERSIONS, load_image
 from tests.support.made_arena import BASE, PID, SparseMemory, control_block
@@ -95,6 +96,11 @@ def test_a_marker_of_a_version_is_switched_off_and_nothing_else_changes(version:
 def field(name: str) -> slice:
     place = getattr(MarkerEntry, name)
     return slice(place.offset, place.offset + place.size)
+
+
+def test_heads_in_the_rings_of_an_arena_are_divided_as_its_version_has_them() -> None:
+    assert load_image(4).arena().division == HEAD_OF_16
+    assert load_image(5).arena().division == HEAD
 
 
 def test_an_arena_from_before_all_of_them_says_so() -> None:
