@@ -1,15 +1,15 @@
-"""Where events go: lines for people and programs, and files of many formats, written and read.
+"""Output of events: lines for people and programs, and files of many formats, written and read.
 
     open.py         a file by its suffix: open_sink, open_trace
-    sink.py         what every file is told at the start, and how it is fed
-    reading.py      what every trace that is read again offers
-    header.py       what a trace says of itself, as JSON
+    sink.py         the interface of all writers
+    reading.py      the interface of all readers
+    header.py       the header of a trace, as JSON
     lines.py        an event as a line; rows.py: many at once; parse.py: a line as an event again
     text.py, jsonl.py, chrome.py, perfetto.py, arrow.py, ctf/    the formats
-    statistics.py   a trace summed up; sketch.py: in bounded memory
+    statistics.py   the summary of a trace; sketch.py: in bounded memory
     convert.py      a trace in another format
 
-Of these only what needs no numpy is imported here.
+Only names that do not need numpy are imported here.
 """
 
 from markerjit.trace.lines import as_json, as_text, line_formatter

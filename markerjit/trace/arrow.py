@@ -1,13 +1,12 @@
-"""Parquet and Arrow: a trace as one table (table.py), for DuckDB, Polars, pandas and others.
+"""Writers of Parquet and Arrow: a trace as a table (table.py), for DuckDB, Polars and others.
 
-Numbers and texts are handed over without a copy where all records of a batch are of one type. The
-rows of a batch are in order of time. Batches are collected into row groups of a bounded size, so
-memory stays flat.
+Numbers and texts are not copied where all records of a batch are of one type. The rows of a batch
+are in order of time. Batches are collected into row groups of a bounded size, which bounds memory.
 
-What the trace says of itself is in the metadata of the schema, under `markerjit`. Losses are known
-at the end: in Parquet in the file's metadata, under `markerjit.lost`; in Arrow in the metadata of
-the last record batch. A Parquet file can be read when it was closed and not before; an Arrow file
-that was cut off is read up to there.
+The header of the trace is in the metadata of the schema, under `markerjit`. The losses, which are
+known at the end, are in the metadata of the file (Parquet, under `markerjit.lost`) or of the last
+record batch (Arrow). A Parquet file can be read only once it is closed. A truncated Arrow file can
+be read up to the cut.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ HEADER, LOST = "markerjit", "markerjit.lost"
 _GROUP_ROWS = 1 << 20
 _GROUP_BYTES = 64 << 20
 _FEW = 64
-"""So many tables are kept as they came; each has buffers that may be parts of far larger ones."""
+"""The most tables that are kept unjoined. Their buffers may be parts of far larger ones."""
 _ARROW_ROWS = 1 << 16
 CHARS = pa.array([chr(code) for code in range(256)])
 
 
 class Tables:
-    """Turns batches into tables of one schema."""
+    """Converts batches to tables of one schema."""
 
     def __init__(self, info: TraceInfo) -> None:
         self._clock = info.clock
@@ -68,21 +67,21 @@ class Tables:
         if self._layout.has_kind:
             head.append((KIND, pa.int32()))
         fields = [(name, arrow_type(sort)) for name, sort in self._layout.columns]
-        told = json.dumps(to_json(info))
-        self.schema = pa.schema(head + fields, metadata={HEADER: told})
+        header = json.dumps(to_json(info))
+        self.schema = pa.schema(head + fields, metadata={HEADER: header})
         self.texts = [name for name, sort in self._layout.columns if sort in ("string", "char")]
 
     def table(self, batch: Sequence[Columns]) -> Any:
         """The records of a batch, in order of time."""
         batch = [columns for columns in batch if len(columns.time)]
-        whole = pa.concat_tables([self._of_one(columns) for columns in batch])
+        whole = pa.concat_tables([self._of_type(columns) for columns in batch])
         if len(batch) < 2:
             return whole
         _, order = in_order(batch, self._clock)
         return whole.take(pa.array(order))
 
     def empty_batch(self) -> Any:
-        """A record batch without records, which has the names of all markers."""
+        """A record batch without records, with the names of all markers in its dictionary."""
         codes = pa.array([], self.schema.field("name").type.index_type)
         names = pa.DictionaryArray.from_arrays(codes, self.names)
         columns = [
@@ -90,28 +89,28 @@ class Tables:
         ]
         return pa.record_batch(columns, schema=self.schema)
 
-    def _of_one(self, columns: Columns) -> Any:
-        """The records of one type, and nulls where it has no such field."""
+    def _of_type(self, columns: Columns) -> Any:
+        """The records of one type, with nulls for the fields that it does not have."""
         number = self._numbers[columns.type.id]
         rows = len(columns.time)
         times = monotonic(columns.time, self._clock)
         if not self._layout.numbered:
             times = times + self._clock.wall_offset_ns
         names = np.full(rows, self._markers.index(columns.type.marker), self._codes)
-        found: dict[str, Any] = {
+        arrays: dict[str, Any] = {
             "time": pa.array(times).cast(self.schema.field("time").type),
             "cpu": pa.array(columns.cpu),
             "tid": pa.array(columns.tid),
             "name": pa.DictionaryArray.from_arrays(pa.array(names), self.names),
         }
         if self._layout.has_kind:
-            found[KIND] = pa.array(np.full(rows, number, np.int32))
+            arrays[KIND] = pa.array(np.full(rows, number, np.int32))
         places = zip(columns.type.fields, self._layout.places[number], strict=True)
         for field, place in places:
-            found[place] = to_arrow(field, columns.fields[field.name])
+            arrays[place] = to_arrow(field, columns.fields[field.name])
         return pa.table(
             [
-                found[field.name] if field.name in found else pa.nulls(rows, field.type)
+                arrays[field.name] if field.name in arrays else pa.nulls(rows, field.type)
                 for field in self.schema
             ],
             schema=self.schema,
@@ -119,14 +118,14 @@ class Tables:
 
 
 class ParquetSink:
-    """Writes a Parquet file. It cannot be read before it was closed."""
+    """Writes a Parquet file, which can be read once it is closed."""
 
     def __init__(self, path: str, info: TraceInfo, *, force: bool = False) -> None:
         from pyarrow import parquet
 
         self._tables = Tables(info)
         self._new: list[Any] = []  # tables as they came
-        self._held: list[Any] = []  # those before, joined: each has more rows than the next
+        self._held: list[Any] = []  # earlier tables, joined: each has more rows than the next
         self._rows = self._bytes = 0
         self._file = create(path, force=force)
         self._writer = parquet.ParquetWriter(
@@ -134,7 +133,7 @@ class ParquetSink:
             self._tables.schema,
             compression="zstd",
             compression_level=1,
-            # Numbers rarely repeat so often that to look for it pays; times are in order.
+            # Numbers rarely repeat often enough for a dictionary to pay; times are in order.
             use_dictionary=["name", *self._tables.texts],
             column_encoding={"time": "DELTA_BINARY_PACKED"},
             write_statistics=True,
@@ -154,7 +153,7 @@ class ParquetSink:
             self._join()
 
     def close(self, lost: Mapping[tuple[int, str], int]) -> None:
-        """Write what is held back, the losses, and where everything is."""
+        """Write the tables that are held back, the losses, and the table of contents."""
         try:
             if self._rows:
                 self._flush()
@@ -164,8 +163,10 @@ class ParquetSink:
             self._file.close()
 
     def _join(self) -> None:
-        """Make one table of the new ones, and of those before that are no larger: so each row is
-        copied a few times only, however small the tables are that come."""
+        """Join the new tables with the earlier ones that are no larger.
+
+        Each row is then copied only a few times, however small the tables are that come.
+        """
         table = joined(self._new)
         self._new = []
         while self._held and self._held[-1].num_rows <= table.num_rows:
@@ -189,8 +190,8 @@ class ArrowSink:
         self._file = create(path, force=force)
         options = pa.ipc.IpcWriteOptions(compression="lz4", emit_dictionary_deltas=True)
         self._writer = pa.ipc.new_file(self._file, self._tables.schema, options=options)
-        self._nothing = self._tables.empty_batch()
-        self._put(self._nothing, {})  # so that there is a header
+        self._empty = self._tables.empty_batch()
+        self._put(self._empty, {})  # writes the header
         self._file.flush()
 
     def write(self, batch: Batch) -> None:
@@ -199,30 +200,30 @@ class ArrowSink:
         if not any(len(columns.time) for columns in batch.columns):
             return
         table = self._tables.table(batch.columns).combine_chunks()
-        for some in table.to_batches(max_chunksize=_ARROW_ROWS):
-            self._put(some, self._lost)
+        for rows in table.to_batches(max_chunksize=_ARROW_ROWS):
+            self._put(rows, self._lost)
         self._file.flush()
 
     def close(self, lost: Mapping[tuple[int, str], int]) -> None:
-        """Write the losses, and where everything is."""
+        """Write the losses, and the table of contents."""
         try:
-            self._put(self._nothing, lost)
+            self._put(self._empty, lost)
             self._writer.close()
         finally:
             self._file.close()
 
     def _put(self, batch: Any, lost: Mapping[tuple[int, str], int]) -> None:
-        told = {LOST: json.dumps(losses_to_json(lost))}
-        self._writer.write_batch(batch, custom_metadata=told)
+        metadata = {LOST: json.dumps(losses_to_json(lost))}
+        self._writer.write_batch(batch, custom_metadata=metadata)
 
 
 def joined(tables: Sequence[Any]) -> Any:
-    """One table, which has nothing of the buffers of these."""
+    """The tables as one table with buffers of its own."""
     return pa.concat_tables(tables).combine_chunks()
 
 
 def arrow_type(sort: str) -> Any:
-    """The type of a column."""
+    """Arrow's type of a column of this sort."""
     match sort:
         case "bool":
             return pa.bool_()
@@ -237,7 +238,7 @@ def arrow_type(sort: str) -> Any:
 
 
 def to_arrow(field: Field, column: Array | Texts) -> Any:
-    """A field's values as Arrow has them."""
+    """The values of a field as an Arrow array."""
     sort = sort_of(field)
     if isinstance(column, Texts):
         return _texts(field, column, sort)
@@ -249,8 +250,10 @@ def to_arrow(field: Field, column: Array | Texts) -> Any:
 
 
 def _texts(field: Field, texts: Texts, sort: str) -> Any:
-    """Texts: a NULL one is null. What cannot be as it is, is as events have it: escaped where it is
-    no UTF-8, with an ellipsis where it was cut."""
+    """The texts as an Arrow array; NULL becomes null.
+
+    A text that is not UTF-8 is escaped, and one that was cut gets an ellipsis, as in events.
+    """
     odd = _is_cut(field, texts) or (texts.states == TextState.UNREADABLE).any()
     if sort == "string" and (odd or not is_utf8(texts)):
         texts = make_texts(
@@ -258,8 +261,8 @@ def _texts(field: Field, texts: Texts, sort: str) -> Any:
             for value in text_values(field, texts)
         )
     rows = len(texts.states)
-    there = (texts.states == TextState.WHOLE) | (texts.states == TextState.CUT)
-    mask = None if there.all() else pa.py_buffer(np.packbits(there, bitorder="little"))
+    valid = (texts.states == TextState.WHOLE) | (texts.states == TextState.CUT)
+    mask = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     offsets = np.ascontiguousarray(texts.offsets, np.int64)
     return pa.Array.from_buffers(
         arrow_type(sort), rows, [mask, pa.py_buffer(offsets), pa.py_buffer(texts.data)]

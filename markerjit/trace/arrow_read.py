@@ -1,4 +1,4 @@
-"""Parquet and Arrow files as arrow.py writes them, as columns again."""
+"""Readers of the Parquet and Arrow files that arrow.py writes."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from markerjit.trace.arrow import CHARS, HEADER, LOST, Tables
 
 _ROWS = 1 << 16
 _MAGIC_SIZE = 8
-"""An Arrow file is a stream, with this before it and a table of contents behind it."""
+"""An Arrow file is a stream between eight bytes of magic and a table of contents."""
 
 
 class _TableTrace(ColumnTrace):
-    """What Parquet and Arrow have in common."""
+    """The common part of the readers of Parquet and Arrow."""
 
     def _begin(self, schema: Any, metadata: Mapping[bytes, bytes]) -> None:
         header = metadata.get(HEADER.encode())
         if header is None:
-            raise BadTrace(f"{self.path} is a table, but no trace of markerjit")
-        self.info = for_reading(from_json(self._told(header), self.path))
+            raise BadTrace(f"{self.path} is a table, but not a trace of markerjit")
+        self.info = for_reading(from_json(self._parse_json(header), self.path))
         self._layout = layout(self.info.types)
         self._by_marker = {kind.marker: number for number, kind in enumerate(self.info.types)}
-        self._wanted = Tables(self.info).schema
+        self._schema = Tables(self.info).schema
         self._lost: Mapping[tuple[int, str], int] = {}
         self._check(schema)
 
@@ -63,21 +63,21 @@ class _TableTrace(ColumnTrace):
         raise NotImplementedError
 
     def _check(self, schema: Any) -> None:
-        """Whether the columns are those of a trace that says this of itself."""
-        if schema.names != self._wanted.names:
+        """Raise BadTrace where the columns are not those that the header describes."""
+        if schema.names != self._schema.names:
             raise BadTrace(f"{self.path} has other columns than its header says")
-        for found, wanted in zip(schema.types, self._wanted.types, strict=True):
-            if not _is_like(found, wanted):
-                raise BadTrace(f"{self.path} has a column of {found}, and not of {wanted}")
+        for actual, expected in zip(schema.types, self._schema.types, strict=True):
+            if not _is_like(actual, expected):
+                raise BadTrace(f"{self.path} has a column of {actual}, and not of {expected}")
 
-    def _told(self, text: bytes) -> Any:
+    def _parse_json(self, text: bytes) -> Any:
         try:
             return parse_json(text)
         except ValueError as error:
-            raise BadTrace(f"what {self.path} says of itself is no JSON") from error
+            raise BadTrace(f"the header of {self.path} is not JSON") from error
 
     def _columns(self, rows: Any) -> Iterator[Columns]:
-        """A Columns for each type that occurs."""
+        """A Columns for each type that occurs in the rows."""
         for name in (*HEAD, KIND) if self._layout.has_kind else HEAD:
             if rows.column(name).null_count:
                 raise BadTrace(f"{self.path} is damaged: it has an event without {name}")
@@ -85,27 +85,27 @@ class _TableTrace(ColumnTrace):
         present, first = np.unique(numbers, return_index=True)
         for number in present[np.argsort(first)].tolist():
             of_type = numbers == number
-            some = rows if of_type.all() else rows.filter(pa.array(of_type))
+            selected = rows if of_type.all() else rows.filter(pa.array(of_type))
             kind = self.info.types[number]
-            times = some.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
+            times = selected.column("time").cast(pa.int64()).to_numpy(zero_copy_only=False)
             if not self._layout.numbered:
                 times = times - self.info.clock.wall_offset_ns
             places = zip(kind.fields, self._layout.places[number], strict=True)
             yield Columns(
                 kind,
                 times.astype(np.uint64),
-                some.column("cpu").to_numpy(zero_copy_only=False),
-                some.column("tid").to_numpy(zero_copy_only=False),
-                {field.name: _from_arrow(field, some.column(place)) for field, place in places},
+                selected.column("cpu").to_numpy(zero_copy_only=False),
+                selected.column("tid").to_numpy(zero_copy_only=False),
+                {field.name: _from_arrow(field, selected.column(place)) for field, place in places},
             )
 
     def _numbers(self, rows: Any) -> Array:
-        """Of each row, its type's place among the trace's types."""
+        """The index of each row's type among the types of the trace."""
         if self._layout.has_kind:
-            found: Array = rows.column(KIND).to_numpy(zero_copy_only=False)
-            if len(found) and not 0 <= found.min() <= found.max() < len(self.info.types):
-                raise BadTrace(f"{self.path} is damaged: it has an event of no kind")
-            return found
+            numbers: Array = rows.column(KIND).to_numpy(zero_copy_only=False)
+            if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(self.info.types):
+                raise BadTrace(f"{self.path} is damaged: it has an event of an unknown kind")
+            return numbers
         names = rows.column("name")
         names.dictionary.validate(full=True)
         of_code = np.array([self._by_marker[name] for name in names.dictionary.to_pylist()] or [0])
@@ -125,21 +125,21 @@ class ParquetTrace(_TableTrace):
             self._file = parquet.ParquetFile(path)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise BadTrace(
-                f"{path} is no Parquet file, or was not closed by who wrote it; then nothing of it "
-                f"can be read: {error}"
+                f"{path} is not a Parquet file, or its writer did not close it, and then it cannot "
+                f"be read: {error}"
             ) from error
         metadata = self._file.metadata.metadata or {}
         schema = self._file.schema_arrow
         self._begin(schema, {**(schema.metadata or {}), **metadata})
         if LOST.encode() in metadata:
-            self._lost = losses_from_json(self._told(metadata[LOST.encode()]), path)
+            self._lost = losses_from_json(self._parse_json(metadata[LOST.encode()]), path)
 
     def _rows(self) -> Iterator[Any]:
         yield from self._file.iter_batches(batch_size=_ROWS)
 
 
 class ArrowTrace(_TableTrace):
-    """An Arrow IPC file, also one that was cut off. What was lost is in its last batch."""
+    """An Arrow IPC file, also a truncated one. Its last batch has the losses."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -152,12 +152,12 @@ class ArrowTrace(_TableTrace):
                     last = reader.get_batch_with_custom_metadata(reader.num_record_batches - 1)
                     self._note_losses(last.custom_metadata)
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise BadTrace(f"{path} is no Arrow file: {error}") from error
+            raise BadTrace(f"{path} is not an Arrow file: {error}") from error
         if not self._whole:
             self.complain("it is cut off: more may have been lost than is known")
 
     def _open(self) -> Any:
-        """A reader of the file, or where it has no end of the stream in it."""
+        """A reader of the file, or of the stream within it where the file has no end."""
         if self._whole:
             try:
                 return pa.ipc.open_file(pa.memory_map(self.path))
@@ -183,18 +183,18 @@ class ArrowTrace(_TableTrace):
 
     def _note_losses(self, metadata: Any) -> None:
         if metadata and LOST in metadata:
-            self._lost = losses_from_json(self._told(metadata[LOST]), self.path)
+            self._lost = losses_from_json(self._parse_json(metadata[LOST]), self.path)
 
 
-def _is_like(found: Any, wanted: Any) -> bool:
-    """Whether two columns have one type; the numbers that stand for names may be of any."""
-    if pa.types.is_dictionary(wanted) and pa.types.is_dictionary(found):
-        return bool(found.value_type == wanted.value_type)
-    return bool(found == wanted)
+def _is_like(actual: Any, expected: Any) -> bool:
+    """Whether two types of columns are equal, up to the type of a dictionary's indices."""
+    if pa.types.is_dictionary(expected) and pa.types.is_dictionary(actual):
+        return bool(actual.value_type == expected.value_type)
+    return bool(actual == expected)
 
 
 def _from_arrow(field: Field, column: Any) -> Array | Texts:
-    """A field's values again."""
+    """The values of a field, from a column of Arrow."""
     if field.type in TEXTS:
         return _texts(column)
     if pa.types.is_string(column.type):  # a CHAR
@@ -208,9 +208,9 @@ def _from_arrow(field: Field, column: Any) -> Array | Texts:
 def _texts(column: Any) -> Texts:
     _, offsets, data = column.buffers()
     rows = len(column)
-    found = np.frombuffer(offsets, np.int64)[column.offset : column.offset + rows + 1]
+    starts = np.frombuffer(offsets, np.int64)[column.offset : column.offset + rows + 1]
     states = np.where(
         column.is_null().to_numpy(zero_copy_only=False), TextState.NULL, TextState.WHOLE
     )
     text = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
-    return Texts(found, text, states.astype(np.uint8))
+    return Texts(starts, text, states.astype(np.uint8))

@@ -1,19 +1,19 @@
-"""Chrome's JSON trace, which chrome://tracing, Perfetto and speedscope open.
+"""The JSON trace format of Chrome, which chrome://tracing, Perfetto and speedscope open.
 
     [
-    {"ph": "M", "name": "markerjit", "args": {…}}        what the trace says of itself (header.py)
+    {"ph": "M", "name": "markerjit", "args": {…}}        the header of the trace (header.py)
     {"ph": "B", "name": "query", "pid", "tid", "ts", "marker": "query_start", "args": {…}},
     {"ph": "E", "name": "query", …, "marker": "query_done", …},
     {"ph": "i", "s": "t", "name": "tick", …, "marker": "tick", …},
     {"ph": "M", "name": "markerjit_losses", "args": {…}}
     ]
 
-An array, not an object around one: readers take an array that was cut off. `ts` counts
-microseconds, so it has a fraction; readers take it for a double, which has the nanoseconds of a
-machine that was up for a hundred days. Where markers of one name have different fields, `kind` is
-the number of an event's type. Spans as spans.py pairs them. An event's CPU is among its `args`;
-addresses are texts there, because doubles have no room for them. Losses are an instant when they
-are noticed, and the whole of them is at the end.
+The file is an array and not an object around one, because readers accept an array that was cut off.
+`ts` is in microseconds with a fraction. Readers take it for a double, which is exact to the
+nanosecond up to a hundred days of uptime. Where markers of one name have different fields, `kind`
+is the number of an event's type. spans.py pairs the spans. An event's CPU is among its `args`.
+Addresses are strings there, because a double cannot hold them. A loss is an instant when it is
+noticed, and the end of the file has the total.
 
 Authority: the Trace Event Format (docs.google.com, "Trace Event Format", Google).
 """
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 HEADER = "markerjit"
 LOSSES = "markerjit_losses"
 CUT = "(no end seen)"
-"""The argument of an end that no marker recorded: the span around it ended."""
+"""The argument of an end that was not recorded: the span around it ended first."""
 
 
 class ChromeSink:
@@ -65,13 +65,13 @@ class ChromeSink:
         )
 
     def write(self, batch: Batch) -> None:
-        """Add the events of a batch, and what was lost in the meantime."""
+        """Add the events of a batch, and the losses since the last one."""
         for piece in pieces(batch.columns, self._info.clock):
             self._add(self._of_events(piece))
         self._add(self._of_losses(batch.lost))
 
     def close(self, lost: Mapping[tuple[int, str], int]) -> None:
-        """Add what was lost, and end the array."""
+        """Add the losses, and end the array."""
         lines = [*self._of_losses(lost), self._metadata(LOSSES, {"losses": losses_to_json(lost)})]
         try:
             self._file.write_text("".join(f",\n{line}" for line in lines) + "\n]\n")
@@ -82,22 +82,21 @@ class ChromeSink:
         self._file.write_text("".join(f",\n{line}" for line in lines))
 
     def _of_events(self, batch: Sequence[Columns]) -> list[str]:
-        """A line for each record of a batch, in order of time, and one for each end that is not
-        seen."""
+        """The lines of a batch, in order of time: one for each record and each unrecorded end."""
         times, order = in_order(batch, self._info.clock)
         self._latest = int(times[order[-1]])
         kinds, cuts = self._pairing.look_at(batch, order)
         lines: list[str] = []
         for columns, *rows in zip(batch, split(times, batch), split(kinds, batch), strict=True):
-            lines += self._of_one(columns, *rows)
+            lines += self._of_type(columns, *rows)
         for cut in cuts:
             when = self._when(cut.tid, int(times[cut.row]))
             name = quoted(cut.pair.name)
             lines.append(f'{{"ph":"E","name":{name},{when},"args":{{"{CUT}":true}}}}')
         return in_this(with_cuts(order, cuts), lines)
 
-    def _of_one(self, columns: Columns, times: Array, kinds: Array) -> list[str]:
-        """The lines of one marker."""
+    def _of_type(self, columns: Columns, times: Array, kinds: Array) -> list[str]:
+        """The lines of the records of one type."""
         kind = columns.type
         name = quoted(kind.marker)
         heads = {INSTANT: f'{{"ph":"i","s":"t","name":{name}'}
@@ -114,7 +113,7 @@ class ChromeSink:
         )
         return filled(
             template,
-            [heads[one] for one in kinds.tolist()],
+            [heads[phase] for phase in kinds.tolist()],
             columns.tid.tolist(),
             [*map(microseconds, times.tolist())],
             columns.cpu.tolist(),
@@ -140,12 +139,12 @@ class ChromeSink:
 
 
 def cpu_keys(types: Iterable[RecordType]) -> dict[str, str]:
-    """By marker, the name that its CPU has among its fields."""
+    """By marker, the name of the CPU among its fields."""
     return {marker: cpu_key(fields) for marker, fields in fields_by_marker(types).items()}
 
 
 def microseconds(time_ns: int) -> str:
-    """A time as the format counts, without the rounding of a float."""
+    """A time in microseconds, as text, without the rounding of a float."""
     if time_ns < 0:
         return f"-{microseconds(-time_ns)}"
     whole, rest = divmod(time_ns, 1000)
@@ -153,7 +152,7 @@ def microseconds(time_ns: int) -> str:
 
 
 def _whole_elements(data: bytes) -> int:
-    """How many of these bytes are whole elements of the array: each begins with a comma."""
+    """The number of bytes that are whole elements of the array. Each begins with a comma."""
     return max(data.rfind(b",\n"), 0)
 
 

@@ -1,4 +1,4 @@
-"""Chrome's JSON as chrome.py writes it, as events again; no other program's."""
+"""A reader of the Chrome JSON that chrome.py writes; files of other programs are not supported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ChromeTrace(EventTrace):
         first = first_lines(path, 2)
         header = _object(first[1]) if first[:1] == ["["] and len(first) > 1 else {}
         if header.get("name") != HEADER:
-            raise BadTrace(f"{path} is no trace of markerjit: other programs' traces are not read")
+            raise BadTrace(f"{path} is not a trace of markerjit; other traces are not supported")
         self.info = for_reading(from_json(header.get("args"), path))
         self._cpu_keys = cpu_keys(self.info.types)
         self._kinds = Kinds(self.info.types)
@@ -53,7 +53,7 @@ class ChromeTrace(EventTrace):
                 self.complain("it is cut off in the middle of a line")
                 return
             if not document:
-                raise BadTrace(f"{self.path}:{number} is no event: {line[:60]!r}")
+                raise BadTrace(f"{self.path}:{number} is not an event: {line[:60]!r}")
             if "marker" in document:
                 yield self._event(document, line, number)
 
@@ -62,11 +62,11 @@ class ChromeTrace(EventTrace):
             name = str(document["marker"])
             fields = dict(document["args"])
             cpu = fields.pop(self._cpu_keys[name])
-            # Not by way of a float. It is the first: a quote inside of a name is escaped.
-            found = _TS.search(line)
-            if not found:
+            # Not through a float. The first match is right: quotes inside names are escaped.
+            stamp = _TS.search(line)
+            if not stamp:
                 raise ValueError("it has no ts")
-            when = int(found[2]) * 1000 + int(found[3])
+            when = int(stamp[2]) * 1000 + int(stamp[3])
             kind = self._kinds.find(name, document.get("kind"))
             if kind is not None:
                 for key in self._floats[kind.id]:
@@ -74,15 +74,15 @@ class ChromeTrace(EventTrace):
                         fields[key] = float(fields[key])
                 for key in self._pointers[kind.id]:
                     fields[key] = int(fields[key], 16)
-            event = Event(-when if found[1] else when, cpu, document["tid"], name, fields)
+            event = Event(-when if stamp[1] else when, cpu, document["tid"], name, fields)
             checked(event, self.info.clock.time)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise BadTrace(f"{self.path}:{number} is no event: {error!r}") from error
+            raise BadTrace(f"{self.path}:{number} is not an event: {error!r}") from error
         return self._kinds.marked(event, kind)
 
 
 def _object(line: str) -> dict[str, Any]:
-    """The JSON object of a line; an empty one if it is none."""
+    """The JSON object of a line; empty where the line is not an object."""
     try:
         document = parse_json(line.rstrip(","))
     except ValueError:

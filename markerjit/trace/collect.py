@@ -1,4 +1,4 @@
-"""Events as columns again, for a trace that is read from a format that has events. Needs numpy."""
+"""Columns made of events, for readers of formats that hold events. Needs numpy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Collector:
-    """Makes columns of events of these types. Raises BadTrace for an event that fits no type."""
+    """Makes columns of events of these types. Raises BadTrace for an event that fits none."""
 
     def __init__(self, types: Iterable[RecordType]) -> None:
         # By the fields, too: sites of one marker may have different formats.
@@ -38,7 +38,7 @@ class Collector:
     def _type_of(self, event: Event) -> RecordType:
         kinds = self._types.get((event.name, *event.fields))
         if kinds is None:
-            raise BadTrace(f"an event of {event.name} has fields that its marker has not")
+            raise BadTrace(f"an event of {event.name} has fields that its marker does not have")
         if len(kinds) == 1:
             return kinds[0]
         if isinstance(event, EventOfKind) and event.kind in kinds:
@@ -73,7 +73,7 @@ def _column(field: Field, values: Sequence[Any]) -> Column:
     if field.type is FieldType.CHAR:
         codes = [ord(value) for value in values]
         if max(codes) > 0xFF:
-            raise ValueError(f"{field.name} is no character of a byte")
+            raise ValueError(f"{field.name} is not a character of one byte")
         return np.array(codes).astype(number_code(field))
     if classes != {bool if field.type is FieldType.BOOL else int}:
         raise TypeError(f"{field.name} is not always {field.type}")
@@ -81,7 +81,7 @@ def _column(field: Field, values: Sequence[Any]) -> Column:
 
 
 def make_texts(values: Iterable[str | bytes | None]) -> Texts:
-    """A column of texts."""
+    """A column of these texts."""
     encoded: list[bytes] = []
     states = bytearray()
     for value in values:

@@ -1,4 +1,4 @@
-"""A trace in another format, whole or some of its markers."""
+"""Conversion of a trace, or of some of its markers, to another format."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ def convert(
     *,
     force: bool = False,
 ) -> int:
-    """Write a trace again; returns how many events. What was written stays, and can be read, where
-    the trace turns out to be damaged in the middle."""
+    """Write a trace to another file; returns the number of events.
+
+    `wanted` selects markers by name. Where the trace is damaged in the middle, the events before
+    that are written and can be read.
+    """
     from markerjit.trace.encode import with_packets
     from markerjit.trace.records import pieces
 
@@ -31,7 +34,7 @@ def convert(
     check_callable("wanted", wanted)
     check_flag("force", force)
     path = os.fspath(path)
-    with contextlib.suppress(OSError):  # of a file that cannot be seen: writing it says why
+    with contextlib.suppress(OSError):  # a file that stat cannot reach: writing it raises the error
         if os.path.samefile(trace.path, path):
             raise Refused(f"{path} is the trace itself; take another name")
     takes_packets = format_of(path).is_directory
@@ -46,7 +49,7 @@ def convert(
                 sink.write(with_packets(records) if takes_packets else records)
                 count += sum(len(columns.time) for columns in piece)
     finally:
-        # CTF counts losses by CPU, and knows no CPU below 0.
+        # CTF counts losses by CPU, and has no negative CPU.
         lost: Counter[tuple[int, str]] = Counter()
         with contextlib.suppress(MarkerError):  # known by now, unless the trace is damaged
             for (cpu, name), number in trace.lost.items():

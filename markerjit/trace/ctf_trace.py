@@ -1,7 +1,7 @@
-"""A CTF directory of ours as any other trace: its packets as columns.
+"""A reader of our CTF directories: their packets as columns.
 
-Rings are read one after the other, so a packet may begin before another one of the batch before it
-ends. What could have something older in the next batch is kept back until that is known.
+Rings are read one after the other, so a packet may begin before a packet of the previous batch
+ends. Records that may be newer than some of the next batch are held back until that is known.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from markerjit.trace.ctf import read_ctf
 from markerjit.trace.reading import ColumnTrace
 
 _HELD_AT_MOST = 1 << 16
-"""More records than this are kept back only where they are all of one batch."""
+"""More records than this are held back only where they are all of one batch."""
 
 
 class CtfTrace(ColumnTrace):
-    """A CTF directory. Its times are as they were recorded; `info.clock` converts them."""
+    """A CTF directory. Times are as they were recorded; `info.clock` converts them."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -35,7 +35,7 @@ class CtfTrace(ColumnTrace):
         return batches if self.info.clock.time is Time.NONE else in_order(batches)
 
     def _as_written(self) -> Iterator[Sequence[Columns]]:
-        """A batch for each that was written."""
+        """The batches as they were written."""
         _, packets, _ = read_ctf(self.path, self.complain)
         types = {kind.id: kind for kind in self.info.types}
         counted: dict[tuple[int, int], int] = {}
@@ -45,10 +45,13 @@ class CtfTrace(ColumnTrace):
 
 
 def in_order(batches: Iterable[Sequence[Columns]]) -> Iterator[Sequence[Columns]]:
-    """The same records, no record older than those of the batch before. It looks one batch ahead: a
-    record that is late by more than one batch stays where it is, or comes a little sooner."""
+    """The same records, in batches without records older than those of the previous batch.
+
+    Looks one batch ahead. A record that is late by more than one batch stays in its batch, or comes
+    a little earlier.
+    """
     held: Sequence[Columns] = []
-    before = last = -1  # the newest times of what came up to the batch before last, and the last
+    before = last = -1  # the newest times up to the batch before last, and up to the last
     for batch in batches:
         until = min(int(part.time[0]) for part in batch)
         if sum(len(part.time) for part in held) > _HELD_AT_MOST:

@@ -1,5 +1,7 @@
-"""Files of lines or packets: written so that they can be watched; lines are read again also where a
-file was cut."""
+"""Files of lines or packets.
+
+They are written so that a reader can follow them. Lines can be read from a truncated file.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,7 @@ _TAIL = 1 << 16
 
 
 def create(path: str, *, force: bool = False) -> BinaryIO:
-    """A new file, or with `force` an empty one. Refused, with the reason, where there is none to be
-    had: nothing of a trace is lost then."""
+    """A new file, or with `force` an emptied one. Raises Refused where it cannot be opened."""
     try:
         return open(path, "wb" if force else "xb")
     except FileExistsError:
@@ -30,20 +31,20 @@ def create(path: str, *, force: bool = False) -> BinaryIO:
 
 
 def exists(path: str) -> Refused:
-    """Nothing is overwritten that was not meant to be."""
+    """The error for a file that would be overwritten without `force`."""
     return Refused(f"{path} exists already; take another name, or --force to overwrite it")
 
 
 class WholeWriter:
-    """A file that gets whole lines or packets, which can be read at once. Where the disk is full,
-    what there is of half a one is taken back, and nothing comes behind it any more.
+    """A file of whole lines or packets, which can be read as soon as they are written.
 
-    `whole` says how many of some bytes are whole.
+    Where the disk is full, a partial line or packet is removed again, and later writes raise the
+    same error. `whole` gives the number of leading bytes that are whole lines or packets.
     """
 
     def __init__(self, path: str, whole: Callable[[bytes], int], *, force: bool = False) -> None:
         self._whole = whole
-        # No buffer: it would be written when the file is closed, and may fit then.
+        # No buffer: close would write it, behind a gap, where the disk has room again.
         self._file: RawIOBase = create(path, force=force).detach()  # type: ignore[attr-defined]
         self._size = 0
         self._error: OSError | None = None
@@ -69,24 +70,24 @@ class WholeWriter:
         self.write(text.encode("utf-8", "backslashreplace"))
 
     def close(self) -> None:
-        """The file is given back also where the disk is full."""
+        """Close the file. Does not write, so it also succeeds where the disk is full."""
         self._file.close()
 
 
 def whole_lines(data: bytes) -> int:
-    """How many of these bytes are whole lines."""
+    """The number of leading bytes that are whole lines."""
     return data.rfind(b"\n") + 1
 
 
 def read_lines(path: str) -> Iterator[tuple[str, bool]]:
-    """Each line, without its end, and whether it had one: the last one of a cut file has not."""
+    """Each line without its newline, and whether it had one: the last of a cut file has none."""
     with os.fdopen(open_to_read(path), "rb") as file:
         for line in file:
             yield line.decode("utf-8", "backslashreplace").rstrip("\n"), line.endswith(b"\n")
 
 
 def first_lines(path: str, count: int) -> list[str]:
-    """The first lines."""
+    """The first `count` lines."""
     lines = []
     for line, _ in read_lines(path):
         lines.append(line)
@@ -96,7 +97,7 @@ def first_lines(path: str, count: int) -> list[str]:
 
 
 def last_lines(path: str, count: int) -> list[str]:
-    """The last lines, without reading all that is before them."""
+    """The last `count` lines, without reading the whole file."""
     with os.fdopen(open_to_read(path), "rb") as file:
         size = file.seek(0, os.SEEK_END)
         tail = b""

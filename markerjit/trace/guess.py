@@ -1,4 +1,4 @@
-"""The types that events must have had, for a file without a header that says so."""
+"""The guessed types of events, for a file without a header."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ _TYPES_AT_MOST = 1 << 16
 
 
 class Guess:
-    """The types of records, guessed from events. Events of one name with different fields have
-    different types. Whole numbers are signed and have 64 bits, unless one is larger. A field that
-    is a number in one event and a text in another is a text."""
+    """Guesses the types of records from events.
+
+    Events of one name with different fields have different types. Whole numbers are signed and have
+    64 bits, unless a larger number occurs. A field that is a number in one event and a text in
+    another is a text.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, ...], list[_FieldValues]] = {}
@@ -38,7 +41,7 @@ class Guess:
                 field.least, field.most = min(field.least, value), max(field.most, value)
 
     def types(self, time: Time = Time.MONOTONIC) -> tuple[RecordType, ...]:
-        """The types of all events that were looked at."""
+        """The types of all events given to `look_at`."""
         self._types = {
             (marker, *names): RecordType(
                 index,
@@ -56,8 +59,7 @@ class Guess:
         return tuple(self._types.values())
 
     def fitted(self, event: Event) -> Event:
-        """An event as its guessed type has it: a number becomes a text where other events have
-        one."""
+        """The event with values of its guessed type: a number becomes a text where others are."""
         kind = self._types.get((event.name, *event.fields))
         if kind is None or not kind.has_text:
             return event
@@ -69,7 +71,7 @@ class Guess:
 
 
 class _FieldValues:
-    """The values that a field has had so far."""
+    """What the values of a field have in common."""
 
     def __init__(self) -> None:
         self.classes: set[type] = set()

@@ -1,12 +1,12 @@
-"""JSON lines: a header, an event a line as `trace --json` prints it, and a summary.
+"""JSON lines: a header, each event as a line as `trace --json` prints it, and a summary.
 
-    {"trace": {…}}                                      what the trace says of itself (header.py)
+    {"trace": {…}}                                      the header of the trace (header.py)
     {"time": …, "cpu": …, "tid": …, "name": …, "fields": {…}}
     {"summary": {"events": 2, "lost": 0, "losses": []}}
 
-Where markers of one name have different fields, an event has its type's number, too, as `kind`.
-What `trace --json` printed has no header. It can be read all the same: it is read twice then, first
-to see what the records are.
+Where markers of one name have different fields, an event also has the number of its type, as
+`kind`. The output of `trace --json` has no header. It can still be read; it is then read twice,
+first to guess the types of the records.
 """
 
 from __future__ import annotations
@@ -72,19 +72,19 @@ class JsonLinesTrace(EventTrace):
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self._guess: Guess | None = None
-        self._told = False
+        self._has_header = False
         document = _object("".join(first_lines(path, 1)))
         if not _is_known(document):
-            raise BadTrace(f"{path} is no trace: it does not begin with an event in JSON")
+            raise BadTrace(f"{path} is not a trace: it does not begin with an event in JSON")
         if "trace" in document:
-            self._told = True
+            self._has_header = True
             self.info = for_reading(from_json(document["trace"], path))
         else:
             self.complain("it has no header: types are guessed, and the time of day is not known")
             self.info = TraceInfo((), nanoseconds(0), 0, "", "", 0, {})
         self._kinds = Kinds(self.info.types)
         self._floats = fields_of(self.info.types, FieldType.FLOAT)
-        if not self._told:
+        if not self._has_header:
             self._guess = self._guessed()
             self.info = self.info._replace(types=self._guess.types())
         summary = (_object_if_whole(last_lines(path, 1)[-1]) or {}).get("summary")
@@ -106,7 +106,7 @@ class JsonLinesTrace(EventTrace):
                 event = self._event(document, number)
                 yield self._guess.fitted(event) if self._guess else event
             elif not _is_known(document):
-                raise BadTrace(f"{self.path}:{number} is no event: {line[:60]!r}")
+                raise BadTrace(f"{self.path}:{number} is not an event: {line[:60]!r}")
 
     def _event(self, document: dict[str, Any], number: int) -> Event:
         try:
@@ -114,13 +114,13 @@ class JsonLinesTrace(EventTrace):
             name = str(document["name"])
             event = Event(document["time"], document["cpu"], document["tid"], name, fields)
             checked(event, self.info.clock.time)
-            kind = self._kinds.find(name, document.get("kind") if self._told else None)
+            kind = self._kinds.find(name, document.get("kind") if self._has_header else None)
             if kind is not None:
                 for key in self._floats[kind.id]:
                     if isinstance(fields.get(key), str):
                         fields[key] = float(fields[key])
         except (KeyError, TypeError, ValueError) as error:
-            raise BadTrace(f"{self.path}:{number} is no event: {error!r}") from error
+            raise BadTrace(f"{self.path}:{number} is not an event: {error!r}") from error
         return self._kinds.marked(event, kind)
 
     def _guessed(self) -> Guess:
@@ -133,21 +133,21 @@ class JsonLinesTrace(EventTrace):
 
 
 def dump(value: Any) -> str:
-    """JSON on one line."""
+    """The value as JSON, on one line."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def summary_to_json(events: int, lost: Mapping[tuple[int, str], int]) -> dict[str, Any]:
-    """The end of a file."""
+    """The summary at the end of a file, as JSON."""
     return {"events": events, "lost": sum(lost.values()), "losses": losses_to_json(lost)}
 
 
 def losses_of(summary: Mapping[str, Any], path: str) -> dict[tuple[int, str], int]:
-    """What was lost, as the end of a file says; one of `trace --json` says only how many."""
+    """The losses from the end of a file. The output of `trace --json` has only the total."""
     cpu, name = UNKNOWN
     losses = [{"cpu": cpu, "name": name, "lost": summary.get("lost", 0)}]
-    found = losses_from_json(summary.get("losses", losses), path)
-    return {key: count for key, count in found.items() if count}
+    counts = losses_from_json(summary.get("losses", losses), path)
+    return {key: count for key, count in counts.items() if count}
 
 
 def _is_known(document: dict[str, Any]) -> bool:
@@ -155,7 +155,7 @@ def _is_known(document: dict[str, Any]) -> bool:
 
 
 def _object(line: str) -> dict[str, Any]:
-    """The JSON object of a line; an empty one if it is none."""
+    """The JSON object of a line; empty where the line is not an object."""
     return _object_if_whole(line) or {}
 
 

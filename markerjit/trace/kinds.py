@@ -1,5 +1,8 @@
-"""The types of events that are read from a file. Sites of one marker may have different formats, so
-the name of a marker may stand for several types; files say of such events which one they have."""
+"""The types of events that are read from a file.
+
+Sites of one marker may have different formats, so several types may share its name. Files give the
+number of the type with events of such a marker.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any
 from markerjit.model import Event, Field, FieldType, TypeClass, Value
 from markerjit.ring.types import RecordType
 
-_INT, _SIGNED = FieldType.INT, TypeClass.SIGNED  # looking them up there is slow
+_INT, _SIGNED = FieldType.INT, TypeClass.SIGNED  # attributes of an enum are slow to look up
 _TEXT_TYPES = (FieldType.STRING, FieldType.BYTES)
 _FITTING: dict[type, tuple[FieldType, ...]] = {
     int: (_INT, FieldType.POINTER),
@@ -20,10 +23,9 @@ _FITTING: dict[type, tuple[FieldType, ...]] = {
     bytes: (FieldType.BYTES,),
     type(None): _TEXT_TYPES,
 }
-"""The types of fields of which events have such values."""
+"""By class of value, the types of fields that may have it."""
 KIND_MARK = "#"
-"""Stands between a marker's name and the id of its type in a file of text, where the marker has
-several types."""
+"""Separates a marker's name from the id of its type in text files, where it has several types."""
 
 
 def ambiguous(types: Iterable[RecordType]) -> frozenset[int]:
@@ -58,8 +60,11 @@ class Kinds:
         self._by_marker = {kind.marker: kind for kind in types if kind.id not in self._ambiguous}
 
     def find(self, marker: str, number: object = None) -> RecordType | None:
-        """The type of an event, by its marker, or by the number that the file has with it. None
-        where the type is not known. Raises ValueError for a number of another marker's type."""
+        """The type of an event, by its marker, or by the number in the file.
+
+        Returns None where the type is not known. Raises ValueError where the number is not of a
+        type of this marker.
+        """
         if number is None:
             return self._by_marker.get(marker)
         kind = self._by_number.get(number) if type(number) is int else None
@@ -68,7 +73,7 @@ class Kinds:
         return kind
 
     def marked(self, event: Event, kind: RecordType | None) -> Event:
-        """The event, with its type where the marker's name does not say it."""
+        """The event, with its type attached where the marker's name is ambiguous."""
         if kind is None or kind.id not in self._ambiguous:
             return event
         return _of_kind(event, kind)
@@ -82,7 +87,7 @@ def fields_of(types: Iterable[RecordType], type_: FieldType) -> dict[int, tuple[
 
 
 def fits(field: Field, value: Value) -> bool:
-    """Whether an event can have this value of a field."""
+    """Whether a field of this type can have this value."""
     if field.type not in _FITTING.get(type(value), ()):
         return False
     if field.type is not _INT:

@@ -1,8 +1,7 @@
-"""An event as a line, for people or as JSON. parse.py reads lines of text; rows.py makes many lines
-at once.
+"""An event as a line, of text or of JSON. parse.py reads lines of text; rows.py makes many at once.
 
-JSON has no bytes and no nan. They are strings in it, and stay strings where the reader does not
-know the fields. A value that does not fit the format of its marker is shown plainly.
+JSON has neither bytes nor nan. They become strings, and stay strings where the reader does not know
+the fields. A value that does not fit the format of its marker is shown without the format.
 """
 
 from __future__ import annotations
@@ -22,20 +21,21 @@ from markerjit.ring.types import Time
 from markerjit.trace.kinds import EventOfKind, fits
 
 _CONTROLS = re.compile("[\x7f-\x9f]")
-"""Control characters that JSON lets stand in a string; a terminal takes U+009B for an escape."""
+"""Control characters that JSON allows in a string. A terminal takes U+009B for an escape."""
 DAY_NS = 86_400 * NS
 
 
 def line_formatter(
     fields: Mapping[str, Sequence[Field]], *, json: bool = False, clock: Calibration | None = None
 ) -> Callable[[Event], str]:
-    """A function from an event to its line, without control characters. Text has the time of day,
-    and each field as its marker's format shows it.
+    """A function that formats an event as a line without control characters.
+
+    A line of text has the time of day, and each field in its marker's format.
 
     fields  the fields of each marker, by its name
     json    JSON in place of text
-    clock   the clock of the trace. Without it the time of day is taken from the difference between
-            the clocks as it is now
+    clock   the clock of the trace. Without it the present difference between the system's clocks
+            gives the time of day
     """
     check_mapping("fields", fields, str, Sequence)
     check_flag("json", json)
@@ -67,21 +67,21 @@ def shown(field: Field, value: Value) -> str:
 
 
 def as_text(event: Event, fields: Sequence[Field], wall_offset_ns: int) -> str:
-    """`time cpu tid marker field=value …`, the time of day with nanoseconds.
+    """The event as `time cpu tid marker field=value …`, the time of day with nanoseconds.
 
-    `wall_offset_ns` is what to add to CLOCK_MONOTONIC to get the time since 1970.
+    `wall_offset_ns` is the time since 1970 minus CLOCK_MONOTONIC.
     """
     return f"{time_of_day(event.time + wall_offset_ns)} {_behind_time(event, fields)}"
 
 
 def time_of_day(time_ns: int) -> str:
-    """Of a time since 1970, where we are."""
+    """The local time of day of a time since 1970, with nanoseconds."""
     seconds, rest = divmod(time_ns, NS)
     return f"{time.strftime('%H:%M:%S', time.localtime(seconds))}.{rest:09d}"
 
 
 def as_numbered_text(event: Event, fields: Sequence[Field]) -> str:
-    """The same of an event that was recorded without a time: `#number cpu …`."""
+    """The line of an event that was recorded without a time: `#number cpu …`."""
     return f"#{event.time} {_behind_time(event, fields)}"
 
 
@@ -98,8 +98,10 @@ def _behind_time(event: Event, fields: Sequence[Field]) -> str:
 
 
 def as_json(event: Event) -> str:
-    """One JSON object. What JSON has no value for becomes a string: bytes that are no text, as
-    hexadecimal digits, and floats such as nan and inf."""
+    """The event as a JSON object. Values that JSON does not have become strings.
+
+    These are bytes that are not text, as hexadecimal digits, and floats such as nan and inf.
+    """
     return json_module.dumps(
         {
             "time": event.time,
@@ -113,7 +115,7 @@ def as_json(event: Event) -> str:
 
 
 def json_value(value: Value) -> Value:
-    """A field's value as JSON can have it."""
+    """The value of a field as one that JSON has."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, float) and not math.isfinite(value):
@@ -122,5 +124,5 @@ def json_value(value: Value) -> Value:
 
 
 def wall_offset() -> int:
-    """The time since 1970 less CLOCK_MONOTONIC, nanoseconds, now."""
+    """The present time since 1970 minus CLOCK_MONOTONIC, in nanoseconds."""
     return time.time_ns() - time.monotonic_ns()

@@ -1,7 +1,7 @@
-"""A trace file by its name: the suffix says which format it has.
+"""Trace files by name: the suffix gives the format.
 
-What a format needs is imported when it is used: numpy for all, pyarrow for tables, Perfetto's
-package for reading its traces.
+The packages that a format needs are imported when it is used: numpy for all, pyarrow for tables,
+Perfetto's package for reading its traces.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from markerjit.trace.reading import Trace, missing
 from markerjit.trace.sink import Sink, TraceInfo
 
 _OF_CTF = re.compile(r"\.?(metadata|ring_[0-9]+(_late[0-9]+)?|lost_cpu-?[0-9]+)")
-"""Names of files of a CTF trace; with a point while they are being made."""
+"""Names of files of a CTF trace, with a leading dot while they are being written."""
 
 
 class Format(NamedTuple):
-    """A format: what it is called, the suffixes that mean it, how to write and read it, the
-    packages that writing needs, and the modules of ours."""
+    """A format: its name and suffixes, and functions that write and read it.
+
+    `needs` are the packages, and `modules` our modules, that writing imports.
+    """
 
     name: str
     suffixes: tuple[str, ...]
@@ -40,10 +42,12 @@ class Format(NamedTuple):
 
 
 def format_of(path: str) -> Format:
-    """The format that a name means: by its suffix, or a directory of CTF for one that ends in "/",
-    for a directory that is there, and for a name without a suffix. Refused for any other."""
+    """The format of a file by its name. Raises Refused for an unknown suffix.
+
+    A name without a suffix or with "/" at its end, and an existing directory, mean a CTF directory.
+    """
     if not path:
-        raise Refused("an empty name is the name of no trace")
+        raise Refused("a trace needs a file name; this one is empty")
     if path == "-":
         raise Refused(
             "a trace is a file, and not standard output: trace and read print events there without "
@@ -56,17 +60,18 @@ def format_of(path: str) -> Format:
             return format_
     if not suffix or path.endswith("/") or os.path.isdir(path):
         return CTF
-    known = ", ".join(suffix for format_ in FORMATS for suffix in format_.suffixes)
+    suffixes = ", ".join(suffix for format_ in FORMATS for suffix in format_.suffixes)
     raise Refused(
-        f"{path}: no trace format has the suffix {suffix}; there are {known}, and a name that ends "
-        "in / for a CTF directory"
+        f"{path}: no trace format has the suffix {suffix}; there are {suffixes}, and a name that "
+        "ends in / for a CTF directory"
     )
 
 
 def open_sink(path: str, info: TraceInfo, *, force: bool = False) -> Sink:
-    """A trace that is to be written, in the format that its name means. Refused where there is
-    something already, unless `force` says that it may go; Unsupported where a package is
-    missing."""
+    """A writer of a new trace, in the format of its name.
+
+    Raises Refused where the file exists, unless `force`; Unsupported where a package is missing.
+    """
     check_path("path", path)
     check_is("info", info, TraceInfo)
     check_flag("force", force)
@@ -77,9 +82,11 @@ def open_sink(path: str, info: TraceInfo, *, force: bool = False) -> Sink:
 
 
 def check_output(path: str, *, force: bool = False) -> None:
-    """What can be known of `open_sink` before there is a trace: raises what it would raise. A file
-    that is there, and may go, stays as it is. What writing takes is imported: it would be missed
-    when events come."""
+    """Raise what `open_sink` would raise, as far as that is known before there is a trace.
+
+    An existing file stays unchanged, also with `force`. The modules that writing needs are
+    imported, because importing them later would delay the first events.
+    """
     check_path("path", path)
     check_flag("force", force)
     path = os.fspath(path)
@@ -104,14 +111,14 @@ def check_output(path: str, *, force: bool = False) -> None:
 
 
 def takes_packets(sink: Sink) -> bool:
-    """Whether a sink writes the packets of a batch; else it writes the columns."""
+    """Whether a sink writes the packets of a batch, and not its columns."""
     from markerjit.trace.ctf import CtfSink
 
     return isinstance(sink, CtfSink)
 
 
 def open_trace(path: str) -> Trace:
-    """A trace that was written before. Raises BadTrace where it is none."""
+    """The trace in a file. Raises BadTrace where the file is not a trace."""
     check_path("path", path)
     path = os.fspath(path)
     format_ = format_of(path)
@@ -125,15 +132,17 @@ def open_trace(path: str) -> Trace:
                 f"{path} is not a directory, as a CTF trace is; a trace's suffix says its format"
             )
     if not format_.is_directory and os.path.isdir(path):
-        raise BadTrace(f"{path} is a directory, and no {format_.name} file")
+        raise BadTrace(f"{path} is a directory, and not a {format_.name} file")
     if format_.is_directory and (inner := _traces_in(path, "*.ctf")):
         raise BadTrace(f"{path} holds several traces: {', '.join(inner)}; name one of them")
     return format_.read(path)
 
 
 def open_traces(path: str) -> tuple[Trace, ...]:
-    """A trace, or all that `trace PID,PID -o DIRECTORY` wrote: one for each process, by their
-    names. Raises BadTrace where there is none."""
+    """The trace in a file, or the traces that `trace PID,PID -o DIRECTORY` wrote, by name.
+
+    Raises BadTrace where there is none.
+    """
     check_path("path", path)
     path = os.fspath(path)
     inner = _traces_in(path, "pid-*.ctf") if format_of(path).is_directory else []
@@ -141,10 +150,10 @@ def open_traces(path: str) -> tuple[Trace, ...]:
 
 
 def _traces_in(path: str, pattern: str) -> list[str]:
-    """The names of the traces in a directory that is none itself."""
+    """The names of the traces in a directory; none if the directory is a trace itself."""
     try:
         names = os.listdir(path)
-    except OSError:  # whoever opens it says why
+    except OSError:  # opening it raises the error
         return []
     return [] if "metadata" in names else sorted(fnmatch.filter(names, pattern))
 
@@ -225,7 +234,7 @@ def _write_ctf(version: Any) -> Callable[[str, TraceInfo, bool], Sink]:
     def write(path: str, info: TraceInfo, force: bool) -> Sink:
         from markerjit.trace.ctf import CtfSink
 
-        # What makes it a trace goes last: who is interrupted can do it again.
+        # "metadata" makes it a trace and goes last: an interrupted deletion can be repeated.
         for name in sorted(_check_directory(path, force), key="metadata".__eq__):
             try:
                 os.unlink(os.path.join(path, name))
@@ -243,7 +252,7 @@ def _read_ctf(path: str) -> Trace:
 
 
 def _check_directory(path: str, force: bool) -> list[str]:
-    """The files that are to go before a trace is written there: those of a trace, never others."""
+    """The files to delete before a trace is written there. Raises Refused for any others."""
     if not os.path.isdir(path):
         if os.path.lexists(path):
             raise Refused(f"{path} exists and is not a directory, as a CTF trace is")
@@ -261,8 +270,11 @@ def _check_directory(path: str, force: bool) -> list[str]:
 
 
 def _check_kind(path: str) -> None:
-    """A pipe has no place for a trace: what is written is gone through again, cut, and replaced.
-    Opening it would wait for a reader, with the markers on."""
+    """Raise Refused for a pipe or a device.
+
+    A trace is read again, truncated and overwritten while it is written. Opening a pipe would also
+    wait for a reader, with the markers on.
+    """
     with contextlib.suppress(OSError):
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
@@ -273,7 +285,7 @@ def _check_kind(path: str) -> None:
 
 
 def _is_of_ctf(path: str, name: str) -> bool:
-    """Whether a file in a directory has a name that we give, and is no link, directory or pipe."""
+    """Whether a file is a regular one with a name that a CTF trace of ours has."""
     try:
         mode = os.lstat(os.path.join(path, name)).st_mode
     except OSError:

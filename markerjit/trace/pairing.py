@@ -1,4 +1,4 @@
-"""Which records of a batch begin and end a span (spans.py), for viewers that draw them."""
+"""The records of a batch that begin and end spans (spans.py), for viewers that draw spans."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from markerjit.ring.batch import Array
 
 BEGIN, END, INSTANT = 1, 2, 3
-"""What a record is: Perfetto's numbers."""
+"""The role of a record, with the numbers of Perfetto."""
 
 
 class Side(NamedTuple):
-    """What a marker is of a span."""
+    """A marker's side of a span: its begin, or its end."""
 
     pair: Pair
     begins: bool
 
 
 class Cut(NamedTuple):
-    """The end of a span, before a record: its own end was not seen."""
+    """An end to insert before a record, for a span whose own end was not recorded."""
 
     row: int
     tid: int
@@ -34,8 +34,10 @@ class Cut(NamedTuple):
 
 
 class Pairing:
-    """Fed with batches in the order of their time. Without one nobody knows what began before what:
-    there are no spans."""
+    """Finds the spans of batches, which come in order of time.
+
+    Without recorded times the order of events is unknown, and there are no spans.
+    """
 
     def __init__(self, types: Sequence[RecordType]) -> None:
         self.pairs = pair_names(kind.marker for kind in types if kind.time is not Time.NONE)
@@ -44,8 +46,10 @@ class Pairing:
         self._open = OpenSpans()
 
     def look_at(self, batch: Sequence[Columns], order: Array) -> tuple[Array, list[Cut]]:
-        """What each record is, and what is to be ended. Records are counted as if the columns stood
-        one behind the other."""
+        """The role of each record, and the ends to insert.
+
+        Records are numbered as if the columns were concatenated.
+        """
         sizes = [len(columns.time) for columns in batch]
         kinds = np.full(sum(sizes), INSTANT, np.uint8)
         sides = [self.sides.get(columns.type.marker) for columns in batch]
@@ -54,7 +58,7 @@ class Pairing:
             return kinds, cuts
         tids = np.concatenate([columns.tid for columns in batch])
         which = np.repeat(np.arange(len(batch)), sizes)
-        # Without a thread there is nobody whose spans they could be.
+        # A span belongs to a thread, so records without a thread id have none.
         paired = np.array([side is not None for side in sides])[which] & (tids != 0)
         rows = order[paired[order]]
         for row, column, tid in zip(
@@ -72,8 +76,10 @@ class Pairing:
 
 
 def with_cuts(order: Array, cuts: Sequence[Cut]) -> Array:
-    """The order with the cuts in it, each before its record; they are counted behind all records,
-    in the order that they have here."""
+    """The order with the cuts inserted, each before its record.
+
+    Cuts are numbered behind all records, in the order of `cuts`.
+    """
     if not cuts:
         return order
     keys = np.empty(len(order), np.int64)

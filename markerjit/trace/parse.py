@@ -1,6 +1,6 @@
 """A line of text as an event again (lines.py makes the lines).
 
-Text has as much of a value as it shows: not the type of a number, nor more digits of it.
+Text holds a value only as it was shown: without the type of a number, or further digits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FIELD = re.compile(
     r"""|[0-9a-f]{2}(?: [0-9a-f]{2}(?= |$))+|[^\s"'<]\S*)""",
     re.DOTALL,
 )
-"""A terminal has bytes of %*ph without a mark."""
+"""Matches a field. On a terminal, bytes of %*ph are shown without brackets."""
 _ESCAPE = re.compile(r"\\(?:u([0-9a-f]{4})|U([0-9a-f]{8})|([0-7]{3})|(.))", re.DOTALL)
 _PLAIN = {"n": "\n", "t": "\t", "r": "\r"}
 _BASES = {"x": 16, "X": 16, "p": 16, "o": 8, "b": 2, "B": 2}
@@ -30,8 +30,11 @@ _WORDS: dict[str, Value] = {"(null)": None, "true": True, "false": False}
 
 
 def from_text(line: str, fields: Mapping[str, Sequence[Field]]) -> Event | None:
-    """The event of a line of text; None for other lines. Its time is the nanoseconds of the day, or
-    its number. The value of a field that is not among `fields` is taken from its looks."""
+    """The event of a line of text; None for other lines.
+
+    Its time is the nanoseconds since midnight, or its number. A field that is not among `fields`
+    gets a type that fits the text of its value.
+    """
     parts = _TEXT.fullmatch(line)
     if not parts:
         return None
@@ -48,15 +51,15 @@ def _event_of(parts: re.Match[str], fields: Mapping[str, Sequence[Field]]) -> Ev
         if number is not None
         else ((int(hours) * 60 + int(minutes)) * 60 + int(seconds)) * NS + int(nanoseconds)
     )
-    known = {field.name: field for field in fields.get(label, ())}
+    fields_by_name = {field.name: field for field in fields.get(label, ())}
     values: dict[str, Value] = {}
     at = 0
     while at < len(rest):
         pair = _FIELD.match(rest, at)
         if not pair:
             raise ValueError("the line does not go on with a field")
-        field = known.get(pair[1])
-        values[pair[1]] = from_shown(field, pair[2]) if field else _from_looks(pair[2])
+        field = fields_by_name.get(pair[1])
+        values[pair[1]] = from_shown(field, pair[2]) if field else _guessed(pair[2])
         at = pair.end()
     name, _, _ = label.partition(KIND_MARK)
     event = checked(Event(when, int(cpu), int(tid), name, values))
@@ -64,11 +67,11 @@ def _event_of(parts: re.Match[str], fields: Mapping[str, Sequence[Field]]) -> Ev
 
 
 def from_shown(field: Field, shown: str) -> Value:
-    """The value of a field that `show` has shown. Raises ValueError."""
+    """The value of a field from its text, which `show` made. Raises ValueError."""
     return _marked(shown) if _is_marked(shown) else _number(field, shown)
 
 
-def _from_looks(shown: str) -> Value:
+def _guessed(shown: str) -> Value:
     if _is_marked(shown):
         return _marked(shown)
     if " " in shown:
@@ -81,7 +84,7 @@ def _from_looks(shown: str) -> Value:
 
 
 def _is_marked(shown: str) -> bool:
-    """Whether its looks alone say what it is: a text, bytes, a word that stands for a value."""
+    """Whether the notation gives the type: a quoted text, bytes, or a word such as `true`."""
     return shown in _WORDS or shown[0] in "\"'<"
 
 

@@ -1,18 +1,18 @@
-"""Perfetto's protobuf trace, which ui.perfetto.dev and its trace processor open.
+"""Perfetto's protobuf trace, which ui.perfetto.dev and the trace processor open.
 
-Written as packets of one sequence, in this order, so a file that was cut off is read up to there:
+A file is a sequence of packets, in this order, so a truncated file can be read up to the cut:
 
-  1  names and places in the source, each sent once and meant by its number from then on
-  2  the clock: times are CLOCK_MONOTONIC, and what the time of day was at one moment
+  1  names and places in the source, each sent once and referred to by number afterwards
+  2  the clock: times are CLOCK_MONOTONIC, with the time of day at one moment
   3  tracks: the process, and each thread before its first event
-  4  an instant "trace began", with all that the trace says of itself (header.py)
-  5  events: instants, and slices where markers come in pairs (spans.py); fields, and the CPU, as
-     debug annotations. Losses are instants of their own track, when they are noticed
+  4  an instant "trace began", with the header of the trace (header.py)
+  5  events: instants, and slices where markers come in pairs (spans.py). Fields and the CPU are
+     debug annotations. A loss is an instant on a track of its own, when it is noticed
   6  an instant "trace ended", with all losses
 
-Fields are never counters: a number in a marker may be an address as well as a length.
+Fields are never counters, because a number in a marker may be an address as well as a length.
 
-Authority: protos/perfetto/trace/ of Perfetto v59, whose field numbers stand here by name.
+Authority: protos/perfetto/trace/ of Perfetto v59. The constants name its field numbers.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _NAME_TEXT = 23
 _BOOL, _UINT, _INT, _DOUBLE, _STRING, _POINTER = 2, 3, 4, 5, 6, 7
 _ANNOTATION_NAME = 10
 
-BEGAN, ENDED, TOLD = "trace began", "trace ended", "json"
+BEGAN, ENDED, JSON = "trace began", "trace ended", "json"
 CUT = "(no end seen)"
 _LOST_TRACK = 1 << 44
-"""Processes have the number pid << 22 as their track, threads that and their number: no pid reaches
-1 << 22, so tracks of traces that were put together stay apart."""
+"""The track of a process is pid << 22, and that of a thread is this plus its tid. No pid reaches
+1 << 22, so tracks of concatenated traces stay distinct."""
 
-# Each character that a CHAR can be, as UTF-8.
+# Each character of a CHAR, as UTF-8.
 _CHARS = [chr(code).encode() for code in range(256)]
 _CHAR_DATA = np.frombuffer(b"".join(_CHARS), np.uint8)
 _CHAR_LENGTHS = np.array([len(text) for text in _CHARS])
@@ -69,7 +69,7 @@ class PerfettoSink:
     def __init__(self, path: str, info: TraceInfo, *, force: bool = False) -> None:
         self._info = info
         self._process = info.pid << 22
-        self._sequence = wire.one(_SEQUENCE, info.pid or 1)
+        self._sequence = wire.field(_SEQUENCE, info.pid or 1)
         self._pairing = Pairing(info.types)
         self._names = _Names(info, self._pairing.pairs)
         self._threads: set[int] = set()
@@ -79,7 +79,7 @@ class PerfettoSink:
         self._put(self._beginning())
 
     def write(self, batch: Batch) -> None:
-        """Add the events of a batch, and what was lost in the meantime."""
+        """Add the events of a batch, and the losses since the last one."""
         for piece in pieces(batch.columns, self._info.clock):
             self._put([self._new_threads(piece), self._events(piece)])
         self._put(self._losses(batch.lost))
@@ -87,8 +87,8 @@ class PerfettoSink:
     def close(self, lost: Mapping[tuple[int, str], int]) -> None:
         """Add all losses."""
         try:
-            told = json.dumps(losses_to_json(lost))
-            self._put([*self._losses(lost), self._instant(ENDED, {TOLD: told}, self._process)])
+            losses = json.dumps(losses_to_json(lost))
+            self._put([*self._losses(lost), self._instant(ENDED, {JSON: losses}, self._process)])
         finally:
             self._file.close()
 
@@ -96,74 +96,76 @@ class PerfettoSink:
         self._file.write(b"".join(packets))
 
     def _packet(self, *fields: bytes) -> bytes:
-        return wire.one(_PACKET, [*fields, self._sequence])
+        return wire.field(_PACKET, [*fields, self._sequence])
 
-    # ---- what is said once ----
+    # ---- packets that are sent once ----
 
     def _beginning(self) -> Iterable[bytes]:
-        info, one = self._info, wire.one
+        info, field = self._info, wire.field
         yield self._packet(
-            one(_FIRST, 1),
-            one(_FLAGS, _CLEARED),
-            one(_DEFAULTS, [one(_CLOCK_ID, _MONOTONIC)]),
-            one(_INTERNED, [*self._names.interned()]),
+            field(_FIRST, 1),
+            field(_FLAGS, _CLEARED),
+            field(_DEFAULTS, [field(_CLOCK_ID, _MONOTONIC)]),
+            field(_INTERNED, [*self._names.interned()]),
         )
-        clocks = [one(1, [one(1, _MONOTONIC), one(2, self._latest)])]
+        clocks = [field(1, [field(1, _MONOTONIC), field(2, self._latest)])]
         if info.clock.time is not Time.NONE:
-            clocks.append(one(1, [one(1, _REALTIME), one(2, info.started_ns)]))
-        yield self._packet(one(_CLOCK_SNAPSHOT, [*clocks, one(2, _MONOTONIC)]))
+            clocks.append(field(1, [field(1, _REALTIME), field(2, info.started_ns)]))
+        yield self._packet(field(_CLOCK_SNAPSHOT, [*clocks, field(2, _MONOTONIC)]))
         name = info.command or f"process {info.pid}"
-        process = one(3, [one(1, info.pid), one(6, name)])
-        yield self._packet(one(_TRACK, [one(1, self._process), process]))
-        parent = one(5, self._process)
-        yield self._packet(one(_TRACK, [one(1, _LOST_TRACK | info.pid), one(2, "lost"), parent]))
-        yield self._instant(BEGAN, {TOLD: json.dumps(to_json(info))}, self._process)
+        process = field(3, [field(1, info.pid), field(6, name)])
+        yield self._packet(field(_TRACK, [field(1, self._process), process]))
+        parent = field(5, self._process)
+        yield self._packet(
+            field(_TRACK, [field(1, _LOST_TRACK | info.pid), field(2, "lost"), parent])
+        )
+        yield self._instant(BEGAN, {JSON: json.dumps(to_json(info))}, self._process)
 
     def _new_threads(self, batch: Sequence[Columns]) -> bytes:
         tids = {tid for columns in batch for tid in np.unique(columns.tid).tolist()}
         new = sorted(tids - self._threads - {0})
         self._threads.update(new)
-        one = wire.one
+        field = wire.field
         return b"".join(
             self._packet(
-                one(
+                field(
                     _TRACK,
                     [
-                        one(1, self._process + tid),
-                        one(5, self._process),
-                        one(4, [one(1, self._info.pid), one(2, tid)]),
+                        field(1, self._process + tid),
+                        field(5, self._process),
+                        field(4, [field(1, self._info.pid), field(2, tid)]),
                     ],
                 )
             )
             for tid in new
         )
 
-    def _instant(self, name: str, told: Mapping[str, int | str], track: int) -> bytes:
-        one = wire.one
+    def _instant(self, name: str, notes: Mapping[str, int | str], track: int) -> bytes:
+        field = wire.field
         return self._packet(
-            one(_TIMESTAMP, self._latest),
-            one(_FLAGS, _NEEDS_STATE),
-            one(
+            field(_TIMESTAMP, self._latest),
+            field(_FLAGS, _NEEDS_STATE),
+            field(
                 _EVENT,
                 [
-                    one(_TYPE, INSTANT),
-                    one(_TRACK_UUID, track),
-                    one(_NAME_TEXT, name),
-                    *(_annotation(key, value) for key, value in told.items()),
+                    field(_TYPE, INSTANT),
+                    field(_TRACK_UUID, track),
+                    field(_NAME_TEXT, name),
+                    *(_annotation(key, value) for key, value in notes.items()),
                 ],
             ),
         )
 
     def _losses(self, lost: Mapping[tuple[int, str], int]) -> list[bytes]:
-        found = []
+        instants = []
         for (cpu, marker), total in lost.items():
             more = total - self._lost.get((cpu, marker), 0)
             if more > 0:
                 self._lost[cpu, marker] = total
-                told: dict[str, int | str] = {"cpu": cpu, "marker": marker, "lost": more}
+                notes: dict[str, int | str] = {"cpu": cpu, "marker": marker, "lost": more}
                 track = _LOST_TRACK | self._info.pid
-                found.append(self._instant(f"{more} lost: {marker}", told, track))
-        return found
+                instants.append(self._instant(f"{more} lost: {marker}", notes, track))
+        return instants
 
     # ---- events ----
 
@@ -189,12 +191,12 @@ class PerfettoSink:
         return b"".join([packets[row] for row in with_cuts(order, cuts).tolist()])
 
     def _block(self, columns: Columns, times: Array, kinds: Array) -> wire.Parts:
-        """The packets of one marker."""
+        """The packets of the records of one type."""
         rows = len(times)
         names = self._names
         marker = columns.type.marker
         side = self._pairing.sides.get(marker)
-        name: wire.Parts = [wire.one(_NAME, names.event(marker))]
+        name: wire.Parts = [wire.field(_NAME, names.event(marker))]
         if side is not None:
             is_instant = kinds == INSTANT
             name = wire.numbers(
@@ -205,7 +207,7 @@ class PerfettoSink:
             *wire.numbers(_TYPE, kinds),
             *wire.numbers(_TRACK_UUID, columns.tid.astype(np.int64) + self._process),
             *name,
-            wire.one(_SOURCE, names.source(columns.type)),
+            wire.field(_SOURCE, names.source(columns.type)),
             *wire.message(_ANNOTATION, [cpu, *wire.numbers(_UINT, columns.cpu)], rows),
         ]
         for field in columns.type.fields:
@@ -215,22 +217,22 @@ class PerfettoSink:
             *wire.numbers(_TIMESTAMP, times),
             self._sequence,
             *wire.message(_EVENT, event, rows),
-            wire.one(_FLAGS, _NEEDS_STATE),
+            wire.field(_FLAGS, _NEEDS_STATE),
         ]
         return wire.message(_PACKET, packet, rows)
 
     def _cut(self, when: int, tid: int, pair: Pair) -> bytes:
-        """The end of a span whose own end was not seen."""
-        one = wire.one
+        """The packet that ends a span whose own end was not recorded."""
+        field = wire.field
         return self._packet(
-            one(_TIMESTAMP, when),
-            one(_FLAGS, _NEEDS_STATE),
-            one(
+            field(_TIMESTAMP, when),
+            field(_FLAGS, _NEEDS_STATE),
+            field(
                 _EVENT,
                 [
-                    one(_TYPE, END),
-                    one(_TRACK_UUID, self._process + tid),
-                    one(_NAME, self._names.event(pair.name)),
+                    field(_TYPE, END),
+                    field(_TRACK_UUID, self._process + tid),
+                    field(_NAME, self._names.event(pair.name)),
                     _annotation(CUT, 1),
                 ],
             ),
@@ -238,7 +240,7 @@ class PerfettoSink:
 
 
 class _Names:
-    """The numbers by which packets mean names."""
+    """The numbers by which packets refer to names."""
 
     def __init__(self, info: TraceInfo, pairs: Sequence[Pair]) -> None:
         names = (*(kind.marker for kind in info.types), *(pair.name for pair in pairs))
@@ -251,26 +253,28 @@ class _Names:
         self._sources = [info.sources.get(kind.marker, "") for kind in info.types]
 
     def event(self, name: str) -> int:
-        """The number of a marker or span."""
+        """The number of a marker's or span's name."""
         return self._events[name]
 
     def field(self, name: str) -> bytes:
-        """The name of an annotation."""
-        return wire.one(1, self._fields[name])
+        """The field with the name of an annotation."""
+        return wire.field(1, self._fields[name])
 
     def source(self, kind: RecordType) -> int:
-        """Where a marker is in the source; it also tells a reader which record it was."""
+        """The number of a marker's place in the source, which is distinct for each type."""
         return self._by_id[kind.id]
 
     def interned(self) -> Iterable[bytes]:
-        """All of them."""
-        one = wire.one
-        yield from (one(2, [one(1, n), one(2, name)]) for name, n in self._events.items())
-        yield from (one(3, [one(1, n), one(2, name)]) for name, n in self._fields.items())
+        """The messages that define all names and places."""
+        field = wire.field
+        yield from (field(2, [field(1, n), field(2, name)]) for name, n in self._events.items())
+        yield from (field(3, [field(1, n), field(2, name)]) for name, n in self._fields.items())
         for number, source in enumerate(self._sources, 1):
             file, _, line = source.rpartition(":")
-            place = [one(2, file), one(4, int(line))] if line.isdecimal() else [one(2, source)]
-            yield one(4, [one(1, number), *place])
+            place = (
+                [field(2, file), field(4, int(line))] if line.isdecimal() else [field(2, source)]
+            )
+            yield field(4, [field(1, number), *place])
 
 
 def _numbered(names: Iterable[str]) -> dict[str, int]:
@@ -278,7 +282,7 @@ def _numbered(names: Iterable[str]) -> dict[str, int]:
 
 
 def _whole_packets(data: bytes) -> int:
-    """How many of these bytes are whole packets."""
+    """The number of leading bytes that are whole packets."""
     end = 0
     while True:
         at, size, shift = end + 1, 0, 0  # behind the tag
@@ -291,12 +295,12 @@ def _whole_packets(data: bytes) -> int:
 
 
 def _annotation(key: str, value: int | str) -> bytes:
-    shown = wire.one(_STRING if isinstance(value, str) else _INT, value)
-    return wire.one(_ANNOTATION, [wire.one(_ANNOTATION_NAME, key), shown])
+    shown = wire.field(_STRING if isinstance(value, str) else _INT, value)
+    return wire.field(_ANNOTATION, [wire.field(_ANNOTATION_NAME, key), shown])
 
 
 def _value(field: Field, column: Array | Texts) -> wire.Parts:
-    """The value of an annotation: of a NULL text, none."""
+    """The value field of an annotation; a NULL text has none."""
     if isinstance(column, Texts):
         texts = showable(field, column)
         text = wire.Ragged(texts.data, texts.offsets[:-1], np.diff(texts.offsets))

@@ -1,8 +1,8 @@
-"""A trace that is read again, from whatever format: what all of them offer.
+"""The interface of all readers of traces.
 
-A format has either columns or events, and offers the other by converting them. So a trace can be
-summed up, printed and converted by code that does not know its format. Every reading starts at the
-beginning of the file, which is open for as long as that lasts.
+A format has either columns or events, and offers the other by converting them. So code that does
+not know the format can summarise, print and convert a trace. Each reading starts at the beginning
+of the file, and keeps the file open until it is finished.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ if TYPE_CHECKING:
     from markerjit.trace.sink import TraceInfo
 
 UNKNOWN = (-1, "")
-"""In the place of (cpu, marker): events were lost, and the file does not say which."""
+"""In place of (cpu, marker), for lost events that the file does not attribute."""
 
 _EVENTS_AT_ONCE = 20_000
 
 
 class Trace:
-    """A trace in a file. Raises BadTrace when reading comes to a place that makes no sense.
+    """A trace in a file. Raises BadTrace when reading comes to a malformed place.
 
     path       the file
-    info       what the trace says of itself; its times are nanoseconds of CLOCK_MONOTONIC, unless
+    info       the description of the trace; its times are nanoseconds of CLOCK_MONOTONIC, unless
                it was recorded without a clock
-    problems   what is not known or not as it should be, a sentence each; complete when all has been
-               read
+    problems   sentences that say what is unknown or wrong; complete when all has been read
     """
 
     info: TraceInfo
@@ -44,11 +43,11 @@ class Trace:
 
     @property
     def lost(self) -> Mapping[tuple[int, str], int]:
-        """Events lost, by (cpu, marker); by UNKNOWN where the file says only how many."""
+        """The number of lost events by (cpu, marker), or by UNKNOWN for a mere total."""
         raise NotImplementedError
 
     def batches(self) -> Iterator[Sequence[Columns]]:
-        """All records, as columns, a bounded number of them at a time."""
+        """All records as columns, a bounded number at a time."""
         raise NotImplementedError
 
     def events(self) -> Iterator[Event]:
@@ -56,20 +55,20 @@ class Trace:
         raise NotImplementedError
 
     def formatter(self, *, json: bool = False) -> Callable[[Event], str]:
-        """A function from an event to its line, the same that `trace` prints."""
+        """A function that formats an event as a line, as `trace` prints it."""
         from markerjit.ring.types import fields_by_marker
         from markerjit.trace.lines import line_formatter
 
         return line_formatter(fields_by_marker(self.info.types), json=json, clock=self.info.clock)
 
     def time_of_day(self, time: int) -> str:
-        """The time of an event, as lines have it."""
+        """The time of day of an event's time, as in lines of text."""
         from markerjit.trace.lines import time_of_day
 
         return time_of_day(time + self.info.clock.wall_offset_ns)
 
     def complain(self, problem: str) -> None:
-        """Note a problem, once however often the trace is read."""
+        """Add a problem, once however often the trace is read."""
         if problem not in self.problems:
             self.problems.append(problem)
 
@@ -98,8 +97,10 @@ class EventTrace(Trace):
 
 
 def open_to_read(path: str) -> int:
-    """A descriptor. Raises BadTrace, with the reason, where there is none to be had: not of a
-    directory, and not of a device or a pipe, which would be waited for and can be read once."""
+    """A descriptor of a regular file. Raises BadTrace, with the reason.
+
+    A device or a pipe is refused: opening it could block, and it can be read only once.
+    """
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
@@ -111,5 +112,5 @@ def open_to_read(path: str) -> int:
 
 
 def missing(what: str, package: str) -> Unsupported:
-    """A package that not every installation has is not there."""
+    """The error for an optional package that is not installed."""
     return Unsupported(f"{what} needs {package}: pip install {package}")

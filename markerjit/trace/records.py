@@ -1,5 +1,6 @@
-"""Columns of records on their way to a file or to events: in order, in pieces, as values. Needs
-numpy. Raw bytes are read in ring/decode.py; collect.py makes columns of events.
+"""Columns of records for writers: in order, in pieces, as values. Needs numpy.
+
+ring/decode.py makes columns of raw bytes; collect.py makes them of events.
 """
 
 from __future__ import annotations
@@ -21,25 +22,29 @@ if TYPE_CHECKING:
     from markerjit.ring.batch import Array
 
 PIECE = 1 << 16
-"""Records that are converted at a time, so that memory stays flat."""
+"""The most records that are converted at a time, which bounds memory."""
 
 
 def to_events(batch: Sequence[Columns], clock: Calibration) -> Iterator[list[Event]]:
-    """All records of a batch, in order of time, a list for each piece."""
+    """The events of a batch, in order of time, as a list for each piece."""
     for piece in pieces(batch, clock):
         yield events(piece, clock)
 
 
 def in_order(batch: Sequence[Columns], clock: Calibration) -> tuple[Array, Array]:
-    """The times of a batch's records in nanoseconds, one Columns behind the other, and their order:
-    the order of `events`."""
+    """The times of a batch's records in nanoseconds, and their order, which is that of `events`.
+
+    The times are in the order of the columns, one Columns after the other.
+    """
     times = np.concatenate([monotonic(columns.time, clock) for columns in batch])
     return times, order_of(batch)
 
 
 def pieces(batch: Sequence[Columns], clock: Calibration) -> Iterator[list[Columns]]:
-    """A batch in pieces of no more than PIECE records. No record is older than those of the piece
-    before."""
+    """The batch in pieces of at most PIECE records.
+
+    No record is older than those of the previous piece.
+    """
     batch = [columns for columns in batch if len(columns.time)]
     total = sum(len(columns.time) for columns in batch)
     if total <= PIECE:
@@ -50,7 +55,7 @@ def pieces(batch: Sequence[Columns], clock: Calibration) -> Iterator[list[Column
     rank = np.empty_like(order)
     rank[order] = np.arange(total)
     ranks = np.split(rank, np.cumsum([len(columns.time) for columns in batch])[:-1])
-    if clock.time is Time.NONE:  # a type's records are not in this order, but any other will do
+    if clock.time is Time.NONE:  # a type's records are not in this order; any order will do
         ranks = [np.sort(rank) for rank in ranks]
     edges = [np.searchsorted(rank, np.arange(0, total + PIECE, PIECE)).tolist() for rank in ranks]
     for low, high in zip(
@@ -61,18 +66,20 @@ def pieces(batch: Sequence[Columns], clock: Calibration) -> Iterator[list[Column
 
 
 def values(field: Field, column: Array | Texts) -> list[Value]:
-    """A column as events have it: they also mark texts that were cut."""
+    """The values of a column as in events, where texts that were cut are marked."""
     count = len(column.states) if isinstance(column, Texts) else len(column)
     kind = RecordType(0, "", "", [field], time=Time.MONOTONIC)
-    none = np.zeros(count, np.uint64)
-    alone = Columns(kind, none, none, none, {field.name: column})
+    zeros = np.zeros(count, np.uint64)
+    columns = Columns(kind, zeros, zeros, zeros, {field.name: column})
     clock = Calibration(Time.MONOTONIC, 0, 0, NS, 0)
-    return [event.fields[field.name] for event in events([alone], clock)]
+    return [event.fields[field.name] for event in events([columns], clock)]
 
 
 def showable(field: Field, texts: Texts) -> Texts:
-    """Texts as viewers can show them: valid UTF-8, and marked where they were cut. Bytes that are
-    not text become hexadecimal digits. The state of each text is NULL or WHOLE."""
+    """The texts as viewers can show them: valid UTF-8, and marked where they were cut.
+
+    Bytes that are not text become hexadecimal digits. The state of each text is NULL or WHOLE.
+    """
     if _is_showable(field, texts):
         return texts
     return make_texts(
@@ -81,7 +88,7 @@ def showable(field: Field, texts: Texts) -> Texts:
 
 
 def text_values(field: Field, texts: Texts) -> list[str | bytes | None]:
-    """`values` of texts."""
+    """The values of texts, as `values` gives them."""
     return values(field, texts)  # type: ignore[return-value]
 
 
@@ -97,8 +104,10 @@ def _is_showable(field: Field, texts: Texts) -> bool:
 
 
 def is_utf8(texts: Texts) -> bool:
-    """Whether all texts are UTF-8. They are where the whole is, and no text begins inside a
-    character."""
+    """Whether all texts are UTF-8.
+
+    That is so if all of the data is, and no text begins inside a character.
+    """
     data = texts.data[texts.offsets[0] : texts.offsets[-1]]
     if not (data >= 0x80).any():
         return True

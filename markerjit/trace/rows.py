@@ -1,5 +1,7 @@
-"""Lines of many records at once: the same lines as lines.py makes of one event, several times as
-fast, because what all records of a marker have in common is written once.
+"""Lines of many records at once.
+
+The lines are those that lines.py makes of single events. This is several times as fast, because the
+part that all records of a marker have in common is formatted once.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from markerjit.ring.batch import Array
 
 quoted: Callable[[str], str] = json.encoder.encode_basestring
-"""A string as JSON has it, as json.dumps makes it without ensure_ascii."""
+"""Returns a string as JSON, as json.dumps does without ensure_ascii."""
 
 _CHARS = [quoted(chr(code)) for code in range(256)]
 
@@ -32,8 +34,10 @@ _CHARS = [quoted(chr(code)) for code in range(256)]
 def json_lines(
     batch: Sequence[Columns], clock: Calibration, numbered: Container[int] = ()
 ) -> list[str]:
-    """Each record as `as_json` has its event, in order of time. Those of the types `numbered` have
-    their type's number, as "kind"."""
+    """The line of each record, in order of time, as `as_json` makes it of the event.
+
+    Records of the types `numbered` also have the number of their type, as "kind".
+    """
     times, order = in_order(batch, clock)
     lines: list[str] = []
     for columns, when in zip(batch, split(times, batch), strict=True):
@@ -56,9 +60,12 @@ def text_lines(
     *,
     shift_s: int | None = None,
 ) -> list[str]:
-    """Each record as `as_text` has its event, in order of time. Those of the types `numbered` have
-    their type's number behind the marker's name. The time of day is so far from UTC, or what it is
-    where we are. Bytes of %*ph stand between brackets, so that a reader knows where they end."""
+    """The line of each record, in order of time, as `as_text` makes it of the event.
+
+    Records of the types `numbered` have the number of their type behind the marker's name. The time
+    of day is `shift_s` seconds ahead of UTC, or local time for None. Bytes of %*ph are between
+    brackets, so that a reader can tell where they end.
+    """
     times, order = in_order(batch, clock)
     lines: list[str] = []
     for columns, when in zip(batch, split(times, batch), strict=True):
@@ -91,12 +98,12 @@ def json_texts(field: Field, column: Array | Texts) -> list[str]:
 
 
 def filled(template: str, *columns: Sequence[object]) -> list[str]:
-    """A template with the values of each row."""
+    """The template, filled with the values of each row."""
     return [template % row for row in zip(*columns, strict=True)]
 
 
 def literal(text: str) -> str:
-    """Text as a template has it."""
+    """The text, escaped for a template."""
     return text.replace("%", "%%")
 
 
@@ -106,7 +113,7 @@ def split(rows: Array, batch: Sequence[Columns]) -> list[Array]:
 
 
 def in_this(order: Array, lines: list[str]) -> list[str]:
-    """Lines in another order."""
+    """The lines in this order."""
     return [lines[row] for row in order.tolist()]
 
 
@@ -137,23 +144,23 @@ def _shown(field: Field, column: Array | Texts) -> list[str]:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether nothing of a text needs an escape: `show` looks at each character, which takes ten
-    times as long."""
+    """Whether a text needs no escapes. `show` checks each character, ten times as slowly."""
     return text.isprintable() and '"' not in text and "\\" not in text
 
 
 def _times(times: Array, clock: Calibration, shift_s: int | None) -> list[str]:
-    """The time of day of each, or its number."""
+    """The time of day of each record, or its number."""
     if clock.time is Time.NONE:
         return [f"#{number}" for number in times.tolist()]
     seconds, rest = np.divmod(times + clock.wall_offset_ns, NS)
     different, which = np.unique(seconds, return_inverse=True)
     shown = [_second(second, shift_s) for second in different.tolist()]
     return [
-        f"{shown[one]}.{part:09d}" for one, part in zip(which.tolist(), rest.tolist(), strict=True)
+        f"{shown[index]}.{part:09d}"
+        for index, part in zip(which.tolist(), rest.tolist(), strict=True)
     ]
 
 
 def _second(second: int, shift_s: int | None) -> str:
-    there = time.localtime(second) if shift_s is None else time.gmtime(second + shift_s)
-    return time.strftime("%H:%M:%S", there)
+    moment = time.localtime(second) if shift_s is None else time.gmtime(second + shift_s)
+    return time.strftime("%H:%M:%S", moment)

@@ -1,4 +1,4 @@
-"""What every kind of trace file has in common: what it is told at the start, and how it is fed."""
+"""The interface of all writers of traces, and the description that a trace begins with."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from markerjit.ring.types import RecordType
 
 
 class TraceInfo(NamedTuple):
-    """What a trace says of itself.
+    """The description of a trace.
 
-    types       all kinds of records that can be in it; they share their `time` and `tid`
-    clock       for their times
-    sources     by marker: "file.c:12"
-    started_ns  since 1970
+    types       all types of records that it may hold; they share their `time` and `tid`
+    clock       converts their times
+    sources     the place in the source by marker: "file.c:12"
+    started_ns  the start, since 1970
     """
 
     types: tuple[RecordType, ...]
@@ -29,11 +29,13 @@ class TraceInfo(NamedTuple):
 
 
 class Sink(Protocol):
-    """A trace that is being written. Not thread-safe. Raises OSError where the disk is full; what
-    was written before can be read all the same."""
+    """A trace that is being written. Not thread-safe.
+
+    Raises OSError where the disk is full. Events written before can still be read.
+    """
 
     def write(self, batch: Batch) -> None:
         """Add a batch."""
 
     def close(self, lost: Mapping[tuple[int, str], int]) -> None:
-        """End the trace. `lost` are all events lost, by (cpu, marker)."""
+        """End the trace. `lost` is the number of all lost events, by (cpu, marker)."""

@@ -1,14 +1,14 @@
-"""What many values have in common, in memory that does not grow with them.
+"""Statistics of many values in bounded memory.
 
-Numbers are kept as they are up to a limit, and their percentiles are exact; behind it they are
-counted in buckets that are wider the larger the numbers, so that a percentile is off by at most
-`ERROR` of itself. Least, largest and mean are exact in any case.
+Numbers are stored up to a limit, and their percentiles are exact. Beyond the limit they are counted
+in buckets whose width grows with the numbers, so that the relative error of a percentile is at most
+`ERROR`. Minimum, maximum and mean are always exact.
 
-Texts are counted up to a limit of different ones; behind it the rarest are forgotten, and counts
-are at least what is said.
+Texts are counted up to a limit of distinct values. Beyond it the rarest are forgotten, and counts
+are lower bounds.
 
-The buckets are those of DDSketch (Masson, Rim, Lee, VLDB 2019), without its limit of buckets: all
-that a double needs fit into an array.
+The buckets are those of DDSketch (Masson, Rim, Lee, VLDB 2019) without its limit on their number:
+an array has room for all buckets of a double.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _HIGHEST = math.ceil(math.log(sys.float_info.max) / _GAMMA)
 
 
 class Budget:
-    """How many numbers may be kept as they are: in each column, and in all together."""
+    """The most numbers that may be stored: in each column, and in all columns together."""
 
     def __init__(self, each: int = 1 << 21, together: int = 1 << 24) -> None:
         self.each = each
-        self.left = together
+        self.remaining = together
 
 
 class Numbers:
-    """The numbers of a field. nan is no number here, and only counted."""
+    """Statistics of the numbers of a field. nan is counted separately."""
 
     def __init__(self, budget: Budget) -> None:
         self.count = self.nans = 0
@@ -55,11 +55,11 @@ class Numbers:
 
     @property
     def exact(self) -> bool:
-        """Whether the percentiles are."""
+        """Whether the percentiles are exact."""
         return self._buckets is None
 
     def add(self, values: Array) -> None:
-        """More numbers."""
+        """Add numbers."""
         if values.dtype.kind == "f":
             whole = len(values)
             values = values[~np.isnan(values)]
@@ -75,37 +75,37 @@ class Numbers:
         self._keep(values)
 
     def mean(self) -> float:
-        """The mean of all."""
+        """The mean of all numbers."""
         return self._sum() / self.count
 
-    def percentiles(self, *wanted: float) -> list[int | float]:
-        """The numbers that this part of all is not above (nearest rank)."""
-        ranks = [max(0, math.ceil(part * self.count) - 1) for part in wanted]
+    def percentiles(self, *parts: float) -> list[int | float]:
+        """The percentiles for these parts of 1, by nearest rank."""
+        ranks = [max(0, math.ceil(part * self.count) - 1) for part in parts]
         if self._buckets:
-            return [min(max(found, self.least), self.largest) for found in self._buckets.at(ranks)]
+            return [min(max(value, self.least), self.largest) for value in self._buckets.at(ranks)]
         assert self._kept is not None
         values = np.concatenate(self._kept)
         values.partition(ranks)
         return [values[rank].item() for rank in ranks]
 
     def _sum(self) -> int | float:
-        if all(isinstance(one, int) for one in self._sums):
+        if all(isinstance(part, int) for part in self._sums):
             return sum(self._sums)
         try:
             return math.fsum(self._sums)
-        except (OverflowError, ValueError):  # inf - inf, or beyond what a double has
+        except (OverflowError, ValueError):  # inf - inf, or out of range of a double
             return sum(self._sums)
 
     def _keep(self, values: Array) -> None:
-        """As they are, or from some number on in buckets."""
+        """Store the numbers, or count them in buckets once the budget is spent."""
         if self._buckets is None:
             assert self._kept is not None
             self._kept.append(values)
             self._size += len(values)
-            self._budget.left -= len(values)
-            if self._size <= self._budget.each and self._budget.left >= 0:
+            self._budget.remaining -= len(values)
+            if self._size <= self._budget.each and self._budget.remaining >= 0:
                 return
-            self._budget.left += self._size
+            self._budget.remaining += self._size
             self._buckets = _Buckets()
             for kept in self._kept:
                 self._buckets.add(kept)
@@ -115,7 +115,7 @@ class Numbers:
 
 
 class _Buckets:
-    """How many numbers there are in each bucket, from the lowest up."""
+    """The number of values in each bucket, from the lowest up."""
 
     def __init__(self) -> None:
         size = _HIGHEST - _LOWEST + 1
@@ -125,38 +125,37 @@ class _Buckets:
 
     def add(self, values: Array) -> None:
         numbers = values.astype(np.float64)
-        for counts, some in (
+        for counts, magnitudes in (
             (self._above, numbers[numbers > 0]),
             (self._below, -numbers[numbers < 0]),
         ):
-            if len(some):
+            if len(magnitudes):
                 with np.errstate(over="ignore"):
-                    places = np.ceil(np.log(np.minimum(some, sys.float_info.max)) / _GAMMA).astype(
-                        np.int64
-                    )
-                found = np.bincount(np.clip(places - _LOWEST, 0, len(counts) - 1))
-                counts[: len(found)] += found
+                    logarithms = np.log(np.minimum(magnitudes, sys.float_info.max))
+                    places = np.ceil(logarithms / _GAMMA).astype(np.int64)
+                added = np.bincount(np.clip(places - _LOWEST, 0, len(counts) - 1))
+                counts[: len(added)] += added
         self._zeros += int((numbers == 0).sum())
 
     def at(self, ranks: Iterable[int]) -> list[float]:
-        """The numbers at these ranks, about."""
+        """The approximate numbers at these ranks."""
         counts = np.concatenate([self._below[::-1], [self._zeros], self._above])
         ends = np.cumsum(counts)
         zero = len(self._below)
-        found = []
+        values = []
         for rank in ranks:
             place = int(np.searchsorted(ends, rank, side="right"))
             if place == zero:
-                found.append(0.0)
+                values.append(0.0)
             elif place > zero:
-                found.append(_middle(place - zero - 1))
+                values.append(_middle(place - zero - 1))
             else:
-                found.append(-_middle(zero - 1 - place))
-        return found
+                values.append(-_middle(zero - 1 - place))
+        return values
 
 
 def _middle(bucket: int) -> float:
-    """The number that no number of a bucket is more than ERROR of itself away from."""
+    """The number from which each number of a bucket differs by at most ERROR of itself."""
     try:
         return math.exp((bucket + _LOWEST) * _GAMMA) * (1 - ERROR)
     except OverflowError:
@@ -164,8 +163,7 @@ def _middle(bucket: int) -> float:
 
 
 class Frequent:
-    """The values that come most often. `missed`: a count may be this much too low; 0 while it is
-    exact."""
+    """The most frequent values. A count may be too low by up to `missed`, which is 0 if exact."""
 
     def __init__(self, limit: int = 1 << 16) -> None:
         self.count = self.nulls = self.missed = 0
@@ -174,15 +172,15 @@ class Frequent:
 
     @property
     def distinct(self) -> int | None:
-        """How many different ones there were; None where it is not known."""
+        """The number of distinct values; None where it is not known."""
         return None if self.missed else len(self._counts)
 
     def add(self, values: Iterable[Value]) -> None:
-        """More values, None among them."""
+        """Add values, which may include None."""
         self.add_counted(Counter(values))
 
     def add_counted(self, counts: Counter[Value]) -> None:
-        """The same, counted already."""
+        """Add values with their counts."""
         nulls = counts.pop(None, 0)
         self.nulls += nulls
         self.count += counts.total()
@@ -194,12 +192,12 @@ class Frequent:
             self._counts = Counter(dict(kept))
 
     def top(self, number: int) -> list[tuple[Value, int]]:
-        """The most frequent ones, with how often they were seen."""
+        """The most frequent values, with their counts."""
         return self._counts.most_common(number)
 
 
 def _sum(values: Array) -> int | float:
-    """The sum: of whole numbers exact, however large."""
+    """The sum, which is exact for whole numbers of any size."""
     if values.dtype.kind == "f":
         with np.errstate(over="ignore", invalid="ignore"):
             return float(values.sum())

@@ -1,13 +1,12 @@
-"""Spans out of markers that come in pairs: which names make one, and which events do.
+"""Spans from pairs of markers: which names make a span, and which events.
 
-`query_start` and `query_done` make the span `query`. Names pair when they differ only by what is
-behind their last `_`, `__` or `-`, as in `_PAIRS`; each marker is in one pair at most. Events
-of one thread pair like brackets: the last one that began ends first. So spans of a program that
-keeps several requests under way in one thread, each with its own begin, are not told apart: nothing
-in a name says which field is the request.
+`query_start` and `query_done` make the span `query`. Names pair when they differ only by the word
+behind their last `_`, `__` or `-`, as in `_PAIRS`. Each marker is in at most one pair. Events of a
+thread pair like brackets: the last span that began ends first. Requests that one thread handles
+concurrently cannot be told apart, because a name does not say which field identifies the request.
 
-Events that are missing (lost, or from before the trace) are repaired as far as can be: an end
-without its begin is no span; an end closes those that began inside of it and have not ended.
+Missing events (lost, or from before the trace) are handled as far as possible. An end without a
+begin makes no span. An end also closes the spans that began inside its own and have not ended.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ _PAIRS = (
     ("entry", "exit"),
     ("enter", "exit"),
 )
-"""In this order, where a name could have more than one partner."""
+"""In order of preference, where a name has more than one possible partner."""
 
 _SEPARATORS = ("__", "_", "-")
 
 DEEPEST = 256
-"""Spans open at once in a thread. More are a sign of ends that were lost; viewers stop at 512."""
+"""The most open spans of a thread. More are a sign of lost ends; viewers stop at 512."""
 
 
 class Pair(NamedTuple):
-    """A span, and the markers at which it begins and ends."""
+    """A span, and the markers that begin and end it."""
 
     name: str
     begin: str
@@ -43,14 +42,17 @@ class Pair(NamedTuple):
 
 
 def pair_names(names: Iterable[str]) -> tuple[Pair, ...]:
-    """The pairs among these markers. A span is named by what its markers have in common; by its
-    begin, where a marker or another span has that name already."""
-    known = list(dict.fromkeys(names))
-    free = set(known)
-    used = set(known)
-    found = []
+    """The pairs among these markers.
+
+    A span is named after the common part of its markers, or after its begin where a marker or
+    another span has that name already.
+    """
+    markers = list(dict.fromkeys(names))
+    free = set(markers)
+    used = set(markers)
+    pairs = []
     for first, last in _PAIRS:
-        for begin in known:
+        for begin in markers:
             stem, separator = _split(begin, first)
             end = f"{stem}{separator}{last}"
             if not stem or begin not in free or end not in free:
@@ -58,12 +60,12 @@ def pair_names(names: Iterable[str]) -> tuple[Pair, ...]:
             name = stem if stem not in used else begin
             used.add(name)
             free -= {begin, end}
-            found.append(Pair(name, begin, end))
-    return tuple(found)
+            pairs.append(Pair(name, begin, end))
+    return tuple(pairs)
 
 
 def _split(name: str, word: str) -> tuple[str, str]:
-    """What is before `word` and its separator, and the separator; nothing if it is not there."""
+    """The name before `word` and its separator, and the separator; "" without them."""
     for separator in _SEPARATORS:
         stem = name.removesuffix(separator + word)
         if stem != name and stem[-1:].isalnum():
@@ -72,13 +74,13 @@ def _split(name: str, word: str) -> tuple[str, str]:
 
 
 class OpenSpans:
-    """The spans that are open, by thread. Fed with begins and ends in the order of their time."""
+    """The open spans of each thread. Begins and ends come in order of time."""
 
     def __init__(self) -> None:
         self._open: dict[int, list[Pair]] = {}
 
     def begin(self, tid: int, pair: Pair) -> bool:
-        """A span begins. False: too many are open, it is to be left out."""
+        """Begin a span. Returns False where too many are open, and the span is to be left out."""
         stack = self._open.setdefault(tid, [])
         if len(stack) >= DEEPEST:
             return False
@@ -86,8 +88,10 @@ class OpenSpans:
         return True
 
     def end(self, tid: int, pair: Pair) -> list[Pair] | None:
-        """A span ends. Returns those inside that are to be closed before, the innermost first, or
-        None where it is not open."""
+        """End a span. Returns the inner spans to close first, the innermost first.
+
+        Returns None where the span is not open.
+        """
         stack = self._open.get(tid)
         if stack is None or pair not in stack:
             return None
@@ -100,7 +104,7 @@ class OpenSpans:
 
 
 def cpu_key(fields: Iterable[Field]) -> str:
-    """By which name viewers show the CPU among an event's fields: one that no field has."""
+    """The name under which the CPU is added to an event's fields, distinct from all of them."""
     taken = {field.name for field in fields}
     return next(name for name in _cpu_names() if name not in taken)
 

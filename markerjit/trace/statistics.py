@@ -1,4 +1,4 @@
-"""A trace summed up, marker by marker: how many events, how often, and what is in their fields."""
+"""The summary of a trace, by marker: the number and rate of events, and the values of fields."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ if TYPE_CHECKING:
     from markerjit.ring.batch import Array
 
 SHOWN = 5
-"""Of the most frequent values."""
+"""The number of most frequent values in a summary."""
 
 _NUMERIC = (FieldType.INT, FieldType.FLOAT)
 
 
 class NumberSummary(NamedTuple):
-    """A field of numbers. `error` is 0 where the percentiles are exact, else how much of themselves
-    they may be off. All are None where there was no number; nan is none."""
+    """The summary of a field of numbers.
+
+    `error` is the relative error of the percentiles, 0 where they are exact. Statistics are None
+    where there was no number; nan does not count as one.
+    """
 
     field: Field
     values: int
@@ -45,8 +48,11 @@ class NumberSummary(NamedTuple):
 
 
 class ValueSummary(NamedTuple):
-    """A field of anything else. `missed` is 0 where the counts are exact, else how much they may be
-    too low; then nobody knows how many different ones there were."""
+    """The summary of a field of anything but numbers.
+
+    Counts may be too low by up to `missed`, which is 0 where they are exact. If they are not,
+    `distinct` is None.
+    """
 
     field: Field
     values: int
@@ -56,12 +62,12 @@ class ValueSummary(NamedTuple):
     missed: int
 
     def shown(self) -> list[tuple[str, int]]:
-        """The most frequent ones, each as its marker's format shows it."""
+        """The most frequent values, in the format of the marker, with their counts."""
         return [(show(self.field, value), count) for value, count in self.top]
 
 
 class MarkerSummary(NamedTuple):
-    """A marker. Without a clock there is neither rate nor first nor last."""
+    """The summary of a marker. Without a clock, rate, first and last are None."""
 
     name: str
     source: str
@@ -74,8 +80,11 @@ class MarkerSummary(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """A trace. Rates are over the time from the first event of any marker to the last one. Losses
-    of no known marker are in `lost` only."""
+    """The summary of a trace.
+
+    Rates are over the time from the first event of any marker to the last. Losses of an unknown
+    marker are in `lost` only.
+    """
 
     events: int
     lost: int
@@ -87,22 +96,25 @@ class Summary(NamedTuple):
 def summarise(
     trace: Trace, wanted: Callable[[str], bool] = lambda name: True, *, budget: Budget | None = None
 ) -> Summary:
-    """Read a whole trace. The markers with most events come first."""
+    """The summary of a trace, which is read whole. Markers with the most events come first.
+
+    `wanted` selects markers by name.
+    """
     check_is("trace", trace, Trace)
     check_callable("wanted", wanted)
     if budget is not None:
         check_is("budget", budget, Budget)
     budget = budget or Budget()
     kinds = [kind for kind in trace.info.types if wanted(kind.marker)]
-    found = {id_: _Marker(kind, budget) for id_, kind in ((kind.id, kind) for kind in kinds)}
+    summaries = {id_: _Marker(kind, budget) for id_, kind in ((kind.id, kind) for kind in kinds)}
     timed = trace.info.clock.time is not Time.NONE
     for batch in trace.batches():
         for piece in pieces(batch, trace.info.clock):
             for columns in piece:
-                if columns.type.id in found:
+                if columns.type.id in summaries:
                     times = monotonic(columns.time, trace.info.clock)
-                    found[columns.type.id].add(columns, int(times.min()), int(times.max()))
-    seen = [marker for marker in found.values() if marker.events and timed]
+                    summaries[columns.type.id].add(columns, int(times.min()), int(times.max()))
+    seen = [marker for marker in summaries.values() if marker.events and timed]
     first = min((marker.first for marker in seen), default=None)
     last = max((marker.last for marker in seen), default=None)
     duration_ns = last - first if first is not None and last is not None else 0
@@ -112,17 +124,17 @@ def summarise(
             lost[name] += count
     total = lost.total()
     markers = [
-        # Types of one name follow each other by their events, and the first has the losses of all.
+        # Types of one name are sorted by their events; the first gets the losses of all.
         marker.summary(
             trace.info.sources.get(marker.name, ""), lost.pop(marker.name, 0), timed, duration_ns
         )
-        for marker in sorted(found.values(), key=lambda marker: (-marker.events, marker.name))
+        for marker in sorted(summaries.values(), key=lambda marker: (-marker.events, marker.name))
     ]
     return Summary(sum(marker.events for marker in markers), total, first, last, tuple(markers))
 
 
 class _Marker:
-    """What has been seen of a marker."""
+    """Collects the events of a marker."""
 
     def __init__(self, kind: RecordType, budget: Budget) -> None:
         self.name = kind.marker
@@ -145,15 +157,15 @@ class _Marker:
                 seen.add(column)
 
     def summary(self, source: str, lost: int, timed: bool, duration_ns: int) -> MarkerSummary:
-        there = timed and self.events > 0
+        has_times = timed and self.events > 0
         return MarkerSummary(
             self.name,
             source,
             self.events,
             lost,
-            self.events * NS / duration_ns if there and duration_ns else None,
-            self.first if there else None,
-            self.last if there else None,
+            self.events * NS / duration_ns if has_times and duration_ns else None,
+            self.first if has_times else None,
+            self.last if has_times else None,
             tuple(
                 _of_values(field, seen) if isinstance(seen, Frequent) else _of_numbers(field, seen)
                 for field, seen in self._fields.values()
@@ -162,7 +174,7 @@ class _Marker:
 
 
 def _counted(field: Field, column: Array | Texts) -> Counter[Value]:
-    """How often each value is there."""
+    """The number of times that each value occurs."""
     if isinstance(column, Texts):
         return Counter(values(field, column))
     different, counts = np.unique(column, return_counts=True)

@@ -1,12 +1,12 @@
-"""A trace as one table: which columns it has, for Parquet and Arrow.
+"""The columns of a trace as a table, for Parquet and Arrow.
 
     time   when, UTC; without a clock, the number of the event in its ring
     cpu, tid, name
     kind   the number of the record's type: only where markers of one name have different fields
-    …      a column for each field; markers whose fields of one name have the same type share one,
-           others have their own, `field_marker`. Null in the rows of markers without it
+    …      a column for each field. Markers whose fields of one name have the same type share it;
+           others have columns of their own, `field_marker`. Null in rows without the field
 
-Only names and types are worked out here, so this needs neither numpy nor pyarrow.
+This module handles names and types only, and needs neither numpy nor pyarrow.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ KIND = "kind"
 class Layout(NamedTuple):
     """The columns of a table, in their order.
 
-    numbered   whether there is a time, or only numbers
+    numbered   whether events have numbers instead of times
     has_kind   whether there is a column `kind`
-    columns    (name, sort) of each field's column; sorts as `sort_of` has them
-    places     by type's place in the trace: for each of its fields, in order, the column
+    columns    (name, sort) of each field's column; `sort_of` gives the sorts
+    places     for each type of the trace, the names of the columns of its fields, in order
     """
 
     numbered: bool
@@ -37,7 +37,7 @@ class Layout(NamedTuple):
 
 
 def sort_of(field: Field) -> str:
-    """What a field's column holds: numpy's code, or "bool", "char", "string" or "bytes"."""
+    """The sort of a field's column: numpy's code, or "bool", "char", "string" or "bytes"."""
     match field.type:
         case FieldType.BOOL | FieldType.CHAR | FieldType.STRING:
             return str(field.type)
@@ -57,7 +57,7 @@ def layout(types: Sequence[RecordType]) -> Layout:
     has_kind = len(set(markers)) < len(markers)
     taken = {*HEAD, KIND} if has_kind else {*HEAD}
     columns: dict[str, str] = {}
-    shared = {name for name, found in sorts.items() if len(found) == 1} - taken
+    shared = {name for name, variants in sorts.items() if len(variants) == 1} - taken
     own: dict[tuple[str, str, str], str] = {}
     places = []
     taken |= shared
@@ -80,7 +80,7 @@ def layout(types: Sequence[RecordType]) -> Layout:
 
 
 def _free(name: str, taken: Iterable[str]) -> str:
-    """The name, or with a number behind it."""
+    """The name, with a number behind it where it is taken."""
     free, number = name, 1
     while free in taken:
         number += 1

@@ -1,19 +1,20 @@
-"""Lines of text, for people; and those lines as events again.
+"""Lines of text for people, and a reader that turns them into events again.
 
-    # trace {…}                                          what the trace says of itself (header.py)
+    # trace {…}                                          the header of the trace (header.py)
     # process 812 (kvserver) on here, since 2023-11-14 22:13:25 +0000
     # marker kv_get "key %s len %zu" kv.c:12             for people, as the line before
-    # at 1700000005000000010 ns since 1970               when the next event was
+    # at 1700000005000000010 ns since 1970               the time of the next event
     22:13:25.000000010 cpu0 812 kv_get key="a" len=1
     # 1 event, 2 lost: 2 kv_get on cpu0
-    # summary {…}                                        as that of JSON lines
+    # summary {…}                                        the summary, as in JSON lines
 
-The time of day is as far from UTC in all of a file as it was when the trace began. Where markers of
-one name have different fields, the number of an event's type is behind the name, as in `kv_get#3`.
+The offset of the time of day from UTC is the same in all of a file: that of the start of the trace.
+Where markers of one name have different fields, the number of an event's type is behind the name,
+as in `kv_get#3`.
 
-Without the lines that begin with `#`, as `trace` prints on a terminal, a line has neither a date
-nor the types of its fields; it can be read all the same, and `problems` says what was guessed.
-Numbers are read as they were shown: a float has no more digits than its format gave it.
+`trace` prints events on a terminal without the lines that begin with `#`. Such output has neither
+dates nor the types of fields. It can still be read, and `problems` says what was guessed. Numbers
+are read as they were shown: a float has no more digits than its format gave it.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 _TRACE, _SUMMARY = "# trace ", "# summary "
 _AT = re.compile(r"# at (-?[0-9]{1,19}) ns since 1970")
 _SHIFT = "utc_shift_s"
-"""In the header: how far the time of day is from UTC."""
+"""The key of the header for the offset of the time of day from UTC."""
 
 
 class TextSink:
@@ -67,8 +68,8 @@ class TextSink:
         self._shift_s = time.localtime(info.started_ns // NS).tm_gmtoff
         self._latest: int | None = None
         self._file = WholeWriter(path, whole_lines, force=force)
-        told = dump({**to_json(info), _SHIFT: self._shift_s})
-        self._write([f"{_TRACE}{told}", *_for_people(info)])
+        header = dump({**to_json(info), _SHIFT: self._shift_s})
+        self._write([f"{_TRACE}{header}", *_for_people(info)])
 
     def write(self, batch: Batch) -> None:
         """Add the events of a batch."""
@@ -83,14 +84,14 @@ class TextSink:
             self._file.write_text("".join(lines))
 
     def close(self, lost: Mapping[tuple[int, str], int]) -> None:
-        """Add what was lost."""
-        which = [f"{count} {name} on cpu{cpu}" for (cpu, name), count in lost.items() if count]
+        """Add the losses and the summary."""
+        losses = [f"{count} {name} on cpu{cpu}" for (cpu, name), count in lost.items() if count]
         plural = "" if self._events == 1 else "s"
         line = f"# {self._events} event{plural}, {sum(lost.values())} lost"
         summary = dump(summary_to_json(self._events, lost))
         try:
             self._write(
-                [": ".join([line, *filter(None, [", ".join(which)])]), f"{_SUMMARY}{summary}"]
+                [": ".join([line, *filter(None, [", ".join(losses)])]), f"{_SUMMARY}{summary}"]
             )
         finally:
             self._file.close()
@@ -99,8 +100,11 @@ class TextSink:
         self._file.write_text("".join(f"{line}\n" for line in lines))
 
     def _far_apart(self, piece: Sequence[Columns]) -> list[tuple[int, int]]:
-        """The rows of events that are the first, or half a day or more from the one before, and
-        their times since 1970: the time of day does not tell which day they are of."""
+        """The rows of events that need a line with their time since 1970, and these times.
+
+        They are the first event, and events half a day or more from the previous one: their time of
+        day does not give the day.
+        """
         from markerjit.trace.records import in_order
 
         if self._info.clock.time is Time.NONE:
@@ -109,12 +113,12 @@ class TextSink:
         times = times[order]
         offset = self._info.clock.wall_offset_ns
         rows = (abs(times[1:] - times[:-1]) >= DAY_NS // 2).nonzero()[0] + 1
-        found = [(row, int(times[row]) + offset) for row in rows.tolist()]
+        dated = [(row, int(times[row]) + offset) for row in rows.tolist()]
         first = int(times[0])
         if self._latest is None or abs(first - self._latest) >= DAY_NS // 2:
-            found.insert(0, (0, first + offset))
+            dated.insert(0, (0, first + offset))
         self._latest = int(times[-1])
-        return found
+        return dated
 
 
 def _for_people(info: TraceInfo) -> Iterator[str]:
@@ -139,7 +143,7 @@ class TextTrace(EventTrace):
         self._fields: dict[str, Sequence[Field]] = {}
         self.info = self._read_header()
         self._kinds = Kinds(self.info.types)
-        if not self._told:
+        if not self._has_header:
             self._guess = self._guessed()
             types = self._guess.types(self.info.clock.time)
             self.info = self.info._replace(types=types)
@@ -154,17 +158,17 @@ class TextTrace(EventTrace):
         now = self.info.started_ns - offset
         for number, (line, is_whole) in enumerate(read_lines(self.path), 1):
             if line.startswith("# "):
-                if is_whole and (found := _AT.fullmatch(line)):
-                    now = max(min(int(found[1]), LONGEST_TIME), -LONGEST_TIME) - offset
+                if is_whole and (at := _AT.fullmatch(line)):
+                    now = max(min(int(at[1]), LONGEST_TIME), -LONGEST_TIME) - offset
                 continue
-            if not is_whole:  # its last number may be the first digits of another
+            if not is_whole:  # its last number may be cut off, too
                 self.complain("it is cut off in the middle of a line")
                 return
             event = self._event(line)
             if event is None:
-                raise BadTrace(f"{self.path}:{number} is no event: {line[:60]!r}")
+                raise BadTrace(f"{self.path}:{number} is not an event: {line[:60]!r}")
             if self.info.clock.time is not Time.NONE:
-                # Less than half a day before or after the one before: over midnight, either way.
+                # Within half a day of the previous event, in either direction, over midnight too.
                 of_day = (now + offset + self._shift_ns) % DAY_NS
                 now += (event.time - of_day + DAY_NS // 2) % DAY_NS - DAY_NS // 2
                 event = event._replace(time=now)
@@ -177,13 +181,13 @@ class TextTrace(EventTrace):
         name, mark, digits = event.name.partition(KIND_MARK)
         try:
             number = int(digits) if mark else None
-            kind = self._kinds.find(name, number if self._told else None)
+            kind = self._kinds.find(name, number if self._has_header else None)
         except ValueError:
             return None
         return self._kinds.marked(event._replace(name=name) if mark else event, kind)
 
     def _read_header(self) -> TraceInfo:
-        self._told = False
+        self._has_header = False
         clock = Time.MONOTONIC
         for line, is_whole in read_lines(self.path):
             if line.startswith(_TRACE) and is_whole:
@@ -197,12 +201,12 @@ class TextTrace(EventTrace):
 
     def _from_header(self, text: str) -> TraceInfo:
         try:
-            told = parse_json(text)
-            self._shift_ns = whole(told[_SHIFT], -DAY_NS // NS, DAY_NS // NS) * NS
+            header = parse_json(text)
+            self._shift_ns = whole(header[_SHIFT], -DAY_NS // NS, DAY_NS // NS) * NS
         except (KeyError, TypeError, ValueError) as error:
             raise BadTrace(f"the header of {self.path} makes no sense: {error!r}") from error
-        info = for_reading(from_json(told, self.path))
-        self._told = True
+        info = for_reading(from_json(header, self.path))
+        self._has_header = True
         numbered = ambiguous(info.types)
         for kind in info.types:
             number = f"{KIND_MARK}{kind.id}" if kind.id in numbered else ""
@@ -226,5 +230,5 @@ class TextTrace(EventTrace):
         guess = Guess()
         for event in self.events():
             guess.look_at(event)
-        self.complain("it does not say what its fields are: types are guessed by their looks")
+        self.complain("it does not say what its fields are: types are guessed from their values")
         return guess

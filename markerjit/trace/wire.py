@@ -1,14 +1,14 @@
 """Protobuf messages of many rows at once, with numpy.
 
-A message is a list of parts, one behind the other; a part is what all rows have in it:
+A message is a sequence of parts. A part holds bytes of all rows:
 
-    bytes     the same for all
-    Block     as many bytes for each, a row of a table
-    Ragged    of its own length for each, somewhere in an array of bytes
+    bytes     the same bytes in every row
+    Block     equally many bytes in every row: the rows of a table
+    Ragged    bytes of any length, somewhere in an array of bytes
 
-A number has as many bytes in all rows as the largest of them needs: a varint may be longer than it
-has to be, and all readers take that. Perfetto's Python package makes the same messages one by one,
-which takes several times as long: longer than a busy program takes to record them.
+A number takes as many bytes in all rows as the largest one needs. A varint may be longer than
+necessary, and all readers accept that. Perfetto's Python package makes these messages one at a
+time. It takes several times as long, and longer than a busy program takes to record them.
 
 Authority: protobuf.dev/programming-guides/encoding.
 """
@@ -27,15 +27,17 @@ _VARINT, _FIXED64, _BYTES = 0, 1, 2
 
 
 class Block(NamedTuple):
-    """As many bytes in each row: `table` has a row for each. `where` are the rows that have them
-    at all; None means that all do."""
+    """Equally many bytes in every row: those of `table`.
+
+    `where` selects the rows that have them; None means all rows.
+    """
 
     table: Array
     where: Array | None = None
 
 
 class Ragged(NamedTuple):
-    """Bytes of any length: row i has data[starts[i]:starts[i] + lengths[i]]."""
+    """Bytes of any length. Row i has data[starts[i]:starts[i] + lengths[i]]."""
 
     data: Array
     starts: Array
@@ -47,23 +49,23 @@ Parts = Sequence[Part]
 
 
 def tag(number: int, wire: int) -> bytes:
-    """What comes before a field's value."""
+    """The tag of a field, which precedes its value."""
     return one_varint(number << 3 | wire)
 
 
 def one_varint(value: int) -> bytes:
-    """A number, as short as can be; a negative one as the 64 bits that it is."""
+    """A number as the shortest varint. A negative number has all its 64 bits."""
     value &= (1 << 64) - 1
-    found = bytearray()
+    varint = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        varint.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    varint.append(value)
+    return bytes(varint)
 
 
-def one(number: int, value: int | float | str | bytes | Sequence[bytes]) -> bytes:
-    """A field of one row: a number, a text, or a message given by its fields."""
+def field(number: int, value: int | float | str | bytes | Sequence[bytes]) -> bytes:
+    """A field with one value: a number, a text, or a message given by its fields."""
     if isinstance(value, int):
         return tag(number, _VARINT) + one_varint(value)
     if isinstance(value, float):
@@ -75,35 +77,35 @@ def one(number: int, value: int | float | str | bytes | Sequence[bytes]) -> byte
 
 
 def numbers(number: int, values: Array, where: Array | None = None) -> Parts:
-    """A field that is a varint."""
+    """A varint field of each row."""
     return [*_only(tag(number, _VARINT), where), Block(varints(values), where)]
 
 
 def doubles(number: int, values: Array) -> Parts:
-    """A field that is a double."""
+    """A double field of each row."""
     table = np.ascontiguousarray(values, "<f8").view(np.uint8).reshape(len(values), 8)
     return [tag(number, _FIXED64), Block(table)]
 
 
 def texts(number: int, text: Ragged, where: Array) -> Parts:
-    """A field that is a text, in those rows that have one."""
-    there = text.lengths * where
+    """A text field of the rows that `where` selects."""
+    present = text.lengths * where
     return [
         *_only(tag(number, _BYTES), where),
-        Block(varints(there), where),
-        Ragged(text.data, text.starts, there),
+        Block(varints(present), where),
+        Ragged(text.data, text.starts, present),
     ]
 
 
 def message(number: int, parts: Parts, rows: int) -> Parts:
-    """A field that is a message."""
+    """A message field of each row."""
     if all(map(_is_even, parts)):
         return [tag(number, _BYTES) + one_varint(_width(parts)), *parts]
     return [tag(number, _BYTES), Block(varints(lengths(parts, rows))), *parts]
 
 
 def varints(values: Array) -> Array:
-    """A table with a number in each row, all of one width."""
+    """A table with a varint in each row, all of the same width."""
     values = values.astype(np.uint64)  # a negative number wraps, as it should
     width = max(1, -(-int(values.max(initial=0)).bit_length() // 7))
     table = np.empty((len(values), width), np.uint8)
@@ -114,7 +116,7 @@ def varints(values: Array) -> Array:
 
 
 def rows_of(parts: Parts, rows: int) -> list[bytes]:
-    """The rows, each put together."""
+    """The bytes of each row."""
     if not rows:
         return []
     columns: list[list[bytes]] = []
@@ -133,7 +135,7 @@ def rows_of(parts: Parts, rows: int) -> list[bytes]:
 
 
 def bytes_of(parts: Parts, rows: int) -> bytes:
-    """The rows, one behind the other."""
+    """The bytes of all rows, concatenated."""
     if all(map(_is_even, parts)):
         return _even_table(parts, rows).tobytes()
     return b"".join(rows_of(parts, rows))
@@ -141,12 +143,13 @@ def bytes_of(parts: Parts, rows: int) -> bytes:
 
 def _even_rows(parts: Parts, rows: int) -> list[bytes]:
     """Rows that all have the same length."""
-    found: list[bytes] = _even_table(parts, rows).view(f"V{_width(parts)}").reshape(rows).tolist()
-    return found
+    table = _even_table(parts, rows)
+    lines: list[bytes] = table.view(f"V{_width(parts)}").reshape(rows).tolist()
+    return lines
 
 
 def _even_table(parts: Parts, rows: int) -> Array:
-    """The same as a table, filled column by column."""
+    """The rows as a table, filled column by column."""
     width = _width(parts)
     table = np.empty((rows, width), np.uint8)
     at = 0
@@ -163,7 +166,7 @@ def _uneven_rows(part: Part) -> list[bytes]:
         assert part.where is not None
         whole = _even_rows([Block(part.table)], len(part.table))
         return [
-            row if there else b"" for row, there in zip(whole, part.where.tolist(), strict=True)
+            row if present else b"" for row, present in zip(whole, part.where.tolist(), strict=True)
         ]
     assert isinstance(part, Ragged)
     data = part.data.tobytes()
@@ -185,7 +188,7 @@ def _is_even(part: Part) -> bool:
 
 
 def _only(constant: bytes, where: Array | None) -> Parts:
-    """The same bytes, in some rows."""
+    """The same bytes in the rows that `where` selects."""
     if where is None:
         return [constant]
     table = np.broadcast_to(np.frombuffer(constant, np.uint8), (len(where), len(constant)))

@@ -232,7 +232,7 @@ def test_a_damaged_file_is_printed_up_to_there_and_fails(
 
     shown = capsys.readouterr()
     assert len(shown.out.splitlines()) == 4
-    assert "a.jsonl:6 is no event" in shown.err
+    assert "a.jsonl:6 is not an event" in shown.err
 
 
 def test_a_conversion_that_fails_keeps_what_it_had(
@@ -245,7 +245,7 @@ def test_a_conversion_that_fails_keeps_what_it_had(
 
     assert run(str(path), "-o", str(tmp_path / "b.txt")) == 1
 
-    assert "is no event" in capsys.readouterr().err
+    assert "is not an event" in capsys.readouterr().err
     assert open_trace(str(tmp_path / "b.txt")).info.pid == 812
 
 

@@ -165,7 +165,7 @@ def test_a_null_that_no_event_can_have_is_refused(name: str, path: Path) -> None
 def test_a_kind_that_there_is_not_is_refused(kind: int, path: Path) -> None:
     change(path, with_value("kind", kind))
 
-    with pytest.raises(BadTrace, match="of no kind"):
+    with pytest.raises(BadTrace, match="of an unknown kind"):
         list(open_trace(str(path)).events())
 
 

@@ -153,7 +153,7 @@ def test_a_json_line_that_there_cannot_be_is_a_bad_trace(
     if '"kind"' in line and not headed:
         use(path)  # nothing says what it would mean
         return
-    with pytest.raises(BadTrace, match="is no event"):
+    with pytest.raises(BadTrace, match="is not an event"):
         use(path)
 
 
@@ -163,7 +163,7 @@ def test_a_number_in_a_ring_is_not_below_0(tmp_path: Path) -> None:
     put(open_sink(str(path), info), info, [EVENTS[4]._replace(time=0, cpu=0)])
     path.write_text(path.read_text().replace('"time": 0', '"time": -1'))
 
-    with pytest.raises(BadTrace, match="is no event"):
+    with pytest.raises(BadTrace, match="is not an event"):
         use(path)
 
 
@@ -241,7 +241,7 @@ def test_a_line_of_chrome_that_there_cannot_be_is_a_bad_trace(
     assert old in whole
     path.write_text(whole.replace(old, new, 1))
 
-    with pytest.raises(BadTrace, match="is no event"):
+    with pytest.raises(BadTrace, match="is not an event"):
         use(path)
 
 
@@ -263,7 +263,7 @@ def test_a_line_of_text_that_there_cannot_be_is_a_bad_trace(line: str, tmp_path:
     whole.insert(-2, f"{line}\n")
     path.write_text("".join(whole))
 
-    with pytest.raises(BadTrace, match=r"is no event|has fields that its marker has not"):
+    with pytest.raises(BadTrace, match=r"is not an event|has fields that its marker does not have"):
         use(path)
     (tmp_path / "b.txt").write_text(f"{line}\n")
     if "#3" in line:  # nothing says what it would mean
@@ -272,7 +272,7 @@ def test_a_line_of_text_that_there_cannot_be_is_a_bad_trace(line: str, tmp_path:
     try:
         use(tmp_path / "b.txt")
     except MarkerError as error:
-        assert "is no event" in str(error)
+        assert "is not an event" in str(error)
 
 
 def test_a_date_that_there_cannot_be_is_none(tmp_path: Path) -> None:

@@ -348,7 +348,7 @@ def test_a_parquet_file_that_was_not_closed_says_so(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", make_info())
     path.write_bytes(path.read_bytes()[:-9])
 
-    with pytest.raises(BadTrace, match="not closed"):
+    with pytest.raises(BadTrace, match="did not close"):
         open_trace(str(path))
 
 

@@ -56,10 +56,10 @@ def test_numbers_become_close_at_their_limit_and_give_their_room_back() -> None:
     other.add(np.arange(8))
 
     assert (one.exact, other.exact) == (True, False)
-    assert budget.left == 14 - 8
+    assert budget.remaining == 14 - 8
     one.add(np.arange(8))
     assert not one.exact
-    assert budget.left == 14
+    assert budget.remaining == 14
     assert one.count == 16
     assert one.percentiles(0.5)[0] == pytest.approx(3, rel=ERROR)
 

@@ -75,7 +75,7 @@ def test_a_message_has_its_fields_in_each_row(rows: list[tuple[int, bytes | None
     )
     there = np.array([text is not None for _, text, _ in rows], np.bool_)
     inner = [
-        wire.one(1, "same"),
+        wire.field(1, "same"),
         *wire.numbers(2, np.array([number for number, _, _ in rows], np.uint64)),
         *wire.texts(3, text, there),
         *wire.doubles(4, np.array([number for *_, number in rows], np.float64)),
@@ -113,4 +113,4 @@ def test_numbers_may_be_in_some_rows_only() -> None:
     ],
 )
 def test_a_field_of_one_row(value: object, expected: int | bytes) -> None:
-    assert read(wire.one(17, value)) == [(17, expected)]  # type: ignore[arg-type]
+    assert read(wire.field(17, value)) == [(17, expected)]  # type: ignore[arg-type]
