@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * marker.h: markers that cost next to nothing until somebody switches them on.
+ * marker.h: markers that cost next to nothing until they are switched on.
  *
  *     MARK(kv_get, "key %s len %zu", key, len);
  *     MARK_INLINE(kv_get, count_get, "key %s len %zu", key, len);
@@ -12,9 +12,9 @@
  * (%.*s with an int before it; as in printf a NUL ends them, too), raw bytes (%*ph with an int
  * before it, as in the kernel's printk).
  *
- * Nothing is linked, no thread is started, nothing runs before main. Choose how the sites of a
+ * Nothing is linked, no thread is started, and nothing runs before main. Choose how the sites of a
  * translation unit are compiled with -DMJ_MODE=jump (the default), nop, pointer, sentinel, direct,
- * immediate, symbol or none; docs/explanation/protocol.md says what each is and costs.
+ * immediate, symbol or none; docs/explanation/protocol.md describes each and its cost.
  *
  * A marker may stand in a signal handler, an inline function, a template or a loop that the
  * compiler unrolls. It may not stand in a constexpr or naked function.
@@ -118,7 +118,7 @@
 #ifdef __cplusplus
 /* By-value deduction decays arrays, drops qualifiers and reads bit-fields as their type. */
 template <class T, bool = __is_enum(T)> struct mj_type {
-    static constexpr int code = 0; /* what is not listed below is no field */
+    static constexpr int code = 0; /* a type not listed below cannot be a field */
 };
 template <class T> struct mj_type<T, true> : mj_type<__underlying_type(T)> {};
 #define MJ_TYPE_IS(type, class_)                                                                   \
@@ -195,9 +195,9 @@ template <class T> mj_type<T> mj_type_of(T);
 #define MJ_TYPE_1(index, arg) MJ_TYPE_IN(1, index, arg)
 #define MJ_TYPE_2(index, arg) MJ_TYPE_IN(2, index, arg)
 
-/* ---- what does not compile ------------------------------------------------------------------
+/* ---- compile-time checks --------------------------------------------------------------------
  *
- * Compilers name the macro in which an error was found: these names say what is wrong.
+ * Compilers name the macro in which an error was found, so these names say what is wrong.
  */
 #define MJ_NAME_MUST_BE_AN_IDENTIFIER(id) typedef char(id) __attribute__((unused));
 #define MJ_FORMAT_MUST_BE_A_STRING_LITERAL(fmt) MJ_STATIC_ASSERT(sizeof("" fmt) != 0, "");
@@ -232,9 +232,9 @@ MJ_EXTERN void mj_check_format(const char *format, ...) __attribute__((format(pr
     _Pragma("GCC diagnostic pop")
 // clang-format on
 
-/* ---- the text: format and file, where the note can point at it --------------------------------
+/* ---- the text: format and file, in a place that the note can point to -------------------------
  *
- * Not inside the asm template, where every % would be taken for an operand. It has to be a symbol
+ * It is not inside the asm template, where every % would be an operand. It has to be a symbol
  * that the linker resolves by itself, in position-independent code too. A static of a C++ inline
  * function or template is not (it can be preempted); a static member of a hidden template is.
  */
@@ -256,10 +256,10 @@ template <class Tag> constexpr decltype(Tag::text()) mj_note_text<Tag>::value;
 #define MJ_TEXT_ADDRESS (mj_text_)
 #endif
 
-/* ---- what the assembler is told ---------------------------------------------------------------
+/* ---- the assembly of a site -------------------------------------------------------------------
  *
  * MJ_OPERANDS are seven inputs, so that in an asm goto %l7 is the body. Labels: 990 the first byte
- * of the hot path, 991 where a dormant site goes on.
+ * of the hot path, 991 where a dormant site continues.
  */
 #define MJ_SLOT(name) "__mj_slot_" name
 /* a sentinel's slot is never empty, so it is another symbol */
@@ -330,9 +330,9 @@ template <class Tag> constexpr decltype(Tag::text()) mj_note_text<Tag>::value;
 #endif
 
 /*
- * Which probe to call now. A counted one is announced first and looked up again: (A) the locked
- * add before the second load pairs with (B) the fence in marker_disable_probe, between its store
- * of NULL and its reading of the counters. Either we see NULL, or it sees us inside.
+ * The probe to call now. A counted call is announced first, and the probe is loaded again: (A) the
+ * locked add before the second load pairs with (B) the fence in marker_disable_probe, between its
+ * store of NULL and its reading of the counters. Either we see NULL, or it sees us inside.
  */
 MJ_INLINE uintptr_t mj_enter(struct mj_slot *slot) {
     uintptr_t probe = MJ_CAST(uintptr_t, __atomic_load_n(&slot->probe, __ATOMIC_ACQUIRE));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * probe.h: what a probe in C may use that markerjit puts into a running program.
+ * probe.h: the functions that a probe in C may use when markerjit loads it into a running program.
  *
  *     #include <markerjit/probe.h>
  *
@@ -15,24 +15,24 @@
  *         }
  *     }
  *
- * A probe is a function with external linkage that returns nothing. It takes the slot, and then
- * what the marker passes, of the very types that the marker has; a float arrives as a double. One
- * that ends with `...` fits any marker that begins so.
+ * A probe is a function with external linkage that returns nothing. Its parameters are the slot and
+ * then the arguments of the marker, with the same types; a float arrives as a double. A probe that
+ * ends with `...` fits any marker whose arguments begin like its parameters.
  *
- * It runs inside the program, on the thread that came to the marker, where the marker stands: in a
- * signal handler too, on a small stack, and on several threads at once. So:
- * - there is no libc and nothing else to link with; what is below is all. memcpy, memmove, memset,
- *   memcmp and strlen are there, because compilers call them by themselves.
- * - pointers that the marker passes may be wild: read what they point to with mj_read.
+ * It runs inside the program, on the thread that reached the marker and at the place of the marker:
+ * possibly in a signal handler, on a small stack, and on several threads at once. Therefore:
+ * - there is no libc and no other library to link with, only the functions below. memcpy, memmove,
+ *   memset, memcmp and strlen are available, because compilers generate calls of them.
+ * - pointers that the marker passes may be invalid: read through them with mj_read.
  * - variables with static storage, counters and histograms keep their values until the process
- *   ends, however often the probe is taken away and connected again; a file that has changed is
- *   another one and has its own. All threads share variables, so use __atomic_fetch_add and the
- *   like. There are no locks: the thread that holds one may be the one that is interrupted.
- * - it must come to an end soon, and not call itself without end. Nobody checks that. A frame of
- *   more than 1024 bytes is refused.
- * - no system calls, no thread-local variables, no constructors; these are refused.
+ *   ends, however often the probe is removed and connected again. A changed source file counts as
+ *   another probe and has its own. All threads share variables, so use __atomic_fetch_add and the
+ *   like. There are no locks: a probe may interrupt the thread that holds one.
+ * - it must return soon and must not recurse without bound. This is not checked. A frame of more
+ *   than 1024 bytes is refused.
+ * - system calls, thread-local variables and constructors are refused.
  *
- * Everything here may be used in any thread and signal handler, and none of it touches errno.
+ * Everything here may be used in any thread and any signal handler, and leaves errno unchanged.
  * mj_read, mj_read_string, and mj_emit of a text may take a system call, and do where the processor
  * has no memory transactions. docs/reference/probes-in-c.md says more.
  */
@@ -43,7 +43,7 @@
 #error "markerjit: a probe that is loaded is written in C"
 #endif
 
-/* A probe has no markers of its own: those in headers that it includes are nothing. */
+/* A probe has no markers of its own: those in headers that it includes emit nothing. */
 #ifndef MJ_MODE
 #define MJ_MODE none
 #endif
@@ -54,11 +54,11 @@
 
 #pragma GCC visibility push(hidden)
 
-/* ---- what is filled in when the probe is linked for a process ------------------------------- */
+/* ---- constants that are filled in when the probe is linked for a process -------------------- */
 
-extern const uint64_t mj_link_cpus;      /* how many CPU numbers there can be */
+extern const uint64_t mj_link_cpus;      /* the number of possible CPUs */
 extern const uint64_t mj_link_stride;    /* bytes of counters and histograms for each of them */
-extern const uint64_t mj_link_has_rdpid; /* 1: the processor has that instruction */
+extern const uint64_t mj_link_has_rdpid; /* 1: the processor has RDPID */
 extern const int64_t mj_link_tid_offset; /* of a thread's id from its fs base; < 0: unknown */
 extern const uint64_t mj_link_tick_ns;   /* nanoseconds of a tick, times 2^32 */
 
@@ -76,7 +76,7 @@ size_t strlen(const char *text);
 
 /* ---- where and when -------------------------------------------------------------------------- */
 
-/* The time stamp counter: what records have as their time. */
+/* The time stamp counter, which is the time of records. */
 static inline uint64_t mj_time(void) {
     uint32_t low, high;
 
@@ -84,14 +84,14 @@ static inline uint64_t mj_time(void) {
     return (uint64_t)high << 32 | low;
 }
 
-/* A difference of two mj_time() in nanoseconds. */
+/* The difference of two values of mj_time(), in nanoseconds. */
 static inline uint64_t mj_ns(uint64_t ticks) {
     __extension__ typedef unsigned __int128 mj_wide;
 
     return (uint64_t)((mj_wide)ticks * mj_link_tick_ns >> 32);
 }
 
-/* The CPU that the thread is on, or was a moment ago. */
+/* The CPU of this thread. The thread may have moved when the caller uses the number. */
 static inline uint32_t mj_cpu(void) {
     uint64_t node_and_cpu;
 
@@ -118,17 +118,17 @@ static inline const char *mj_marker_name(const struct mj_slot *slot) {
     return ((const struct mj_marker *)slot->data)->name;
 }
 
-/* ---- memory that may not be there ------------------------------------------------------------ */
+/* ---- memory that may be unmapped ------------------------------------------------------------- */
 
-/* Copy `size` bytes; 0, or -1 where not all of them can be read. May take a system call. */
+/* Copy `size` bytes. Returns 0, or -1 where not all can be read. May take a system call. */
 static inline int mj_read(void *to, const void *from, size_t size) {
     return mj_fetch(to, from, size) == (long)size ? 0 : -1;
 }
 
 /*
- * Copy a string, with its NUL, into `size` bytes, or as much of it as goes in. Returns its length
- * there, or -1 where it cannot be read to its end; what could be read is there then. Behind a NUL
- * nothing is read that is not on the same page, so nothing that could fault.
+ * Copy a string with its NUL into `size` bytes, truncated if it is longer. Returns the length of
+ * the copy, or -1 where the string cannot be read to its end; the copy then has the readable part.
+ * Bytes behind the NUL are read only on the same page, where they cannot fault.
  */
 static inline long mj_read_string(char *to, const char *from, size_t size) {
     size_t length = 0;
@@ -155,16 +155,16 @@ static inline long mj_read_string(char *to, const char *from, size_t size) {
 
 /* ---- counters and histograms -----------------------------------------------------------------
  *
- * Each CPU has its own, on lines of its own, so counting costs an atomic add that no other CPU
- * waits for. The compiler sees the one of CPU 0; the controller makes room for the others behind
- * it, and finds all of them by struct mj_variable.
+ * Each CPU has its own copy, on its own cache lines, so counting takes an atomic add without
+ * contention. The compiler sees the copy of CPU 0. The controller reserves room for the others
+ * behind it, and finds all of them by struct mj_variable.
  */
 #define MJ_VARIABLE_COUNTER 1
 #define MJ_VARIABLE_HISTOGRAM 2
 
 struct mj_variable {
     const char *name;
-    const void *place; /* of CPU 0 */
+    const void *place; /* the copy of CPU 0 */
     uint32_t kind;
     uint32_t words; /* of eight bytes */
     uint64_t reserved;
@@ -175,8 +175,8 @@ struct mj_counter {
 };
 
 /*
- * How many values fell where. From 4 on there are four buckets from each power of two to the next,
- * so a bucket is at most a quarter as wide as its values are large.
+ * The number of values in each bucket. From 4 on there are four buckets from each power of two to
+ * the next, so the width of a bucket is at most a quarter of its values.
  */
 #define MJ_BUCKETS 252
 struct mj_histogram {
@@ -191,8 +191,8 @@ struct mj_histogram {
     static struct mj_variable name##_is_a_variable                                                 \
         __attribute__((section(".mj_variables"), used)) = {text, &name, kind, sizeof(type) / 8, 0}
 
-/* The part of a variable that belongs to this CPU. The compiler must not know that it is not the
-   variable itself. */
+/* The copy of a variable that belongs to this CPU. The asm hides from the compiler that it is not
+   the variable itself. */
 static inline void *mj_of_this_cpu(void *place) {
     uintptr_t own = (uintptr_t)place;
 
@@ -228,11 +228,11 @@ static inline void mj_histogram(struct mj_histogram *histogram, uint64_t value) 
 
 /* ---- events of the probe's own ---------------------------------------------------------------
  *
- * mj_emit(name, "format", arguments...) records an event as a marker does that is written
- * MARK(name, "format", arguments...), with the same rules for format, types and names of fields.
- * Texts are copied safely, whatever the pointer. It is recorded whenever the probe comes there;
- * what nobody reads is lost, and counted, once the ring is full. The same name may stand in several
- * places if format and types are the same there.
+ * mj_emit(name, "format", arguments...) records an event as the marker MARK(name, "format",
+ * arguments...) would, with the same rules for format, types and names of fields. Texts are copied
+ * safely, whatever the pointer. An event is recorded at each execution. Once the ring is full,
+ * events are lost and counted until a reader makes room. A name may be used in several places if
+ * format and types are the same.
  */
 struct mj_event {
     const char *name;
@@ -242,7 +242,7 @@ struct mj_event {
     uint32_t argc;
     uint32_t types[3]; /* a byte for each argument, as in a marker's note */
     uint32_t reserved[3];
-    const struct mj_marker *volatile marker; /* filled in when it is loaded; NULL: not recorded */
+    const struct mj_marker *volatile marker; /* filled in at load; NULL: not recorded */
 } __attribute__((aligned(64)));
 
 #define MJ_EVENT_PLACE __attribute__((section(".mj_events"), used))

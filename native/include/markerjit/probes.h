@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * probes.h: set and take away probes from inside the program. Link libmarkerjit.a.
+ * probes.h: set and remove probes from inside the program. Link libmarkerjit.a.
  *
  *     static void on_get(struct mj_slot *slot, const char *key, size_t size) { ... }
  *
@@ -8,23 +8,23 @@
  *     ...
  *     marker_disable_probe("kv_get");      // no thread is in on_get any more
  *
- * This is the interface of the Linux Kernel Markers of 2006 (0.5 to 0.7), in user space. What
- * differs: errors are negative; disabling says whether there was anything to disable; one name may
- * have many sites in many objects, which are switched all or not at all.
+ * This is the interface of the Linux Kernel Markers of 2006 (0.5 to 0.7), in user space, with
+ * these differences. Errors are negative. Disabling returns whether a probe was set. A name may
+ * have many sites in many objects, and either all of them are switched or none.
  *
- * Every function may be called from any thread, and from inside a probe except where said
- * otherwise. None may be called from a signal handler. None prints, exits or sets errno to
- * anything that means something.
+ * Thread-safety: every function may be called from any thread, and from inside a probe unless its
+ * comment says otherwise. Signal-safety: none may be called from a signal handler. No function
+ * prints or exits. The value of errno after a call is undefined.
  *
- * What it does not do:
- * - objects loaded later (dlopen) are not covered by a probe that is already set: disable, and set
+ * Limitations:
+ * - a probe that is set does not cover objects loaded later (dlopen): disable it, and set it
  *   again. Other link namespaces (dlmopen) are not seen. An object may be unloaded (dlclose) with
  *   its markers on, under the usual condition that no thread is in its code.
  * - sites of kind sentinel, direct and symbol cannot be switched from here (-ENOTSUP).
- * - it stays out of the way of a controller (markerjit on PID): who comes second gets -EBUSY. Two
- *   who come in the very same instant may lose the data word of the one who wins.
- * - fork while another thread is in a probe leaves that probe counted as busy in the child for
- *   ever: do not disable there. In such a child, as ever, only exec is safe.
+ * - a marker has one probe, set here or by a controller (markerjit on PID). The second request gets
+ *   -EBUSY. If both come at the same instant, the data word of the one that succeeds may be lost.
+ * - after a fork while another thread was in a probe, the child counts that probe as busy for ever:
+ *   do not disable it there. As always, only exec is safe in such a child.
  */
 #ifndef MARKERJIT_PROBES_H
 #define MARKERJIT_PROBES_H
@@ -47,13 +47,13 @@ enum marker_kind {
 #define MARKER_PROBE(function) ((mj_probe_fn *)(void (*)(void))(function))
 
 /*
- * Run `function` at every site of the marker `name` in every loaded object. A probe must return:
- * one that leaves by longjmp, an exception or the end of its thread is counted as inside for ever.
+ * Run `function` at every site of the marker `name` in every loaded object. A probe must return: if
+ * it leaves by longjmp, an exception or the end of its thread, it counts as running for ever.
  * It reads its data from slot->data (NULL unless set by marker_set_probe_data).
  *
- * 0, or: nothing is changed, and
+ * Returns 0, or an error, and then nothing is changed:
  *   -ENOENT  no loaded object has such a marker
- *   -EBUSY   it has a probe, from here or from a controller, or one is being disabled just now
+ *   -EBUSY   it has a probe, from here or from a controller, or a probe is just being disabled
  *   -EINVAL  MARKER_CALL without a function or MARKER_INLINE with one; a function at an odd
  *            address, as gcc -Os makes them (bit 0 has another use: align it); no such kind
  *   -ENODEV  MARKER_INLINE, and a site has no inline probe
@@ -62,37 +62,38 @@ enum marker_kind {
  *   -EACCES  a site is in a shared mapping, where writing would change the file (looked up in
  *            /proc when setting; loaders map text private, and without /proc that is relied on)
  *   -EIO, -EPERM, -ENOMEM or what mprotect(2) says: the code could not be written
- * Where a write failed in the middle, all that was written was taken back, in reverse; threads may
- * have run the probe meanwhile; none is in it now. And the one exception:
- *   -ENOTRECOVERABLE  that, and not all could be taken back. The probe is gone; a site may be open,
- *            which costs time and is harmless (marker_for_each finds it no longer on, and setting
- *            says -EILSEQ), or its page writable
+ * Where a write failed in the middle, everything written was rolled back in reverse order. Threads
+ * may have run the probe meanwhile; none is in it now. The exception is
+ *   -ENOTRECOVERABLE  a write failed, and not everything could be rolled back. The probe is gone. A
+ *            site may be open, which takes time and is harmless (marker_for_each reports it as not
+ *            on, and setting a probe returns -EILSEQ), or its page may be writable
  */
 int marker_set_probe(const char *name, mj_probe_fn *function, enum marker_kind kind);
 
-/* The same, and -EINVAL where a site's format is not `format`, character for character. (The
-   original returned EPERM, which here is for what the system does not permit.) */
+/* As marker_set_probe, and -EINVAL where a site's format differs from `format` in any character.
+   (The original returned EPERM, which here means that the system did not permit a write.) */
 int marker_set_probe_format(const char *name, const char *format, mj_probe_fn *function,
                             enum marker_kind kind);
 
-/* The same, with `data` for the probe in slot->data. A NULL `format` is not compared. */
+/* As marker_set_probe_format, with `data` in slot->data. A NULL `format` is not compared. */
 int marker_set_probe_data(const char *name, const char *format, mj_probe_fn *function, void *data,
                           enum marker_kind kind);
 
 /*
- * Take away the probe that was set here. When it returns 0, -EILSEQ or another error about bytes,
- * no thread is in the probe and none can enter it: its code and data may be freed. It waits for as
- * long as the probe runs, so it must not be called from the probe itself, nor by somebody whom the
- * probe waits for. (Not detected: only the sites know who is inside, and they do not say who.)
+ * Remove the probe that was set here. After 0, -EILSEQ or another error about bytes, no thread is
+ * in the probe and none can enter it: its code and data may be freed. The call waits until the
+ * probe has returned in all threads. It must not be called from the probe itself, or from a thread
+ * that the probe waits for. (That is not detected: sites count the threads inside without
+ * identifying them.)
  *
- * 0, or
+ * Returns 0, or
  *   -ENOENT  no probe was set here. (The original was silent, having no result at all; it found
  *            ENOENT for an unknown marker and threw it away.)
  *   -EBUSY   another thread is disabling it and still waits
  *   -EINVAL  no name
  *   -ENOMEM  nothing is changed
- *   -EILSEQ  a site was changed by somebody else; it is left as it is, the probe is gone
- *   -EIO, -EPERM ... a site could not be written and stays open, which costs time and is harmless
+ *   -EILSEQ  another tool changed a site; the site is left as it is, and the probe is gone
+ *   -EIO, -EPERM ... a site could not be written and stays open, which takes time and is harmless
  */
 int marker_disable_probe(const char *name);
 
@@ -104,26 +105,26 @@ struct marker_site {
     int kind; /* MJ_KIND_jump ... */
     int argc;
     int has_inline;
-    int on; /* a thread that comes by would reach a probe */
+    int on; /* a thread at the site would reach a probe */
     const void *address;
-    const struct mj_slot *slot; /* NULL: has none */
+    const struct mj_slot *slot; /* NULL: the site has none */
 };
 
 /*
- * Call `callback` for every site of every loaded object, without any lock held. It stops at the
- * first one that returns nonzero, and returns that; else 0, or -ENOMEM before the first call.
+ * Call `callback` for every site of every loaded object, with no lock held. Stops at the first call
+ * that returns nonzero, and returns its value. Otherwise returns 0, or -ENOMEM before any call.
  */
 int marker_for_each(int (*callback)(const struct marker_site *site, void *data), void *data);
 
-/* How other cores learn of changed code. Tried in this order: CORE, SIGNALS, GLOBAL. (The numbers
-   are in the order of their invention.) */
+/* How other cores are made to see changed code. Tried in the order CORE, SIGNALS, GLOBAL. (The
+   numbers are in the order in which the methods were added.) */
 enum marker_sync {
     MARKER_SYNC_UNUSED,  /* no code was changed yet */
     MARKER_SYNC_CORE,    /* membarrier, SYNC_CORE: every thread has executed a serialising
-                            instruction since the change. What the manuals ask for. */
+                            instruction since the change, as the manuals ask for. */
     MARKER_SYNC_GLOBAL,  /* membarrier, GLOBAL: every CPU has gone through the scheduler or an
-                            interrupt since; serialising in practice, by no promise of Linux */
-    MARKER_SYNC_NOTHING, /* none allowed: rests on the change being one byte (native/lib/spot.h) */
+                            interrupt since; serialising in practice, without a promise of Linux */
+    MARKER_SYNC_NOTHING, /* none permitted: relies on one-byte changes (native/lib/spot.h) */
     MARKER_SYNC_SIGNALS  /* every thread has executed a serialising instruction in a signal handler
                             of ours; some of their system calls may have returned EINTR
                             (native/src/fence/fence.c) */
@@ -135,7 +136,7 @@ struct marker_statistics {
     enum marker_sync sync;  /* used for the last change */
 };
 
-/* 0 or -ENOMEM. */
+/* Fills in the statistics. Returns 0 or -ENOMEM. */
 int marker_get_statistics(struct marker_statistics *statistics);
 
 #ifdef __cplusplus
