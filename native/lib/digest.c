@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * digest.c: what a switch needs of the sites of one name, kept from one switch to the next.
+ * digest.c: the data that a switch needs of the sites of a name, cached from switch to switch.
  *
- * Kept is what the notes say, which cannot change while an object is loaded. That objects are the
- * same is asked each time (mj_generation_now), while they are held, so a digest that is used never
- * points into one that is gone. Not kept: what the bytes are, and how they are mapped.
+ * The contents of notes are cached; they cannot change while an object is loaded. Each switch
+ * checks that the objects are the same (mj_generation_now) while they are held, so a digest in use
+ * never points into an unloaded object. The bytes of sites and their mappings are not cached.
  *
- * As in notes.c, no malloc: we run under the loader's lock.
+ * As in notes.c, malloc is not used: we run under the loader's lock.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Walking over this many bytes without a site is cheaper, where a run is written at once, than
+/* Where a run is written at once, walking over this many bytes without a site is cheaper than
    another run. */
 enum { LONGEST_GAP = 8 * 4096 };
 
@@ -25,7 +25,7 @@ void mj_digest_deinit(struct mj_digest *digest) {
     *digest = (struct mj_digest){.name = digest->name};
 }
 
-/* One piece of memory: uses, spots, runs. As if each site needed one of each. */
+/* Allocates uses, spots and runs together, one of each for every site. */
 static int allocate(struct mj_digest *digest, size_t count) {
     const size_t size =
         count * (sizeof(struct mj_use) + sizeof(struct mj_spot) + sizeof(struct mj_run));
@@ -40,8 +40,8 @@ static int allocate(struct mj_digest *digest, size_t count) {
     return 0;
 }
 
-/* Notes come object by object, and all sites of an object have one slot, so the last is enough. Two
-   entries for a slot would do no harm. */
+/* Notes come object by object, and all sites of an object have the same slot, so comparing with the
+   last entry is enough. A second entry for a slot would be harmless. */
 static uint32_t use_of(struct mj_digest *digest, struct mj_slot *slot) {
     if (!digest->use_count || digest->uses[digest->use_count - 1].slot != slot)
         digest->uses[digest->use_count++] = (struct mj_use){slot, false};
@@ -79,7 +79,7 @@ static void sift_down(struct mj_spot *spots, size_t root, size_t count) {
     spots[root] = spot;
 }
 
-/* Heapsort, where it is needed at all: qsort of glibc allocates. */
+/* Heapsort, unless the spots are in order already. glibc's qsort allocates. */
 static void sort(struct mj_spot *spots, size_t count) {
     size_t sorted = 1;
 

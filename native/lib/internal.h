@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * internal.h: what the files of libmarkerjit.a tell one another.
+ * internal.h: the interfaces between the files of libmarkerjit.a.
  *
- *  - notes.c: loaded objects -> sites
- *  - digest.c: what a switch needs of one name's sites, kept
- *  - text.c: a site's bytes: judge
- *  - maps.c: how a place in memory is mapped
- *  - write.c: change bytes, all or none
- *  - change.c: set, take away, wait
- *  - probes.c: the door, and what was set
+ *  - notes.c: finds the sites of loaded objects
+ *  - digest.c: the data that a switch needs of a name's sites, cached
+ *  - text.c: the state of a site by its bytes
+ *  - maps.c: the mapping of a place in memory
+ *  - write.c: changes bytes, all or none
+ *  - change.c: sets and removes a probe, and waits
+ *  - probes.c: the public functions, and the probes that are set
  */
 #ifndef MJ_LIB_INTERNAL_H
 #define MJ_LIB_INTERNAL_H
@@ -19,13 +19,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Tests fill it with what must go wrong at that point. */
+/* Tests define it to inject a failure at that point. */
 #ifndef MJ_RACE
 #define MJ_RACE(point, argument) ((void)(argument))
 #endif
 
 #ifndef MJ_PROC
-#define MJ_PROC "/proc/self" /* tests take it away */
+#define MJ_PROC "/proc/self" /* tests replace it */
 #endif
 
 #define MJ_PAGE_SIZE 4096ul /* of all x86-64 */
@@ -34,8 +34,8 @@
 
 /* ---- notes.c --------------------------------------------------------------------------------- */
 
-/* A site as its note describes it. All addresses are inside segments of the object, which says
-   nothing yet about the bytes there. */
+/* A site as its note describes it. All addresses are inside segments of the object. The bytes there
+   are not checked yet. */
 struct mj_site {
     const char *name, *format, *file;
     const uint8_t *code; /* the first byte of the site */
@@ -66,8 +66,8 @@ void mj_sites_deinit(struct mj_sites *sites);
 /* Runs work(argument) while no object can be unloaded, and returns what it returns. */
 int mj_with_objects_held(int (*work)(void *argument), void *argument);
 
-/* Which objects are loaded. Two that are known and equal, each read while objects were held: none
-   was loaded or unloaded between. */
+/* A version of the set of loaded objects. If two known values, each read while objects were held,
+   are equal, no object was loaded or unloaded in between. */
 struct mj_generation {
     unsigned long long loads, unloads;
     bool is_known;
@@ -77,29 +77,29 @@ struct mj_generation mj_generation_now(void);
 
 /* ---- digest.c -------------------------------------------------------------------------------- */
 
-/* A site of code. Small, as there may be very many: a switch goes through all of them thrice. */
+/* A site in code. It is small because a switch walks over all of them three times. */
 struct mj_spot {
     const uint8_t *code;
-    int32_t relative; /* to the body, as the instruction that goes there must say it */
+    int32_t relative; /* to the body, as the displacement of the jump */
     uint32_t use : 27;
     uint32_t kind : 4; /* 0: the note contradicts itself, and no bytes are right */
     uint32_t is_writable : 1;
 };
 
-/* A slot that sites of the name have. */
+/* A slot that sites of the name use. */
 struct mj_use {
     struct mj_slot *slot;
     bool ours; /* its sites may be closed */
 };
 
-/* Spots of one object that are near one another. */
+/* Neighbouring spots of an object. */
 struct mj_run {
     size_t first, count;
     int protection; /* PROT_ of all of it, or -1: not the same everywhere. See mj_look_at_maps */
     bool is_shared;
 };
 
-/* The sites of one name, boiled down. The arrays are one piece of memory. */
+/* The data of the sites of a name. The arrays share an allocation. */
 struct mj_digest {
     const char *name;
     struct mj_generation generation;
@@ -115,8 +115,8 @@ struct mj_digest {
     size_t size_bytes;
 };
 
-/* With objects held. Reads notes only if objects came or went since the last time. 0 or -ENOMEM,
-   and empty then. */
+/* Updates the digest. Objects must be held. Reads notes only if the set of objects has changed.
+   Returns 0, or -ENOMEM and leaves the digest empty. */
 int mj_digest_refresh(struct mj_digest *digest);
 void mj_digest_deinit(struct mj_digest *digest);
 
@@ -124,7 +124,7 @@ void mj_digest_deinit(struct mj_digest *digest);
 
 enum mj_state { MJ_DORMANT, MJ_OPEN, MJ_STRANGE };
 
-/* Whether the site is one of code, and whether it is of a kind that we can switch. */
+/* Whether the site is switched by its code, and whether its kind can be switched here. */
 bool mj_is_text(const struct mj_site *site);
 bool mj_can_switch(const struct mj_site *site);
 enum mj_state mj_site_state(const struct mj_site *site);
@@ -133,17 +133,17 @@ struct mj_spot mj_spot_of(const struct mj_site *site);
 
 /* ---- maps.c ---------------------------------------------------------------------------------- */
 
-/* Fills in how the runs are mapped now. Without /proc, what the segments say. */
+/* Fills in the mappings of the runs now; without /proc, the protections of the segments. */
 void mj_look_at_maps(struct mj_digest *digest);
 
 /* ---- write.c --------------------------------------------------------------------------------- */
 
-/* All sites, which were found dormant and mapped private; or none, and the error says why. Only
-   -ENOTRECOVERABLE means that something could not be taken back. */
+/* Opens all sites, which must be dormant and mapped private, or none. Returns 0 or an error. Only
+   after -ENOTRECOVERABLE could something not be rolled back. */
 int mj_open_sites(const struct mj_digest *digest);
 
-/* The sites of our slots. Goes on after a failure, and returns the first. One that is dormant
-   already is left alone. */
+/* Closes the sites of our slots. Continues after a failure, and returns the first error. Skips
+   sites that are dormant already. */
 int mj_close_sites(const struct mj_digest *digest);
 
 /* ---- change.c -------------------------------------------------------------------------------- */
@@ -155,14 +155,14 @@ struct mj_change {
     uintptr_t probe;
     void *data;
     bool published; /* it was in the slots */
-    bool quiet;     /* taken away, and nobody was inside any more when we looked first */
+    bool quiet;     /* removed, and no thread was inside at the first check */
 };
 
-/* Both take a struct mj_change, while objects are held and one change is made at a time. */
+/* Both take a struct mj_change. Objects must be held, and the caller must serialise changes. */
 int mj_apply_set(void *change);
 int mj_apply_disable(void *change);
 
-/* With no lock held, and nobody else using the digest. */
+/* The caller must hold no lock, and no other thread may use the digest. */
 void mj_wait_until_quiet(struct mj_digest *digest);
 
 bool mj_is_on(const struct mj_site *site);

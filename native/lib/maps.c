@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * maps.c: how the code of sites is mapped at this moment: with what protection, and whether shared
- * with its file, where a write would change the file (the write itself is no guard: on a shared
- * mapping that is writable it succeeds).
+ * maps.c: the present mapping of the code of sites: its protection, and whether it is shared with
+ * its file. A write to a shared mapping would change the file. The write itself does not prevent
+ * that: it succeeds where the mapping is writable.
  *
- * Asked anew for each switch, as nobody tells us of an mmap or mprotect. By PROCMAP_QUERY (Linux
- * 6.11), else by reading /proc/self/maps up to the place. Files are not kept open between switches:
- * a program that closes all its descriptors would hand us somebody else's file under our number.
+ * The mapping is looked up for each switch, since there is no notice of an mmap or mprotect. The
+ * lookup uses PROCMAP_QUERY (Linux 6.11), or else reads /proc/self/maps up to the place. The file
+ * is not kept open between switches: after a program closes all its descriptors, our number may be
+ * another file.
  *
- * Without /proc the segments of the object are believed. No stdio, which allocates (see notes.c).
+ * Without /proc the segments of the object are used. No stdio, which allocates (see notes.c).
  */
 #define _GNU_SOURCE
 #include "spot.h"
@@ -48,8 +49,8 @@ enum { IS_READABLE = 1, IS_WRITABLE = 2, IS_EXECUTABLE = 4, IS_SHARED = 8 };
 
 #define QUERY _IOWR('f', 17, struct query)
 
-/* Not ioctl(): its second argument is int in musl. 0, -ENOENT: nothing is mapped there, or another
- * error: it cannot be asked. */
+/* Returns 0, -ENOENT where nothing is mapped, or another error where the query is not supported.
+ * Not ioctl(), whose second argument is int in musl. */
 static int query(int file, uintptr_t address, struct mapping *mapping) {
     struct query query = {.size = sizeof(query), .query_address = address};
 

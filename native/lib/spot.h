@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * spot.h: the bytes of a site of code, judged. Reads only. Inline, as a switch asks thrice for each
- * of very many sites, and what it then waits for should be memory and nothing else.
+ * spot.h: the state of a site in code by its bytes. Reads only. The functions are inline, because a
+ * switch calls them three times for each of very many sites, and only memory should limit it.
  *
  * Only one byte of a site ever changes, and the instruction that it is in has the same length
  * before and after, so a running thread executes the old instruction or the new one and nothing
- * between. What the manuals say of that: AMD (APM volume 2, 7.6.1) allows a store inside an aligned
+ * in between. The manuals: AMD (APM volume 2, 7.6.1) allows a store inside an aligned
  * quadword to code that another processor is executing. Intel (SDM volume 3, 8.1.3) asks for a
  * serialising instruction on the other processor before it executes the new code, and calls it
  * implementation-specific otherwise. The fence (change.c) gives that after the fact; the moment
@@ -19,7 +19,7 @@
 
 #include <string.h>
 
-/* Where the byte is that decides, and its two values. Kinds without one are switched by the slot
+/* The offset of the deciding byte, and its two values. Kinds without one are switched by the slot
    alone (pointer) or not at all. */
 struct mj_shape {
     uint8_t at, dormant, open;
@@ -39,7 +39,7 @@ static inline uint8_t mj_byte_for(unsigned kind, enum mj_state state) {
     return state == MJ_OPEN ? mj_shapes[kind].open : mj_shapes[kind].dormant;
 }
 
-/* eb XX e9 rel32, in one load together with the byte before, which notes.c made sure is there. */
+/* eb XX e9 rel32, in a single load with the byte before; notes.c has checked that one exists. */
 static inline bool mj_is_jump(const struct mj_spot *spot, uint8_t distance) {
     const uint64_t relative = (uint32_t)spot->relative;
     const uint64_t expected = relative << 32 | 0xe900eb00 | (uint64_t)distance << 16;
@@ -49,8 +49,8 @@ static inline bool mj_is_jump(const struct mj_spot *spot, uint8_t distance) {
     return (bytes ^ expected) >> 8 == 0;
 }
 
-/* Holds exactly what a site in this state holds: the byte that decides, and the others as the note
-   says. */
+/* Whether the spot holds exactly the bytes of this state: the deciding byte, and the others as the
+   note says. */
 static inline bool mj_spot_is(const struct mj_spot *spot, enum mj_state state) {
     const uint8_t *code = spot->code;
 
@@ -67,7 +67,7 @@ static inline bool mj_spot_is(const struct mj_spot *spot, enum mj_state state) {
     }
 }
 
-/* Going through many in order: the processor foresees lines inside a page, not the next page. */
+/* Prefetches for a walk in order: the processor predicts lines inside a page, not the next page. */
 static inline void mj_fetch_ahead(const struct mj_spot *spots, size_t i, size_t count) {
     enum { AHEAD = 32 };
 

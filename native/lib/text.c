@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * text.c: what kind of site it is and what state it is in. Reads only.
+ * text.c: the kind and the state of a site. Reads only.
  */
 #include "spot.h"
 
@@ -10,9 +10,9 @@ bool mj_is_text(const struct mj_site *site) {
 }
 
 /*
- * A sentinel could be switched by storing its slot, but its sites do not count who is inside, so
- * nobody could ever be told that the probe may be freed. Direct has no slot; symbol needs a
- * breakpoint, and a handler for it.
+ * A sentinel could be switched by storing its slot. Its sites do not count the threads inside,
+ * though, so a caller could never learn that the probe may be freed. Direct has no slot; symbol
+ * needs a breakpoint, and a handler for it.
  */
 bool mj_can_switch(const struct mj_site *site) {
     return mj_is_text(site) || site->kind == MJ_KIND_pointer;
