@@ -360,16 +360,6 @@ struct mj_patch {
     uint8_t after[16];
 };
 
-/* The search for an address begins here, in a table of mask + 1 entries: those of 1 KiB of code are
-   together, so that a controller finds many of them in few pages. */
-#ifndef __ASSEMBLER__
-static inline uint32_t mj_patch_place(uint64_t address, uint32_t mask) {
-    const uint64_t block = (address >> 10) * 0x9e3779b97f4a7c15ul >> 32;
-
-    return (uint32_t)(block << 4 | (address >> 6 & 15)) & mask;
-}
-#endif
-
 /* A file of probes that was put into the arena; `state` 0: none. Its names stand behind its
    variables, as JSON (markerjit/probes/loaded.py). */
 struct mj_unit {
@@ -421,15 +411,11 @@ struct mj_ring {
  * the word itself. MJ_FILLER is then a commit word whose record, if there is room for one, says so.
  */
 struct mj_record {
-    uint32_t head; /* mj_head */
+    uint32_t head; /* marker, and from MJ_WORDS_SHIFT on the size in words of eight bytes */
     uint32_t tid;
     /* uint64_t time; payload */
 };
 #define MJ_MAX_RECORD (MJ_PAGE - 8)
-
-static inline uint32_t mj_head(uint32_t marker, uint64_t size) {
-    return (marker & MJ_FILLER) | (uint32_t)(size / 8) << MJ_WORDS_SHIFT;
-}
 
 /* A text in a record: this, then its bytes; at a multiple of eight, and so is what comes after. */
 struct mj_text {

@@ -182,7 +182,7 @@ static uint64_t read_clock(const struct mj_control *control, uint8_t time) {
  */
 static struct mj_count *shared_counts(const struct mj_control *control,
                                       const struct mj_marker *marker) {
-    return mj_counts(control, control->cpus + mj_cpu(control), marker->id);
+    return mj_counts(control, control->cpus + mj_cpu(control), mj_id(control, marker));
 }
 
 /* The place is known before the look: a signal handler may fork in between. */
@@ -196,7 +196,7 @@ static void count_passed(const struct mj_control *control, const struct mj_marke
     int counted = MJ_ANOTHER;
 
     if (control->rseq_offset)
-        counted = mj_tally(control, marker->id);
+        counted = mj_tally(control, mj_id(control, marker));
     if (counted == MJ_ANOTHER)
         add_one(&shared_counts(control, marker)->passed);
 }

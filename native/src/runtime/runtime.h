@@ -52,6 +52,11 @@ static inline uint32_t mj_tid(const struct mj_control *control) {
     return tid;
 }
 
+/* The id of a marker; whatever stands in its entry, a place of the table of counters. */
+static inline uint32_t mj_id(const struct mj_control *control, const struct mj_marker *marker) {
+    return marker->id & (control->parts[MJ_PART_MARKERS].count - 1);
+}
+
 /* The counters of a marker that go with a ring. */
 static inline struct mj_count *mj_counts(const struct mj_control *control, uint32_t ring,
                                          uint32_t marker) {
@@ -65,6 +70,11 @@ static inline uint64_t mj_counter(void) {
 
     __asm__ __volatile__("rdtsc" : "=a"(low), "=d"(high));
     return (uint64_t)high << 32 | low;
+}
+
+/* The head of a record of so many bytes. */
+static inline uint32_t mj_head(uint32_t marker, uint64_t size) {
+    return (marker & MJ_FILLER) | (uint32_t)(size / 8) << MJ_WORDS_SHIFT;
 }
 
 /* What adding a record comes to; restart.S has the same numbers. */
