@@ -1,0 +1,184 @@
+"""Other processes that may execute what stands in an arena.
+
+The arena is a shared mapping, so the child of a fork has it too: it has slots of its own, which may
+still hold a probe that its parent's have not any more, and its only thread may be inside of one. A
+process that was made with CLONE_VM and is no thread has the very memory, slots and counters
+included; what holds for its parent holds for it.
+
+A sharer is a descendant, so it was started when the arena was there or later. All such processes
+are looked at; one that may not be looked at counts as a sharer, and so does any where /proc hides
+processes from us.
+
+Why nobody is missed: a process that is no sharer never becomes one, so each is looked at once. One
+that vanishes before that may have left children behind; so all numbers are listed again, until none
+of those that are new has vanished. If the numbers began anew meanwhile, which a new process could
+have been given that was seen already, all is begun anew.
+
+Authority: proc(5), kcmp(2), proc_loadavg(5) (its last field is the number that was given last).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import NamedTuple
+
+from markerjit.errors import MarkerError, refuse_own_shortage
+from markerjit.memory import Mapping, parse_maps
+from markerjit.proc.permission import CAP_SYS_PTRACE, has_capability, in_user_namespace
+
+_STARTED = 19  # of the fields behind the name
+_SYS_KCMP, _KCMP_VM = 312, 1
+_LOOKS, _LISTS = 5, 100
+
+
+class Sharer(NamedTuple):
+    """A process that may execute what stands in an arena of another; `why`, as a sentence."""
+
+    pid: int
+    why: str
+
+
+class _Vanished(Exception):
+    """A process ended while it was looked at."""
+
+
+def find_sharer(pid: int, piece: Mapping, since: int = 0) -> Sharer | None:
+    """A process other than `pid` that may have the file of a mapping mapped, in memory of its own;
+    None if there is certainly none.
+
+    `since` is when the file was made or earlier (clock ticks after boot); the start of `pid` is
+    another such moment.
+    """
+    started = _started(pid)
+    if started is None:
+        return Sharer(pid, f"it is not known when process {pid} was started")
+    if _is_hidden():
+        return Sharer(0, "/proc hides processes from us (hidepid), of which one may be its child")
+    for _ in range(_LOOKS):
+        first = _last_number()
+        try:
+            sharer = _look_at_all(pid, piece, max(started, since))
+        except _Vanished:
+            continue
+        last = _last_number()
+        if sharer or (first is not None and last is not None and first <= last):
+            return sharer
+    return Sharer(0, f"processes come and go all the time, and one may be a child of {pid}")
+
+
+def share_memory(pid: int, other: int) -> bool:
+    """Whether two processes certainly have one and the same memory (CLONE_VM)."""
+    libc = ctypes.CDLL(None)
+    zero = ctypes.c_ulong(0)
+    result = libc.syscall(
+        ctypes.c_long(_SYS_KCMP), ctypes.c_int(pid), ctypes.c_int(other),
+        ctypes.c_int(_KCMP_VM), zero, zero,
+    )  # fmt: skip
+    return bool(result == 0)
+
+
+def _look_at_all(pid: int, piece: Mapping, since: int) -> Sharer | None:
+    """Raises _Vanished where new processes vanish all the time."""
+    seen = {pid}
+    for _ in range(_LISTS):
+        vanished = False
+        for other in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+            if other in seen:
+                continue
+            seen.add(other)
+            try:
+                sharer = _look(pid, other, piece, since)
+            except _Vanished:
+                vanished = True
+                continue
+            if sharer:
+                return sharer
+        if not vanished:
+            return None
+    raise _Vanished
+
+
+def _look(pid: int, other: int, piece: Mapping, since: int) -> Sharer | None:
+    started = _started(other)
+    if started is not None and started < since:
+        return None
+    maps = _maps(other) if started is not None else None
+    if maps is None:
+        return Sharer(other, f"process {other} may not be looked at, and may be its child")
+    same = any((one.inode, one.device) == (piece.inode, piece.device) for one in maps)
+    if same and not share_memory(pid, other):
+        return Sharer(other, f"process {other} is a child that may still run it")
+    return None
+
+
+def _maps(pid: int) -> tuple[Mapping, ...] | None:
+    """What is mapped; None where that may not be seen. The first thread of a process may have ended
+    while others run, and has no memory then."""
+    try:
+        tids = sorted(os.listdir(f"/proc/{pid}/task"), key=int)
+    except OSError as error:
+        _check_forbidden(error)
+        return None
+    for tid in tids:
+        try:
+            with open(f"/proc/{pid}/task/{tid}/maps", "rb", buffering=0) as file:
+                text = file.readall()
+        except ProcessLookupError:  # a newer kernel, of what has no memory
+            continue
+        except FileNotFoundError:
+            raise _Vanished from None
+        except OSError as error:
+            _check_forbidden(error)
+            return None
+        if text:
+            try:
+                return parse_maps(os.fsdecode(text))
+            except MarkerError:
+                return None
+    return ()
+
+
+def _check_forbidden(error: OSError) -> None:
+    """Raises what is said about a process that is not there, or about us without descriptors."""
+    refuse_own_shortage(error)
+    if isinstance(error, (FileNotFoundError, ProcessLookupError)):
+        raise _Vanished from None
+
+
+def _started(pid: int) -> int | None:
+    """When a process was started, also one that has ended; None where that may not be seen."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read()
+        return int(text[text.rfind(b")") + 2 :].split()[_STARTED])
+    except OSError as error:
+        _check_forbidden(error)
+    except (ValueError, IndexError):
+        pass
+    return None
+
+
+def _last_number() -> int | None:
+    """The number that a process or thread was given last."""
+    try:
+        with open("/proc/loadavg", "rb", buffering=0) as file:
+            return int(file.read().split()[-1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _is_hidden() -> bool:
+    """Whether /proc may leave out processes: also where that is not known."""
+    if has_capability(CAP_SYS_PTRACE) and not in_user_namespace():
+        return False
+    try:
+        with open("/proc/self/mountinfo", "rb", buffering=0) as file:
+            lines = file.readall().splitlines()
+    except OSError:
+        return True
+    mounts = [line for line in lines if line.split()[4:5] == [b"/proc"]]
+    options = mounts[-1].split()[-1].split(b",") if mounts else [b"hidepid="]
+    return any(
+        option.startswith(b"hidepid=") and option[8:] not in (b"0", b"off") for option in options
+    )

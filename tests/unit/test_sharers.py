@@ -1,0 +1,177 @@
+"""Which processes may execute what stands in an arena of another."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from markerjit.memory import Mapping, read_maps
+from markerjit.proc import sharers
+from markerjit.proc.sharers import find_sharer, share_memory
+
+
+@pytest.fixture
+def piece() -> Iterator[Mapping]:
+    """A shared mapping of ours of a memfd."""
+    file = os.memfd_create("markerjit")
+    os.ftruncate(file, mmap.PAGESIZE)
+    with mmap.mmap(file, mmap.PAGESIZE) as mapping:
+        os.close(file)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+        yield next(one for one in read_maps("self") if one.start == start)
+
+
+@pytest.fixture
+def child(piece: Mapping) -> Iterator[int]:
+    """A child that waits."""
+    pid = os.fork()
+    if not pid:
+        signal.pause()
+        os._exit(0)
+    yield pid
+    end(pid)
+
+
+def end(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError, ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_nobody_shares_what_was_just_mapped(piece: Mapping) -> None:
+    assert find_sharer(os.getpid(), piece) is None
+
+
+def test_the_child_of_a_fork_does_until_it_ends(piece: Mapping, child: int) -> None:
+    sharer = find_sharer(os.getpid(), piece)
+
+    assert sharer is not None
+    assert sharer.pid == child
+    assert sharer.why == f"process {child} is a child that may still run it"
+    end(child)
+    assert find_sharer(os.getpid(), piece) is None
+
+
+def test_a_child_that_has_become_another_program_does_not(piece: Mapping) -> None:
+    with subprocess.Popen(["sleep", "60"]) as program:
+        assert find_sharer(os.getpid(), piece) is None
+        program.kill()
+
+
+def test_a_child_that_ended_and_was_not_waited_for_does_not(piece: Mapping) -> None:
+    with subprocess.Popen(["true"]) as program:
+        os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
+        assert find_sharer(os.getpid(), piece) is None
+
+
+def test_a_parent_is_asked_by_its_child_too(piece: Mapping, child: int) -> None:
+    """The parent is older than the child, and cannot have what the child has mapped since."""
+    sharer = find_sharer(child, piece)
+
+    assert sharer is None or sharer.pid != os.getpid()
+
+
+def test_a_process_that_may_not_be_looked_at_counts(
+    piece: Mapping, child: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(path: str, *args: object, **named: object) -> object:
+        if path.startswith(f"/proc/{child}/") and path.endswith("/maps"):
+            raise PermissionError(13, "Permission denied", path)
+        return open(path, *args, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(sharers, "open", forbidden, raising=False)
+
+    sharer = find_sharer(os.getpid(), piece)
+
+    assert sharer is not None
+    assert sharer.why == f"process {child} may not be looked at, and may be its child"
+
+
+def test_a_process_that_was_started_before_the_arena_was_made_is_not_asked(
+    piece: Mapping, child: int
+) -> None:
+    assert find_sharer(os.getpid(), piece, since=1 << 62) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "hidden"),
+    [("rw", False), ("rw,hidepid=0", False), ("rw,hidepid=off", False), ("rw,hidepid=2", True),
+     ("rw,gid=5,hidepid=invisible", True), ("rw,hidepid=ptraceable", True)],
+)  # fmt: skip
+def test_where_proc_hides_processes_nobody_knows(
+    piece: Mapping, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: str, hidden: bool
+) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "1 0 8:1 / / rw - ext4 /dev/sda rw,hidepid=2\n"
+        f"22 1 0:21 / /proc rw,nosuid shared:5 - proc proc {options}\n"
+    )
+
+    def opened(path: str, *args: object, **named: object) -> object:
+        path = str(mounts) if path == "/proc/self/mountinfo" else path
+        return open(path, *args, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(sharers, "open", opened, raising=False)
+    monkeypatch.setattr(sharers, "has_capability", lambda number: False)
+
+    sharer = find_sharer(os.getpid(), piece)
+
+    assert (sharer is not None) == hidden
+    assert sharer is None or "hidepid" in sharer.why
+
+
+def test_what_a_process_left_behind_that_vanished_is_looked_at(
+    piece: Mapping, child: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = iter([["1", "812"], ["812", str(child)]])
+    seen = []
+
+    def look(pid: int, other: int, *rest: object) -> object:
+        seen.append(other)
+        if other == 812:
+            raise sharers._Vanished
+        return sharers.Sharer(other, "found") if other == child else None
+
+    monkeypatch.setattr(sharers, "_look", look)
+    monkeypatch.setattr(sharers.os, "listdir", lambda path: next(listed))
+
+    sharer = find_sharer(os.getpid(), piece)
+
+    assert sharer == (child, "found")
+    assert seen == [1, 812, child], "each only once"
+
+
+def test_all_is_begun_anew_where_numbers_were(
+    piece: Mapping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = iter([10, 9, 9, 12])
+    monkeypatch.setattr(sharers, "_last_number", numbers.__next__)
+
+    assert find_sharer(os.getpid(), piece) is None
+    assert next(numbers, None) is None
+
+
+def test_where_processes_come_and_go_all_the_time_nobody_knows(
+    piece: Mapping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = iter(range(100, 0, -1))
+    monkeypatch.setattr(sharers, "_last_number", numbers.__next__)
+
+    sharer = find_sharer(os.getpid(), piece)
+
+    assert sharer is not None
+    assert "come and go" in sharer.why
+
+
+def test_only_one_memory_is_the_same_memory(piece: Mapping, child: int) -> None:
+    assert share_memory(os.getpid(), os.getpid())
+    assert not share_memory(os.getpid(), child)
+    assert not share_memory(os.getpid(), 1 << 22)
