@@ -28,8 +28,8 @@ VERSION = 5
 PARTS = 16
 (
     PART_MARKERS, PART_COUNTS, PART_PATCHES, PART_EDITS, PART_HEADS, PART_COMMITS, PART_RINGS,
-    PART_UNITS, PART_ISLANDS, PART_SCRATCH, PART_DATA,
-) = range(11)  # fmt: skip
+    PART_UNITS, PART_ISLANDS, PART_SCRATCH, PART_DATA, PART_CALLERS,
+) = range(12)  # fmt: skip
 NAME = b"markerjit"
 MAX_ARGS = 12
 WORDS_SHIFT = 22
@@ -68,6 +68,8 @@ MOST_MARKERS = 1 << 18
 MOST_PATCHES = 1 << 20
 MOST_EDITS = 1 << 20
 MOST_UNITS = 1 << 16
+MOST_ISLANDS = 1 << 12
+MOST_CALLERS = 1 << 16
 LARGEST_RING = 1 << 30
 LARGEST_ENTRY = 1 << 12
 """What a control block may claim at most, all of them: what is read is sized by it, and the target
@@ -176,7 +178,8 @@ class Control(ctypes.Structure):
         ("reader", OwnerEntry),
         ("lease_ns", ctypes.c_uint64),
         ("journal", JournalHead),
-        ("_pad", ctypes.c_uint64 * 2),  # the sequences are aligned to 32
+        ("callers_used", ctypes.c_uint32),
+        ("_pad", ctypes.c_uint32 * 3),  # the sequences are aligned to 32
         ("sequences", Restartable * SEQUENCES),
     ]
 
@@ -247,7 +250,7 @@ class UnitEntry(ctypes.Structure):
         ("code_size", ctypes.c_uint32),
         ("data_size", ctypes.c_uint32),
         ("state", ctypes.c_uint32),
-        ("users", ctypes.c_uint32),
+        ("order", ctypes.c_uint32),
         ("digest", ctypes.c_uint8 * 32),
     ]
 
@@ -259,10 +262,19 @@ class IslandEntry(ctypes.Structure):
         ("start", ctypes.c_uint64),
         ("size", ctypes.c_uint64),
         ("used", ctypes.c_uint64),
+        ("offset", ctypes.c_uint64),
     ]
 
 
+class CallerEntry(ctypes.Structure):
+    """struct mj_caller."""
+
+    _fields_ = [("slot", ctypes.c_uint64), ("unit", ctypes.c_uint64)]
+
+
+UNIT_FREE = 0
 UNIT_READY = 1
+UNIT_KEPT = 2
 
 
 class SequenceEntry(ctypes.Structure):
@@ -379,6 +391,14 @@ class Geometry(NamedTuple):
         return self.parts[PART_UNITS]
 
     @property
+    def callers(self) -> Part:
+        return self.parts[PART_CALLERS]
+
+    @property
+    def islands(self) -> Part:
+        return self.parts[PART_ISLANDS]
+
+    @property
     def scratch(self) -> Part:
         return self.parts[PART_SCRATCH]
 
@@ -431,6 +451,7 @@ class Sizes(NamedTuple):
     ring_stride: int
     max_units: int = 1024
     max_islands: int = 256
+    max_callers: int = 1 << 16
 
 
 def lay_out(sizes: Sizes) -> Geometry:
@@ -445,6 +466,7 @@ def lay_out(sizes: Sizes) -> Geometry:
         PART_EDITS: (ctypes.sizeof(EditEntry), sizes.max_edits),
         PART_UNITS: (ctypes.sizeof(UnitEntry), sizes.max_units),
         PART_ISLANDS: (ctypes.sizeof(IslandEntry), sizes.max_islands),
+        PART_CALLERS: (ctypes.sizeof(CallerEntry), sizes.max_callers),
         PART_HEADS: (RING_HEAD_SIZE, rings),
         PART_COMMITS: (sizes.ring_stride // PAGE * 8, sizes.cpus),
         PART_RINGS: (sizes.ring_stride, rings),
@@ -489,13 +511,18 @@ def _has_sane_sizes(geometry: Geometry) -> bool:
     """Whether all numbers are within bounds, and fit together."""
     commits, rings = geometry.parts[PART_COMMITS], geometry.parts[PART_RINGS]
     heads, stride = geometry.parts[PART_HEADS], geometry.ring_stride
-    tables = (geometry.markers, geometry.counts, geometry.patches, geometry.edits, geometry.units)
+    tables = (
+        geometry.markers, geometry.counts, geometry.patches, geometry.edits, geometry.units,
+        geometry.islands, geometry.callers,
+    )  # fmt: skip
     bounded = (
         0 < geometry.cpus <= MOST_CPUS
         and 0 < geometry.max_markers <= MOST_MARKERS
         and 0 < geometry.patches.entries <= MOST_PATCHES
         and geometry.edits.entries <= MOST_EDITS
         and geometry.units.entries <= MOST_UNITS
+        and geometry.islands.entries <= MOST_ISLANDS
+        and geometry.callers.entries <= MOST_CALLERS
         and PAGE <= geometry.ring_size <= stride <= LARGEST_RING
         and all(one.entry_size <= LARGEST_ENTRY for one in (*tables, heads))
         and all(

@@ -15,7 +15,7 @@ import ctypes
 
 import markerjit.abi as abi
 from markerjit.abi import CONTROL, Control, Geometry
-from markerjit.arena.code import Code
+from markerjit.arena.code import Code, Taken
 from markerjit.arena.control import ControlBlock
 from markerjit.arena.counters import Counters
 from markerjit.arena.markers import Markers
@@ -57,8 +57,8 @@ class Arena:
         self.markers = Markers(base, store, self.control, layout, geometry)
         self.counters = Counters(store, geometry, self.markers)
         self.patches = Patches(pid, store, self.control, layout, geometry)
-        self.code = Code(pid, base, store, self.control, geometry)
         self.units = Units(store, self.control, geometry)
+        self.code = Code(pid, base, store, self.control, geometry, self._taken)
 
     def close(self) -> None:
         """Let go of it; it stays in the target for the next controller."""
@@ -116,6 +116,10 @@ class Arena:
     def trap_installed(self) -> bool:
         """Whether the runtime's handler has ever been the action for SIGTRAP."""
         return bool(self.control.now().trap_installed)
+
+    def _taken(self) -> Taken:
+        units = self.units.all()
+        return Taken(tuple(unit.code for unit in units), tuple(unit.data for unit in units))
 
     def refuse_newer(self) -> None:
         """Raises Refused for an arena of a later version than ours: it can be looked at only."""

@@ -1,10 +1,22 @@
 """Room for code and data of ours in an arena: the one place that allocates it.
 
-Recorders and the code of probes stand behind the runtime, the variables of probes in the data. What
-was taken is kept for as long as the arena is there, because a thread may be in it.
+    the code    runtime | recorders ->                       <- islands and units of probes
+    the data    units of probes ->
+
+A recorder belongs to the entry of a marker, of which there is one for each way in which it was ever
+recorded, and stays with it: a thread may be on its way into it, and nothing counts that.
+
+Units and islands are found in their tables, and all between them is free: so there is no list of
+free room that a controller could leave wrong when it is killed. A unit that is given back is one
+that its table does not have any more (units.py); its bytes stay until the room is used again.
+
+What this does not do: decide what may be given back (probes/unused.py).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import markerjit.abi as abi
 from markerjit.abi import CODE_SIZE, Geometry
@@ -14,9 +26,31 @@ from markerjit.model import RemoteAddress
 from markerjit.ring.raw import Store
 
 
+class Extent(NamedTuple):
+    """Bytes of the arena from `start` up to `end`, offsets."""
+
+    start: int
+    end: int
+
+
+class Taken(NamedTuple):
+    """What units and islands have of the code, and units of the data. The target can write there
+    what it likes."""
+
+    code: tuple[Extent, ...]
+    data: tuple[Extent, ...]
+
+
+class Room(NamedTuple):
+    """Free bytes: of the code, and of the data, in the largest piece of each."""
+
+    code: int
+    data: int
+
+
 class Code:
-    """The code and data of an arena that is mapped at `base`. The caller of what takes room must
-    hold the target's lock."""
+    """The code and data of an arena that is mapped at `base`. `taken` looks which of it is in use.
+    The caller of what takes room must hold the target's lock."""
 
     def __init__(
         self,
@@ -25,41 +59,67 @@ class Code:
         store: Store,
         control: ControlBlock,
         geometry: Geometry,
+        taken: Callable[[], Taken],
     ) -> None:
         self._pid = pid
         self._base = base
         self._store = store
         self._control = control
-        self._data = geometry.data
+        self._data = Extent(geometry.data.offset, geometry.data.end)
+        self._taken = taken
+
+    # ---- recorders -----------------------------------------------------------------------------
 
     def place(self, size: int, align: int = 32) -> RemoteAddress | None:
-        """Where code of this size may be put, None when all is taken."""
-        start = -(-max(self._control.now().code_used, abi.RUNTIME_SIZE) // align) * align
-        return RemoteAddress(self._base + start) if start + size <= CODE_SIZE else None
-
-    def place_for_data(self, size: int, align: int = 64) -> RemoteAddress | None:
-        """The same for the variables of a probe. They are zeros."""
-        start = -(-self._control.now().data_used // align) * align
-        if start + size > self._data.size:
-            return None
-        return RemoteAddress(self._base + self._data.offset + start)
-
-    @property
-    def room(self) -> tuple[int, int]:
-        """Bytes that are left of the code, and of the data."""
-        control = self._control.now()
-        code = CODE_SIZE - max(int(control.code_used), abi.RUNTIME_SIZE)
-        return max(code, 0), max(self._data.size - int(control.data_used), 0)
+        """Where a recorder of this size may be put, None when all is taken."""
+        recorders = self._recorders_end
+        start = -(-recorders // align) * align
+        gap = next(gaps(Extent(recorders, CODE_SIZE), self._taken().code), Extent(0, 0))
+        fits = gap.start == recorders and start + size <= gap.end
+        return RemoteAddress(self._base + start) if fits else None
 
     def put(self, address: RemoteAddress, code: bytes) -> None:
-        """Write code where there is place for it, look whether it arrived, and take the place.
+        """Write a recorder where there is place for it, and take the place. Raises what `write`
+        raises."""
+        self.write(address, code)
+        self._control.write("code_used", address - self._base + len(code))
+
+    # ---- units and islands ---------------------------------------------------------------------
+
+    def place_for_unit(self, size: int, align: int = 64) -> RemoteAddress | None:
+        """Where the code of a unit or an island may be put, None when all is taken."""
+        room = Extent(self._recorders_end, CODE_SIZE)
+        for gap in reversed(list(gaps(room, self._taken().code))):
+            start = (gap.end - size) // align * align
+            if start >= gap.start:
+                return RemoteAddress(self._base + start)
+        return None
+
+    def place_for_data(self, size: int, align: int = 64) -> RemoteAddress | None:
+        """The same for the variables of a unit, of which some may be left free in the end."""
+        for gap in gaps(self._data, self._taken().data):
+            start = -(-gap.start // align) * align
+            if start + size <= gap.end:
+                return RemoteAddress(self._base + start)
+        return None
+
+    @property
+    def room(self) -> Room:
+        """What is free."""
+        taken = self._taken()
+        code = gaps(Extent(self._recorders_end, CODE_SIZE), taken.code)
+        data = gaps(self._data, taken.data)
+        return Room(*(max((gap.end - gap.start for gap in one), default=0) for one in (code, data)))
+
+    def write(self, address: RemoteAddress, code: bytes) -> None:
+        """Write code where there is place for it, and look whether it arrived.
 
         Raises Refused where the process has closed its descriptor of the arena: its memory alone
         does not take code.
         """
         offset = address - self._base
         try:
-            self._store.write(offset, code)  # over what somebody left who died before taking it
+            self._store.write(offset, code)  # over what stood there before
         except MemoryFault:
             raise Refused(
                 f"process {self._pid} has closed its descriptor of the runtime's memory, so "
@@ -67,10 +127,28 @@ class Code:
             ) from None
         if self._store.read(offset, len(code)) != code:
             raise MarkerError("code for the runtime did not arrive in the target as it was written")
-        self._control.write("code_used", offset + len(code))
 
-    def take_data(self, address: RemoteAddress, data: bytes, size: int) -> None:
-        """The first bytes of a probe's variables, and the place of all of them."""
+    def write_data(self, address: RemoteAddress, data: bytes) -> None:
+        """All of a unit's variables: nothing that stood there before may be left."""
         offset = address - self._base
         self._store.write(offset, data)
-        self._control.write("data_used", offset - self._data.offset + size)
+        used = offset - self._data.start + len(data)
+        self._control.write("data_used", max(int(self._control.now().data_used), used))
+
+    @property
+    def _recorders_end(self) -> int:
+        return max(int(self._control.now().code_used), abi.RUNTIME_SIZE)
+
+
+def gaps(room: Extent, taken: Iterable[Extent]) -> Iterator[Extent]:
+    """What of the room is not taken, in order. What is taken may overlap, lie elsewhere, or make no
+    sense."""
+    at = room.start
+    for start, end in sorted(taken):
+        if end <= max(at, start) or start >= room.end:
+            continue
+        if start > at:
+            yield Extent(at, start)
+        at = end
+    if at < room.end:
+        yield Extent(at, room.end)

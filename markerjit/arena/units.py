@@ -1,41 +1,153 @@
-"""The table of units: files of probes that were put into an arena."""
+"""The table of units: files of probes that are in an arena; and which slots may call each.
+
+A unit is there as soon as its state says so, which is written when all else of it is, and no longer
+when its state is written back. What belongs to no unit is free (code.py). So a controller that is
+killed while it puts a unit there, or gives one back, leaves either the unit or free room.
+
+A slot is written down as a caller before it gets a probe of the unit, and stays so for as long as
+the unit does: a thread may be in the probe long after the slot was emptied.
+"""
 
 from __future__ import annotations
 
-from markerjit.abi import UNIT_READY, Geometry, UnitEntry
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from markerjit.abi import UNIT_FREE, UNIT_KEPT, UNIT_READY, CallerEntry, Geometry, UnitEntry
+from markerjit.arena.code import Extent
 from markerjit.arena.control import ControlBlock
 from markerjit.arena.tables import Table
 from markerjit.errors import Refused
+from markerjit.model import RemoteAddress
 from markerjit.ring.raw import Store
+
+_CHUNK = 512
+_THERE = (UNIT_READY, UNIT_KEPT)
+
+
+class Unit(NamedTuple):
+    """A unit, by its place in the table."""
+
+    number: int
+    entry: UnitEntry
+
+    @property
+    def code(self) -> Extent:
+        """Its bytes of the code."""
+        return Extent(int(self.entry.code), int(self.entry.code + self.entry.code_size))
+
+    @property
+    def data(self) -> Extent:
+        """Its bytes of the data."""
+        return Extent(int(self.entry.data), int(self.entry.data + self.entry.data_size))
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether slots that are not written down may call it."""
+        return self.entry.state == UNIT_KEPT or not self.entry.order
 
 
 class Units:
-    """The units of an arena, by their numbers."""
+    """The units of an arena. The caller of what writes must hold the target's lock."""
 
     def __init__(self, store: Store, control: ControlBlock, geometry: Geometry) -> None:
         self._control = control
         self._table = Table(store, geometry.units, UnitEntry)
+        self._callers = Table(store, geometry.callers, CallerEntry)
 
     @property
     def used(self) -> int:
         """How many entries of the table were ever used."""
         return min(int(self._control.now().units_used), self._table.part.entries)
 
-    def entries(self) -> list[UnitEntry]:
-        """Those that are ready, the first one first."""
-        used = self.used
-        units = self._table.read_many(0, used) if used else []
-        return [unit for unit in units if unit.state == UNIT_READY]
+    def all(self) -> list[Unit]:
+        """Those that are there, the oldest first."""
+        units = [Unit(number, entry) for number, entry in enumerate(self._entries())]
+        there = (unit for unit in units if unit.entry.state in _THERE)
+        return sorted(there, key=lambda unit: int(unit.entry.order))
+
+    def is_there(self, unit: Unit) -> bool:
+        """Whether it still is: a reader without the lock asks after it has read."""
+        return bytes(self._table.read(unit.number)) == bytes(unit.entry)
+
+    def has_room(self) -> bool:
+        """Whether the table takes another one."""
+        return self._free() is not None
 
     def check_room(self) -> None:
         """Raises Refused when the table is full."""
-        if self.used >= self._table.part.entries:
+        if not self.has_room():
             raise Refused(f"the arena has room for {self._table.part.entries} files of probes")
 
-    def add(self, unit: UnitEntry) -> None:
-        """Enter a unit whose code and data are there. The caller must hold the lock, and have asked
-        for room."""
-        number = self.used
-        unit.state = UNIT_READY
-        self._table.write(number, unit)
-        self._control.write("units_used", number + 1)
+    def add(self, entry: UnitEntry) -> Unit:
+        """Enter a unit whose code and data are there. Raises Refused when the table is full."""
+        self.check_room()
+        number = self._free() or 0
+        entry.order = max((int(one.order) for one in self._entries()), default=0) + 1
+        entry.state = UNIT_FREE
+        self._table.write(number, entry)
+        if number >= self.used:
+            self._control.write("units_used", number + 1)
+        self._set_state(number, UNIT_READY)
+        entry.state = UNIT_READY
+        return Unit(number, entry)
+
+    def give_back(self, unit: Unit) -> None:
+        """From now on its code and data are free. They stay as they are until they are used
+        again."""
+        self._set_state(unit.number, UNIT_FREE)
+
+    # ---- callers -------------------------------------------------------------------------------
+
+    def note_callers(self, unit: Unit, slots: Iterable[RemoteAddress]) -> None:
+        """Write down that these slots may call it from now on. A unit whose callers have no room
+        is kept for good."""
+        orders = {int(one.entry.order) for one in self.all()}
+        order = int(unit.entry.order)
+        missing, free = dict.fromkeys(slots), []
+        for number, entry in self._caller_entries():
+            if entry.unit == order:
+                missing.pop(RemoteAddress(entry.slot), None)
+            elif entry.unit not in orders:
+                free.append(number)
+        used = self._callers_used
+        free += range(used, self._callers.part.entries)
+        if len(missing) > len(free) or not order:
+            self._set_state(unit.number, UNIT_KEPT)
+            return
+        for number, slot in zip(free, missing, strict=False):
+            self._callers.write(number, CallerEntry(slot, order))
+        last = max(free[: len(missing)], default=-1)
+        if last >= used:
+            self._control.write("callers_used", last + 1)
+
+    def callers(self, unit: Unit) -> list[RemoteAddress]:
+        """The slots that may have called it."""
+        order = int(unit.entry.order)
+        entries = self._caller_entries()
+        return [RemoteAddress(entry.slot) for _, entry in entries if entry.unit == order]
+
+    def _caller_entries(self) -> Iterator[tuple[int, CallerEntry]]:
+        used = self._callers_used
+        for first in range(0, used, _CHUNK):
+            entries = self._callers.read_many(first, min(_CHUNK, used - first))
+            yield from enumerate(entries, first)
+
+    @property
+    def _callers_used(self) -> int:
+        return min(int(self._control.now().callers_used), self._callers.part.entries)
+
+    def _entries(self) -> list[UnitEntry]:
+        used = self.used
+        return self._table.read_many(0, used) if used else []
+
+    def _free(self) -> int | None:
+        """A place in the table for another one."""
+        entries = self._entries()
+        for number, entry in enumerate(entries):
+            if entry.state not in _THERE:
+                return number
+        return len(entries) if len(entries) < self._table.part.entries else None
+
+    def _set_state(self, number: int, state: int) -> None:
+        self._table.write_field(number, "state", state.to_bytes(4, "little"))

@@ -1,9 +1,12 @@
 """Probes written in C, in the arena of a process: put there, found again, what they have counted.
 
-A file is put there once, and stays for as long as the arena does; how often its functions are
-connected and taken away does not matter. It has an entry in the table of units; behind its
-variables stand, as JSON, the names that another controller needs. Which function a marker calls,
-the address in its slot says.
+A file is put there once; how often its functions are connected and taken away does not matter. It
+has an entry in the table of units; behind its variables stand, as JSON, the names that another
+controller needs. Which function a marker calls, the address in its slot says.
+
+A file that nothing uses any more is given back (unused.py) when its room is needed, the oldest
+first; until then its values can be read. It is given back at once when another version of it is
+loaded: one of the same name, with the function that is asked for.
 
 The process can write over all of this, so what is read of it is believed only as far as it makes
 sense.
@@ -11,33 +14,39 @@ sense.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 import markerjit.abi as abi
 from markerjit.arena.arena import Arena
+from markerjit.arena.units import Unit
 from markerjit.errors import MarkerError, Refused
 from markerjit.model import CType, RemoteAddress, Signature, TypeClass
 from markerjit.printable import printable
-from markerjit.probes.c.unit import Compiled, ProbeEvent, Runtime, Sizes, Variable, align
+from markerjit.probes.c.unit import Compiled, Linked, ProbeEvent, Runtime, Sizes, Variable, align
 from markerjit.probes.c.values import BUCKETS, Histogram, read_counters, read_histograms
 from markerjit.probes.record import recording
+from markerjit.probes.unused import Unused
 from markerjit.ring.types import Options, RecordType
 
 _LENGTH = 4
 _SIZES = (1, 2, 4, 8)
 _LONGEST = 1 << 20
+_USUAL = 1 << 14
+"""Bytes for the names of a file; most have less. So another version of it fits into its room."""
 
 
 class Loaded(NamedTuple):
     """A file of probes in an arena.
 
+    unit     its entry in the table of units
     about    offset of what stands there of it
     entries  addresses of its functions
     events   by the id in the arena, what it emits
     """
 
+    unit: Unit
     source: str
     digest: str
     about: int
@@ -71,52 +80,118 @@ class Values(NamedTuple):
     histograms: Mapping[str, Histogram]
 
 
-def load(arena: Arena, compiled: Compiled, *, tick_hz: int) -> Loaded:
-    """Put a file of probes into the arena, if it is not there: for who holds the target's lock.
+def load(
+    arena: Arena,
+    compiled: Compiled,
+    *,
+    tick_hz: int,
+    unused: Callable[[Callable[[Unit], bool]], Unused] | None = None,
+) -> Loaded:
+    """Put a file of probes into the arena, if it is not there. The caller must hold the target's
+    lock. `unused` looks which units may go, of which it is told which have events.
 
     Raises Refused when there is no room, and what linking raises.
     """
     from markerjit.probes.c.link import digest_of, link_probe
 
-    digest = digest_of(compiled)
-    for known in loaded(arena):
-        if known.digest == digest and compiled.function.name in known.entries:
+    digest, function = digest_of(compiled), compiled.function.name
+    files = loaded(arena)
+    for known in files:
+        if known.digest == digest and function in known.entries:
             return known
-    arena.units.check_room()
-    sizes, cpus = compiled.sizes, arena.geometry.cpus
-    whole = align(sizes.whole_data(cpus), 8)
-    code = arena.code.place(sizes.code, sizes.code_alignment)
-    data = arena.code.place_for_data(whole + _LONGEST, sizes.data_alignment)
-    if code is None or data is None:
-        raise Refused(f"{compiled.source.name}: {_no_room(arena, sizes, whole, code)}")
-    linked = link_probe(
-        compiled, code_address=code, data_address=data, runtime=_runtime(arena, tick_hz)
-    )
-    events = {_tell_of(arena, event): event for event in linked.events}
-    by_name = {
-        event.signature.name: arena.markers.address(marker) for marker, event in events.items()
-    }
-    made = Loaded(
-        compiled.source.name, digest, data - arena.base + whole, linked.entries, events,
+    whole = align(compiled.sizes.whole_data(arena.geometry.cpus), 8)
+    for names in (_USUAL, _LONGEST):
+        code, data = _make_room(arena, compiled, whole + names, files, unused)
+        linked = link_probe(
+            compiled, code_address=code, data_address=data, runtime=_runtime(arena, tick_hz)
+        )
+        events = {_tell_of(arena, event): event for event in linked.events}
+        contents = _contents(arena, compiled, linked, events, whole)
+        if len(contents) <= whole + names:
+            break
+    else:
+        raise Refused(f"{compiled.source.name}: its names take more than {_LONGEST >> 10} KiB")
+    entry = abi.UnitEntry(
+        code=code - arena.base, code_size=len(linked.code), data=data - arena.base,
+        data_size=whole + names, about=data - arena.base + whole,
+    )  # fmt: skip
+    entry.digest[:] = bytes.fromhex(digest)
+    arena.code.write(code, linked.code)
+    arena.code.write_data(data, contents)
+    unit = arena.units.add(entry)
+    return Loaded(
+        unit, compiled.source.name, digest, int(entry.about), linked.entries, events,
         linked.variables, linked.cpus, linked.stride,
     )  # fmt: skip
-    about = _to_json(made)
-    contents = linked.data_for(by_name).ljust(whole, b"\0")
-    contents += len(about).to_bytes(_LENGTH, "little") + about
-    arena.code.put(code, linked.code)
-    arena.code.take_data(data, contents, len(contents))
-    unit = abi.UnitEntry(
-        code=code - arena.base, code_size=len(linked.code), data=data - arena.base,
-        data_size=len(contents), about=made.about,
-    )  # fmt: skip
-    unit.digest[:] = bytes.fromhex(digest)
-    arena.units.add(unit)
-    return made
+
+
+def _contents(
+    arena: Arena,
+    compiled: Compiled,
+    linked: Linked,
+    events: Mapping[int, ProbeEvent],
+    whole: int,
+) -> bytes:
+    """Its variables as they are at first, and what stands behind them."""
+    entries = {
+        event.signature.name: arena.markers.address(marker) for marker, event in events.items()
+    }
+    about = _to_json(compiled.source.name, linked, events)
+    data = linked.data_for(entries).ljust(whole, b"\0")
+    return data + len(about).to_bytes(_LENGTH, "little") + about
+
+
+def _make_room(
+    arena: Arena,
+    compiled: Compiled,
+    size: int,
+    files: list[Loaded],
+    unused: Callable[[Callable[[Unit], bool]], Unused] | None,
+) -> tuple[RemoteAddress, RemoteAddress]:
+    """Where the code and the variables of a file may be put; what has to go for it has gone.
+
+    Raises Refused, with the reasons why others stay.
+    """
+    source, function = compiled.source.name, compiled.function.name
+    silent = {one.unit.number for one in files if not one.events}
+    older = {one.unit.number for one in files if one.source == source and function in one.entries}
+
+    def place() -> tuple[RemoteAddress | None, RemoteAddress | None]:
+        return (
+            arena.code.place_for_unit(compiled.sizes.code, compiled.sizes.code_alignment),
+            arena.code.place_for_data(size, compiled.sizes.data_alignment),
+        )
+
+    code, data = place()
+    reasons: list[str] = []
+    has_room = code is not None and data is not None and arena.units.has_room()
+    if unused and (older or not has_room):
+        found = unused(lambda unit: unit.number not in silent)
+        names = {one.unit.number: one.source for one in files}
+        reasons = [f"{names.get(at, 'a file')}: {why}" for at, why in found.kept.items()]
+        for unit in sorted(found.units, key=lambda one: one.number not in older):
+            if unit.number in older or not has_room:
+                arena.units.give_back(unit)
+                code, data = place()
+                has_room = code is not None and data is not None
+    arena.units.check_room()
+    if code is None or data is None:
+        problem = _no_room(arena, compiled.sizes, size, code)
+        raise Refused(f"{source}: {problem}{_because(reasons)}")
+    return code, data
+
+
+def _because(reasons: list[str]) -> str:
+    """Why nothing is given back, one reason for all."""
+    if not reasons:
+        return ""
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return f"; nothing can be given back: {reasons[0]}{more}"
 
 
 def loaded(arena: Arena) -> list[Loaded]:
     """The files of probes that were put into this arena, the first one first."""
-    files = (_from_json(arena, unit) for unit in arena.units.entries())
+    files = (_from_json(arena, unit) for unit in arena.units.all())
     return [one for one in files if one is not None]
 
 
@@ -140,17 +215,17 @@ def values(arena: Arena) -> list[Values]:
 
         with suppress(MarkerError):  # its variables are said to be where nothing is
             counters, histograms = read_counters(one, read), read_histograms(one, read)
-            found.append(Values(one.source, counters, histograms))
+            if arena.units.is_there(one.unit):  # else its room may be another's by now
+                found.append(Values(one.source, counters, histograms))
     return found
 
 
-def _no_room(arena: Arena, sizes: Sizes, whole: int, code: RemoteAddress | None) -> str:
+def _no_room(arena: Arena, sizes: Sizes, size: int, code: RemoteAddress | None) -> str:
     """What it has no room for."""
-    room_for_code, room_for_data = arena.code.room
+    room = arena.code.room
     if code is None:
-        return f"its code takes {-(-sizes.code >> 10)} KiB; there is room for {room_for_code >> 10}"
-    left = max(room_for_data - _LONGEST, 0)
-    return f"its variables take {-(-whole >> 20)} MiB; there is room for {left >> 20}"
+        return f"its code takes {-(-sizes.code >> 10)} KiB; there is room for {room.code >> 10}"
+    return f"its variables take {-(-size >> 20)} MiB; there is room for {room.data >> 20}"
 
 
 def _runtime(arena: Arena, tick_hz: int) -> Runtime:
@@ -174,40 +249,39 @@ def _tell_of(arena: Arena, event: ProbeEvent) -> int:
     return arena.markers.find(signature.name, signature.text, entry)
 
 
-def _to_json(one: Loaded) -> bytes:
+def _to_json(source: str, linked: Linked, events: Mapping[int, ProbeEvent]) -> bytes:
     import json
 
-    events = {
-        str(marker): [event.signature.name, event.signature.format,
-                      [list(arg) for arg in event.signature.args], event.file, event.line]
-        for marker, event in one.events.items()
-    }  # fmt: skip
     told = {
-        "source": one.source,
-        "entries": dict(one.entries),
-        "events": events,
-        "variables": [list(variable) for variable in one.variables],
-        "cpus": one.cpus,
-        "stride": one.stride,
-    }
+        "source": source,
+        "entries": dict(linked.entries),
+        "events": {
+            str(marker): [event.signature.name, event.signature.format,
+                          [list(arg) for arg in event.signature.args], event.file, event.line]
+            for marker, event in events.items()
+        },
+        "variables": [list(variable) for variable in linked.variables],
+        "cpus": linked.cpus,
+        "stride": linked.stride,
+    }  # fmt: skip
     return json.dumps(told).encode()
 
 
-def _from_json(arena: Arena, unit: abi.UnitEntry) -> Loaded | None:
+def _from_json(arena: Arena, unit: Unit) -> Loaded | None:
     """What stands behind the variables of a unit, if it makes sense: the process may have written
     over it."""
     import json
 
-    data, place = arena.geometry.data, int(unit.about)
+    data, place = arena.geometry.data, int(unit.entry.about)
     try:
-        if not data.offset <= unit.data <= place <= data.end - _LENGTH:
+        if not data.offset <= unit.data.start <= place <= data.end - _LENGTH:
             return None
         length = int.from_bytes(arena.store.read(place, _LENGTH), "little")
         if length > min(_LONGEST, data.end - place - _LENGTH):
             return None
         told = json.loads(arena.store.read(place + _LENGTH, length))
         one = Loaded(
-            printable(str(told["source"])), bytes(unit.digest).hex(), place,
+            unit, printable(str(told["source"])), bytes(unit.entry.digest).hex(), place,
             {str(name): int(address) for name, address in told["entries"].items()},
             {int(marker): _event(*event) for marker, event in told["events"].items()},
             tuple(_variable(*variable) for variable in told["variables"]),
@@ -233,7 +307,7 @@ def _variable(name: str, is_histogram: bool, place: int, words: int) -> Variable
     return Variable(str(name), bool(is_histogram), int(place), int(words))
 
 
-def _makes_sense(arena: Arena, unit: abi.UnitEntry, one: Loaded) -> bool:
+def _makes_sense(arena: Arena, unit: Unit, one: Loaded) -> bool:
     """Whether all is where it can be, and has names that can be printed."""
     names = [*one.entries, *(event.signature.name for event in one.events.values())]
     names += [variable.name for variable in one.variables]
@@ -248,12 +322,12 @@ def _makes_sense(arena: Arena, unit: abi.UnitEntry, one: Loaded) -> bool:
     )
 
 
-def _is_in_data(arena: Arena, unit: abi.UnitEntry, one: Loaded, variable: Variable) -> bool:
+def _is_in_data(arena: Arena, unit: Unit, one: Loaded, variable: Variable) -> bool:
     """A variable stands before what is known of it, on all CPUs."""
     start = variable.place - arena.base
     end = start + one.stride * (one.cpus - 1) + variable.words * 8
     words = BUCKETS if variable.is_histogram else 1
-    return variable.words == words and start >= unit.data and end <= one.about
+    return variable.words == words and start >= unit.data.start and end <= one.about
 
 
 def entry_of(one: Loaded, function: str) -> RemoteAddress:

@@ -7,11 +7,12 @@ controller.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from markerjit.arena.arena import Arena
 from markerjit.arena.markers import fnv1a
+from markerjit.arena.units import Unit
 from markerjit.arguments import check_is
 from markerjit.errors import BadArgument, Refused
 from markerjit.model import RemoteAddress, Signature
@@ -24,6 +25,7 @@ from markerjit.probes.record import (
     recording,
     takes_a_recorder,
 )
+from markerjit.probes.unused import Read, Unused, find_unused, sharer_of
 from markerjit.ring.counter import time_to_use
 from markerjit.ring.types import DEFAULT_TEXT, Options, RecordType, Time
 
@@ -71,11 +73,30 @@ class Recorders:
             return entry_of(there, probe.function)
         return self.arena.count_probe
 
-    def load(self, probe: InC, compiled: Compiled, *, tick_hz: int) -> Loaded:
-        """Have the file of a probe in C in the arena."""
-        there = load(self.arena, compiled, tick_hz=tick_hz)
+    def load(
+        self,
+        probe: InC,
+        compiled: Compiled,
+        *,
+        tick_hz: int,
+        read: Read,
+        slots: Sequence[RemoteAddress],
+    ) -> Loaded:
+        """Have the file of a probe in C in the arena. It may be given back as soon as nobody holds
+        the lock and no marker calls it. What goes for it is found with `read`, of the target, and
+        the `slots` of all objects."""
+
+        def unused(emits: Callable[[Unit], bool]) -> Unused:
+            return find_unused(self.arena, read, slots, emits, sharer_of)
+
+        there = load(self.arena, compiled, tick_hz=tick_hz, unused=unused)
         self._loaded[probe.file, probe.function] = there
         return there
+
+    def note_callers(self, probe: Probe, slots: Iterable[RemoteAddress]) -> None:
+        """Write down that these slots may call a probe from now on, if it is one in C."""
+        if isinstance(probe, InC) and (there := self._loaded_of(probe)):
+            self.arena.units.note_callers(there.unit, slots)
 
     def _loaded_of(self, probe: InC) -> Loaded | None:
         return self._loaded.get((probe.file, probe.function))

@@ -10,7 +10,7 @@ from time import monotonic, sleep
 from markerjit.abi import PROBE_COUNTED
 from markerjit.errors import Refused
 from markerjit.model import RemoteAddress, Site
-from markerjit.patch.plan import is_entered
+from markerjit.patch.plan import by_slot, is_entered
 from markerjit.patch.request import InC, Request
 from markerjit.probes.c.unit import Compiled
 from markerjit.remote.native import tsc_frequency
@@ -45,7 +45,9 @@ def load_probe(
     recorders = switcher.need_arena(turn, sites, request)
     tick_hz = tsc_frequency() if _TICKS in compiled.needs else 0
     assert isinstance(request.probe, InC)
-    recorders.load(request.probe, compiled, tick_hz=tick_hz)
+    slots = [site.slot for site in by_slot(turn.seen.sites)]
+    read = turn.target.memory.read
+    recorders.load(request.probe, compiled, tick_hz=tick_hz, read=read, slots=slots)
 
 
 def may_be_entered(target: Target, sites: Sequence[Site]) -> set[RemoteAddress]:
@@ -63,8 +65,9 @@ def has_probes_in_c(target: Target) -> bool:
 
 
 def wait_until_left(target: Target, slots: set[RemoteAddress]) -> None:
-    """A grace period for probes in C. Their code stays, so a thread that does not come back is
-    in nobody's way; but a reader of what they count or emit would miss what it does."""
+    """A grace period for probes in C. Their code stays while a thread is inside, so one that does
+    not come back is in nobody's way; but a reader of what they count or emit would miss what it
+    does."""
     deadline = monotonic() + _GRACE_S
     while any(is_entered(target.memory.read, slot) for slot in slots):
         if monotonic() > deadline:

@@ -205,6 +205,7 @@ class Switcher:
         switched = entries.switched(states, plan, request)
         slots = slots_by_entry(sites, request, recorders)
         before = entries.before(slots, calls=request.calls)
+        recorders.note_callers(request.probe, [slot for of in slots.values() for slot in of])
         if held:
             entries.hold(slots, held)
         applied = self._apply_edits(turn, plan)

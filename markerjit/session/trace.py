@@ -34,7 +34,7 @@ from markerjit.ring.types import RecordType
 from markerjit.session.entries import Entries, slots_by_entry
 from markerjit.session.flight import FlightRecorder
 from markerjit.session.holding import is_bound
-from markerjit.session.probes_in_c import may_be_entered, wait_until_left
+from markerjit.session.probes_in_c import load_probe, may_be_entered, wait_until_left
 from markerjit.session.recording import Recording, fit_rings, ready_to_record
 from markerjit.session.switch import Switcher
 from markerjit.session.target import Target
@@ -100,6 +100,9 @@ def traced(switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Iterato
     try:
         stream = _stream(switcher, claim, asked)
         with switcher.turn() as turn:
+            if compiled := asked.recording.compiled:
+                # What no marker calls yet may have been given back meanwhile.
+                load_probe(turn, switcher, claim.sites, asked.request, compiled)
             counting = _counting(turn, claim)
             switched = True  # or partly, whatever interrupts us: only an error has undone it
             try:

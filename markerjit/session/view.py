@@ -106,7 +106,7 @@ class View:
     def probe_values(self) -> list[Values]:
         """What probes in C have counted, by file."""
         arena = self._target.look().arena
-        if arena is None or not arena.control.now().data_used:
+        if arena is None or not arena.units.used:
             return []
         from markerjit.probes.loaded import values
 

@@ -48,6 +48,7 @@ CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_patch": abi.PatchEntry,
     "mj_unit": abi.UnitEntry,
     "mj_island": abi.IslandEntry,
+    "mj_caller": abi.CallerEntry,
     "mj_entry": abi.Entry,
     "mj_owner": abi.OwnerEntry,
     "mj_journal": abi.JournalHead,
@@ -108,7 +109,7 @@ CONSTANTS = {
     "MJ_PARTS": abi.PARTS,
     "MJ_PART_SIZE": ctypes.sizeof(abi.PartEntry),
     "MJ_PART_COUNT": abi.PartEntry.count.offset,
-    "MJ_UNIT_READY": abi.UNIT_READY,
+    **{f"MJ_{name}": value for name, value in vars(abi).items() if name.startswith("UNIT_")},
     "MJ_RING_ROOM": abi.RING_ROOM,
     "MJ_RING_DATA": abi.RING_DATA,
     "MJ_RING_MASK": abi.RING_MASK,
@@ -360,7 +361,7 @@ def test_both_mirrors_of_the_number_of_arguments_are_the_same() -> None:
 def test_every_constant_of_the_arena_in_python_is_one_of_the_headers() -> None:
     bounds = {
         "LARGEST_RING", "LARGEST_ENTRY", "MOST_CPUS", "MOST_EDITS", "MOST_MARKERS", "MOST_PATCHES",
-        "MOST_UNITS",
+        "MOST_UNITS", "MOST_ISLANDS", "MOST_CALLERS",
     }  # fmt: skip
     derived = {
         "CONTROL", "TABLES", "OP_SIZE_SHIFT", "NO_LIMIT", "COUNT_SIZE", "TURN_FULL",

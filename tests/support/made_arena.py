@@ -20,11 +20,12 @@ PID = 7
 
 def geometry_of(
     *, cpus: int = 1, ring_size: int = PAGE, max_markers: int = 4, max_patches: int = 4,
-    max_edits: int = 4, ring_stride: int = 0,
+    max_edits: int = 4, ring_stride: int = 0, max_callers: int = 64,
 ) -> Geometry:  # fmt: skip
     """Of a small arena."""
     stride = ring_stride or ring_size
-    return lay_out(Sizes(cpus, ring_size, max_markers, max_patches, max_edits, stride))
+    sizes = Sizes(cpus, ring_size, max_markers, max_patches, max_edits, stride)
+    return lay_out(sizes._replace(max_callers=max_callers))
 
 
 class SparseMemory:

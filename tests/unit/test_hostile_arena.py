@@ -113,6 +113,8 @@ def test_a_look_at_an_arena_that_claims_the_most_takes_little_memory(
         ("max_edits", abi.MOST_EDITS),
         ("ring_stride", abi.LARGEST_RING),
         ("max_units", abi.MOST_UNITS),
+        ("max_islands", abi.MOST_ISLANDS),
+        ("max_callers", abi.MOST_CALLERS),
     ],
 )
 def test_more_than_the_most_is_not_believed(name: str, most: int) -> None:

@@ -162,6 +162,7 @@ struct mj_slot {
 #define MJ_PART_ISLANDS 8
 #define MJ_PART_SCRATCH 9
 #define MJ_PART_DATA 10
+#define MJ_PART_CALLERS 11
 #define MJ_PARTS 16
 
 /* The first four bytes of a record: its marker's index, and from MJ_WORDS_SHIFT on its size in
@@ -266,12 +267,13 @@ struct mj_control {
     uint32_t patches_used;    /* entries of the table that have an address */
     uint32_t patches_changed; /* how often what the table says of heads was changed */
     uint32_t units_used;
-    uint32_t code_used; /* bytes of the code, and of the data, that are taken */
-    uint32_t data_used;
-    uint32_t reading; /* how often the rings were claimed by a reader: the last claim's number */
+    uint32_t code_used; /* by the runtime and recorders; units and islands are at the other end */
+    uint32_t data_used; /* bytes of the data that were ever used */
+    uint32_t reading;   /* how often the rings were claimed by a reader: the last claim's number */
     struct mj_owner reader; /* who takes records out of the rings */
     uint64_t lease_ns;      /* until when, CLOCK_MONOTONIC; 0: for ever */
     struct mj_journal journal;
+    uint32_t callers_used;
     struct mj_restartable sequences[MJ_SEQUENCES];
 };
 
@@ -360,8 +362,12 @@ struct mj_patch {
     uint8_t after[16];
 };
 
-/* A file of probes that was put into the arena; `state` 0: none. Its names stand behind its
-   variables, as JSON (markerjit/probes/loaded.py). */
+/*
+ * A file of probes that was put into the arena. Its names stand behind its variables, as JSON
+ * (markerjit/probes/loaded.py). What is not of a unit, an island or a recorder is free: `state` is
+ * written last when a unit comes, and first when it goes.
+ * docs/decisions/0021-giving-back-and-islands.md
+ */
 struct mj_unit {
     uint64_t code; /* offsets */
     uint64_t data;
@@ -369,16 +375,27 @@ struct mj_unit {
     uint32_t code_size;
     uint32_t data_size;
     uint32_t state;
-    uint32_t users;
+    uint32_t order;     /* 1, 2, ...: no other unit of this arena ever has the same */
     uint8_t digest[32]; /* of what was compiled */
 };
+#define MJ_UNIT_FREE 0
 #define MJ_UNIT_READY 1
+#define MJ_UNIT_KEPT 2 /* as READY; but not all its callers are known, so it never goes */
 
-/* Code of ours within 2 GiB of an object; `size` 0: none. */
+/* A slot that may hold a probe of a unit, or may have held one. It is written before the slot gets
+   the probe. One whose unit is not there any more is free. */
+struct mj_caller {
+    uint64_t slot; /* an address */
+    uint64_t unit; /* its `order` */
+};
+
+/* Code of ours within 2 GiB of an object: bytes of the arena's code, mapped there too; `size` 0:
+   none. It is written before it is mapped. */
 struct mj_island {
     uint64_t start; /* an address */
     uint64_t size;
     uint64_t used;
+    uint64_t offset;
 };
 
 /*

@@ -1,0 +1,120 @@
+"""Units that nothing uses, whose room may be given to others; and why that cannot be said of the
+rest.
+
+The caller holds the target's lock all the time, so nobody connects a probe meanwhile. A unit may go
+when each of these holds, looked at in this order:
+
+    1  no slot of an object that we see holds a probe of it, and none of those that were ever
+       written down as its callers (arena/units.py). One that cannot be read any more, or that was
+       loaded anew, keeps it
+    2  nobody is inside: each of those slots was left as often as it was entered. A thread counts
+       itself with a locked instruction, and looks again afterwards what the slot holds ((A) of
+       mj_enter in marker.h). So one that we do not see counted finds the slot as it was in 1,
+       without the unit, whichever strategy emptied it
+    3  what it emits is known, or nobody can want it any more: the names of its events go with it
+    4  no other process has the arena mapped (proc/sharers.py). One that is made after 2 by a fork
+       has the slots of 1, and a thread that is not inside
+
+docs/decisions/0021-giving-back-and-islands.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from markerjit.abi import PROBE_COUNTED
+from markerjit.arena.arena import Arena
+from markerjit.arena.lease import reader_of
+from markerjit.arena.units import Unit
+from markerjit.errors import MemoryFault
+from markerjit.events.rings import Rings
+from markerjit.memory import read_maps
+from markerjit.model import RemoteAddress
+from markerjit.patch.plan import SLOT_DATA, SLOT_PROBE, is_entered
+from markerjit.proc.owner import ourselves
+from markerjit.proc.sharers import Sharer, find_sharer
+
+Read = Callable[[RemoteAddress, int], bytes]
+
+
+class Unused(NamedTuple):
+    """Units that may go, the oldest first; and why others stay, by their places in the table."""
+
+    units: tuple[Unit, ...]
+    kept: dict[int, str]
+
+
+def find_unused(
+    arena: Arena,
+    read: Read,
+    slots: Iterable[RemoteAddress],
+    emits: Callable[[Unit], bool],
+    sharer: Callable[[Arena], Sharer | None],
+) -> Unused:
+    """What may be given back now. `read` reads the target, `slots` are those of all objects that we
+    see, `emits` says whether a unit has events."""
+    units: list[Unit] = []
+    kept: dict[int, str] = {}
+    seen = list(slots)
+    for unit in arena.units.all():
+        reason = _reason_to_keep(arena, read, unit, seen)
+        if not reason and emits(unit):
+            reason = _reason_to_keep_events(arena)
+        if reason:
+            kept[unit.number] = reason
+        else:
+            units.append(unit)
+    if units and (found := sharer(arena)):
+        kept |= dict.fromkeys((unit.number for unit in units), found.why)
+        units = []
+    return Unused(tuple(units), kept)
+
+
+def sharer_of(arena: Arena) -> Sharer | None:
+    """A process that shares the arena, if there may be one."""
+    pieces = [one for one in read_maps(arena.pid) if one.start == arena.base]
+    if not pieces:
+        return Sharer(arena.pid, f"process {arena.pid} does not have the runtime mapped any more")
+    # The controller that made the arena was started before that.
+    maker = arena.owner
+    since = maker.started if maker.pid_namespace == ourselves().pid_namespace else 0
+    return find_sharer(arena.pid, pieces[0], since)
+
+
+def _reason_to_keep(
+    arena: Arena, read: Read, unit: Unit, seen: Iterable[RemoteAddress]
+) -> str | None:
+    """Steps 1 and 2; None where they hold."""
+    if unit.is_kept:
+        return "not all of its callers are known"
+    callers = arena.units.callers(unit)
+    try:
+        if any(_holds(arena, read, slot, unit) for slot in {*seen, *callers}):
+            return "markers call it"
+        for slot in callers:
+            data = int.from_bytes(read(RemoteAddress(slot + SLOT_DATA), 8), "little")
+            if arena.markers.at(RemoteAddress(data)) is None:
+                return "an object that called it was loaded anew"
+            if is_entered(read, slot):
+                return "a thread is in it"
+    except MemoryFault:
+        return "an object that called it was unloaded"
+    return None
+
+
+def _holds(arena: Arena, read: Read, slot: RemoteAddress, unit: Unit) -> bool:
+    word = int.from_bytes(read(RemoteAddress(slot + SLOT_PROBE), 8), "little")
+    return unit.code.start <= (word & ~PROBE_COUNTED) - arena.base < unit.code.end
+
+
+def _reason_to_keep_events(arena: Arena) -> str | None:
+    """Step 3: records of its events may be in the rings."""
+    reader = reader_of(arena)
+    if reader and not reader.over:
+        return "its events are being traced"
+    if arena.rings.are_overwritten():
+        return "a flight recorder may have its events; a trace of any marker ends that"
+    if Rings(arena, {}).unread():
+        return "its events were not read; a trace of any marker ends that"
+    return None
