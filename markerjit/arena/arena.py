@@ -18,6 +18,7 @@ from markerjit.abi import CONTROL, Control, Geometry
 from markerjit.arena.code import Code, Taken
 from markerjit.arena.control import ControlBlock
 from markerjit.arena.counters import Counters
+from markerjit.arena.islands import Islands
 from markerjit.arena.markers import Markers
 from markerjit.arena.patches import Patches
 from markerjit.arena.rings import RingHeads
@@ -58,6 +59,7 @@ class Arena:
         self.counters = Counters(store, geometry, self.markers)
         self.patches = Patches(pid, store, self.control, layout, geometry)
         self.units = Units(store, self.control, geometry)
+        self.islands = Islands(pid, base, store, geometry)
         self.code = Code(pid, base, store, self.control, geometry, self._taken)
 
     def close(self) -> None:
@@ -119,7 +121,8 @@ class Arena:
 
     def _taken(self) -> Taken:
         units = self.units.all()
-        return Taken(tuple(unit.code for unit in units), tuple(unit.data for unit in units))
+        code = (*(unit.code for unit in units), *self.islands.extents())
+        return Taken(code, tuple(unit.data for unit in units))
 
     def refuse_newer(self) -> None:
         """Raises Refused for an arena of a later version than ours: it can be looked at only."""

@@ -20,6 +20,7 @@ from markerjit.remote.calls import Thread
 # Where thread libraries keep the thread id, tried first: glibc 2.36, musl 1.2.
 _KNOWN_TID_OFFSETS = (0x2D0, 0x30)
 _TCB_SIZE = 0x1000
+_START_BRK = 44  # of the fields behind the name
 
 
 def find_tid_offset(memory: Memory, pid: int, threads: Sequence[Thread]) -> int:
@@ -98,6 +99,18 @@ def _tid_offsets(memory: Memory, thread: Thread, tid: int) -> set[int]:
     wanted = tid.to_bytes(4, "little")
     limit = min(len(block), _TCB_SIZE) - 3
     return {offset for offset in range(0, limit, 4) if block[offset : offset + 4] == wanted}
+
+
+def heap_start(pid: int) -> int:
+    """Where the heap of a process begins, which may have no byte yet; 0 where that is not told.
+    Field 47 of /proc/PID/stat, proc_pid_stat(5)."""
+    with (
+        contextlib.suppress(OSError, ValueError, IndexError),
+        open(f"/proc/{pid}/stat", "rb") as f,
+    ):
+        text = f.read()
+        return int(text[text.rfind(b")") + 2 :].split()[_START_BRK])
+    return 0
 
 
 def possible_cpus() -> int:

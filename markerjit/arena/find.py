@@ -5,21 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import markerjit.abi as abi
 from markerjit.abi import CODE_SIZE, CONTROL, Control
 from markerjit.arena.arena import Arena
+from markerjit.arena.facts import heap_start
+from markerjit.arena.islands import Process
 from markerjit.arena.store import FileStore, MemoryStore
 from markerjit.errors import MarkerError, NoSuchProcess, TargetGone, refuse_own_shortage
-from markerjit.memory import FileId, Mapping, Memory, file_at
+from markerjit.memory import FileId, Mapping, Memory, file_at, read_maps
 from markerjit.model import RemoteAddress
+from markerjit.remote.calls import Caller
 
 MAPPING_PATH = "/memfd:markerjit"
 
 
 class Probes:
-    """Addresses of probes that are ours: in the code of one of these arenas.
+    """Addresses of probes that are ours: in the code of one of these arenas, or in an island of one
+    (`islands`: from, and up to).
 
     `unknown` are the bases of those that this markerjit cannot read; `problem` says why not, of one
     of them.
@@ -30,15 +35,23 @@ class Probes:
         bases: Sequence[RemoteAddress] = (),
         unknown: Sequence[RemoteAddress] = (),
         problem: MarkerError | None = None,
+        islands: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.bases = tuple(bases)
+        self.islands = tuple(islands)
         self.unknown = frozenset(unknown)
         self.problem = problem
 
     def __contains__(self, probe: object) -> bool:
-        return isinstance(probe, int) and any(
-            base <= probe < base + CODE_SIZE for base in self.bases
+        return isinstance(probe, int) and (
+            any(base <= probe < base + CODE_SIZE for base in self.bases)
+            or any(start <= probe < end for start, end in self.islands)
         )
+
+    def with_islands_of(self, maps: Sequence[Mapping]) -> Probes:
+        """The same with the islands that are mapped now: they come later than their arena."""
+        islands = list(_islands(maps))
+        return Probes(self.bases, tuple(self.unknown), self.problem, islands)
 
     def are_unknown(self, probe: RemoteAddress) -> bool:
         """Whether this one is in an arena that we cannot read."""
@@ -115,7 +128,8 @@ def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> Arenas:
         failing.pop_all()  # nothing failed
     alive.sort(key=_rank)
     own, beside = (alive[0], tuple(alive[1:])) if alive else (None, ())
-    return Arenas(own, beside, Probes(bases, unknown, problem), unfinished)
+    probes = Probes(bases, unknown, problem).with_islands_of(maps)
+    return Arenas(own, beside, probes, unfinished)
 
 
 def _rank(arena: Arena) -> tuple[bool, int]:
@@ -216,11 +230,30 @@ def is_arena(mapping: Mapping) -> bool:
 
 
 def _mapped(maps: Sequence[Mapping]) -> Iterator[tuple[RemoteAddress, int, int]]:
-    """Start, size and inode of each arena's mapping, whose protection differs by part."""
+    """Start, size and inode of each arena's mapping, whose protection differs by part. Its islands
+    are elsewhere."""
     for first in maps:
         if is_arena(first) and not first.offset:
-            end = max(piece.end for piece in maps if is_arena(piece) and piece.inode == first.inode)
+            pieces = (one for one in maps if is_arena(one) and one.inode == first.inode)
+            end = max(piece.end for piece in pieces if piece.start - piece.offset == first.start)
             yield first.start, end - first.start, first.inode
+
+
+def _islands(maps: Sequence[Mapping]) -> Iterator[tuple[int, int]]:
+    """From where up to where the islands of all arenas are."""
+    bases = {(one.start, one.inode) for one in maps if is_arena(one) and not one.offset}
+    for piece in maps:
+        if is_arena(piece) and (piece.start - piece.offset, piece.inode) not in bases:
+            yield piece.start, piece.end
+
+
+def process_of(arena: Arena, caller: Caller) -> Process:
+    """What making an island needs of the target. Raises what reading /proc raises."""
+    maps = read_maps(arena.pid)
+    inode = next((one.inode for one in maps if one.start == arena.base), 0)
+    descriptors = _descriptors(arena.pid).get(inode, ())
+    number = descriptors[0].number if descriptors else None
+    return Process(partial(read_maps, arena.pid), caller, number, heap_start(arena.pid))
 
 
 def _is_alive(memory: Memory, arena: Arena) -> bool:

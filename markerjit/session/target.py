@@ -120,7 +120,7 @@ class Target:
         """An arena was made in the process, beside an older one if there is one: it was seen."""
         before = self.seen.arenas
         beside = (*filter(None, [before.own]), *before.beside)
-        probes = Probes([*before.probes.bases, arena.base])
+        probes = Probes([*before.probes.bases, arena.base]).with_islands_of(self.seen.maps)
         self.seen = self.seen._replace(arenas=Arenas(arena, beside, probes, before.unfinished))
 
     def _look(self) -> Seen:
@@ -141,6 +141,8 @@ class Target:
         if arenas.own is None or not arenas.own.is_current:
             arenas = find_arenas(self.pid, self.memory, maps)
             seen.arenas.close()
+        else:
+            arenas = arenas._replace(probes=arenas.probes.with_islands_of(maps))
         return Seen(text, maps, files, objects, arenas)
 
     def matching(self, name: ProbeName) -> tuple[Site, ...]:

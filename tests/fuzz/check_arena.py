@@ -102,7 +102,8 @@ def check_arena(data: bytes) -> str:
 def _look(arena: Arena) -> None:
     _some(arena.markers.entries())
     _some(arena.patches.entries())
-    _some(arena.units.entries())
+    _some(arena.units.all())
+    _some(arena.islands.entries())
     arena.patches.at(4711)
     _some(loaded(arena))
     geometry, store = arena.geometry, arena.store

@@ -1,0 +1,100 @@
+"""Code of ours near a program's own, in running programs."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import markerjit
+from markerjit.arena.find import process_of
+from markerjit.arena.islands import REACH, Island, Span
+from markerjit.memory import read_maps
+from markerjit.model import RemoteAddress
+from tests.support.programs import Target
+
+
+def text_of(program: Target) -> Span:
+    """The code of the program's file."""
+    path = str(Path(program.path).resolve())
+    one = next(one for one in read_maps(program.pid) if one.executable and one.path == path)
+    return Span(one.start, one.end)
+
+
+def stub(to: int) -> bytes:
+    """jmp *0(%rip), and the address: the way from an island to the arena, which is far away."""
+    return b"\xff\x25\0\0\0\0" + struct.pack("<Q", to)
+
+
+def put_stub(session: markerjit.Session, span: Span, to: int) -> tuple[Island, RemoteAddress]:
+    """A stub near the program's code."""
+    with session._switcher.turn() as turn:
+        arena = session._target.seen.arena
+        island = arena.islands.near(span, 64, arena.code, process_of(arena, turn.caller()))
+        return island, arena.islands.put(island, stub(to), arena.code)
+
+
+@contextmanager
+def slot_calls(session: markerjit.Session, marker: str, probe: int) -> Iterator[None]:
+    """A marker's slot calls this instead."""
+    slot = session.sites(marker)[0].slot
+    before = session._target.memory.read(slot, 8)
+    session._target.memory.write(slot, probe.to_bytes(8, "little"))
+    yield
+    session._target.memory.write(slot, before)
+
+
+def test_a_recorder_is_called_through_an_island(target: Callable) -> None:
+    program = target("truth_modes-jump")
+    span = text_of(program)
+
+    with markerjit.attach(program.pid) as session, session.trace("truth_mode") as stream:
+        (state,) = session.states(session.sites("truth_mode"))
+        island, probe = put_stub(session, span, state.probe)
+        with slot_calls(session, "truth_mode", probe):
+            program.command("run 1000")
+        program.command("run 10")
+        base = session._target.seen.arena.base
+    events = [event.fields["i"] for event in stream.drain()]
+
+    assert abs(island.start - span.start) < REACH
+    assert abs(base - span.start) > REACH, "else the test says nothing"
+    assert events == [*range(1000), *range(10)]
+
+
+def test_what_is_called_in_an_island_is_ours_to_switch_off(target: Callable) -> None:
+    program = target("truth_modes-jump")
+    span = text_of(program)
+
+    with markerjit.attach(program.pid) as session, markerjit.attach(program.pid) as other:
+        session.enable("truth_mode")
+        assert not other.statistics("truth_mode")[0].hits
+        island, probe = put_stub(session, span, session._target.seen.arena.count_probe)
+        slot = session.sites("truth_mode")[0].slot
+        session._target.memory.write(slot, probe.to_bytes(8, "little"))
+        program.command("run 10")
+
+        assert (
+            put_stub(other, span, session._target.seen.arena.count_probe)[0].number == island.number
+        )
+        assert other.statistics("truth_mode")[0].hits == 10
+        other.disable("truth_mode")
+
+        assert other.statistics("truth_mode")[0].mode is None
+    with markerjit.View(program.pid) as view:
+        assert probe in view._target.seen.arenas.probes
+        assert view.runtime_problem is None
+
+
+def test_the_child_of_a_fork_has_the_island_too(target: Callable) -> None:
+    program = target("truth_fork")
+    span = text_of(program)
+
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth_*")
+        _, probe = put_stub(session, span, session._target.seen.arena.count_probe)
+        with slot_calls(session, "truth_child", probe), slot_calls(session, "truth_parent", probe):
+            assert program.command("fork 100").endswith("status=0")
+        session.disable("*")
+        assert session.statistics("truth_parent")[0].hits == 1
