@@ -20,6 +20,7 @@ from markerjit.model import Edit, RemoteAddress
 from markerjit.proc.permission import read_status
 from markerjit.remote import native
 from tests.support.programs import ROOT
+from tests.support.timing import wait_until
 
 SOURCES = ROOT / "tests" / "unit" / "stop"
 SYS_GETPID, SYS_GETPPID = 39, 110
@@ -142,9 +143,11 @@ class Waiting(Child):
         )
 
     def stack_below(self) -> bytes:
-        """The four pages below the stack pointer and the red zone of its first thread."""
-        with open(f"/proc/{self.pid}/syscall", encoding="ascii") as file:
-            pointer = int(file.read().split()[-2], 16)
+        """The four pages below the stack pointer and the red zone of its first thread, once that
+        waits in its system call: while it runs the kernel does not say where its stack is."""
+        path = Path(f"/proc/{self.pid}/syscall")
+        wait_until(lambda: path.read_text() != "running\n", "the thread's system call")
+        pointer = int(path.read_text().split()[-2], 16)
         return os.pread(self.memory, 4 * 4096, pointer - 128 - 4 * 4096)
 
     def word(self, index: int) -> bytes:
