@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import markerjit.abi as abi
 from markerjit.abi import PAGE
@@ -15,7 +16,9 @@ from markerjit.errors import MarkerError, Unsupported
 from markerjit.memory import Mapping, Memory, read_maps
 from markerjit.model import RemoteAddress
 from markerjit.proc.permission import tid_inside
-from markerjit.remote.calls import Thread
+
+if TYPE_CHECKING:
+    from markerjit.remote.calls import Thread
 
 # Where thread libraries keep the thread id, tried first: glibc 2.36, musl 1.2.
 _KNOWN_TID_OFFSETS = (0x2D0, 0x30)

@@ -22,7 +22,7 @@ What this does not do: say which code stands there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from markerjit.abi import PAGE, Geometry, IslandEntry
 from markerjit.arena.code import Code, Extent
@@ -30,16 +30,11 @@ from markerjit.arena.tables import Table
 from markerjit.errors import Refused
 from markerjit.memory import Mapping
 from markerjit.model import RemoteAddress
-from markerjit.remote.calls import (
-    SYS_MADVISE,
-    SYS_MMAP,
-    SYS_MUNMAP,
-    Call,
-    Caller,
-    CallFailed,
-    Result,
-)
 from markerjit.ring.raw import Store
+
+if TYPE_CHECKING:
+    # A look at an arena makes no system call in the target.
+    from markerjit.remote.calls import Call, Caller
 
 SIZE = 16 * PAGE
 """Of a new island, at least."""
@@ -159,6 +154,8 @@ class Islands:
         )  # fmt: skip
 
     def _make(self, span: Span, size: int, code: Code, process: Process) -> Island:
+        from markerjit.remote.calls import CallFailed
+
         if process.descriptor is None:
             raise Refused(
                 f"process {self._pid} has closed its descriptor of the runtime's memory, so no "
@@ -197,6 +194,8 @@ class Islands:
 
     def _map(self, island: Island, process: Process) -> None:
         """Step 3. Raises CallFailed and Refused: then nothing is mapped."""
+        from markerjit.remote.calls import SYS_MADVISE, SYS_MMAP, Call, CallFailed, Result
+
         flags = _MAP_SHARED | _MAP_FIXED_NOREPLACE
         access, where = _PROT_READ | _PROT_EXEC, (island.start, island.size)
         descriptor = process.descriptor or 0
@@ -255,6 +254,8 @@ class Islands:
 
 
 def _unmap(start: int, size: int) -> Call:
+    from markerjit.remote.calls import SYS_MUNMAP, Call
+
     return Call("munmap", SYS_MUNMAP, (start, size))
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ import pytest
 import markerjit
 from markerjit import Mode
 from markerjit.remote.native import clock_pair
-from markerjit.ring.decode import decode
 from markerjit.ring.types import Time
 from tests.support.commands import cli, one_line
+from tests.support.pictures import check_whole, in_picture, rows
 from tests.support.programs import Target
 from tests.support.timing import wait_until
 
@@ -43,20 +43,6 @@ def kept(picture: Picture) -> dict[str, tuple[int, int, int]]:
     return {name: tuple(one) for name, one in picture.kept.items() if any(one)}
 
 
-def in_picture(picture: Picture) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for columns in picture.batch.columns:
-        found[columns.type.marker] += len(columns.time)
-    return found
-
-
-def rows(columns: Any) -> Iterator[tuple[int, ...]]:
-    """Time and fields of each event."""
-    yield from zip(
-        columns.time.tolist(), *(one.tolist() for one in columns.fields.values()), strict=True
-    )
-
-
 # ---- pictures ----------------------------------------------------------------------------------
 
 
@@ -78,28 +64,6 @@ def test_every_picture_of_a_running_program_is_whole_and_in_order(target: Callab
 
     counts = program.ask("pause")
     assert 0 < sum(newest.values()) <= counts["truth_loop"] + counts["threads"]
-
-
-def check_whole(picture: Picture, types: Any, until: int) -> None:
-    """As far back as all rings reach, and up to when the picture was begun, no turn of a thread is
-    missing."""
-    by_ring = [
-        sorted(row for columns in decode([packet], types) for row in rows(columns))
-        for packet in picture.batch.packets
-    ]
-    everything = sorted(row for ring in by_ring for row in ring)
-    assert everything == sorted(row for columns in picture.batch.columns for row in rows(columns))
-    for columns in picture.batch.columns:
-        assert columns.time.tolist() == sorted(columns.time.tolist())
-    if not everything:
-        return
-    begin = max((ring[0][0] for ring in by_ring if len(ring) > 1000), default=0)
-    last: dict[int, int] = {}
-    for time, i, n in everything:
-        assert i in range(3)
-        if begin <= time <= until:
-            assert last.setdefault(i, n - 1) == n - 1, "in order, and none is missing"
-            last[i] = n
 
 
 @OWN_RINGS

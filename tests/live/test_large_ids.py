@@ -13,11 +13,11 @@ import pytest
 import markerjit
 from markerjit.remote.native import clock_pair
 from markerjit.ring.types import Time
-from tests.live.test_flight import check_whole, in_picture
-from tests.live.test_recording_truth import TURNS, shown, told
 from tests.support.commands import running
+from tests.support.pictures import check_whole, in_picture
 from tests.support.programs import Target
 from tests.support.timing import wait_until
+from tests.support.truth_values import TURNS, shown, told
 
 pytestmark = pytest.mark.user
 

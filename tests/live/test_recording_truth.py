@@ -21,6 +21,7 @@ from markerjit.ring.types import Time
 from tests.support.commands import cli
 from tests.support.markers import losses
 from tests.support.programs import ROOT, Target
+from tests.support.truth_values import TURNS, shown, told
 
 KINDS = [
     ("truth_values", Mode.JUMP),
@@ -28,30 +29,11 @@ KINDS = [
     ("truth_values_nop", Mode.NOP),
     ("truth_values_pointer", Mode.POINTER),
 ]
-TURNS = 16
 TICK_NS = 10_000_000
 """CLOCK_MONOTONIC_COARSE is as of the last tick."""
 
 
 # ---- values, threads, times --------------------------------------------------------------------
-
-
-def told(program: Target) -> list[str]:
-    """A line for each marker and turn, in the order in which they are passed."""
-    lines = []
-    for turn in range(TURNS):
-        line = program.command(f"tell {turn}")
-        while line != "told":
-            lines.append(line)
-            line = program.read_line()
-    assert len(set(lines)) > 300
-    return lines
-
-
-def shown(events: Sequence[Event], stream: markerjit.EventStream) -> list[str]:
-    """`name field=value ...` of each event, as `trace` prints it."""
-    to_line = markerjit.line_formatter(stream.fields)
-    return [to_line(event).split(" ", 3)[3] for event in events]
 
 
 @pytest.mark.parametrize("clock", list(Time))

@@ -185,7 +185,7 @@ def test_patches_of_longer_entries_keep_their_tails() -> None:
 def test_an_older_arena_without_a_table_has_nothing_in_it() -> None:
     arena = load_image(4).arena()
 
-    assert arena.units.entries() == []
+    assert arena.units.all() == []
     with pytest.raises(Refused, match="room for 0 files"):
         arena.units.check_room()
 

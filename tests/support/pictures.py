@@ -1,0 +1,46 @@
+"""What is in a picture of a flight recorder, and whether a turn of truth_threads is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from markerjit import Picture
+from markerjit.ring.decode import decode
+
+
+def in_picture(picture: Picture) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for columns in picture.batch.columns:
+        found[columns.type.marker] += len(columns.time)
+    return found
+
+
+def rows(columns: Any) -> Iterator[tuple[int, ...]]:
+    """Time and fields of each event."""
+    yield from zip(
+        columns.time.tolist(), *(one.tolist() for one in columns.fields.values()), strict=True
+    )
+
+
+def check_whole(picture: Picture, types: Any, until: int) -> None:
+    """As far back as all rings reach, and up to when the picture was begun, no turn of a thread is
+    missing."""
+    by_ring = [
+        sorted(row for columns in decode([packet], types) for row in rows(columns))
+        for packet in picture.batch.packets
+    ]
+    everything = sorted(row for ring in by_ring for row in ring)
+    assert everything == sorted(row for columns in picture.batch.columns for row in rows(columns))
+    for columns in picture.batch.columns:
+        assert columns.time.tolist() == sorted(columns.time.tolist())
+    if not everything:
+        return
+    begin = max((ring[0][0] for ring in by_ring if len(ring) > 1000), default=0)
+    last: dict[int, int] = {}
+    for time, i, n in everything:
+        assert i in range(3)
+        if begin <= time <= until:
+            assert last.setdefault(i, n - 1) == n - 1, "in order, and none is missing"
+            last[i] = n
