@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         summarise,
     )
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 _HOME = {
     "Session": "session.session",
