@@ -56,7 +56,7 @@ static inline void store(struct stored *stored, uint64_t word) {
 }
 
 static inline void record(struct record *record, int a, int b) {
-    *record = (struct record){mj_head(1, sizeof *record), 2, read_counter(), a, b};
+    *record = (struct record){1 | sizeof *record / 8 << MJ_WORDS_SHIFT, 2, read_counter(), a, b};
     __asm__ volatile("" : "+m"(*record));
 }
 
