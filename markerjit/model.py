@@ -37,6 +37,8 @@ class Mode(Enum):
     IMMEDIATE = "immediate"
     INT3 = "int3"
 
+    __hash__ = object.__hash__  # that of Enum is a function in Python, called for each site
+
     def __str__(self) -> str:
         return self.value
 

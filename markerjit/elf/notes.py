@@ -7,6 +7,9 @@ package x86 knows them.
 
 The texts, format and source file, are elsewhere in the image. They are read a page at a time,
 because a system call for each of ten thousand notes would take longer than everything else.
+
+A program may have a hundred thousand notes, most of which differ only in their addresses. So what
+was decoded from some bytes is kept for the next note with the same bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import NamedTuple
 
 from markerjit.elf.format import parse_format
 from markerjit.elf.image import PF_W, PF_X, Image, Segment
-from markerjit.elf.rawnotes import RawNote, more_notes, parse_note
+from markerjit.elf.rawnotes import more_notes, parse_note
 from markerjit.errors import BadNote, MemoryFault
 from markerjit.model import CType, Kind, Signature, TypeClass
 
@@ -29,8 +32,10 @@ FLAG_INLINE = 1
 
 # version, kind, argc, flags, size, reserved, site, body, end, slot, text, line, types
 CONTENT = struct.Struct("<BBBBHHiiiiiI12s")
+_ADDRESSES = struct.Struct("<iiiiiI")  # the same from site to line
 SITE, BODY, END, SLOT, TEXT = 8, 12, 16, 20, 24
 """Offsets of the relative addresses; each is relative to its own place."""
+_TYPES = 32
 
 MAX_NAME = 255
 MAX_TEXT = 64 << 10
@@ -98,6 +103,9 @@ def read_notes(image: Image) -> tuple[tuple[Note, ...], tuple[BadNote, ...]]:
     return tuple(reader.notes), tuple(reader.problems)
 
 
+_Description = tuple[str, Kind, bool, tuple[CType, ...]]
+
+
 class _Reader:
     """Reads the notes of one image, segment by segment."""
 
@@ -105,9 +113,10 @@ class _Reader:
         self.notes: list[Note] = []
         self.problems: list[BadNote] = []
         self._image = image
-        self._code = image.loaded(PF_X)
-        self._data = image.loaded(PF_W)
+        self._code = image.loaded(PF_X) or [range(0)]
+        self._data = image.loaded(PF_W) or [range(0)]
         self._texts = _Texts(image)
+        self._descriptions: dict[bytes, _Description] = {}
 
     def read_segment(self, segment: Segment) -> None:
         try:
@@ -116,11 +125,24 @@ class _Reader:
             self.problems.append(problem)
             return
         start = 0
+        head = b""  # of the marker's note before: its sizes, type and owner
+        size = whole = 0  # of its content, and of the note
         while more_notes(data, start) and len(self.problems) < MAX_PROBLEMS:
             try:
-                raw, following = parse_note(data, start, segment.align)
-                if raw.owner == OWNER and raw.type == NOTE_TYPE:
-                    self.notes.append(self._decode(raw, segment.address + raw.content_start))
+                content_start = start + len(head)
+                content = data[content_start : content_start + size]
+                if head and data.startswith(head, start) and len(content) == size:
+                    following = start + whole  # it is divided as that one was
+                else:
+                    raw, following = parse_note(data, start, segment.align)
+                    if raw.owner != OWNER or raw.type != NOTE_TYPE:
+                        start = following
+                        continue
+                    content, content_start = raw.content, raw.content_start
+                    if segment.align != 8:  # else the padding depends on where it starts
+                        head = data[start:content_start]
+                        size, whole = len(content), following - start
+                self.notes.append(self._decode(content, segment.address + content_start))
                 start = following
             except BadNote as problem:
                 where = f"{self._image.name}: the note at {segment.address + start:#x}"
@@ -128,39 +150,31 @@ class _Reader:
                 # Its sizes may be damaged, so the next note is searched for.
                 start = _find_marker(data, start + 1)
 
-    def _decode(self, raw: RawNote, address: int) -> Note:
+    def _decode(self, content: bytes, address: int) -> Note:
         """The note whose content is at `address`. Raises BadNote, without the place."""
-        content = raw.content
-        if content[:1] != bytes([VERSION]):
-            version = content[0] if content else "none"
-            raise BadNote(f"is of version {version}; this markerjit reads version {VERSION}")
-        if len(content) < CONTENT.size:
-            raise BadNote(f"has {len(content)} bytes, too few for a marker")
-        (_, kind_code, argc, flags, size, _, site, body, end, slot, text, line, types) = (
-            CONTENT.unpack_from(content)
-        )
-        name = _decode_name(content, size)
-        kind = _decode_kind(kind_code)
-        args = _decode_types(types, argc)
+        # What is not an address: the version and what follows it, the types and the name.
+        constant = content[:SITE] + content[_TYPES:]
+        description = self._descriptions.get(constant)
+        if description is None:
+            description = self._descriptions[constant] = _describe(content)
+        name, kind, has_inline, args = description
+        site, body, end, slot, text, line = _ADDRESSES.unpack_from(content, SITE)
         format_, file = self._texts.pair(address + TEXT + text)
         parse_format(format_, args)  # refuses the note where it cannot be parsed
         note = Note(
-            name=name,
-            kind=kind,
-            has_inline=bool(flags & FLAG_INLINE),
-            format=format_,
-            args=args,
-            file=file,
-            line=line,
-            site=address + SITE + site,
-            body=address + BODY + body if body else 0,
-            end=address + END + end,
-            slot=address + SLOT + slot if slot else 0,
-        )
+            name, kind, has_inline, format_, args, file, line,
+            address + SITE + site,
+            address + BODY + body if body else 0,
+            address + END + end,
+            address + SLOT + slot if slot else 0,
+        )  # fmt: skip
         self._check_addresses(note)
         return note
 
     def _check_addresses(self, note: Note) -> None:
+        code, data = self._code[0], self._data[0]
+        if note.site in code and note.end in code and note.body in code and note.slot in data:
+            return  # as usual
         has_body = note.body or note.kind not in _WITHOUT_BODY
         has_slot = note.slot or note.kind not in _WITHOUT_SLOT
         if not (_inside(note.site, self._code) and _inside(note.end, self._code)):
@@ -178,27 +192,39 @@ class _Texts:
         self._image = image
         self._spans = image.loaded()
         self._blocks: dict[int, bytes] = {}
+        self._block, self._block_start = b"", 0  # the last one that was read from
         self._pairs: dict[int, tuple[str, str]] = {}
-        self._decoded: dict[tuple[bytes, bytes], tuple[str, str]] = {}
+        self._decoded: dict[bytes, tuple[str, str]] = {}
         self._budget = MAX_TEXTS
 
     def pair(self, address: int) -> tuple[str, str]:
         """Format and file at `address`. Sites that the compiler duplicated share them."""
         pair = self._pairs.get(address)
         if pair is None:
-            strings = self._two_strings(address)
-            self._budget -= len(strings[0]) + len(strings[1])
+            strings = self._in_last_block(address) or self._two_strings(address)
+            self._budget -= len(strings)
             if self._budget < 0:
                 raise BadNote(f"is one too many: the texts take more than {MAX_TEXTS >> 20} MiB")
             pair = self._decoded.get(strings)  # a compiler writes the same text for every site
             if pair is None:
                 # A source file may have any encoding; decoding must not fail.
-                format_, file = (part.decode(errors="backslashreplace") for part in strings)
+                parts = strings.split(b"\0")
+                format_, file = (part.decode(errors="backslashreplace") for part in parts)
                 pair = self._decoded[strings] = (format_, file)
             self._pairs[address] = pair
         return pair
 
-    def _two_strings(self, address: int) -> tuple[bytes, bytes]:
+    def _in_last_block(self, address: int) -> bytes | None:
+        """What `_two_strings` gives, where the last block has all of it."""
+        start = address - self._block_start
+        if not 0 <= start < len(self._block):
+            return None
+        middle = self._block.find(b"\0", start)
+        end = self._block.find(b"\0", middle + 1)
+        return self._block[start:end] if middle >= 0 and end >= 0 else None
+
+    def _two_strings(self, address: int) -> bytes:
+        """The two strings with the NUL between them."""
         span = next((span for span in self._spans if address in span), None)
         if span is None:
             raise BadNote(f"has its text at {address:#x}, outside of the image")
@@ -207,7 +233,7 @@ class _Texts:
             found += self._rest_of_block(address + len(found), span)
             parts = found[:MAX_TEXT].split(b"\0", 2)
             if len(parts) == 3:
-                return parts[0], parts[1]
+                return b"\0".join(parts[:2])
         raise BadNote(f"has a text without an end at {address:#x}")
 
     def _rest_of_block(self, address: int, span: range) -> bytes:
@@ -223,7 +249,21 @@ class _Texts:
             if len(self._blocks) >= _MAX_BLOCKS:
                 self._blocks.clear()
             self._blocks[start] = content
+        self._block, self._block_start = content, start
         return content[address - start :]
+
+
+def _describe(content: bytes) -> _Description:
+    """The part of a note that has no addresses: name, kind, whether the body is inline, types."""
+    if content[:1] != bytes([VERSION]):
+        version = content[0] if content else "none"
+        raise BadNote(f"is of version {version}; this markerjit reads version {VERSION}")
+    if len(content) < CONTENT.size:
+        raise BadNote(f"has {len(content)} bytes, too few for a marker")
+    _, kind_code, argc, flags, size, *_, types = CONTENT.unpack_from(content)
+    name = _decode_name(content, size)
+    kind = _decode_kind(kind_code)
+    return name, kind, bool(flags & FLAG_INLINE), _decode_types(types, argc)
 
 
 def _decode_name(content: bytes, start: int) -> str:
@@ -265,9 +305,7 @@ def _decode_type(code: int) -> CType:
 
 
 def _inside(address: int, spans: list[range]) -> bool:
-    if spans and address in spans[0]:  # usually; this is called four times for each note
-        return True
-    return any(address in span for span in spans[1:])
+    return any(address in span for span in spans)
 
 
 def _find_marker(data: bytes, start: int) -> int:

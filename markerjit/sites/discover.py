@@ -9,8 +9,10 @@ what its note says; nothing is patched before that.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from typing import NamedTuple
 
 from markerjit.elf import FileImage, Image, MappedImage, Note, Read, read_notes
@@ -19,6 +21,8 @@ from markerjit.memory import Mapping
 from markerjit.model import Body, Kind, MappedObject, Place, RemoteAddress, Signature, Site
 from markerjit.sites.names import ProbeName, check_is_marker
 from markerjit.x86.forms import marker_form
+
+_address = attrgetter("address")
 
 
 class Objects(NamedTuple):
@@ -108,14 +112,14 @@ class _Collector:
         if not notes:
             return
         mapped = MappedObject(path, image.bias, image.build_id(), deleted)
-        sites = list(self._of_notes(notes, mapped))
+        sites = sorted(self._of_notes(notes, mapped), key=_address)
         if code is not None:
             # A second mapping of the file, for reading only, has the notes but not the code.
-            sites = [site for site in sites if _is_mapped(site.address, code)]
+            sites = _mapped(sites, code)
         if not sites:
             return
         self._objects.append(mapped)
-        self._sites.extend(sorted(sites, key=lambda site: site.address))
+        self._sites.extend(sites)
 
     def _of_notes(self, notes: Iterable[Note], mapped: MappedObject) -> Iterator[Site]:
         signatures: dict[tuple[object, ...], Signature] = {}  # the sites of a marker share theirs
@@ -157,5 +161,10 @@ def _site(note: Note, signature: Signature, mapped: MappedObject) -> Site:
     )
 
 
-def _is_mapped(address: int, code: Iterable[Mapping]) -> bool:
-    return any(mapping.start <= address < mapping.end for mapping in code)
+def _mapped(sites: Sequence[Site], code: Iterable[Mapping]) -> list[Site]:
+    """Those sites, in the order of their addresses, that one of these mappings has."""
+    mapped: list[Site] = []
+    for mapping in code:
+        first = bisect_left(sites, mapping.start, key=_address)
+        mapped += sites[first : bisect_left(sites, mapping.end, key=_address)]
+    return mapped

@@ -10,6 +10,7 @@ What this file does not do: decode anything that is not one of these forms (see 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 from markerjit.model import Form, Kind, Mode
@@ -64,11 +65,17 @@ def marker_form(kind: Kind, address: int, body: int) -> Form:
 
     Raises OverflowError where no displacement of 32 bits leads from one to the other.
     """
+    return _form_at(kind, body - address)
+
+
+@lru_cache(maxsize=4096)
+def _form_at(kind: Kind, distance: int) -> Form:
+    """The form of a site whose body is so far away. In a large program many are as far."""
     form = _FORMS[kind]
     if kind is Kind.JUMP:
-        tail = _JMP_NEAR + relative(body, address + 2 + NEAR_LENGTH)
+        tail = _JMP_NEAR + relative(distance, 2 + NEAR_LENGTH)
     elif kind is Kind.NOP:
-        tail = relative(body, address + NEAR_LENGTH)
+        tail = relative(distance, NEAR_LENGTH)
     else:
         return form
     return Form(kind, form.head, tail, form.ways)
@@ -99,9 +106,9 @@ def mode_of(form: Form, head: bytes) -> Mode | None:
     """
     if head == form.head:
         return None
-    if is_breakpoint(head) and Mode.INT3 in form.ways:
-        return Mode.INT3
     for mode, active in form.ways.items():
         if head == active:
             return mode
+    if is_breakpoint(head) and Mode.INT3 in form.ways:
+        return Mode.INT3
     raise ValueError(head.hex(" "))
