@@ -45,10 +45,12 @@ class Probes:
         self.problem = problem
 
     def __contains__(self, probe: object) -> bool:
-        return isinstance(probe, int) and (
-            any(base <= probe < base + CODE_SIZE for base in self.bases)
-            or any(start <= probe < end for start, end in self.islands)
-        )
+        if not isinstance(probe, int):
+            return False
+        for base in self.bases:  # asked for each site: `any` would take three times as long
+            if base <= probe < base + CODE_SIZE:
+                return True
+        return any(start <= probe < end for start, end in self.islands)
 
     def with_islands_of(self, maps: Sequence[Mapping]) -> Probes:
         """The same with the islands that are mapped now: they come later than their arena."""

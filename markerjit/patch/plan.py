@@ -14,6 +14,8 @@ probe or NULL. How bytes are changed while threads run is for the protocols
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -21,7 +23,7 @@ from markerjit.abi import PROBE_COUNTED
 from markerjit.arena.patches import Head
 from markerjit.errors import Reason
 from markerjit.model import Change, Edit, Mode, RemoteAddress, Site
-from markerjit.patch.protocol import Context, Refusal, plan_change
+from markerjit.patch.protocol import Context, Refusal, is_byte_flip, plan_change
 from markerjit.patch.switchable import LeftOut, SiteState, to_be_closed, to_be_opened
 from markerjit.printable import counted
 from markerjit.quiesce.strategies import STOP, Strategy
@@ -40,6 +42,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+_STEP_AND_ADDRESS = attrgetter("step", "address")
 
 SLOT_PROBE = 0
 SLOT_DATA = 8
@@ -142,8 +145,11 @@ def plan_on(
         if chosen is Mode.INT3:
             traps.append((site.address, site.body.entry))
         modes_after[site.address] = chosen
-        code += _code_change(state, chosen)
-        heads += _head(site, chosen)
+        change = _code_change(state, chosen)
+        if change:
+            code.append(change)
+        if site.form.head:
+            heads.append(_head(site, chosen))
     context = Context(strategy, own, handler=bool(traps) or _any_breakpoint(states))
     edits = _in_order((*_slot_changes(states, bindings), code), context)
     if isinstance(edits, Refusal):
@@ -185,7 +191,7 @@ def plan_off(
     states, left_out = to_be_closed(states, ours)
     if not states and left_out:
         return Refusal(left_out[0].reason, left_out[0].sentence)
-    code = [change for state in states for change in _code_change(state, None)]
+    code = [change for state in states if (change := _code_change(state, None))]
     slots = []
     for state in _slot_states(states):
         if state.probe == state.site.body.idle:
@@ -225,15 +231,23 @@ def _in_order(groups: Sequence[Sequence[Change]], context: Context) -> tuple[Edi
     second ones, each in the order of addresses."""
     edits: list[Edit] = []
     step = 0
+    flips = False
     for group in groups:
         of_group: list[Edit] = []
         for change in group:
+            if flips and is_byte_flip(change):
+                of_group.append(Edit(*change[:5], step))
+                continue
             planned = plan_change(change, context)
             if isinstance(planned, Refusal):
                 return planned
+            if step:
+                planned = tuple(edit._replace(step=step + edit.step) for edit in planned)
             of_group += planned
-        of_group.sort(key=lambda edit: (edit.step, edit.address))
-        edits += [edit._replace(step=step + edit.step) if step else edit for edit in of_group]
+            # What holds for one byte of code holds for all of them: the answer is kept.
+            flips = flips or is_byte_flip(change)
+        of_group.sort(key=_STEP_AND_ADDRESS)
+        edits += of_group
         step = edits[-1].step + 1 if edits else 0
     return tuple(edits)
 
@@ -255,12 +269,12 @@ def _title(how: str, states: Sequence[SiteState]) -> str:
 
 
 def _choose_mode(site: Site, wanted: Mode | None) -> Mode | Refusal:
-    possible = site.form.modes
+    ways = site.form.ways
     if wanted is None:
-        return possible[0]
-    if wanted in possible:
+        return next(iter(ways))
+    if wanted in ways:
         return wanted
-    names = " or ".join(map(str, possible))
+    names = " or ".join(map(str, ways))
     return Refusal(
         Reason.OTHER_MODE,
         f"{site.marker} is compiled as {site.kind} ({site.source}), which can be switched with "
@@ -268,33 +282,44 @@ def _choose_mode(site: Site, wanted: Mode | None) -> Mode | Refusal:
     )
 
 
-def _code_change(state: SiteState, wanted: Mode | None) -> Iterator[Change]:
-    """From the first byte of the head that changes to the last one; most often the same."""
+def _code_change(state: SiteState, wanted: Mode | None) -> Change | None:
+    """From the first byte of the head that changes to the last one; most often the same. None where
+    nothing changes."""
     site = state.site
     form = site.form
     if not form.head or state.code_mode is wanted:
-        return
+        return None
     usual = form.ways[state.code_mode] if state.code_mode else form.head
     old = state.head or usual  # behind a breakpoint a change that was left half done may differ
     new = form.ways[wanted] if wanted else form.head
-    differs = [index for index in range(len(old)) if old[index] != new[index]]
-    span = slice(differs[0], differs[-1] + 1)
-    yield Change(
-        RemoteAddress(site.address + span.start),
-        old[span],
-        new[span],
-        f"{site.marker}: {site.kind} site {wanted or 'off'}",
-        code=True,
+    start, end = _difference(old, new)
+    return Change(
+        RemoteAddress(site.address + start),
+        old[start:end],
+        new[start:end],
+        _of_code(site.signature.name, form.name, wanted),
+        True,
         completion=site.body.entry if not form.inside else None,
     )
 
 
-def _head(site: Site, mode: Mode) -> Iterator[Head]:
-    """The head of a site that is open in this mode; none where no code changes."""
+@lru_cache(maxsize=256)
+def _difference(old: bytes, new: bytes) -> tuple[int, int]:
+    """Where the first byte that differs is, and the end of the last one."""
+    differs = [index for index in range(len(old)) if old[index] != new[index]]
+    return differs[0], differs[-1] + 1
+
+
+@lru_cache(maxsize=256)
+def _of_code(marker: str, kind: str, wanted: Mode | None) -> str:
+    return f"{marker}: {kind} site {wanted or 'off'}"
+
+
+def _head(site: Site, mode: Mode) -> Head:
+    """The head of a site that is open in this mode."""
     form = site.form
-    if form.head:
-        body = site.body.entry if mode is Mode.INT3 else RemoteAddress(0)
-        yield Head(site.address, form.head, form.ways[mode], mode, site.slot, body)
+    body = site.body.entry if mode is Mode.INT3 else RemoteAddress(0)
+    return Head(site.address, form.head, form.ways[mode], mode, site.body.slot, body)
 
 
 def _slot_changes(
@@ -302,7 +327,9 @@ def _slot_changes(
 ) -> tuple[list[Change], list[Change]]:
     """All data, then all probes: a thread that finds the probe finds its data."""
     open_slots = {
-        state.site.slot for state in states if state.mode or state.site.form.is_decided_by_slot
+        state.site.body.slot
+        for state in states
+        if state.code_mode or state.site.form.is_decided_by_slot
     }
     data, probes = [], []
     for state in _slot_states(states):
@@ -332,12 +359,12 @@ def entries_of(read: Callable[[RemoteAddress, int], bytes], slot: RemoteAddress)
 
 def by_slot(sites: Sequence[Site]) -> Iterator[Site]:
     """One site for each slot: the sites of a marker in one object share theirs."""
-    return _first_of_each((site.slot, site) for site in sites)
+    return _first_of_each((site.body.slot, site) for site in sites)
 
 
 def _slot_states(states: Sequence[SiteState]) -> Iterator[SiteState]:
     """One state for each slot."""
-    return _first_of_each((state.site.slot, state) for state in states)
+    return _first_of_each((state.site.body.slot, state) for state in states)
 
 
 def _first_of_each(slots: Iterable[tuple[int, T]]) -> Iterator[T]:

@@ -22,7 +22,7 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from markerjit.errors import Reason, UnexpectedBytes
-from markerjit.model import Mode, RemoteAddress, Site
+from markerjit.model import Mode, RemoteAddress, Signature, Site
 
 
 class SiteState(NamedTuple):
@@ -72,6 +72,8 @@ def to_be_opened(
         reason = _two_formats(state.site) if clashes else _reason_against(state, ours)
         if reason:
             reasons.setdefault(state.site.marker, reason)
+    if not reasons:
+        return list(states), ()
     return [state for state in states if state.site.marker not in reasons], _left_out(reasons)
 
 
@@ -118,12 +120,15 @@ def _reason_against(state: SiteState, ours: Container[int]) -> _Why | None:
 
 def clashing_slots(sites: Sequence[Site]) -> set[RemoteAddress]:
     """Slots that sites with different formats or types share: they cannot be recorded."""
-    described: dict[RemoteAddress, tuple[object, ...]] = {}
+    described: dict[RemoteAddress, Signature] = {}
     clashing = set()
     for site in sites:
-        fields = (site.signature.format, site.signature.args)
-        if site.slot and described.setdefault(site.slot, fields) != fields:
-            clashing.add(site.slot)
+        slot, signature = site.body.slot, site.signature
+        first = described.setdefault(slot, signature)
+        if first is signature or not slot:  # the sites of a marker share theirs
+            continue
+        if (first.format, first.args) != (signature.format, signature.args):
+            clashing.add(slot)
     return clashing
 
 

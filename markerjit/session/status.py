@@ -143,13 +143,18 @@ class _Tallies:
 
     def hold_of(self, group: Sequence[SiteState]) -> str | None:
         """What holds a marker at one of its sites."""
+        if not self._holds:
+            return None
         holds = filter(None, map(self._holds.of, group))
         return next(map(str, holds), None)
 
     def entry_of(self, group: Sequence[SiteState], hashed: int) -> MarkerEntry | None:
         """The entry of a marker now, or when it was on the last time."""
-        for state in sorted(group, key=lambda one: one.mode is None):
-            marker = self._arena.markers.at(state.data)
+        # Sites that are on come first; their slots are few.
+        places = dict.fromkeys(state.data for state in group if state.mode)
+        places.update(dict.fromkeys(state.data for state in group))
+        for data in places:
+            marker = self._arena.markers.at(data)
             entry = None if marker is None else self._entries.get(marker)
             if entry is not None and entry.name_hash == hashed:
                 return entry
@@ -159,10 +164,10 @@ class _Tallies:
         """Since the runtime is there; with the calls of a probe in C that is connected."""
         known = self._known.get(hashed, ())
         slots: dict[int, set[RemoteAddress]] = {}
-        for state in group:
-            marker = self._arena.markers.at(state.data)
+        for slot, data in {(state.site.body.slot, state.data) for state in group}:
+            marker = self._arena.markers.at(data)
             if marker is not None:
-                slots.setdefault(marker, set()).add(state.site.slot)
+                slots.setdefault(marker, set()).add(slot)
         calling = [calls_now(self._entries[id], slots.get(id, ()), self._calls) for id in known]
         return total(known, self._counted, self._late).plus(sum(calling))
 

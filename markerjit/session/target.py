@@ -188,8 +188,8 @@ class Target:
         self.check_open()
         read = Reader(self.memory.read).read if len(sites) > _MANY else self.memory.read
         breakpoints = self._breakpoints()
-        slots = {slot: words_of(read, slot) for slot in {site.slot for site in sites}}
-        states = [state_of(read, site, slots[site.slot], breakpoints) for site in sites]
+        slots = {slot: words_of(read, slot) for slot in {site.body.slot for site in sites}}
+        states = [state_of(read, site, slots[site.body.slot], breakpoints) for site in sites]
         for index, state in enumerate(states):
             if state.problem:
                 states[index] = self._looked_at(state)

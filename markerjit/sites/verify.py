@@ -34,10 +34,13 @@ def code_state(read: Read, site: Site, is_ours: Callable[[], bool]) -> tuple[Mod
     """The same, and the bytes of the head, which say so. `is_ours` is asked where there is a
     breakpoint: the bytes do not say whose it is."""
     form = site.form
-    head = len(form.head)
-    if not head:
+    dormant = form.head + form.tail
+    if not form.head:
         return None, b""
-    found = read(site.address, head + len(form.tail))
+    found = read(site.address, len(dormant))
+    if found == dormant:
+        return None, form.head
+    head = len(form.head)
     try:
         if found[head:] != form.tail:
             raise ValueError
@@ -48,7 +51,7 @@ def code_state(read: Read, site: Site, is_ours: Callable[[], bool]) -> tuple[Mod
         where = f"{site.marker} in {site.object.path}"
         takes_one = Mode.INT3 in form.ways  # elsewhere the byte is an operand
         raise UnexpectedBytes(
-            site.address, found, form.head + form.tail, where,
+            site.address, found, dormant, where,
             is_breakpoint=takes_one and is_breakpoint(found),
         ) from None  # fmt: skip
     return mode, found[:head]

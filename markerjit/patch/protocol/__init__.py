@@ -19,7 +19,7 @@ from markerjit.patch.protocol import (
 )
 from markerjit.patch.protocol.base import Context, Refusal
 
-__all__ = ["PROTOCOLS", "Context", "Protocol", "Refusal", "plan_change"]
+__all__ = ["PROTOCOLS", "Context", "Protocol", "Refusal", "is_byte_flip", "plan_change"]
 
 
 class Protocol(NamedTuple):
@@ -37,6 +37,12 @@ PROTOCOLS = (
     Protocol("whole span", whole_span.plan),
 )
 """In the order in which they are tried: the safest first."""
+
+
+def is_byte_flip(change: Change) -> bool:
+    """Whether a byte flip is the protocol of a change. Where one is planned in a context, any other
+    is, by one edit of the same bytes."""
+    return change.code and len(change.old) == len(change.new) == 1
 
 
 def plan_change(change: Change, context: Context) -> tuple[Edit, ...] | Refusal:
