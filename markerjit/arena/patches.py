@@ -213,7 +213,7 @@ class Pages:
         self._table = Table(store, part, PatchEntry)
         self._chunks: dict[int, bytearray] = {}
         self._dirty: set[int] = set()
-        self._new: dict[int, int] = {}
+        self._new: list[tuple[int, int, int]] = []  # chunk, place in it, and address
         self._known: dict[int, int] = {}
 
     @property
@@ -226,12 +226,12 @@ class Pages:
         known = self._known.get(address)
         if known is not None:
             return known, False
-        mask, step = self._part.entries - 1, self._step
+        mask, step, chunks = self._part.entries - 1, self._step, self._chunks
         index = self._place(address, mask)
         for _ in range(min(mask + 1, _FURTHEST)):
-            chunk = self._chunks.get(index // _PER_CHUNK) or self._read(index // _PER_CHUNK)
-            offset = index % _PER_CHUNK * step
-            found = int.from_bytes(chunk[offset : offset + 8], "little")
+            number, place = divmod(index, _PER_CHUNK)
+            chunk = chunks.get(number) or self._read(number)
+            found: int = _ADDRESS.unpack_from(chunk, place * step)[0]
             if found == address:
                 self._known[address] = index  # entries never move
                 return index, False
@@ -272,9 +272,12 @@ class Pages:
 
     def add(self, index: int, head: Head) -> None:
         """A new entry. Its address is written last: the handler believes an entry that has one."""
-        self._new[index] = head.address
+        number, start = index // _PER_CHUNK, index % _PER_CHUNK * self._step
+        entry = _packed(head, head.body, 0, 0)[: self._step]
+        self._chunks[number][start : start + len(entry)] = entry  # `find` has read it
+        self._dirty.add(number)
+        self._new.append((number, start, head.address))
         self._known[head.address] = index
-        self.put(index, _packed(head, head.body, 0, 0))
 
     def put(self, index: int, entry: bytes) -> None:
         """An entry, as far as the table's are as long."""
@@ -282,27 +285,26 @@ class Pages:
 
     def set(self, index: int, place: int, data: bytes) -> None:
         """Bytes of an entry; it is written only if they are others."""
-        chunk, offset = self._at(index)
-        start = offset + place
+        number = index // _PER_CHUNK
+        chunk = self._chunks.get(number) or self._read(number)
+        start = index % _PER_CHUNK * self._step + place
         end = start + len(data)
         if chunk[start:end] != data:
             chunk[start:end] = data
-            self._dirty.add(index // _PER_CHUNK)
+            self._dirty.add(number)
 
     def write(self) -> None:
         """All that was changed: new entries at first without their addresses."""
         if self._new:
-            for index in self._new:
-                chunk, offset = self._at(index)
-                _ADDRESS.pack_into(chunk, offset, 0)
+            for number, place, _ in self._new:
+                _ADDRESS.pack_into(self._chunks[number], place, 0)
             self._write_runs(self._dirty)
-            for index, address in self._new.items():
-                chunk, offset = self._at(index)
-                _ADDRESS.pack_into(chunk, offset, address)
-            self._write_runs({index // _PER_CHUNK for index in self._new})
+            for number, place, address in self._new:
+                _ADDRESS.pack_into(self._chunks[number], place, address)
+            self._write_runs({number for number, *_ in self._new})
         else:
             self._write_runs(self._dirty)
-        self._dirty, self._new = set(), {}
+        self._dirty, self._new = set(), []
 
     def _write_runs(self, numbers: Iterable[int]) -> None:
         run: list[bytearray] = []
@@ -335,7 +337,7 @@ class Pages:
 
 def _packed(head: Head, body: int, gone: int, planted: int) -> bytes:
     """struct mj_patch."""
+    address, before, after, mode, slot, _ = head
     return _WHOLE.pack(
-        head.address, body, head.slot, gone, _MODES.index(head.mode) + 1, len(head.before),
-        planted, head.before, head.after,
-    )  # fmt: skip
+        address, body, slot, gone, _MODES.index(mode) + 1, len(before), planted, before, after
+    )

@@ -299,7 +299,8 @@ def _code_change(state: SiteState, wanted: Mode | None) -> Change | None:
         new[start:end],
         _of_code(site.signature.name, form.name, wanted),
         True,
-        completion=site.body.entry if not form.inside else None,
+        False,
+        site.body.entry if not form.inside else None,
     )
 
 
