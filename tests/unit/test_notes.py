@@ -576,6 +576,32 @@ def test_ten_thousand_notes_take_few_reads() -> None:
     assert image.reads <= len(texts) // 4096 + 3
 
 
+def test_what_notes_share_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[bytes] = []
+    describe = mirror._describe
+    monkeypatch.setattr(mirror, "_describe", lambda data: decoded.append(data) or describe(data))
+    other: dict[str, object] = {"argc": 2, "types": b"\x12\x13", "text": TEXTS + 12}
+    changes = [*({"site": CODE + 8 * i} for i in range(100)), other, {"site": CODE + 800}]
+
+    notes, problems = read_notes(MadeUp(several(*changes), b"n %d\0file.c\0%d %ld\0other.c\0"))
+
+    assert problems == ()
+    assert len(decoded) == 2
+    assert [len(n.args) for n in notes] == [1] * 100 + [2, 1]
+    assert [n.file for n in notes] == ["file.c"] * 100 + ["other.c", "file.c"]
+    assert [n.site for n in notes] == [CODE + 8 * i for i in range(100)] + [CODE, CODE + 800]
+
+
+@pytest.mark.parametrize(
+    "change", [{"site": 0x10}, {"body": 0x10}, {"slot": CODE}, {"text": 0x10}, {"site": CODE + SPAN}]
+)
+def test_addresses_of_a_note_like_others_are_checked(change: dict[str, object]) -> None:
+    notes, problems = read_notes(MadeUp(several({}, {}, change, {})))
+
+    assert len(notes) == 3
+    assert len(problems) == 1
+
+
 GOOD = several({"name": b"a\0"}, {"name": b"b\0", "argc": 0, "types": b"", "text": TEXTS + 12})
 
 
