@@ -43,6 +43,8 @@ __all__ = [
 
 T = TypeVar("T")
 _STEP_AND_ADDRESS = attrgetter("step", "address")
+_SLOT_OF_SITE = attrgetter("body.slot")
+_SLOT_OF_STATE = attrgetter("site.body.slot")
 
 SLOT_PROBE = 0
 SLOT_DATA = 8
@@ -360,12 +362,12 @@ def entries_of(read: Callable[[RemoteAddress, int], bytes], slot: RemoteAddress)
 
 def by_slot(sites: Sequence[Site]) -> Iterator[Site]:
     """One site for each slot: the sites of a marker in one object share theirs."""
-    return _first_of_each((site.body.slot, site) for site in sites)
+    return _first_of_each(zip(map(_SLOT_OF_SITE, sites), sites, strict=True))
 
 
 def _slot_states(states: Sequence[SiteState]) -> Iterator[SiteState]:
     """One state for each slot."""
-    return _first_of_each((state.site.body.slot, state) for state in states)
+    return _first_of_each(zip(map(_SLOT_OF_STATE, states), states, strict=True))
 
 
 def _first_of_each(slots: Iterable[tuple[int, T]]) -> Iterator[T]:

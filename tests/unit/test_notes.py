@@ -593,7 +593,7 @@ def test_what_notes_share_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    "change", [{"site": 0x10}, {"body": 0x10}, {"slot": CODE}, {"text": 0x10}, {"site": CODE + SPAN}]
+    "change", [{"site": 16}, {"body": 16}, {"slot": CODE}, {"text": 16}, {"site": CODE + SPAN}]
 )
 def test_addresses_of_a_note_like_others_are_checked(change: dict[str, object]) -> None:
     notes, problems = read_notes(MadeUp(several({}, {}, change, {})))
