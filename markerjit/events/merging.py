@@ -38,7 +38,7 @@ class Merger:
         if len(times) > 1 or (len(streams) > 1 and Time.NONE in times):
             kinds = ", ".join(sorted(map(str, times)))
             raise BadArgument(
-                "time", kinds, "of one kind, and not none: else there is no common order"
+                "time", kinds, "the same for all streams, and not none: else there is no order"
             )
         for stream in streams[1:]:
             stream.use_clock_of(streams[0])

@@ -99,7 +99,7 @@ def recorded_by(arena: Arena, markers: Mapping[str, SiteState], reader: Owner, c
 def kept_by(arena: Arena, markers: Mapping[str, SiteState]) -> str:
     """`kv_get is kept by the flight recorder that process 7 began, on since 14:03`."""
     entry = _entry(arena, markers)
-    who = f"process {entry.by}" if entry and entry.by else "somebody"
+    who = f"process {entry.by}" if entry and entry.by else "a process"
     since = _since(entry)
     return f"{_are(markers)} kept by the flight recorder that {who} began, on since {since}"
 

@@ -204,7 +204,7 @@ def plan_off(
             return Refusal(
                 Reason.QUIESCENCE,
                 f"{state.site.marker} has a probe in C, and under {strategy.name} a thread may be "
-                "on its way into it unseen, so nobody could wait for that; use --quiesce stop",
+                "on its way into it unseen, so its end cannot be waited for; use --quiesce stop",
             )
     edits = _in_order((code, slots), Context(strategy, own, handler=_any_breakpoint(states)))
     if isinstance(edits, Refusal):

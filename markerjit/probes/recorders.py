@@ -196,8 +196,8 @@ def options_of(
         if (time, thread_id, fields, text) != (None, True, None, DEFAULT_TEXT):
             raise BadArgument(
                 "probe", f"{compiled.source.name}:{compiled.function.name}",
-                "one of the runtime's where time, thread_id, fields or text are given: what a "
-                "probe in C emits has a time and a thread id, and is whole",
+                "one of the runtime's where time, thread_id, fields or text are given: these do "
+                "not apply to events emitted by a probe in C",
             )  # fmt: skip
         return Options()
     names = (fields,) if isinstance(fields, str) else fields

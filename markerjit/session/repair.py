@@ -74,12 +74,12 @@ class Repaired(NamedTuple):
         if self.journal == ROLLED_BACK:
             yield (
                 f"a change of {counted(self.places, 'place')} that {self.owner} began was taken "
-                f"back: {self.written} had to be mended"
+                f"back: {self.written} had to be repaired"
             )
         yield from (f"left alone: {reason}" for reason in self.left_alone)
         if self.switched_off:
             names = ", ".join(self.switched_off)
-            yield f"switched off, since whoever recorded them is gone: {names}"
+            yield f"switched off, since their reader is gone: {names}"
         if self.removed:
             yield f"{counted(self.removed, 'unfinished arena')} removed"
 

@@ -176,8 +176,8 @@ class Turns:
         left = Journal(arena).left() if arena else None
         if left:
             raise Refused(
-                f"{left.owner} began a change of process {self._target.pid} and did not end it; "
-                f"markerjit repair {self._target.pid} mends that"
+                f"{left.owner} began a change of process {self._target.pid} and did not finish it; "
+                f"run markerjit repair {self._target.pid}"
             )
 
     def _check_threads(self) -> None:

@@ -182,7 +182,7 @@ def test_a_change_that_was_left_in_an_older_arena_is_repaired(older: Older, done
     if not done:
         edits.append(Edit(older.site.slot, word(older.arena.count_probe), word(0), "", False, 2))
     older.leave_open(*edits)
-    one_line(cli("off", older.pid, "*"), f"markerjit repair {older.pid} mends that")
+    one_line(cli("off", older.pid, "*"), f"run markerjit repair {older.pid}")
 
     repaired = markerjit.repair(older.pid)
 

@@ -67,7 +67,7 @@ def test_nothing_is_switched_on_top_of_a_half_done_change(target, left):
 
     for one in refused:
         assert one.returncode == 1
-        assert f"markerjit repair {program.pid} mends that" in one.stderr
+        assert f"run markerjit repair {program.pid}" in one.stderr
         assert one.stderr.count("\n") == 1
 
 
@@ -112,7 +112,7 @@ def test_a_reader_that_was_killed_is_switched_off_by_the_next_command(target, le
     repaired = cli("repair", program.pid)
 
     assert "left its markers recording" in status.stderr
-    assert "switched off, since whoever recorded them is gone" in repaired.stdout
+    assert "switched off, since their reader is gone" in repaired.stdout
 
 
 def test_a_signal_that_came_with_the_stop_is_not_lost_by_a_kill(target, left):

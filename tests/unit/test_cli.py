@@ -458,9 +458,9 @@ NO_REPAIR = Repaired(NOTHING, None, 0, 0, 0, (), (), 0)
             ),
             [
                 f"a change of 3 places that process {GONE.pid} began was taken back: "
-                "1 had to be mended",
+                "1 had to be repaired",
                 "left alone: 0x10 holds 90, not ours",
-                "switched off, since whoever recorded them is gone: a, b",
+                "switched off, since their reader is gone: a, b",
                 "2 unfinished arenas removed",
             ],
         ),

@@ -29,7 +29,7 @@ def plan(change: Change, context: Context) -> tuple[Edit, ...] | Refusal:
         return refusal(
             change,
             Reason.NO_PROTOCOL,
-            f"{size} bytes at {change.address:#x} are no aligned word",
+            f"{size} bytes at {change.address:#x} are not an aligned word",
         )
     if not context.own or not context.writable:
         return refusal(

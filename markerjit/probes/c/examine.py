@@ -55,7 +55,7 @@ def check_object(source: Path, probe: ObjectFile) -> tuple[list[str], frozenset[
         if one.type == "TLS":
             raise BadProbe(source, f"{one.name} is thread-local; a probe has no such variables")
         if one.type not in _TYPES:
-            raise BadProbe(source, f"{one.name} is chosen when it is loaded (ifunc); nobody does")
+            raise BadProbe(source, f"{one.name} is resolved at load time (ifunc): not supported")
         if not one.defined:
             undefined.append(one.name)
         elif one.type == "FUNC" and one.binding != "LOCAL":
@@ -109,9 +109,9 @@ def _check_part(source: Path, name: str, flags: int) -> None:
     if not flags & SHF_ALLOC or name.startswith(_DISCARDED):
         return
     if name.startswith(_CONSTRUCTORS):
-        raise BadProbe(source, "it has a constructor or destructor, and nobody would call it")
+        raise BadProbe(source, "it has a constructor or destructor, which would never be called")
     if not any(name == part or name.startswith(f"{part}.") for part in _PARTS):
-        raise BadProbe(source, f"it has a section {name}, for which there is no place")
+        raise BadProbe(source, f"it has a section {name}, which is not supported")
     executed, written = bool(flags & SHF_EXECINSTR), bool(flags & SHF_WRITE)
     if executed != name.startswith(".text") or (executed and written):
         raise BadProbe(source, f"its section {name} mixes code and data")

@@ -80,7 +80,7 @@ class DoesNotLink(MarkerError):
 
     def __init__(self, output: str) -> None:
         lines = [line.removeprefix("ld: ") for line in output.splitlines() if line.strip()]
-        super().__init__(f"the probe cannot be linked: {lines[-1] if lines else 'nobody says why'}")
+        super().__init__(f"the probe cannot be linked: {lines[-1] if lines else 'no reason given'}")
         self.output = output
 
 

@@ -191,7 +191,7 @@ def describe_function(die: DIE, entry: int) -> Function:
     if "DW_AT_type" in die.attributes:
         unfit = f"returns {_spell(_type_of(die))}; a probe returns nothing"
     elif not types or not _is_slot(types[0]):
-        unfit = "has no `struct mj_slot *` as its first parameter, so it is no probe"
+        unfit = "has no `struct mj_slot *` as its first parameter, so it is not a probe"
     line = die.attributes["DW_AT_decl_line"].value
     parameters = tuple(
         Parameter(name_of(child), ctype(type_), _spell(type_))

@@ -53,7 +53,7 @@ class NoSuchFunction(BadProbe):
         self, source: Path, function: str, there: tuple[str, ...], *, is_static: bool
     ) -> None:
         if is_static:
-            reason = f"{function} is static, so nobody can call it; leave the word out"
+            reason = f"{function} is static, so it cannot be called from outside; remove the word"
         else:
             known = f"it has {', '.join(there)}" if there else "it has none"
             reason = f"there is no function {function}; {known}"

@@ -66,7 +66,7 @@ def objections(code: bytes, address: int) -> Iterator[Objection]:
             yield Objection(found.address, f"{found.mnemonic} {found.op_str}".strip(), why)
     if end < address + len(code):
         byte = code[end - address]
-        yield Objection(end, f".byte {byte:#04x}", "that cannot be decoded, so nobody can check it")
+        yield Objection(end, f".byte {byte:#04x}", "it cannot be decoded or checked")
 
 
 def can_return(code: bytes, address: int) -> bool:
