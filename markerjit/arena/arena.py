@@ -88,7 +88,7 @@ class Arena:
 
     @property
     def owner(self) -> Owner:
-        """Who put the arena here."""
+        """The controller that put the arena here."""
         return from_entry(self.facts.owner)
 
     @property

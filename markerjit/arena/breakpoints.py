@@ -57,7 +57,7 @@ class Breakpoints:
         """Where a change that is open puts breakpoints, or takes them away."""
         if self._changing is None:
             left = None
-            with suppress(Unsupported):  # to be said by whoever has to believe it
+            with suppress(Unsupported):  # reported where the journal has to be believed
                 left = Journal(own).left()
             self._changing = frozenset(
                 edit.address

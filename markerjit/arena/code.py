@@ -3,8 +3,9 @@
     the code    runtime | recorders ->                       <- islands and units of probes
     the data    units of probes ->
 
-A recorder belongs to the entry of a marker, of which there is one for each way in which it was ever
-recorded, and stays with it: a thread may be on its way into it, and nothing counts that.
+A recorder belongs to an entry of a marker, which has one for each way in which it was ever
+recorded. It stays with its entry: a thread may be on its way into it, and nothing counts such
+threads.
 
 Units and islands are found in their tables, and all between them is free: so there is no list of
 free room that a controller could leave wrong when it is killed. A unit that is given back is one
@@ -34,8 +35,8 @@ class Extent(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What units and islands have of the code, and units of the data. The target can write there
-    what it likes."""
+    """The code taken by units and islands, and the data taken by units. The target can write
+    anything there."""
 
     code: tuple[Extent, ...]
     data: tuple[Extent, ...]
@@ -96,7 +97,7 @@ class Code:
         return None
 
     def place_for_data(self, size: int, align: int = 64) -> RemoteAddress | None:
-        """The same for the variables of a unit, of which some may be left free in the end."""
+        """The same for the variables of a unit; some of it may stay free in the end."""
         for gap in gaps(self._data, self._taken().data):
             start = -(-gap.start // align) * align
             if start + size <= gap.end:
@@ -105,7 +106,7 @@ class Code:
 
     @property
     def room(self) -> Room:
-        """What is free."""
+        """The free room."""
         taken = self._taken()
         code = gaps(Extent(self._recorders_end, CODE_SIZE), taken.code)
         data = gaps(self._data, taken.data)
@@ -141,8 +142,8 @@ class Code:
 
 
 def gaps(room: Extent, taken: Iterable[Extent]) -> Iterator[Extent]:
-    """What of the room is not taken, in order. What is taken may overlap, lie elsewhere, or make no
-    sense."""
+    """The parts of the room that are not taken, in order. The taken extents may overlap, lie
+    elsewhere, or make no sense."""
     at = room.start
     for start, end in sorted(taken):
         if end <= max(at, start) or start >= room.end:

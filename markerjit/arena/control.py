@@ -22,7 +22,7 @@ class ControlBlock:
             self._is_whole = self._size >= ctypes.sizeof(Control)
 
     def now(self) -> Control:
-        """All of it. What an older arena does not have is zero."""
+        """All of it. Fields that an older arena does not have are zero."""
         block = self._store.read(CONTROL, ctypes.sizeof(Control))
         if self._is_whole:
             return Control.from_buffer_copy(block)

@@ -1,4 +1,4 @@
-"""What the runtime counts: executions and losses of each marker, by ring."""
+"""The counters of the runtime: executions and losses of each marker, by ring."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Putting the runtime into a process, which needs a thread of it.
 
-All is looked up and built before a thread is borrowed: once to make the memfd, and when that has
-been sized and filled, once to map it. What was done before a call failed is taken back. The
+Everything is looked up and built before a thread is borrowed: once to make the memfd, and once to
+map it when it has been sized and filled. If a call fails, the calls before it are undone. The
 runtime's code is written through the memfd before anything can run it.
 """
 
@@ -81,7 +81,7 @@ def create_arena(
 ) -> Arena:
     """Put an arena with the runtime into a process that has none.
 
-    `maps` are those of the process. Without `own_rings` nobody writes to a CPU's own ring, also
+    `maps` are those of the process. Without `own_rings` no thread writes to a CPU's own ring, even
     where threads have restartable sequences. Raises CallFailed (memory, descriptors), and what
     stopping can raise; the target is then as it was.
     """
@@ -105,7 +105,7 @@ def create_arena(
         control.pid = tid_inside(pid, pid)
         control.clock = find_clock(memory, maps)
         store.write(geometry.head_offset(0), _heads(geometry, base))
-        # The magic last: until then nobody takes it for an arena.
+        # The magic last: until then no controller takes it for an arena.
         magic = Control.magic.size
         store.write(CONTROL + magic, bytes(control)[magic:])
         memory.write(RemoteAddress(base + abi.ALIVE), geometry.cpus.to_bytes(8, "little"))
@@ -198,7 +198,7 @@ def _map(caller: Caller, descriptor: int, size: int) -> RemoteAddress:
         Call("mmap", SYS_MMAP, (Result(0), CODE_SIZE, read_exec, fixed_shared, descriptor, 0)),
         Call("mmap", SYS_MMAP, (alive, PAGE, read_write, private, -1, 0)),
         Call("madvise", SYS_MADVISE, (alive, PAGE, _MADV_WIPEONFORK)),
-        # A core dump would have all of it, also rooms of rings that nobody ever used.
+        # A core dump would have all of it, including rooms of rings that were never used.
         Call("madvise", SYS_MADVISE, (Result(0), size, _MADV_DONTDUMP)),
     ]
     try:
@@ -213,7 +213,7 @@ def remove_unfinished(caller: Caller, left: Unfinished) -> None:
     """Take away what a controller left that died while it made an arena.
 
     A descriptor that the program has closed since we looked, or given to a file of its own, is left
-    alone. What is mapped is not looked at again: a program unmaps only what it has mapped.
+    alone. Mappings are not looked at again: a program unmaps only its own.
     """
     calls = [Call("close", SYS_CLOSE, (number,), file) for number, file in left.descriptors]
     if left.start:
@@ -246,7 +246,7 @@ def _control(geometry: Geometry, code: bytes, base: RemoteAddress) -> Control:
 
 
 def _heads(geometry: Geometry, base: RemoteAddress) -> bytes:
-    """Of empty rings, into which may be written what fits."""
+    """The heads of empty rings that accept records until they are full."""
     return b"".join(
         bytes(
             abi.Head(

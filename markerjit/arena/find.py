@@ -163,7 +163,7 @@ def inherited_arenas(
 
 
 class Unfinished(NamedTuple):
-    """What a controller left that died while it made an arena: what is mapped (or 0, 0), and the
+    """The remains of a controller that died while it made an arena: the mapping (or 0, 0), and the
     target's descriptors of the memfd."""
 
     start: RemoteAddress
@@ -172,8 +172,8 @@ class Unfinished(NamedTuple):
 
 
 def find_unfinished(pid: int, memory: Memory, maps: Sequence[Mapping]) -> list[Unfinished]:
-    """Memfds of ours without an arena in them. For who holds the target's lock: otherwise somebody
-    may be at work on one.
+    """Memfds of ours without an arena in them. The caller must hold the target's lock: otherwise
+    another controller may be at work on one.
 
     A controller has descriptors of other processes' arenas, which are not its own and not mapped:
     in a process that has the helper library loaded, only what is mapped counts.
@@ -252,7 +252,8 @@ def _islands(maps: Sequence[Mapping]) -> Iterator[tuple[int, int]]:
 
 
 def process_of(arena: Arena, caller: Caller) -> Process:
-    """What making an island needs of the target. Raises what reading /proc raises."""
+    """The facts of the target that are needed to make an island. Raises what reading /proc
+    raises."""
     maps = read_maps(arena.pid)
     inode = next((one.inode for one in maps if one.start == arena.base), 0)
     descriptors = _descriptors(arena.pid).get(inode, ())

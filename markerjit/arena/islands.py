@@ -77,12 +77,12 @@ class Island(NamedTuple):
 
     @property
     def end(self) -> int:
-        """What is behind it."""
+        """The address behind it."""
         return self.start + self.size
 
 
 class Process(NamedTuple):
-    """What making an island needs of the target.
+    """The facts of the target that are needed to make an island.
 
     maps        looks what is mapped now
     caller      makes system calls there
@@ -117,7 +117,7 @@ class Islands:
         ]
 
     def extents(self) -> list[Extent]:
-        """What they have of the arena's code."""
+        """The parts of the arena's code that they take."""
         return [Extent(island.offset, island.offset + island.size) for island in self.entries()]
 
     def near(self, span: Span, size: int, code: Code, process: Process) -> Island:
@@ -244,7 +244,7 @@ class Islands:
         return free
 
     def _pieces(self, maps: Sequence[Mapping]) -> list[Mapping]:
-        """What is mapped of the arena's file."""
+        """The mappings of the arena's file."""
         inode = next((one.inode for one in maps if one.start == self._base), None)
         return [one for one in maps if one.inode == inode]
 
@@ -277,7 +277,7 @@ def place_near(span: Span, size: int, maps: Sequence[Mapping], heap: int) -> Rem
 
 
 def _gaps(maps: Sequence[Mapping], heap: int) -> Iterator[Extent]:
-    """What is not mapped, without what the neighbours may grow into."""
+    """The unmapped extents, without the room into which their neighbours may grow."""
     pieces = sorted((one.start, one.end, one.path) for one in maps)
     at = 0
     if heap and not any(path == "[heap]" for _, _, path in pieces):

@@ -5,12 +5,12 @@
     3  the edits are written (apply.py), and the table of breakpoints says so
     4  the word again: empty
 
-A controller that dies before 2 has written nothing of the program; between 2 and 4 its journal says
-what to look at. Only who holds the target's lock opens a journal or believes what is in it, so one
-that is open then belongs to somebody who is gone, or who could not undo what he did. Others may ask
-whose it is.
+A controller that dies before 2 has written nothing of the program. Between 2 and 4 its journal
+lists the places to check. Only the holder of the target's lock opens a journal or believes its
+content. So a journal that is open then belongs to a controller that is gone, or that could not undo
+its change. Others may ask for its owner.
 
-What this does not do: judge the bytes in the target, or mend them (mend.py).
+What this does not do: judge the bytes in the target, or repair them (session/repair.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Left(NamedTuple):
 
     @property
     def edits(self) -> tuple[Edit, ...]:
-        """What was to be written."""
+        """The edits of the change."""
         return tuple(unpack(self.packed))
 
 
@@ -83,14 +83,14 @@ class Journal:
             self._arena.store.release(edits.offset, used)
 
     def owner(self) -> Owner | None:
-        """Who has it open, or None: for those who do not hold the lock, and so may not believe
-        what stands in it."""
+        """The controller that has it open, or None. For callers that do not hold the lock, and so
+        may not believe the rest of it."""
         head = self._head()
         return from_entry(head.owner) if head.state == JOURNAL_OPEN else None
 
     def left(self) -> Left | None:
-        """What is open now, or None. For who holds the lock. Raises Unsupported when it cannot be
-        understood."""
+        """The change that is open now, or None. The caller must hold the lock. Raises Unsupported
+        when it cannot be understood."""
         head = self._head()
         if head.state == JOURNAL_EMPTY:
             return None

@@ -1,9 +1,9 @@
-"""Who reads the rings of a process, and for how long: one reader at a time, who renews a lease.
+"""The reader of a process's rings, and its lease: one reader at a time, which renews the lease.
 
-A reader that dies, or is held up for longer than its lease, loses its probes: the rings fill, what
-does not fit is counted as lost, and the next controller switches the probes off. What is switched
-on to count needs no reader, and has no lease; a flight recorder has none either, because nobody is
-to read it.
+A reader that dies, or is held up for longer than its lease, loses its probes. The rings fill,
+events that do not fit are counted as lost, and the next controller switches the probes off. Markers
+that only count need no reader and have no lease. A flight recorder has no lease either, because it
+has no reader.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _READ_BY_US: set[int] = set()
 
 
 class Reader(NamedTuple):
-    """Who reads the rings now. `left_s` is what is left of the lease, None where there is none yet;
-    `over` says that the rings are free: it is gone, or did not renew."""
+    """The reader of the rings. `left_s` is the rest of the lease in seconds, None where there is
+    none yet. `over` says that the rings are free: the reader is gone, or did not renew."""
 
     owner: Owner
     left_s: float | None
@@ -33,7 +33,7 @@ class Reader(NamedTuple):
 
 
 def reader_of(arena: Arena) -> Reader | None:
-    """Who reads the rings, or None."""
+    """The reader of the rings, or None."""
     control = arena.control.now()
     owner = from_entry(control.reader)
     if owner == NOBODY:
@@ -52,7 +52,7 @@ class Lease:
         self._renewed_at = 0.0
 
     def claim(self) -> None:
-        """Become the reader. Raises Refused while somebody else is."""
+        """Become the reader. Raises Refused while there is another one."""
         reader = reader_of(self._arena)
         ours = reader is not None and reader.owner == ourselves()
         if reader and (read_by_us(self._arena.pid) if ours else not reader.over):

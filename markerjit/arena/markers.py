@@ -1,4 +1,4 @@
-"""The table of markers: what the runtime was told of each, and who switched it how.
+"""The table of markers: how each is recorded, who switched it, and how.
 
 A marker has an entry for each way in which it was ever recorded. An entry never becomes another
 marker's, and what it describes never changes: a thread may be reading it.
@@ -27,7 +27,7 @@ WORD_MASK = (1 << 64) - 1
 
 
 class Switched(NamedTuple):
-    """What a switch made of a marker's entry.
+    """The part of a marker's entry that a switch writes.
 
     mode     how the marker is on now, None when it is off
     before   the entry that it had when it was on before, None when it was off
@@ -181,7 +181,7 @@ class Markers:
         self._table.write_field(marker, "delivered", delivered.to_bytes(8, "little"))
 
     def _note_pair(self, marker: int, first: str, one: int, other: int) -> None:
-        """Two words, of which the second has its place behind the first."""
+        """Two words, the second behind the first."""
         words = struct.pack("<QQ", one & WORD_MASK, other & WORD_MASK)
         self._table.write_field(marker, first, words)
 

@@ -26,7 +26,7 @@ def pack(edits: Sequence[Edit]) -> bytearray:
 
 
 def unpack(packed: bytes) -> list[Edit]:
-    """What a journal holds: sizes over 16 and unknown flags are for the caller to refuse."""
+    """The edits of a journal. The caller must refuse sizes over 16 and unknown flags."""
     edits = []
     for address, size, step, code, again, store, old, new in _EDIT.iter_unpack(packed):
         edits.append(

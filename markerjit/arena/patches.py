@@ -98,7 +98,7 @@ class Patches:
                     entries = self._table.read_many(index, min(_PER_CHUNK, behind - index))
                     yield from (entry for entry in entries if entry.address)
 
-    # ---- written by whoever holds the lock -----------------------------------------------------
+    # ---- the caller must hold the lock ---------------------------------------------------------
 
     def put(self, heads: Sequence[Head]) -> None:
         """Have these heads in the table, before they are opened. The same heads are not looked at
@@ -180,8 +180,8 @@ class Patches:
         pages.put(index, _packed(head, head.body or body, not head.body and gone, planted))
 
     def _held(self) -> Pages:
-        """The pages that were read before, if nobody has changed the table since. Whoever changes
-        it says so first, and holds the lock, as we do now."""
+        """The pages that were read before, if the table has not changed since. A controller that
+        changes it announces that first, and holds the lock, as we do now."""
         pages, changed = self._pages, self.changed
         if pages is None or not self._keeps or changed != self._seen:
             pages, self._seen = self.look(), changed

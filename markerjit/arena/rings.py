@@ -19,9 +19,9 @@ class RingHeads:
         self._control = control
 
     def resize(self, size: int) -> None:
-        """Use so many bytes of each ring from now on; what is in them is lost. The caller must hold
-        the lock, while nothing is recorded and nobody reads. Raises Refused when the arena has no
-        room for that."""
+        """Use so many bytes of each ring from now on; their content is lost. The caller must hold
+        the lock, and nothing may record or read. Raises Refused when the arena has no room for
+        that."""
         if size > self.geometry.ring_stride:
             room = self.geometry.ring_stride >> 20
             raise Refused(
@@ -50,7 +50,7 @@ class RingHeads:
         return sizes
 
     def are_overwritten(self) -> bool:
-        """Whether the rings are a flight recorder's: nobody reads, and the newest is kept."""
+        """Whether the rings are a flight recorder's: without a reader, and the newest is kept."""
         offset = self.geometry.head_offset(0) + abi.RING_LIMIT
         return self._store.read(offset, 8) == abi.NO_LIMIT.to_bytes(8, "little")
 

@@ -59,8 +59,8 @@ class FileStore:
         os.ftruncate(self._descriptor, size)
 
     def release(self, offset: int, size: int) -> None:
-        """Give the memory of these bytes back; they read as zeros. Where that cannot be done it is
-        not: nobody needs it."""
+        """Give the memory of these bytes back; they read as zeros. Does nothing where that is not
+        possible: it only saves memory."""
         libc = ctypes.CDLL(None)
         length, start = ctypes.c_int64(size), ctypes.c_int64(offset)
         libc.fallocate(self._descriptor, _PUNCH_HOLE | _KEEP_SIZE, start, length)

@@ -30,7 +30,7 @@ class Table(Generic[T]):
         self._size = ctypes.sizeof(self._stored)
 
     def read(self, index: int) -> T:
-        """An entry. What it does not have is zero."""
+        """An entry. Fields that its version does not have are zero."""
         return self.entry(self._store.read(self.part.at(index), self.part.entry_size))
 
     def read_many(self, first: int, count: int) -> list[T]:
@@ -47,7 +47,7 @@ class Table(Generic[T]):
         return converted(self._stored.from_buffer_copy(whole), self._kind)
 
     def write(self, index: int, entry: T) -> None:
-        """A whole entry, of which a tail that we do not know stays as it is."""
+        """A whole entry. A tail that we do not know stays as it is."""
         data = bytes(entry if self._stored is self._kind else converted(entry, self._stored))
         self._store.write(self.part.at(index), data[: self.part.entry_size])
 

@@ -39,7 +39,7 @@ def install_trap(arena: Arena, caller: Caller) -> None:
     ours = arena.base + arena.entry.trap
     found = abi.Sigaction.from_buffer_copy(arena.store.read(seen, _SIGACTION_SIZE))
     if found.handler == ours:
-        arena.control.write("trap_installed", 1)  # who installed it may not have come so far
+        arena.control.write("trap_installed", 1)  # its controller may have died before this
         return
     if arena.trap_installed:
         raise Refused(

@@ -1,7 +1,7 @@
 """The table of units: files of probes that are in an arena; and which slots may call each.
 
-A unit is there as soon as its state says so, which is written when all else of it is, and no longer
-when its state is written back. What belongs to no unit is free (code.py). So a controller that is
+A unit exists as soon as its state says so. The state is written after everything else, and taking
+it back ends the unit. Room that belongs to no unit is free (code.py). So a controller that is
 killed while it puts a unit there, or gives one back, leaves either the unit or free room.
 
 A slot is written down as a caller before it gets a probe of the unit, and stays so for as long as

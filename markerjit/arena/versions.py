@@ -95,7 +95,7 @@ _VERSION_4 = Layout(_Control4, _Marker4, _patch_place_4)
 def layout_of(block: bytes) -> Layout:
     """How an arena with this control block is laid out.
 
-    Raises Unsupported when it is no arena of ours, or of a version that was never released.
+    Raises Unsupported when it is not an arena of ours, or of a version that was never released.
     """
     control = Control.from_buffer_copy(block)
     if control.magic != abi.MAGIC:
@@ -109,7 +109,7 @@ def layout_of(block: bytes) -> Layout:
 
 
 def control_of(block: bytes, layout: Layout) -> Control:
-    """The control block as one of our version. What it does not have is zero."""
+    """The control block as one of our version. Fields that it does not have are zero."""
     if layout is _VERSION_4:
         return _from_version_4(_Control4.from_buffer_copy(block))
     known = int(Control.from_buffer_copy(block).control_size)

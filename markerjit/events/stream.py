@@ -51,7 +51,7 @@ _FINISHING_NS = NS // 5
 
 
 class StreamStatistics(NamedTuple):
-    """What a stream has seen.
+    """The counts of a stream.
 
     events          events delivered
     lost            events lost, because their ring was full
@@ -333,7 +333,7 @@ class EventStream:
         self._losses.update()
 
     def statistics(self) -> StreamStatistics:
-        """What has been seen so far."""
+        """The counts so far."""
         return StreamStatistics(
             self._events,
             sum(self.lost().values()),

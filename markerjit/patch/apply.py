@@ -19,7 +19,7 @@ from markerjit.x86.forms import is_breakpoint
 
 
 class Applied(NamedTuple):
-    """What applying took, in nanoseconds; zeros where nobody was stopped.
+    """How long applying took, in nanoseconds; zeros where no thread was stopped.
 
     stop    until all threads stood        held    while they stood
     resume  until the last one ran again   threads how many were stopped
@@ -52,8 +52,8 @@ def apply(
     """Write a plan, all of it or nothing. `packed` are its edits, if they were packed before, and
     `changes` how many of them change something.
 
-    Without an arena there is no journal; then every edit has to be one byte or a pointer, of which
-    any part is a state that is safe.
+    Without an arena there is no journal. Then every edit must be one byte or a pointer, so that any
+    subset of the edits is a safe state.
 
     Raises UnexpectedBytes, Refused (try again), NotPermitted, NotVerified, ChangeFailed,
     TargetGone; the target is then as it was before. NotRolledBack is the one exception: the journal
@@ -106,6 +106,7 @@ def _apply_journalled(
         status = done
         return status
     finally:
-        # Interrupted in between, nobody knows: then the journal tells the next one to look.
+        # If we are interrupted here the outcome is unknown. The journal stays open, so the next
+        # controller checks.
         if journal and status not in (None, native.NOT_UNDONE, native.GONE):
             journal.close()

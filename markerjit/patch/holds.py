@@ -1,10 +1,9 @@
-"""Which markers are held, and by whom: recorded for a reader that lives, or kept by a flight
-recorder. A switch by another controller would lose events for that reader, so it is refused unless
-it is forced.
+"""Markers that are held: recorded for a live reader, or kept by a flight recorder. A switch by
+another controller would lose events for that reader, so it is refused unless it is forced.
 
-The truth is in the target: who claimed the rings (lease.py), for which claim an entry was switched
-on (`held`), and whether the rings are overwritten. A reader that is gone, or whose lease has run
-out, holds nothing. Decisions are for who has the target's lock.
+The target's memory decides: the claim on the rings (lease.py), the claim for which an entry was
+switched on (`held`), and whether the rings are overwritten. A reader that is gone, or whose lease
+has expired, holds nothing. To act on an answer the caller must hold the target's lock.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _COMMAND = 100
 
 
 class Hold(Enum):
-    """What holds a marker."""
+    """The two kinds of holder."""
 
     TRACE = "trace"
     FLIGHT = "flight"
@@ -34,8 +33,8 @@ class Hold(Enum):
 
 
 class Holds:
-    """What holds markers of an arena, as it is now. `reader` is who has claimed the rings and
-    lives, None when nobody does."""
+    """The holders of an arena's markers at this moment. `reader` is the live process that has
+    claimed the rings, or None."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
@@ -50,7 +49,7 @@ class Holds:
         return self.reader is not None or self._overwritten
 
     def of(self, state: SiteState) -> Hold | None:
-        """What holds the marker of a site that was found so."""
+        """The holder of the marker of a site in this state, or None."""
         marker = self._arena.markers.at(state.data) if self and state.mode else None
         if marker is None or not is_recorded(self._arena, state):
             return None
@@ -70,7 +69,7 @@ class Held:
         self.markers = frozenset(names.values())
 
     def taken(self) -> set[str]:
-        """Those that somebody else has switched since."""
+        """The markers that another controller has switched since."""
         entries = {marker: self._arena.markers.entry(marker) for marker in self._names}
         return {self._names[id] for id, entry in entries.items() if entry.held != self._reading}
 

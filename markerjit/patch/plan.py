@@ -83,7 +83,7 @@ class Plan(NamedTuple):
         return sum(edit.old != edit.new for edit in self.edits)
 
     def steps(self) -> Iterator[str]:
-        """What applying the plan does, a line a step, in order."""
+        """The steps of the plan in order, one line each."""
         if self.needs_runtime:
             yield (
                 "put the runtime into the process, if it is not there (a borrowed thread makes and "
@@ -109,7 +109,7 @@ class Plan(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """What a marker's slot is to hold: the probe's address, and the address of its data."""
+    """The content of a marker's slot: the address of the probe, and the address of its data."""
 
     probe: RemoteAddress
     data: RemoteAddress
@@ -126,9 +126,9 @@ def plan_on(
 ) -> Plan | Refusal:
     """Switch all sites on, in `mode`, or as each is on already, or as it was made for.
 
-    What cannot be switched (switchable.py) is left out, and refused if nothing else is there. An
-    altered site is refused. `bindings` say what each slot is to hold; without them the plan is for
-    looking at. `ours` has the addresses of our probes. `own`: it is this process.
+    Sites that cannot be switched (switchable.py) are left out, and refused if there are no others.
+    An altered site is refused. `bindings` say what each slot is to hold; without them the plan is
+    for looking at. `ours` has the addresses of our probes. `own`: it is this process.
     """
     states, left_out = to_be_opened(states, ours)
     if not states and left_out:

@@ -3,7 +3,7 @@
 A plan is made from what was read under the target's lock, and its edits name the bytes that they
 change. To be used once more, without reading and planning, it has to name the others too: the rest
 of each head, and the words of each slot. They become edits that change nothing, so the native
-comparison notices any other state, whoever made it.
+comparison notices any other state, no matter which process made it.
 """
 
 from __future__ import annotations

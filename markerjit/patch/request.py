@@ -1,4 +1,4 @@
-"""What a switch is asked for: on or off, how, and with which probe.
+"""A request to switch markers: on or off, how, and with which probe.
 
 The door and the command line make these values of what they are given, once. Nothing below compares
 names of probes.
@@ -25,7 +25,7 @@ class Count(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Record each event into a ring. Only what nobody reads is `counted` while it is recorded."""
+    """Record each event into a ring. `counted` where the recorder counts, for want of a reader."""
 
     options: Options = Options()
 
@@ -43,8 +43,8 @@ class InC(NamedTuple):
 
 
 Probe = Count | Record | InC
-"""What runs when an open site is reached. They are told apart by their types; tuples of different
-lengths are never equal, either."""
+"""The code that runs when an open site is reached. The type tells the kinds apart; tuples of
+different lengths are never equal, either."""
 
 
 class Request(NamedTuple):

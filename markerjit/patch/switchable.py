@@ -7,13 +7,13 @@ A marker that cannot be switched, whatever is asked for, is left out of a plan a
                                  away (the Kernel Markers refused with EBUSY)
     code in a shared mapping     a write would change the file for everybody
     two formats for one slot     its records could not be decoded; such a marker is never on
-    altered code                 it is not what the note says. Left out of `off` only: whoever
-                                 switches all markers on wants to know before
+    altered code                 it is not what the note says. Left out of `off` only: a user
+                                 who switches all markers on wants to know before
 
 Switched on is a marker at all its sites or at none; switched off is every site that can be.
 
-What this does not do: judge modes, strategies and probes. What does not fit them is refused, since
-another request may do (plan.py).
+What this does not do: judge modes, strategies and probes. A site that does not fit them is refused,
+since another request may be possible (plan.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from markerjit.model import Mode, RemoteAddress, Signature, Site
 
 class SiteState(NamedTuple):
     """A site as it was found: how its code is switched, what its slot holds, and the bytes of its
-    head (empty where the slot decides, and where nobody looked).
+    head (empty where the slot decides, or where the head was not read).
 
     problem    what is wrong with its code: then it is in no mode, and no plan may change it
     is_shared  its code is in a shared mapping: writing there would change the file
@@ -98,7 +98,7 @@ def _left_out(reasons: dict[str, _Why]) -> tuple[LeftOut, ...]:
 
 
 def _reason_against(state: SiteState, ours: Container[int]) -> _Why | None:
-    """Why a site is not ours to switch, whatever is asked for."""
+    """Why no request may switch this site."""
     site = state.site
     if not site.form.ways:
         return Reason.ALWAYS_ON, (

@@ -1,1 +1,1 @@
-"""What runs when a marker is hit, and what the runtime must know for it."""
+"""The code that runs when a marker is hit, and the data that the runtime needs for it."""

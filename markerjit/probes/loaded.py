@@ -57,7 +57,7 @@ class Loaded(NamedTuple):
     stride: int
 
     def types(self) -> dict[int, RecordType]:
-        """What its events are, in the rings."""
+        """The types of its events, in the rings."""
         found = {}
         for marker, event in self.events.items():
             type_ = recording(event.signature, Options()).type
@@ -73,7 +73,7 @@ class Loaded(NamedTuple):
 
 
 class Values(NamedTuple):
-    """What the probes of a file have counted, over all CPUs."""
+    """The counts of the probes of a file, over all CPUs."""
 
     source: str
     counters: Mapping[str, int]
@@ -88,7 +88,7 @@ def load(
     unused: Callable[[Callable[[Unit], bool]], Unused] | None = None,
 ) -> Loaded:
     """Put a file of probes into the arena, if it is not there. The caller must hold the target's
-    lock. `unused` looks which units may go, of which it is told which have events.
+    lock. `unused` finds the units that may go, given which of them have events.
 
     Raises Refused when there is no room, and what linking raises.
     """
@@ -196,7 +196,7 @@ def loaded(arena: Arena) -> list[Loaded]:
 
 
 def function_at(arena: Arena, probe: RemoteAddress) -> str | None:
-    """`FILE.c:function` that a slot with this word calls; None where that is no probe in C."""
+    """`FILE.c:function` that a slot with this word calls; None where that is not a probe in C."""
     address = probe & ~abi.PROBE_COUNTED
     is_made = abi.RUNTIME_SIZE <= address - arena.base < abi.CODE_SIZE
     if not probe & abi.PROBE_COUNTED or not is_made:
@@ -206,7 +206,7 @@ def function_at(arena: Arena, probe: RemoteAddress) -> str | None:
 
 
 def values(arena: Arena) -> list[Values]:
-    """What all probes have counted."""
+    """The counts of all probes."""
     found = []
     for one in loaded(arena):
 
@@ -221,7 +221,7 @@ def values(arena: Arena) -> list[Values]:
 
 
 def _no_room(arena: Arena, sizes: Sizes, size: int, code: RemoteAddress | None) -> str:
-    """What it has no room for."""
+    """The message that says which room is missing."""
     room = arena.code.room
     if code is None:
         return f"its code takes {-(-sizes.code >> 10)} KiB; there is room for {room.code >> 10}"
@@ -268,8 +268,8 @@ def _to_json(source: str, linked: Linked, events: Mapping[int, ProbeEvent]) -> b
 
 
 def _from_json(arena: Arena, unit: Unit) -> Loaded | None:
-    """What stands behind the variables of a unit, if it makes sense: the process may have written
-    over it."""
+    """The description behind the variables of a unit, or None if it makes no sense: the process may
+    have written over it."""
     import json
 
     data, place = arena.geometry.data, int(unit.entry.about)
@@ -331,5 +331,5 @@ def _is_in_data(arena: Arena, unit: Unit, one: Loaded, variable: Variable) -> bo
 
 
 def entry_of(one: Loaded, function: str) -> RemoteAddress:
-    """What a slot holds for a function: counted calls, so that who takes it away can wait."""
+    """The word of a slot for a function. Its calls are counted, so that its removal can wait."""
     return RemoteAddress(one.entries[function] | abi.PROBE_COUNTED)

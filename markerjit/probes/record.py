@@ -25,8 +25,8 @@ _ROOM_OF_HEAD, _ROOM_OF_ARG = 16, 24
 
 
 class Recording(NamedTuple):
-    """What the runtime has to know of a marker that is recorded so: struct mj_marker, and for who
-    reads the records their type (with an `id` that is not known yet, -1)."""
+    """The way in which a marker is recorded: struct mj_marker for the runtime, and for the reader
+    the type of the records (its `id` is not known yet: -1)."""
 
     ops: bytes
     limits: tuple[int, ...]
@@ -96,7 +96,7 @@ def _op(field: Field, most: int) -> int:
 
 
 def recorded_type(signature: Signature, entry: abi.MarkerEntry) -> RecordType:
-    """What records are that the runtime makes of a marker, by its entry."""
+    """The type of the records that the runtime makes of a marker, by its entry."""
     skipped = (abi.OP_SKIP, abi.OP_SKIP_FP)
     fields = [
         field

@@ -11,10 +11,10 @@ sequence on the ring of its CPU (restart.S says what that promises) it
      4  reads the clock
      5  writes the record
      6  stores the new head: from now on the record is there
-     7  counts it, in a second sequence, where nobody takes records out and counts them
+     7  counts it, in a second sequence, if no reader takes records out and counts them
 
 Interrupted before 6 it leaves the event to mj_record_event, before the end of 7 the count to
-mj_pass. Who does it instead needs the arguments: until 6 only %rax, %rdi, %r10, %r11, %xmm14 and
+mj_pass. Those functions need the arguments, so until 6 only %rax, %rdi, %r10, %r11, %xmm14 and
 %xmm15 are changed, and %rdx by the clock, which is kept elsewhere: in %r9 where that is free.
 
 Markers with texts have none: their time goes into copying, which mj_record does for all of them.
@@ -70,8 +70,8 @@ _FALL_BACK = (
 )
 
 _AHEAD = 512
-"""Bytes, of which the cache is told that they are written next: a ring is larger than a cache, and
-its lines would be waited for (bench/recording.py; 256 to 2048 are alike)."""
+"""Distance in bytes of the prefetch for writing: a ring is larger than a cache, so a write would
+wait for its line (bench/recording.py; 256 to 2048 are alike)."""
 
 LARGEST = 1024
 """More bytes than any recorder takes."""
@@ -90,8 +90,9 @@ class Setting(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What a recorder writes: the id of its marker, how each argument is taken (MJ_OP_*), the size
-    of the record, whether it has a time and a thread id, and whether each is counted too."""
+    """The record that a recorder writes: the id of its marker, how each argument is taken
+    (MJ_OP_*), the size of the record, whether it has a time and a thread id, and whether each is
+    counted too."""
 
     marker: int
     entry: int

@@ -31,11 +31,11 @@ from markerjit.ring.types import DEFAULT_TEXT, Options, RecordType, Time
 
 COUNT = "count"
 RECORD = "record"
-"""What the runtime's own probes are called at the door."""
+"""The names of the runtime's own probes in the public API."""
 
 
 class Recorders:
-    """Of one arena. What writes to it is for who holds the target's lock."""
+    """The recorders of one arena. For methods that write the caller must hold the target's lock."""
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
@@ -66,7 +66,7 @@ class Recorders:
                 self._need_recorder(marker, made)
 
     def probe(self, marker: int, probe: Probe) -> RemoteAddress:
-        """What a slot has to hold for this marker."""
+        """The word that a slot must hold for this marker."""
         if isinstance(probe, Record):
             return self.arena.record_probe(marker)
         if isinstance(probe, InC) and (there := self._loaded_of(probe)):
@@ -82,9 +82,9 @@ class Recorders:
         read: Read,
         slots: Sequence[RemoteAddress],
     ) -> Loaded:
-        """Have the file of a probe in C in the arena. It may be given back as soon as nobody holds
-        the lock and no marker calls it. What goes for it is found with `read`, of the target, and
-        the `slots` of all objects."""
+        """Load the file of a probe in C into the arena. It may be removed as soon as the lock is
+        released and no marker calls it. `read` (of the target) and the `slots` of all objects serve
+        to find units that may be removed to make room."""
 
         def unused(emits: Callable[[Unit], bool]) -> Unused:
             return find_unused(self.arena, read, slots, emits, sharer_of)
@@ -102,8 +102,8 @@ class Recorders:
         return self._loaded.get((probe.file, probe.function))
 
     def types_of(self, signatures: Iterable[Signature], probe: Probe) -> dict[int, RecordType]:
-        """What markers record that are on with this probe, by their ids; for one in C, what it
-        emits."""
+        """The types of the records of markers that are on with this probe, by their ids. For a
+        probe in C, the types of the events that it emits."""
         if isinstance(probe, InC) and (there := self._loaded_of(probe)):
             return there.types()
         found = {}
@@ -190,8 +190,8 @@ def options_of(
     fields: Sequence[str] | str | None,
     text: int,
 ) -> Options:
-    """How a marker is recorded. What a probe in C emits is always recorded in the same way: raises
-    BadArgument where it is asked for another."""
+    """How a marker is recorded. Events emitted by a probe in C are always recorded in the same way:
+    raises BadArgument if another is requested."""
     if compiled:
         if (time, thread_id, fields, text) != (None, True, None, DEFAULT_TEXT):
             raise BadArgument(
@@ -205,7 +205,7 @@ def options_of(
 
 
 def nothing_read(probe: str | Compiled) -> Options:
-    """The same for what is on while nobody reads: then it is counted how much is recorded."""
+    """The options for a marker that is on without a reader: then the recorder counts."""
     return Options(counted=probe == RECORD)
 
 

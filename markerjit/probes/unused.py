@@ -1,17 +1,17 @@
 """Units that nothing uses, whose room may be given to others; and why that cannot be said of the
 rest.
 
-The caller holds the target's lock all the time, so nobody connects a probe meanwhile. A unit may go
+The caller holds the target's lock all the time, so no probe is connected meanwhile. A unit may go
 when each of these holds, looked at in this order:
 
     1  no slot of an object that we see holds a probe of it, and none of those that were ever
        written down as its callers (arena/units.py). One that cannot be read any more, or that was
        loaded anew, keeps it
-    2  nobody is inside: each of those slots was left as often as it was entered. A thread counts
+    2  no thread is inside: each of those slots was left as often as it was entered. A thread counts
        itself with a locked instruction, and looks again afterwards what the slot holds ((A) of
        mj_enter in marker.h). So one that we do not see counted finds the slot as it was in 1,
        without the unit, whichever strategy emptied it
-    3  what it emits is known, or nobody can want it any more: the names of its events go with it
+    3  its events are known, or can no longer be asked for: their names go with it
     4  no other process has the arena mapped (proc/sharers.py). One that is made after 2 by a fork
        has the slots of 1, and a thread that is not inside
 
@@ -52,8 +52,8 @@ def find_unused(
     emits: Callable[[Unit], bool],
     sharer: Callable[[Arena], Sharer | None],
 ) -> Unused:
-    """What may be given back now. `read` reads the target, `slots` are those of all objects that we
-    see, `emits` says whether a unit has events."""
+    """The units that may be given back now. `read` reads the target, `slots` are those of all
+    objects that we see, `emits` says whether a unit has events."""
     units: list[Unit] = []
     kept: dict[int, str] = {}
     seen = list(slots)

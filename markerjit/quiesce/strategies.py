@@ -2,8 +2,8 @@
 
 Each says what it proves, on whose authority, and what it does not prove.
 
-What this does not do: stop or fence anything. The native part does, by a strategy's number; which
-changes a strategy covers is asked by the protocols.
+What this does not do: stop or fence anything. The native part does, by a strategy's number. The
+protocols ask which changes a strategy covers.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ asks that the executing processor runs a serialising instruction after the chang
 Instructions" (8.3) names IRET. AMD APM volume 2, 7.6.1 says the same of cross-modifying code. That
 threads stand: ptrace(2), PTRACE_INTERRUPT.
 
-What it does not cover: our own process, which cannot stop itself.
+It does not cover our own process, which cannot stop itself.
 """
 
 MEMBARRIER = Strategy(
@@ -103,11 +103,10 @@ Authority. membarrier(2); arch/x86/include/asm/sync_core.h of Linux. With a brea
 step this is what Linux does for its own code (smp_text_poke_batch, arch/x86/kernel/alternative.c),
 and what Intel's and AMD's engineers confirmed there.
 
-What it does not prove: anything about the moment between the write and the fence. There a thread
-may execute the old bytes or the new ones, so the change itself must be one that cannot be seen in
-part: one byte, one aligned store, or a breakpoint first. And nothing about data that threads read
-meanwhile: from outside a pointer is written by a copy of the kernel's, of which nobody promises
-that it is one store.
+It does not prove anything about the moment between the write and the fence. There a thread may
+execute the old bytes or the new ones, so the change itself must be one that cannot be seen in part:
+one byte, one aligned store, or a breakpoint first. And nothing about data that threads read
+meanwhile: from outside the kernel copies a pointer, and it does not promise to use a single store.
 """
 
 SIGNALS = Strategy(
@@ -141,7 +140,7 @@ NONE = Strategy(
 )
 """`none`: threads run on, and nothing is synchronised.
 
-What it proves: nothing. It rests on the change being one store that cannot be seen in part, and is
+It proves nothing. It rests on the change being one store that cannot be seen in part, and is
 refused for any other.
 
 Authority. AMD APM volume 2, 7.6.1: a store inside a naturally aligned quadword is seen as a whole

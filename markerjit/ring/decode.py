@@ -4,8 +4,8 @@ in order of time.
 numpy copies fields out of the records, a column at a time. Up to the first text of a record each
 field has a fixed place. Behind a text the places are worked out, for all records at once. The walk
 has made sure that a record lies within the bytes and has room for its numbers and for empty texts.
-What a text says of its own length and state is checked here: a record that has no room for it is
-dropped and counted. A record may be longer than its fields.
+A text's own length and state are checked here: a record that has no room for the text is dropped
+and counted. A record may be longer than its fields.
 
 Time.NONE has no order but that in each ring, so its columns are in the order of the rings.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Decoded(NamedTuple):
-    """What records hold.
+    """The content of records.
 
     bad     number of records that were dropped, because a text in them cannot be as long as it says
     """

@@ -103,8 +103,8 @@ class SharedRing(RawRing):
         return walked
 
     def picture(self) -> tuple[int, bytes]:
-        """What is in a ring in overwrite mode, whose writers go on meanwhile, and the position from
-        which it was looked at."""
+        """The content of a ring in overwrite mode, whose writers go on meanwhile, and the position
+        where it starts."""
         first, begun = self._head(), self._word(RING_BEGUN)
         if first < begun or (first | begun) % WORD:
             self.damaged += 1
@@ -112,7 +112,7 @@ class SharedRing(RawRing):
         oldest = max(begun, first - self._size)
         before = self._copy(oldest, first)
         data = self._copy(oldest, first)
-        # Whoever reserves up to here may be writing, a lap later, in the pages before.
+        # A writer that reserves up to here may be writing, a lap later, in the pages before.
         safe = max(0, -(-(self._head() + PAGE) // PAGE) * PAGE - self._size)
         kept = b""
         for page in range(oldest // PAGE * PAGE, first, PAGE):
@@ -152,7 +152,7 @@ def _spans(data: bytes, first: int, start: int, end: int) -> list[tuple[int, int
     position = start
     while position < end:
         (word,) = _U64.unpack_from(data, position - first)
-        # 0 is no commit word: at position 0 it would look like one of a record of no size.
+        # 0 is not a commit word: at position 0 it would look like that of a record of size 0.
         if not word or word >> 16 != position & (1 << 48) - 1:
             break
         after = position + (word & 0xFFFF) * WORD

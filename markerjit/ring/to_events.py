@@ -55,7 +55,7 @@ def _text_values(field: Field, texts: Texts) -> list[Value]:
     offsets, column = from_zero(texts.offsets, texts.data)
     data, spans = column.tobytes(), pairwise(offsets.tolist())
     values: list[Value]
-    if field.conversion == "ph":  # %*ph: bytes, whatever they look like
+    if field.conversion == "ph":  # %*ph: always bytes
         values = [data[start:end] for start, end in spans]
     elif field.type is FieldType.BYTES:
         values = [_printable(data[start:end]) for start, end in spans]

@@ -89,12 +89,12 @@ class Time(Enum):
 
 
 class Options(NamedTuple):
-    """What a recorder writes for an event, besides its marker.
+    """The parts of an event that a recorder writes, besides its marker.
 
     fields   names of fields; None means all fields of the marker
     text     the most bytes of a text
-    counted  the recorder counts each execution, instead of the reader that takes the records. That
-             takes some time, and is needed where there is no reader
+    counted  the recorder counts each execution, instead of the reader of the records. That costs
+             some time, and is needed where there is no reader
     """
 
     time: Time = Time.TSC

@@ -5,7 +5,7 @@ which numbers on its hits count. A switch writes in this order:
 
     1  `before`   what is counted so far is asked, before a probe can count more
     2  `hold`     for which reading the marker will record. Before the code is written: if the
-                  controller is killed after it, the next one knows whom the probes belong to
+                  controller is killed after it, the next one knows the owner of the probes
     3  the code (switch.py)
     4  `note`     what has become of the markers. Also where nothing had to be written: a controller
                   may have been killed between its 3 and its 4
@@ -47,8 +47,8 @@ class Entries:
         return self._recorders.arena
 
     def before(self, slots: Mapping[int, Sequence[RemoteAddress]], *, calls: bool) -> Before:
-        """What was counted before a switch, by the entry that a marker gets; `calls` where that is
-        for a probe in C."""
+        """The counts before a switch, by the entry that a marker gets. `calls`: the switch is for a
+        probe in C."""
         counted = self._turn.target.calls if calls else None
         return before_switch(self._arena, slots, calls=counted)
 
@@ -64,8 +64,8 @@ class Entries:
     def switched(
         self, states: Sequence[SiteState], plan: Plan, request: Request
     ) -> dict[int, Switched]:
-        """What a plan makes of the entries of these markers, which are in these states before it.
-        One that is off is so in each of its entries.
+        """The entries of these markers after a plan, given their states before it. A marker that
+        is off is off in each of its entries.
 
         That the plan was carried out is known when it was applied: all was read back. A marker that
         it left out is as it was.
@@ -105,7 +105,7 @@ class Entries:
         """How each marker is, by its first site."""
         modes: dict[int, Mode | None] = {}
         for site in by_slot(sites):
-            # It is switched already: an object that was unloaded since is no failure of that.
+            # The switch is done, so an object that was unloaded since does not make it fail.
             with suppress(MemoryFault):
                 state = self._turn.target.state(site)
                 marker = self._arena.markers.at(state.data)
@@ -123,7 +123,7 @@ class Entries:
                 self._arena.markers.note_switched(int(entry.id), None)
 
     def note_found(self, state: SiteState) -> None:
-        """Write down that a marker is as it was found, by whomever: its controller is gone."""
+        """Write down the state in which a marker was found. The controller that made it is gone."""
         marker = self._arena.markers.at(state.data)
         if marker is None or state.problem:
             return
@@ -132,7 +132,8 @@ class Entries:
         calling = bool(state.mode and state.probe & PROBE_COUNTED)
         known = marker if entry.since else None
         found = Switched(state.mode, known, tuple(slots[marker]), calling)
-        # What it records it records for whom it did: a reader that is gone loses it after this.
+        # It still records for the same reader. If that one is gone, the marker is taken from it
+        # after this.
         self.note({marker: found}, self.before(slots, calls=True), held=int(entry.held))
 
     def note_by(self, controllers: Mapping[int, int]) -> None:

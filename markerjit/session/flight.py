@@ -1,4 +1,4 @@
-"""The flight recorder of a process: the rings keep the newest events, and nobody empties them.
+"""The flight recorder of a process: the rings keep the newest events, and no reader empties them.
 
 It begins when the first marker is switched on so, others may join it, and it ends when the last one
 is switched off. While it is on no trace may have the rings.
@@ -66,7 +66,7 @@ class FlightRecorder:
         return applied._replace(ended=tuple(sorted({site.marker for site in sites})))
 
     def flight(self) -> Flight:
-        """What it has kept. Raises Refused where there is none."""
+        """The events that it has kept. Raises Refused if there is no flight recorder."""
         recorders = self._kept()
         signatures = [site.signature for site in self._target.seen.sites]
         return Flight(recorders.arena, partial(recorders.types, signatures))
@@ -114,7 +114,7 @@ class FlightRecorder:
         holds = Holds(arena)
         kept: dict[str, SiteState] = {}
         for site in by_slot(self._target.seen.sites) if holds else ():
-            with suppress(MemoryFault, UnexpectedBytes):  # somebody else's doing
+            with suppress(MemoryFault, UnexpectedBytes):  # changed by another tool
                 state = self._target.state(site)
                 if holds.of(state) is Hold.FLIGHT:
                     kept.setdefault(site.marker, state)

@@ -1,8 +1,8 @@
 """Markers that others hold, and what a switch takes from them. It only reads.
 
-What holds a marker is decided in patch/holds.py. Here it is decided what a request does about it: a
-trace keeps its markers, and so does a flight recorder, unless they are taken by force. A flight
-recorder is ended by switching off, as it is meant to be.
+The module patch/holds.py finds the holder of a marker. This one decides what a request does about
+it. A trace keeps its markers, and so does a flight recorder, unless they are taken by force. A
+flight recorder is ended by switching off, as it is meant to be.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def take(
     *,
     force: bool = False,
 ) -> Took:
-    """What a switch of these markers takes from others. Raises Refused where they are held and not
-    to be taken by force."""
+    """The markers that a switch takes from other holders. Raises Refused where they are held and
+    the switch may not use force."""
     holds = Holds(recorders.arena) if recorders else None
     if not holds or not recorders:
         return Took()

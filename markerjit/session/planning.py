@@ -112,8 +112,8 @@ class Planner:
 def _bindings(
     sites: Sequence[Site], request: Request, recorders: Recorders | None
 ) -> Bindings | None:
-    """What each slot is to hold; None where the runtime was not told of a marker, or is of another
-    version than ours, which tells it of none."""
+    """The new content of each slot. None where the runtime does not know a marker, or where its
+    version is not ours: then we register no markers with it."""
     if recorders is None or not recorders.arena.is_current:
         return None
     bindings: Bindings = {}

@@ -65,9 +65,9 @@ def has_probes_in_c(target: Target) -> bool:
 
 
 def wait_until_left(target: Target, slots: set[RemoteAddress]) -> None:
-    """A grace period for probes in C. Their code stays while a thread is inside, so one that does
-    not come back is in nobody's way; but a reader of what they count or emit would miss what it
-    does."""
+    """A grace period for probes in C. Their code stays while a thread is inside, so a thread
+    that does not come back does no harm. But a reader of the probe's counts or events would miss
+    what that thread adds."""
     deadline = monotonic() + _GRACE_S
     while any(is_entered(target.memory.read, slot) for slot in slots):
         if monotonic() > deadline:

@@ -1,6 +1,6 @@
-"""What a session does before markers record: the runtime knows them, and the rings fit.
+"""The preparation for recording: the runtime knows the markers, and the rings have the right size.
 
-What this does not do: claim the rings for a reader (trace.py) or nobody (flight.py), and switch.
+What this does not do: claim the rings (trace.py, flight.py), and switch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from markerjit.sites import ProbeName
 
 
 class Recording(NamedTuple):
-    """What was asked for: how markers are to be on, and the probe in C, where it is one."""
+    """A request to record: how markers are switched on, and the probe in C if it has one."""
 
     request: Request
     compiled: Compiled | None

@@ -43,11 +43,11 @@ ROLLED_BACK = "rolled back"
 
 
 class Repaired(NamedTuple):
-    """What was found and done.
+    """The result of a repair.
 
     journal       "nothing", "finished" (it was complete) or "rolled back"
-    owner, since  who left it open, None if nobody did; and when it was begun (CLOCK_REALTIME, s)
-    places        how many places the journal had, and `written` how many of them were mended
+    owner, since  the controller that left it open, or None; and its start (CLOCK_REALTIME, s)
+    places        how many places the journal had, and `written` how many were repaired
     left_alone    why places were not touched, a line each
     switched_off  markers that recorded for a reader that is gone
     removed       arenas that were never finished
@@ -64,11 +64,11 @@ class Repaired(NamedTuple):
 
     @property
     def anything(self) -> bool:
-        """Whether there was something to mend."""
+        """Whether anything had to be repaired."""
         return self.journal != NOTHING or bool(self.switched_off) or self.removed > 0
 
     def sentences(self) -> Iterator[str]:
-        """What was done, a line each; none where there was nothing to do."""
+        """The repairs, one line each; none where there was nothing to repair."""
         if self.journal == FINISHED:
             yield f"a change that {self.owner} began was complete; it stands"
         if self.journal == ROLLED_BACK:
@@ -144,7 +144,7 @@ def _repair_journal(turn: Turn, switcher: Switcher) -> Repaired:
     complete = not left_alone and all(found == place.after for place, found in now)
     edits = [] if complete else list(_back(now))
     plan = Plan("repair", tuple(edits), default_strategy(own=turn.target.own))
-    # The journal is left as it is while this is written: whoever comes after our own death finds
+    # The journal is left as it is while this is written. If we die, the next controller finds
     # the same places in it.
     switcher.write(turn, plan)
     _note_breakpoints(recorders.arena, ours, complete=complete)
@@ -183,10 +183,9 @@ def _split(
 
 
 def _patched(memory: Memory, arena: Arena) -> Iterator[tuple[int, int]]:
-    """What the table of patches has of places that belong to no marker that is mapped now: the
-    heads, and their slots. Only where the slot still has a probe of the arena, which it gets before
-    its head is opened and keeps until that is closed: so it is not another object that was loaded
-    there since."""
+    """The heads and slots in the table of patches that belong to no marker that is mapped now. Only
+    where the slot still has a probe of the arena, which it gets before its head is opened and keeps
+    until that is closed: so it is not another object that was loaded there since."""
     probes = Probes([arena.base])
     for entry in arena.patches.entries():
         if not entry.size or not entry.slot:
@@ -234,7 +233,7 @@ class Spans:
 
 
 def _spans(sites: Sequence[Site]) -> Iterator[tuple[int, int]]:
-    """What a switch may change: the heads of sites, and slots."""
+    """The memory that a switch may change: the heads of sites, and slots."""
     for site in sites:
         if site.form.head:
             yield site.address, site.address + len(site.form.head)
@@ -268,6 +267,6 @@ def _remove_unfinished(turn: Turn) -> tuple[int, list[str]]:
         except MarkerError as error:
             if target.memory.is_gone():
                 raise
-            # What was repaired is repaired, and has to be said.
+            # The repairs made so far have to be reported.
             kept.append(f"an unfinished arena: {error}")
     return removed, kept

@@ -4,10 +4,10 @@
         for event in events:
             print(event.name, event.fields)
 
-A session stops nobody until something is switched. Its methods either do all that they say or raise
-a MarkerError and leave the target as it was. Not thread-safe; and where the target is our own
-child, nobody in this process should wait for it while it is being stopped: to wait(2) a stop for us
-looks like a change of the child.
+A session stops no thread until something is switched. Its methods either do all that they say or
+raise a MarkerError and leave the target as it was. They are not thread-safe. Where the target is
+our own child, no thread of this process should wait for it while we stop it: wait(2) reports the
+stop as a change of the child.
 
 What this does not do: it is a door. The process is a `Target`, the right to change it a `Turn`, and
 what is done in a turn is a `Switcher`'s, a trace's or a flight recorder's.
@@ -96,7 +96,7 @@ class Session(View):
         probe: str = COUNT,
         quiesce: str | None = None,
     ) -> Plan:
-        """What `enable` or `disable` would write now. Raises Refused with the reason.
+        """The plan that `enable` or `disable` would apply now. Raises Refused with the reason.
 
         Where the runtime is not in the target yet, its addresses are missing in the plan.
         """
@@ -165,7 +165,7 @@ class Session(View):
         with switcher.turn() as turn:
             took = take(self._target, switcher.recorders, name, request, force=force)
             entered = set()
-            if has_probes_in_c(self._target):  # else nobody looks through all sites again
+            if has_probes_in_c(self._target):  # else the sites are not read again
                 entered = may_be_entered(self._target, turn.target.matching(name))
             applied = switcher.switch_again(turn, name, request)
             wait_until_left(self._target, entered)
@@ -203,10 +203,11 @@ class Session(View):
         name), `text` the most bytes of a string. With `resume` it begins with what a reader left
         that died.
 
-        Markers that were on and counting before count again; those that somebody else has taken by
-        `force` meanwhile are left alone (`EventStream.statistics().taken`). While the stream is
-        polled it holds a lease of the rings; one that is not for longer than that loses its
-        probes. Raises what `enable` raises, and Refused while another controller reads the rings.
+        Markers that were on and counting before count again; those that another controller has
+        taken by `force` meanwhile are left alone (`EventStream.statistics().taken`). While the
+        stream is polled it holds a lease of the rings; one that is not for longer than that loses
+        its probes. Raises what `enable` raises, and Refused while another controller reads the
+        rings.
         """
         check_text("pattern", pattern)
         name = parse_name(pattern)
@@ -230,8 +231,8 @@ class Session(View):
         fields: Sequence[str] | str | None = None,
         text: int = DEFAULT_TEXT,
     ) -> Applied:
-        """Switch markers on as a flight recorder: the rings keep the newest events, and nobody
-        reads them but who takes a picture (`flight`). `disable` ends it. Arguments as of `trace`.
+        """Switch markers on as a flight recorder: the rings keep the newest events, and only
+        `flight` reads them, by taking a picture. `disable` ends it. Arguments as of `trace`.
 
         Raises what `enable` raises, and Refused while another controller reads the rings.
         """
@@ -252,7 +253,7 @@ class Session(View):
         return self._flights.flight()
 
     def watch_flight(self) -> Watch:
-        """For who waits beside the flight recorder until the process ends.
+        """A watch for a caller that waits beside the flight recorder until the process ends.
 
         Raises Refused where there is none, or where the rings would end with the process.
         """
@@ -267,7 +268,7 @@ class Session(View):
         return arena.rings.sizes()[0] if arena else self._switcher.ring_size or 0
 
     def trace_info(self, types: tuple[RecordType, ...], clock: Calibration) -> TraceInfo:
-        """What a file with events of these types says of where they come from."""
+        """The origin of events of these types, as a trace file states it."""
         check_all("types", types, RecordType)
         check_is("clock", clock, Calibration)
         return trace_info(self._target, types, clock)

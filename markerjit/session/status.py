@@ -1,4 +1,4 @@
-"""What is on in a process: a summary by marker, from the sites and the arena."""
+"""The state of a process: a summary by marker, from the sites and the arena."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class MarkerStatus(NamedTuple):
     lost    those of them that found a ring full
     altered what is wrong with those of its sites whose code is neither off nor on; they count for
             nothing above
-    total   executions of our probes since the runtime is there, over all switches
-    held    "trace" or "flight" where its events are for somebody: others are refused to switch it
+    total   executions of our probes since the runtime was loaded, over all switches
+    held    "trace" or "flight" if it has a holder: then other controllers may not switch it
     """
 
     name: str
@@ -60,13 +60,13 @@ class MarkerStatus(NamedTuple):
 
 
 class ArenaStatus(NamedTuple):
-    """What a process holds of ours.
+    """The runtime in a process.
 
-    owner      who put the runtime there, and `since` when (CLOCK_REALTIME, s)
+    owner      the controller that put the runtime there, and `since` when (CLOCK_REALTIME, s)
     runtime    which build of it: a hash of its code
-    reader     who records now, None when nobody does
-    writer     who has a change in the making, None when nobody has
-    abandoned  that change is half done, and nobody is at it
+    reader     the process that records now, or None
+    writer     the controller that is making a change, or None
+    abandoned  that change is half done, and its controller no longer works on it
     version    of its layout: an older or newer markerjit may have made it
     """
 
@@ -81,7 +81,7 @@ class ArenaStatus(NamedTuple):
 
     @property
     def to_mend(self) -> str | None:
-        """What a controller left, in a few words."""
+        """The thing that a controller left to repair, in a few words, or None."""
         if self.abandoned and self.writer:
             and_gone = "is gone and " if is_gone(self.writer) else ""
             return f"{self.writer} {and_gone}left a change half done"
@@ -93,7 +93,7 @@ class ArenaStatus(NamedTuple):
 
 
 def arena_status(arena: Arena, *, locked: bool) -> ArenaStatus:
-    """Reads it. `locked`: somebody holds the target's lock, so a change may be in the making."""
+    """Reads it. `locked`: a controller holds the target's lock, so a change may be under way."""
     writer = Journal(arena).owner()
     return ArenaStatus(
         arena.owner,
@@ -128,7 +128,7 @@ def marker_statuses(
 
 
 class _Tallies:
-    """What the entries of all markers have counted, at one moment."""
+    """The counts in the entries of all markers, at one moment."""
 
     def __init__(self, arena: Arena, calls: Calls) -> None:
         self._arena = arena
@@ -142,7 +142,7 @@ class _Tallies:
         self._holds = Holds(arena)
 
     def hold_of(self, group: Sequence[SiteState]) -> str | None:
-        """What holds a marker at one of its sites."""
+        """The kind of holder of a marker, by its sites, or None."""
         if not self._holds:
             return None
         holds = filter(None, map(self._holds.of, group))
@@ -189,7 +189,7 @@ def list_file(path: str, pattern: str = "*") -> tuple[list[MarkerStatus], tuple[
 
 
 def dormant(site: Site) -> SiteState:
-    """The state of a site that nobody has touched, as in a file."""
+    """The state of an untouched site, as in a file."""
     return SiteState(site, None, site.body.idle, RemoteAddress(0))
 
 

@@ -2,7 +2,7 @@
 
     request -> states -> plan -> the runtime, if it is not there -> code -> entries
 
-What this does not do: streams, flight recorders and what they promise (trace.py, flight.py), or the
+What this does not do: streams, flight recorders and their guarantees (trace.py, flight.py), or the
 patterns that a session takes (session.py).
 """
 
@@ -74,7 +74,7 @@ class Switcher:
 
     @property
     def recorders(self) -> Recorders | None:
-        """What the runtime in the process was told of; None without the runtime."""
+        """The recorders of the runtime in the process; None without the runtime."""
         arena = self.target.seen.arena
         if arena and (self._made is None or self._made.arena is not arena):
             self._made = Recorders(arena)
@@ -123,7 +123,7 @@ class Switcher:
         """Whether it is on for this reading of the rings."""
         try:
             state = self.target.state(site)
-        except MemoryFault:  # somebody else's doing, and not in our way; as is an altered site
+        except MemoryFault:  # changed by another tool, and not in our way
             return False
         marker = recorders.arena.markers.at(state.data) if state.mode else None
         if marker is None or not is_recorded(recorders.arena, state):
@@ -324,8 +324,8 @@ def tell_of_markers(
 
 
 def _note_breakpoints(arena: Arena, states: Sequence[SiteState]) -> None:
-    """What stands there now, before anything is changed: a breakpoint that a fork brought along is
-    ours from now on, and one whose object was loaded anew has gone."""
+    """Write down the breakpoints that are in the code now, before anything is changed. One that a
+    fork brought along is ours from now on, and one whose object was loaded anew has gone."""
     if arena.trap_installed:
         planted: list[RemoteAddress] = []
         removed: list[RemoteAddress] = []

@@ -39,7 +39,7 @@ _MANY = 16
 
 
 class Seen(NamedTuple):
-    """What one look at a process saw.
+    """The result of one look at a process.
 
     maps_text  /proc/PID/maps, and `maps` the same parsed
     files      those mappings in which markers can be

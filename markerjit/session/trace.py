@@ -1,4 +1,4 @@
-"""A trace: markers record for one reader, who streams the events; at its end they are off.
+"""A trace: markers record for one reader, which streams the events; at its end they are off.
 
     1  the rings are claimed, in a turn that switches nothing on: a lease, which the stream renews
     2  the stream begins: what an earlier reader left is dropped or taken over
@@ -58,7 +58,7 @@ class EarlyClock:
 
 
 class Asked(NamedTuple):
-    """What a trace was asked for, and the clocks of when its session began."""
+    """The request for a trace, and the clocks at the start of its session."""
 
     name: ProbeName
     recording: Recording
@@ -101,7 +101,7 @@ def traced(switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Iterato
         stream = _stream(switcher, claim, asked)
         with switcher.turn() as turn:
             if compiled := asked.recording.compiled:
-                # What no marker calls yet may have been given back meanwhile.
+                # A probe that no marker calls yet may have been removed meanwhile.
                 load_probe(turn, switcher, claim.sites, asked.request, compiled)
             counting = _counting(turn, claim)
             switched = True  # or partly, whatever interrupts us: only an error has undone it
@@ -132,7 +132,7 @@ def _claim(turn: Turn, switcher: Switcher, flights: FlightRecorder, asked: Asked
     lease = Lease(arena)
     lease.claim()
     try:
-        resume = asked.resume and not arena.rings.are_overwritten()  # there nobody was to read
+        resume = asked.resume and not arena.rings.are_overwritten()  # those had no reader
         dropped = 0 if resume else Rings(arena, {}).unread()
         fit_rings(turn, arena, switcher.ring_size, keep=resume)
     except BaseException:
@@ -158,8 +158,8 @@ def _stream(switcher: Switcher, claim: Claim, asked: Asked) -> EventStream:
 
 
 def _types(switcher: Switcher, claim: Claim, request: Request) -> dict[int, RecordType]:
-    """What comes out of the rings, by the ids of the markers; with what was recorded before, where
-    the trace resumes."""
+    """The types of the records in the rings, by the ids of the markers. Where the trace resumes,
+    these include the earlier records."""
     recorders = claim.recorders
     types = recorders.types_of((site.signature for site in claim.sites), request.probe)
     if claim.resume:
@@ -177,7 +177,7 @@ def _names_by_entry(claim: Claim, request: Request) -> dict[int, str]:
 
 
 def _counting(turn: Turn, claim: Claim) -> Counting:
-    """Sites that are on and only count: somebody left them so, and finds them so again."""
+    """Sites that were on and only counted before the trace. They count again after it."""
     arena = claim.recorders.arena
     modes: dict[Site, Mode] = {}
     by: dict[int, int] = {}
@@ -201,7 +201,7 @@ def _switch_off_for_sure(
     while True:
         try:
             with switcher.turn() as turn:
-                if claim.lease.is_ours():  # else the markers are somebody else's by now
+                if claim.lease.is_ours():  # else another controller has the markers
                     _switch_off(turn, switcher, claim, asked.request, stream, counting)
             return
         except (TargetGone, NoSuchProcess):
@@ -226,7 +226,7 @@ def _switch_off(
     stream: EventStream,
     counting: Counting,
 ) -> None:
-    """What somebody else has switched since stays as it is."""
+    """Switches the trace's markers off, except those that another controller has switched since."""
     ours, taken = _still_ours(turn, claim, request)
     stream.let_go(sorted(taken))
     entered = may_be_entered(turn.target, ours)
@@ -240,8 +240,8 @@ def _switch_off(
 
 
 def _still_ours(turn: Turn, claim: Claim, request: Request) -> tuple[list[Site], set[str]]:
-    """The sites that are bound to this trace still, and the markers that are on for somebody else
-    now."""
+    """The sites that are still bound to this trace, and the markers that are on for another
+    controller now."""
     arena = claim.recorders.arena
     mapped = set(turn.seen.sites)  # objects may have been unloaded since
     ours, taken = [], set()
@@ -258,8 +258,8 @@ def _still_ours(turn: Turn, claim: Claim, request: Request) -> tuple[list[Site],
 def _count_again(
     turn: Turn, switcher: Switcher, claim: Claim, sites: Sequence[Site], counting: Counting
 ) -> set[Site]:
-    """Those of the sites that were counting only count again; returns them. They were on all the
-    time, and are again who switched them on's."""
+    """Let the sites that only counted before count again; returns them. They were on all the time,
+    and belong again to the controller that switched them on."""
     again = [site for site in sites if site in counting.modes]
     strategy = default_strategy(own=turn.target.own)
     for mode in {counting.modes[site] for site in again}:
@@ -271,7 +271,7 @@ def _count_again(
 
 
 def trace_info(target: Target, types: tuple[RecordType, ...], clock: Calibration) -> TraceInfo:
-    """What a file with events of these types says of where they come from."""
+    """The origin of events of these types, as a trace file states it."""
     sources: dict[str, str] = {}
     for site in target.seen.sites:
         sources.setdefault(site.marker, site.source)

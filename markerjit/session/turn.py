@@ -6,8 +6,8 @@ A turn is got from `Turns.take`, which in this order
     2  looks anew, since objects may have come or gone before we had the lock
     3  asks whether the process may be stopped. Not before 1: another controller's stop would look
        like a debugger
-    4  refuses an open journal. It belongs to a controller that is gone, and until it is repaired
-       nobody knows what stands in the code. A repair takes its turn in spite of that
+    4  refuses an open journal. It belongs to a controller that is gone, and until then the
+       content of the code is unknown. A repair takes its turn in spite of that
 
 What was seen in step 2 is `Turn.seen`. A turn that is over refuses to be used.
 
@@ -56,7 +56,7 @@ class Turn:
 
     @property
     def seen(self) -> Seen:
-        """What was seen when the turn began; with the arena, if one was made since."""
+        """The look from the start of the turn, with the arena, if one was made since."""
         return self.target.seen
 
     def native_target(self, mapped: bytes = b"", *, borrowing: bool = False) -> native.NativeTarget:
@@ -136,8 +136,8 @@ class Turns:
     def _explained(self) -> Iterator[None]:
         """Within, an error that comes of an object's being loaded or unloaded says so.
 
-        What was seen when the turn began is not true any more then, and an address may be anything:
-        not mapped (MemoryFault), other code (UnexpectedBytes), or of no marker (Refused).
+        The look from the start of the turn is out of date then, and an address may be anything: not
+        mapped (MemoryFault), other code (UnexpectedBytes), or of no marker (Refused).
         """
         try:
             yield
@@ -145,8 +145,8 @@ class Turns:
             # There is no /proc/PID now, and there was when the turn began.
             raise TargetGone(self._target.pid) from None
         except (TargetGone, ChangeFailed):
-            # These say what has become of the process. Another look makes it no other; and what
-            # could not be rolled back has to be said, whatever else happened.
+            # These say what has become of the process, and another look would not change that. A
+            # failed rollback has to be reported in any case.
             raise
         except MarkerError as error:
             if isinstance(error, Refused) and error.try_again:

@@ -1,6 +1,7 @@
 """A view of a process: its markers, how they are, what their counters say.
 
-It only reads. It stops nobody, writes nothing, and needs no native code; `Session` adds switching.
+It only reads. It stops no thread, writes nothing, and needs no native code. `Session` adds
+switching.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class View:
         self.command = self._target.command
 
     def close(self) -> None:
-        """End it. What is switched on stays on. May be called again."""
+        """End the session. Markers that are on stay on. May be called again."""
         self._target.close()
 
     @property
@@ -50,7 +51,7 @@ class View:
         return f"<{type(self).__name__} of {self.pid} ({command}), {state}>"
 
     def __del__(self) -> None:
-        """Like a file that was not closed: it is said (python -X dev), and closed."""
+        """As for a file that was not closed: warns (python -X dev), and closes."""
         if "command" in vars(self) and not self.closed:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
             self.close()
@@ -104,7 +105,7 @@ class View:
         return marker_statuses(states, seen.arena, seen.probes, self._target.calls)
 
     def probe_values(self) -> list[Values]:
-        """What probes in C have counted, by file."""
+        """The counts of probes in C, by file."""
         arena = self._target.look().arena
         if arena is None or not arena.units.used:
             return []
@@ -113,7 +114,7 @@ class View:
         return values(arena)
 
     def arena(self) -> ArenaStatus | None:
-        """What the process holds of ours, and by whom; None without the runtime, or where
+        """The runtime in the process, and its users. None without the runtime, or where
         `runtime_problem` says that it cannot be read."""
         arena = self._target.seen.arena
         if arena is None:

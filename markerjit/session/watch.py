@@ -95,8 +95,8 @@ def _status_by_pidfd(pidfd: int) -> int | None:
 
 
 def _status_by_proc(pid: int) -> int | None:
-    """Of a zombie. Who may not trace it reads 0 there, as if it had ended well: proc(5). Who may
-    is not forbidden to look at its program, though it has none any more."""
+    """The exit status of a zombie. A reader that may not trace it gets 0, as if it had ended well
+    (proc(5)). One that may is allowed to look at its program, though there is none any more."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()

@@ -1,7 +1,7 @@
 """Find the markers of a process in its memory, or of a file.
 
 A process is read from memory only: the notes are loaded with the code that they describe, so a file
-that was deleted or replaced since cannot mislead us. Discovery changes nothing and stops nobody.
+that was deleted or replaced since cannot mislead us. Discovery changes nothing and stops no thread.
 
 What this does not do: decode code. `markerjit.sites.verify` asks whether the bytes at a site are
 what its note says; nothing is patched before that.
@@ -26,7 +26,7 @@ _address = attrgetter("address")
 
 
 class Objects(NamedTuple):
-    """What discovery found.
+    """The result of discovery.
 
     sites     of all objects, by object and address
     objects   that have markers

@@ -9,8 +9,8 @@
 NAME, CALLER and CALLEE are shell globs, and so are the names of markers and USDT probes. A function
 may be said to be of an object, by the name of its file: `malloc@libc.so*`.
 
-What this does not do: look for anything. Today only markers can be found; the rest is understood,
-and refused by whoever is asked for it.
+What this does not do: look for anything. Today only markers can be found. The other kinds
+are parsed, and the caller refuses them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from markerjit.errors import BadArgument, Unsupported
 
 
 class NameKind(Enum):
-    """What a name is of. The value says it to people, in the plural."""
+    """The kind of thing that is named. The value is its name in messages, in the plural."""
 
     MARKER = "markers"
     USDT = "USDT probes"

@@ -1,9 +1,9 @@
-"""What was verified before, by name: small files in the user's cache directory.
+"""Results of earlier verifications, by name: small files in the user's cache directory.
 
-What another user could have written there is not believed, and nothing is written where another
-user could put a link in our way: as root in somebody's HOME (sudo keeps it in some systems) there
-is no cache. Files come into being under names that nobody can guess, and are renamed. A cache that
-cannot be used is no error.
+A file that another user could have written is not believed, and nothing is written where another
+user could put a link in our way. So there is no cache for root in another user's HOME (the sudo of
+some systems keeps it). Files are created under unguessable names, and then renamed. A cache that
+cannot be used is not an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def recall(name: str) -> str | None:
-    """What was remembered under this name, or None."""
+    """The text stored under this name, or None."""
     with suppress(OSError, ValueError), _directory(make=False) as directory:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         file = os.open(name, flags, dir_fd=directory)

@@ -58,7 +58,7 @@ def code_state(read: Read, site: Site, is_ours: Callable[[], bool]) -> tuple[Mod
 
 
 def verify(read: Read, sites: Sequence[Site]) -> None:
-    """Compare all sites with their notes, where nobody has switched them. Raises UnexpectedBytes or
+    """Compare all sites that are not switched with their notes. Raises UnexpectedBytes or
     MarkerError for the first one that does not agree."""
     for site in sites:
         code_mode(read, site)

@@ -2,11 +2,11 @@
 
 Such a child has its parent's thread control block, and the kernel knows no restartable sequences of
 it: what the recorder reads there as its CPU is where the parent was, and no sequence of it is ever
-restarted. It is not to be told from its parent without a system call. So where there may be one,
-nobody writes to a CPU's own ring (docs/decisions/0016-children-in-our-memory.md).
+restarted. Only a system call can tell it from its parent. So where there may be one,
+no thread writes to a CPU's own ring (docs/decisions/0016-children-in-our-memory.md).
 
-What counts is whether an object of the process calls vfork or clone of the C library by name, and
-in a static program, whether it contains that vfork. Not seen: a system call that a program makes
+The test is whether an object of the process calls vfork or clone of the C library by name, and in a
+static program, whether it contains that vfork. Not seen: a system call that a program makes
 itself, and a function that it looks up while it runs. posix_spawn, and with it system and popen,
 runs nothing of the program in the child, and no signal handler of it.
 """

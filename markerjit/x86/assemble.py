@@ -4,7 +4,7 @@ Source is in the syntax in which capstone writes instructions, so that what was 
 made can be compared as text. keystone 0.9.2 makes wrong code of some forms without a word, such as
 `sub reg, fs:[disp]`: what capstone does not read as it was meant is refused.
 
-    "start:"                         a label, for jumps and for who asks where it is
+    "start:"                         a label, for jumps and for the caller that asks for its address
     "ja full"                        a jump to a label, or to an address by name
     "lea rax, [rip + heads]"         an operand at an address by name
 

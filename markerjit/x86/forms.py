@@ -90,7 +90,7 @@ def relative(target: int, end: int) -> bytes:
 
 
 def is_breakpoint(code: bytes) -> bool:
-    """Whether an instruction that begins with these bytes is a breakpoint, whoever's."""
+    """Whether an instruction that begins with these bytes is a breakpoint, ours or not."""
     return code[:1] == _TRAP
 
 
@@ -100,8 +100,8 @@ _TRAP = bytes([INT3])
 def mode_of(form: Form, head: bytes) -> Mode | None:
     """How a site of this form is switched on, whose head is found so; None when it is dormant.
 
-    What stands behind a breakpoint is not executed, so there the first byte decides: a change that
-    was left half done may have another tail. Whether the breakpoint is ours, the bytes do not say.
+    The bytes behind a breakpoint are not executed, so the first byte decides: a change that was
+    left half done may have another tail. The bytes do not say whether the breakpoint is ours.
     Raises ValueError for bytes that are neither.
     """
     if head == form.head:

@@ -6,9 +6,9 @@ another processor fetches all of it or nothing (APM volume 2, 7.6.1). Intel prom
 only; for code it was measured (docs/explanation/torture.md), and a strategy that fences puts an end
 to the time in which it has to be believed.
 
-Refused from outside: the kernel's copy into another process is no promised single store. Refused
-for bytes that cross an aligned quadword: those were seen torn. A change that does not fill a word
-of 2, 4 or 8 bytes has to be widened by its planner with the bytes around it.
+Refused from outside: the kernel does not promise to copy into another process by a single store.
+Refused for bytes that cross an aligned quadword: those were seen torn. A change that does not fill
+a word of 2, 4 or 8 bytes has to be widened by its planner with the bytes around it.
 """
 
 from __future__ import annotations

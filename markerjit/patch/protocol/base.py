@@ -1,4 +1,4 @@
-"""What the protocols have in common: from a change to the edits that make it, or a reason why not.
+"""The common part of the protocols: from a change to its edits, or to a reason for refusing it.
 
 A protocol plans and touches nothing. Its edits carry steps, counted from 0 for each change; after
 each step that changes code the cores are synchronised, as the strategy has it.
@@ -22,7 +22,7 @@ class Refusal(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a protocol has to know besides the change.
+    """The facts that a protocol needs besides the change.
 
     own       the target is our own process
     handler   a breakpoint would find its way: our SIGTRAP handler is, or will be, installed
@@ -36,7 +36,7 @@ class Context(NamedTuple):
 
 
 def refusal(change: Change, reason: Reason, why: str) -> Refusal:
-    """No, and of which change."""
+    """A refusal that names the change."""
     return Refusal(reason, f"{change.what}: {why}")
 
 
@@ -46,7 +46,7 @@ def one_edit(change: Change, *, store: bool = False) -> tuple[Edit, ...]:
 
 
 def judged(change: Change, context: Context, *, atomic: bool) -> Refusal | None:
-    """What the strategy says."""
+    """A refusal if the strategy does not cover the change, else None."""
     why = context.strategy.refusal(change, atomic=atomic, own=context.own)
     if why is None:
         return None

@@ -1,10 +1,10 @@
 """Several bytes of code under threads that run: a breakpoint first.
 
-    step 0   int3 on the first byte, then synchronise: whoever comes now falls into the trap
-    step 1   the tail, then synchronise: nobody executes it, whatever its alignment
+    step 0   int3 on the first byte, then synchronise: a thread that arrives now traps
+    step 1   the tail, then synchronise: no thread executes it, at any alignment
     step 2   the first byte, then synchronise
 
-The SIGTRAP handler completes the instruction for those who fall in: it sends them to `completion`.
+The SIGTRAP handler completes the instruction for a thread that traps: it goes on at `completion`.
 So this is for a span that is one instruction before and after, and whose effect is a place to go on
 at: a jump, a call, a no-op, a marker's site.
 

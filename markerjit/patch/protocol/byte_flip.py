@@ -5,7 +5,7 @@ the same length, so it goes on at the same place. This holds at any alignment, a
 instruction crosses a cache line or a page, because its other bytes never change.
 
 From outside, /proc/PID/mem takes the byte to its place; inside, the same, since text is not
-writable. Under every strategy; what each then adds is said there.
+writable. Every strategy covers it; each says what it adds.
 """
 
 from __future__ import annotations

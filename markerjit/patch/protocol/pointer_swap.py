@@ -1,8 +1,8 @@
 """An aligned eight-byte word of data: a slot's probe, or what belongs to it.
 
 Why it is safe: in our own process it is one store (Intel SDM volume 3, "Guaranteed Atomic
-Operations"). From outside it is a copy made by the kernel, of which nobody promises that it is one
-store, so either threads stand, or none reads the word now: the slot of a closed site is quiet.
+Operations"). From outside the kernel makes the copy, and it does not promise to use a single store.
+So either threads stand, or none reads the word now: the slot of a closed site is quiet.
 """
 
 from __future__ import annotations

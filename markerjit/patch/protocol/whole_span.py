@@ -1,9 +1,9 @@
 """Several bytes of code at once, while all threads stand.
 
-Why it is safe: nobody runs, and the native part refuses while a thread will go on behind the first
-byte and before the end: by its own instruction pointer, or by one in a signal frame on its stacks
-(native/src/stop/stacks.c says which frames it finds). What it does not survive is the controller's
-death between the bytes; so they may not cross a page, at whose border the kernel's copy can be
+Why it is safe: no thread runs, and the native part refuses while a thread would resume between the
+first byte and the end: by its own instruction pointer, or by one in a signal frame on its stacks
+(native/src/stop/stacks.c says which frames it finds). It does not survive the controller's death
+between the bytes; so they may not cross a page, at whose border the kernel's copy can be
 interrupted. Where a breakpoint can be completed, that protocol is chosen first.
 """
 

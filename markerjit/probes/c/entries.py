@@ -75,8 +75,8 @@ HELPERS = {
     ret
 """,
 }
-"""What a compiler may call by itself: gcc's manual, "Language Standards Supported by GCC". Short
-rather than fast."""
+"""Functions that a compiler may call by itself: gcc's manual, "Language Standards Supported by
+GCC". Short rather than fast."""
 
 _HELPER = """
     .section .text.mj_helpers, "ax", @progbits

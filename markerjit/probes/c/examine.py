@@ -72,8 +72,8 @@ def examine(
     undefined: frozenset[str],
     unused: frozenset[str],
 ) -> Compiled:
-    """What `objects` are together, if they are fit. `unused` are static functions that the compiler
-    has left out. Raises what compile_probe does."""
+    """The compiled probe that `objects` make, if they are fit. `unused` are static functions that
+    the compiler has left out. Raises what compile_probe does."""
     outside = undefined - {*HELPERS, *_NUMBERS}
     try:
         image = link_for_nowhere(objects, sorted(outside))
@@ -118,7 +118,7 @@ def _check_part(source: Path, name: str, flags: int) -> None:
 
 
 def _functions(image: ObjectFile) -> tuple[dict[str, Function], frozenset[str]]:
-    """What can be called from outside, by name; and the names of what cannot."""
+    """The functions that can be called from outside, by name; and the names of the others."""
     entries = {one.name: one.value - NOWHERE for one in image.symbols() if one.defined}
     there, static = {}, set()
     for die, is_external in image.functions():

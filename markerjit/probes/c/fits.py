@@ -108,7 +108,7 @@ def _accepted(passed: CType) -> tuple[CType, ...]:
 
 
 def _names(marker: Signature) -> list[str]:
-    """What to call the arguments: by their fields; else by what they are for, or their number."""
+    """Names for the arguments: of their fields; else of their purpose, or their number."""
     names = [""] * len(marker.args)
     fields = parse_format(marker.format, marker.args)
     for field in fields:

@@ -86,7 +86,7 @@ class DoesNotLink(MarkerError):
 
 def link_for_nowhere(objects: Sequence[bytes], undefined: Sequence[str]) -> ObjectFile:
     """An image at NOWHERE and NOWHERE_DATA that keeps its relocations and debug information, to be
-    looked at. What is undefined is anywhere. Raises NoTool, DoesNotLink."""
+    looked at. Undefined symbols are at an arbitrary address. Raises NoTool, DoesNotLink."""
     runtime = _NOTHING_KNOWN._replace(functions=dict.fromkeys(undefined, _ELSEWHERE))
     return _run_linker(objects, _script(NOWHERE, NOWHERE_DATA, runtime), "--emit-relocs")
 
@@ -156,7 +156,7 @@ def link_probe(
 
 
 def measure(image: ObjectFile, code_address: int, data_address: int) -> Sizes:
-    """What an image takes. Raises MarkerError for a part that it should not have."""
+    """The room that an image takes. Raises MarkerError for a part that it should not have."""
     loaded = image.loaded
     for name in loaded.keys() - {*_CODE, *_DATA, *_ZEROS}:
         raise MarkerError(f"the linker added a part {name} to the probe")

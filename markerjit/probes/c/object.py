@@ -1,7 +1,7 @@
 """Reading what the compiler and the linker have made of a probe: symbols, lines, types, variables.
 
 It is read with pyelftools, which takes 30 ms to import, so this module is imported where a probe is
-compiled. It is our own fresh build, for which nobody else had a hand in, so it is not distrusted as
+compiled. It is our own fresh build, which no other program could change, so it is not distrusted as
 a target's objects are.
 
 Authority: System V ABI for x86-64, chapter 4.4 (relocations); DWARF 4, chapters 3 to 6.

@@ -22,7 +22,7 @@ ALIGNMENT = 64
 """Of code and data, at least: counters of two CPUs must not share a line."""
 
 RUNTIME_FUNCTIONS = ("mj_record_event", "mj_fetch")
-"""What a probe may call in the runtime."""
+"""Functions of the runtime that a probe may call."""
 
 
 class BadProbe(MarkerError):
@@ -64,7 +64,7 @@ class NoSuchFunction(BadProbe):
 
 
 class Undefined(NamedTuple):
-    """A symbol that nobody defines, and where it is used first ("" and 0: not known)."""
+    """An undefined symbol, and the place of its first use ("" and 0: not known)."""
 
     name: str
     file: str
@@ -156,7 +156,7 @@ class ProbeEvent(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What a probe takes, in bytes, and what its addresses have to be multiples of.
+    """The room that a probe takes, in bytes, and the alignment of its addresses.
 
     text             of the code, what is executed; constants follow
     code             all that is only read
@@ -203,7 +203,7 @@ class Compiled(NamedTuple):
 
 
 class Runtime(NamedTuple):
-    """What a target has for probes.
+    """The part of a target's runtime that probes use.
 
     functions    addresses of RUNTIME_FUNCTIONS
     alive        address of a word that is zero in a fork's child, where nothing is done then

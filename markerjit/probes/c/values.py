@@ -1,4 +1,4 @@
-"""What a probe in C has counted: reading its counters and histograms, of all CPUs.
+"""The counts of a probe in C: reading its counters and histograms, of all CPUs.
 
 The probe goes on counting meanwhile, so what is read together need not be from one moment. The
 values are written by the target and are only numbers: nothing in them is believed to be a size.
@@ -60,7 +60,7 @@ class Histogram(NamedTuple):
                 yield Bucket(bucket_low(index), bucket_low(index + 1) - 1, count)
 
     def percentile(self, percent: float) -> int | None:
-        """At least so many percent of the values are no larger than this: the upper end of a
+        """A value such that at least `percent` % of the values are no larger: the upper end of a
         bucket, so up to a quarter too large. None without values."""
         left = self.total * percent / 100
         last = None

@@ -1,10 +1,10 @@
 """Instructions that a probe may not have, as capstone sees them.
 
 A probe is called as any function is, so it may use all registers that a function may, AVX and
-AVX-512 too. What is refused is what leaves the process (system calls, breakpoints), what only the
-kernel may do, and what changes state that the program keeps over calls: rounding modes, flags such
-as the direction, segments, protection keys, the x87 stack. Reading the program's thread control
-block is allowed, writing to it is not.
+AVX-512 too. Refused are instructions that leave the process (system calls, breakpoints), that only
+the kernel may execute, or that change state that the program keeps over calls: rounding modes,
+flags such as the direction, segments, protection keys, the x87 stack. Reading the program's thread
+control block is allowed, writing to it is not.
 
 Large frames are refused too: a marker may stand in a signal handler, on a stack of 8 KiB or less.
 
@@ -57,7 +57,7 @@ class Objection(NamedTuple):
 
 
 def objections(code: bytes, address: int) -> Iterator[Objection]:
-    """What is wrong with code that is at this address."""
+    """The objections to code at this address."""
     end = address
     for found in _decoder().disasm(code, address):
         end = found.address + found.size
@@ -125,7 +125,7 @@ def _is_far(found: capstone.CsInsn) -> bool:
 
 
 def _stack_taken(found: capstone.CsInsn) -> int:
-    """What `sub rsp, …` takes from the stack."""
+    """The bytes that `sub rsp, …` takes from the stack."""
     if found.id not in (x86.X86_INS_SUB, x86.X86_INS_ADD):
         return 0
     to, by = found.operands
