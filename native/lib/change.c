@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * change.c: set a probe, take it away, and know when nobody is in it.
+ * change.c: set a probe, take it away, and know when no thread is in it.
  *
  * Setting:
- *   1. look at all sites of the name, in all objects; anything wrong is said before any change
+ *   1. look at all sites of the name, in all objects; errors are reported before any change
  *   2. slot->data, then slot->probe, marked as counted
  *   3. open the sites, one byte each; tell the other cores
  *      A thread that sees an open site therefore sees the probe; one that does not goes by.
@@ -29,7 +29,7 @@
  * mark MJ_PROBE_INLINE in the place of an address, and counted the same.
  *
  * `left` is read before `entered`. The other way round, a thread that comes and goes between the
- * two would balance one who is still inside.
+ * two would balance one that is still inside.
  *
  * While waiting no lock is held, so a probe that we wait for may set other probes, load objects and
  * throw. That is why slots are looked up again for each look at their counters: without the
@@ -109,7 +109,7 @@ static enum marker_sync fence(void) {
                                                             : MARKER_SYNC_GLOBAL;
 }
 
-/* A slot is no code. */
+/* Only for code; slots do not need it. */
 static void sync_cores(const struct mj_digest *digest) {
     if (digest->spot_count)
         __atomic_store_n(&last_sync, fence(), __ATOMIC_RELAXED);
@@ -140,7 +140,7 @@ static int judge_code(struct mj_digest *digest) {
     return 0;
 }
 
-/* What stands against setting the probe. */
+/* 0, or the error that forbids setting the probe. */
 static int judge(const struct mj_change *change) {
     struct mj_digest *digest = change->digest;
 
@@ -207,7 +207,7 @@ int mj_apply_set(void *data) {
     return error;
 }
 
-/* Sites that somebody else has the slot of, or that came later, are not ours to close. */
+/* Sites whose slot has another probe, or that came later, are not ours to close. */
 static void find_ours(struct mj_change *change) {
     for (size_t i = 0; i < change->digest->use_count; i++) {
         struct mj_use *use = &change->digest->uses[i];

@@ -148,8 +148,7 @@ static void read_segment(const struct dl_phdr_info *object, const ElfW(Phdr) * s
         const size_t next = (descriptor + header.n_descsz + alignment - 1) & -alignment;
 
         if (descriptor + header.n_descsz > left) {
-            sites
-                ->skipped_notes++; /* it runs out of the segment, so where the next is, who knows */
+            sites->skipped_notes++; /* it leaves the segment, so the next cannot be found */
             return;
         }
         if (header.n_type == MJ_NOTE_TYPE && header.n_namesz == sizeof(MJ_NOTE_OWNER) &&

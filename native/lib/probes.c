@@ -2,8 +2,8 @@
 /*
  * probes.c: the public functions, and what was set here.
  *
- * Locks: `lock` before the loader's, and neither while waiting or calling back. A name that is
- * being waited for stays in `settings`, so that nobody sets it meanwhile.
+ * Locks: `lock` before the loader's, and neither while waiting or calling back. A name that
+ * is being waited for stays in `settings`, so that no thread sets it meanwhile.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -18,7 +18,7 @@
 struct setting {
     struct setting *next;
     uintptr_t probe; /* as in the slot; 0: none is set */
-    bool leaving;    /* disabled, and waited for: only who waits uses the digest */
+    bool leaving;    /* disabled, and waited for: only the waiting thread uses the digest */
     struct mj_digest digest;
     char name[];
 };

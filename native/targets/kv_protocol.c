@@ -199,7 +199,7 @@ void kv_reply_error(struct kv_buffer *replies, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    /* What the client sent may be quoted in it and must not end the line. */
+    /* The message may quote the client's bytes, which must not end the line. */
     for (char *c = text; *c; c++)
         if (!isprint((unsigned char)*c))
             *c = '?';

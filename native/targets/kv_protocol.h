@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the bytes on a kvserver connection mean: the requests in, the replies out.
+/* The protocol of a kvserver connection: the requests in, the replies out.
  *
  * Offers a parser of RESP2 and inline requests, and the commands, as far as
  * the stock redis-cli and redis-benchmark use them. Knows no sockets. Does not
@@ -39,7 +39,7 @@ void kv_buffer_deinit(struct kv_buffer *buffer);
 enum kv_parse { KV_INCOMPLETE, KV_COMPLETE, KV_MALFORMED };
 
 struct kv_request {
-    int argc; /* 0 is possible: an empty line or array, to which there is no reply */
+    int argc; /* 0 is possible: an empty line or array, which gets no reply */
     size_t consumed;
     const char *error;                 /* why it is malformed */
     struct kv_bytes argv[KV_MAX_ARGS]; /* into the parsed data */
@@ -56,7 +56,7 @@ struct kv_service {
     unsigned port;
 };
 
-/* The one who asks. */
+/* The client. */
 struct kv_client {
     int fd;
     bool quit; /* close once the replies are out */

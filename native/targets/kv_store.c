@@ -64,7 +64,7 @@ static struct kv_value *value_share(struct kv_value *value) {
 }
 
 void kv_value_release(struct kv_value *value) {
-    /* acq_rel: whoever frees must come after the last read of everyone else. */
+    /* acq_rel: the thread that frees must come after the last read of all others. */
     if (value && atomic_fetch_sub_explicit(&value->references, 1, memory_order_acq_rel) == 1)
         free(value);
 }

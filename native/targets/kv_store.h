@@ -63,7 +63,7 @@ void kv_value_release(struct kv_value *value);
 bool kv_store_set(struct kv_store *store, struct kv_counters *counters, struct kv_bytes key,
                   struct kv_bytes value, enum kv_set_when when);
 
-/* False, and nothing changes, when the value is no integer or would overflow. */
+/* False, and nothing changes, when the value is not an integer or would overflow. */
 bool kv_store_increment(struct kv_store *store, struct kv_counters *counters, struct kv_bytes key,
                         long long *result);
 

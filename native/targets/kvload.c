@@ -92,7 +92,7 @@ static double latency_us(double quantile) {
     return end_us < latency_max_us ? end_us : latency_max_us;
 }
 
-/* What was in flight becomes an error each, since it got no answer. */
+/* Each request in flight becomes an error, since it got no answer. */
 static void connection_fail(struct connection *connection, const char *why) {
     unsigned long lost = connection->next - connection->first;
     if (!counts.errors) /* the first says enough */

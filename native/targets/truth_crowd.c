@@ -148,8 +148,8 @@ static void start_raw(struct worker *worker) {
         _exit(3);
 }
 
-/* The alarm is off before the last thread is waited for, so whoever took the last signal has left
-   its handler when it makes its last turn, which a turn more makes sure of. */
+/* The alarm is off before the last thread is waited for, so the thread that took the last signal
+   has left its handler when it makes its last turn, which a turn more makes sure of. */
 static void run(unsigned long times) {
     sigset_t pending;
 

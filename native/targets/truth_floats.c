@@ -14,10 +14,10 @@
  * which is the one that is borrowed. With `--alarm` it gets a signal every 0.7 ms, whose handler
  * uses some stack; that is for the kinds that a handler does not interrupt: floats, futex, read.
  *
- * Every wait but nanosleep ends only when another thread wakes it, once for each round: who loses a
- * wakeup makes no more rounds. Commands: counts, pause, resume, still, wake, burst N, quit. `pause`
- * answers when the computing thread stands still; after `still` nobody is woken until `wake`. All
- * are answered by
+ * Every wait but nanosleep ends only when another thread wakes it, once for each round: a thread
+ * that loses a wakeup makes no more rounds. Commands: counts, pause, resume, still, wake, burst N,
+ * quit. `pause` answers when the computing thread stands still; after `still` no thread is woken
+ * until `wake`. All are answered by
  *
  *     counts turns=N burst=N registers=N masks=N eintr=N odd=N floats=N epoll=N ...
  *
@@ -151,7 +151,7 @@ struct worker {
 static struct worker workers[KINDS];
 static truth_count turns, bursts, registers, masks, eintr, odd;
 static struct truth_gate computing = TRUTH_GATE, waking = TRUTH_GATE;
-static const struct worker *alarmed; /* NULL: nobody */
+static const struct worker *alarmed; /* NULL: none */
 
 /* Four sites close together and four on pages of their own. */
 #define PASS(I, ...)                                                                               \
@@ -169,7 +169,7 @@ PASS(7, aligned(8192))
 static void (*const passes[])(unsigned long) = {pass_0, pass_1, pass_2, pass_3,
                                                 pass_4, pass_5, pass_6, pass_7};
 
-/* What a round of each kind is. `storage` lives as long as the call. */
+/* One round of each kind. `storage` lives as long as the call. */
 struct storage {
     struct epoll_event event;
     struct timespec time;

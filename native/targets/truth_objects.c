@@ -7,10 +7,10 @@
  *
  * Commands: `load PATH`, `unload`, `call N`; `spin PATH`: a thread loads the plugin, calls it ten
  * times and unloads it, again and again, until `rest`. `occupy` unloads the plugin and maps an
- * exact copy of it in its place, as private data that is no object's; `spoiled` says how many bytes
- * of the copy have changed since. `trap OFFSET` makes the copy executable and calls an int3 of the
- * program's own in it, so many bytes behind its start, which the program's own handler counts.
- * `counts`, `quit`. The answer to `load` has the address of the plugin.
+ * exact copy of it in its place, as private data that belongs to no object; `spoiled` says how many
+ * bytes of the copy have changed since. `trap OFFSET` makes the copy executable and calls an int3
+ * of the program's own in it, so many bytes behind its start, which the program's own handler
+ * counts. `counts`, `quit`. The answer to `load` has the address of the plugin.
  */
 #define _GNU_SOURCE 1
 #include <dlfcn.h>

@@ -7,8 +7,8 @@
  *
  * Commands: `pass N`; `close`: close every descriptor from 3 on; `close-loop`: a thread does so
  * again and again, and each time opens a file of its own, as number `close-loop N`, and looks that
- * nobody has changed it (`changed` counts), until `close-end`; `own N` does so once, and `look`
- * looks again; `become UID`; `dumpable 0` or `1`; `counts`, `quit`.
+ * nothing else has changed it (`changed` counts), until `close-end`; `own N` does so once, and
+ * `look` looks again; `become UID`; `dumpable 0` or `1`; `counts`, `quit`.
  */
 #define _GNU_SOURCE 1
 #include <fcntl.h>
@@ -41,7 +41,7 @@ static void close_all(void) {
         close(fd);
 }
 
-/* A file that is nobody's but ours: nothing may change its size or its content. */
+/* A file that is only ours: nothing may change its size or its content. */
 static const char content[OWN_SIZE] = "ours";
 
 static int make_own(int number) {

@@ -51,7 +51,7 @@ static char *before_a_gap(const char *text, size_t size) {
     return memcpy(pages + PAGE - size, text, size);
 }
 
-/* A page of a file behind its end: SIGBUS for who reads it. */
+/* A page of a file behind its end: reading it raises SIGBUS. */
 static char *behind_a_file(void) {
     const int fd = memfd_create("empty", MFD_CLOEXEC);
     char *found = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);

@@ -2,9 +2,9 @@
 /*
  * fence.h: "every thread of this process has executed a serialising instruction since now".
  *
- * Two ways, for after code was changed and before anybody relies on the change. Each says in
- * fence.c what it proves and on whose word. Both are for the calling process only: nobody can issue
- * them for another one. Any thread may call them, several at once too; a signal handler may not.
+ * Two ways, for use after code was changed and before anything relies on the change. fence.c states
+ * what each proves and on whose authority. Both are for the calling process only: they cannot be
+ * issued for another one. Any thread may call them, several at once too; a signal handler may not.
  * Neither allocates by malloc, prints, or is a cancellation point.
  */
 #ifndef MJ_FENCE_H

@@ -39,7 +39,7 @@ enum { MJ_HIGHEST_TID = 1 << 22, MJ_KNOWN_SIZE = MJ_HIGHEST_TID / 8 };
 
 #pragma GCC visibility push(hidden)
 
-/* fence.c: what the handler shares with those who wait for it. */
+/* fence.c: shared by the handler and the threads that wait for it. */
 void mj_serialise(void);
 uint64_t mj_next_round(void);
 bool mj_has_answered(unsigned place, uint64_t round);
@@ -47,7 +47,7 @@ bool mj_has_answered(unsigned place, uint64_t round);
 /* tell.c: sends the signal to all threads but the caller, and waits for their answers. */
 int mj_tell_all(struct mj_fence *fence);
 
-/* Clocks and pauses that are no cancellation points. */
+/* Clocks and pauses that are not cancellation points. */
 int64_t mj_now_ns(void);
 void mj_pause_ns(long ns);
 

@@ -2,9 +2,10 @@
 /*
  * tell.c: the signal's way to all threads, and their answers. Knows nothing of the handler.
  *
- * No malloc, no locks: the directory is read raw into the stack, and who was told is a bitmap. A
- * thread id is not given again before all others have been, so while this lasts it means one
- * thread. Everything ends: a thread has half a second, all listings together have LONGEST_MS.
+ * No malloc, no locks: the directory is read raw into the stack, and a bitmap has the threads that
+ * were told. A thread id is not given again before all others have been, so while this lasts it
+ * means one thread. Everything ends: a thread has half a second, all listings together have
+ * LONGEST_MS.
  */
 #define _GNU_SOURCE
 #include "internal.h"
@@ -17,8 +18,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* libc blocks all signals for moments, above all in a new thread until it first runs: so one that
-   blocks ours and does not run gets less patience than one that would if it were let. */
+/* libc blocks all signals for moments, above all in a new thread until it first runs. So a thread
+   that blocks ours and sleeps gets less patience than one that waits for a CPU. */
 enum { ASLEEP_MS = 10, LONGEST_MS = 4 * MJ_PATIENCE_MS };
 
 static char *put_number(char *at, unsigned number) {

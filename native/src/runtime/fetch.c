@@ -2,9 +2,9 @@
 /*
  * fetch.c: reading memory at an address that may be anything, without a fault.
  *
- * Where the processor has memory transactions (RTM), in one of them: what would fault there ends
- * the transaction, and nobody hears of it (Intel SDM volume 1, 16.3.8.2). It ends for other reasons
- * too, such as a page that is not in memory just now. Then, and elsewhere, the kernel copies
+ * Where the processor has memory transactions (RTM), in one of them: a fault there ends the
+ * transaction and is not delivered (Intel SDM volume 1, 16.3.8.2). It ends for other reasons too,
+ * such as a page that is not in memory just now. Then, and elsewhere, the kernel copies
  * (process_vm_readv(2)), which takes a system call, some half a microsecond, and tells how far it
  * got. A handler for SIGSEGV would be cheaper than that, but the program may put its own in its
  * place, or block the signal, and then a wild pointer kills it.

@@ -45,8 +45,8 @@ static int op_of(const struct mj_marker *marker, unsigned i) { return marker->op
 
 static int is_text(int op) { return op >= MJ_OP_STRING && op <= MJ_OP_RAW; }
 
-/* What any argument may take besides a text's bytes: filling up to its place, the head of a text,
-   and filling up its end, where one more byte is looked at. */
+/* The room that any argument may take besides a text's bytes: filling up to its place, the head of
+   a text, and filling up its end, where one more byte is looked at. */
 #define ROOM_OF_ARG 24ul
 #define ROOM_OF_HEAD 16ul
 _Static_assert(ROOM_OF_HEAD + MJ_MAX_ARGS * ROOM_OF_ARG < MJ_MAX_RECORD, "texts have room");
@@ -61,7 +61,7 @@ static uint64_t room_for(const struct mj_marker *marker, unsigned argc) {
     return room < MJ_MAX_RECORD ? room : MJ_MAX_RECORD;
 }
 
-/* What a text at `at` may have, so that what comes behind it has room, too. */
+/* The limit of a text at `at`, so that the arguments behind it have room, too. */
 static uint64_t limit_of(const struct mj_marker *marker, unsigned i, unsigned argc, uint64_t at,
                          uint64_t room) {
     const uint64_t taken = at + (argc - i) * ROOM_OF_ARG, limit = marker->limits[i];
@@ -178,8 +178,7 @@ static uint64_t read_clock(const struct mj_control *control, uint8_t time) {
     return (uint64_t)now.seconds * NS + (uint64_t)now.nanoseconds;
 }
 
-/* The counters that go with a shared ring: on those of the CPUs nobody may use locked instructions.
- */
+/* The counters that go with a shared ring. Locked instructions may not be used on a CPU's own. */
 static struct mj_count *shared_counts(const struct mj_control *control,
                                       const struct mj_marker *marker) {
     return mj_counts(control, control->cpus + mj_cpu(control), mj_id(control, marker));

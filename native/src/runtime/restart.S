@@ -3,8 +3,8 @@
  * restart.S: what is done to the ring and the counters of a CPU, in restartable sequences.
  *
  * The kernel promises of a thread inside such a sequence: it is on the CPU whose number it read in
- * the beginning, and nobody else has run there since; otherwise it goes on at the abort handler
- * (rseq(2)). So plain loads and stores do what would take locked instructions, no signal handler
+ * the beginning, and no other thread has run there since. Otherwise it goes on at the abort handler
+ * (rseq(2)). So plain loads and stores replace locked instructions, no signal handler
  * can record in between, and a record is part of its ring by one store, the last of its sequence.
  * A thread that dies before that store leaves nothing.
  *
@@ -26,7 +26,7 @@
 #define MAX_MARKERS (MJ_CONTROL_PARTS + MJ_PART_MARKERS * MJ_PART_SIZE + MJ_PART_COUNT)
 
 #define FULL 1    /* the reader is too far behind */
-#define ANOTHER 2 /* interrupted, or the thread has no such sequences: another way, please */
+#define ANOTHER 2 /* interrupted, or the thread has no such sequences: use another way */
 #define TURN 3    /* there is no room in this page: mj_turn, and again */
 
 /* From now on in this sequence; \area: where the thread's struct rseq is, from its fs base. */
@@ -86,8 +86,8 @@ mj_append_end:
     ret
 
 /* int mj_turn(void)
-   Make room: up to the end of the page, or of the next, as far as the reader's limit allows. That
-   is read once for each look: the reader moves it meanwhile. What is left of a page is filled.
+   Make room: up to the end of the page, or of the next, as far as the reader's limit allows. The
+   limit is read once for each look: the reader moves it meanwhile. The rest of a page is filled.
    Recorders call it with their arguments in registers, so it changes only %rax, %rdi, %r10, %r11,
    %xmm14 and %xmm15. */
     .globl mj_turn, mj_turn_start, mj_turn_end, mj_turn_abort

@@ -2,9 +2,9 @@
 /*
  * runtime.h: what the parts of the runtime share.
  *
- * The runtime lives in somebody else's program. It has no libc, no data of its own, no thread-local
- * storage; it never allocates, locks or prints; only a text may take a system call (fetch.c). It
- * finds its control block at a fixed distance from its own code.
+ * The runtime lives in a program that is not ours. It has no libc, no data of its own, no
+ * thread-local storage; it never allocates, locks or prints; only a text may take a system call
+ * (fetch.c). It finds its control block at a fixed distance from its own code.
  */
 #ifndef MARKERJIT_RUNTIME_H
 #define MARKERJIT_RUNTIME_H
@@ -24,7 +24,7 @@ static inline void *mj_part(const struct mj_control *control, int part) {
 
 /*
  * False in the child of a fork: it shares the arena but for this page, which the kernel wipes
- * (MADV_WIPEONFORK). What a child does is not an event of this process.
+ * (MADV_WIPEONFORK). Executions in a child are not events of this process.
  */
 static inline int mj_alive(void) {
     return *(const volatile uint64_t *)(mj_code_start + MJ_ALIVE) != 0;
@@ -77,7 +77,7 @@ static inline uint32_t mj_head(uint32_t marker, uint64_t size) {
     return (marker & MJ_FILLER) | (uint32_t)(size / 8) << MJ_WORDS_SHIFT;
 }
 
-/* What adding a record comes to; restart.S has the same numbers. */
+/* The outcomes of adding a record; restart.S has the same numbers. */
 enum { MJ_DONE, MJ_FULL, MJ_ANOTHER, MJ_TURN, MJ_DEAD };
 
 /* restart.S: on this CPU's own ring and counters. `image` is a record, `size` its bytes, a multiple

@@ -10,8 +10,8 @@
  *      commit words first and the records in a later system call
  *   4  add to the page's sum of committed bytes
  *
- * A thread may be held up between any two steps. In overwrite mode nobody waits for it: whoever
- * comes to a page in which something is unfinished a lap later leaves that page out, by the sum. It
+ * A thread may be held up between any two steps. In overwrite mode no thread waits for it: a
+ * thread that comes a lap later to a page with an unfinished record skips that page, by the sum. It
  * adds the page to the sum, so that the page is there again in the lap after the thread has
  * finished.
  *

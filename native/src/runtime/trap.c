@@ -7,10 +7,10 @@
  * replaces what the first byte began. The same table completes jumps and calls that are being
  * changed by the breakpoint protocol (markerjit/patch/protocol/breakpoint.py).
  *
- * A trap that is not ours goes to the action that the program had before. What is lost on the way:
- * that action's SA_RESETHAND; that it may have run with other signals blocked when its mask was
- * changed afterwards; and that it ran with SIGTRAP blocked, on the thread's own stack, and ended
- * system calls, if it was made so: ours has SA_NODEFER, SA_ONSTACK and SA_RESTART.
+ * A trap that is not ours goes to the action that the program had before. Not everything is
+ * preserved: that action's SA_RESETHAND; that it may have run with other signals blocked when its
+ * mask was changed afterwards; and that it ran with SIGTRAP blocked, on the thread's own stack, and
+ * ended system calls, if it was made so: ours has SA_NODEFER, SA_ONSTACK and SA_RESTART.
  */
 
 #include "runtime.h"
@@ -69,7 +69,7 @@ static const struct mj_patch *find_patch(const struct mj_control *control, uint6
     return NULL;
 }
 
-/* What the kernel would have done without us. */
+/* Do what the kernel would have done without us. */
 static void pass_on(const struct mj_control *control, int signal, void *info, void *context) {
     const struct mj_sigaction *old = &control->old_trap;
     const int sent = ((const int32_t *)info)[2] <= SI_USER_OR_LESS;

@@ -122,7 +122,7 @@ static int apply_stopped(void *arguments) {
     struct runs runs = runs_of(all);
 
     status = still_mapped(all->target, all->report);
-    if (status == MJ_OK) { /* a first look; what counts is the one while nobody runs */
+    if (status == MJ_OK) { /* a first look; the one while no thread runs decides */
         privatise_pages(all->target, all->edits, all->count);
         status = apply_when_outside(all, &runs, &spans);
     }

@@ -22,7 +22,7 @@
  *
  * When we are killed, the kernel lets the thread go. From 3 to 8 it then finishes the call that it
  * is in, and the frame brings it back, signal mask included: so 3 comes before 4, and 7 before 8.
- * Before 3 and after 8 it has its own registers and mask. What calls have done by then stays done:
+ * Before 3 and after 8 it has its own registers and mask. The effects of finished calls remain, and
  * markerjit/session/repair.py tidies up. A thread that does not come back from a call in time is
  * left to find its way in the same manner.
  */
@@ -151,12 +151,11 @@ static int wait_for(pid_t tid, int what, siginfo_t *info) {
 }
 
 /*
- * Let a thread whose signals are blocked run to its next stop of the wanted kind. What cannot be
- * blocked is SIGSTOP: it is taken away here and sent again in the end. Nor can a stop of the whole
- * process, for a signal that another thread took: the thread is in that again when it is let go.
- * Nor can a fault, of which the thread is spared; but the kernel has put what the program does
- * about that signal back to the default by then (force_sig in kernel/signal.c). MJ_OK, MJ_GONE,
- * MJ_BUSY or MJ_FAULTED.
+ * Let a thread whose signals are blocked run to its next stop of the wanted kind. Three things
+ * cannot be blocked. SIGSTOP is taken away here and sent again in the end. A stop of the whole
+ * process, for a signal that another thread took, goes on when the thread is let go. The signal of
+ * a fault is kept from the thread, but by then the kernel has reset its action to the default
+ * (force_sig in kernel/signal.c). MJ_OK, MJ_GONE, MJ_BUSY or MJ_FAULTED.
  */
 static int run_to(struct borrowed *borrowed, enum __ptrace_request request, int wanted) {
     struct stopped_thread *thread = &borrowed->stopped.threads[0];

@@ -26,8 +26,8 @@ int borrow_alone(const struct mj_target *target, struct borrowed *borrowed,
 int borrow_any(const struct mj_target *target, struct borrowed *borrowed, struct mj_report *report);
 
 /* One system call. MJ_OK, also if it fails: then the result is a negated errno; MJ_GONE; MJ_FAULTED
-   when the code for it is gone; or MJ_BUSY when it takes so long that nobody should wait: then the
-   thread is left to itself. */
+   when the code for it is gone; or MJ_BUSY when it takes too long to wait for: then the thread is
+   left to itself. */
 int borrow_call(struct borrowed *borrowed, uint64_t number, const uint64_t args[6],
                 int64_t *result);
 

@@ -91,7 +91,7 @@ static int borrow_and_call(void *arguments) {
     status = make_calls(&borrowed, all->calls, all->count);
     const int ended = borrow_end(&borrowed);
 
-    /* What calls were made is known, unless the process is gone. */
+    /* The results of the calls are known, unless the process is gone. */
     return status == MJ_OK && ended == MJ_GONE ? ended : status;
 }
 

@@ -90,7 +90,7 @@ int lay_frame(struct borrowed *borrowed) {
 }
 
 void take_frame_away(const struct borrowed *borrowed) {
-    if (borrowed->in_scratch) /* nobody misses what is in there */
+    if (borrowed->in_scratch) /* its content need not be restored */
         pass_scratch(borrowed->target, (uint64_t)borrowed->stopped.threads[0].tid, 0);
     else
         write_place(borrowed, borrowed->covered);

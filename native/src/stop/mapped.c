@@ -2,9 +2,9 @@
 /*
  * mapped.c: is what the edits are for still what is mapped there?
  *
- * Asked while nobody runs, because a thread may unload an object, and map another in its place,
- * until the moment in which it is stopped. The bytes alone do not tell: of a site only the one byte
- * that changes is compared, and a copy of an object has all of them.
+ * Checked while no thread runs, because a thread may unload an object, and map another in its
+ * place, until the moment in which it is stopped. The bytes alone do not tell: only the byte of a
+ * site that changes is compared, and a copy of an object has all of them.
  */
 
 #define _GNU_SOURCE

@@ -16,9 +16,9 @@
  *      a call, which Linux 6.18 puts in the place of a 5-byte no-op: it leads to a mapping that a
  *      fork does not copy (arch/x86/kernel/uprobes.c)
  *   2  a gap that has changed between the comparison and the write, or between the write and the
- *      read back, ends the transaction, which is taken back: somebody else is at work there
- *   3  what remains is the time between the read and the write of one run. A uprobe that is put
- *      into a gap just then is lost: it counts nothing, and harms nobody
+ *      read back, ends the transaction, which is rolled back: another tool is at work there
+ *   3  there remains the time between the read and the write of one run. A uprobe that is put
+ *      into a gap just then is lost: it counts nothing, and does no harm
  */
 
 #include "runs.h"

@@ -28,7 +28,7 @@ int runs_compare(const struct mj_target *target, struct runs *runs, struct mj_re
 
 /* Write the new bytes, each run with what stands between, and read it back. *done says how many
    edits were written, the last run of them perhaps in part. Also MJ_NOT_VERIFIED, and MJ_DISTURBED
-   when what stands between was changed by somebody else. Only after runs_compare. */
+   when another tool changed the bytes between edits. Only after runs_compare. */
 int runs_write(const struct mj_target *target, const struct runs *runs, uint32_t *done,
                struct mj_report *report);
 

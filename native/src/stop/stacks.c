@@ -15,12 +15,12 @@
  *
  * A handler may run on an alternate stack. Then the interrupted stack is found by the frame's saved
  * stack pointer, and here the layout counts: arch/x86/include/uapi/asm/sigcontext.h has rsp, rip,
- * eflags and the segments in a row. What looks like these is followed, so again a leftover costs
- * time only. Handlers that interrupt handlers are links of the same chain.
+ * eflags and the segments in a row. Words that look like these are followed, so again a leftover
+ * costs time only. Handlers that interrupt handlers are links of the same chain.
  *
- * Not found: what no stack pointer leads to. A handler that leaves its stack by itself (swapcontext
- * out of a handler) hides the frame, as does a scheduler that parks what a signal interrupted. And
- * frames of 32-bit code, whose words are smaller.
+ * Frames to which no stack pointer leads are not found. A handler that leaves its stack by itself
+ * (swapcontext out of a handler) hides the frame, as does a scheduler that parks the code that a
+ * signal interrupted. Nor are frames of 32-bit code found, whose words are smaller.
  */
 
 #include "stacks.h"
@@ -143,7 +143,7 @@ static struct memory *memory_of(const struct search *search, uint64_t stack_poin
 
 /* ---- searching ------------------------------------------------------------------------------- */
 
-/* 0 when this is no address of a stack. */
+/* 0 when this is not an address of a stack. */
 static int add_stack(struct search *search, uint64_t stack_pointer) {
     struct memory *memory = memory_of(search, stack_pointer);
 
@@ -179,8 +179,8 @@ static int search_words(struct search *search, const uint64_t *words, size_t cou
     return MJ_OK;
 }
 
-/* What cannot be read whole is read page by page, and a page that cannot be read is nobody's stack:
-   its file has become shorter. */
+/* A mapping that cannot be read as a whole is read page by page. A page that cannot be read is not
+   a stack: its file has become shorter. */
 static int search_piece(struct search *search, uint64_t address, size_t size) {
     uint64_t words[PIECE / sizeof(uint64_t)];
     int status = MJ_OK;
@@ -199,7 +199,7 @@ static int search_piece(struct search *search, uint64_t address, size_t size) {
     return status;
 }
 
-/* What is not searched yet, in pieces that overlap: a frame may lie across two of them. */
+/* The part that is not searched yet, in pieces that overlap: a frame may lie across two of them. */
 static int search_memory(struct search *search, struct memory *memory) {
     const uint64_t overlap = (SAVED_WORDS - 1) * sizeof(uint64_t);
     uint64_t at = memory->wanted;

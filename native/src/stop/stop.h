@@ -33,7 +33,7 @@ enum mj_status {
     MJ_NOT_SYNCED = 11,  /* the cores could not be synchronised: report->error, report->tid      */
     MJ_MOVED = 12,       /* something else is mapped where an edit is; not written               */
     MJ_SIGTRAP_BLOCKED = 13, /* report->tid blocks it; not written                               */
-    MJ_DISTURBED = 14, /* somebody else changed code near edit report->index; rolled back        */
+    MJ_DISTURBED = 14, /* another tool changed code near edit report->index; rolled back         */
     MJ_FAULTED = 15,   /* a borrowed thread, report->tid, met a fault; it has its registers back */
     MJ_STACK_UNKNOWN = 16, /* report->tid's stack cannot be searched for frames; not written    */
 };

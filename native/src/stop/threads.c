@@ -6,9 +6,9 @@
  * SEIZE and INTERRUPT, because they send no signal: nothing shows in the target, no parent is told,
  * and a process that is stopped by job control stays so (ptrace(2), "Attaching and detaching").
  *
- * What still shows in the target, and is mended in resume_all: a few system calls return EINTR
- * after any stop, although no handler ran (signal(7), "Interruption of system calls and library
- * functions by stop signals").
+ * One effect still shows in the target, and is repaired in resume_all: a few system calls return
+ * EINTR after any stop, although no handler ran (signal(7), "Interruption of system calls and
+ * library functions by stop signals").
  */
 
 #define _GNU_SOURCE

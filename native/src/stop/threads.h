@@ -15,7 +15,7 @@
 #define PTRACE_SETSIGMASK 0x420b
 #endif
 
-/* What waitid(2) says of a stop: by our own PTRACE_INTERRUPT, at a system call. */
+/* The status of a stop by waitid(2): for our own PTRACE_INTERRUPT, and at a system call. */
 #define INTERRUPT_STOP (SIGTRAP | PTRACE_EVENT_STOP << 8)
 #define SYSCALL_STOP (SIGTRAP | 0x80)
 
@@ -67,7 +67,7 @@ int is_dead(pid_t pid, pid_t tid);
    begin again: then it goes on SYSCALL_SIZE bytes before its instruction pointer. */
 int begins_call_again(const struct user_regs_struct *regs);
 
-/* Room for one thread of these, with nobody's priority to give back. 0 without memory. */
+/* Room for one thread of these, without a priority to give back. 0 without memory. */
 int stopped_alone(const struct stopped *all, struct stopped *one);
 
 /* Resume all and give back everything; fills in the times. Harmless on a zeroed structure. */

@@ -9,8 +9,8 @@
  *   4  read back,
  *   5  synchronise the cores, if it was code
  *   6  if any of these fails: put the old bytes back, the last step first, and synchronise after
- *      each as on the way there. Where that fails too, what an earlier step put there stays: a
- *      breakpoint without its tail harms nobody, a tail without its breakpoint would
+ *      each as on the way there. Where that fails too, the bytes of an earlier step stay: a
+ *      breakpoint without its tail does no harm, a tail without its breakpoint would
  */
 
 #include "transaction.h"

@@ -7,9 +7,9 @@
  * bytes it is not promised to be.
  *
  * Edits that lie close together make a run, which is read by one system call. They are written one
- * by one here; many edits of code, while nobody runs, as runs: see runs.c. Data is never written
- * so, because not only threads write data: the kernel does in a system call that goes on without
- * its thread (io_uring, AIO), and other processes do in shared memory.
+ * by one here; many edits of code are written as runs while no thread runs (runs.c). Data is never
+ * written so, because threads are not the only writers of data: the kernel writes in a system call
+ * that goes on without its thread (io_uring, AIO), and other processes write to shared memory.
  */
 
 #define _GNU_SOURCE
@@ -24,7 +24,7 @@
 
 enum {
     LARGEST_GAP = 4095, /* less than a page, so that there is no hole in it */
-    FEWEST_IN_RUN = 4,  /* of fewer, reading what stands between costs more than it saves */
+    FEWEST_IN_RUN = 4,  /* of fewer, reading the bytes between costs more than it saves */
     PAGE_BYTES = 4096,
 };
 
@@ -135,7 +135,7 @@ int compare_edits(const struct mj_target *target, const struct mj_edit *edits, u
         size_t size;
         const uint32_t n = run_of(&edits[i], count - i, &size);
         const uint64_t start = edits[i].address;
-        /* What cannot be read as a whole (a hole, perhaps) is read edit by edit. */
+        /* A run that cannot be read as a whole (a hole, perhaps) is read edit by edit. */
         const int whole = n >= FEWEST_IN_RUN && read_bytes(target, start, image, size);
 
         for (const uint32_t end = i + n; i < end && status == MJ_OK; i++)

@@ -12,14 +12,14 @@ enum bytes { OLD_BYTES, NEW_BYTES };
    uprobe that is put into it is lost (runs.c): some 4 us. Four times as much is hardly faster. */
 #define RUN_BYTES 16384
 
-/* All of them: 1; else 0, and errno, which is 0 when there is no memory any more. */
+/* 1 when all were read; else 0 and errno, which is 0 when the process has no memory any more. */
 int read_bytes(const struct mj_target *target, uint64_t address, void *bytes, size_t size);
 
 /* How many were written, with errno as above if not all. */
 size_t write_bytes(const struct mj_target *target, uint64_t address, const void *bytes,
                    size_t size);
 
-/* What errno means: MJ_GONE or MJ_ERRNO, with the facts in the report. */
+/* The status for errno: MJ_GONE or MJ_ERRNO, with the facts in the report. */
 int fault(struct mj_report *report, uint32_t index);
 
 /* How many of these edits, from the first on, lie close together; *size is their length, with what
@@ -36,7 +36,7 @@ int write_edits(const struct mj_target *target, const struct mj_edit *edits, uin
                 enum bytes which, uint32_t *done, struct mj_report *report);
 
 /* Give the process its own copy of every page of code that the edits touch: the first write to a
-   page is dear, and this is not yet the moment at which threads stand. */
+   page is expensive, and here the threads still run. */
 void privatise_pages(const struct mj_target *target, const struct mj_edit *edits, uint32_t count);
 
 #endif
