@@ -3,8 +3,8 @@
     python bench/pages.py            write them anew
     python bench/pages.py --check    only say which page differs; 1 if one does
 
-In a page they stand between `<!-- figures: NAME -->` and `<!-- end of figures -->`: nobody writes
-them by hand. The runs are bench/results/bench.json.gz and bench/results/real.json.gz.
+In a page they stand between `<!-- figures: NAME -->` and `<!-- end of figures -->`, and are not
+written by hand. The runs are bench/results/bench.json.gz and bench/results/real.json.gz.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def renewed(text: str) -> str:
-    """A page with the figures of the files. Raises KeyError for a name that there is not."""
+    """A page with the figures of the files. Raises KeyError for an unknown name."""
     return _BLOCK.sub(lambda found: f"{found[1]}\n{FIGURES[found[2]]()}\n\n{found[3]}", text)
 
 
@@ -92,7 +92,7 @@ def _large() -> str:
 
 
 def _headline() -> str:
-    """What the default costs, a line each."""
+    """The costs of the default mode, one line each."""
     (hot,) = (one for one in _parts("hot") if one.args == 2 and not one.computed)
     large, alone = _parts("large")[-1], _parts("active")[0]
     (program,) = (
