@@ -74,6 +74,9 @@ LARGEST_RING = 1 << 30
 LARGEST_ENTRY = 1 << 12
 """What a control block may claim at most, all of them: what is read is sized by it, and the target
 can write there what it likes."""
+SMALLEST_PATCH = 32
+"""Bytes of an entry of the patches in the oldest version: fields behind an address are read and
+written by their places alone."""
 
 
 class Sigaction(ctypes.Structure):
@@ -539,6 +542,9 @@ def _has_sane_sizes(geometry: Geometry) -> bool:
         and (commits.entry_size, commits.entries) == (stride // PAGE * 8, geometry.cpus)
         and rings.entries == heads.entries == geometry.rings
         and heads.entry_size >= RING_HEAD_SIZE
+        and geometry.patches.entry_size >= SMALLEST_PATCH
+        and (not geometry.edits.entries or geometry.edits.entry_size >= ctypes.sizeof(EditEntry))
+        and geometry.scratch.size >= SCRATCH_SIZE
         and geometry.counts.entries == geometry.rings * geometry.max_markers
         and geometry.counts.entry_size == COUNT_SIZE
     )

@@ -139,7 +139,11 @@ class Units:
 
     def _entries(self) -> list[UnitEntry]:
         used = self.used
-        return self._table.read_many(0, used) if used else []
+        return [
+            entry
+            for first in range(0, used, _CHUNK)
+            for entry in self._table.read_many(first, min(_CHUNK, used - first))
+        ]
 
     def _free(self) -> int | None:
         """A place in the table for another one."""

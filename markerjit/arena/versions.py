@@ -85,9 +85,6 @@ def _patch_place_4(address: int, mask: int) -> int:
     return (address * 0x9E3779B97F4A7C15 % (1 << 64) >> 32) & mask
 
 
-_PATCH_4_SIZE = 32
-"""struct mj_trap_site: the first fields of struct mj_patch, without a slot and a head."""
-
 CURRENT = Layout(Control, MarkerEntry, abi.patch_place)
 _VERSION_4 = Layout(_Control4, _Marker4, _patch_place_4)
 
@@ -135,7 +132,7 @@ def _from_version_4(block: _Control4) -> Control:
         abi.PART_DATA: (1, abi.DATA_SIZE),
         abi.PART_MARKERS: (ctypes.sizeof(_Marker4), block.max_markers),
         abi.PART_COUNTS: (abi.COUNT_SIZE, rings * block.max_markers),
-        abi.PART_PATCHES: (_PATCH_4_SIZE, block.max_sites),
+        abi.PART_PATCHES: (abi.SMALLEST_PATCH, block.max_sites),  # struct mj_trap_site
         abi.PART_EDITS: (ctypes.sizeof(abi.EditEntry), block.max_edits),
         abi.PART_HEADS: (abi.RING_HEAD_SIZE, rings),
         abi.PART_COMMITS: (block.ring_stride // abi.PAGE * 8, block.cpus),

@@ -177,11 +177,13 @@ class Target:
     def refuse_unknown_runtime(self) -> None:
         """Raise Unsupported where a runtime is in the process that cannot be read: what that knows
         of the markers, and which controllers are at work there. Raise Refused where it is a newer
-        version's, which can only be looked at."""
+        version's, which can only be looked at: also beside one of ours, since its markers and its
+        journal are not ours to judge."""
         if self.runtime_problem:
             raise Unsupported(str(self.runtime_problem))
-        if self.seen.arena:
-            self.seen.arena.refuse_newer()
+        arenas = self.seen.arenas
+        for arena in filter(None, (arenas.own, *arenas.beside)):
+            arena.refuse_newer()
 
     def states(self, sites: Sequence[Site]) -> list[SiteState]:
         """How sites are now. One whose code is neither off nor on has a `problem`."""

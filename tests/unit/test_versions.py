@@ -9,12 +9,15 @@ import pytest
 import markerjit.abi as abi
 from markerjit.abi import CONTROL, Control, Geometry, MarkerEntry, Part, PatchEntry, Sizes, lay_out
 from markerjit.arena.arena import Arena
+from markerjit.arena.find import Arenas, Probes
 from markerjit.arena.journal import Journal
 from markerjit.arena.store import MemoryStore
+from markerjit.arena.units import Units
 from markerjit.errors import Refused, Unsupported
 from markerjit.model import Mode, RemoteAddress
 from markerjit.ring.types import HEAD, HEAD_OF_16
 from markerjit.session.status import arena_status
+from markerjit.session.target import Seen, Target
 from tests.support.arena_images import VERSIONS, load_image
 from tests.support.made_arena import BASE, PID, SparseMemory, control_block
 
@@ -180,6 +183,68 @@ def test_patches_of_longer_entries_keep_their_tails() -> None:
 
     assert arena.patches.look().has_planted(RemoteAddress(0x1000), RemoteAddress(0x2000))
     assert arena.store.read(part.at(index) + known, 24) == b"\xaa" * 24
+
+
+@pytest.mark.parametrize("by", [0, 1])
+def test_a_newer_arena_beside_one_of_ours_keeps_the_process_from_being_changed(by: int) -> None:
+    target = Target.__new__(Target)
+    ours, other = of_another(abi.VERSION, 0), of_another(abi.VERSION + by, 0)
+    target.seen = Seen(arenas=Arenas(ours, (other,), Probes(), False))
+
+    if by:
+        with pytest.raises(Refused, match="which a newer"):
+            target.refuse_unknown_runtime()
+    else:
+        target.refuse_unknown_runtime()
+
+
+def test_the_longest_units_are_read_in_pieces() -> None:
+    """The table may claim 256 MiB, and be nothing but a hole."""
+    sizes: list[int] = []
+
+    class Store:
+        def read(self, offset: int, size: int) -> bytes:
+            sizes.append(size)
+            return bytes(size)
+
+        def write(self, offset: int, data: bytes) -> None:
+            raise AssertionError("nothing is written")
+
+    geometry = lay_out(SIZES)
+    units = Part(geometry.size, abi.LARGEST_ENTRY, abi.MOST_UNITS)
+    parts = (*geometry.parts[: abi.PART_UNITS], units, *geometry.parts[abi.PART_UNITS + 1 :])
+    control = of_another(abi.VERSION, 0).control
+    control.write("units_used", abi.MOST_UNITS)
+
+    assert Units(Store(), control, geometry._replace(parts=parts)).all() == []
+    assert sum(sizes) == units.size
+    assert max(sizes) <= 4 << 20
+
+
+@pytest.mark.parametrize(
+    ("part", "shape"),
+    [
+        (abi.PART_PATCHES, (24, 64)),
+        (abi.PART_EDITS, (8, 64)),
+        (abi.PART_SCRATCH, (1, abi.PAGE)),
+        (abi.PART_SCRATCH, (0, 0)),
+    ],
+)
+def test_a_part_that_is_too_small_for_what_is_written_there_is_not_believed(
+    part: int, shape: tuple[int, int]
+) -> None:
+    """Otherwise a write would go into what is behind it; into the runtime's code, where the part
+    is not there."""
+    geometry = lay_out(SIZES)
+    shapes = {
+        number: (part.entry_size, part.entries)
+        for number, part in enumerate(geometry.parts)
+        if part.entries
+    }
+    other = abi.laid_out(geometry.cpus, geometry.ring_size, abi.TABLES, shapes | {part: shape})
+
+    with pytest.raises(Unsupported, match="contradicts itself"):
+        abi.checked_geometry(Control.from_buffer_copy(control_block(other)), other.size)
 
 
 def test_an_older_arena_without_a_table_has_nothing_in_it() -> None:
