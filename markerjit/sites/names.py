@@ -97,7 +97,8 @@ def _colon(text: str) -> int:
     start = 0
     while True:
         colon, opened = text.find(":", start), text.find("[", start)
-        closed = text.find("]", opened + 2)
+        first = opened + 1 + (text[opened + 1 : opened + 2] == "!")
+        closed = text.find("]", first + 1)  # the first character may be a bracket itself
         if colon < 0 or opened < 0 or colon < opened or closed < 0:
             return colon
         start = closed + 1

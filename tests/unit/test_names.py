@@ -25,7 +25,9 @@ def test_a_text_without_a_colon_is_a_glob_over_markers(text: str) -> None:
     assert parse_name(text) == ProbeName(text, NameKind.MARKER, text)
 
 
-@pytest.mark.parametrize("text", ["[k:]v_get", "kv[_:]get", "[]:k]v_get", "[!:]v_get"])
+@pytest.mark.parametrize(
+    "text", ["[k:]v_get", "kv[_:]get", "[]:k]v_get", "[!:]v_get", "[!]:]v_get"]
+)
 def test_a_colon_in_the_brackets_of_a_glob_is_one_of_its_characters(text: str) -> None:
     assert parse_name(text).kind is NameKind.MARKER
     assert {site.marker for site in matching(SITES, parse_name(text))} == {"kv_get"}
