@@ -32,11 +32,13 @@ class Record(NamedTuple):
 
 class InC(NamedTuple):
     """Call a function of a file of probes in C. `options` are those of the marker's entry: what the
-    probe emits is recorded as its own events are."""
+    probe emits is recorded as its own events are. `digest` is that of the objects; "" before the
+    file is compiled."""
 
     file: str
     function: str
     options: Options = _ONLY_COUNTED
+    digest: str = ""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.function}"

@@ -39,7 +39,7 @@ class Recorders:
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
-        self._loaded: dict[tuple[str, str], Loaded] = {}
+        self._loaded: dict[tuple[str, str, str], Loaded] = {}
         self._known: dict[tuple[Signature, Options], int] = {}
 
     def find(self, signature: Signature, options: Options) -> int | None:
@@ -90,7 +90,7 @@ class Recorders:
             return find_unused(self.arena, read, slots, emits, sharer_of)
 
         there = load(self.arena, compiled, tick_hz=tick_hz, unused=unused)
-        self._loaded[probe.file, probe.function] = there
+        self._loaded[probe.file, probe.function, probe.digest] = there
         return there
 
     def note_callers(self, probe: Probe, slots: Iterable[RemoteAddress]) -> None:
@@ -99,7 +99,8 @@ class Recorders:
             self.arena.units.note_callers(there.unit, slots)
 
     def _loaded_of(self, probe: InC) -> Loaded | None:
-        return self._loaded.get((probe.file, probe.function))
+        # By its objects, too: a file may be edited while a trace still calls its older version.
+        return self._loaded.get((probe.file, probe.function, probe.digest))
 
     def types_of(self, signatures: Iterable[Signature], probe: Probe) -> dict[int, RecordType]:
         """The types of the records of markers that are on with this probe, by their ids. For a
@@ -174,13 +175,19 @@ def probe_of(probe: str | Compiled, options: Options) -> Probe:
     """The probe that is meant by its name, or one in C that was compiled. Raises BadArgument."""
     check_is("probe", probe, str, Compiled)
     if isinstance(probe, Compiled):
-        return InC(probe.source.name, probe.function.name, options)
+        return InC(probe.source.name, probe.function.name, options, _digest(probe.objects))
     if probe == RECORD:
         return Record(options)
     if probe == COUNT:
         return Count()
     file, function = split_probe(probe)
     return InC(str(file), function, options)
+
+
+def _digest(objects: Iterable[bytes]) -> str:
+    import hashlib  # 4 ms, and most probes are not in C
+
+    return hashlib.blake2b(b"".join(objects), digest_size=16).hexdigest()
 
 
 def options_of(

@@ -66,7 +66,7 @@ def recording_of(
     compiled = compiled_probe(probe)
     options = options_of(compiled, time, thread_id, fields, text)
     strategy = planner.strategy(quiesce)
-    asked = probe_of(probe, options)
+    asked = probe_of(compiled or probe, options)
     return Recording(Request(True, strategy, as_mode(mode), asked), compiled)
 
 

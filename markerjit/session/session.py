@@ -139,7 +139,7 @@ class Session(View):
         switcher = self._switcher
         request = Request(
             True, switcher.planner.strategy(quiesce), as_mode(mode),
-            probe_of(probe, nothing_read(probe)),
+            probe_of(compiled or probe, nothing_read(probe)),
         )  # fmt: skip
         with switcher.turn() as turn:
             if compiled:

@@ -205,7 +205,8 @@ class Switcher:
         switched = entries.switched(states, plan, request)
         slots = slots_by_entry(sites, request, recorders)
         before = entries.before(slots, calls=request.calls)
-        recorders.note_callers(request.probe, [slot for of in slots.values() for slot in of])
+        called = {state.site.slot for state in states if state.site.address in plan.modes}
+        recorders.note_callers(request.probe, called)
         if held:
             entries.hold(slots, held)
         applied = self._apply_edits(turn, plan)

@@ -186,3 +186,25 @@ def test_a_trace_loads_its_probe_again_where_another_controller_gave_it_back(
             program.command("run 10")
 
         assert session.probe_values()[-1].counters == {"version_1": 10}
+
+
+def test_a_trace_ends_its_own_version_of_a_probe_that_was_edited_meanwhile(
+    target: Callable, probe: Callable
+) -> None:
+    """The session took the address of the newer version for the trace's, and left the markers of
+    the older one on."""
+    program = target("truth_values")
+    older, newer = (
+        markerjit.compile_probe(*probe(version(number, 8), "f").rsplit(":", 1)) for number in (1, 2)
+    )
+    assert (older.source.name, older.function.name) == (newer.source.name, newer.function.name)
+
+    with markerjit.attach(program.pid) as session:
+        first, second, *_ = sorted({site.marker for site in session.sites() if site.slot})
+        with session.trace(first, probe=older) as stream:
+            session.enable(second, probe=newer)
+        assert stream.statistics().taken == ()
+
+        modes = {status.name: status.mode for status in session.statistics()}
+        assert modes[first] is None
+        assert modes[second] is not None

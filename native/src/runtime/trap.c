@@ -4,8 +4,8 @@
  *
  * A breakpoint of ours sends the thread to the body of its marker, which returns to where a dormant
  * site goes on. No instruction is copied: every kind of site that takes an int3 has a body that
- * replaces what the first byte began. The same table completes jumps and calls that are being
- * changed by the breakpoint protocol (markerjit/patch/protocol/breakpoint.py).
+ * replaces what the first byte began. The same table completes jumps that are being changed by the
+ * breakpoint protocol (markerjit/patch/protocol/breakpoint.py).
  *
  * A trap that is not ours goes to the action that the program had before. Not everything is
  * preserved: that action's SA_RESETHAND; that it may have run with other signals blocked when its
