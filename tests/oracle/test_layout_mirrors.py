@@ -361,7 +361,7 @@ def test_both_mirrors_of_the_number_of_arguments_are_the_same() -> None:
 def test_every_constant_of_the_arena_in_python_is_one_of_the_headers() -> None:
     bounds = {
         "LARGEST_RING", "LARGEST_ENTRY", "MOST_CPUS", "MOST_EDITS", "MOST_MARKERS", "MOST_PATCHES",
-        "MOST_UNITS", "MOST_ISLANDS", "MOST_CALLERS",
+        "MOST_UNITS", "MOST_ISLANDS", "MOST_CALLERS", "SMALLEST_PATCH",
     }  # fmt: skip
     derived = {
         "CONTROL", "TABLES", "OP_SIZE_SHIFT", "NO_LIMIT", "COUNT_SIZE", "TURN_FULL",
