@@ -33,7 +33,7 @@ def read_and_stop(store, offset, size):
     return data
 
 with markerjit.attach(int(sys.argv[1])) as session, session.trace("truth_loop") as events:
-    rings = session._target.seen.arena.geometry.ring
+    rings = session._target.seen.arena.geometry.ring_offset(0)
     FileStore.read = read_and_stop
     print("reading", flush=True)
     seen = [event.fields["n"] for event in events]
