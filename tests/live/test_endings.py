@@ -176,7 +176,8 @@ def test_a_process_without_its_first_thread_has_not_ended(tmp_path: Path) -> Non
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert has_ended(process.pid)
 
-    one_line(done, f"the first thread of process {process.pid} has ended, so its memory can no longer be")
+    ended = f"the first thread of process {process.pid} has ended"
+    one_line(done, f"{ended}, so its memory can no longer be reached")
 
 
 def test_a_kernel_thread_has_not_ended() -> None:
