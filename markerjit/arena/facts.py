@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import markerjit.abi as abi
 from markerjit.abi import PAGE
 from markerjit.errors import MarkerError, Unsupported
-from markerjit.memory import Mapping, Memory, read_maps
+from markerjit.memory import Mapping, Memory, read_maps, stat_fields
 from markerjit.model import RemoteAddress
 from markerjit.proc.permission import tid_inside
 
@@ -107,12 +107,8 @@ def _tid_offsets(memory: Memory, thread: Thread, tid: int) -> set[int]:
 def heap_start(pid: int) -> int:
     """Where the heap of a process begins, which may have no byte yet; 0 where that is not told.
     Field 47 of /proc/PID/stat, proc_pid_stat(5)."""
-    with (
-        contextlib.suppress(OSError, ValueError, IndexError),
-        open(f"/proc/{pid}/stat", "rb") as f,
-    ):
-        text = f.read()
-        return int(text[text.rfind(b")") + 2 :].split()[_START_BRK])
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(stat_fields(f"/proc/{pid}")[_START_BRK])
     return 0
 
 

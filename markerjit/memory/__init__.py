@@ -10,6 +10,7 @@ from markerjit.memory.fake import FakeMemory
 from markerjit.memory.files import FileId, file_at
 from markerjit.memory.maps import Mapping, parse_maps, read_maps, read_maps_text
 from markerjit.memory.process import ProcessMemory
+from markerjit.memory.stat import stat_fields
 
 __all__ = [
     "FakeMemory",
@@ -23,4 +24,5 @@ __all__ = [
     "parse_maps",
     "read_maps",
     "read_maps_text",
+    "stat_fields",
 ]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from markerjit.errors import MarkerError, NoSuchProcess, NotPermitted, Unsupported
+from markerjit.memory.stat import stat_fields
 from markerjit.model import RemoteAddress
 
 _PF_EXITING = 0x4
@@ -70,8 +71,7 @@ def _is_ending(task: str) -> bool:
 
 
 def _is_exiting(task: str) -> bool:
-    with open(f"{task}/stat", "rb", buffering=0) as file:
-        fields = file.read().rpartition(b")")[2].split()
+    fields = stat_fields(task)
     state, flags = fields[0], int(fields[6])
     return state in (b"Z", b"X") or bool(flags & _PF_EXITING)
 

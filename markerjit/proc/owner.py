@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from markerjit.abi import OwnerEntry
 from markerjit.errors import MarkerError
+from markerjit.memory import stat_fields
 
 _STATE, _STARTED = 0, 19  # of the fields behind the name
 
@@ -104,11 +105,9 @@ def _namespace() -> int:
 def _started(pid: int) -> int | None:
     """The start time of a process; None if it has ended or is a zombie. Raises OSError."""
     try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            text = file.read()
+        fields = stat_fields(f"/proc/{pid}")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = text[text.rfind(b")") + 2 :].split()
     if len(fields) <= _STARTED or fields[_STATE] in (b"Z", b"X"):
         return None
     return int(fields[_STARTED])

@@ -24,7 +24,7 @@ import os
 from typing import NamedTuple
 
 from markerjit.errors import MarkerError, refuse_own_shortage
-from markerjit.memory import Mapping, parse_maps
+from markerjit.memory import Mapping, parse_maps, stat_fields
 from markerjit.proc.permission import CAP_SYS_PTRACE, has_capability, in_user_namespace
 
 _STARTED = 19  # of the fields behind the name
@@ -149,9 +149,7 @@ def _check_forbidden(error: OSError) -> None:
 def _started(pid: int) -> int | None:
     """When a process was started, also one that has ended; None where that may not be seen."""
     try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            text = file.read()
-        return int(text[text.rfind(b")") + 2 :].split()[_STARTED])
+        return int(stat_fields(f"/proc/{pid}")[_STARTED])
     except OSError as error:
         _check_forbidden(error)
     except (ValueError, IndexError):

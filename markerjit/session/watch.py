@@ -19,6 +19,7 @@ from markerjit.arena.store import FileStore
 from markerjit.arguments import check_flag, check_int, check_is
 from markerjit.errors import Refused
 from markerjit.events.flight import Flight
+from markerjit.memory import stat_fields
 from markerjit.session.status import arena_status
 
 _LOOK_AGAIN_S = 1.0
@@ -98,9 +99,8 @@ def _status_by_proc(pid: int) -> int | None:
     """The exit status of a zombie. A reader that may not trace it gets 0, as if it had ended well
     (proc(5)). One that may is allowed to look at its program, though there is none any more."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-        if fields[0] in ("Z", "X"):
+        fields = stat_fields(f"/proc/{pid}")
+        if fields[0] in (b"Z", b"X"):
             with contextlib.suppress(FileNotFoundError):
                 os.readlink(f"/proc/{pid}/exe")
             return int(fields[-1])
