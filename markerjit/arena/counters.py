@@ -62,10 +62,7 @@ class Counters:
     def note_began(self, marker: int) -> None:
         """Write down how far a marker's counters are, before it is switched on."""
         counts = self.by_ring(marker)
-        passed, lost = (
-            sum(one.passed for one in counts),
-            sum(one.lost for one in counts),
-        )
+        passed, lost = sum(count.passed for count in counts), sum(count.lost for count in counts)
         self._markers.note_began(marker, passed, lost)
 
 

@@ -102,10 +102,9 @@ class Markers:
         known = self._ids.get((signature, how))
         if known is not None:
             return known
-        name_hash = fnv1a(signature.encode())
-        for entry in self.entries():
-            if entry.name_hash == name_hash and _how(entry) == how:
-                return self._ids.setdefault((signature, how), int(entry.id))
+        for marker in self.with_hash(fnv1a(signature.encode())):
+            if _how(self.entry(marker)) == how:
+                return self._ids.setdefault((signature, how), marker)
         return None
 
     def find(self, name: str, signature: str, wanted: MarkerEntry) -> int:

@@ -15,12 +15,7 @@ from markerjit.remote.calls import SYS_RT_SIGACTION, Call, Caller
 
 _SIGTRAP = 5
 _SIGACTION_SIZE = 32
-_SA_SIGINFO, _SA_RESTORER, _SA_ONSTACK, _SA_RESTART = (
-    4,
-    0x04000000,
-    0x08000000,
-    0x10000000,
-)
+_SA_SIGINFO, _SA_RESTORER, _SA_ONSTACK, _SA_RESTART = 4, 0x04000000, 0x08000000, 0x10000000
 # SIGTRAP is not blocked while it is handled: a signal handler may interrupt ours and come to a
 # breakpoint itself, and the kernel kills a process whose blocked SIGTRAP it has to deliver.
 _SA_NODEFER = 0x40000000

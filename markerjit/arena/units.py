@@ -10,7 +10,7 @@ the unit does: a thread may be in the probe long after the slot was emptied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from markerjit.abi import UNIT_FREE, UNIT_KEPT, UNIT_READY, CallerEntry, Geometry, UnitEntry
@@ -72,7 +72,7 @@ class Units:
 
     def has_room(self) -> bool:
         """Whether the table takes another one."""
-        return self._free() is not None
+        return _free(self._entries()) < self._table.part.entries
 
     def check_room(self) -> None:
         """Raises Refused when the table is full."""
@@ -82,8 +82,9 @@ class Units:
     def add(self, entry: UnitEntry) -> Unit:
         """Enter a unit whose code and data are there. Raises Refused when the table is full."""
         self.check_room()
-        number = self._free() or 0
-        entry.order = max((int(one.order) for one in self._entries()), default=0) + 1
+        entries = self._entries()
+        number = _free(entries)
+        entry.order = max((int(one.order) for one in entries), default=0) + 1
         entry.state = UNIT_FREE
         self._table.write(number, entry)
         if number >= self.used:
@@ -145,13 +146,11 @@ class Units:
             for entry in self._table.read_many(first, min(_CHUNK, used - first))
         ]
 
-    def _free(self) -> int | None:
-        """A place in the table for another one."""
-        entries = self._entries()
-        for number, entry in enumerate(entries):
-            if entry.state not in _THERE:
-                return number
-        return len(entries) if len(entries) < self._table.part.entries else None
-
     def _set_state(self, number: int, state: int) -> None:
         self._table.write_field(number, "state", state.to_bytes(4, "little"))
+
+
+def _free(entries: Sequence[UnitEntry]) -> int:
+    """The first place of a table that is free, perhaps the one behind these entries."""
+    free = (number for number, entry in enumerate(entries) if entry.state not in _THERE)
+    return next(free, len(entries))

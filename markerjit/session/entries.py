@@ -7,8 +7,9 @@ which numbers on its hits count. A switch writes in this order:
     2  `hold`     for which reading the marker will record. Before the code is written: if the
                   controller is killed after it, the next one knows the owner of the probes
     3  the code (switch.py)
-    4  `note`     what has become of the markers. Also where nothing had to be written: a controller
-                  may have been killed between its 3 and its 4
+    4  `note`     what has become of the markers. Also where a switch off, or one on for a reader,
+                  finds nothing to write: a controller may have been killed between its 3 and its 4.
+                  Any other switch on that finds nothing to write leaves the entries as they are
 
 What this does not do: the numbers (events/hits.py), or new entries (probes/recorders.py).
 """

@@ -57,8 +57,6 @@ from markerjit.trace.sink import TraceInfo
 
 __all__ = ["COUNT", "RECORD", "Session", "attach"]
 
-_RECENT_S = 10
-
 
 def attach(pid: int | None = None, *, ring_size: int | None = None) -> Session:
     """Open a session with a process; without a pid with this one.

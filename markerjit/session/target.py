@@ -16,7 +16,14 @@ from typing import NamedTuple
 from markerjit.abi import PAGE
 from markerjit.arena.arena import Arena
 from markerjit.arena.breakpoints import Breakpoints
-from markerjit.arena.find import Arenas, Probes, find_arenas, inherited_arenas, is_arena
+from markerjit.arena.find import (
+    NO_ARENAS,
+    Arenas,
+    Probes,
+    find_arenas,
+    inherited_arenas,
+    is_arena,
+)
 from markerjit.elf import Read
 from markerjit.errors import (
     MarkerError,
@@ -51,7 +58,7 @@ class Seen(NamedTuple):
     maps: tuple[Mapping, ...] = ()
     files: tuple[Mapping, ...] = ()
     objects: Objects = Objects((), (), ())
-    arenas: Arenas = Arenas(None, (), Probes(), False)
+    arenas: Arenas = NO_ARENAS
 
     @property
     def arena(self) -> Arena | None:
@@ -92,7 +99,7 @@ class Target:
     def close(self) -> None:
         """Let go of the process and of its arenas. May be called again."""
         self.seen.arenas.close()
-        self.seen = self.seen._replace(arenas=Seen().arenas)
+        self.seen = self.seen._replace(arenas=NO_ARENAS)
         self.memory.close()
 
     @property

@@ -195,8 +195,8 @@ def _counting(turn: Turn, claim: Claim) -> Counting:
 def _switch_off_for_sure(
     switcher: Switcher, claim: Claim, asked: Asked, stream: EventStream, counting: Counting
 ) -> None:
-    """Nobody comes after us to try again, so we do, for half a minute, where that may help: another
-    controller or tracer is at work, or a thread waits in the kernel."""
+    """Switches off, and tries again for half a minute where that may help: another controller or
+    tracer is at work, or a thread waits in the kernel. No later caller would try again."""
     deadline = monotonic() + _TRY_AGAIN_S
     while True:
         try:
