@@ -26,7 +26,7 @@ from markerjit.trace.convert import convert
 from markerjit.trace.ctf import CtfSink
 from markerjit.trace.encode import packets_of
 from markerjit.trace.open import open_sink, open_trace
-from tests.support.heads import head_of
+from tests.support.heads import head_of, marker_and_words
 from tests.support.made_records import CHARS, I32, make_info, make_type, record
 from tests.support.own_arena import CHARS as TEXT
 from tests.support.own_arena import LONG, OwnArena, geometry_of
@@ -108,9 +108,15 @@ def put(time: int, text: bytes) -> bytes:
 
 times = st.integers(0, 10**6)
 sound = st.builds(tick, times) | st.builds(put, times, st.binary(max_size=30))
-longer = sound.map(
-    lambda data: data[:2] + struct.pack("<H", len(data) // 8 + 1) + data[4:] + bytes(8)
-)
+
+
+def a_word_more(data: bytes) -> bytes:
+    """A record that says so and has it: none of its marker is as long."""
+    marker, words = marker_and_words(int.from_bytes(data[:4], "little"))
+    return struct.pack("<I", head_of(marker, words + 1)) + data[4:] + bytes(8)
+
+
+longer = sound.map(a_word_more)
 too_long_a_text = times.map(lambda time: put(time, b"abc")[:16] + b"\xff" * 4 + put(0, b"abc")[20:])
 of_another_century = times.map(lambda time: tick(time + (1 << 63)))
 fillers = st.integers(1, 4).map(

@@ -13,7 +13,7 @@ import pytest
 from markerjit.abi import PAGE, MarkerEntry
 from markerjit.events.rings import Found, Rings
 from markerjit.ring.batch import Columns
-from markerjit.ring.types import Options, RecordType, Time
+from markerjit.ring.types import FILLER, Options, RecordType, Time
 from tests.support.heads import head_of
 from tests.support.own_arena import CHARS, INT, LONG, WAYS, OwnArena, Slot, geometry_of, marker_id
 
@@ -321,7 +321,7 @@ def test_a_size_in_the_arena_is_not_believed_of_markers_that_are_asked_for(
     assert rings.damaged == 4
 
 
-@pytest.mark.parametrize("marker", [1, 7, 0xFFFF])
+@pytest.mark.parametrize("marker", [1, 7, 0xFFFF, FILLER])
 def test_an_id_in_the_arena_that_no_marker_has_is_come_through(own: OwnArena, marker: int) -> None:
     slot = own.marker("n %ld", LONG)
     entry = own.arena.markers.entry(0)
