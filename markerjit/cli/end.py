@@ -66,7 +66,7 @@ class End:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def note_markers_off(self) -> None:
-        """The markers are off: output may take its time, as long as somebody reads it."""
+        """The markers are off: output may take its time, as long as it is read."""
         self.disarm()
         self._off = True
 

@@ -9,7 +9,7 @@ A sharer is a descendant, so it was started when the arena was there or later. A
 are looked at; one that may not be looked at counts as a sharer, and so does any where /proc hides
 processes from us.
 
-Why nobody is missed: a process that is no sharer never becomes one, so each is looked at once. One
+Why no process is missed: one that does not share never begins to, so each is looked at once. One
 that vanishes before that may have left children behind; so all numbers are listed again, until none
 of those that are new has vanished. If the numbers began anew meanwhile, which a new process could
 have been given that was seen already, all is begun anew.
