@@ -3,7 +3,6 @@ run never do."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -118,7 +117,6 @@ def test_nothing_is_given_back_while_a_child_may_run_it(target: Callable, probe:
         code = code_of(session, unit)
         answer = helper.submit(program.command, "fork 1000 8000")
         wait_until(lambda: session.statistics("truth_parent")[0].hits == 1, "the fork")
-        time.sleep(0.1)
         session.disable("*")
         for number in range(1, 4):
             session.enable("truth_*", probe=probe(version(number), "f"))
