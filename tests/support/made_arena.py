@@ -28,6 +28,12 @@ def geometry_of(
     return lay_out(sizes._replace(max_callers=max_callers))
 
 
+FULL_PAGES = geometry_of(
+    cpus=2, ring_size=PAGE, max_markers=128, max_patches=256, max_edits=64, ring_stride=4 * PAGE
+)
+"""Every table fills its pages exactly, so that one entry more needs a page more."""
+
+
 class SparseMemory:
     """Zeros from BASE on, as many as an arena has bytes, that can be read and written. With `gone`
     they cannot: the process has ended."""
@@ -94,5 +100,5 @@ def make_store(geometry: Geometry, kind: type[MemoryStore] = MemoryStore) -> Mem
     return store
 
 
-def make_arena(geometry: Geometry, store: MemoryStore | None = None) -> Arena:
+def make_arena(geometry: Geometry = FULL_PAGES, store: MemoryStore | None = None) -> Arena:
     return Arena(PID, BASE, store or make_store(geometry), geometry.size)
