@@ -167,9 +167,10 @@ class LeftOut:
 def _lacking(
     lacks: str, *combinations: Combination, within: int = 1_000_000, victims: int = 1
 ) -> Iterator[LeftOut]:
-    """One thread: two on two CPUs leave the controller little of either."""
+    """Of each crowd only one thread: two on two CPUs leave the controller little of either."""
     for combination in combinations:
-        yield LeftOut(lacks, replace(combination, crowd=Crowd(1)), within, victims)
+        alone = replace(combination.crowd, threads=1)
+        yield LeftOut(lacks, replace(combination, crowd=alone), within, victims)
 
 
 def _one_place(combination: Combination) -> Combination:
@@ -177,20 +178,12 @@ def _one_place(combination: Combination) -> Combination:
     return replace(combination, places=1)
 
 
-# Each of these must be seen to go wrong, within so many flips: a hundred times what it took on a
-# loaded machine, where most flips are made while nobody else has a CPU. Where it went well and
-# fewer than SEEN_ENOUGH flips were observed, the machine did not let it fail: nothing is shown.
+# Each of these must be seen to go wrong on any processor: some order of whole loads and stores
+# shows the fault. The number of flips is a hundred times what it took on a loaded machine, where
+# most flips are made while no other thread has a CPU. Where fewer than SEEN_ENOUGH flips were
+# observed, a run that went well shows nothing.
 SEEN_ENOUGH = 100_000
 MUST_FAIL = (
-    # A race of fetches with stores. One victim tears after a hundred flips, another not after ten
-    # million, and it is not known why. So what counts is the number of victims.
-    *_lacking(
-        "synchronising between the steps",
-        _one_place(inside("jmp5", PAGE, "int3/raw", "none")),
-        _one_place(inside("call5", PAGE, "int3/raw", "none")),
-        within=500_000,
-        victims=40,
-    ),
     *_lacking(
         "order: the first byte is written before the tail",
         inside("jmp5", LINE, "first/mem", "membarrier"),
@@ -207,14 +200,29 @@ MUST_FAIL = (
         outside("jmp5", PAGE, "whole", "none"),
         within=10_000_000,
     ),
-    *_lacking("the look at who stands inside", outside("span5", WORD, "byte", "stop")),
-    *_lacking("the wait for who stands inside", inside("span5", WORD, "int3/mem", "membarrier")),
+    *_lacking("the look at threads that stand inside", outside("span5", WORD, "byte", "stop")),
+    # A thread stays inside a span long enough only where something interrupts it there. On an idle
+    # machine nothing does, so signals have to: their handlers return into the span.
+    *_lacking(
+        "the wait for threads that stand inside",
+        inside("span5", WORD, "int3/mem", "membarrier", Crowd(signals=True)),
+    ),
     # Seen once not to tear in a million: how the kernel copies eight bytes is its own affair.
     *_lacking("the slot's alignment", inside("slot", LINE, "whole/mem", "none"), within=10_000_000),
 )
 
-# These lack as much, and may well go through: what saves them is promised by nobody.
+# These lack as much. Some processors forgive it, although no manual promises that. All are
+# printed by `make torture`; none is a test.
 SEEN_ONLY = (
+    # A race of two fetches with two stores across a page. On one machine one victim tears after a
+    # hundred flips and another not after ten million. On another, which was idle, none of 40 tore.
+    *_lacking(
+        "synchronising between the steps",
+        _one_place(inside("jmp5", PAGE, "int3/raw", "none")),
+        _one_place(inside("call5", PAGE, "int3/raw", "none")),
+        within=500_000,
+        victims=40,
+    ),
     *_lacking(
         "synchronising between the steps",
         inside("jmp5", LINE, "int3/mem", "none"),
