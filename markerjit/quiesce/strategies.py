@@ -30,6 +30,8 @@ class Strategy(NamedTuple):
     explained  what it does, a line for people
     stops      whether threads of the target stand still
     borrows    whether it needs a thread of another process, for system calls
+    proves     what holds once it has begun, a line for people
+    fence      how every core is synchronised after each step that changes code; empty if it is not
     refusal    why it does not cover a change
     """
 
@@ -38,6 +40,8 @@ class Strategy(NamedTuple):
     explained: str
     stops: bool
     borrows: bool
+    proves: str
+    fence: str
     refusal: Refuse
 
 
@@ -66,6 +70,8 @@ STOP = Strategy(
     "stop every thread of the process (ptrace), new ones too, until none is new",
     True,
     False,
+    "no thread executes user code until all threads are resumed",
+    "",
     _refuses_itself,
 )
 """`stop`: every thread of another process stands from before the comparison until after the check.
@@ -90,6 +96,8 @@ MEMBARRIER = Strategy(
     "leave threads running; fence every core after each step (membarrier SYNC_CORE in the process)",
     False,
     True,
+    "a thread of the process is at hand for the fences; the others run on",
+    "membarrier SYNC_CORE in the process",
     _refuses_parts,
 )
 """`membarrier`: threads run on; after each step that changes code, every core has serialised.
@@ -115,6 +123,8 @@ SIGNALS = Strategy(
     "leave threads running; after each step run a handler in every thread (a real-time signal)",
     False,
     False,
+    "nothing yet; every thread runs on",
+    "a signal handler in every thread executes CPUID",
     _refuses_others,
 )
 """`signals`: threads run on; after each step that changes code, each runs a handler of ours.
@@ -136,6 +146,8 @@ NONE = Strategy(
     "leave threads running and synchronise nothing: each edit is one store",
     False,
     False,
+    "nothing; each edit is one store",
+    "",
     _refuses_parts,
 )
 """`none`: threads run on, and nothing is synchronised.

@@ -37,6 +37,7 @@ TRAP = bytes([INT3])
 # Every strategy where it can be: who, and whether the process is our own.
 WAYS = [(STOP, False), (MEMBARRIER, False), (NONE, False), (MEMBARRIER, True), (SIGNALS, True),
         (NONE, True)]  # fmt: skip
+SYNCHRONISED = [way for way in WAYS if way[0] is not NONE]
 RUNNING = [way for way in WAYS if way[0] is not STOP]
 # And where it cannot.
 IMPOSSIBLE = [(STOP, True), (SIGNALS, False)]
@@ -162,7 +163,7 @@ def test_only_our_own_writable_memory_is_stored_to(context: Context) -> None:
 # ---- breakpoint ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("strategy", "own"), WAYS)
+@pytest.mark.parametrize(("strategy", "own"), SYNCHRONISED)
 @pytest.mark.parametrize(
     ("old", "new", "edits"),
     [
@@ -244,6 +245,16 @@ def test_a_breakpoint_that_nobody_could_complete_is_refused(
     change: Change, handler: bool, why: str
 ) -> None:
     assert why in refused(breakpoint.plan(change, Context(STOP, handler=handler)))
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_steps_with_nothing_between_them_are_refused(own: bool) -> None:
+    """Without the fence a thread may run the new tail behind the old first byte."""
+    context = Context(NONE, own, handler=True)
+
+    assert "synchronised between them" in refused(breakpoint.plan(code("eb05", "9090"), context))
+    answer = breakpoint.plan(code("eb05", "cc05"), context)
+    assert planned(answer) == [(0, "eb", "cc", 0)]
 
 
 # ---- whole span ----------------------------------------------------------------------------------

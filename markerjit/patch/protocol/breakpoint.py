@@ -52,4 +52,11 @@ def plan(change: Change, context: Context) -> tuple[Edit, ...] | Refusal:
             place = type(change.address)(change.address + offset)
             again = number == 2 and change.old[:1] != _TRAP
             edits.append(Edit(place, old, new, change.what, True, step=number, again=again))
+    if len(edits) > 1 and not (context.strategy.stops or context.strategy.fence):
+        return refusal(
+            change,
+            Reason.QUIESCENCE,
+            f"{len(edits)} steps need the cores synchronised between them, and quiescence "
+            f"{context.strategy.name} does not; use stop or membarrier",
+        )
     return tuple(edits)
