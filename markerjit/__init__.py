@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from markerjit.model import Event, Field, Kind, Mode, Site
     from markerjit.patch.apply import Applied
     from markerjit.patch.plan import LeftOut, Plan, Refusal
+    from markerjit.patch.steps import Step, Verb
     from markerjit.probes.c.compile import compile_probe
     from markerjit.probes.c.unit import Compiled
     from markerjit.probes.loaded import Values
@@ -99,6 +100,8 @@ _HOME = {
     "LeftOut": "patch.plan",
     "Plan": "patch.plan",
     "Refusal": "patch.plan",
+    "Step": "patch.steps",
+    "Verb": "patch.steps",
     "line_formatter": "trace",
     "list_file": "session.status",
     "EventStream": "events.stream",
@@ -168,6 +171,7 @@ __all__ = [
     "Repaired",
     "Session",
     "Site",
+    "Step",
     "StreamStatistics",
     "Summary",
     "TargetGone",
@@ -177,6 +181,7 @@ __all__ = [
     "Unsupported",
     "ValueSummary",
     "Values",
+    "Verb",
     "View",
     "Watch",
     "__version__",

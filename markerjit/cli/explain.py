@@ -8,8 +8,16 @@ from itertools import zip_longest
 
 import markerjit
 from markerjit.cli import arguments, output
-from markerjit.explain import Explanation, explain_file, explain_process
-from markerjit.facts.plans import explanation_facts, instruction_lines
+from markerjit.explain import (
+    Explanation,
+    Way,
+    explain_file,
+    explain_process,
+    plan_or_refusal,
+    ways_of_file,
+    ways_of_process,
+)
+from markerjit.facts.plans import explanation_facts, instruction_lines, way_facts
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,12 +26,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_pattern(parser)
     arguments.add_mode(parser)
     arguments.add_quiesce(parser)
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="a table of every mode under every kind of quiescence, in place of one plan",
+    )
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Explain every site that matches. Nothing is changed."""
+    if options.all:
+        return _run_all(options)
     explanations = _explanations(options)
     if options.json:
         output.print_json(explanation_facts(options.target, explanations))
@@ -37,20 +52,48 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _run_all(options: argparse.Namespace) -> int:
+    if options.mode or options.quiesce:
+        raise markerjit.Refused("--all shows every way; leave out --mode and --quiesce")
+    ways = _ways(options)
+    if options.json:
+        facts = [way_facts(way) for way in ways]
+        output.print_json({"target": options.target, "pattern": options.pattern, "ways": facts})
+        return 0
+    output.print_table(
+        ("mode", "quiesce", "code bytes", "writes", "steps", "what it proves"),
+        [_way_cells(way) for way in ways],
+    )
+    return 0
+
+
+def _ways(options: argparse.Namespace) -> list[Way]:
+    pid = arguments.pid_or_file(options.target)
+    if pid is None:
+        return ways_of_file(options.target, options.pattern)
+    with markerjit.attach(pid) as session:
+        ways = ways_of_process(session, options.pattern)
+        output.offer_repair(session)
+    return ways
+
+
+def _way_cells(way: Way) -> tuple[str, ...]:
+    plan = way.plan
+    mode, quiescence = str(way.mode), str(way.quiescence)
+    if not isinstance(plan, markerjit.Plan):
+        return mode, quiescence, "", "", "", f"refused: {plan.sentence}"
+    steps = len(list(plan.steps()))
+    counts = (str(way.code_bytes), str(plan.changes), str(steps))
+    return mode, quiescence, *counts, plan.strategy.proves
+
+
 def _explanations(options: argparse.Namespace) -> list[Explanation]:
     pid = arguments.pid_or_file(options.target)
     mode = markerjit.Mode(options.mode) if options.mode else None
     if pid is None:
         return explain_file(options.target, options.pattern, mode=mode)
     with markerjit.attach(pid) as session:
-        try:
-            plan: markerjit.Plan | markerjit.Refusal = session.plan(
-                options.pattern, mode=mode, quiesce=options.quiesce
-            )
-        except markerjit.Refused as refused:
-            plan = markerjit.Refusal(refused.reason, refused.sentence, refused.try_again)
-        except markerjit.UnexpectedBytes as error:
-            plan = markerjit.Refusal(error.reason, str(error))
+        plan = plan_or_refusal(session, options.pattern, options.mode, options.quiesce)
         explanations = explain_process(session, options.pattern, plan)
         output.offer_repair(session)
     return explanations
@@ -106,8 +149,8 @@ def _plan_lines(explanation: Explanation) -> Iterator[str]:
         yield f"cannot be switched on: {plan.sentence}"
         return
     yield f"plan: {plan.title}"
-    for number, step in enumerate(plan.steps(), 1):
-        yield f"  {number}. {step}"
+    for step in plan.steps():
+        yield f"  {step.number}. {step.sentence}"
     for marker in plan.left_out:
         yield f"  left out: {marker.sentence}"
     for remark in explanation.remarks:

@@ -1,6 +1,16 @@
 """Teaching views: what a marker is made of, and what switching it would do."""
 
 from markerjit.explain.marker import Explanation, explain_file, explain_process
+from markerjit.explain.ways import Way, plan_or_refusal, ways_of_file, ways_of_process
 from markerjit.x86.decode import Instruction
 
-__all__ = ["Explanation", "Instruction", "explain_file", "explain_process"]
+__all__ = [
+    "Explanation",
+    "Instruction",
+    "Way",
+    "explain_file",
+    "explain_process",
+    "plan_or_refusal",
+    "ways_of_file",
+    "ways_of_process",
+]

@@ -65,10 +65,7 @@ def explain_process(view: View, pattern: str, plan: Plan | Refusal) -> list[Expl
 def explain_file(path: str, pattern: str, *, mode: Mode | None = None) -> list[Explanation]:
     """Every site of an executable or library whose marker matches, with the plan for a process that
     was just started. Raises BadFile, NoMarkers, UnknownMarker."""
-    objects = discover_file(path)
-    if not objects.sites:
-        raise NoMarkers(f"{path} has no markers; was it built with marker.h?")
-    states = [dormant(site) for site in matching(objects.sites, parse_name(pattern))]
+    states = states_of_file(path, pattern)
     plan = plan_on(states, None, mode=mode)
     remarks = ["addresses are those of the file; in a process its load address is added"]
     with FileImage(path) as image:
@@ -78,6 +75,14 @@ def explain_file(path: str, pattern: str, *, mode: Mode | None = None) -> list[E
 
         verify(read, [state.site for state in states])
         return [_explain(read, state, plan, remarks) for state in states]
+
+
+def states_of_file(path: str, pattern: str) -> list[SiteState]:
+    """Every site that matches, as it is in a process that was just started. Raises as above."""
+    objects = discover_file(path)
+    if not objects.sites:
+        raise NoMarkers(f"{path} has no markers; was it built with marker.h?")
+    return [dormant(site) for site in matching(objects.sites, parse_name(pattern))]
 
 
 def _explain(

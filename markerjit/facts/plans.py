@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from markerjit.facts import Json
 from markerjit.facts.markers import field_facts, left_out_facts, site_facts
 from markerjit.patch.plan import Plan, Refusal
+from markerjit.patch.steps import Step
 
 if TYPE_CHECKING:
-    from markerjit.explain import Explanation, Instruction
+    from markerjit.explain import Explanation, Instruction, Way
     from markerjit.model import Edit
 
 
@@ -45,17 +46,41 @@ def explained_site_facts(explanation: Explanation) -> Json:
 
 
 def plan_facts(plan: Plan | Refusal, remarks: Sequence[str] = ()) -> Json:
-    """A plan: its edits in the order in which they are written, and its steps as sentences. Edits
-    that only compare are left out. A refusal has its reason, and whether to try again."""
+    """A plan: its edits in the order in which they are written, and its steps. Edits that only
+    compare are left out. A refusal has its reason, and whether to try again."""
     if isinstance(plan, Refusal):
         return {"refused": plan.sentence, "try_again": plan.try_again}
     return {
         "title": plan.title,
         "strategy": plan.strategy.name,
-        "steps": list(plan.steps()),
+        "steps": [step_facts(step) for step in plan.steps()],
         "edits": [edit_facts(edit) for edit in plan.edits if edit.new != edit.old],
         "left_out": left_out_facts(plan.left_out),
         "remarks": list(remarks),
+    }
+
+
+def way_facts(way: Way) -> Json:
+    """One way to switch markers on. `code_bytes` is how many bytes of code differ afterwards."""
+    return {
+        "mode": str(way.mode),
+        "quiesce": str(way.quiescence),
+        "code_bytes": way.code_bytes,
+        "plan": plan_facts(way.plan),
+    }
+
+
+def step_facts(step: Step) -> Json:
+    """A step. `place` is null where it writes neither code nor a slot."""
+    return {
+        "number": step.number,
+        "verb": str(step.verb),
+        "place": step.place,
+        "old": step.old.hex(),
+        "new": step.new.hex(),
+        "what": step.what,
+        "proves": step.proves,
+        "sentence": step.sentence,
     }
 
 

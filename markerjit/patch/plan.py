@@ -24,6 +24,7 @@ from markerjit.arena.patches import Head
 from markerjit.errors import Reason
 from markerjit.model import Change, Edit, Mode, RemoteAddress, Site
 from markerjit.patch.protocol import Context, Refusal, is_byte_flip, plan_change
+from markerjit.patch.steps import Step, steps_of
 from markerjit.patch.switchable import LeftOut, SiteState, to_be_closed, to_be_opened
 from markerjit.printable import counted
 from markerjit.quiesce.strategies import STOP, Strategy
@@ -82,30 +83,11 @@ class Plan(NamedTuple):
         """How many edits change something; the others are only compared."""
         return sum(edit.old != edit.new for edit in self.edits)
 
-    def steps(self) -> Iterator[str]:
-        """The steps of the plan in order, one line each."""
-        if self.needs_runtime:
-            yield (
-                "put the runtime into the process, if it is not there (a borrowed thread makes and "
-                "maps a memfd), and tell it of the markers"
-            )
-        if self.traps:
-            leads = counted(len(self.traps), "breakpoint")
-            yield f"tell the runtime's SIGTRAP handler where to go from {leads}"
-        if not self.edits:
-            yield "nothing to write: it is so already"
-            return
-        yield f"write the {counted(len(self.edits), 'edit')} into the journal"
-        yield f"quiesce: {self.strategy.explained}"
-        places = counted(len({edit.address for edit in self.edits}), "place")
-        yield f"compare the old bytes at {places}; give up if any differs"
-        for edit in self.edits:
-            if edit.new == edit.old:
-                continue  # only compared
-            new = edit.new.hex(" ") or "its address in the runtime"
-            yield f"write {edit.address:#x}: {edit.old.hex(' ')} -> {new}  ({edit.what})"
-        yield "read everything back; if anything differs, put the old bytes back in reverse order"
-        yield "resume, and empty the journal" if self.strategy.stops else "empty the journal"
+    def steps(self) -> Iterator[Step]:
+        """The steps of the plan in order (steps.py)."""
+        return steps_of(
+            self.edits, self.strategy, heads=len(self.heads), needs_runtime=self.needs_runtime
+        )
 
 
 class Binding(NamedTuple):

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -115,12 +116,45 @@ def test_explain_shows_the_plan_that_on_applies(target: Callable, mode: str) -> 
         memory.seek(code[0]["address"])
         assert memory.read(1).hex() == code[0]["new"]
     assert said.returncode == 0
-    for step, line in enumerate(told["plan"]["steps"], 1):
-        assert f"{step}. " in said.stdout
-        assert "write" in line or "slot" in said.stdout
+    for step in told["plan"]["steps"]:
+        assert f"  {step['number']}. {step['sentence']}" in said.stdout
     for name, value in (("dormant", "eb 05"), ("active", "eb 00" if mode == "jump" else "cc")):
         assert name in said.stdout
         assert value in said.stdout
+
+
+def test_explain_all_has_the_plan_of_each_way(target: Callable) -> None:
+    pid = target("kvserver").pid
+
+    every = facts("explain", pid, "kv_hit", "--all")["ways"]
+    ways = {(way["mode"], way["quiesce"]): way for way in every}
+    alone = facts("explain", pid, "kv_hit", "--mode", "int3", "--quiesce", "membarrier")["plan"]
+
+    assert set(ways) == set(product(["jump", "int3"], ["stop", "membarrier", "none"]))
+    assert ways["int3", "membarrier"]["plan"]["steps"] == alone["steps"]
+    assert {way["code_bytes"] for way in ways.values()} == {1}
+
+
+def test_explain_all_says_which_way_is_refused(target: Callable) -> None:
+    """From jump to int3 two bytes change: nothing synchronises the cores between them."""
+    pid = target("kvserver").pid
+    cli("on", pid, "kv_hit", "--mode", "jump")
+
+    shown = cli("explain", pid, "kv_hit", "--all")
+    switched = cli("on", pid, "kv_hit", "--mode", "int3", "--quiesce", "none")
+
+    [refused] = [line for line in shown.stdout.splitlines() if "refused" in line]
+    assert refused.split()[:2] == ["int3", "none"]
+    assert switched.returncode == 1
+    assert "use --quiesce stop" in switched.stderr
+    assert modes_of(pid)["kv_hit"] == "jump"
+
+
+def test_explain_all_takes_no_one_way(build: Path) -> None:
+    shown = cli("explain", build / "kvserver", "kv_hit", "--all", "--mode", "int3")
+
+    assert shown.returncode == 1
+    assert "leave out --mode" in shown.stderr
 
 
 def test_explain_reads_a_file(build: Path) -> None:
