@@ -44,10 +44,13 @@ bench-real: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 	@rm -f build/bench-real.json build/bench-real.html
 	@PYTHONPATH=bench $(VENV)/python -m real --json build/bench-real.json --html build/bench-real.html
 
-# pytest is the last command, so that its summary is the end of the output. Tests that patch running
-# programs have the machine to themselves; the others come first, in two processes, a whole file in one
-# of them. With PYTEST_FLAGS there is one run, of what they choose.
-BESIDE := tests/unit tests/fuzz tests/oracle
+# pytest is the last command, so that its summary is the end of the output. Two processes run the tests,
+# a whole file in one of them. Files whose tests take long come first, so that both processes end at
+# about the same time. Tests that need both CPUs for themselves come last, one after the other. With
+# PYTEST_FLAGS there is one run, of what they choose.
+BESIDE := tests/live tests/races tests/oracle tests/fuzz tests/unit
+ALONE := tests/races/test_torture.py
+IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian build/babeltrace2/.tried check $(if $(PYTEST_FLAGS),,test-user)
 ifdef PYTEST_FLAGS
@@ -55,15 +58,15 @@ ifdef PYTEST_FLAGS
 	@$(VENV)/python -m pytest $(PYTEST_FLAGS)
 else
 	@echo "pytest  $(BESIDE)"
-	@$(VENV)/python -m pytest -n 2 --dist loadfile $(BESIDE)
-	@echo "pytest  all others"
-	@$(VENV)/python -m pytest $(BESIDE:%=--ignore=%)
+	@$(VENV)/python -m pytest $(IN_TWO) $(ALONE:%=--ignore=%) $(BESIDE)
+	@echo "pytest  $(ALONE)"
+	@$(VENV)/python -m pytest $(ALONE)
 endif
 
 # With Debian's own Python, to which .venv lends its packages: .venv's may be a Python in root's home,
 # and a second environment would need the network and take longer than some of the tests.
 test-user: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian
-	@test "$$(id -u)" != 0 || sh tests/as_user.sh
+	@test "$$(id -u)" != 0 || sh tests/as_user.sh $(IN_TWO) -m user
 
 # Minutes; tests/races, and so `make test`, takes a choice of it.
 kill-matrix: $(VENV)/.test-ready native build/hooks/libmjstop.so build/targets/truth_floats
