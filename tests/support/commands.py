@@ -2,28 +2,80 @@
 
 from __future__ import annotations
 
+import atexit
+import io
 import json
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any
 
+from tests.support.command_server import ANSWER_BYTES
 from tests.support.programs import ROOT
+from tests.support.timing import HANG_S, Hangs, Wait
 
 CLI = [sys.executable, "-m", "markerjit.cli.main"]
 PYTHONPATH = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
 ENVIRONMENT = {**os.environ, "PYTHONPATH": PYTHONPATH}
 
 
-def cli(*args: object, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    command = [*CLI, *map(str, args)]
-    return subprocess.run(
-        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=timeout_s, check=False
+def cli(*args: object, timeout_s: float = HANG_S) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, in a process that is forked from a Python which has imported
+    markerjit. `running` starts a command as a shell does."""
+    words = list(map(str, args))
+    request = json.dumps({"directory": os.getcwd(), "arguments": words}).encode()
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+        server.connect(f"\0{_server()}")
+        pipes = [os.pipe(), os.pipe()]
+        outputs = [stack.enter_context(open(end, "rb", buffering=0)) for end, _ in pipes]
+        socket.send_fds(server, [request], [0, *(end for _, end in pipes)])
+        for _, end in pipes:
+            os.close(end)
+        pid = int(server.recv(ANSWER_BYTES))
+        wait = Wait(f"markerjit {' '.join(words)}", timeout_s)
+        try:
+            out, errors = _read_all(outputs, wait)
+            wait.for_input(server)
+        except Hangs:
+            os.kill(pid, signal.SIGKILL)
+            raise
+        code = int(server.recv(ANSWER_BYTES))
+    return subprocess.CompletedProcess([*CLI, *words], code, out, errors)
+
+
+def _read_all(outputs: Sequence[io.FileIO], wait: Wait) -> list[str]:
+    texts = dict.fromkeys(outputs, b"")
+    left = set(outputs)
+    while left:
+        for output in wait.for_input(*left):
+            piece = os.read(output.fileno(), 1 << 16)
+            texts[output] += piece
+            if not piece:
+                left.remove(output)
+    return [io.TextIOWrapper(io.BytesIO(text)).read() for text in texts.values()]
+
+
+@cache
+def _server() -> str:
+    """Start the process that forks for commands. Returns the name of its socket."""
+    name = f"markerjit tests {os.getpid()}"
+    command = [sys.executable, "-m", "tests.support.command_server", name, str(os.getpid())]
+    server = subprocess.Popen(
+        command, cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
     )
+    atexit.register(server.wait)
+    atexit.register(server.kill)
+    assert server.stdout is not None
+    with server.stdout as output:
+        assert output.readline() == b"ready\n"
+    return name
 
 
 @contextmanager

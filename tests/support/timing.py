@@ -1,20 +1,65 @@
-"""Conditions that are waited for, and actions that may hang."""
+"""Conditions that are waited for, and actions that may hang.
+
+A limit is for hangs only, so it is far beyond what a busy machine needs. When it is over, the
+failure says what was waited for, and what our processes did meanwhile: one that had no CPU was
+slow, one that had much of it, or slept, is wrong.
+"""
 
 from __future__ import annotations
 
+import os
+import selectors
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+HANG_S = 300.0
+_SAMPLE_S = 1.0
+
+_Input = TypeVar("_Input")
+
+
+class Hangs(AssertionError):
+    """A limit is over."""
+
+
+class Wait:
+    """A wait for something, which has a limit."""
+
+    def __init__(self, what: str, timeout_s: float = HANG_S) -> None:
+        self._what = what
+        self._timeout_s = timeout_s
+        self._end = time.monotonic() + timeout_s
+
+    def left_s(self) -> float:
+        """The time that is left. Raises Hangs where there is none."""
+        left_s = self._end - time.monotonic()
+        if left_s <= 0:
+            raise Hangs(f"waited {self._timeout_s:g} s for {self._what}\n{progress()}")
+        return left_s
+
+    def for_input(self, *files: _Input) -> list[_Input]:
+        """Wait until some of these files can be read. Raises Hangs."""
+        with selectors.DefaultSelector() as selector:
+            for file in files:
+                selector.register(file, selectors.EVENT_READ)  # type: ignore[arg-type]
+            while True:
+                ready = selector.select(self.left_s())
+                if ready:
+                    return [key.fileobj for key, _ in ready]  # type: ignore[misc]
 
 
 def wait_until(
-    condition: Callable[[], Any], what: str, timeout_s: float = 30, every_s: float = 0.002
+    condition: Callable[[], Any], what: str, timeout_s: float = HANG_S, every_s: float = 0.002
 ) -> None:
-    """Wait for a condition; a failure names it."""
-    deadline = time.monotonic() + timeout_s
+    """Wait for a condition. Raises Hangs."""
+    wait = Wait(what, timeout_s)
     while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
+        wait.left_s()
         time.sleep(every_s)
 
 
@@ -32,6 +77,41 @@ def within(seconds: float, action: Callable[[], object]) -> None:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(seconds)
-    assert not thread.is_alive(), f"it hangs, {seconds} s after it began"
+    if thread.is_alive():
+        raise Hangs(f"it hangs, {seconds} s after it began\n{progress()}")
     if raised:
         raise raised[0]
+
+
+def progress() -> str:
+    """What this process and those that it started do, in a second: a line for each."""
+    ours = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    before = {process.pid: _cpu_s(process.pid) for process in ours}
+    idle, began = psutil.cpu_times().idle, time.monotonic()
+    time.sleep(_SAMPLE_S)
+    took = time.monotonic() - began
+    idle = (psutil.cpu_times().idle - idle) / took
+    lines = [
+        f"load {os.getloadavg()[0]:.1f}; of {os.cpu_count()} CPUs {max(idle, 0):.1f} were idle. "
+        f"Our processes, with their CPU time in all and in {took:.1f} s:"
+    ]
+    for process in ours:
+        after = _cpu_s(process.pid)
+        try:
+            state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            where = Path(f"/proc/{process.pid}/wchan").read_text()
+            command = " ".join(process.cmdline())[:100]
+        except (OSError, psutil.Error):
+            continue
+        more = after - before[process.pid]
+        lines.append(f"  {process.pid} {state} {after:.2f} s, {more:.2f} s, {where}: {command}")
+    return "\n".join(lines)
+
+
+def _cpu_s(pid: int) -> float:
+    """The CPU time of all its threads, 0 of a process that is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

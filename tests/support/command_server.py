@@ -1,0 +1,105 @@
+"""A Python that has imported markerjit, and forks for each command.
+
+A command is a process of its own, as a user's is, and ends as the interpreter ends. It only does
+not import fifty modules first, which takes several times as long as most commands.
+
+    python -m tests.support.command_server NAME PARENT
+
+A request is a connection to the abstract socket NAME. It carries the working directory and the
+arguments as JSON, and the command's standard input, output and error as descriptors. The answers
+are its pid, and when it has ended, its exit code as subprocess has it. The server ends when the
+process PARENT ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import selectors
+import signal
+import socket
+import sys
+
+ANSWER_BYTES = 16
+_REQUEST_BYTES = 1 << 17
+_STREAMS = 3
+_NEVER = ("markerjit.trace.arrow", "markerjit.trace.arrow_read")
+"""Modules with pyarrow, which has threads; a fork would not have them."""
+
+
+def serve(name: str, parent: int) -> list[str]:
+    """Serve until the parent ends. Returns in the forked processes, with the arguments of the
+    command."""
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
+        selectors.DefaultSelector() as selector,
+    ):
+        listener.bind(f"\0{name}")
+        listener.listen()
+        print("ready", flush=True)
+        selector.register(listener, selectors.EVENT_READ)
+        end = os.pidfd_open(parent)
+        selector.register(end, selectors.EVENT_READ)
+        commands: dict[int, tuple[int, socket.socket]] = {}
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is listener:
+                    client, _ = listener.accept()
+                    request, descriptors, _, _ = socket.recv_fds(client, _REQUEST_BYTES, _STREAMS)
+                    pid = os.fork()
+                    if not pid:
+                        for handle, (_, other) in commands.items():
+                            os.close(handle)
+                            other.close()
+                        client.close()
+                        os.close(end)
+                        return _become(json.loads(request), descriptors)
+                    for descriptor in descriptors:
+                        os.close(descriptor)
+                    handle = os.pidfd_open(pid)
+                    selector.register(handle, selectors.EVENT_READ)
+                    commands[handle] = pid, client
+                    client.send(str(pid).encode())
+                elif key.fd == end:
+                    sys.exit()
+                else:
+                    pid, client = commands.pop(key.fd)
+                    selector.unregister(key.fd)
+                    os.close(key.fd)
+                    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                    with client:
+                        client.send(str(code).encode())
+
+
+def _become(request: dict[str, object], descriptors: list[int]) -> list[str]:
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(str(request["directory"]))
+    arguments = request["arguments"]
+    assert isinstance(arguments, list)
+    return arguments
+
+
+def import_everything() -> None:
+    """Import all modules of markerjit, each of which some command imports."""
+    import markerjit
+
+    for module in pkgutil.walk_packages(markerjit.__path__, "markerjit."):
+        if module.name not in _NEVER:
+            importlib.import_module(module.name)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for pytest, which ends us
+    import_everything()
+    gc.freeze()  # so that a fork does not copy what the collector only looks at
+    arguments = serve(sys.argv[1], int(sys.argv[2]))
+
+    from markerjit.cli.main import main
+
+    main(arguments)
