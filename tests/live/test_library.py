@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,9 @@ COMMON_CASES = [
 ]
 TEXT_CASES = ["altered", "shared"]
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+OPTIONS = ("-O2", "-g", "-pthread", "-I", str(ROOT / "native/include"))
+OF_PROGRAMS = ("-DMJ_MODE=", "-DCYCLES=")
+"""Flags that the library does not depend on."""
 RACE = ("-include", str(PROGRAMS / "race.h"))
 
 Build = Callable[..., Path]
@@ -65,22 +68,28 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """build("cases", "-DMJ_MODE=nop", compiler="c++"): the program, once for each way to build."""
     folder = tmp_path_factory.mktemp("library")
     built: dict[tuple[str, ...], Path] = {}
+    objects: dict[tuple[str, ...], list[Path]] = {}
+
+    def library(compiler: str, flags: Sequence[str]) -> list[Path]:
+        key = (compiler, *(flag for flag in flags if not flag.startswith(OF_PROGRAMS)))
+        if key not in objects:
+            made = [folder / f"{len(objects)}-{part.stem}.o" for part in LIBRARY]
+            for part, path in zip(LIBRARY, made, strict=True):
+                run_tool(*key, *OPTIONS, "-c", part, "-o", path)
+            objects[key] = made
+        return objects[key]
 
     def program(name: str, *flags: str, compiler: str = "cc") -> Path:
         need(compiler)
         key = (name, compiler, *flags)
         if key not in built:
             path = folder / f"{name}-{len(built)}"
-            source = ["-x", "c++" if compiler == "c++" else "c", PROGRAMS / f"{name}.c"]
-            command = ["-O2", "-g", "-pthread", "-I", ROOT / "native/include", *flags, *source]
+            command = [compiler, *OPTIONS, *flags]
+            command += ["-x", "c++" if compiler == "c++" else "c", PROGRAMS / f"{name}.c"]
             if "-shared" not in flags:
                 # the library is C, whatever the program is
-                objects = [f"{path}-{part.stem}.o" for part in LIBRARY]
-                part_compiler = "cc" if compiler == "c++" else compiler
-                for part, target in zip(LIBRARY, objects, strict=True):
-                    run_tool(part_compiler, *command[:-3], "-c", part, "-o", target)
-                command += ["-x", "none", *objects]
-            run_tool(compiler, *command, "-o", path)
+                command += ["-x", "none", *library("cc" if compiler == "c++" else compiler, flags)]
+            run_tool(*command, "-o", path)
             built[key] = path
         return built[key]
 
