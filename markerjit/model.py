@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from enum import Enum, IntEnum, StrEnum
 from typing import NamedTuple, NewType
 
+new = tuple.__new__
+"""`new(Site, (…))` is `Site(…)` in half the time, with all fields in their order. For values of which
+a process may have a hundred thousand."""
+
 RemoteAddress = NewType("RemoteAddress", int)
 """An address in the target's address space."""
 

@@ -9,7 +9,8 @@ The texts, format and source file, are elsewhere in the image. They are read a p
 because a system call for each of ten thousand notes would take longer than everything else.
 
 A program may have a hundred thousand notes, most of which differ only in their addresses. So what
-was decoded from some bytes is kept for the next note with the same bytes.
+was decoded from some bytes is kept for the next note with the same bytes, and the next notes are
+compared with the ones that are known before they are taken apart.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from markerjit.elf.format import parse_format
 from markerjit.elf.image import PF_W, PF_X, Image, Segment
 from markerjit.elf.rawnotes import more_notes, parse_note
 from markerjit.errors import BadNote, MemoryFault
-from markerjit.model import CType, Kind, Signature, TypeClass
+from markerjit.model import CType, Kind, Signature, TypeClass, new
 
 OWNER = b"markerjit\0"
 NOTE_TYPE = 1
@@ -35,7 +36,8 @@ CONTENT = struct.Struct("<BBBBHHiiiiiI12s")
 _ADDRESSES = struct.Struct("<iiiiiI")  # the same from site to line
 SITE, BODY, END, SLOT, TEXT = 8, 12, 16, 20, 24
 """Offsets of the relative addresses; each is relative to its own place."""
-_TYPES = 32
+_BEGIN = 12 + 12 + SITE
+"""Bytes of a note before its addresses, where the alignment is four: header, owner, and more."""
 
 MAX_NAME = 255
 MAX_TEXT = 64 << 10
@@ -71,14 +73,13 @@ class Note(NamedTuple):
     """A decoded marker note, with addresses of the object file (before any load bias).
 
     `site`, `body`, `end` and `slot` are explained in abi.h; 0 where the kind has none. Only the
-    code that finds sites uses notes; everything above it uses the sites.
+    code that finds sites uses notes; everything above it uses the sites. The notes of a marker
+    share its `signature`.
     """
 
-    name: str
+    signature: Signature
     kind: Kind
     has_inline: bool
-    format: str
-    args: tuple[CType, ...]
     file: str
     line: int
     site: int
@@ -87,9 +88,19 @@ class Note(NamedTuple):
     slot: int
 
     @property
-    def signature(self) -> Signature:
-        """The marker's name, format and argument types."""
-        return Signature(self.name, self.format, self.args)
+    def name(self) -> str:
+        """The marker's name."""
+        return self.signature.name
+
+    @property
+    def format(self) -> str:
+        """The marker's format."""
+        return self.signature.format
+
+    @property
+    def args(self) -> tuple[CType, ...]:
+        """The types of the marker's arguments."""
+        return self.signature.args
 
 
 def read_notes(image: Image) -> tuple[tuple[Note, ...], tuple[BadNote, ...]]:
@@ -103,7 +114,29 @@ def read_notes(image: Image) -> tuple[tuple[Note, ...], tuple[BadNote, ...]]:
     return tuple(reader.notes), tuple(reader.problems)
 
 
-_Description = tuple[str, Kind, bool, tuple[CType, ...]]
+class _Description:
+    """What a note says besides its addresses: name, kind, whether the body is inline, types. With
+    the signatures that it has by the formats that were met."""
+
+    def __init__(self, name: str, kind: Kind, has_inline: bool, args: tuple[CType, ...]) -> None:
+        self.name = name
+        self.kind = kind
+        self.has_inline = has_inline
+        self.signatures: dict[str, Signature] = {}
+        self._args = args
+
+    def with_format(self, format_: str) -> Signature:
+        """The signature with a format. Raises BadNote where that cannot be parsed."""
+        parse_format(format_, self._args)
+        return self.signatures.setdefault(format_, Signature(self.name, format_, self._args))
+
+
+class _Alike(NamedTuple):
+    """Notes that begin with the same bytes, up to their addresses: their layout, and their
+    descriptions by the bytes behind the addresses."""
+
+    layout: struct.Struct
+    descriptions: dict[bytes, _Description]
 
 
 class _Reader:
@@ -115,8 +148,10 @@ class _Reader:
         self._image = image
         self._code = image.loaded(PF_X) or [range(0)]
         self._data = image.loaded(PF_W) or [range(0)]
+        code, data = self._code[0], self._data[0]
+        self._usual = (code.start, code.stop, data.start, data.stop)
         self._texts = _Texts(image)
-        self._descriptions: dict[bytes, _Description] = {}
+        self._alike: dict[bytes, _Alike] = {}
 
     def read_segment(self, segment: Segment) -> None:
         try:
@@ -125,24 +160,19 @@ class _Reader:
             self.problems.append(problem)
             return
         start = 0
-        head = b""  # of the marker's note before: its sizes, type and owner
-        size = whole = 0  # of its content, and of the note
         while more_notes(data, start) and len(self.problems) < MAX_PROBLEMS:
             try:
-                content_start = start + len(head)
-                content = data[content_start : content_start + size]
-                if head and data.startswith(head, start) and len(content) == size:
-                    following = start + whole  # it is divided as that one was
-                else:
-                    raw, following = parse_note(data, start, segment.align)
-                    if raw.owner != OWNER or raw.type != NOTE_TYPE:
-                        start = following
-                        continue
-                    content, content_start = raw.content, raw.content_start
+                raw, following = parse_note(data, start, segment.align)
+                if raw.owner == OWNER and raw.type == NOTE_TYPE:
+                    description = _describe(raw.content)
+                    addresses = raw.content_start + SITE
+                    self._add(
+                        description, segment.address + addresses,
+                        *_ADDRESSES.unpack_from(data, addresses),
+                    )  # fmt: skip
                     if segment.align != 8:  # else the padding depends on where it starts
-                        head = data[start:content_start]
-                        size, whole = len(content), following - start
-                self.notes.append(self._decode(content, segment.address + content_start))
+                        self._note_alike(description, data[start:following])
+                        following = self._read_alike(data, following, segment.address)
                 start = following
             except BadNote as problem:
                 where = f"{self._image.name}: the note at {segment.address + start:#x}"
@@ -150,39 +180,82 @@ class _Reader:
                 # Its sizes may be damaged, so the next note is searched for.
                 start = _find_marker(data, start + 1)
 
-    def _decode(self, content: bytes, address: int) -> Note:
-        """The note whose content is at `address`. Raises BadNote, without the place."""
-        # What is not an address: the version and what follows it, the types and the name.
-        constant = content[:SITE] + content[_TYPES:]
-        description = self._descriptions.get(constant)
-        if description is None:
-            description = self._descriptions[constant] = _describe(content)
-        name, kind, has_inline, args = description
-        site, body, end, slot, text, line = _ADDRESSES.unpack_from(content, SITE)
-        format_, file = self._texts.pair(address + TEXT + text)
-        parse_format(format_, args)  # refuses the note where it cannot be parsed
-        note = Note(
-            name, kind, has_inline, format_, args, file, line,
-            address + SITE + site,
-            address + BODY + body if body else 0,
-            address + END + end,
-            address + SLOT + slot if slot else 0,
-        )  # fmt: skip
-        self._check_addresses(note)
-        return note
+    def _note_alike(self, description: _Description, note: bytes) -> None:
+        """Notes with the same bytes, but for their addresses, have the same description."""
+        begin, behind = note[:_BEGIN], note[_BEGIN + _ADDRESSES.size :]
+        if begin not in self._alike:
+            layout = struct.Struct(f"<{_BEGIN}siiiiiI{len(behind)}s")
+            self._alike[begin] = _Alike(layout, {})
+        self._alike[begin].descriptions[behind] = description
 
-    def _check_addresses(self, note: Note) -> None:
-        code, data = self._code[0], self._data[0]
-        if note.site in code and note.end in code and note.body in code and note.slot in data:
-            return  # as usual
-        has_body = note.body or note.kind not in _WITHOUT_BODY
-        has_slot = note.slot or note.kind not in _WITHOUT_SLOT
-        if not (_inside(note.site, self._code) and _inside(note.end, self._code)):
-            raise BadNote(f"of {note.name} has its site at {note.site:#x}, where no code is")
-        if has_body and not _inside(note.body, self._code):
-            raise BadNote(f"of {note.name} has its body at {note.body:#x}, where no code is")
-        if has_slot and not _inside(note.slot, self._data):
-            raise BadNote(f"of {note.name} has its slot at {note.slot:#x}, where no data is")
+    def _read_alike(self, data: bytes, start: int, base: int) -> int:
+        """Read the notes from `start` on that are as earlier ones, but for their addresses. Returns
+        where the first one starts that is not, or that is bad."""
+        while alike := self._alike.get(begin := data[start : start + _BEGIN]):
+            layout, descriptions = alike
+            first, behind, description = start, b"", None
+            whole = (len(data) - start) // layout.size * layout.size
+            rest = memoryview(data)[start : start + whole]
+            for head, site, body, end, slot, text, line, tail in layout.iter_unpack(rest):
+                if head != begin:
+                    break
+                if tail != behind:
+                    behind, description = tail, descriptions.get(tail)
+                if description is None:
+                    return start
+                try:
+                    at = base + start + _BEGIN
+                    self._add(description, at, site, body, end, slot, text, line)
+                except BadNote:
+                    return start
+                start += layout.size
+            if start == first:
+                break
+        return start
+
+    def _add(
+        self,
+        description: _Description,
+        at: int,
+        site: int,
+        body: int,
+        end: int,
+        slot: int,
+        text: int,
+        line: int,
+    ) -> None:
+        """Add the note whose relative addresses, which begin at `at`, are these. Raises BadNote,
+        without the place."""
+        format_, file = self._texts.pair(at + (TEXT - SITE) + text)
+        signature = description.signatures.get(format_) or description.with_format(format_)
+        site += at
+        body = at + (BODY - SITE) + body if body else 0
+        end += at + (END - SITE)
+        slot = at + (SLOT - SITE) + slot if slot else 0
+        code, code_end, written, written_end = self._usual
+        if not (
+            code <= site < code_end
+            and code <= end < code_end
+            and code <= body < code_end
+            and written <= slot < written_end
+        ):
+            self._check_addresses(description, site, body, end, slot)
+        kind, has_inline = description.kind, description.has_inline
+        self.notes.append(
+            new(Note, (signature, kind, has_inline, file, line, site, body, end, slot))
+        )
+
+    def _check_addresses(
+        self, description: _Description, site: int, body: int, end: int, slot: int
+    ) -> None:
+        """Check the addresses of a note that are not in the first segments of code and data."""
+        name, kind = description.name, description.kind
+        if not (_inside(site, self._code) and _inside(end, self._code)):
+            raise BadNote(f"of {name} has its site at {site:#x}, where no code is")
+        if (body or kind not in _WITHOUT_BODY) and not _inside(body, self._code):
+            raise BadNote(f"of {name} has its body at {body:#x}, where no code is")
+        if (slot or kind not in _WITHOUT_SLOT) and not _inside(slot, self._data):
+            raise BadNote(f"of {name} has its slot at {slot:#x}, where no data is")
 
 
 class _Texts:
@@ -193,6 +266,7 @@ class _Texts:
         self._spans = image.loaded()
         self._blocks: dict[int, bytes] = {}
         self._block, self._block_start = b"", 0  # the last one that was read from
+        self._last = b"\0\0"  # two strings with their NULs
         self._pairs: dict[int, tuple[str, str]] = {}
         self._decoded: dict[bytes, tuple[str, str]] = {}
         self._budget = MAX_TEXTS
@@ -200,31 +274,32 @@ class _Texts:
     def pair(self, address: int) -> tuple[str, str]:
         """Format and file at `address`. Sites that the compiler duplicated share them."""
         pair = self._pairs.get(address)
+        if pair is not None:
+            return pair
+        start = address - self._block_start
+        # A compiler writes the same text for every site, one behind the other.
+        if start < 0 or not self._block.startswith(self._last, start):
+            self._last = self._two_strings(address)
+        self._budget -= len(self._last) - 1
+        if self._budget < 0:
+            raise BadNote(f"is one too many: the texts take more than {MAX_TEXTS >> 20} MiB")
+        pair = self._decoded.get(self._last)
         if pair is None:
-            strings = self._in_last_block(address) or self._two_strings(address)
-            self._budget -= len(strings)
-            if self._budget < 0:
-                raise BadNote(f"is one too many: the texts take more than {MAX_TEXTS >> 20} MiB")
-            pair = self._decoded.get(strings)  # a compiler writes the same text for every site
-            if pair is None:
-                # A source file may have any encoding; decoding must not fail.
-                parts = strings.split(b"\0")
-                format_, file = (part.decode(errors="backslashreplace") for part in parts)
-                pair = self._decoded[strings] = (format_, file)
-            self._pairs[address] = pair
+            # A source file may have any encoding; decoding must not fail.
+            parts = self._last.split(b"\0")
+            format_, file = (part.decode(errors="backslashreplace") for part in parts[:2])
+            pair = self._decoded[self._last] = (format_, file)
+        self._pairs[address] = pair
         return pair
 
-    def _in_last_block(self, address: int) -> bytes | None:
-        """What `_two_strings` gives, where the last block has all of it."""
-        start = address - self._block_start
-        if not 0 <= start < len(self._block):
-            return None
-        middle = self._block.find(b"\0", start)
-        end = self._block.find(b"\0", middle + 1)
-        return self._block[start:end] if middle >= 0 and end >= 0 else None
-
     def _two_strings(self, address: int) -> bytes:
-        """The two strings with the NUL between them."""
+        """The two strings, each with its NUL."""
+        start = address - self._block_start
+        if 0 <= start < len(self._block):
+            middle = self._block.find(b"\0", start)
+            end = self._block.find(b"\0", middle + 1) if middle >= 0 else -1
+            if end >= 0:
+                return self._block[start : end + 1]
         span = next((span for span in self._spans if address in span), None)
         if span is None:
             raise BadNote(f"has its text at {address:#x}, outside of the image")
@@ -233,7 +308,7 @@ class _Texts:
             found += self._rest_of_block(address + len(found), span)
             parts = found[:MAX_TEXT].split(b"\0", 2)
             if len(parts) == 3:
-                return b"\0".join(parts[:2])
+                return b"%b\0%b\0" % tuple(parts[:2])
         raise BadNote(f"has a text without an end at {address:#x}")
 
     def _rest_of_block(self, address: int, span: range) -> bytes:
@@ -254,7 +329,7 @@ class _Texts:
 
 
 def _describe(content: bytes) -> _Description:
-    """The part of a note that has no addresses: name, kind, whether the body is inline, types."""
+    """The part of a note that has no addresses. Raises BadNote."""
     if content[:1] != bytes([VERSION]):
         version = content[0] if content else "none"
         raise BadNote(f"is of version {version}; this markerjit reads version {VERSION}")
@@ -263,7 +338,7 @@ def _describe(content: bytes) -> _Description:
     _, kind_code, argc, flags, size, *_, types = CONTENT.unpack_from(content)
     name = _decode_name(content, size)
     kind = _decode_kind(kind_code)
-    return name, kind, bool(flags & FLAG_INLINE), _decode_types(types, argc)
+    return _Description(name, kind, bool(flags & FLAG_INLINE), _decode_types(types, argc))
 
 
 def _decode_name(content: bytes, start: int) -> str:

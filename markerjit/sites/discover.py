@@ -18,7 +18,7 @@ from typing import NamedTuple
 from markerjit.elf import FileImage, Image, MappedImage, Note, Read, read_notes
 from markerjit.errors import BadFile, BadNote, MemoryFault, UnknownMarker
 from markerjit.memory import Mapping
-from markerjit.model import Body, Kind, MappedObject, Place, RemoteAddress, Signature, Site
+from markerjit.model import Body, Kind, MappedObject, Place, Site, new
 from markerjit.sites.names import ProbeName, check_is_marker
 from markerjit.x86.forms import marker_form
 
@@ -122,14 +122,9 @@ class _Collector:
         self._sites.extend(sites)
 
     def _of_notes(self, notes: Iterable[Note], mapped: MappedObject) -> Iterator[Site]:
-        signatures: dict[tuple[object, ...], Signature] = {}  # the sites of a marker share theirs
         for note in notes:
-            key = (note.name, note.format, note.args)
-            signature = signatures.get(key)
-            if signature is None:
-                signature = signatures[key] = note.signature
             try:
-                yield _site(note, signature, mapped)
+                yield _site(note, mapped)
             except OverflowError:
                 self.problems.append(
                     BadNote(
@@ -142,23 +137,15 @@ class _Collector:
         return Objects(tuple(self._sites), tuple(self._objects), tuple(self.problems))
 
 
-def _site(note: Note, signature: Signature, mapped: MappedObject) -> Site:
+def _site(note: Note, mapped: MappedObject) -> Site:
     """Raises OverflowError where the site cannot lead to its body."""
+    signature, kind, has_inline, file, line, at, body, end, slot = note
     bias = mapped.bias
-    entry = RemoteAddress(note.body + bias if note.body else 0)
-    return Site(
-        signature,
-        Place(mapped, note.site, f"{note.file}:{note.line}"),
-        RemoteAddress(note.site + bias),
-        marker_form(note.kind, note.site, note.body),
-        Body(
-            RemoteAddress(note.slot + bias if note.slot else 0),
-            entry,
-            RemoteAddress(note.end + bias),
-            entry if note.kind is Kind.SENTINEL else RemoteAddress(0),  # which does nothing
-            note.has_inline,
-        ),
-    )
+    entry = body + bias if body else 0
+    idle = entry if kind is Kind.SENTINEL else 0  # which does nothing
+    place = new(Place, (mapped, at, f"{file}:{line}"))
+    of_body = new(Body, (slot + bias if slot else 0, entry, end + bias, idle, has_inline))
+    return new(Site, (signature, place, at + bias, marker_form(kind, at, body), of_body))
 
 
 def _mapped(sites: Sequence[Site], code: Iterable[Mapping]) -> list[Site]:

@@ -10,10 +10,9 @@ What this file does not do: decode anything that is not one of these forms (see 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from types import MappingProxyType
 
-from markerjit.model import Form, Kind, Mode
+from markerjit.model import Form, Kind, Mode, new
 
 JMP_SHORT = 0xEB
 JMP_NEAR = 0xE9
@@ -65,20 +64,14 @@ def marker_form(kind: Kind, address: int, body: int) -> Form:
 
     Raises OverflowError where no displacement of 32 bits leads from one to the other.
     """
-    return _form_at(kind, body - address)
-
-
-@lru_cache(maxsize=4096)
-def _form_at(kind: Kind, distance: int) -> Form:
-    """The form of a site whose body is so far away. In a large program many are as far."""
     form = _FORMS[kind]
     if kind is Kind.JUMP:
-        tail = _JMP_NEAR + relative(distance, 2 + NEAR_LENGTH)
+        tail = _JMP_NEAR + relative(body - address, 2 + NEAR_LENGTH)
     elif kind is Kind.NOP:
-        tail = relative(distance, NEAR_LENGTH)
+        tail = relative(body - address, NEAR_LENGTH)
     else:
         return form
-    return Form(kind, form.head, tail, form.ways)
+    return new(Form, (kind, form.head, tail, form.ways, form.inside, form.lead))
 
 
 _JMP_NEAR = bytes([JMP_NEAR])
