@@ -563,7 +563,7 @@ def _has_room(geometry: Geometry) -> bool:
 
 def patch_place(address: int, mask: int) -> int:
     """first_place of trap.c: where the search for an address begins."""
-    block = (address >> 10) * 0x9E3779B97F4A7C15 % (1 << 64) >> 32
+    block = (address >> 10) * 0x9E3779B97F4A7C15 >> 32 & 0xFFFFFFFF
     return (block << 4 | address >> 6 & 15) & mask
 
 

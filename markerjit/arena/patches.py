@@ -26,7 +26,7 @@ from markerjit.model import Mode, RemoteAddress
 _PER_CHUNK = 64
 _FURTHEST = 1 << 13
 """Entries that are looked at for one address: a hostile table has no free place."""
-_MODES = tuple(Mode)
+_NUMBERS = {mode: number for number, mode in enumerate(Mode, 1)}
 _ADDRESS = struct.Struct("<Q")
 _WHOLE = struct.Struct("<QQQBBBxB3x16s16s")
 _BODY, _GONE, _SIZE, _PLANTED = (
@@ -116,13 +116,13 @@ class Patches:
         room = self._part.entries // 4 * 3
         for head in heads:
             index, is_new = pages.find(head.address)
-            used += is_new
+            if index is not None and not is_new:
+                self._renew(pages, index, head)
+                continue
+            used += 1
             if index is None or used > room:
                 raise Refused(f"the arena has room for {room} places that are switched")
-            if is_new:
-                pages.add(index, head)
-            else:
-                self._renew(pages, index, head)
+            pages.add(index, head)
         if used != before:
             self._control.write("patches_used", used)
         self._write(pages)
@@ -213,8 +213,9 @@ class Pages:
         self._table = Table(store, part, PatchEntry)
         self._chunks: dict[int, bytearray] = {}
         self._dirty: set[int] = set()
-        self._new: list[tuple[int, int, int]] = []  # chunk, place in it, and address
-        self._known: dict[int, int] = {}
+        self._new: list[tuple[int, bytearray, int, int]] = []  # chunk, place in it, and address
+        self._mask = part.entries - 1
+        self._tries = range(min(part.entries, _FURTHEST))
 
     @property
     def is_dirty(self) -> bool:
@@ -223,17 +224,12 @@ class Pages:
 
     def find(self, address: int) -> tuple[int | None, bool]:
         """Where an address stands, or may be put: and whether that is new. None without a place."""
-        known = self._known.get(address)
-        if known is not None:
-            return known, False
-        mask, step, chunks = self._part.entries - 1, self._step, self._chunks
+        mask = self._mask
         index = self._place(address, mask)
-        for _ in range(min(mask + 1, _FURTHEST)):
-            number, place = divmod(index, _PER_CHUNK)
-            chunk = chunks.get(number) or self._read(number)
-            found: int = _ADDRESS.unpack_from(chunk, place * step)[0]
+        for _ in self._tries:
+            chunk = self._chunks.get(index // _PER_CHUNK) or self._read(index // _PER_CHUNK)
+            (found,) = _ADDRESS.unpack_from(chunk, index % _PER_CHUNK * self._step)
             if found == address:
-                self._known[address] = index  # entries never move
                 return index, False
             if not found:
                 return index, True
@@ -273,11 +269,11 @@ class Pages:
     def add(self, index: int, head: Head) -> None:
         """A new entry. Its address is written last: the handler believes an entry that has one."""
         number, start = index // _PER_CHUNK, index % _PER_CHUNK * self._step
+        chunk = self._chunks[number]  # `find` has read it
         entry = _packed(head, head.body, 0, 0)[: self._step]
-        self._chunks[number][start : start + len(entry)] = entry  # `find` has read it
+        chunk[start : start + len(entry)] = entry
         self._dirty.add(number)
-        self._new.append((number, start, head.address))
-        self._known[head.address] = index
+        self._new.append((number, chunk, start, head.address))
 
     def put(self, index: int, entry: bytes) -> None:
         """An entry, as far as the table's are as long."""
@@ -296,11 +292,12 @@ class Pages:
     def write(self) -> None:
         """All that was changed: new entries at first without their addresses."""
         if self._new:
-            for number, place, _ in self._new:
-                _ADDRESS.pack_into(self._chunks[number], place, 0)
+            put = _ADDRESS.pack_into
+            for _, chunk, place, _ in self._new:
+                put(chunk, place, 0)
             self._write_runs(self._dirty)
-            for number, place, address in self._new:
-                _ADDRESS.pack_into(self._chunks[number], place, address)
+            for _, chunk, place, address in self._new:
+                put(chunk, place, address)
             self._write_runs({number for number, *_ in self._new})
         else:
             self._write_runs(self._dirty)
@@ -339,5 +336,5 @@ def _packed(head: Head, body: int, gone: int, planted: int) -> bytes:
     """struct mj_patch."""
     address, before, after, mode, slot, _ = head
     return _WHOLE.pack(
-        address, body, slot, gone, _MODES.index(mode) + 1, len(before), planted, before, after
+        address, body, slot, gone, _NUMBERS[mode], len(before), planted, before, after
     )
