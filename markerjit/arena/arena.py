@@ -116,7 +116,7 @@ class Arena:
 
     @property
     def trap_installed(self) -> bool:
-        """Whether the runtime's handler has ever been the action for SIGTRAP."""
+        """Whether the runtime's handler may have been the action for SIGTRAP at any time."""
         return bool(self.control.now().trap_installed)
 
     def _taken(self) -> Taken:

@@ -28,15 +28,18 @@ def install_trap(arena: Arena, caller: Caller) -> None:
     It stays: a thread may be on its way into it at any moment. But the program may have put another
     in its place since, so it is looked at before each use. Raises Refused then: that one may pass
     on to ours, and ours to it would go round for ever.
+
+    A controller that was killed here leaves `trap_installed` as INSTALLING. Whether the kernel has
+    made the call is then in the flags of `old_trap`, which the kernel writes in that call.
     """
     seen, old = arena.control.offset("seen_trap"), arena.control.offset("old_trap")
     caller.run([_sigaction_call(0, arena.base + seen)])
     ours = arena.base + arena.entry.trap
-    found = abi.Sigaction.from_buffer_copy(arena.store.read(seen, _SIGACTION_SIZE))
+    found = _action(arena, seen)
     if found.handler == ours:
-        arena.control.write("trap_installed", 1)  # its controller may have died before this
+        arena.control.write("trap_installed", abi.TRAP_INSTALLED)
         return
-    if arena.trap_installed:
+    if _was_installed(arena, old):
         raise Refused(
             f"process {arena.pid} has put its own SIGTRAP handler in the place of ours: "
             "breakpoints would go there; use the mode that the site was compiled for"
@@ -49,10 +52,30 @@ def install_trap(arena: Arena, caller: Caller) -> None:
     )
     # The kernel installs the new action before it writes the old one down. A thread that traps in
     # between finds the one that we have seen; were it ours, the handler would call itself.
-    arena.store.write(old, bytes(found))
+    expected = abi.Sigaction(
+        handler=found.handler, flags=found.flags | abi.TRAP_NOT_YET,
+        restorer=found.restorer, mask=found.mask,
+    )  # fmt: skip
+    arena.store.write(old, bytes(expected))
+    arena.control.write("trap_installed", abi.TRAP_INSTALLING)
     arena.store.write(seen, bytes(action))
     caller.run([_sigaction_call(arena.base + seen, arena.base + old)])
-    arena.control.write("trap_installed", 1)
+    if _action(arena, old).handler == ours:
+        # A thread that a killed controller had borrowed has made its call only now, before ours.
+        arena.store.write(old, bytes(found))
+    arena.control.write("trap_installed", abi.TRAP_INSTALLED)
+
+
+def _was_installed(arena: Arena, old: int) -> bool:
+    """Whether our handler was the action at any time."""
+    installed = int(arena.control.now().trap_installed)
+    if installed == abi.TRAP_INSTALLING:
+        return not _action(arena, old).flags & abi.TRAP_NOT_YET
+    return installed != abi.TRAP_NONE
+
+
+def _action(arena: Arena, offset: int) -> abi.Sigaction:
+    return abi.Sigaction.from_buffer_copy(arena.store.read(offset, _SIGACTION_SIZE))
 
 
 def _sigaction_call(new: int, old: int) -> Call:

@@ -16,12 +16,15 @@
  *
  * Every wait but nanosleep ends only when another thread wakes it, once for each round: a thread
  * that loses a wakeup makes no more rounds. Commands: counts, pause, resume, still, wake, burst N,
- * quit. `pause` answers when the computing thread stands still; after `still` no thread is woken
- * until `wake`. All are answered by
+ * chain, trap, quit. `pause` answers when the computing thread stands still; after `still` no
+ * thread is woken until `wake`. The program handles SIGTRAP from the start; `chain` installs
+ * another handler, which passes on to the one that it replaces, and `trap` raises the signal. All
+ * are answered by
  *
- *     counts turns=N burst=N registers=N masks=N eintr=N odd=N floats=N epoll=N ...
+ *     counts turns=N burst=N registers=N masks=N eintr=N odd=N traps=N floats=N ...
  *
- * in which `registers` to `odd` count what should not have happened, and what follows are rounds.
+ * in which `registers` to `odd` count what should not have happened, `traps` those signals that
+ * came to the first handler, and what follows are rounds.
  */
 #define _GNU_SOURCE 1
 #include <linux/futex.h>
@@ -149,7 +152,7 @@ struct worker {
 } __attribute__((aligned(64)));
 
 static struct worker workers[KINDS];
-static truth_count turns, bursts, registers, masks, eintr, odd;
+static truth_count turns, bursts, registers, masks, eintr, odd, traps;
 static struct truth_gate computing = TRUTH_GATE, waking = TRUTH_GATE;
 static const struct worker *alarmed; /* NULL: none */
 
@@ -375,6 +378,26 @@ static void open_channels(struct worker *worker) {
     }
 }
 
+/* ---- traps --------------------------------------------------------------------------------- */
+
+static struct sigaction replaced;
+
+static void on_trap(int signal, siginfo_t *info, void *context) {
+    (void)signal, (void)context;
+    truth_add(info->si_code <= 0 ? &traps : &odd); /* sent; any other is not the program's own */
+}
+
+static void pass_on(int signal, siginfo_t *info, void *context) {
+    replaced.sa_sigaction(signal, info, context);
+}
+
+static void handle_traps(void (*handler)(int, siginfo_t *, void *)) {
+    struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_RESTART};
+
+    if (sigaction(SIGTRAP, &action, &replaced))
+        _exit(3);
+}
+
 /* ---- commands ------------------------------------------------------------------------------ */
 
 static void burst(long times) {
@@ -391,9 +414,10 @@ static void say_counts(void) {
     for (int i = 0; i < KINDS; i++)
         used += snprintf(rounds + used, sizeof rounds - (size_t)used, " %s=%lu", names[i],
                          atomic_load(&workers[i].rounds));
-    truth_say("counts turns=%lu burst=%lu registers=%lu masks=%lu eintr=%lu odd=%lu%s",
+    truth_say("counts turns=%lu burst=%lu registers=%lu masks=%lu eintr=%lu odd=%lu traps=%lu%s",
               atomic_load(&turns), atomic_load(&bursts), atomic_load(&registers),
-              atomic_load(&masks), atomic_load(&eintr), atomic_load(&odd), rounds);
+              atomic_load(&masks), atomic_load(&eintr), atomic_load(&odd), atomic_load(&traps),
+              rounds);
 }
 
 static void *serve(void *argument) {
@@ -416,6 +440,10 @@ static void *serve(void *argument) {
             truth_open(&waking);
         else if ((rest = truth_is(line, "burst")))
             burst(truth_number(rest, 1));
+        else if (truth_is(line, "chain"))
+            handle_traps(pass_on);
+        else if (truth_is(line, "trap"))
+            raise(SIGTRAP);
         say_counts();
     }
     exit(0);
@@ -432,6 +460,7 @@ int main(int argc, char **argv) {
         alarmed = &workers[first];
         start_alarm();
     }
+    handle_traps(on_trap);
     choose_vectors();
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGRTMIN);

@@ -195,6 +195,8 @@ class _Looked:
             self._repair()
             self._judge_code(fault)
             self._use_it_again()
+            if fault == "kill":
+                self._handle_traps_over_ours()
         except (markerjit.MarkerError, TimeoutError, EOFError, AssertionError) as error:
             self.harm.append(f"{type(error).__name__}: {error}")
         self.harm += self.victim.harm(eintr=forgiven)
@@ -291,6 +293,21 @@ class _Looked:
             victim.ask("resume")
         if victim.memfds() != (1, 1):
             self.harm.append(f"{victim.memfds()} descriptors and mappings of arenas")
+
+    def _handle_traps_over_ours(self) -> None:
+        """The program installs a SIGTRAP handler that passes on to what it finds, ours perhaps. A
+        trap of its own comes to the handler that it had at first, once."""
+        before = self.victim.ask("chain")["traps"]
+        with markerjit.attach(self.victim.pid) as session:
+            try:
+                session.enable(EVERY, mode=markerjit.Mode.INT3)
+            except markerjit.Refused as refused:
+                if "its own SIGTRAP handler" not in str(refused):
+                    raise
+            session.disable(EVERY)
+        passed = self.victim.ask("trap")["traps"] - before
+        if passed != 1:
+            self.harm.append(f"a trap came {passed} times to the program's own handler")
 
     def _trace(self, session: markerjit.Session) -> None:
         numbers: list[int] = []

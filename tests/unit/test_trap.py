@@ -6,8 +6,11 @@ Where breakpoints lead is written by the controller (arena.py) and looked up by 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
+import os
+import signal
 
 import pytest
 from hypothesis import given, settings
@@ -23,7 +26,7 @@ from tests.support.own_arena import OwnArena, address_of, geometry_of
 
 GEOMETRY = geometry_of(ring_size=4096, max_markers=1, max_patches=16)
 SIGTRAP = 5
-RSP, RIP = 160, 168
+LINK, RSP, RIP = 8, 160, 168
 SI_KERNEL, SI_USER, SI_TKILL = 128, 0, -6
 TRAP_BRKPT, TRAP_TRACE, TRAP_BRANCH, TRAP_HWBKPT, TRAP_UNK, TRAP_PERF = range(1, 7)
 BODY = RemoteAddress(0x1234_5678)
@@ -57,6 +60,7 @@ class Trap:
         self.info = ctypes.addressof(info)
         Handler(self.own.base + self.arena.entry.trap)(SIGTRAP, info, context)
         assert context[RSP // 8] == stack
+        self.link = context[LINK // 8]
         return context[RIP // 8]
 
     def add(self, offset: int, body: RemoteAddress = BODY, mode: Mode = Mode.INT3) -> None:
@@ -240,3 +244,34 @@ def test_a_signal_that_was_sent_to_a_program_that_ignores_it_is_ignored(
 
     assert trap.at(7, code) == trap.start + 8
     assert trap.passed_on == []
+
+
+def test_a_trap_goes_through_the_handlers_of_two_arenas(trap: Trap) -> None:
+    newer = Trap()
+    newer.pass_on_to(trap.own.base + trap.arena.entry.trap)
+
+    newer.at(7)
+
+    assert trap.passed_on == [(SIGTRAP, newer.info)]
+    assert newer.link == 0
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_trap_that_is_passed_back_to_us_has_the_default_action(trap: Trap, between: bool) -> None:
+    """The program's handler passes on to what it found, which was ours: no thread goes round for
+    ever. Another arena's handler may be in between."""
+    first = trap
+    if between:
+        first = Trap()
+        first.pass_on_to(trap.own.base + trap.arena.entry.trap)
+    back = Handler(first.own.base + first.arena.entry.trap)
+    trap.pass_on_to(ctypes.cast(back, ctypes.c_void_p).value or 0)
+
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            first.at(7)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+
+    assert os.WTERMSIG(status) == signal.SIGTRAP

@@ -165,6 +165,14 @@ struct mj_slot {
 #define MJ_PART_CALLERS 11
 #define MJ_PARTS 16
 
+/* Whether the runtime's handler is the action for SIGTRAP, in `trap_installed`. It is INSTALLING
+   from before the call that makes it so. The flags of `old_trap` have MJ_TRAP_NOT_YET until the
+   kernel has made that call and has written there what it replaced. */
+#define MJ_TRAP_NONE 0
+#define MJ_TRAP_INSTALLED 1
+#define MJ_TRAP_INSTALLING 2
+#define MJ_TRAP_NOT_YET (1ul << 63)
+
 /* The first four bytes of a record: its marker's index, and from MJ_WORDS_SHIFT on its size in
    words of eight bytes. No record has more than a page, so ten bits are enough for that. */
 #define MJ_WORDS_SHIFT 22
@@ -262,7 +270,7 @@ struct mj_control {
     struct mj_sigaction old_trap;  /* the target's own SIGTRAP action, to pass on to */
     struct mj_sigaction seen_trap; /* for the controller: where the target's kernel puts an answer,
                                       and finds the new action */
-    uint32_t trap_installed;
+    uint32_t trap_installed;       /* MJ_TRAP_... */
     uint32_t markers_used;
     uint32_t patches_used;    /* entries of the table that have an address */
     uint32_t patches_changed; /* how often what the table says of heads was changed */

@@ -29,7 +29,8 @@
 #endif
 
 /* Offsets in struct ucontext: arch/x86/include/uapi/asm/sigcontext.h, 40 bytes of flags, link and
-   stack, then 15 registers and rsp, and rip. */
+   stack, then 15 registers and rsp, and rip. The kernel makes the link NULL and never reads it. */
+#define UCONTEXT_LINK 8
 #define UCONTEXT_RIP 168
 
 static long syscall4(long number, long a, long b, long c, long d) {
@@ -69,13 +70,35 @@ static const struct mj_patch *find_patch(const struct mj_control *control, uint6
     return NULL;
 }
 
-/* Do what the kernel would have done without us. */
+/* A handler of ours that is passing a trap on: that of this arena. Several arenas may be in the
+   process. The list begins at the link of the trap's context. */
+struct passing {
+    const struct mj_control *control;
+    const struct passing *before;
+};
+
+static int is_passing(const struct mj_control *control, const struct passing *passing) {
+    while (passing && passing->control != control)
+        passing = passing->before;
+    return !!passing;
+}
+
+/*
+ * Do what the kernel would have done without us.
+ *
+ * The action before ours may lead back here with the same trap: a program's handler that was
+ * installed anew, and kept ours to pass on to. The second time round nobody is left to handle it.
+ */
 static void pass_on(const struct mj_control *control, int signal, void *info, void *context) {
     const struct mj_sigaction *old = &control->old_trap;
+    const struct passing **link = (const struct passing **)((char *)context + UCONTEXT_LINK);
+    const struct passing passing = {control, *link};
     const int sent = ((const int32_t *)info)[2] <= SI_USER_OR_LESS;
 
-    if (old->handler > 1) {
+    if (old->handler > 1 && !is_passing(control, *link)) {
+        *link = &passing;
         ((void (*)(int, void *, void *))old->handler)(signal, info, context);
+        *link = passing.before;
         return;
     }
     if (old->handler == 1 && sent) /* SIG_IGN; a trap cannot be ignored */
