@@ -69,32 +69,40 @@ class Arenas(NamedTuple):
                newer one; None without any
     beside     others of its own, which older controllers have made
     probes     those of all arenas that are mapped
-    unfinished one is in the making, or was never made
+    unfinished one is in the making, or was never made. There may be another one then without a
+               change of what is mapped, since a controller maps it before it fills it
+    mapped     where arenas are mapped, and the inode of each
     """
 
     own: Arena | None
     beside: tuple[Arena, ...]
     probes: Probes
     unfinished: bool
+    mapped: frozenset[tuple[RemoteAddress, int]] = frozenset()
 
     @property
-    def may_change(self) -> bool:
-        """Whether there may be another one without a change of what is mapped: a controller maps it
-        before it fills it."""
-        return self.unfinished and not (self.own and self.own.is_current)
+    def open(self) -> tuple[Arena, ...]:
+        """Those of its own, all of them."""
+        return (*filter(None, [self.own]), *self.beside)
+
+    def are_all_of(self, maps: Sequence[Mapping]) -> bool:
+        """Whether no other one has been mapped since, and none was filled."""
+        complete = not self.unfinished and not self.probes.problem
+        return complete and self.mapped == _places(maps)
 
     def close(self) -> None:
         """Let go of all of them."""
-        for arena in (self.own, *self.beside):
-            if arena:
-                arena.close()
+        for arena in self.open:
+            arena.close()
 
 
 NO_ARENAS = Arenas(None, (), Probes(), False)
 
 
-def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> Arenas:
-    """The arenas of a process.
+def find_arenas(
+    pid: int, memory: Memory, maps: Sequence[Mapping], known: Sequence[Arena] = ()
+) -> Arenas:
+    """The arenas of a process. Those that are `known` stay open, and are not opened again.
 
     The child of a fork inherits its parent's mapping, which records nothing there: it is not the
     child's arena, but its probes may still be in the child's slots.
@@ -107,8 +115,13 @@ def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> Arenas:
     unknown: list[RemoteAddress] = []
     problem: MarkerError | None = None
     unfinished = False
+    by_base = {arena.base: arena for arena in known}
     with contextlib.ExitStack() as failing:
         for start, size, inode in _mapped(maps):
+            if start in by_base:
+                bases.append(start)
+                alive.append(by_base[start])
+                continue
             descriptor = _find_descriptor(pid, inode)
             store = MemoryStore(memory, start) if descriptor is None else FileStore(descriptor)
             with contextlib.ExitStack() as open_store:
@@ -133,7 +146,7 @@ def find_arenas(pid: int, memory: Memory, maps: Sequence[Mapping]) -> Arenas:
     alive.sort(key=_rank)
     own, beside = (alive[0], tuple(alive[1:])) if alive else (None, ())
     probes = Probes(bases, unknown, problem).with_islands_of(maps)
-    return Arenas(own, beside, probes, unfinished)
+    return Arenas(own, beside, probes, unfinished, _places(maps))
 
 
 def _rank(arena: Arena) -> tuple[bool, int]:
@@ -231,6 +244,10 @@ def is_memfd(link: str) -> bool:
 def is_arena(mapping: Mapping) -> bool:
     """Whether this is a piece of an arena, finished or not."""
     return mapping.path == MAPPING_PATH
+
+
+def _places(maps: Sequence[Mapping]) -> frozenset[tuple[RemoteAddress, int]]:
+    return frozenset((start, inode) for start, _, inode in _mapped(maps))
 
 
 def _mapped(maps: Sequence[Mapping]) -> Iterator[tuple[RemoteAddress, int, int]]:

@@ -126,16 +126,16 @@ class Target:
     def note_arena(self, arena: Arena) -> None:
         """An arena was made in the process, beside an older one if there is one: it was seen."""
         before = self.seen.arenas
-        beside = (*filter(None, [before.own]), *before.beside)
         probes = Probes([*before.probes.bases, arena.base]).with_islands_of(self.seen.maps)
-        self.seen = self.seen._replace(arenas=Arenas(arena, beside, probes, before.unfinished))
+        arenas = Arenas(arena, before.open, probes, before.unfinished)
+        self.seen = self.seen._replace(arenas=arenas)
 
     def _look(self) -> Seen:
         seen = self.seen
         self._check_alive()
         with self.known():
             text = read_maps_text(self.pid, why_not=why_not)
-        if text == seen.maps_text and not seen.arenas.may_change:
+        if text == seen.maps_text and not seen.arenas.unfinished:
             return seen
         if not text:  # the memory is taken away a moment before the process counts as ended
             raise TargetGone(self.pid)
@@ -145,11 +145,10 @@ class Target:
             objects = discover_process(self.memory.read, maps)
             self.check_has_memory()  # else notes that could not be read would count as bad ones
         arenas = seen.arenas
-        if arenas.own is None or not arenas.own.is_current:
-            arenas = find_arenas(self.pid, self.memory, maps)
-            seen.arenas.close()
-        else:
+        if arenas.are_all_of(maps):
             arenas = arenas._replace(probes=arenas.probes.with_islands_of(maps))
+        else:
+            arenas = find_arenas(self.pid, self.memory, maps, arenas.open)
         return Seen(text, maps, files, objects, arenas)
 
     def matching(self, name: ProbeName) -> tuple[Site, ...]:
@@ -188,8 +187,7 @@ class Target:
         journal are not ours to judge."""
         if self.runtime_problem:
             raise Unsupported(str(self.runtime_problem))
-        arenas = self.seen.arenas
-        for arena in filter(None, (arenas.own, *arenas.beside)):
+        for arena in self.seen.arenas.open:
             arena.refuse_newer()
 
     def states(self, sites: Sequence[Site]) -> list[SiteState]:
@@ -234,7 +232,7 @@ class Target:
 
     def _inherited(self) -> Sequence[Arena]:
         arenas = self.seen.arenas
-        own = [arena.base for arena in (arenas.own, *arenas.beside) if arena]
+        own = [arena.base for arena in arenas.open]
         return inherited_arenas(self.pid, self.memory, self.seen.maps, own)
 
     def calls(self, slot: RemoteAddress) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 import markerjit
 from markerjit import Mode
-from markerjit.abi import CONTROL, JOURNAL_OPEN, VERSION, JournalHead
+from markerjit.abi import CONTROL, JOURNAL_OPEN, MAGIC, VERSION, JournalHead
 from markerjit.arena.arena import Arena
 from markerjit.arena.pack import pack
 from markerjit.arena.trap import install_trap
@@ -244,6 +244,61 @@ def test_a_session_refuses_to_switch_and_leaves_nothing_open(program: Target) ->
             with pytest.raises(markerjit.Refused, match=SENTENCE):
                 switch(MARKER)
     assert open_descriptors() == before
+
+
+@pytest.fixture
+def beside(target: Callable) -> Iterator[tuple[markerjit.Session, Arena]]:
+    """A session with an arena of our version, and one of a newer version that another controller
+    is about to finish: it has no magic yet."""
+    program = target("truth_threads", "2", "--rate", "1000")
+    with markerjit.attach(program.pid) as session:
+        session.enable(MARKER)
+        session.disable(MARKER)
+        with session._switcher.turn() as turn:
+            newer = put_into(program.pid, turn.target.memory, turn.caller(), load_image(5))
+        newer.control.write("magic", 0)
+        newer.control.write("version", NEWER)
+        yield session, newer
+        newer.close()
+
+
+def test_a_session_that_was_open_before_does_not_work_beside_a_newer_arena(
+    beside: tuple[markerjit.Session, Arena],
+) -> None:
+    session, newer = beside
+    newer.control.write("magic", MAGIC)
+
+    for switch in (session.enable, session.disable, session.plan, session.record):
+        with pytest.raises(markerjit.Refused, match=SENTENCE):
+            switch(MARKER)
+    status = session.arena()
+    assert status is not None
+    assert status.version == VERSION
+
+
+def test_a_newer_arena_is_noticed_although_it_was_seen_in_the_making(
+    beside: tuple[markerjit.Session, Arena],
+) -> None:
+    session, newer = beside
+    session.statistics()
+    before = session._target.seen.arena
+
+    newer.control.write("magic", MAGIC)
+
+    with pytest.raises(markerjit.Refused, match=SENTENCE):
+        session.enable(MARKER)
+    assert session._target.seen.arena is before
+
+
+def test_a_trace_goes_on_to_its_end_while_an_arena_is_made_beside_its_own(target: Callable) -> None:
+    program = target("truth_threads", "2", "--rate", "1000")
+    with markerjit.attach(program.pid) as session, session.trace(MARKER) as events:
+        with session._switcher.turn() as turn:
+            other = put_into(program.pid, turn.target.memory, turn.caller(), load_image(5))
+        assert next(iter(events)).name == MARKER
+        other.close()
+    with markerjit.View(program.pid) as view:
+        assert view.statistics(MARKER)[0].mode is None
 
 
 def test_what_is_no_arena_is_a_problem(program: Target) -> None:

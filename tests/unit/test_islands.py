@@ -189,7 +189,7 @@ def test_an_island_far_away_is_no_part_of_the_arenas_size(
 ) -> None:
     island = near(arena, thread)
 
-    own, beside, probes, unfinished = find_arenas(os.getpid(), memory, read_maps("self"))
+    own, beside, probes, unfinished, _ = find_arenas(os.getpid(), memory, read_maps("self"))
 
     assert own is not None
     assert (own.base, beside, unfinished) == (arena.base, (), False)
