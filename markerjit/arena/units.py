@@ -47,6 +47,15 @@ class Unit(NamedTuple):
         return self.entry.state == UNIT_KEPT or not self.entry.order
 
 
+class Noted(NamedTuple):
+    """Callers that were written down for a unit: their places in the table; and whether it is kept
+    for good since, for lack of such places."""
+
+    unit: Unit
+    numbers: tuple[int, ...] = ()
+    kept: bool = False
+
+
 class Units:
     """The units of an arena. The caller of what writes must hold the target's lock."""
 
@@ -100,9 +109,9 @@ class Units:
 
     # ---- callers -------------------------------------------------------------------------------
 
-    def note_callers(self, unit: Unit, slots: Iterable[RemoteAddress]) -> None:
+    def note_callers(self, unit: Unit, slots: Iterable[RemoteAddress]) -> Noted:
         """Write down that these slots may call it from now on. A unit whose callers have no room
-        is kept for good."""
+        is kept for good. The result is what is new."""
         orders = {int(one.entry.order) for one in self.all()}
         order = int(unit.entry.order)
         missing, free = dict.fromkeys(slots), []
@@ -114,13 +123,24 @@ class Units:
         used = self._callers_used
         free += range(used, self._callers.part.entries)
         if len(missing) > len(free) or not order:
+            before = int(self._table.read(unit.number).state)
             self._set_state(unit.number, UNIT_KEPT)
-            return
-        for number, slot in zip(free, missing, strict=False):
+            return Noted(unit, kept=before != UNIT_KEPT)
+        numbers = tuple(free[: len(missing)])
+        for number, slot in zip(numbers, missing, strict=True):
             self._callers.write(number, CallerEntry(slot, order))
-        last = max(free[: len(missing)], default=-1)
+        last = max(numbers, default=-1)
         if last >= used:
             self._control.write("callers_used", last + 1)
+        return Noted(unit, numbers)
+
+    def forget_callers(self, noted: Noted) -> None:
+        """Take back what `note_callers` wrote down. No thread can have found the unit in these
+        slots since."""
+        for number in noted.numbers:
+            self._callers.write(number, CallerEntry())
+        if noted.kept:
+            self._set_state(noted.unit.number, UNIT_READY)
 
     def callers(self, unit: Unit) -> list[RemoteAddress]:
         """The slots that may have called it."""

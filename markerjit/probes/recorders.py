@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from markerjit.arena.arena import Arena
 from markerjit.arena.markers import fnv1a
-from markerjit.arena.units import Unit
+from markerjit.arena.units import Noted, Unit
 from markerjit.arguments import check_is
 from markerjit.errors import BadArgument, Refused
 from markerjit.model import RemoteAddress, Signature
@@ -93,10 +93,12 @@ class Recorders:
         self._loaded[probe.file, probe.function, probe.digest] = there
         return there
 
-    def note_callers(self, probe: Probe, slots: Iterable[RemoteAddress]) -> None:
-        """Write down that these slots may call a probe from now on, if it is one in C."""
+    def note_callers(self, probe: Probe, slots: Iterable[RemoteAddress]) -> Noted | None:
+        """Write down that these slots may call a probe from now on, if it is one in C. The result
+        is for `Units.forget_callers`."""
         if isinstance(probe, InC) and (there := self._loaded_of(probe)):
-            self.arena.units.note_callers(there.unit, slots)
+            return self.arena.units.note_callers(there.unit, slots)
+        return None
 
     def _loaded_of(self, probe: InC) -> Loaded | None:
         # By its objects, too: a file may be edited while a trace still calls its older version.

@@ -53,9 +53,18 @@ class Entries:
         counted = self._turn.target.calls if calls else None
         return before_switch(self._arena, slots, calls=counted)
 
-    def hold(self, slots: Slots, reading: int) -> None:
-        """Write down for which reading of the rings these will record."""
+    def hold(self, slots: Slots, reading: int) -> dict[int, int]:
+        """Write down for which reading of the rings these will record. The result is the reading
+        that each was written down for before."""
+        markers = self._arena.markers
+        before = {marker: int(markers.entry(marker).held) for marker in slots}
         for marker in slots:
+            markers.note_held(marker, reading)
+        return before
+
+    def hold_again(self, before: Mapping[int, int]) -> None:
+        """Take back what `hold` wrote down."""
+        for marker, reading in before.items():
             self._arena.markers.note_held(marker, reading)
 
     def note(self, switched: Mapping[int, Switched], before: Before, *, held: int = 0) -> None:

@@ -22,7 +22,14 @@ from markerjit.arena.journal import Journal
 from markerjit.arena.markers import Switched
 from markerjit.arena.own_rings import close_own_rings, has_own_rings
 from markerjit.arena.trap import install_trap
-from markerjit.errors import MemoryFault, Refused, UnexpectedBytes
+from markerjit.errors import (
+    MarkerError,
+    MemoryFault,
+    NotRolledBack,
+    Refused,
+    TargetGone,
+    UnexpectedBytes,
+)
 from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.patch.apply import NOTHING, Applied, apply
 from markerjit.patch.holds import is_recorded
@@ -206,10 +213,18 @@ class Switcher:
         slots = slots_by_entry(sites, request, recorders)
         before = entries.before(slots, calls=request.calls)
         called = {state.site.slot for state in states if state.site.address in plan.modes}
-        recorders.note_callers(request.probe, called)
-        if held:
-            entries.hold(slots, held)
-        applied = self._apply_edits(turn, plan)
+        noted = recorders.note_callers(request.probe, called)
+        held_before = entries.hold(slots, held) if held else {}
+        try:
+            applied = self._apply_edits(turn, plan)
+        except (TargetGone, NotRolledBack):
+            raise
+        except MarkerError:
+            entries.hold_again(held_before)
+            # Where threads ran, one may have found the probe before it was taken back.
+            if noted and plan.strategy.stops:
+                recorders.arena.units.forget_callers(noted)
+            raise
         entries.note(switched, before, held=held)
         return Done(states, plan, switched, applied)
 

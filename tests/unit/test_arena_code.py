@@ -191,6 +191,22 @@ def test_callers_of_a_unit_are_known_until_it_goes() -> None:
     assert arena.control.now().callers_used == 4, "places of the one that went"
 
 
+def test_callers_that_are_taken_back_are_those_that_were_new() -> None:
+    arena = make_arena(geometry_of(max_callers=4))
+    unit = put_unit(arena)
+    arena.units.note_callers(unit, addresses(8))
+
+    noted = arena.units.note_callers(unit, addresses(8, 16, 24))
+    arena.units.forget_callers(noted)
+
+    assert arena.units.callers(unit) == [8]
+    arena.units.forget_callers(arena.units.note_callers(unit, addresses(*range(16, 80, 8))))
+    assert not arena.units.all()[0].is_kept
+    assert arena.units.callers(unit) == [8]
+    arena.units.note_callers(unit, addresses(16, 24, 32))
+    assert arena.units.callers(unit) == [8, 16, 24, 32]
+
+
 def test_a_unit_whose_callers_have_no_room_is_kept() -> None:
     arena = make_arena(geometry_of(max_callers=4))
     unit = put_unit(arena)
