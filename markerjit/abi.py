@@ -24,12 +24,12 @@ TABLES = ALIVE + PAGE
 SCRATCH_SIZE = 16 * PAGE
 DATA_SIZE = 8192 * PAGE
 MAGIC = 0x74696A72656B726D
-VERSION = 5
+VERSION = 6
 PARTS = 16
 (
     PART_MARKERS, PART_COUNTS, PART_PATCHES, PART_EDITS, PART_HEADS, PART_COMMITS, PART_RINGS,
-    PART_UNITS, PART_ISLANDS, PART_SCRATCH, PART_DATA, PART_CALLERS,
-) = range(12)  # fmt: skip
+    PART_UNITS, PART_ISLANDS, PART_SCRATCH, PART_DATA, PART_CALLERS, PART_READABLE,
+) = range(13)  # fmt: skip
 NAME = b"markerjit"
 MAX_ARGS = 12
 WORDS_SHIFT = 22
@@ -41,6 +41,12 @@ TRAP_NONE = 0
 TRAP_INSTALLED = 1
 TRAP_INSTALLING = 2
 TRAP_NOT_YET = 1 << 63
+CPU_TSC = 4
+CPU_PKU = 8
+READABLE_BITS = 10
+READABLE = 1 << READABLE_BITS
+READABLE_TAG = 25
+READABLE_WINDOW = 21
 JOURNAL_EMPTY = 0
 JOURNAL_OPEN = 1
 
@@ -218,7 +224,8 @@ class MarkerEntry(ctypes.Structure):
         ("losses_before", ctypes.c_uint64),
         ("counted", ctypes.c_uint8),
         ("calling", ctypes.c_uint8),
-        ("reserved", ctypes.c_uint8 * 6),
+        ("careful", ctypes.c_uint8),
+        ("reserved", ctypes.c_uint8 * 5),
         ("name", ctypes.c_char * 64),
     ]
 
@@ -418,6 +425,13 @@ class Geometry(NamedTuple):
         return self.markers.entries
 
     @property
+    def private_size(self) -> int:
+        """Bytes from `alive` on that are private memory of the process: that page, and what is
+        known of the pages of the process."""
+        readable = self.parts[PART_READABLE]
+        return page_up(readable.end) - ALIVE if readable.entries else PAGE
+
+    @property
     def ring_stride(self) -> int:
         """Room for each ring."""
         return self.parts[PART_RINGS].entry_size
@@ -465,6 +479,7 @@ def lay_out(sizes: Sizes) -> Geometry:
     """Where the parts of an arena of this version are."""
     rings = 2 * sizes.cpus
     shapes = {
+        PART_READABLE: (8, READABLE),  # first: it is mapped together with `alive`
         PART_SCRATCH: (1, SCRATCH_SIZE),
         PART_DATA: (1, DATA_SIZE),
         PART_MARKERS: (ctypes.sizeof(MarkerEntry), sizes.max_markers),
@@ -520,7 +535,7 @@ def _has_sane_sizes(geometry: Geometry) -> bool:
     heads, stride = geometry.parts[PART_HEADS], geometry.ring_stride
     tables = (
         geometry.markers, geometry.counts, geometry.patches, geometry.edits, geometry.units,
-        geometry.islands, geometry.callers,
+        geometry.islands, geometry.callers, geometry.parts[PART_READABLE],
     )  # fmt: skip
     bounded = (
         0 < geometry.cpus <= MOST_CPUS
@@ -551,6 +566,7 @@ def _has_sane_sizes(geometry: Geometry) -> bool:
         and geometry.scratch.size >= SCRATCH_SIZE
         and geometry.counts.entries == geometry.rings * geometry.max_markers
         and geometry.counts.entry_size == COUNT_SIZE
+        and geometry.parts[PART_READABLE][1:] in ((0, 0), (8, READABLE))
     )
 
 

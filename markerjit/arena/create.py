@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 import markerjit.abi as abi
-from markerjit.abi import CODE_SIZE, CONTROL, PAGE, Control, Geometry, Sizes, lay_out
+from markerjit.abi import CODE_SIZE, CONTROL, Control, Geometry, Sizes, lay_out
 from markerjit.arena.arena import Arena
 from markerjit.arena.facts import (
     cpu_flags,
@@ -97,7 +97,7 @@ def create_arena(
         # By us and not by the target, which its limit of file sizes would kill (RLIMIT_FSIZE).
         store.resize(geometry.size)
         store.write(0, code)
-        base = _map(caller, descriptor, geometry.size)
+        base = _map(caller, descriptor, geometry)
         undo.append(_unmap(base, geometry.size))
         control = _control(geometry, code, base)
         control.tid_offset = find_tid_offset(memory, pid, threads[:_SEARCHED])
@@ -186,8 +186,10 @@ def _make_memfd(pid: int, caller: Caller) -> tuple[int, list[Thread]]:
     return results[1], threads
 
 
-def _map(caller: Caller, descriptor: int, size: int) -> RemoteAddress:
-    """Map the arena, and in it the page that tells a fork's child. Raises CallFailed, undone."""
+def _map(caller: Caller, descriptor: int, geometry: Geometry) -> RemoteAddress:
+    """Map the arena, and in it the page that tells a fork's child, with what else is private of the
+    process. Raises CallFailed, undone."""
+    size, own = geometry.size, geometry.private_size
     read_write, read_exec = _PROT_READ | _PROT_WRITE, _PROT_READ | _PROT_EXEC
     fixed_shared = _MAP_SHARED | _MAP_FIXED
     private = _MAP_PRIVATE | _MAP_ANONYMOUS | _MAP_FIXED
@@ -196,8 +198,8 @@ def _map(caller: Caller, descriptor: int, size: int) -> RemoteAddress:
         Call("mmap", SYS_MMAP, (0, size, read_write, _MAP_SHARED, descriptor, 0)),
         # Not by mprotect, which a program may have forbidden itself (PR_SET_MDWE).
         Call("mmap", SYS_MMAP, (Result(0), CODE_SIZE, read_exec, fixed_shared, descriptor, 0)),
-        Call("mmap", SYS_MMAP, (alive, PAGE, read_write, private, -1, 0)),
-        Call("madvise", SYS_MADVISE, (alive, PAGE, _MADV_WIPEONFORK)),
+        Call("mmap", SYS_MMAP, (alive, own, read_write, private, -1, 0)),
+        Call("madvise", SYS_MADVISE, (alive, own, _MADV_WIPEONFORK)),
         # A core dump would have all of it, including rooms of rings that were never used.
         Call("madvise", SYS_MADVISE, (Result(0), size, _MADV_DONTDUMP)),
     ]

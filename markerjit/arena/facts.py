@@ -16,6 +16,8 @@ from markerjit.errors import MarkerError, Unsupported
 from markerjit.memory import Mapping, Memory, read_maps, stat_fields
 from markerjit.model import RemoteAddress
 from markerjit.proc.permission import tid_inside
+from markerjit.ring.counter import time_to_use
+from markerjit.ring.types import Time
 
 if TYPE_CHECKING:
     from markerjit.remote.calls import Thread
@@ -124,9 +126,10 @@ def possible_cpus() -> int:
 
 def cpu_flags() -> int:
     """MJ_CPU_* of this machine."""
-    known = {"rdpid": abi.CPU_RDPID, "rtm": abi.CPU_RTM}
+    known = {"rdpid": abi.CPU_RDPID, "rtm": abi.CPU_RTM, "ospke": abi.CPU_PKU}
+    found = abi.CPU_TSC if time_to_use(None) is Time.TSC else 0
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
         for line in file:
             if line.startswith("flags"):
-                return sum(known.get(flag, 0) for flag in line.split())
-    return 0
+                return found + sum(known.get(flag, 0) for flag in line.split())
+    return found

@@ -29,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="count: hits only, see `status` (default); record: into the rings, for nobody yet; "
         "FILE.c:function: a probe in C",
     )
+    recording.add_strings(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
@@ -44,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
             probe=probe,
             quiesce=options.quiesce,
             force=options.force,
+            strings=options.strings or "fast",
         )
         markers = session.statistics(options.pattern, look=False)
         kept = still_kept(session, applied)

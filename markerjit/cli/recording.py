@@ -42,11 +42,23 @@ def add_parts(parser: argparse.ArgumentParser) -> None:
         type=arguments.positive,
         help="the most bytes of a string (default 256)",
     )
+    add_strings(parser)
     parser.add_argument(
         "--ring-size",
         metavar="MIB",
         type=_mebibytes,
         help="room for records per CPU, a power of two (default: what the process has, or 1)",
+    )
+
+
+def add_strings(parser: argparse.ArgumentParser) -> None:
+    """Add --strings."""
+    parser.add_argument(
+        "--strings",
+        choices=("fast", "careful"),
+        help="how strings are read where the processor has no memory transactions: from pages that "
+        "could be read within the last millisecond (default), or by the kernel, with a system call "
+        "for each string",
     )
 
 
@@ -161,11 +173,11 @@ def _with_own_frames(function: Callable[..., Any], argument: object, file: str) 
 def parts(options: argparse.Namespace) -> dict[str, Any]:
     """The probe and the parts of an event, as arguments of `Session.trace` and `Session.record`.
     Raises Refused for a choice of parts with a probe in C."""
-    chosen = (options.time, options.no_thread_id, options.fields, options.text)
+    chosen = (options.time, options.no_thread_id, options.fields, options.text, options.strings)
     if options.probe.is_in_c and any(chosen):
         raise markerjit.Refused(
             "events of a probe in C are recorded whole, with the time stamp counter and the thread "
-            "id; leave out --time, --no-thread-id, --fields and --text"
+            "id; leave out --time, --no-thread-id, --fields, --text and --strings"
         )
     text = {"text": options.text} if options.text else {}
     return text | {
@@ -173,6 +185,7 @@ def parts(options: argparse.Namespace) -> dict[str, Any]:
         "time": options.time,
         "thread_id": not options.no_thread_id,
         "fields": options.fields,
+        "strings": options.strings or "fast",
     }
 
 

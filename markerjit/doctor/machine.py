@@ -278,11 +278,19 @@ def _strings() -> Finding:
     )
     if "rtm" in flags:
         return Finding(GOOD, "strings", "are read in memory transactions (RTM)")
+    if counter.is_trusted(text_of(counter.SOURCES)):
+        return Finding(
+            GOOD,
+            "strings",
+            "are read from pages that are known to be readable; trace --strings careful has the "
+            "kernel read them",
+        )
     return Finding(
         WARNING,
         "strings",
-        "there are no memory transactions (RTM): an event with a string takes a system call",
-        "where half a microsecond is too much, record other fields only: trace --fields",
+        "there are no memory transactions (RTM), and the time stamp counter is not trusted: an "
+        "event with a string takes a system call",
+        "where a microsecond is too much, record other fields only: trace --fields",
     )
 
 

@@ -12,7 +12,7 @@ import markerjit.abi as abi
 from markerjit.elf import parse_format
 from markerjit.errors import BadNote
 from markerjit.model import Field, FieldType, Signature, TypeClass
-from markerjit.ring.types import TEXTS, Options, RecordType, Time, number_code
+from markerjit.ring.types import TEXTS, Options, RecordType, Strings, Time, number_code
 
 _TIMES = {
     Time.NONE: abi.TIME_NONE,
@@ -33,6 +33,7 @@ class Recording(NamedTuple):
     time: int
     tid: int
     counted: int
+    careful: int
     type: RecordType
 
     def entry(self) -> abi.MarkerEntry:
@@ -43,6 +44,7 @@ class Recording(NamedTuple):
             time=self.time,
             tid=self.tid,
             counted=self.counted,
+            careful=self.careful,
         )
         entry.ops[: len(self.ops)] = self.ops
         entry.limits[: len(self.limits)] = self.limits
@@ -70,9 +72,11 @@ def recording(signature: Signature, options: Options) -> Recording:
         if field.type in TEXTS:
             limits[field.arg] = most if field.limit is None else min(field.limit, most)
     time = _TIMES[options.time]
+    careful = type_.has_text and options.strings is Strings.CAREFUL
     return Recording(
-        bytes(ops), tuple(limits), time, int(options.thread_id), int(options.counted), type_
-    )
+        bytes(ops), tuple(limits), time, int(options.thread_id), int(options.counted),
+        int(careful), type_,
+    )  # fmt: skip
 
 
 def _room_for_a_text(args: int, texts: int) -> int:

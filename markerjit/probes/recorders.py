@@ -27,7 +27,7 @@ from markerjit.probes.record import (
 )
 from markerjit.probes.unused import Read, Unused, find_unused, sharer_of
 from markerjit.ring.counter import time_to_use
-from markerjit.ring.types import DEFAULT_TEXT, Options, RecordType, Time
+from markerjit.ring.types import DEFAULT_TEXT, Options, RecordType, Strings, Time
 
 COUNT = "count"
 RECORD = "record"
@@ -198,24 +198,41 @@ def options_of(
     thread_id: bool,
     fields: Sequence[str] | str | None,
     text: int,
+    strings: Strings | str,
 ) -> Options:
     """How a marker is recorded. Events emitted by a probe in C are always recorded in the same way:
     raises BadArgument if another is requested."""
+    way = _strings_of(strings)
     if compiled:
-        if (time, thread_id, fields, text) != (None, True, None, DEFAULT_TEXT):
+        chosen = (time, thread_id, fields, text, way)
+        if chosen != (None, True, None, DEFAULT_TEXT, Strings.FAST):
             raise BadArgument(
                 "probe", f"{compiled.source.name}:{compiled.function.name}",
-                "one of the runtime's where time, thread_id, fields or text are given: these do "
-                "not apply to events emitted by a probe in C",
+                "one of the runtime's where time, thread_id, fields, text or strings are given: "
+                "these do not apply to events emitted by a probe in C",
             )  # fmt: skip
         return Options()
     names = (fields,) if isinstance(fields, str) else fields
-    return Options(time_to_use(time), thread_id, None if names is None else tuple(names), text)
+    return Options(
+        time_to_use(time), thread_id, None if names is None else tuple(names), text, strings=way
+    )
 
 
-def nothing_read(probe: str | Compiled) -> Options:
-    """The options for a marker that is on without a reader: then the recorder counts."""
-    return Options(counted=probe == RECORD)
+def nothing_read(probe: str | Compiled, strings: Strings | str = "fast") -> Options:
+    """The options for a marker that is on without a reader: then the recorder counts. Raises
+    BadArgument where `strings` would have no effect: only the probe "record" reads them so."""
+    way = _strings_of(strings)
+    if way is not Strings.FAST and probe != RECORD:
+        raise BadArgument("probe", str(probe), 'the probe "record" where strings are given')
+    return Options(counted=probe == RECORD, strings=way)
+
+
+def _strings_of(name: Strings | str) -> Strings:
+    try:
+        return Strings(name)
+    except ValueError:
+        names = ", ".join(f'"{way}"' for way in Strings)
+        raise BadArgument("strings", name, f"one of {names}") from None
 
 
 def check_fields(signatures: Iterable[Signature], wanted: Iterable[str]) -> None:

@@ -88,6 +88,17 @@ class Time(Enum):
         return self.value
 
 
+class Strings(Enum):
+    """The way in which the texts of an event are read, where the processor has no memory
+    transactions (RTM)."""
+
+    FAST = "fast"  # by plain loads from pages that could be read within the last millisecond
+    CAREFUL = "careful"  # by the kernel, which takes a system call for each text
+
+    def __str__(self) -> str:
+        return self.value
+
+
 class Options(NamedTuple):
     """The parts of an event that a recorder writes, besides its marker.
 
@@ -95,6 +106,7 @@ class Options(NamedTuple):
     text     the most bytes of a text
     counted  the recorder counts each execution, instead of the reader of the records. That costs
              some time, and is needed where there is no reader
+    strings  the way in which texts are read
     """
 
     time: Time = Time.TSC
@@ -102,6 +114,7 @@ class Options(NamedTuple):
     fields: tuple[str, ...] | None = None
     text: int = DEFAULT_TEXT
     counted: bool = True
+    strings: Strings = Strings.FAST
 
 
 class TextState(IntEnum):

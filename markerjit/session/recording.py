@@ -22,7 +22,7 @@ from markerjit.probes.recorders import (
     options_of,
     probe_of,
 )
-from markerjit.ring.types import Time
+from markerjit.ring.types import Strings, Time
 from markerjit.session.planning import Planner
 from markerjit.session.probes_in_c import load_probe
 from markerjit.session.switch import Switcher, tell_of_markers
@@ -53,6 +53,7 @@ def recording_of(
     thread_id: bool,
     fields: Sequence[str] | str | None,
     text: int,
+    strings: Strings | str,
 ) -> Recording:
     """From the arguments that `Session.trace` and `Session.record` share, which are checked."""
     check_is("probe", probe, str, Compiled)
@@ -64,7 +65,7 @@ def recording_of(
             check_text("fields", name)
     check_int("text", text, 1)
     compiled = compiled_probe(probe)
-    options = options_of(compiled, time, thread_id, fields, text)
+    options = options_of(compiled, time, thread_id, fields, text, strings)
     strategy = planner.strategy(quiesce)
     asked = probe_of(compiled or probe, options)
     return Recording(Request(True, strategy, as_mode(mode), asked), compiled)

@@ -38,7 +38,7 @@ from markerjit.patch.request import Request, as_mode
 from markerjit.probes.c.unit import Compiled
 from markerjit.probes.recorders import COUNT, RECORD, compiled_probe, nothing_read, probe_of
 from markerjit.ring.clock import Calibration
-from markerjit.ring.types import DEFAULT_TEXT, RecordType, Time
+from markerjit.ring.types import DEFAULT_TEXT, RecordType, Strings, Time
 from markerjit.session.flight import FlightRecorder
 from markerjit.session.holding import take
 from markerjit.session.probes_in_c import (
@@ -119,16 +119,18 @@ class Session(View):
         probe: str | Compiled = COUNT,
         quiesce: str | None = None,
         force: bool = False,
+        strings: Strings | str = "fast",
     ) -> Applied:
         """Switch markers on: all that match, at all their sites, in one transaction, or none. What
         can never be switched is left out, and refused if there is nothing else; see
         `Applied.left_out`.
 
         `probe` is "count" or "record" (use `trace` to read what that records), or one in C:
-        "FILE.c:function", or what `compile_probe` made of it. Markers that a trace records, also
-        one of this process, or a flight recorder keeps, are refused, unless they are to be taken
-        by `force`. Raises NoMarkers, UnknownMarker, Refused, UnexpectedBytes, NotPermitted,
-        TargetGone, and for one in C what compile_probe raises.
+        "FILE.c:function", or what `compile_probe` made of it. `strings` is for "record", as in
+        `trace`. Markers that a trace records, also one of this process, or a flight recorder keeps,
+        are refused, unless they are to be taken by `force`. Raises NoMarkers, UnknownMarker,
+        Refused, UnexpectedBytes, NotPermitted, TargetGone, and for one in C what compile_probe
+        raises.
         """
         check_text("pattern", pattern)
         name = parse_name(pattern)
@@ -137,7 +139,7 @@ class Session(View):
         switcher = self._switcher
         request = Request(
             True, switcher.planner.strategy(quiesce), as_mode(mode),
-            probe_of(compiled or probe, nothing_read(probe)),
+            probe_of(compiled or probe, nothing_read(probe, strings)),
         )  # fmt: skip
         with switcher.turn() as turn:
             if compiled:
@@ -190,6 +192,7 @@ class Session(View):
         thread_id: bool = True,
         fields: Sequence[str] | str | None = None,
         text: int = DEFAULT_TEXT,
+        strings: Strings | str = "fast",
         resume: bool = False,
     ) -> Iterator[EventStream]:
         """Record markers and stream the events; at the end they are off, however it ends.
@@ -198,8 +201,10 @@ class Session(View):
         where an event's time comes from: "tsc", the time stamp counter; "monotonic" or
         "coarse", the system's clocks; "none", only the order on each CPU; None: the first where it
         can be used, or else the second. `fields` are the names of those to record (a str is one
-        name), `text` the most bytes of a string. With `resume` it begins with what a reader left
-        that died.
+        name), `text` the most bytes of a string. `strings` is how those are read where the
+        processor has no memory transactions: "fast", from pages that could be read within the last
+        millisecond; "careful", by the kernel, with a system call for each. With `resume` it begins
+        with what a reader left that died.
 
         Markers that were on and counting before count again; those that another controller has
         taken by `force` meanwhile are left alone (`EventStream.statistics().taken`). While the
@@ -212,7 +217,9 @@ class Session(View):
         check_seconds("poll_s", poll_s)
         check_flag("resume", resume)
         planner = self._switcher.planner
-        recording = recording_of(planner, mode, probe, quiesce, time, thread_id, fields, text)
+        recording = recording_of(
+            planner, mode, probe, quiesce, time, thread_id, fields, text, strings
+        )
         asked = Asked(name, recording.read(), resume, poll_s, self._clock)
         with traced(self._switcher, self._flights, asked) as stream:
             yield stream
@@ -228,6 +235,7 @@ class Session(View):
         thread_id: bool = True,
         fields: Sequence[str] | str | None = None,
         text: int = DEFAULT_TEXT,
+        strings: Strings | str = "fast",
     ) -> Applied:
         """Switch markers on as a flight recorder: the rings keep the newest events, and only
         `flight` reads them, by taking a picture. `disable` ends it. Arguments as of `trace`.
@@ -237,7 +245,9 @@ class Session(View):
         check_text("pattern", pattern)
         name = parse_name(pattern)
         planner = self._switcher.planner
-        recording = recording_of(planner, mode, probe, quiesce, time, thread_id, fields, text)
+        recording = recording_of(
+            planner, mode, probe, quiesce, time, thread_id, fields, text, strings
+        )
         with self._switcher.turn() as turn:
             return self._flights.begin(turn, name, recording)
 

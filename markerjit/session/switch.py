@@ -21,6 +21,7 @@ from markerjit.arena.find import Probes
 from markerjit.arena.journal import Journal
 from markerjit.arena.markers import Switched
 from markerjit.arena.own_rings import close_own_rings, has_own_rings
+from markerjit.arena.readable import forget_pages
 from markerjit.arena.trap import install_trap
 from markerjit.errors import (
     MarkerError,
@@ -248,6 +249,8 @@ class Switcher:
         target = turn.native_target(mapped, borrowing=plan.strategy.borrows)
         target.needs_sigtrap = bool(plan.traps)
         arena = turn.seen.arena
+        if arena:
+            forget_pages(turn.target.memory, arena)
         return apply(plan, target, Journal(arena) if arena else None, packed, changes)
 
     @staticmethod

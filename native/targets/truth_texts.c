@@ -7,11 +7,17 @@
  *     texts_raw       "at %d n %d s %*ph"
  *     texts_four      "at %d s %.4s"
  *     texts_changing  "n %lu s %s": a page that another thread maps and unmaps all the time
+ *     texts_known     "n %lu s %s": a page that could be read when the marker was passed before
  *
  * The first field is an index into the table of places below, which `places` answers as their
  * names. Commands: `pass N`: each marker but the last is passed once for each place, with N as the
  * bound; answered with `pass bad=N`, how many errno, signals or bytes beside the texts were
- * touched. `changing N`: the last marker is passed N times. `quit`.
+ * touched. `blocked N THREADS`: the same by as many threads, with all signals blocked. `handled N`:
+ * the same in a handler of SIGSEGV. `changing N`: texts_changing is passed while the page is
+ * changed N times. `moment N`: the same, but not from a change until what was known of the page
+ * before it holds no longer. `truncated N`: texts_known is passed with the page of a file, and
+ * again with the same address when the file has been truncated and that moment has passed, N times.
+ * `quit`.
  */
 #define _GNU_SOURCE 1
 #include <fcntl.h>
@@ -117,8 +123,17 @@ static void pass(int bound) {
 /* ---- a page that comes and goes ------------------------------------------------------------ */
 
 static char *changing;
-static atomic_bool changed_enough;
+static bool after_a_moment;
+static atomic_bool changed_enough, at_rest, resting;
 static truth_count changes, passed;
+
+/* Until nothing that was known of a page before is believed any more: MJ_READABLE_WINDOW. */
+static void let_a_moment_pass(void) {
+    const uint64_t begun = __builtin_ia32_rdtsc();
+
+    while (__builtin_ia32_rdtsc() - begun <= 1ul << MJ_READABLE_WINDOW)
+        sched_yield();
+}
 
 /* Until the marker was passed with the page as it is now. */
 static void stay(void) {
@@ -128,6 +143,29 @@ static void stay(void) {
         sched_yield();
 }
 
+/* From here to `end_change` the marker is not passed, if a moment is to pass. */
+static void begin_change(void) {
+    atomic_store(&at_rest, after_a_moment);
+    while (after_a_moment && !atomic_load(&resting) && !atomic_load(&changed_enough))
+        sched_yield();
+}
+
+static void end_change(void) {
+    if (after_a_moment)
+        let_a_moment_pass();
+    atomic_store(&at_rest, false);
+    stay();
+}
+
+static void rest(void) {
+    if (!atomic_load(&at_rest))
+        return;
+    atomic_store(&resting, true);
+    while (atomic_load(&at_rest))
+        sched_yield();
+    atomic_store(&resting, false);
+}
+
 static void *change(void *argument) {
     while (!atomic_load(&changed_enough)) {
         if (mmap(changing, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
@@ -135,20 +173,24 @@ static void *change(void *argument) {
             _exit(3);
         memset(changing, 'c', 100);
         stay();
+        begin_change();
         mprotect(changing, PAGE, PROT_NONE);
-        stay();
+        end_change();
         mprotect(changing, PAGE, PROT_READ);
-        munmap(changing, PAGE);
         stay();
+        begin_change();
+        munmap(changing, PAGE);
+        end_change();
         truth_add(&changes);
     }
     return argument;
 }
 
-static void pass_changing(unsigned long times) {
+static void pass_changing(unsigned long times, bool slowly) {
     pthread_t thread;
 
     changing = map(PAGE, PROT_READ);
+    after_a_moment = slowly;
     atomic_store(&changed_enough, false);
     atomic_store(&changes, 0);
     atomic_store(&passed, 0);
@@ -157,11 +199,77 @@ static void pass_changing(unsigned long times) {
     while (atomic_load(&changes) < times) {
         MARK(texts_changing, "n %lu s %s", atomic_load(&passed), changing);
         truth_add(&passed);
+        rest();
         if (atomic_load(&passed) % 8 == 0) /* where both threads share a CPU */
             sched_yield();
     }
     atomic_store(&changed_enough, true);
     pthread_join(thread, NULL);
+}
+
+/* ---- a page that was known ----------------------------------------------------------------- */
+
+static void pass_truncated(unsigned long times) {
+    for (unsigned long at = 0; at < times; at++) {
+        const int fd = memfd_create("short", MFD_CLOEXEC);
+        char *found = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0);
+
+        if (found == MAP_FAILED || write(fd, "was there", 10) != 10)
+            _exit(3);
+        MARK(texts_known, "n %lu s %s", at, found);
+        if (ftruncate(fd, 0) != 0)
+            _exit(3);
+        let_a_moment_pass();
+        MARK(texts_known, "n %lu s %s", at, found);
+        munmap(found, PAGE);
+        close(fd);
+    }
+}
+
+/* ---- where a signal would kill ------------------------------------------------------------- */
+
+static int bound_of_all;
+
+static void *pass_blocked(void *argument) {
+    sigset_t all;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    pass(bound_of_all);
+    return argument;
+}
+
+static void pass_by_threads(int bound, size_t count) {
+    pthread_t threads[64];
+
+    bound_of_all = bound;
+    if (count > sizeof threads / sizeof *threads)
+        _exit(3);
+    for (size_t at = 0; at < count; at++)
+        if (pthread_create(&threads[at], NULL, pass_blocked, NULL) != 0)
+            _exit(3);
+    for (size_t at = 0; at < count; at++)
+        pthread_join(threads[at], NULL);
+}
+
+static void on_fault(int number, siginfo_t *info, void *context) {
+    (void)number;
+    (void)context;
+    pass(bound_of_all);
+    mprotect(info->si_addr, PAGE, PROT_READ);
+}
+
+/* By a load that faults, so that it is the handler of a real one. */
+static void pass_in_a_handler(int bound) {
+    struct sigaction before;
+    char *page = map(PAGE, PROT_NONE);
+
+    bound_of_all = bound;
+    sigaction(SIGSEGV, &(struct sigaction){.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO},
+              &before);
+    *(volatile char *)page;
+    sigaction(SIGSEGV, &before, NULL);
+    munmap(page, PAGE);
 }
 
 static volatile sig_atomic_t signals;
@@ -185,9 +293,25 @@ int main(void) {
             pass((int)truth_number(rest, 10));
             truth_say("pass bad=%d", (int)signals + (errno != 77));
         } else if ((rest = truth_is(line, "changing"))) {
-            pass_changing((unsigned long)truth_number(rest, 1000));
+            pass_changing((unsigned long)truth_number(rest, 1000), false);
             truth_say("changing bad=%d passed=%lu", (int)signals + (errno != 77),
                       atomic_load(&passed));
+        } else if ((rest = truth_is(line, "moment"))) {
+            pass_changing((unsigned long)truth_number(rest, 100), true);
+            truth_say("moment bad=%d passed=%lu", (int)signals + (errno != 77),
+                      atomic_load(&passed));
+        } else if ((rest = truth_is(line, "truncated"))) {
+            pass_truncated((unsigned long)truth_number(rest, 10));
+            truth_say("truncated bad=%d", (int)signals + (errno != 77));
+        } else if ((rest = truth_is(line, "blocked"))) {
+            char *end;
+            const long bound = strtol(rest, &end, 10);
+
+            pass_by_threads((int)bound, strtoul(end, NULL, 10));
+            truth_say("blocked bad=%d", (int)signals + (errno != 77));
+        } else if ((rest = truth_is(line, "handled"))) {
+            pass_in_a_handler((int)truth_number(rest, 10));
+            truth_say("handled bad=%d", (int)signals + (errno != 77));
         } else {
             line[0] = '\0';
             for (int at = 0; at < used; at++)

@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LINK = "/memfd:markerjit (deleted)"
-MOST = 64 << 20
-"""The code, the control block and the tables are before that, and the heads of the rings."""
+MOST = 128 << 20
+"""The code, the control block and the tables that a switch writes are before that."""
 
 
 def main() -> None:

@@ -1,16 +1,17 @@
 """Texts are recorded as they are, or say that they are not, wherever their pointers lead; and the
-program lives. By memory transactions, where the processor has them, and by the kernel."""
+program lives. By memory transactions, where the processor has them; from pages that are known to be
+readable; and by the kernel."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 
 import markerjit
-from markerjit.abi import CPU_RTM
+from markerjit.abi import CPU_RTM, CPU_TSC
 from tests.support.markers import losses
 from tests.support.programs import Target
 
@@ -27,20 +28,34 @@ READABLE = {
 MOST = 256
 
 
-@pytest.fixture(params=["RTM", "no RTM"])
-def texts(request: pytest.FixtureRequest, target: Callable) -> Iterator[tuple[Target, Any]]:
-    """truth_texts and a session; texts are copied in transactions, or by the kernel."""
+class Texts(NamedTuple):
+    """truth_texts, a session, and the way in which strings are to be read."""
+
+    program: Target
+    session: Any
+    strings: str
+
+    def trace(self, pattern: str, **options: Any) -> Any:
+        return self.session.trace(pattern, strings=self.strings, **options)
+
+
+@pytest.fixture(params=["RTM", "careful", "fast"])
+def texts(request: pytest.FixtureRequest, target: Callable) -> Iterator[Texts]:
+    """Texts are copied in transactions, by the kernel, or from known pages."""
     program = target("truth_texts")
+    strings = "careful" if request.param == "careful" else "fast"
     with markerjit.attach(program.pid) as session:
         session.enable("texts_four")
         session.disable("texts_four")
         arena = session._target.seen.arena
         flags = arena.control.now().cpu_flags
-        if request.param == "no RTM":
+        if request.param != "RTM":
             arena.control.write("cpu_flags", flags & ~CPU_RTM)
         elif not flags & CPU_RTM:
             pytest.skip("this processor has no memory transactions (RTM)")
-        yield program, session
+        if request.param == "fast" and not flags & CPU_TSC:
+            pytest.skip("the time stamp counter is not the same on all CPUs")
+        yield Texts(program, session, strings)
 
 
 def bounded(text: str, bound: int) -> str:
@@ -52,21 +67,25 @@ def bounded(text: str, bound: int) -> str:
 
 @pytest.mark.parametrize("bound", [0, 3, 10, MOST, 1000, -1])
 def test_texts_are_right_or_say_that_they_are_not_wherever_they_point(
-    texts: tuple[Target, Any], bound: int
+    texts: Texts, bound: int
 ) -> None:
-    program, session = texts
-    places = program.command("places").split()[1:]
+    places = texts.program.command("places").split()[1:]
 
-    with session.trace("texts_*") as stream:
-        assert program.ask(f"pass {bound}") == {"bad": 0}
+    with texts.trace("texts_*") as stream:
+        assert texts.program.ask(f"pass {bound}") == {"bad": 0}
     events = stream.drain()
 
+    assert stream.statistics() == (4 * len(places), 0, 0, 0, ())
+    check_places(events, places, bound)
+
+
+def check_places(events: Sequence[markerjit.Event], places: Sequence[str], bound: int) -> None:
+    """Of each place what can be read there, and nothing else."""
     found: dict[str, dict[str, Any]] = {}
     for event in events:
         values = found.setdefault(event.name, {})
         values[places[event.fields["at"]]] = event.fields["s"]
     assert [list(values) for values in found.values()] == [places] * 4
-    assert stream.statistics() == (4 * len(places), 0, 0, 0, ())
     for values in found.values():
         assert values["null"] is None and values["small"] is None
     for place in UNREADABLE:
@@ -86,16 +105,17 @@ def test_texts_are_right_or_say_that_they_are_not_wherever_they_point(
     assert found["texts_raw"]["open_at_gap"] == b"no end"[: max(0, bound)]
 
 
-def test_text_that_another_thread_unmaps_meanwhile_harms_nobody(
-    texts: tuple[Target, Any],
-) -> None:
-    program, session = texts
+def test_text_that_another_thread_unmaps_meanwhile_harms_nobody(texts: Texts) -> None:
+    """With texts that are read from known pages, once what was known holds no longer."""
+    how = "moment 100" if texts.strings == "fast" else "changing 300"
+    if texts.session._target.seen.arena.control.now().cpu_flags & CPU_RTM:
+        how = "changing 300"
 
-    with session.trace("texts_changing") as stream:
-        counts = program.ask("changing 300")
+    with texts.trace("texts_changing") as stream:
+        counts = texts.program.ask(how)
     events = stream.drain()
 
-    lost = losses(session).total()
+    lost = losses(texts.session).total()
     assert counts == {"bad": 0, "passed": len(events) + lost}
     assert stream.statistics() == (len(events), lost, 0, 0, ())
     numbers = [event.fields["n"] for event in events]
@@ -108,15 +128,47 @@ def test_text_that_another_thread_unmaps_meanwhile_harms_nobody(
 
 
 @pytest.mark.parametrize("most", [1, 255, 1000, 1 << 20])
-def test_as_much_of_a_text_is_recorded_as_was_asked_for_and_fits(
-    texts: tuple[Target, Any], most: int
-) -> None:
-    program, session = texts
-    at = program.command("places").split()[1:].index("mebibyte")
+def test_as_much_of_a_text_is_recorded_as_was_asked_for_and_fits(texts: Texts, most: int) -> None:
+    at = texts.program.command("places").split()[1:].index("mebibyte")
 
-    with session.trace("texts_string", text=most) as stream:
-        program.command("pass 1")
+    with texts.trace("texts_string", text=most) as stream:
+        texts.program.command("pass 1")
     (text,) = (event.fields["s"] for event in stream.drain() if event.fields["at"] == at)
 
     assert text == "m" * (len(text) - 1) + "…"
     assert len(text) - 1 == most if most < 4000 else 4000 < len(text) < 4096
+
+
+def test_text_in_a_file_that_was_truncated_is_unreadable(texts: Texts) -> None:
+    with texts.trace("texts_known") as stream:
+        assert texts.program.ask("truncated 20") == {"bad": 0}
+    events = stream.drain()
+
+    assert [event.fields["s"] for event in events] == ["was there", "<unreadable>"] * 20
+
+
+def test_texts_are_right_in_64_threads_that_block_all_signals(texts: Texts) -> None:
+    places = texts.program.command("places").split()[1:]
+
+    with texts.trace("texts_*") as stream:
+        assert texts.program.ask("blocked 10 64") == {"bad": 0}
+    events = stream.drain()
+
+    assert stream.statistics() == (64 * 4 * len(places), 0, 0, 0, ())
+    by_thread: dict[int, list[markerjit.Event]] = {}
+    for event in events:
+        by_thread.setdefault(event.tid, []).append(event)
+    assert len(by_thread) == 64
+    for own in by_thread.values():
+        check_places(own, places, 10)
+
+
+def test_texts_are_right_in_the_handler_of_a_fault(texts: Texts) -> None:
+    places = texts.program.command("places").split()[1:]
+
+    with texts.trace("texts_*") as stream:
+        assert texts.program.ask("handled 10") == {"bad": 0}
+    events = stream.drain()
+
+    assert stream.statistics() == (4 * len(places), 0, 0, 0, ())
+    check_places(events, places, 10)

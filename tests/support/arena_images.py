@@ -21,7 +21,7 @@ from markerjit.model import RemoteAddress
 from markerjit.remote.calls import Caller
 from tests.support.made_arena import BASE, PID, SparseMemory
 
-VERSIONS = (4, 5)
+VERSIONS = (4, 5, 6)
 _IMAGES = Path(__file__).resolve().parents[1] / "arenas"
 
 
@@ -55,7 +55,7 @@ def put_into(pid: int, memory: Memory, caller: Caller, image: Image) -> Arena:
     store.resize(image.size)
     for offset, data in image.pieces:
         store.write(offset, data)
-    base = create._map(caller, descriptor, image.size)
+    base = create._map(caller, descriptor, image.arena().geometry)
     arena = Arena(pid, base, store, image.size)
     _move(arena, base - image.base)
     arena.control.write("pid", pid)

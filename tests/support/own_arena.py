@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import markerjit.abi as abi
-from markerjit.abi import ALIVE, CONTROL, PAGE, Control, Geometry, Sizes, lay_out
+from markerjit.abi import ALIVE, CONTROL, Control, Geometry, Sizes, lay_out
 from markerjit.arena.arena import Arena
 from markerjit.arena.counters import Counted
 from markerjit.arena.facts import find_tid_offset
@@ -105,7 +105,7 @@ class OwnArena:
         # the last sequence that the thread was in.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
         self.base = RemoteAddress(address_of(memory))
-        map_alive(self.base)
+        map_private(self.base, geometry.private_size)
         self.store = MemoryStore(OwnMemory(memory), self.base)
         self.code = Path(package_file("runtime.bin")).read_bytes()
         self.store.write(0, self.code)
@@ -259,11 +259,11 @@ class OwnArena:
         return self.arena.counters.of(marker)
 
 
-def map_alive(base: int) -> None:
-    """The page that tells the child of a fork that it is one."""
+def map_private(base: int, own: int) -> None:
+    """The page that tells the child of a fork that it is one, and what is private beside it."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
-    place, size = ctypes.c_void_p(base + ALIVE), ctypes.c_size_t(PAGE)
+    place, size = ctypes.c_void_p(base + ALIVE), ctypes.c_size_t(own)
     access = mmap.PROT_READ | mmap.PROT_WRITE
     found = libc.mmap(place, size, access, MAP_PRIVATE_FIXED_ANONYMOUS, -1, ctypes.c_long(0))
     assert found == base + ALIVE
@@ -283,8 +283,10 @@ def fnv1a(data: bytes) -> int:
 
 def cpu_flags() -> int:
     words = set(Path("/proc/cpuinfo").read_text().split())
-    rdpid, rtm = ("rdpid" in words, "rtm" in words)
-    return abi.CPU_RDPID * rdpid | abi.CPU_RTM * rtm
+    flags = {"rdpid": abi.CPU_RDPID, "rtm": abi.CPU_RTM, "ospke": abi.CPU_PKU}
+    sources = Path("/sys/devices/system/clocksource/clocksource0/available_clocksource")
+    tsc = abi.CPU_TSC * ("tsc" in sources.read_text().split())
+    return sum((bit for flag, bit in flags.items() if flag in words), tsc)
 
 
 def own_fs_base() -> int:

@@ -148,7 +148,7 @@ def test_a_capability_of_a_user_namespace_is_told_as_one(box: Machine) -> None:
         ("/proc/self/mounts", "p /proc proc ro 0 0\np /proc proc rw 0 0\n", None, ""),
         ("/sys/devices/system/cpu/possible", "", WALL, "cannot be read"),
         ("/proc/cpuinfo", "flags\t: fpu rtm\n", WALL, "no time stamp counter"),
-        ("/proc/cpuinfo", "flags\t: fpu tsc\n", WARNING, "RTM"),
+        ("/proc/cpuinfo", "flags\t: fpu tsc\n", None, ""),
         (
             "/sys/devices/system/clocksource/clocksource0/available_clocksource",
             "hpet acpi_pm",
@@ -166,6 +166,22 @@ def test_a_file_of_the_kernel_is_understood(
 
     assert [one.level for one in found] == ([level] if level else [])
     assert all(word in one.found and one.way_round for one in found)
+
+
+@pytest.mark.parametrize(
+    ("sources", "level", "words"),
+    [("tsc hpet", GOOD, "known to be readable"), ("hpet acpi_pm", WARNING, "takes a system call")],
+)
+def test_strings_without_memory_transactions_need_a_counter_that_is_trusted(
+    box: Machine, sources: str, level: str, words: str
+) -> None:
+    box.files["/proc/cpuinfo"] = "flags\t: fpu tsc\n"
+    box.files["/sys/devices/system/clocksource/clocksource0/available_clocksource"] = sources
+
+    finding = box.found("strings")
+
+    assert finding.level == level
+    assert words in finding.found
 
 
 def test_security_modules_are_named(box: Machine) -> None:

@@ -1,7 +1,7 @@
 """Strings and bytes in records: whole, cut, and behind pointers that lead anywhere.
 
-Each test runs with both ways of reading what may not be readable (fetch.c): in a memory
-transaction, where the processor has them, and by the kernel.
+Each test runs with all ways of reading what may not be readable (fetch.c): in a memory
+transaction, where the processor has them, from pages that are known, and by the kernel.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from markerjit.abi import CPU_RTM, OP_BYTES, OP_RAW, PAGE
+from markerjit.abi import CPU_RTM, CPU_TSC, OP_BYTES, OP_RAW, PAGE
 from markerjit.elf import show
 from markerjit.model import CType, TypeClass, Value
 from markerjit.ring.types import Options
@@ -44,7 +44,7 @@ WILD = [
 ]
 
 
-@pytest.fixture(params=["transaction", "kernel"])
+@pytest.fixture(params=["transaction", "pages", "kernel"])
 def own(request: pytest.FixtureRequest, build: Path) -> OwnArena:
     return arena_that_reads(request.param)
 
@@ -53,9 +53,10 @@ def arena_that_reads(how: str) -> OwnArena:
     flags = cpu_flags()
     if how == "transaction" and not flags & CPU_RTM:
         pytest.skip("this processor has no memory transactions")
-    own = OwnArena(geometry_of(max_markers=64), cpu_flags=flags & ~(CPU_RTM * (how == "kernel")))
-    assert bool(own.arena.facts.cpu_flags & CPU_RTM) == (how == "transaction")
-    return own
+    others = {"transaction": 0, "pages": CPU_RTM, "kernel": CPU_RTM | CPU_TSC}[how]
+    if how == "pages" and not flags & CPU_TSC:
+        pytest.skip("the time stamp counter is not the same on all CPUs")
+    return OwnArena(geometry_of(max_markers=64), cpu_flags=flags & ~others)
 
 
 class Edge:
@@ -328,7 +329,7 @@ _ARENAS: dict[str, OwnArena] = {}
 _EDGES: list[Edge] = []
 
 
-@pytest.mark.parametrize("how", ["transaction", "kernel"])
+@pytest.mark.parametrize("how", ["transaction", "pages", "kernel"])
 @settings(max_examples=300, deadline=None)
 @given(
     op=st.sampled_from(["%s", "%.*s", "%*ph"]),

@@ -101,6 +101,7 @@ struct mj_slot {
  *               made for this process: recorders, and probes written in C
  *     control   one page: struct mj_control
  *     alive     a page that is not of the memfd but private, and wiped in the child of a fork
+ *     readable  uint64_t[MJ_READABLE]: pages that can be read, in private memory like `alive`
  *
  * The other parts are where the table in the control block says, `count` entries of `entry_size`
  * bytes each:
@@ -129,7 +130,7 @@ struct mj_slot {
  * what it mapped.
  */
 #define MJ_ARENA_MAGIC 0x74696a72656b726d /* "mrkerjit" in memory */
-#define MJ_ARENA_VERSION 5
+#define MJ_ARENA_VERSION 6
 #define MJ_ARENA_NAME "markerjit"
 #define MJ_PAGE 4096
 #define MJ_CODE_SIZE (2048 * MJ_PAGE)
@@ -142,6 +143,8 @@ struct mj_slot {
 
 #define MJ_CPU_RDPID 1u /* rdpid works; otherwise the CPU number is read with lsl */
 #define MJ_CPU_RTM 2u   /* memory transactions work: a read in one cannot fault */
+#define MJ_CPU_TSC 4u   /* the time stamp counter is the same on all CPUs */
+#define MJ_CPU_PKU 8u   /* pages may have protection keys, and rdpkru works */
 
 /* Restartable sequences of restart.S, in `sequences` of the control block. */
 #define MJ_SEQUENCE_APPEND 0
@@ -163,6 +166,7 @@ struct mj_slot {
 #define MJ_PART_SCRATCH 9
 #define MJ_PART_DATA 10
 #define MJ_PART_CALLERS 11
+#define MJ_PART_READABLE 12
 #define MJ_PARTS 16
 
 /* Whether the runtime's handler is the action for SIGTRAP, in `trap_installed`. It is INSTALLING
@@ -172,6 +176,17 @@ struct mj_slot {
 #define MJ_TRAP_INSTALLED 1
 #define MJ_TRAP_INSTALLING 2
 #define MJ_TRAP_NOT_YET (1ul << 63)
+/*
+ * Pages that could be read a moment ago. The word at MJ_READABLE_PLACE of the page's number is its
+ * upper bits, and above them the time stamp counter without its lower MJ_READABLE_WINDOW bits, when
+ * the kernel said so. So a word holds for some 0.7 ms, in which the counter's upper bits are those.
+ * Each is one aligned store; one that is lost, or that another page replaces, costs a question.
+ * docs/decisions/0023-strings-by-known-pages.md
+ */
+#define MJ_READABLE_BITS 10
+#define MJ_READABLE (1 << MJ_READABLE_BITS)
+#define MJ_READABLE_TAG 25 /* bits of a page's number above those: addresses have 47 */
+#define MJ_READABLE_WINDOW 21
 
 /* The first four bytes of a record: its marker's index, and from MJ_WORDS_SHIFT on its size in
    words of eight bytes. No record has more than a page, so ten bits are enough for that. */
@@ -333,7 +348,8 @@ struct mj_marker {
     uint64_t losses_before; /* and how many of them were not recorded */
     uint8_t counted;        /* 1: each execution is counted as `passed`; 0: the reader counts */
     uint8_t calling;        /* 1: a probe in C is connected, and its slots count the calls */
-    uint8_t reserved[6];
+    uint8_t careful;        /* 1: texts are never read from a page that is only known to be there */
+    uint8_t reserved[5];
     char name[64]; /* cut when it is longer; for people */
 };
 

@@ -33,8 +33,8 @@
  * - system calls, thread-local variables and constructors are refused.
  *
  * Everything here may be used in any thread and any signal handler, and leaves errno unchanged.
- * mj_read, mj_read_string, and mj_emit of a text may take a system call, and do where the processor
- * has no memory transactions. docs/reference/probes-in-c.md says more.
+ * mj_read, mj_read_string, and mj_emit of a text may take a system call, for a page that was not
+ * read within the last millisecond. docs/reference/probes-in-c.md says more.
  */
 #ifndef MARKERJIT_PROBE_H
 #define MARKERJIT_PROBE_H

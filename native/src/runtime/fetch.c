@@ -1,19 +1,39 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fetch.c: reading memory at an address that may be anything, without a fault.
+ * fetch.c: reading memory at an address that may be anything, without a fault. All that is read for
+ * an event or a probe is read here; only recorders that were assembled for a marker read a text of
+ * a page that is known on their own (markerjit/probes/recorder.py).
  *
  * Where the processor has memory transactions (RTM), in one of them: a fault there ends the
  * transaction and is not delivered (Intel SDM volume 1, 16.3.8.2). It ends for other reasons too,
- * such as a page that is not in memory just now. Then, and elsewhere, the kernel copies
- * (process_vm_readv(2)), which takes a system call, some half a microsecond, and tells how far it
- * got. A handler for SIGSEGV would be cheaper than that, but the program may put its own in its
- * place, or block the signal, and then a wild pointer kills it.
+ * such as a page that is not in memory just now.
+ *
+ * Then, and elsewhere, by plain loads from pages that are known to be readable, for as long as
+ * abi.h says of MJ_READABLE_WINDOW. No load touches a page that the bytes do not reach. A page that
+ * is not known is asked for: rt_sigprocmask(2) with a `how` that does not exist copies the set in
+ * first, and changes nothing. A page that goes in between is the one thing that this does not
+ * survive: docs/decisions/0023-strings-by-known-pages.md bounds that.
+ *
+ * Where that must not be, or cannot be, the kernel copies (process_vm_readv(2)), and tells how far
+ * it got; that takes ten times as long as the question.
  */
 
 #include "runtime.h"
 
+#include <emmintrin.h>
+
+#define NR_rt_sigprocmask 14
 #define NR_process_vm_readv 310
+#define NO_SUCH_HOW (-1l)
+#define EFAULT 14
+#define EINVAL 22
 #define XBEGIN_STARTED ~0u
+#define BLOCK sizeof(__m128i)
+#define END_OF_KNOWN ((1ul << (12 + MJ_READABLE_BITS + MJ_READABLE_TAG)) - MJ_PAGE)
+#define KEYS_BUT_0                                                                                 \
+    0x55555554u /* in PKRU: may not be read, as a thread has it that changed none                  \
+                 */
+_Static_assert(MJ_PAGE == 1 << 12, "page numbers");
 
 struct span { /* struct iovec */
     uint64_t address;
@@ -28,6 +48,8 @@ static uint64_t length_of(const char *text, uint64_t size) {
         length++;
     return length;
 }
+
+/* ---- in a transaction ---------------------------------------------------------------------- */
 
 /* Bytes copied, or -1: the transaction did not come to its end. */
 static long by_transaction(char *to, const char *from, uint64_t size, int text) {
@@ -51,9 +73,140 @@ static long by_transaction(char *to, const char *from, uint64_t size, int text) 
     return (long)at;
 }
 
+/* ---- from pages that are known to be readable ---------------------------------------------- */
+
+enum page { READABLE, UNREADABLE, UNKNOWN };
+
+/* Whether what this thread can read all others can, too, as far as protection keys go: it has a
+   right to none but key 0, which all have. */
+static int has_no_keys(const struct mj_control *control) {
+    uint32_t rights = KEYS_BUT_0, rest;
+
+    if (control->cpu_flags & MJ_CPU_PKU)
+        __asm__ __volatile__("rdpkru" : "=a"(rights), "=d"(rest) : "c"(0));
+    return (rights & KEYS_BUT_0) == KEYS_BUT_0;
+}
+
+static enum page ask_for(const struct mj_control *control, uint64_t page) {
+    register long r10 __asm__("r10") = 8; /* bytes of a set of signals */
+    long result;
+
+    if (!has_no_keys(control))
+        return UNKNOWN;
+    __asm__ __volatile__("syscall"
+                         : "=a"(result)
+                         : "a"(NR_rt_sigprocmask), "D"(NO_SUCH_HOW), "S"(page * MJ_PAGE), "d"(0l),
+                           "r"(r10)
+                         : "rcx", "r11", "memory");
+    return result == -EINVAL ? READABLE : result == -EFAULT ? UNREADABLE : UNKNOWN;
+}
+
+static enum page page_at(const struct mj_control *control, uint64_t address) {
+    const uint64_t page = address / MJ_PAGE;
+    const uint64_t window = mj_counter() >> MJ_READABLE_WINDOW; /* read before the question */
+    const uint64_t word = mj_readable_word(page, window);
+    uint64_t *known = (uint64_t *)mj_part(control, MJ_PART_READABLE) + mj_readable_place(page);
+
+    if (address - MJ_PAGE >= END_OF_KNOWN - MJ_PAGE)
+        return UNKNOWN;
+    if (__atomic_load_n(known, __ATOMIC_RELAXED) == word)
+        return READABLE;
+    const enum page now = ask_for(control, page);
+
+    if (now == READABLE)
+        __atomic_store_n(known, word, __ATOMIC_RELAXED);
+    return now;
+}
+
+/* The first bytes of a block, fewer than it has. */
+static void put_first(char *to, __m128i block, unsigned count) {
+    if (count & 8) {
+        _mm_storel_epi64((__m128i *)to, block);
+        block = _mm_srli_si128(block, 8);
+        to += 8;
+    }
+    uint64_t rest = (uint64_t)_mm_cvtsi128_si64(block);
+
+    if (count & 4) {
+        __builtin_memcpy(to, &rest, 4);
+        rest >>= 32;
+        to += 4;
+    }
+    if (count & 2) {
+        __builtin_memcpy(to, &rest, 2);
+        rest >>= 16;
+        to += 2;
+    }
+    if (count & 1)
+        *to = (char)rest;
+}
+
+/* Where the first NUL of a block is, or BLOCK. */
+static unsigned nul_in(__m128i block) {
+    const int found = _mm_movemask_epi8(_mm_cmpeq_epi8(block, _mm_setzero_si128()));
+
+    return (unsigned)__builtin_ctz((unsigned)found | 1u << BLOCK);
+}
+
+/* Copy bytes of one page that can be read, with `text` up to a NUL; returns how many. */
+static uint64_t from_page(char *to, const char *from, uint64_t size, int text) {
+    uint64_t at = 0;
+
+    while (at < size && ((uint64_t)(from + at) & (MJ_PAGE - 1)) <= MJ_PAGE - BLOCK) {
+        const __m128i block = _mm_loadu_si128((const __m128i *)(from + at));
+        const uint64_t left = size - at, count = left < BLOCK ? left : BLOCK;
+        const unsigned nul = text ? nul_in(block) : BLOCK;
+
+        if (nul < count) {
+            put_first(to + at, block, nul);
+            return at + nul;
+        }
+        if (count < BLOCK) {
+            put_first(to + at, block, (unsigned)count);
+            return size;
+        }
+        _mm_storeu_si128((__m128i *)(to + at), block);
+        at += BLOCK;
+    }
+    for (; at < size; at++) { /* the last bytes of the page */
+        const char byte = ((const volatile char *)from)[at];
+
+        if (text && !byte)
+            break;
+        to[at] = byte;
+    }
+    return at;
+}
+
+/* Bytes copied. `*next` says of the page behind them, where that ended it, that it cannot be read,
+   or is not known; else it is READABLE. */
+static uint64_t by_pages(const struct mj_control *control, char *to, const char *from,
+                         uint64_t size, int text, enum page *next) {
+    uint64_t done = 0;
+
+    *next = READABLE;
+    while (done < size) {
+        const uint64_t address = (uint64_t)from + done, left = size - done;
+        const uint64_t in_page = MJ_PAGE - (address & (MJ_PAGE - 1));
+        const uint64_t part = left < in_page ? left : in_page;
+
+        *next = page_at(control, address);
+        if (*next != READABLE)
+            break;
+        const uint64_t copied = from_page(to + done, from + done, part, text);
+
+        done += copied;
+        if (copied < part)
+            break;
+    }
+    return done;
+}
+
+/* ---- by the kernel --------------------------------------------------------------------------- */
+
 /* Bytes copied up to the first that cannot be read. Two spans, because the kernel promises to have
    copied whole ones only. */
-static long by_kernel(uint32_t pid, char *to, const char *from, uint64_t size) {
+static uint64_t by_kernel(uint32_t pid, char *to, const char *from, uint64_t size) {
     const uint64_t in_page = MJ_PAGE - ((uint64_t)from & (MJ_PAGE - 1));
     const uint64_t first = size < in_page ? size : in_page;
     const struct span remote[2] = {{(uint64_t)from, first}, {(uint64_t)from + first, size - first}};
@@ -68,28 +221,40 @@ static long by_kernel(uint32_t pid, char *to, const char *from, uint64_t size) {
                          : "a"(NR_process_vm_readv), "D"((long)pid), "S"(&local), "d"(1l), "r"(r10),
                            "r"(r8), "r"(r9)
                          : "rcx", "r11", "memory");
-    return result < 0 ? 0 : result;
+    return result < 0 ? 0 : (uint64_t)result;
 }
 
 /*
- * Copy up to `size` bytes, at most MJ_PAGE, with `text` up to a NUL. Returns how many; `*whole`
- * says that nothing more could have been read or was wanted: false where unreadable memory came
- * first.
+ * Copy up to `size` bytes, at most MJ_PAGE, with MJ_COPY_TEXT up to a NUL, with MJ_COPY_CAREFUL
+ * never from a page that is only known to be there. Returns how many; `*whole` says that nothing
+ * more could have been read or was wanted: false where unreadable memory came first.
  */
 uint64_t mj_copy(const struct mj_control *control, char *to, const char *from, uint64_t size,
-                 int text, int *whole) {
-    long copied = -1;
+                 unsigned how, int *whole) {
+    const int text = (how & MJ_COPY_TEXT) != 0;
+    uint64_t done = 0;
 
     *whole = 1;
-    if (control->cpu_flags & MJ_CPU_RTM)
-        copied = by_transaction(to, from, size, text);
-    if (copied >= 0)
-        return (uint64_t)copied;
-    copied = by_kernel(control->pid, to, from, size);
-    const uint64_t length = text ? length_of(to, (uint64_t)copied) : (uint64_t)copied;
+    if (control->cpu_flags & MJ_CPU_RTM) {
+        const long copied = by_transaction(to, from, size, text);
 
-    *whole = (uint64_t)copied == size || length < (uint64_t)copied;
-    return length;
+        if (copied >= 0)
+            return (uint64_t)copied;
+    }
+    if (control->cpu_flags & MJ_CPU_TSC && !(how & MJ_COPY_CAREFUL)) {
+        enum page next;
+
+        done = by_pages(control, to, from, size, text, &next);
+        *whole = next != UNREADABLE;
+        if (next != UNKNOWN)
+            return done;
+    }
+    const uint64_t wanted = size - done;
+    const uint64_t copied = by_kernel(control->pid, to + done, from + done, wanted);
+    const uint64_t length = text ? length_of(to + done, copied) : copied;
+
+    *whole = copied == wanted || length < copied;
+    return done + length;
 }
 
 /* The same for probes written in C: bytes that could be read. */

@@ -87,8 +87,8 @@ static uint64_t bound_of(int op, uint64_t asked, uint64_t limit, int *cut) {
 }
 
 /* Put a text at `to`; returns the bytes that it takes. */
-static uint64_t put_text(const struct mj_control *control, char *to, uint64_t from, int op,
-                         uint64_t asked, uint64_t limit) {
+static uint64_t put_text(const struct mj_control *control, int careful, char *to, uint64_t from,
+                         int op, uint64_t asked, uint64_t limit) {
     struct mj_text *head = (struct mj_text *)to;
     char *bytes = to + sizeof *head;
     int open_end, whole;
@@ -100,8 +100,9 @@ static uint64_t put_text(const struct mj_control *control, char *to, uint64_t fr
     head->state = MJ_TEXT_NULL;
     if (from < MJ_PAGE)
         return sizeof *head;
-    uint64_t length = mj_copy(control, bytes, (const char *)from, bound + (uint64_t)look_behind,
-                              op != MJ_OP_RAW, &whole);
+    uint64_t length =
+        mj_copy(control, bytes, (const char *)from, bound + (uint64_t)look_behind,
+                (op != MJ_OP_RAW ? MJ_COPY_TEXT : 0) | (careful ? MJ_COPY_CAREFUL : 0), &whole);
 
     head->state = MJ_TEXT_WHOLE;
     if (length > bound) {
@@ -158,7 +159,7 @@ static uint64_t put_fields(const struct mj_control *control, const struct mj_mar
             const uint64_t limit = limit_of(marker, i, argc, at, room);
 
             at = (at + 7) & ~7ul;
-            at += put_text(control, image + at, value.word, op, before, limit);
+            at += put_text(control, marker->careful, image + at, value.word, op, before, limit);
         } else if (op == MJ_OP_GP || op == MJ_OP_FP) {
             at = put_number(image, at, marker->ops[i] >> 4 & 3, value.word);
         }

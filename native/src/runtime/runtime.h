@@ -4,7 +4,7 @@
  *
  * The runtime lives in a program that is not ours. It has no libc, no data of its own, no
  * thread-local storage; it never allocates, locks or prints; only a text may take a system call
- * (fetch.c). It finds its control block at a fixed distance from its own code.
+ * (fetch.c), and seldom does. It finds its control block at a fixed distance from its own code.
  */
 #ifndef MARKERJIT_RUNTIME_H
 #define MARKERJIT_RUNTIME_H
@@ -90,9 +90,20 @@ int mj_tally(const struct mj_control *control, uint64_t marker);
 /* shared.c: the same as mj_append on the shared ring; never MJ_ANOTHER or MJ_TURN. */
 int mj_append_shared(const struct mj_control *control, uint64_t *image, uint64_t size, int stamp);
 
+/* The word that says that a page can be read, and its place: see MJ_READABLE_WINDOW. */
+static inline uint64_t mj_readable_word(uint64_t page, uint64_t window) {
+    return window << MJ_READABLE_TAG | page >> MJ_READABLE_BITS;
+}
+
+static inline uint64_t mj_readable_place(uint64_t page) {
+    return (page ^ page >> MJ_READABLE_BITS) % MJ_READABLE;
+}
+
 /* fetch.c */
+#define MJ_COPY_TEXT 1u
+#define MJ_COPY_CAREFUL 2u
 uint64_t mj_copy(const struct mj_control *control, char *to, const char *from, uint64_t size,
-                 int text, int *whole);
+                 unsigned how, int *whole);
 long mj_fetch(void *to, const void *from, unsigned long size);
 
 /* Probes, called by the body of a marker. Safe in signal handlers and from any thread. Aligned,
