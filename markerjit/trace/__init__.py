@@ -4,7 +4,8 @@
     sink.py         the interface of all writers
     reading.py      the interface of all readers
     header.py       the header of a trace, as JSON
-    lines.py        an event as a line; rows.py: many at once; parse.py: a line as an event again
+    lines.py        an event as a line; parse.py: a line as an event again
+    rows.py         the lines of many records, by column; cells.py: columns as bytes
     text.py, jsonl.py, chrome.py, perfetto.py, arrow.py, ctf/    the formats
     statistics.py   the summary of a trace; sketch.py: in bounded memory
     convert.py      a trace in another format

@@ -29,18 +29,20 @@ import numpy as np
 from markerjit.model import FieldType
 from markerjit.ring.batch import Batch, Columns, Texts
 from markerjit.ring.types import RecordType, fields_by_marker
+from markerjit.trace import cells
 from markerjit.trace.files import WholeWriter
 from markerjit.trace.header import beginning, losses_to_json, to_json
 from markerjit.trace.kinds import ambiguous
-from markerjit.trace.pairing import BEGIN, END, INSTANT, Pairing, with_cuts
-from markerjit.trace.records import in_order, pieces
-from markerjit.trace.rows import filled, in_this, json_texts, literal, quoted, split
+from markerjit.trace.pairing import BEGIN, END, INSTANT, Cut, Pairing, with_cuts
+from markerjit.trace.records import in_order, pieces, split
+from markerjit.trace.rows import in_json, json_cells
 from markerjit.trace.sink import TraceInfo
 from markerjit.trace.spans import cpu_key
 
 if TYPE_CHECKING:
     from markerjit.model import Field
     from markerjit.ring.batch import Array
+    from markerjit.trace.cells import Cells
 
 HEADER = "markerjit"
 LOSSES = "markerjit_losses"
@@ -67,8 +69,8 @@ class ChromeSink:
     def write(self, batch: Batch) -> None:
         """Add the events of a batch, and the losses since the last one."""
         for piece in pieces(batch.columns, self._info.clock):
-            self._add(self._of_events(piece))
-        self._add(self._of_losses(batch.lost))
+            self._file.write(self._of_events(piece))
+        self._file.write_text("".join(f",\n{line}" for line in self._of_losses(batch.lost)))
 
     def close(self, lost: Mapping[tuple[int, str], int]) -> None:
         """Add the losses, and end the array."""
@@ -78,47 +80,49 @@ class ChromeSink:
         finally:
             self._file.close()
 
-    def _add(self, lines: Iterable[str]) -> None:
-        self._file.write_text("".join(f",\n{line}" for line in lines))
-
-    def _of_events(self, batch: Sequence[Columns]) -> list[str]:
-        """The lines of a batch, in order of time: one for each record and each unrecorded end."""
+    def _of_events(self, batch: Sequence[Columns]) -> bytes:
+        """The elements of a batch, in order of time: one for each record and unrecorded end."""
         times, order = in_order(batch, self._info.clock)
         self._latest = int(times[order[-1]])
         kinds, cuts = self._pairing.look_at(batch, order)
-        lines: list[str] = []
-        for columns, *rows in zip(batch, split(times, batch), split(kinds, batch), strict=True):
-            lines += self._of_type(columns, *rows)
-        for cut in cuts:
-            when = self._when(cut.tid, int(times[cut.row]))
-            name = quoted(cut.pair.name)
-            lines.append(f'{{"ph":"E","name":{name},{when},"args":{{"{CUT}":true}}}}')
-        return in_this(with_cuts(order, cuts), lines)
+        tables = [
+            self._of_type(columns, *rows)
+            for columns, *rows in zip(batch, split(times, batch), split(kinds, batch), strict=True)
+        ]
+        if cuts:
+            ends = [self._of_cut(cut, int(times[cut.row])) for cut in cuts]
+            tables.append(cells.texts_of([f",\n{end}".encode() for end in ends]))
+        return cells.packed(tables, with_cuts(order, cuts))
 
-    def _of_type(self, columns: Columns, times: Array, kinds: Array) -> list[str]:
-        """The lines of the records of one type."""
+    def _of_type(self, columns: Columns, times: Array, kinds: Array) -> Cells:
+        """The elements of the records of one type."""
         kind = columns.type
-        name = quoted(kind.marker)
+        name = in_json(kind.marker)
         heads = {INSTANT: f'{{"ph":"i","s":"t","name":{name}'}
         side = self._pairing.sides.get(kind.marker)
         if side is not None:
-            span = quoted(side.pair.name)
+            span = in_json(side.pair.name)
             heads.update({BEGIN: f'{{"ph":"B","name":{span}', END: f'{{"ph":"E","name":{span}'})
-        keys = [self._cpu_keys[kind.marker], *(field.name for field in kind.fields)]
-        args = ",".join(f"{literal(quoted(key))}:%s" for key in keys)
+        phases = [f",\n{heads.get(phase, '')}".encode() for phase in range(max(heads) + 1)]
         number = f'"kind":{kind.id},' if kind.id in self._numbered else ""
-        template = (
-            f'%s,"pid":{self._info.pid},"tid":%s,"ts":%s,"marker":{literal(name)},{number}'
-            f'"args":{{{args}}}}}'
-        )
-        return filled(
-            template,
-            [heads[phase] for phase in kinds.tolist()],
-            columns.tid.tolist(),
-            [*map(microseconds, times.tolist())],
-            columns.cpu.tolist(),
-            *(_json_texts(field, columns.fields[field.name]) for field in kind.fields),
-        )
+        parts: list[bytes | Cells] = [
+            cells.texts_of(phases)[kinds],
+            f',"pid":{self._info.pid},"tid":'.encode(),
+            cells.decimal(columns.tid),
+            b',"ts":',
+            *_microseconds(times),
+            f',"marker":{name},{number}"args":{{'.encode(),
+            f"{in_json(self._cpu_keys[kind.marker])}:".encode(),
+            cells.decimal(columns.cpu),
+        ]
+        for field in kind.fields:
+            value = _json_cells(field, columns.fields[field.name])
+            parts += [f",{in_json(field.name)}:".encode(), *value]
+        return cells.table([*parts, b"}}"], len(times))
+
+    def _of_cut(self, cut: Cut, time: int) -> str:
+        name, when = in_json(cut.pair.name), self._when(cut.tid, time)
+        return f'{{"ph":"E","name":{name},{when},"args":{{"{CUT}":true}}}}'
 
     def _when(self, tid: int, time: int) -> str:
         return f'"pid":{self._info.pid},"tid":{tid},"ts":{microseconds(time)}'
@@ -128,7 +132,7 @@ class ChromeSink:
             more = count - self._lost.get((cpu, marker), 0)
             if more > 0:
                 self._lost[cpu, marker] = count
-                name = quoted(f"{more} lost: {marker}")
+                name = in_json(f"{more} lost: {marker}")
                 yield (
                     f'{{"ph":"i","s":"p","name":{name},{self._when(0, self._latest)},'
                     f'"args":{{"cpu":{cpu}}}}}'
@@ -156,10 +160,16 @@ def _whole_elements(data: bytes) -> int:
     return max(data.rfind(b",\n"), 0)
 
 
-def _json_texts(field: Field, column: Array | Texts) -> list[str]:
+def _microseconds(times: Array) -> list[bytes | Cells]:
+    whole, rest = np.divmod(np.abs(times), 1000)
+    sign = cells.texts_of(["", "-"])[(times < 0).astype(np.intp)]
+    return [sign, cells.decimal(whole), b".", cells.thousandths(rest)]
+
+
+def _json_cells(field: Field, column: Array | Texts) -> list[bytes | Cells]:
     if field.type is FieldType.POINTER:
-        return [f'"{value:#x}"' for value in np.asarray(column).tolist()]
-    return json_texts(field, column)
+        return [b'"0x', cells.hexadecimal(np.asarray(column)), b'"']
+    return [json_cells(field, column)]
 
 
 def _dump(value: Any) -> str:

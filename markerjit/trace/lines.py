@@ -42,11 +42,16 @@ def line_formatter(
     if clock is not None:
         check_is("clock", clock, Calibration)
     if json:
-        return lambda event: _CONTROLS.sub(_as_json_escape, as_json(event))
+        return lambda event: escape_controls(as_json(event))
     if clock is not None and clock.time is Time.NONE:
         return lambda event: printable(as_numbered_text(event, fields.get(event.name, ())))
     offset = wall_offset() if clock is None else clock.wall_offset_ns
     return lambda event: printable(as_text(event, fields.get(event.name, ()), offset))
+
+
+def escape_controls(text: str) -> str:
+    """The JSON without the control characters that JSON allows and a terminal obeys."""
+    return _CONTROLS.sub(_as_json_escape, text)
 
 
 def _as_json_escape(control: re.Match[str]) -> str:

@@ -31,8 +31,7 @@ from markerjit.trace import wire
 from markerjit.trace.files import WholeWriter
 from markerjit.trace.header import beginning, losses_to_json, to_json
 from markerjit.trace.pairing import END, INSTANT, Pairing, with_cuts
-from markerjit.trace.records import in_order, pieces, showable
-from markerjit.trace.rows import split
+from markerjit.trace.records import in_order, pieces, showable, split
 from markerjit.trace.sink import TraceInfo
 from markerjit.trace.spans import Pair, cpu_key
 

@@ -13,7 +13,7 @@ import numpy as np
 from markerjit.model import Event, Field, FieldType, Value
 from markerjit.ring.batch import Columns, Texts
 from markerjit.ring.clock import NS, Calibration
-from markerjit.ring.columns import monotonic, order_of, rows_between
+from markerjit.ring.columns import Slices, monotonic, order_of, rows_between
 from markerjit.ring.to_events import events
 from markerjit.ring.types import RecordType, TextState, Time
 from markerjit.trace.collect import make_texts
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from markerjit.ring.batch import Array
 
 PIECE = 1 << 16
-"""The most records that are converted at a time, which bounds memory."""
+"""The most records that a writer converts at a time, which bounds memory."""
 
 
 def to_events(batch: Sequence[Columns], clock: Calibration) -> Iterator[list[Event]]:
@@ -40,24 +40,34 @@ def in_order(batch: Sequence[Columns], clock: Calibration) -> tuple[Array, Array
     return times, order_of(batch)
 
 
-def pieces(batch: Sequence[Columns], clock: Calibration) -> Iterator[list[Columns]]:
-    """The batch in pieces of at most PIECE records.
+def split(rows: Array, batch: Sequence[Columns]) -> list[Array]:
+    """An array with an entry for each record of a batch, as an array for each of its columns."""
+    return np.split(rows, np.cumsum([len(columns.time) for columns in batch])[:-1])
+
+
+def pieces(
+    batch: Sequence[Columns], clock: Calibration, most: int = PIECE
+) -> Iterator[list[Columns]]:
+    """The batch in pieces of at most `most` records.
 
     No record is older than those of the previous piece.
     """
     batch = [columns for columns in batch if len(columns.time)]
     total = sum(len(columns.time) for columns in batch)
-    if total <= PIECE:
+    if total <= most:
         if batch:
             yield batch
+        return
+    if clock.time is Time.NONE:  # a type's records are not in this order, so they are copied
+        slices = Slices(batch)
+        while len(slices):
+            yield slices.take(most)
         return
     order = order_of(batch)
     rank = np.empty_like(order)
     rank[order] = np.arange(total)
-    ranks = np.split(rank, np.cumsum([len(columns.time) for columns in batch])[:-1])
-    if clock.time is Time.NONE:  # a type's records are not in this order; any order will do
-        ranks = [np.sort(rank) for rank in ranks]
-    edges = [np.searchsorted(rank, np.arange(0, total + PIECE, PIECE)).tolist() for rank in ranks]
+    ranks = split(rank, batch)
+    edges = [np.searchsorted(rank, np.arange(0, total + most, most)).tolist() for rank in ranks]
     for low, high in zip(
         zip(*edges, strict=True), list(zip(*edges, strict=True))[1:], strict=False
     ):

@@ -1,56 +1,78 @@
-"""Lines of many records at once.
+"""Lines of many records at once: those that lines.py makes of single events, by column.
 
-The lines are those that lines.py makes of single events. This is several times as fast, because the
-part that all records of a marker have in common is formatted once.
+Every line of events that a trace prints or writes comes from here. The part that all records of a
+marker have in common is made once, and each field of all records at once (cells.py). Only a text
+that needs an escape, a float, and an integer in a rare notation is formatted by itself.
 """
 
 from __future__ import annotations
 
 import json.encoder
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from markerjit.elf import show
-from markerjit.model import Field, FieldType, TypeClass, Value
+from markerjit.model import CType, Field, FieldType, TypeClass, Value
+from markerjit.printable import printable
 from markerjit.ring.batch import Columns, Texts
 from markerjit.ring.clock import NS, Calibration
-from markerjit.ring.types import Time
+from markerjit.ring.columns import from_zero, gathered
+from markerjit.ring.types import RecordType, TextState, Time
+from markerjit.trace import cells
 from markerjit.trace.kinds import KIND_MARK
-from markerjit.trace.lines import json_value
-from markerjit.trace.records import in_order, values
+from markerjit.trace.lines import escape_controls, json_value
+from markerjit.trace.records import in_order, is_utf8, pieces, split, values
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array
+    from markerjit.trace.cells import Cells
 
-quoted: Callable[[str], str] = json.encoder.encode_basestring
+_quoted: Callable[[str], str] = json.encoder.encode_basestring
 """Returns a string as JSON, as json.dumps does without ensure_ascii."""
-
-_CHARS = [quoted(chr(code)) for code in range(256)]
+_AT_ONCE = 1 << 13
+"""The most lines that are made at a time: their table stays in the cache."""
+_TABLE = 1 << 22
+"""The most bytes of texts in such a table, unless a single text has more."""
+_HEXADECIMAL = ("p", "x", "#x")
+_SPECIAL = np.array([code < 0x20 or chr(code) in '"\\\x7f' for code in range(256)])
+"""The bytes of ASCII that have an escape in a line of text or of JSON."""
 
 
 def json_lines(
-    batch: Sequence[Columns], clock: Calibration, numbered: Container[int] = ()
-) -> list[str]:
-    """The line of each record, in order of time, as `as_json` makes it of the event.
+    batch: Sequence[Columns],
+    clock: Calibration,
+    numbered: Container[int] = (),
+    *,
+    pids: Mapping[RecordType, int] | None = None,
+) -> bytes:
+    """The line of each record, in order of time, as `line_formatter` makes it of the event.
 
-    Records of the types `numbered` also have the number of their type, as "kind".
+    Records of the types `numbered` also have the number of their type, as "kind". Records of types
+    that are among `pids` begin with the process that they came from.
     """
-    times, order = in_order(batch, clock)
-    lines: list[str] = []
-    for columns, when in zip(batch, split(times, batch), strict=True):
+
+    def parts(columns: Columns, times: Array) -> Iterator[bytes | Cells]:
         kind = columns.type
-        fields = [f"{literal(quoted(field.name))}: %s" for field in kind.fields]
+        pid = f'"pid": {pids[kind]}, ' if pids else ""
         number = f'"kind": {kind.id}, ' if kind.id in numbered else ""
-        template = (
-            f'{{"time": %s, "cpu": %s, "tid": %s, "name": {literal(quoted(kind.marker))}, {number}'
-            f'"fields": {{{", ".join(fields)}}}}}\n'
-        )
-        shown = [json_texts(field, columns.fields[field.name]) for field in kind.fields]
-        lines += filled(template, when.tolist(), columns.cpu.tolist(), columns.tid.tolist(), *shown)
-    return in_this(order, lines)
+        yield f'{{{pid}"time": '.encode()
+        yield cells.decimal(times)
+        yield b', "cpu": '
+        yield cells.decimal(columns.cpu)
+        yield b', "tid": '
+        yield cells.decimal(columns.tid)
+        yield f', "name": {in_json(kind.marker)}, {number}"fields": {{'.encode()
+        separator = ""
+        for field in kind.fields:
+            yield f"{separator}{in_json(field.name)}: ".encode()
+            yield json_cells(field, columns.fields[field.name])
+            separator = ", "
+        yield b"}}\n"
+
+    return _lines(batch, clock, parts)
 
 
 def text_lines(
@@ -58,109 +80,178 @@ def text_lines(
     clock: Calibration,
     numbered: Container[int] = (),
     *,
+    pids: Mapping[RecordType, int] | None = None,
     shift_s: int | None = None,
-) -> list[str]:
-    """The line of each record, in order of time, as `as_text` makes it of the event.
+    bracketed: bool = False,
+) -> bytes:
+    """The line of each record, in order of time, as `line_formatter` makes it of the event.
 
-    Records of the types `numbered` have the number of their type behind the marker's name. The time
-    of day is `shift_s` seconds ahead of UTC, or local time for None. Bytes of %*ph are between
-    brackets, so that a reader can tell where they end.
+    Records of the types `numbered` have the number of their type behind the marker's name. Records
+    of types that are among `pids` begin with the process that they came from. The time of day is
+    `shift_s` seconds ahead of UTC, or local time for None. With `bracketed`, bytes of %*ph are
+    between brackets, so that a reader can tell where they end.
     """
-    times, order = in_order(batch, clock)
-    lines: list[str] = []
-    for columns, when in zip(batch, split(times, batch), strict=True):
+
+    def parts(columns: Columns, times: Array) -> Iterator[bytes | Cells]:
         kind = columns.type
-        fields = "".join(f" {literal(field.name)}=%s" for field in kind.fields)
+        if pids:
+            yield f"{pids[kind]} ".encode()
+        yield from _time_cells(times, clock, shift_s)
+        yield b" cpu"
+        yield cells.decimal(columns.cpu)
+        yield b" "
+        yield cells.decimal(columns.tid)
         number = f"{KIND_MARK}{kind.id}" if kind.id in numbered else ""
-        template = f"%s cpu%s %s {literal(kind.marker)}{number}{fields}\n"
-        shown = [_shown(field, columns.fields[field.name]) for field in kind.fields]
-        clocks = _times(when, clock, shift_s)
-        lines += filled(template, clocks, columns.cpu.tolist(), columns.tid.tolist(), *shown)
-    return in_this(order, lines)
+        yield f" {printable(kind.marker)}{number}".encode()
+        for field in kind.fields:
+            yield f" {printable(field.name)}=".encode()
+            yield _text_cells(field, columns.fields[field.name], bracketed=bracketed)
+        yield b"\n"
+
+    return _lines(batch, clock, parts)
 
 
-def json_texts(field: Field, column: Array | Texts) -> list[str]:
-    """Each value of a field as JSON."""
-    if isinstance(column, Texts):
-        return [_json_text(value) for value in values(field, column)]
-    match field.type:
-        case FieldType.CHAR:
-            return [_CHARS[code] for code in column.astype(np.uint8).tolist()]
-        case FieldType.BOOL:
-            return ["true" if value else "false" for value in column.tolist()]
-        case FieldType.FLOAT:
-            texts = list(map(repr, column.tolist()))
-            for row in np.flatnonzero(~np.isfinite(column)).tolist():
-                texts[row] = f'"{texts[row]}"'
-            return texts
-        case _:
-            return list(map(str, column.tolist()))
-
-
-def filled(template: str, *columns: Sequence[object]) -> list[str]:
-    """The template, filled with the values of each row."""
-    return [template % row for row in zip(*columns, strict=True)]
-
-
-def literal(text: str) -> str:
-    """The text, escaped for a template."""
-    return text.replace("%", "%%")
-
-
-def split(rows: Array, batch: Sequence[Columns]) -> list[Array]:
-    """What is there for all records of a batch, for each type."""
-    return np.split(rows, np.cumsum([len(columns.time) for columns in batch])[:-1])
-
-
-def in_this(order: Array, lines: list[str]) -> list[str]:
-    """The lines in this order."""
-    return [lines[row] for row in order.tolist()]
-
-
-def _json_text(value: Value) -> str:
-    if value is None:
-        return "null"
-    return quoted(str(json_value(value)))
-
-
-def _shown(field: Field, column: Array | Texts) -> list[str]:
-    """Each value of a field as its marker's format shows it."""
-    if isinstance(column, Texts):
-        if field.conversion == "ph":
-            return [
-                f"<{value.hex(' ')}>" if isinstance(value, bytes) else show(field, value)
-                for value in values(field, column)
-            ]
-        return [
-            f'"{value}"' if isinstance(value, str) and _is_plain(value) else show(field, value)
-            for value in values(field, column)
+def _lines(
+    batch: Sequence[Columns],
+    clock: Calibration,
+    parts: Callable[[Columns, Array], Iterator[bytes | Cells]],
+) -> bytes:
+    longest = sum(
+        int(np.diff(column.offsets).max(initial=0))
+        for columns in batch
+        for column in columns.fields.values()
+        if isinstance(column, Texts)
+    )
+    at_once = max(1, min(_AT_ONCE, _TABLE // max(longest, 1)))
+    lines = []
+    for piece in pieces(batch, clock, at_once):
+        times, order = in_order(piece, clock)
+        tables = [
+            cells.table([*parts(columns, when)], len(when))
+            for columns, when in zip(piece, split(times, piece), strict=True)
         ]
-    if field.type is not FieldType.INT:
-        return [show(field, value) for value in values(field, column)]
-    signed = field.ctype.type_class is TypeClass.SIGNED
-    if field.conversion == "d" or (field.conversion == "u" and not signed):
-        return list(map(str, column.tolist()))
-    return [show(field, value) for value in column.tolist()]
+        lines.append(cells.packed(tables, order))
+    return b"".join(lines)
 
 
-def _is_plain(text: str) -> bool:
-    """Whether a text needs no escapes. `show` checks each character, ten times as slowly."""
-    return text.isprintable() and '"' not in text and "\\" not in text
-
-
-def _times(times: Array, clock: Calibration, shift_s: int | None) -> list[str]:
+def _time_cells(times: Array, clock: Calibration, shift_s: int | None) -> Iterator[bytes | Cells]:
     """The time of day of each record, or its number."""
     if clock.time is Time.NONE:
-        return [f"#{number}" for number in times.tolist()]
+        yield b"#"
+        yield cells.decimal(times)
+        return
     seconds, rest = np.divmod(times + clock.wall_offset_ns, NS)
     different, which = np.unique(seconds, return_inverse=True)
-    shown = [_second(second, shift_s) for second in different.tolist()]
-    return [
-        f"{shown[index]}.{part:09d}"
-        for index, part in zip(which.tolist(), rest.tolist(), strict=True)
-    ]
+    yield cells.texts_of([_second(second, shift_s) for second in different.tolist()])[which]
+    yield b"."
+    yield cells.nanoseconds(rest)
 
 
 def _second(second: int, shift_s: int | None) -> str:
     moment = time.localtime(second) if shift_s is None else time.gmtime(second + shift_s)
     return time.strftime("%H:%M:%S", moment)
+
+
+def json_cells(field: Field, column: Array | Texts) -> Cells:
+    """Each value of a field as JSON."""
+    if isinstance(column, Texts):
+        return _of_texts(field, column, _json_text, marks=b'""', spaced=False)
+    match field.type:
+        case FieldType.CHAR:
+            return _JSON_CHARS[column.astype(np.uint8)]
+        case FieldType.BOOL:
+            return _BOOLS[column.astype(np.intp)]
+        case FieldType.FLOAT:
+            texts = list(map(repr, column.tolist()))
+            for row in np.flatnonzero(~np.isfinite(column)).tolist():
+                texts[row] = f'"{texts[row]}"'
+            return cells.texts_of(texts)
+        case _:
+            return cells.decimal(column)
+
+
+def _text_cells(field: Field, column: Array | Texts, *, bracketed: bool) -> Cells:
+    """Each value of a field as its marker's format shows it."""
+    conversion = field.conversion
+    if isinstance(column, Texts):
+        raw_marks = b"<>" if bracketed else b"\0\0"
+
+        def shown(value: Value) -> str:
+            if bracketed and conversion == "ph" and isinstance(value, bytes):
+                return f"<{show(field, value)}>"
+            return show(field, value)
+
+        marks = raw_marks if conversion == "ph" else b'""'
+        return _of_texts(field, column, shown, marks=marks, spaced=True)
+    match field.type:
+        case FieldType.CHAR:
+            return _TEXT_CHARS[column.astype(np.uint8)]
+        case FieldType.BOOL:
+            return _BOOLS[column.astype(np.intp)]
+        case FieldType.FLOAT if conversion[-1] not in "aA":
+            return cells.texts_of([format(value, conversion) for value in column.tolist()])
+        case FieldType.INT if conversion == "d":
+            return cells.decimal(column)
+        case FieldType.INT if conversion == "u":
+            return cells.decimal(_bits(column))
+        case FieldType.INT | FieldType.POINTER if conversion in _HEXADECIMAL:
+            digits = cells.hexadecimal(_bits(column))
+            if conversion == "x":
+                return digits
+            prefix = np.full((len(digits), 2), tuple(b"0x"), np.uint8)
+            if conversion == "#x":
+                prefix[column == 0] = 0  # as printf has it
+            return np.concatenate([prefix, digits], axis=1)
+        case _:
+            return cells.texts_of([show(field, value) for value in column.tolist()])
+
+
+def _bits(column: Array) -> Array:
+    """The bits of integers, without a sign."""
+    return np.ascontiguousarray(column).view(f"u{column.dtype.itemsize}")
+
+
+def _of_texts(
+    field: Field, texts: Texts, shown: Callable[[Value], str], *, marks: bytes, spaced: bool
+) -> Cells:
+    """Each text between these marks, but where it needs an escape or has a mark of its own: these
+    are `shown` one at a time."""
+    offsets, data = from_zero(texts.offsets, texts.data)
+    states = texts.states
+    singly = states >= TextState.NULL
+    if field.limit is None:
+        singly |= states == TextState.CUT
+    raw = field.conversion == "ph"
+    if not raw:
+        special = _SPECIAL[data]
+        if (data >= 0x80).any() and not (is_utf8(texts) and data.tobytes().decode().isprintable()):
+            special |= data >= 0x80
+        rows = np.searchsorted(offsets, np.flatnonzero(special), side="right") - 1
+        singly[rows] = True
+    others = np.flatnonzero(singly)
+    lengths = np.diff(offsets)[others]
+    chosen = Texts(*gathered(data, offsets[:-1][others], lengths), states[others])
+    replaced = [shown(value).encode("utf-8", "backslashreplace") for value in values(field, chosen)]
+    if raw:
+        data = cells.hexadecimal_bytes(data, spaced=spaced)
+        ends = offsets[1:][np.diff(offsets) > 0]
+        offsets = offsets * (3 if spaced else 2)
+        if spaced:
+            data[ends * 3 - 1] = 0
+    return cells.between(marks, offsets, data, others, replaced)
+
+
+def _json_text(value: Value) -> str:
+    return "null" if value is None else in_json(str(json_value(value)))
+
+
+def in_json(text: str) -> str:
+    """The text as JSON, without control characters."""
+    return escape_controls(_quoted(text))
+
+
+_CHAR = Field("", FieldType.CHAR, CType(TypeClass.SIGNED, 4), 0, "c")
+_CHARS = [chr(code) for code in range(256)]
+_JSON_CHARS = cells.texts_of([in_json(char).encode() for char in _CHARS])
+_TEXT_CHARS = cells.texts_of([show(_CHAR, char).encode() for char in _CHARS])
+_BOOLS = cells.texts_of(["false", "true"])

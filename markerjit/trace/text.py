@@ -76,12 +76,11 @@ class TextSink:
         from markerjit.trace.records import pieces
         from markerjit.trace.rows import text_lines
 
-        for piece in pieces(batch.columns, self._info.clock):
-            lines = text_lines(piece, self._info.clock, self._numbered, shift_s=self._shift_s)
-            self._events += len(lines)
-            for row, when in reversed(self._far_apart(piece)):
-                lines.insert(row, f"# at {when} ns since 1970\n")
-            self._file.write_text("".join(lines))
+        clock = self._info.clock
+        for piece in pieces(batch.columns, clock):
+            lines = text_lines(piece, clock, self._numbered, shift_s=self._shift_s, bracketed=True)
+            self._events += sum(len(columns.time) for columns in piece)
+            self._file.write(_with_dates(lines, self._far_apart(piece)))
 
     def close(self, lost: Mapping[tuple[int, str], int]) -> None:
         """Add the losses and the summary."""
@@ -119,6 +118,18 @@ class TextSink:
             dated.insert(0, (0, first + offset))
         self._latest = int(times[-1])
         return dated
+
+
+def _with_dates(lines: bytes, dates: Sequence[tuple[int, int]]) -> bytes:
+    """The lines, with a line before each of these rows that has its time since 1970."""
+    pieces, written, row = [], 0, 0
+    for before, when in dates:
+        at = written
+        for _ in range(before - row):
+            at = lines.index(b"\n", at) + 1
+        pieces += [lines[written:at], f"# at {when} ns since 1970\n".encode()]
+        written, row = at, before
+    return b"".join([*pieces, lines[written:]])
 
 
 def _for_people(info: TraceInfo) -> Iterator[str]:

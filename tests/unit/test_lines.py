@@ -147,8 +147,9 @@ def test_lines_of_many_records_are_those_of_each_event(
     columns = make_batch(info, events).columns
     to_text = line_formatter(fields_by_marker(info.types), clock=info.clock)
 
-    assert json_lines(columns, info.clock) == [f"{as_json(event)}\n" for event in events]
-    assert text_lines(columns, info.clock) == [f"{to_text(event)}\n" for event in events]
+    to_json = line_formatter({}, json=True)
+    assert json_lines(columns, info.clock).decode() == "".join(f"{to_json(e)}\n" for e in events)
+    assert text_lines(columns, info.clock).decode() == "".join(f"{to_text(e)}\n" for e in events)
 
 
 # ---- lines as events again -----------------------------------------------------------------------
@@ -240,5 +241,5 @@ def test_a_float_in_full_is_read_again(number: float) -> None:
 def test_the_clock_is_that_of_the_trace_not_of_now() -> None:
     info = make_info()
 
-    assert text_lines(make_batch(info, EVENTS[:1]).columns, info.clock)[0].startswith("00:00:05.")
+    assert text_lines(make_batch(info, EVENTS[:1]).columns, info.clock).startswith(b"00:00:05.")
     assert info.clock.wall_offset_ns == WALL_NS
