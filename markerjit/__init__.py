@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from markerjit.probes.c.unit import Compiled
     from markerjit.probes.loaded import Values
     from markerjit.probes.recorders import compiled_probe
-    from markerjit.ring.batch import Batch
+    from markerjit.ring.batch import Batch, Columns
+    from markerjit.ring.clock import Calibration
     from markerjit.session.repair import Repaired, repair
     from markerjit.session.session import Session, attach
     from markerjit.session.status import ArenaStatus, MarkerStatus, list_file
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from markerjit.trace.convert import convert
     from markerjit.trace.open import check_output, open_sink, open_trace, open_traces, takes_packets
     from markerjit.trace.reading import Trace
+    from markerjit.trace.rows import event_lines
     from markerjit.trace.statistics import (
         MarkerSummary,
         NumberSummary,
@@ -75,6 +77,8 @@ _HOME = {
     "repair": "session.repair",
     "View": "session.view",
     "Batch": "ring.batch",
+    "Calibration": "ring.clock",
+    "Columns": "ring.batch",
     "Compiled": "probes.c.unit",
     "compile_probe": "probes.c.compile",
     "compiled_probe": "probes.recorders",
@@ -102,6 +106,7 @@ _HOME = {
     "Refusal": "patch.plan",
     "Step": "patch.steps",
     "Verb": "patch.steps",
+    "event_lines": "trace.rows",
     "line_formatter": "trace",
     "list_file": "session.status",
     "EventStream": "events.stream",
@@ -142,7 +147,9 @@ __all__ = [
     "BadNote",
     "BadTrace",
     "Batch",
+    "Calibration",
     "ChangeFailed",
+    "Columns",
     "Compiled",
     "Event",
     "EventStream",
@@ -190,6 +197,7 @@ __all__ = [
     "compile_probe",
     "compiled_probe",
     "convert",
+    "event_lines",
     "line_formatter",
     "list_file",
     "merge",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import stat
 import sys
 from collections.abc import Sequence
 
@@ -89,21 +90,23 @@ class Output:
         self._end = end
         self._streams = streams
         self._data = b""
+        self._at = 0  # what is before is written
         self._cut = False
 
     def write(self, data: bytes) -> None:
         """Write all of it, unless the end is now. The next call begins with what was not
         written."""
-        self._data += data
+        self._data = self._data[self._at :] + data
+        self._at = 0
         output = sys.stdout.fileno()
+        # So much never waits once poll says that there is room: pipe(7). A file never waits.
+        most = len(self._data) if stat.S_ISREG(os.fstat(output).st_mode) else select.PIPE_BUF
         ready = select.poll()
         ready.register(output, select.POLLOUT)
-        while self._data and not self._end.is_now and not self.unread:
+        while self._at < len(self._data) and not self._end.is_now and not self.unread:
             if ready.poll(_READER_MS if self._end.markers_are_off else _LOOK_UP_MS):
-                # So much never waits once poll says that there is room: pipe(7).
-                written = os.write(output, self._data[: select.PIPE_BUF])
-                self._cut = self._data[written - 1 : written] != b"\n"
-                self._data = self._data[written:]
+                self._at += os.write(output, self._data[self._at : self._at + most])
+                self._cut = self._data[self._at - 1 : self._at] != b"\n"
             elif self._end.markers_are_off and self._end.has_come:
                 self.unread = True
             else:
@@ -117,4 +120,4 @@ class Output:
 
     def unwritten(self) -> int:
         """Number of lines that are not written."""
-        return self._data.count(b"\n")
+        return self._data.count(b"\n", self._at)

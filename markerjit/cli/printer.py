@@ -1,25 +1,27 @@
 """Events of a `trace` that are printed, or that a function in Python is called with: a part at a
-time, so that an end never waits for events that are to be shown."""
+time, so that an end never waits for events that are to be shown.
+
+Lines are made of columns (trace/rows.py), as those in files are. Only a function gets objects.
+"""
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Sequence
 
 import markerjit
 from markerjit.cli.end import End, Output
-from markerjit.cli.output import line_of_process
 
 POLL_S = 0.02
-_AT_ONCE = 1000
-_AFTERWARDS = 50_000
+_CALLS_AT_ONCE = 1000
+_LINES_AT_ONCE = 10_000
+_AFTERWARDS = 200_000
 """Events that are printed at most once the markers are off. A file has all of them."""
 
 
 class Printer:
-    """Prints the events of streams.
+    """Prints the events of streams, or calls a function with each.
 
     count       events that were printed
     left_out    events that were recorded and not printed
@@ -40,17 +42,26 @@ class Printer:
         self._end = end
         self._output = output
         self._merger = markerjit.Merger(streams)
-        self._formatters: list[Callable[[markerjit.Event], str]] = []
+        self._clock: markerjit.Calibration | None = None
+        self._pids = None
+        if len(streams) > 1:
+            pids = zip(options.pids, streams, strict=True)
+            self._pids = {kind: pid for pid, stream in pids for kind in stream.types.values()}
         self._unseen: list[markerjit.Merged] = []
 
     def print_until_end(self, after_poll: Callable[[], None]) -> None:
         """Print events while the markers are on."""
         while not self._end.has_come and not self._merger.over and not self._is_enough():
-            batch = self._merger.poll(_AT_ONCE)
-            after_poll()
-            if batch:
-                self._print(batch)
+            if self._callback:
+                events = self._merger.poll(_CALLS_AT_ONCE)
+                after_poll()
+                self._call(self._callback, events)
+                count = len(events)
             else:
+                batches = self._merger.poll_columns(_LINES_AT_ONCE)
+                after_poll()
+                count = self._print(batches)
+            if not count:
                 time.sleep(POLL_S)
 
     def print_rest(self) -> None:
@@ -58,15 +69,10 @@ class Printer:
         take."""
         self._end.note_markers_off()
         self._merger.find_rest()
-        unseen, self._unseen = self._unseen, []
-        self._print(unseen)
-        most = sys.maxsize if self._callback else _AFTERWARDS
-        while most > 0 and not self._is_enough() and not self._end.is_hurried:
-            batch = self._merger.hand_out(min(_AT_ONCE, most))
-            if not batch:
-                break
-            most -= len(batch)
-            self._print(batch)
+        if self._callback:
+            self._call_with_rest(self._callback)
+        else:
+            self._print_rest()
         unwritten = self._output.unwritten()
         self.count -= unwritten
         self.left_out += unwritten + len(self._unseen) + self._merger.waiting
@@ -74,41 +80,67 @@ class Printer:
     def _is_enough(self) -> bool:
         return bool(self._options.events) and self.count >= self._options.events
 
-    def _print(self, batch: Sequence[markerjit.Merged]) -> None:
-        most = len(batch) if self._options.events is None else self._options.events - self.count
-        first = batch[:most]
-        self.left_out += len(batch) - len(first)
-        if self._callback:
-            self._call(self._callback, first)
-        elif first:
-            self.count += len(first)
-            self._output.write(self._text(first).encode(errors="backslashreplace"))
+    def _is_over(self) -> bool:
+        return self._is_enough() or self._end.is_hurried
+
+    def _most(self, count: int) -> int:
+        """The number of events that are still wanted of `count`."""
+        events = self._options.events
+        return count if events is None else min(count, events - self.count)
+
+    # ---- lines ----
+
+    def _print_rest(self) -> None:
+        self._output.write(b"")  # what the end has cut off
+        remaining = _AFTERWARDS
+        while remaining > 0 and not self._is_over():
+            printed = self._print(self._merger.hand_out_columns(min(_LINES_AT_ONCE, remaining)))
+            if not printed:
+                break
+            remaining -= printed
+
+    def _print(self, batches: Sequence[Sequence[markerjit.Columns]]) -> int:
+        """Print the events of these columns, and return their number."""
+        count = sum(len(columns.time) for batch in batches for columns in batch)
+        if count:
+            lines = b"".join(map(self._lines, batches))
+            most = self._most(count)
+            if most < count:
+                lines = b"".join(lines.splitlines(keepends=True)[:most])
+                self.left_out += count - most
+            self.count += most
+            self._output.write(lines)
+        return count
+
+    def _lines(self, batch: Sequence[markerjit.Columns]) -> bytes:
+        """Lines as `read` prints them. Those of several processes begin with the pid, and their
+        JSON objects have it. The clock is known only when there is an event."""
+        self._clock = self._clock or self._streams[0].clock()
+        json = self._options.json
+        return markerjit.event_lines(batch, self._clock, json=json, pids=self._pids)
+
+    # ---- calls ----
+
+    def _call_with_rest(self, callback: Callable[[markerjit.Event], object]) -> None:
+        events, self._unseen = self._unseen, []
+        while True:
+            self._call(callback, events)
+            if self._is_over():
+                break
+            events = self._merger.hand_out(_CALLS_AT_ONCE)
+            if not events:
+                break
 
     def _call(
-        self, callback: Callable[[markerjit.Event], object], batch: Sequence[markerjit.Merged]
+        self, callback: Callable[[markerjit.Event], object], events: Sequence[markerjit.Merged]
     ) -> None:
-        for at, (_, event) in enumerate(batch):
+        most = self._most(len(events))
+        self.left_out += len(events) - most
+        for at, (_, event) in enumerate(events[:most]):
             if self._end.is_now:
-                self._unseen += batch[at:]
+                self._unseen += events[at:most]
                 return
             callback(event)
             self.count += 1
             for stream in self._streams:
                 stream.keep()  # a function that takes its time does not lose us the rings
-
-    def _text(self, batch: Sequence[markerjit.Merged]) -> str:
-        """Lines as `read` prints them. Those of several processes begin with the pid, and their
-        JSON objects have it. The clock is known only when there is an event."""
-        if not self._formatters:
-            self._formatters = [
-                markerjit.line_formatter(
-                    stream.fields, json=self._options.json, clock=stream.clock()
-                )
-                for stream in self._streams
-            ]
-        pids = self._options.pids
-        lines = [(pids[number], self._formatters[number](event)) for number, event in batch]
-        if len(pids) == 1:
-            return "".join(f"{line}\n" for _, line in lines)
-        json = self._options.json
-        return "".join(line_of_process(pid, line, json=json) for pid, line in lines)

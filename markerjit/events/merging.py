@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from markerjit.arguments import check_all, check_int, check_seconds
 from markerjit.errors import BadArgument
 from markerjit.events.stream import SLICE, TICK_NS, EventStream
 from markerjit.model import Event
 from markerjit.ring.types import Time
+
+if TYPE_CHECKING:
+    from markerjit.ring.batch import Columns
 
 
 class Merged(NamedTuple):
@@ -60,12 +63,14 @@ class Merger:
         """The next events in order of time, about `most` of them or fewer. Renews the leases of the
         rings."""
         check_int("most", most, 1)
-        if self.waiting:
-            for stream in self._going.values():
-                stream.keep()
-        elif self._going:
-            self._find()
+        self._keep_or_find()
         return self.hand_out(most)
+
+    def poll_columns(self, most: int) -> list[list[Columns]]:
+        """The events that `poll` would return, as `hand_out_columns` has them."""
+        check_int("most", most, 1)
+        self._keep_or_find()
+        return self.hand_out_columns(most)
 
     def find_rest(self) -> None:
         """Have all remaining events ready to be handed out."""
@@ -74,18 +79,41 @@ class Merger:
 
     def hand_out(self, most: int) -> list[Merged]:
         """Events that are ready, about `most` of them or fewer."""
-        check_int("most", most, 1)
-        most = max(1, most // len(self._streams))
-        due = [time for stream in self._streams if (time := stream.due(most)) is not None]
-        until = min(due) if due and len(self._streams) > 1 else None
+        share, until = self._share(most)
         events = [
             Merged(number, event)
             for number, stream in enumerate(self._streams)
-            for event in stream.hand_out(None if until is not None else most, until=until)
+            for event in stream.hand_out(share, until=until)
         ]
         if len(self._streams) > 1:
             events.sort(key=lambda merged: merged.event.time)
         return events
+
+    def hand_out_columns(self, most: int) -> list[list[Columns]]:
+        """The events that `hand_out` would return, as columns. The events of a list have one order
+        of time, and come behind those of the list before."""
+        share, until = self._share(most)
+        handed = [stream.hand_out_columns(share, until=until) for stream in self._streams]
+        if len(handed) == 1:
+            return handed[0]
+        joined = [columns for batches in handed for batch in batches for columns in batch]
+        return [joined] if joined else []
+
+    def _share(self, most: int) -> tuple[int | None, int | None]:
+        """The number of events of each stream, or the time up to which all of them are due."""
+        check_int("most", most, 1)
+        most = max(1, most // len(self._streams))
+        if len(self._streams) == 1:
+            return most, None
+        due = [time for stream in self._streams if (time := stream.due(most)) is not None]
+        return (None, min(due)) if due else (most, None)
+
+    def _keep_or_find(self) -> None:
+        if self.waiting:
+            for stream in self._going.values():
+                stream.keep()
+        elif self._going:
+            self._find()
 
     def _find(self) -> None:
         now = time.monotonic_ns()

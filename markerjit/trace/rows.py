@@ -7,13 +7,14 @@ that needs an escape, a float, and an integer in a rare notation is formatted by
 
 from __future__ import annotations
 
-import json.encoder
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from json import encoder
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from markerjit.arguments import check_all, check_flag, check_is, check_mapping
 from markerjit.elf import show
 from markerjit.model import CType, Field, FieldType, TypeClass, Value
 from markerjit.printable import printable
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from markerjit.ring.batch import Array
     from markerjit.trace.cells import Cells
 
-_quoted: Callable[[str], str] = json.encoder.encode_basestring
+_quoted: Callable[[str], str] = encoder.encode_basestring
 """Returns a string as JSON, as json.dumps does without ensure_ascii."""
 _AT_ONCE = 1 << 13
 """The most lines that are made at a time: their table stays in the cache."""
@@ -39,6 +40,28 @@ _TABLE = 1 << 22
 _HEXADECIMAL = ("p", "x", "#x")
 _SPECIAL = np.array([code < 0x20 or chr(code) in '"\\\x7f' for code in range(256)])
 """The bytes of ASCII that have an escape in a line of text or of JSON."""
+
+
+def event_lines(
+    columns: Sequence[Columns],
+    clock: Calibration,
+    *,
+    json: bool = False,
+    pids: Mapping[RecordType, int] | None = None,
+) -> bytes:
+    """The lines that `trace` prints of these records, in order of time, in UTF-8.
+
+    clock   the clock of the records
+    json    JSON in place of text
+    pids    the process that records of a type came from, for lines of several processes. Those of
+            its types begin with it, and it must have all types of the columns
+    """
+    check_all("columns", columns, Columns)
+    check_is("clock", clock, Calibration)
+    check_flag("json", json)
+    if pids is not None:
+        check_mapping("pids", pids, RecordType, int)
+    return (json_lines if json else text_lines)(columns, clock, pids=pids)
 
 
 def json_lines(

@@ -94,11 +94,14 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "EventStream.find": (stream.find, {"until": 1}),
         "EventStream.due": (stream.due, {"most": 1}),
         "EventStream.hand_out": (stream.hand_out, {"most": 1, "until": 1}),
+        "EventStream.hand_out_columns": (stream.hand_out_columns, {"most": 1, "until": 1}),
         "EventStream.use_clock_of": (stream.use_clock_of, {"other": stream}),
         "merge": (markerjit.merge, {"streams": [stream], "poll_s": 0.0}),
         "Merger": (markerjit.Merger, {"streams": [stream]}),
         "Merger.poll": (markerjit.Merger([stream]).poll, {"most": 1}),
         "Merger.hand_out": (markerjit.Merger([stream]).hand_out, {"most": 1}),
+        "Merger.poll_columns": (markerjit.Merger([stream]).poll_columns, {"most": 1}),
+        "Merger.hand_out_columns": (markerjit.Merger([stream]).hand_out_columns, {"most": 1}),
         "Flight": (markerjit.Flight, {"arena": session._target.seen.arena, "known": dict}),
         "Watch": (markerjit.Watch, of_watch),
         "repair": (markerjit.repair, {"pid": place.program.pid}),
@@ -115,6 +118,10 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             {**every, "path": str(folder / "other.jsonl"), "force": True},
         ),
         "line_formatter": (markerjit.line_formatter, formatted),
+        "event_lines": (
+            markerjit.event_lines,
+            {"columns": [], "clock": CLOCK, "json": False, "pids": None},
+        ),
         "summarise": (markerjit.summarise, {**every, "budget": None}),
     }
 

@@ -17,6 +17,8 @@ from tests.support.programs import Target
 from tests.support.timing import wait_until
 
 MANY = 70_000
+MORE = 250_000
+"""More than are printed once the markers are off."""
 PIPE = 1 << 16
 
 
@@ -54,13 +56,13 @@ def test_markers_are_off_before_what_is_left_is_printed(
 ) -> None:
     programs: list[Target] = [target("truth_process") for _ in range(processes)]
     pids = [program.pid for program in programs]
-    everything = MANY * processes
+    everything = MORE * processes
 
-    with running("trace", ",".join(map(str, pids)), "*", "--json", "--ring-size", 4) as tracer:
+    with running("trace", ",".join(map(str, pids)), "*", "--json", "--ring-size", 16) as tracer:
         wait_until(lambda: all(map(is_on, pids)), "a trace")
         tracer.send_signal(signal.SIGSTOP)  # so that it finds all of them at once
         for program in programs:
-            program.command(f"pass {MANY}")
+            program.command(f"pass {MORE}")
         tracer.send_signal(signal.SIGCONT)
         text = read_until(tracer, lambda: sum(map(recorded, pids)) == everything)
         tracer.send_signal(number)
