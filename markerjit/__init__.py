@@ -37,9 +37,10 @@ if TYPE_CHECKING:
         UnknownMarker,
         Unsupported,
     )
+    from markerjit.events.feed import StreamStatistics
     from markerjit.events.flight import Flight, Picture
     from markerjit.events.merging import Merged, Merger, merge
-    from markerjit.events.stream import EventStream, StreamStatistics
+    from markerjit.events.stream import EventStream
     from markerjit.model import Event, Field, Kind, Mode, Site
     from markerjit.patch.apply import Applied
     from markerjit.patch.plan import LeftOut, Plan, Refusal
@@ -110,7 +111,7 @@ _HOME = {
     "line_formatter": "trace",
     "list_file": "session.status",
     "EventStream": "events.stream",
-    "StreamStatistics": "events.stream",
+    "StreamStatistics": "events.feed",
     "ArenaStatus": "session.status",
     "MarkerStatus": "session.status",
     **dict.fromkeys(("Event", "Field", "Kind", "Mode", "Site"), "model"),

@@ -40,19 +40,19 @@ class Claim:
         rings."""
         self.dispossessed = self.dispossessed or not self._renew()
         if not self.dispossessed and time.monotonic_ns() - self._looked_at > _INTERVAL_NS:
-            self.look_for_taken()
+            self._look_for_taken()
         return not self.dispossessed
-
-    def look_for_taken(self) -> None:
-        """Look now whether others have switched markers of the stream."""
-        self._looked_at = time.monotonic_ns()
-        if self._held:
-            self.taken |= self._held.taken()
 
     def let_go(self, taken: Iterable[str]) -> None:
         """Look for the last time: the caller switches the markers from here on. `taken` are markers
         that are known to belong to others already."""
         if self._held:
-            self.look_for_taken()
+            self._look_for_taken()
             self.taken.update(taken)
             self._held = None
+
+    def _look_for_taken(self) -> None:
+        """Look now whether others have switched markers of the stream."""
+        self._looked_at = time.monotonic_ns()
+        if self._held:
+            self.taken |= self._held.taken()

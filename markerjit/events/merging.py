@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from markerjit.arguments import check_all, check_int, check_seconds
 from markerjit.errors import BadArgument
-from markerjit.events.stream import SLICE, TICK_NS, EventStream
+from markerjit.events.feed import TICK_NS
+from markerjit.events.stream import SLICE, EventStream, feeds_of
 from markerjit.model import Event
 from markerjit.ring.types import Time
 
@@ -43,16 +44,16 @@ class Merger:
             raise BadArgument(
                 "time", kinds, "the same for all streams, and not none: else there is no order"
             )
-        for stream in streams[1:]:
-            stream.use_clock_of(streams[0])
-        self._streams = streams
-        self._going = dict(enumerate(streams))
+        self._feeds = feeds_of(streams)
+        for feed in self._feeds[1:]:
+            feed.use_clock_of(self._feeds[0])
+        self._going = dict(enumerate(self._feeds))
         self._over_at: dict[int, int] = {}
 
     @property
     def waiting(self) -> int:
         """Number of events that were taken out of the rings and not handed out yet."""
-        return sum(stream.waiting for stream in self._streams)
+        return sum(feed.waiting for feed in self._feeds)
 
     @property
     def over(self) -> bool:
@@ -74,8 +75,8 @@ class Merger:
 
     def find_rest(self) -> None:
         """Have all remaining events ready to be handed out."""
-        for stream in self._streams:
-            stream.find(None)
+        for feed in self._feeds:
+            feed.find(None)
 
     def hand_out(self, most: int) -> list[Merged]:
         """Events that are ready, about `most` of them or fewer."""
@@ -85,7 +86,7 @@ class Merger:
             for number, stream in enumerate(self._streams)
             for event in stream.hand_out(share, until=until)
         ]
-        if len(self._streams) > 1:
+        if len(self._feeds) > 1:
             events.sort(key=lambda merged: merged.event.time)
         return events
 
@@ -117,15 +118,15 @@ class Merger:
 
     def _find(self) -> None:
         now = time.monotonic_ns()
-        for number, stream in self._going.items():
-            if number not in self._over_at and stream.is_over():
+        for number, feed in self._going.items():
+            if number not in self._over_at and feed.is_over():
                 self._over_at[number] = now
-        until = self._streams[0].now()
-        for number, stream in list(self._going.items()):
-            stream.find(until)
-            # All of its events are before `until` by now: see EventStream.now.
+        until = self._feeds[0].now()
+        for number, feed in list(self._going.items()):
+            feed.find(until)
+            # All of its events are before `until` by now: see Feed.now.
             if now - self._over_at.get(number, now) > TICK_NS:
-                stream.note_losses()
+                feed.note_losses()
                 del self._going[number]
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 64 << 20
 
 
-class Found(NamedTuple):
+class Polled(NamedTuple):
     """The records of a poll: their number, and packets and columns where the caller wants them."""
 
     packets: list[Packet]
@@ -139,7 +139,7 @@ class Rings:
         columns: bool = True,
         last: bool = False,
         enough: Callable[[], bool] = lambda: False,
-    ) -> Found:
+    ) -> Polled:
         """Take out the records that are in the rings now. The columns of one type may come in
         several parts.
 
@@ -149,7 +149,7 @@ class Rings:
         walks = self._taken(last=last, enough=enough)
         return self._found(walks, packets=packets, columns=columns, taken=True)
 
-    def picture(self, *, packets: bool = False, columns: bool = True) -> Found:
+    def picture(self, *, packets: bool = False, columns: bool = True) -> Polled:
         """The records that are in rings in overwrite mode. Nothing is taken out."""
         from markerjit.ring.columns import merge_types
 
@@ -199,7 +199,7 @@ class Rings:
 
     def _found(
         self, walks: Iterable[Walked], *, packets: bool, columns: bool, taken: bool
-    ) -> Found:
+    ) -> Polled:
         from markerjit.ring.decode import columns_of
         from markerjit.ring.walk import packet
 
@@ -220,7 +220,7 @@ class Rings:
                 parts, bad = columns_of([walked], self._types)
                 self._bad += bad
                 decoded += parts
-        return Found(as_recorded, decoded, records)
+        return Polled(as_recorded, decoded, records)
 
     def _selected(self, walked: Walked, counts: Mapping[int, int]) -> Walked:
         """Without the records of other markers, which are counted."""

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from markerjit.arena.lease import Lease
 from markerjit.errors import MarkerError, NoSuchProcess, NotPermitted, Refused, TargetGone
+from markerjit.events.feed import Feed
 from markerjit.events.rings import Rings
 from markerjit.events.stream import EventStream
 from markerjit.model import Mode, Site
@@ -98,7 +99,7 @@ def traced(switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Iterato
         claim = _claim(turn, switcher, flights, asked)
     switched = off = False
     try:
-        stream = _stream(switcher, claim, asked)
+        feed = _feed(switcher, claim, asked)
         with switcher.turn() as turn:
             if compiled := asked.recording.compiled:
                 # A probe that no marker calls yet may have been removed meanwhile.
@@ -110,16 +111,20 @@ def traced(switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Iterato
             except MarkerError:
                 switched = False
                 raise
-        stream.unswitched = done.applied.left_out
         try:
-            yield stream
+            yield EventStream(
+                feed,
+                poll_s=asked.poll_s,
+                dropped_bytes=claim.dropped_bytes,
+                unswitched=done.applied.left_out,
+            )
         finally:
             with suppress(TargetGone, NoSuchProcess):
-                _switch_off_for_sure(switcher, claim, asked, stream, counting)
+                _switch_off_for_sure(switcher, claim, asked, feed, counting)
             off = True
             with suppress(TargetGone):
                 if claim.lease.is_ours():
-                    stream.finish()
+                    feed.finish()
     finally:
         with suppress(TargetGone):
             claim.lease.release(keep=switched and not off)
@@ -141,17 +146,15 @@ def _claim(turn: Turn, switcher: Switcher, flights: FlightRecorder, asked: Asked
     return Claim(recorders, sites, lease, resume, dropped)
 
 
-def _stream(switcher: Switcher, claim: Claim, asked: Asked) -> EventStream:
+def _feed(switcher: Switcher, claim: Claim, asked: Asked) -> Feed:
     target, arena, lease = switcher.target, claim.recorders.arena, claim.lease
-    return EventStream(
+    return Feed(
         arena,
         _types(switcher, claim, asked.request),
         alive=lambda: target.memory.alive() and target.memory.has_program(arena.base),
         renew=lease.renew,
         is_ours=lease.is_ours,
-        poll_s=asked.poll_s,
         resume=claim.resume,
-        dropped_bytes=claim.dropped_bytes,
         first_clock=asked.clock.pair(),
         held=Held(arena, lease.reading, _names_by_entry(claim, asked.request)),
     )
@@ -193,7 +196,7 @@ def _counting(turn: Turn, claim: Claim) -> Counting:
 
 
 def _switch_off_for_sure(
-    switcher: Switcher, claim: Claim, asked: Asked, stream: EventStream, counting: Counting
+    switcher: Switcher, claim: Claim, asked: Asked, feed: Feed, counting: Counting
 ) -> None:
     """Switches off, and tries again for half a minute where that may help: another controller or
     tracer is at work, or a thread waits in the kernel. No later caller would try again."""
@@ -202,7 +205,7 @@ def _switch_off_for_sure(
         try:
             with switcher.turn() as turn:
                 if claim.lease.is_ours():  # else another controller has the markers
-                    _switch_off(turn, switcher, claim, asked.request, stream, counting)
+                    _switch_off(turn, switcher, claim, asked.request, feed, counting)
             return
         except (TargetGone, NoSuchProcess):
             raise
@@ -223,12 +226,12 @@ def _switch_off(
     switcher: Switcher,
     claim: Claim,
     request: Request,
-    stream: EventStream,
+    feed: Feed,
     counting: Counting,
 ) -> None:
     """Switches the trace's markers off, except those that another controller has switched since."""
     ours, taken = _still_ours(turn, claim, request)
-    stream.let_go(sorted(taken))
+    feed.let_go(sorted(taken))
     entered = may_be_entered(turn.target, ours)
     again = _count_again(turn, switcher, claim, ours, counting)
     rest = [site for site in ours if site not in again]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import markerjit
+from markerjit.events.stream import feeds_of
 from markerjit.memory import ProcessMemory, read_maps
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import Time
@@ -56,11 +57,11 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     flight = markerjit.Flight(session._target.seen.arena, dict)
     polls = {"packets": False, "columns": True}
     of_stream = {
-        "arena": session._target.seen.arena, "types": stream.types, "alive": lambda: True,
-        "renew": lambda: True, "is_ours": lambda: False, "poll_s": 0.0, "resume": True,
-        "dropped_bytes": 0, "first_clock": None,
-        "held": None,
-    }  # fmt: skip
+        "feed": feeds_of([stream])[0],
+        "poll_s": 0.0,
+        "dropped_bytes": 0,
+        "unswitched": (),
+    }
     probe = {
         "source": str(folder / "none.c"), "function": "f", "compiler": None, "options": (),
         "include": None,
@@ -88,7 +89,6 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "EventStream.record_batches": (stream.record_batches, polls),
         "EventStream.poll_batch": (stream.poll_batch, {**polls, "most": 1}),
         "EventStream.rest": (stream.rest, polls),
-        "EventStream.poll_until": (stream.poll_until, {"until": 1}),
         "EventStream.poll": (stream.poll, {"most": 1}),
         "EventStream.let_go": (stream.let_go, {"taken": ["truth_loop"]}),
         "EventStream.find": (stream.find, {"until": 1}),

@@ -6,12 +6,13 @@ The rings are an arena's bytes in a list; the counter runs at three ticks a nano
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from markerjit.abi import FILLER, PAGE, Count, MarkerEntry
 from markerjit.arena.store import MemoryStore
 from markerjit.elf import parse_format
+from markerjit.events.feed import Feed
 from markerjit.events.stream import EventStream
 from markerjit.model import CType, Event, TypeClass
 from markerjit.ring.types import RecordType, Time
@@ -110,9 +111,19 @@ class Target:
         self.store.write(GEOMETRY.ring_offset(ring) + position % GEOMETRY.ring_size, data)
 
 
-def open_stream(target: Target, *, time: Time = Time.TSC, **options: Any) -> EventStream:
+def open_feed(
+    target: Target, *, types: Mapping[int, RecordType] | None = None, **options: Any
+) -> Feed:
+    """A feed of these types, by default all of the target's."""
     options.setdefault("alive", lambda: True)
-    return EventStream(target.arena, types_of(time), **options)
+    return Feed(target.arena, types_of() if types is None else types, **options)
+
+
+def open_stream(
+    target: Target, *, time: Time = Time.TSC, poll_s: float = 0.02, **options: Any
+) -> EventStream:
+    """A stream of a feed with these options."""
+    return EventStream(open_feed(target, types=types_of(time), **options), poll_s=poll_s)
 
 
 def numbers(events: Iterable[Event]) -> list[int]:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from markerjit.events import claim, losses
-from markerjit.events import stream as stream_module
+from markerjit.events import claim, feed, losses, stream
 from markerjit.memory import ProcessMemory
 from markerjit.probes.c.compile import compile_probe
 from markerjit.probes.c.unit import Compiled
@@ -34,8 +33,8 @@ def memory() -> Iterator[ProcessMemory]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     """The time of event streams, which passes when a test says so."""
     fake = FakeTime()
-    monkeypatch.setattr(stream_module, "clock_pair", fake.pair)
-    for module in (stream_module, claim, losses):
+    monkeypatch.setattr(feed, "clock_pair", fake.pair)
+    for module in (feed, stream, claim, losses):
         monkeypatch.setattr(module, "time", fake)
     return fake
 

@@ -13,7 +13,7 @@ import pytest
 
 from markerjit.abi import PAGE, RING_LIMIT
 from markerjit.arena.arena import Arena
-from markerjit.events.rings import Found, Rings
+from markerjit.events.rings import Polled, Rings
 from markerjit.ring.raw import Store
 from tests.support.own_arena import LONG, SHARED, WAYS, OwnArena, Slot, geometry_of
 
@@ -59,7 +59,7 @@ def hit(slot: Slot, numbers: range) -> None:
         slot.hit(c_uint64(number))
 
 
-def column(found: Found) -> list[int]:
+def column(found: Polled) -> list[int]:
     return [number for one in found.columns for number in one.fields["n"].tolist()]
 
 

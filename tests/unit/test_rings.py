@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from markerjit.abi import PAGE, MarkerEntry
-from markerjit.events.rings import Found, Rings
+from markerjit.events.rings import Polled, Rings
 from markerjit.ring.batch import Columns
 from markerjit.ring.types import FILLER, Options, RecordType, Time
 from tests.support.heads import head_of
@@ -46,7 +46,7 @@ def column(found: list[Columns], field: str = "n") -> list[int]:
     return [value for _, value in sorted(values)]
 
 
-def by_way(own: OwnArena, found: Found) -> tuple[list[int], set[int]]:
+def by_way(own: OwnArena, found: Polled) -> tuple[list[int], set[int]]:
     """The numbers in rings of the arena's way of recording, and those in rings of the other: where
     a call goes that is interrupted."""
     mine, other = [], set()

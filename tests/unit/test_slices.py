@@ -15,7 +15,7 @@ from markerjit.ring.to_events import events
 from markerjit.ring.types import RecordType, Time
 from markerjit.ring.walk import least_words, walk
 from tests.support.drawn_records import NANOSECONDS, Record, by_id, rings, write
-from tests.support.made_streams import FakeTime, Target, numbers, open_stream
+from tests.support.made_streams import FakeTime, Target, numbers, open_feed, open_stream
 
 
 @pytest.fixture
@@ -51,13 +51,13 @@ def test_parts_of_any_size_make_the_events_of_the_whole(
 def test_what_was_not_handed_out_is_there_for_the_next_poll(
     target: Target, clock: FakeTime
 ) -> None:
-    stream = open_stream(target)
+    stream = EventStream(feed := open_feed(target))
     clock.pass_ns(5_000_000)
     for time in range(5):
         target.record(time % 2, time)
 
     assert numbers(stream.poll(2)) == [0, 1]
-    assert (stream.waiting, stream.statistics().events) == (3, 2)
+    assert (feed.waiting, stream.statistics().events) == (3, 2)
     target.record(0, 5)
     assert numbers(stream.poll(2)) == [2, 3]
     assert numbers(stream.drain()) == [4, 5]

@@ -11,7 +11,8 @@ import pytest
 
 from markerjit.arena.arena import Arena
 from markerjit.errors import TargetGone
-from markerjit.events.stream import EventStream, StreamStatistics
+from markerjit.events.feed import StreamStatistics
+from markerjit.events.stream import EventStream
 from markerjit.ring.batch import Batch
 from markerjit.ring.types import Time
 from tests.support.heads import head_of
@@ -22,6 +23,7 @@ from tests.support.made_streams import (
     FakeTime,
     Target,
     numbers,
+    open_feed,
     open_stream,
     types_of,
 )
@@ -104,10 +106,10 @@ def test_events_of_the_same_time_keep_the_order_of_their_ring(
     assert numbers(stream.drain()) == [0, 1, 2, 3, 4]
 
 
-def test_a_poll_up_to_a_moment_of_another_stream_keeps_back_what_is_later(
+def test_a_search_up_to_a_moment_of_another_feed_keeps_back_what_is_later(
     target: Target, clock: FakeTime
 ) -> None:
-    stream, other = open_stream(target), open_stream(Target())
+    feed, other = open_feed(target), open_feed(Target())
     clock.pass_ns(5_000_000)
     moment = other.now()
     assert moment == clock.tsc()
@@ -115,8 +117,10 @@ def test_a_poll_up_to_a_moment_of_another_stream_keeps_back_what_is_later(
     target.record(0, moment)
     clock.pass_ns(5_000_000)
 
-    assert numbers(stream.poll_until(moment)) == [(moment - 1) % 1000]
-    assert numbers(stream.poll_until(None)) == [moment % 1000]
+    feed.find(moment)
+    assert numbers(feed.hand_out()) == [(moment - 1) % 1000]
+    feed.find(None)
+    assert numbers(feed.hand_out()) == [moment % 1000]
 
 
 # ---- times of other kinds ------------------------------------------------------------------------
@@ -165,10 +169,9 @@ def test_a_stream_begins_with_what_happens_from_now_on(target: Target, clock: Fa
     target.record(1, clock.tsc(), shared=True)
     target.lose(1, 5)
 
-    stream = open_stream(target, dropped_bytes=56)
+    stream = open_stream(target)
     target.lose(1, 2)
 
-    assert stream.dropped_bytes == 56
     assert stream.drain() == []
     assert stream.statistics() == StreamStatistics(0, 2, 0, 0)
 
@@ -186,7 +189,6 @@ def test_a_stream_may_go_on_where_another_reader_has_stopped(
 
     second = open_stream(target, resume=True)
 
-    assert second.dropped_bytes == 0
     assert numbers(second.drain()) == [2, 3]
     assert second.statistics().lost == 11, "since the markers were switched on"
 
@@ -194,12 +196,12 @@ def test_a_stream_may_go_on_where_another_reader_has_stopped(
 def test_a_stream_that_was_finished_has_taken_all_and_leaves_the_rings_to_others(
     target: Target, clock: FakeTime
 ) -> None:
-    stream = open_stream(target)
+    stream = EventStream(feed := open_feed(target))
     target.record(0, 1)
     target.record(1, 2, shared=True)
     target.lose(1, 3)
 
-    stream.finish()
+    feed.finish()
     target.record(0, 3)
     target.lose(1, 4)
 
@@ -212,10 +214,10 @@ def test_a_stream_that_was_finished_has_taken_all_and_leaves_the_rings_to_others
 def test_what_a_finished_stream_has_taken_is_there_as_it_was_recorded_too(
     target: Target, clock: FakeTime
 ) -> None:
-    stream = open_stream(target)
+    stream = EventStream(feed := open_feed(target))
     target.record(0, 1)
 
-    stream.finish()
+    feed.finish()
 
     batch = stream.rest(packets=True, columns=False)
     assert batch
@@ -226,19 +228,19 @@ def test_what_a_finished_stream_has_taken_is_there_as_it_was_recorded_too(
 def test_a_record_that_is_never_finished_is_waited_for_a_moment_only(
     target: Target, clock: FakeTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = open_stream(target)
+    stream = EventStream(feed := open_feed(target))
     target.record(0, 1, shared=True)
     place = GEOMETRY.head_offset(3)
     target.store.write(place, (64).to_bytes(8, "little"))  # reserved, and not written
     monkeypatch.setattr(clock, "monotonic_ns", lambda: clock.pass_ns(1_000_000) or clock.now_ns)
 
-    stream.finish()
+    feed.finish()
 
     assert numbers(stream.drain()) == [1]
     assert stream.statistics().damaged_rings == 1
 
 
-def test_losses_from_before_the_markers_were_switched_on_are_not_those_of_who_goes_on(
+def test_losses_from_before_the_markers_were_switched_on_are_not_those_of_a_stream_that_resumes(
     target: Target, clock: FakeTime
 ) -> None:
     target.lose(1, 5, ring=0)
@@ -396,14 +398,15 @@ def test_batches_say_what_was_lost_so_far(target: Target, clock: FakeTime) -> No
 
 
 def test_streams_of_one_clock_tell_the_same_times(target: Target, clock: FakeTime) -> None:
-    one = open_stream(target)
+    feeds = [open_feed(target)]
     clock.pass_ns(1_000_000)
-    other = open_stream(Target())
-    other.use_clock_of(one)
+    feeds.append(open_feed(Target()))
+    first, second = map(EventStream, feeds)
+    second.use_clock_of(first)
     clock.pass_ns(70_000_000)
 
-    assert one.now() == other.now()
-    assert one.clock() == other.clock()
+    assert feeds[0].now() == feeds[1].now()
+    assert first.clock() == second.clock()
 
 
 @pytest.mark.parametrize("ahead", [1 << 33, (1 << 63) - (1 << 40)])
@@ -427,7 +430,7 @@ def test_records_of_markers_that_nobody_asked_for_are_left_out(
     target: Target, clock: FakeTime
 ) -> None:
     del (types := types_of())[1], types[3]
-    stream = EventStream(target.arena, types, alive=lambda: True)
+    stream = EventStream(open_feed(target, types=types))
     target.record(0, 1)
     target.record(0, 2, marker=2)
     target.record(0, 3, marker=3, payload=bytes(8))
@@ -505,7 +508,7 @@ def test_fields_are_told_by_the_name_of_the_marker(target: Target, clock: FakeTi
 
 def test_events_of_other_markers_are_counted_apart(target: Target, clock: FakeTime) -> None:
     del (types := types_of())[1]
-    stream = EventStream(target.arena, types, alive=lambda: True)
+    stream = EventStream(open_feed(target, types=types))
     for marker in (1, 2, 1):
         target.record(0, 5, marker)
 
@@ -514,7 +517,7 @@ def test_events_of_other_markers_are_counted_apart(target: Target, clock: FakeTi
 
 
 def test_a_stream_of_no_markers_has_no_events(target: Target, clock: FakeTime) -> None:
-    stream = EventStream(target.arena, {}, alive=lambda: True)
+    stream = EventStream(open_feed(target, types={}))
     target.record(0, 1)
 
     assert stream.drain() == []

@@ -1,0 +1,323 @@
+"""The records of an arena's rings on their way to a stream, in order of time.
+
+The rings are polled one after the other. Records later than the start of a poll are kept back for
+the next poll, because a ring that was read before may still get an earlier one. A thread that is
+interrupted in the middle of recording delivers its event late, with the right time.
+
+numpy is imported when the first records are decoded: by then the markers are on. A feed checks none
+of its arguments: a stream does (stream.py).
+
+    claim.py    whether the rings and the markers are still ours
+    losses.py   how many events were lost
+    order.py    records that are kept back, and records that are ready
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from markerjit.arena.arena import Arena
+from markerjit.errors import TargetGone
+from markerjit.events.claim import Claim
+from markerjit.events.losses import LossCount
+from markerjit.events.order import KeptBack, Ready
+from markerjit.events.rings import Polled, Rings
+from markerjit.model import Event
+from markerjit.patch.holds import Held
+from markerjit.remote.native import clock_pair
+from markerjit.ring.batch import Batch, Columns, Packet
+from markerjit.ring.clock import NS, Calibration
+from markerjit.ring.raw import always
+from markerjit.ring.timeline import Timeline
+from markerjit.ring.types import RecordType, Time
+
+TICK_NS = 10_000_000
+"""CLOCK_MONOTONIC_COARSE is never further behind: a kernel has at least 100 ticks a second."""
+_FINISHING_NS = NS // 5
+
+
+class StreamStatistics(NamedTuple):
+    """The counts of a stream.
+
+    events          events delivered
+    lost            events lost, because their ring was full
+    bad_records     records that made no sense
+    damaged_rings   how often a ring made no sense
+    taken           markers that others have taken from the stream
+    """
+
+    events: int
+    lost: int
+    bad_records: int
+    damaged_rings: int
+    taken: tuple[str, ...] = ()
+
+
+class Feed:
+    """Takes records out of the rings of one arena, and hands them out in order of time.
+
+    types           the types that may come out of the rings, by the markers' ids
+    alive           whether the target runs
+    renew           renews the lease of the rings. Returns False once another reader has taken them
+    is_ours         whether the rings are still ours, without renewing the lease
+    resume          go on where an earlier reader stopped. Otherwise its records are dropped
+    first_clock     what both clocks read before, for a better calibration
+    held            the markers that record for the stream
+    pid             the process
+    time            the clock that the records' times come from
+    stopped         whether the feed was stopped
+    target_ended    whether the target has ended
+    """
+
+    def __init__(
+        self,
+        arena: Arena,
+        types: Mapping[int, RecordType],
+        *,
+        alive: Callable[[], bool],
+        renew: Callable[[], bool] = always,
+        is_ours: Callable[[], bool] = always,
+        resume: bool = False,
+        first_clock: tuple[int, int] | None = None,
+        held: Held | None = None,
+    ) -> None:
+        self.types = dict(types)
+        self.pid = arena.pid
+        self.time = next((type_.time for type_ in types.values()), Time.TSC)
+        self.stopped = self.target_ended = False
+        self._arena = arena
+        self._alive = alive
+        self._claim = Claim(renew, held)
+        wall_offset_ns = time.time_ns() - time.monotonic_ns()
+        self._timeline = Timeline(clock_pair, wall_offset_ns, first_clock)
+        self._rings = Rings(arena, self.types, is_ours=is_ours)
+        self._losses = LossCount(arena, self.types, since_on=resume)
+        self._kept_back = KeptBack()
+        self._ready = Ready()
+        self._finished = False
+        self._packets: list[Packet] = []  # taken out of the rings, but not handed out
+        self._records = 0  # in these
+        self._events = 0
+        if resume:
+            self._rings.resume()
+        else:
+            self._note_counts()
+            self._rings.start()
+
+    # ---- its end ---------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End the feed with the records that are in the rings now. Safe to call from a signal
+        handler."""
+        self.stopped = True
+
+    def is_over(self) -> bool:
+        """Whether nothing more will come than what is in the rings now."""
+        self.target_ended = self.target_ended or not self._alive()
+        return self.stopped or self.target_ended or self.dispossessed or self.all_taken
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the feed is known to have ended, without a look at the target."""
+        return self.stopped or self._finished or self.target_ended or self.dispossessed
+
+    @property
+    def dispossessed(self) -> bool:
+        """Whether another reader has taken the rings."""
+        return self._claim.dispossessed
+
+    @property
+    def all_taken(self) -> bool:
+        """Whether other controllers have taken all of the markers."""
+        return self._claim.all_taken
+
+    def keep(self) -> bool:
+        """Renew the lease of the rings without reading them. Returns False once another reader has
+        taken the rings from us."""
+        if not self._finished:
+            try:
+                self._claim.renew()
+            except TargetGone:  # says nothing about the rings
+                self.target_ended = True
+        return not self.dispossessed
+
+    def let_go(self, taken: Sequence[str]) -> None:
+        """Look for the last time for markers that were taken: the caller switches the markers from
+        here on. `taken` are markers that are known to belong to others already."""
+        self._claim.let_go(taken)
+
+    def finish(self) -> None:
+        """Take the remaining records out of the rings, to be handed out later. The rings belong to
+        others from here on. Waits for a thread that is recording, but not for long."""
+        until = time.monotonic_ns() + _FINISHING_NS
+        last = False
+        while self._rings.unread() and not last:
+            last = time.monotonic_ns() > until
+            new = self._rings.poll(packets=True, last=last)
+            if not new.records:
+                time.sleep(0.001)
+            self._keep_back(new)
+        self.note_losses()
+        self._note_counts()
+        self._finished = True
+
+    # ---- records ---------------------------------------------------------------------------------
+
+    def find(self, until: int | None) -> None:
+        """Take the records out of the rings, and have those before `until` ready for `hand_out`;
+        None: all of them. No events are made yet."""
+        if until is None:
+            self._timeline.update()
+        self._ready.add(self._from_rings(until, packets=False, columns=True).columns)
+
+    @property
+    def waiting(self) -> int:
+        """Number of records that are ready to be handed out."""
+        return len(self._ready)
+
+    def due(self, most: int) -> int | None:
+        """The time up to which `most` records are ready, as recorded; None where no more than that
+        are ready."""
+        return self._ready.due(most)
+
+    def hand_out(self, most: int | None = None, *, until: int | None = None) -> list[Event]:
+        """The next events that are ready: no more than `most`, and none later than `until`."""
+        events: list[Event] = []
+        for columns in self._ready.take_each(most, until):
+            events += self._as_events(columns)
+        self._events += len(events)
+        return events
+
+    def poll_batch(self, *, packets: bool, columns: bool, most: int | None = None) -> Batch | None:
+        """The records since the last poll; None where there are none. Columns have no more than
+        `most` records, the next ones by the next poll."""
+        if self.waiting:
+            self.keep()
+            return self._next_batch([], most)
+        until = self.now()
+        return self._take(until, packets=packets, columns=columns, most=most)
+
+    def rest(self, *, packets: bool, columns: bool) -> Batch | None:
+        """All records that remain, also those that a poll would keep back."""
+        self._timeline.update()
+        batch = self._take(None, packets=packets, columns=columns)
+        if not batch or not self.waiting:
+            return batch
+        from markerjit.ring.columns import merge_types
+
+        parts = [*batch.columns]
+        while more := self._next_batch([], None):
+            parts += more.columns
+        return batch._replace(columns=merge_types(parts))
+
+    def _take(
+        self, until: int | None, *, packets: bool, columns: bool, most: int | None = None
+    ) -> Batch | None:
+        """The records in the rings now; of columns those before `until`. None where there are
+        none."""
+        new = self._from_rings(until, packets=packets, columns=columns)
+        if columns:
+            self._ready.add(new.columns)
+        else:
+            self._events += new.records
+        return self._next_batch(new.packets, most)
+
+    def _from_rings(self, until: int | None, *, packets: bool, columns: bool) -> Polled:
+        """The records that were kept back and those in the rings; of columns those before `until`.
+        Nothing where `stop` came meanwhile: then all of it is kept back, for the rest."""
+        stopped = self.stopped
+        new = Polled(self._packets if packets else [], [], self._records)
+        self._packets, self._records = [], 0
+        try:
+            if self.keep() and not self._finished:
+                polled = self._rings.poll(
+                    packets=packets, columns=columns, enough=lambda: self.stopped and not stopped
+                )
+                new = Polled(
+                    [*new.packets, *polled.packets], polled.columns, new.records + polled.records
+                )
+                if until is None:
+                    self._losses.update()
+                else:
+                    self._losses.update_when_due()
+        except TargetGone:  # and its arena is out of reach with it
+            self.stopped = self.target_ended = stopped = True
+        if self.stopped and not stopped:
+            self._keep_back(new)
+            return Polled([], [], 0)
+        self._kept_back.add(new.columns)
+        return new._replace(columns=self._kept_back.release(until))
+
+    def _keep_back(self, new: Polled) -> None:
+        """Keep these records for the rest."""
+        self._kept_back.add(new.columns)
+        self._packets += new.packets
+        self._records += new.records
+
+    def _next_batch(self, packets: Sequence[Packet], most: int | None) -> Batch | None:
+        """Packets, and of the columns that are ready no more than `most` records."""
+        columns: list[Columns] = self._ready.take(most)
+        self._events += sum(len(part.time) for part in columns)
+        return Batch(packets, columns, self.lost()) if columns or packets else None
+
+    def _as_events(self, columns: Sequence[Columns]) -> list[Event]:
+        if not columns:
+            return []
+        from markerjit.ring.to_events import events
+
+        return events(columns, self.clock())
+
+    # ---- counts ----------------------------------------------------------------------------------
+
+    def _note_counts(self) -> None:
+        """Note the counts in the arena, so that losses before now are not those of a reader that
+        resumes."""
+        for marker in self.types:
+            self._arena.counters.note_began(marker)
+
+    def note_losses(self) -> None:
+        """Read now how many events were lost. Otherwise that is read a few times a second."""
+        self._losses.update()
+
+    def lost(self) -> dict[tuple[int, str], int]:
+        """Events lost since the feed began, by (cpu, marker), without zeros."""
+        return self._losses.by_marker()
+
+    @property
+    def left_out(self) -> int:
+        """Number of events that were recorded and are of none of the types."""
+        return self._rings.left_out
+
+    def statistics(self) -> StreamStatistics:
+        """The counts so far."""
+        return StreamStatistics(
+            self._events,
+            sum(self.lost().values()),
+            self._rings.bad,
+            self._rings.damaged,
+            tuple(sorted(self._claim.taken)),
+        )
+
+    # ---- time ------------------------------------------------------------------------------------
+
+    def clock(self) -> Calibration:
+        """The calibration for the times of the records that come next."""
+        return self._timeline.calibration(self.time, time.sleep)
+
+    def use_clock_of(self, other: Feed) -> None:
+        """Use the calibration of another feed, so that events of both have one order."""
+        self._timeline = other._timeline
+
+    def now(self) -> int | None:
+        """The time now, as records have it; None where they have no time."""
+        counter = self._timeline.update()
+        match self.time:
+            case Time.TSC:
+                return counter
+            case Time.MONOTONIC:
+                return time.monotonic_ns()
+            case Time.COARSE:
+                return time.monotonic_ns() - TICK_NS
+        return None
