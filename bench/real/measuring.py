@@ -87,23 +87,23 @@ def build(program: Program, layouts: int, tools: building.Toolchain, directory: 
     return Built(program, forms, paths, truth, list(missing.values()))
 
 
-def _measured(built: Sequence[Built], plan: Plan, progress: Progress) -> results.Found:
+def _measured(built: Sequence[Built], plan: Plan, progress: Progress) -> results.Measured:
     """Of the time, each workload and each active marker has an equal share of its kind."""
     works = [(one, workload) for one in built for workload in one.program.workloads]
     on = [(one, workload, marker) for one, workload in works for marker in workload.active]
     cpu = machine.quiet_cpu()
     each = plan.seconds * (1 - _ACTIVE_SHARE) / len(works)
-    found = results.Found([], [lost for one in built for lost in one.missing], [])
+    found = results.Measured([], [lost for one in built for lost in one.missing], [])
     for one, workload in works:
         found = found.with_more(_dormant(one, workload, plan.layouts, each, cpu, progress))
     each = plan.seconds * _ACTIVE_SHARE / max(len(on), 1)
     parts = [_active(*one, each, cpu, progress) for one in on]
-    return found.with_more(results.Found(parts, [], []))
+    return found.with_more(results.Measured(parts, [], []))
 
 
 def _dormant(
     built: Built, workload: Workload, layouts: int, seconds: float, cpu: int, progress: Progress
-) -> results.Found:
+) -> results.Measured:
     runs = {
         (form, layout): partial(_cpu_seconds, path, workload, cpu)
         for form, paths in built.paths.items()
@@ -115,7 +115,7 @@ def _dormant(
     passed = run(built.truth, workload.arguments).passed
     made = part(workload.name, built.forms, found, {"passed": passed})
     progress(f"{workload.name}, instructions", 1.0)
-    return results.Found([made], count(made["forms"], built, workload), [])
+    return results.Measured([made], count(made["forms"], built, workload), [])
 
 
 def count(forms: Sequence[dict[str, Any]], built: Built, workload: Workload) -> list[Missing]:

@@ -160,7 +160,7 @@ def test_a_host_switches_and_its_program_ends_as_it_began(built: program.Program
         host.finish()
 
     assert list(seen) == list(DIRECTIONS)
-    assert all(one.told.steps > 0 and one.switched.stopped > 0 for one in seen.values())
+    assert all(one.noticed.steps > 0 and one.switched.stopped > 0 for one in seen.values())
 
 
 def test_a_switch_that_somebody_else_made_is_no_figure(built: program.Program) -> None:

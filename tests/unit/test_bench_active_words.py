@@ -56,7 +56,7 @@ def made_run(threads: tuple[int, ...] = (1, 4), costs: dict[str, float] = COSTS)
         )
         for one in threads
     ]
-    return results.whole({"processor": "p"}, results.Found(parts, [], []))
+    return results.whole({"processor": "p"}, results.Measured(parts, [], []))
 
 
 def test_who_is_who_is_known_from_the_name() -> None:

@@ -29,7 +29,7 @@ def large(sites: int, jump_more: float, *, without: str = "") -> dict[str, Any]:
 
 
 def run(*parts: dict[str, Any]) -> Report:
-    return report(results.whole({}, results.Found([*parts], [], [])))
+    return report(results.whole({}, results.Measured([*parts], [], [])))
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def run(*parts: dict[str, Any]) -> Report:
 def test_the_knee_is_between_two_numbers_of_sites(costs: dict[int, float], said: str) -> None:
     parts = [large(sites, more) for sites, more in reversed(costs.items())]
 
-    sentence = knee.said(knee.points(run(*parts)))
+    sentence = knee.sentence(knee.points(run(*parts)))
 
     assert said in sentence
     assert re.search(r"\d ns (\(|more than nop)", sentence)
 
 
 def test_one_number_of_sites_has_no_knee() -> None:
-    assert knee.said(knee.points(run(large(997, 5)))) == ""
+    assert knee.sentence(knee.points(run(large(997, 5)))) == ""
 
 
 def test_nothing_is_said_of_what_was_not_measured_or_only_noise() -> None:

@@ -180,7 +180,7 @@ def made_run(cost: float = 0.3) -> dict[str, Any]:
         "processor": "p", "family": "6", "cpus": 2, "virtual machine": "no", "governor": "g",
         "kernel": "k", "compilers": {"gcc": ["gcc 12", "-O2"]},
     }  # fmt: skip
-    return results.whole(machine, results.Found([part], [], []))
+    return results.whole(machine, results.Measured([part], [], []))
 
 
 def shown(show: Callable[[Console], None]) -> str:

@@ -110,16 +110,16 @@ def test_threads_tell_what_they_did_while_they_ran_and_nothing_at_rest(
     running: crowd.Crowd,
 ) -> None:
     running.go()
-    wait_until(lambda: running.told().steps >= 1000, "steps")
+    wait_until(lambda: running.noticed().steps >= 1000, "steps")
     running.rest()
-    told = running.told()
+    noticed = running.noticed()
     running.clear()
 
-    assert told.steps == told.counts.total()
-    assert told.wrong == 0
-    assert 0 < crowd.percentile(told.counts, 0.5) <= told.slowest
-    assert crowd.bucket_ns(max(told.counts)) <= told.slowest
-    assert running.told() == crowd.Told(0, 0, 0, 0, Counter())
+    assert noticed.steps == noticed.counts.total()
+    assert noticed.wrong == 0
+    assert 0 < crowd.percentile(noticed.counts, 0.5) <= noticed.slowest
+    assert crowd.bucket_ns(max(noticed.counts)) <= noticed.slowest
+    assert running.noticed() == crowd.Noticed(0, 0, 0, 0, Counter())
 
 
 def test_the_library_switches_every_site(running: crowd.Crowd) -> None:
@@ -139,7 +139,7 @@ def test_one_runs_where_the_others_sleep(built: program.Program) -> None:
         wait_until_all_sleep(made.pid)
         before = on_cpu(made.pid)
         made.go()
-        wait_until(lambda: made.told().steps >= 1000, "steps")
+        wait_until(lambda: made.noticed().steps >= 1000, "steps")
         made.rest()
         wait_until_all_sleep(made.pid)
         after = on_cpu(made.pid)
@@ -166,7 +166,7 @@ def test_who_is_about_to_leave_when_the_gate_closes_stays_at_it(
         made.rest()
         wait_until_all_sleep(made.pid)
 
-        assert made.told().steps == 0
+        assert made.noticed().steps == 0
 
 
 def test_what_cannot_begin_says_why(built: program.Program) -> None:
@@ -317,7 +317,7 @@ def run() -> dict[str, Any]:
         for part in parts(setting, raw(setting.sites**0.5))
     ]
     machine = {"processor": "p", "compilers": {"gcc": ["gcc 12", "-O2"]}}
-    return results.whole(machine, results.Found(made, [], []))
+    return results.whole(machine, results.Measured(made, [], []))
 
 
 def test_a_run_is_a_report_with_a_part_for_each_measure(run: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from markerjit.apps.bench.toggle.ways import DEFAULT, DIRECTIONS, WAYS, Way, for
 from markerjit.errors import Refused
 
 MS = 1_000_000
-NOTICED = crowd.Told(9, 1, 0, 0, Counter({9: 1}))
+NOTICED = crowd.Noticed(9, 1, 0, 0, Counter({9: 1}))
 
 
 class FakeHost:
@@ -36,7 +36,7 @@ class FakeHost:
         call = self.calls.pop(0) if len(self.calls) > 1 else self.calls[0]
         return {one: Seen(Switched(call, 1, 1), NOTICED) for one in DIRECTIONS}
 
-    def watch(self, window_s: float, pastime: Callable[[], object]) -> crowd.Told:
+    def watch(self, window_s: float, pastime: Callable[[], object]) -> crowd.Noticed:
         self.watched.append(window_s * 1e3)
         return NOTICED
 
@@ -79,8 +79,8 @@ def test_a_switch_that_is_seldom_longer_has_a_figure() -> None:
 class FakeCrowd:
     """Threads that tell one thing after the other."""
 
-    def __init__(self, *told: crowd.Told) -> None:
-        self.all = list(told)
+    def __init__(self, *noticed: crowd.Noticed) -> None:
+        self.all = list(noticed)
 
     def go(self) -> None: ...
 
@@ -88,12 +88,12 @@ class FakeCrowd:
 
     def rest(self) -> None: ...
 
-    def told(self) -> crowd.Told:
+    def noticed(self) -> crowd.Noticed:
         return self.all.pop(0)
 
 
 def test_a_window_begins_after_a_step_and_ends_after_one() -> None:
-    nothing = crowd.Told(0, 0, 0, 0, Counter())
+    nothing = crowd.Noticed(0, 0, 0, 0, Counter())
     waits, stepped = nothing._replace(slowest=5 * MS), NOTICED._replace(slowest=9 * MS)
     threads = FakeCrowd(nothing, NOTICED, waits, waits, stepped)
     host = Host.__new__(Host)

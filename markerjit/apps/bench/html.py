@@ -85,7 +85,7 @@ def _head(dormant: Report, others: Others) -> Iterator[str]:
     yield sheet.sentences("The answer", words.answer(dormant))
     for kind, parts in others:
         yield sheet.sentences(kind.TITLE, kind.answer(parts))
-    peers = [said for kind, parts in others for said in kind.better(parts)]
+    peers = [sentence for kind, parts in others for sentence in kind.better(parts)]
     yield sheet.sentences("Where a peer does better", [*words.better(dormant), *peers])
     yield sheet.machine(dormant)
 
@@ -192,8 +192,8 @@ def _levels(part: Part) -> str:
     """The own times of the baselines."""
     names = dict.fromkeys(form.baseline for form in part.forms)
     levels = {form.name: form.level.value for form in part.forms}
-    said = ", ".join(f"{name} takes {levels[name]:.2f} ns" for name in names)
-    return said[:1].upper() + said[1:]
+    text = ", ".join(f"{name} takes {levels[name]:.2f} ns" for name in names)
+    return text[:1].upper() + text[1:]
 
 
 # ---- the code ------------------------------------------------------------------------------------

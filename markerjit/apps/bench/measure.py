@@ -35,7 +35,7 @@ class Kind(NamedTuple):
     """A kind of cost: the function that measures it, its share of the time, and the names of its
     forms. A usual kind is measured unless others are asked for."""
 
-    measure: Callable[[Plan, Place, Progress], results.Found]
+    measure: Callable[[Plan, Place, Progress], results.Measured]
     share: float
     forms: Sequence[str]
     is_usual: bool = True
@@ -58,7 +58,7 @@ def run(plan: Plan, progress: Progress) -> dict[str, Any]:
         raise Refused(f"{plan.compiler} is not here; apt-get install gcc, or name one with --cc")
     kinds = list(_kinds(plan))
     whole = sum(kind.share for kind in kinds)
-    result = results.Found([], [], [])
+    result = results.Measured([], [], [])
     load = machine.load()
     with place_for(plan.compiler) as place:
         for kind in kinds:
@@ -83,8 +83,8 @@ def _kinds(plan: Plan) -> Iterator[Kind]:
             near = "; ".join(get_close_matches(pattern, names, 3, 0.0)) or "none at all"
             raise Refused(f"--only {pattern}: no form has that name; the nearest are {near}")
     for kind in kinds:
-        asked = (fnmatchcase(name, pattern) for name in kind.forms for pattern in plan.only)
-        if not plan.only or not kind.forms or any(asked):
+        matches = (fnmatchcase(name, pattern) for name in kind.forms for pattern in plan.only)
+        if not plan.only or not kind.forms or any(matches):
             yield kind
 
 

@@ -40,7 +40,7 @@ def show(run: Run, console: Console) -> None:
     for grid in toggle.tables(report(run)):
         console.print()
         console.print(grid)
-    if knees := knee.said(knee.points(report(run))):
+    if knees := knee.sentence(knee.points(report(run))):
         console.print(f"\n{knees}", highlight=False)
     for absent in run["missing"]:
         console.print(f"not measured: {absent['form']}: {absent['why']}", highlight=False)
@@ -50,8 +50,8 @@ def known_cost(control: Mapping[str, Any]) -> str:
     """A known cost beside the measured one."""
     cost = Estimate(**control["cost"])
     does = "found" if control["found"] else "MISSED, so do not believe small differences"
-    known = f"{control['known']:.3f} ns is known"
-    return f"{control['more']} more: {known}, {cost.text()} measured: {does}"
+    expected = f"{control['known']:.3f} ns is known"
+    return f"{control['more']} more: {expected}, {cost.text()} measured: {does}"
 
 
 def show_comparison(before: Run, after: Run, console: Console) -> None:
@@ -92,8 +92,8 @@ def _compared(before: Part, after: Part) -> Iterator[tuple[str, ...]]:
         if other is None or (form.is_baseline and not is_whole):
             continue
         pair = (other.level, form.level) if is_whole else (other.cost, form.cost)
-        said = "no verdict" if before.noisy or after.noisy else changed(*pair, slack)
-        yield form.name, *(cost.text(unit) for cost in pair), said
+        verdict = "no verdict" if before.noisy or after.noisy else changed(*pair, slack)
+        yield form.name, *(cost.text(unit) for cost in pair), verdict
 
 
 def changed(before: Estimate, after: Estimate, slack: float) -> str:

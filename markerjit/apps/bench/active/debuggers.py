@@ -72,19 +72,19 @@ class Gdb:
         if program is None:
             raise Unsupported("gdb is not here; apt-get install gdb")
         self._places = len(places)
-        self._said = directory / "gdb.said"
+        self._output = directory / "gdb.output"
         script = directory / "gdb.script"
         script.write_text(
             _GDB_SCRIPT.format(
                 breakpoints="".join(_GDB_BREAKPOINT.format(address=address) for address in places)
             )
         )
-        with self._said.open("wb") as said:
+        with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 [program, "-nx", "-q", "-batch", "-p", str(pid), "-x", script],
                 env={**os.environ, "DEBUGINFOD_URLS": "", "LC_ALL": "C"},
                 stdin=subprocess.DEVNULL,
-                stdout=said,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 process_group=0,
                 preexec_fn=_end_with_us,
@@ -97,7 +97,7 @@ class Gdb:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             raise MarkerError("gdb did not end with its program") from None
-        return hits_in(self._said.read_text(errors="replace"), self._places)
+        return hits_in(self._output.read_text(errors="replace"), self._places)
 
     def close(self) -> None:
         """End it. What it traced runs on, with breakpoints that kill."""
@@ -106,11 +106,11 @@ class Gdb:
     def _wait_ready(self) -> None:
         """Until it is about to let the process go on: that waits for whatever it still does."""
         deadline = time.monotonic() + _READY_S
-        while "ready" not in (said := self._said.read_text(errors="replace").splitlines()):
+        while "ready" not in (lines := self._output.read_text(errors="replace").splitlines()):
             is_over = self._process.poll() is not None
             if is_over or time.monotonic() > deadline:
                 self.close()
-                why = said[-1] if said and is_over else "does not come to an end of its start"
+                why = lines[-1] if lines and is_over else "does not come to an end of its start"
                 raise NotPermitted(f"gdb: {why}{_yama()}")
             time.sleep(0.02)
 

@@ -42,8 +42,8 @@ def sections(parts: Sequence[Part], figure: Figure) -> Iterator[str]:
     if len({part.threads for part in parts}) > 1:
         drawing = plots.lines(parts, values)
         yield figure("Cost against threads, somebody listens", drawing, _LINES, parts)
-    whats = {form.name: form.what for part in parts for form in part.forms}
+    descriptions = {form.name: form.what for part in parts for form in part.forms}
     listed = "".join(
-        f"<li><b>{clean(name)}:</b> {clean(what)}</li>" for name, what in whats.items()
+        f"<li><b>{clean(name)}:</b> {clean(text)}</li>" for name, text in descriptions.items()
     )
     yield f"<section><h2>Who listens, and what is done</h2><ul>{listed}</ul></section>"

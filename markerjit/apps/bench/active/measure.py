@@ -50,7 +50,7 @@ class Account(NamedTuple):
         return ""
 
 
-def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
+def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
     """Measure with one thread, and with one on each CPU. Raises DoesNotCompile, MarkerError."""
     cpus = [place.cpu, *sorted(os.sched_getaffinity(0) - {place.cpu})]
     settings = sorted({1, len(cpus)})
@@ -58,11 +58,11 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
     with ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(dir=place.directory))
         within = place._replace(directory=Path(name))
-        asked = asked_for(plan.only)
-        objects = _objects(asked, plan.layouts, within, progress)
+        selected = asked_for(plan.only)
+        objects = _objects(selected, plan.layouts, within, progress)
         stations: list[_Station] = []
         for opening, names in LISTENERS:
-            forms = [form for form in asked if form.by in names]
+            forms = [form for form in selected if form.by in names]
             if not forms:
                 continue
             progress("switching on", len(stations) / len(LISTENERS))
@@ -84,7 +84,7 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
         wrong |= result.failed
     missing += [_missing(name, why) for name, why in wrong.items()]
     parts = [_part(threads, result, accounts) for threads, result in by_threads.items()]
-    return results.Found(parts, missing, [])
+    return results.Measured(parts, missing, [])
 
 
 def asked_for(only: Sequence[str]) -> list[Listened]:

@@ -90,9 +90,9 @@ def _rows(
     for value in decades(x.low, x.high):
         yield svg.line(x(value), 8, x(value), bottom, "grid")
         yield svg.text(x(value), bottom + 18, duration(value), "tick", "middle")
-    what = "more than its baseline, for each execution (logarithmic)"
+    label = "more than its baseline, for each execution (logarithmic)"
     yield svg.text(WIDTH, 14, f"{part.unit} more, and 95 % interval", "small", "end")
-    yield svg.text((x.start + x.end) / 2, bottom + 40, what, "small", "middle")
+    yield svg.text((x.start + x.end) / 2, bottom + 40, label, "small", "middle")
     y = 12.0
     for heading, forms in rows:
         yield svg.text(0, y + 15, heading, "heading")

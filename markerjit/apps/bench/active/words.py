@@ -30,14 +30,16 @@ def measured(parts: Sequence[Part]) -> str:
 def answer(parts: Sequence[Part]) -> Iterator[str]:
     """Some sentences for each number of threads."""
     for part in parts:
-        said = " ".join(filter(None, [_of_default(part), *(_beside(part, job) for job in _TO)]))
-        yield f"{_threads(part)}: {part.noisy or said or 'nothing of markerjit was measured.'}"
+        text = " ".join(filter(None, [_of_default(part), *(_beside(part, job) for job in _TO)]))
+        yield f"{_threads(part)}: {part.noisy or text or 'nothing of markerjit was measured.'}"
 
 
 def better(parts: Sequence[Part]) -> Iterator[str]:
     """The peers that cost less than a form of ours that does the same."""
     for job in _TO:
-        sentences = [said for part in parts if not part.noisy for said in _better(part, job)]
+        sentences = [
+            sentence for part in parts if not part.noisy for sentence in _better(part, job)
+        ]
         yield from sentences
         if not sentences and any(
             _doing(part, job, OURS) and _doing(part, job, PEERS) for part in parts
@@ -88,13 +90,13 @@ def _beside(part: Part, job: str) -> str:
     if base is None or not part.differs(base) or base.cost.low <= 0:
         return ""
     peers = [*_doing(part, job, PEERS), *(form for form in [part.form(f"int3, {job}")] if form)]
-    said = [
+    costs = [
         f"{_short(form)} {figure(form.cost.value)} ns "
         f"({times(form.cost.value / base.cost.value)} times as much)"
         for form in sorted(peers, key=_value)
         if part.differs(form)
     ]
-    return f"To {_TO[job]}, {'; '.join(said)}." if said else ""
+    return f"To {_TO[job]}, {'; '.join(costs)}." if costs else ""
 
 
 def _better(part: Part, job: str) -> Iterator[str]:

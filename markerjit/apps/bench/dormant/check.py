@@ -36,12 +36,12 @@ _ELSEWHERE = tuple(
 _FORMS = (_NONE, _AGAIN, *_HERE, *_ELSEWHERE)
 
 
-def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
+def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
     """Known costs, and the same code with each number of arguments. Raises DoesNotCompile."""
     each = plan.seconds / (len(plan.args) + 1)
     parts = [control(each, plan.layouts, place, progress)]
     parts += [_same(args, each, plan, place, progress) for args in plan.args]
-    return results.Found(parts, [], [])
+    return results.Measured(parts, [], [])
 
 
 def sameness(part: Mapping[str, Any]) -> str:

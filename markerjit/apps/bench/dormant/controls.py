@@ -38,7 +38,7 @@ def check(comparison: Comparison) -> list[dict[str, Any]]:
     checked = []
     for more in MORE:
         cost = comparison.cost(f"{more} more")
-        low, known, high = (value * more / _MANY for value in (many.low, many.value, many.high))
+        low, expected, high = (value * more / _MANY for value in (many.low, many.value, many.high))
         is_found = cost.low <= high and low <= cost.high
-        checked.append({"more": more, "known": known, "cost": cost._asdict(), "found": is_found})
+        checked.append({"more": more, "known": expected, "cost": cost._asdict(), "found": is_found})
     return checked

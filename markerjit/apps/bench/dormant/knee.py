@@ -37,7 +37,7 @@ def points(report: Report) -> list[Point]:
     return measured
 
 
-def said(measured: Sequence[Point]) -> str:
+def sentence(measured: Sequence[Point]) -> str:
     """The knee in a sentence, "" where fewer than two numbers of sites were measured."""
     if len(measured) < 2:
         return ""

@@ -20,11 +20,11 @@ from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan, Progress
 
 
-def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
+def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
     """Measure all settings. Raises Refused, DoesNotCompile."""
     forms, missing = _buildable(asked_for(plan.only), place)
     parts = [control(plan.seconds / 20, plan.layouts, place, progress)]
-    result = results.Found(parts, missing, [form.compiler for form in forms if form.compiler])
+    result = results.Measured(parts, missing, [form.compiler for form in forms if form.compiler])
     settings = [(args, computed) for computed in (False, True) for args in plan.args]
     limits = Limits(plan.seconds / (len(settings) + len(plan.parts)))
     for args, computed in settings:
@@ -65,9 +65,9 @@ def hot_objects(
 
 def asked_for(only: Sequence[str]) -> list[Form]:
     """The forms of a run, with their baselines."""
-    asked = [form for form in FORMS if is_asked_for(form.name, only, is_usual=form.is_usual)]
-    baselines = {form.baseline for form in asked}
-    return [form for form in FORMS if form in asked or form.name in baselines]
+    selected = [form for form in FORMS if is_asked_for(form.name, only, is_usual=form.is_usual)]
+    baselines = {form.baseline for form in selected}
+    return [form for form in FORMS if form in selected or form.name in baselines]
 
 
 def _buildable(forms: Sequence[Form], place: Place) -> tuple[list[Form], list[Missing]]:
@@ -90,7 +90,7 @@ def _hot(
     place: Place,
     limits: Limits,
     progress: Progress,
-) -> results.Found:
+) -> results.Measured:
     kind = "computed for it alone" if computed else "which the loop needs anyway"
     title = f"a small loop, {counted(args, 'argument')}, {kind}"
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
@@ -99,12 +99,12 @@ def _hot(
         codes = code_of(objects, place, comparison)
     setting = {"args": args, "computed": computed}
     part = results.part("hot", title, setting, comparison, forms, codes)
-    return results.Found([part], code.missing(codes), [])
+    return results.Measured([part], code.missing(codes), [])
 
 
 def _large(
     plan: Plan, forms: Sequence[Form], place: Place, limits: Limits, progress: Progress
-) -> Iterator[results.Found]:
+) -> Iterator[results.Measured]:
     if not plan.parts:
         return
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
@@ -123,6 +123,6 @@ def _large(
             # A site is the same code however many there are: to count the fewest is enough.
             codes = code_of(objects, place, comparison, sites) if parts == min(plan.parts) else {}
             part = results.part("large", title, {"sites": sites}, comparison, forms, codes)
-            yield results.Found([part], code.missing(codes), [])
+            yield results.Measured([part], code.missing(codes), [])
             for built in objects:
                 built.path.unlink()

@@ -22,7 +22,7 @@ _CONTROL = Form(
 FORMS = (*(form for form in EVERY if form.is_ours), _CONTROL)
 
 
-def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
+def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
     """The function of the plan's source. Raises Refused, DoesNotCompile."""
     assert plan.source
     title = f"{plan.function} of {plan.source.name}"
@@ -32,7 +32,7 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
     setting = {"source": str(plan.source), "function": plan.function}
     codes = code_of(built, place, comparison)
     part = results.part("own", title, setting, comparison, forms, codes)
-    return results.Found([part], code.missing(codes), [])
+    return results.Measured([part], code.missing(codes), [])
 
 
 def objects(

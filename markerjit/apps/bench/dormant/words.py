@@ -20,8 +20,8 @@ def measured(report: Report) -> str:
     """The forms that were compared, in a paragraph."""
     parts = [part for part in report.parts if part.kind != "control"]
     forms = {form.name: form.group for part in parts for form in part.forms}
-    ours, peers = ([name for name, group in forms.items() if group == which]
-                   for which in (OURS, PEERS))  # fmt: skip
+    ours, peers = ([name for name, group in forms.items() if group == side]
+                   for side in (OURS, PEERS))  # fmt: skip
     if not ours:
         return "Nothing was measured."
     against = f", and {counted(len(peers), 'peer')} ({_listed(peers)})," if peers else ""
@@ -44,7 +44,7 @@ def answer(report: Report) -> Iterator[str]:
             yield _of_part(part)
     for part in large[:1] + large[1:][-1:]:
         yield _of_part(part)
-    if sentence := knee.said(knee.points(report)):
+    if sentence := knee.sentence(knee.points(report)):
         yield sentence
 
 
@@ -55,14 +55,16 @@ def _of_part(part: Part) -> str:
     if not ours:
         return f"{_capital(part.title)}: no form of markerjit was measured."
     cheapest, costliest = ours[0], ours[-1]
-    said = []
+    sentences = []
     if default := part.form(DEFAULT):
-        said.append(f"{DEFAULT}, the default, {_costs(part, default)}")
+        sentences.append(f"{DEFAULT}, the default, {_costs(part, default)}")
     if cheapest.name != DEFAULT:
-        said.append(f"the cheapest form of markerjit, {cheapest.name}, {_costs(part, cheapest)}")
+        sentences.append(
+            f"the cheapest form of markerjit, {cheapest.name}, {_costs(part, cheapest)}"
+        )
     if costliest.name != DEFAULT and costliest is not cheapest:
-        said.append(f"the most expensive, {costliest.name}, {_costs(part, costliest)}")
-    return f"{_capital(part.title)}: {'; '.join(said)}."
+        sentences.append(f"the most expensive, {costliest.name}, {_costs(part, costliest)}")
+    return f"{_capital(part.title)}: {'; '.join(sentences)}."
 
 
 def _costs(part: Part, form: Measured) -> str:

@@ -34,8 +34,8 @@ def measured(parts: Sequence[Part]) -> str:
 def answer(parts: Sequence[Part]) -> Iterator[str]:
     """The whole time of each form, a sentence for each setting."""
     for part in parts:
-        said = ", ".join(f"{form.name} {digits(form.level.value)} ns" for form in part.forms)
-        yield f"{part.title.capitalize()}: {said}."
+        levels = ", ".join(f"{form.name} {digits(form.level.value)} ns" for form in part.forms)
+        yield f"{part.title.capitalize()}: {levels}."
 
 
 def better(parts: Sequence[Part]) -> Iterator[str]:

@@ -74,7 +74,7 @@ class Setting(NamedTuple):
         return f"reading events of {WORKLOADS[self.workload]}, {counted(self.rings, 'ring')}"
 
 
-def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
+def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
     """Measure all kinds of events in one ring, and two ints in two rings. Raises MarkerError."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
     settings = [Setting(workload, 1) for workload in WORKLOADS]
@@ -104,7 +104,7 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Found:
                 )
             )  # fmt: skip
             progress(setting.title, 1)
-    return results.Found(parts, missing, [])
+    return results.Measured(parts, missing, [])
 
 
 def _in_memory(place: Place) -> Path:
@@ -155,18 +155,18 @@ def _compare(
     for its pages are new. Raises MarkerError where an event is missing."""
     chance = random.Random(0)
     forms = list(takes)
-    kept: dict[str, list[float]] = {form: [] for form in forms}
+    times: dict[str, list[float]] = {form: [] for form in forms}
     began, rounds = time.monotonic(), -1
     while True:
         for form in chance.sample(forms, len(forms)):
             took = _emptied(setting, fill, cpus, stream, takes[form])
             if rounds >= 0:
-                kept[form].append(took)
+                times[form].append(took)
         rounds += 1
         spent = time.monotonic() - began
         is_over = rounds >= _FEWEST_ROUNDS and spent > seconds
         if is_over or (rounds and rounds % _LOOK_EVERY == 0):
-            samples = {form: np.array([values]) for form, values in kept.items()}
+            samples = {form: np.array([values]) for form, values in times.items()}
             comparison = Comparison(samples, dict.fromkeys(forms, BASELINE), _EVENTS)
             if is_over or is_narrow(comparison, _HALF_WIDTH_NS):
                 return comparison

@@ -184,7 +184,7 @@ def _tick(value: float) -> str:
 
 def lines(
     parts: Sequence[tuple[float, Part]],
-    what: str,
+    label: str,
     styled: Mapping[str, Style],
     values: tuple[float, float] | None = None,
 ) -> str:
@@ -195,7 +195,7 @@ def lines(
     x = Scale(parts[0][0], parts[-1][0], left + 14, right - 14, log=True)
     y = Scale(*(values or value_range([part for _, part in parts])), bottom, top)
     return svg.drawing(
-        WIDTH, bottom + 52, f"cost against {what}", _line_parts(parts, what, x, y, dict(styled))
+        WIDTH, bottom + 52, f"cost against {label}", _line_parts(parts, label, x, y, dict(styled))
     )
 
 
@@ -216,9 +216,9 @@ def _is_line(form: Measured, parts: Sequence[Part]) -> bool:
 
 
 def _line_parts(
-    parts: Sequence[tuple[float, Part]], what: str, x: Scale, y: Scale, styled: dict[str, Style]
+    parts: Sequence[tuple[float, Part]], label: str, x: Scale, y: Scale, styled: dict[str, Style]
 ) -> Iterator[str]:
-    yield from _axes(parts, what, x, y)
+    yield from _axes(parts, label, x, y)
     only = [part for _, part in parts]
     names = dict.fromkeys(form.name for part in only for form in part.forms if _is_line(form, only))
     through = {
@@ -238,7 +238,7 @@ def _line_parts(
     yield from _labels(last, x, y, styled)
 
 
-def _axes(parts: Sequence[tuple[float, Part]], what: str, x: Scale, y: Scale) -> Iterator[str]:
+def _axes(parts: Sequence[tuple[float, Part]], label: str, x: Scale, y: Scale) -> Iterator[str]:
     left, right = x.start - 14, x.end + 14
     yield from _band([(x(at), y(-part.floor), y(part.floor)) for at, part in parts], None)
     for value in svg.ticks(y.low, y.high):
@@ -248,7 +248,7 @@ def _axes(parts: Sequence[tuple[float, Part]], what: str, x: Scale, y: Scale) ->
     for at, _ in parts:
         yield svg.line(x(at), y.start, x(at), y.start + 5, "zero")
         yield svg.text(x(at), y.start + 21, f"{at:,.0f}".replace(",", " "), "tick", "middle")
-    yield svg.text((left + right) / 2, y.start + 44, what, "small", "middle")
+    yield svg.text((left + right) / 2, y.start + 44, label, "small", "middle")
     yield svg.text(0, y.end - 3, "ns more", "small")
 
 

@@ -20,32 +20,32 @@ def document(title: str, sections: Iterable[str]) -> str:
     )
 
 
-def machine(found: Report) -> str:
+def machine(report: Report) -> str:
     """The machine and the compilers of the run."""
     rows = []
-    for name, value in found.machine:
-        shown = "<br>".join(map(clean, value.splitlines()))
-        kind = ' class="wide"' if "<br>" in shown else ""
-        rows.append(f"<div{kind}><dt>{clean(name)}</dt><dd>{shown}</dd></div>")
+    for name, value in report.machine:
+        text = "<br>".join(map(clean, value.splitlines()))
+        kind = ' class="wide"' if "<br>" in text else ""
+        rows.append(f"<div{kind}><dt>{clean(name)}</dt><dd>{text}</dd></div>")
     return "\n".join(["<section><h2>The machine</h2><dl>", *rows, "</dl></section>"])
 
 
 def sentences(title: str, items: Iterable[str]) -> str:
     """A list of sentences that begin with their subject and a colon, if they do; "" of none."""
-    shown = []
+    rows = []
     for item in items:
         subject, colon, rest = item.partition(": ")
-        said = f"<b>{clean(subject)}:</b> {clean(rest)}" if colon else clean(item)
-        shown.append(f"<li>{said}</li>")
-    return f"<section><h2>{title}</h2><ul>{''.join(shown)}</ul></section>" if shown else ""
+        text = f"<b>{clean(subject)}:</b> {clean(rest)}" if colon else clean(item)
+        rows.append(f"<li>{text}</li>")
+    return f"<section><h2>{title}</h2><ul>{''.join(rows)}</ul></section>" if rows else ""
 
 
-def missing(found: Report) -> str:
+def missing(report: Report) -> str:
     """The forms that were not measured, and why."""
-    return sentences("Not measured here", (f"{name}: {why}" for name, why in found.missing))
+    return sentences("Not measured here", (f"{name}: {why}" for name, why in report.missing))
 
 
 def method(paragraphs: Iterable[str]) -> str:
     """The method."""
-    said = "\n".join(f"<p>{clean(paragraph)}</p>" for paragraph in paragraphs)
-    return f'<section class="method"><h2>How it was measured</h2>\n{said}\n</section>'
+    text = "\n".join(f"<p>{clean(paragraph)}</p>" for paragraph in paragraphs)
+    return f'<section class="method"><h2>How it was measured</h2>\n{text}\n</section>'

@@ -135,8 +135,8 @@ def file_name(form: Form) -> str:
 
 def compile_with(source: Path, command: Sequence[str]) -> None:
     """Run a compiler. Raises DoesNotCompile, with what it says of `source`."""
-    done = subprocess.run(
+    process = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        raise DoesNotCompile(source, done.stderr)
+    if process.returncode:
+        raise DoesNotCompile(source, process.stderr)

@@ -45,7 +45,7 @@ class Child:
         self._input = self._process.stdin
         self._output = self._process.stdout
         self._complaints = self._process.stderr
-        self._unread = self._said = b""
+        self._unread = self._tail = b""
         try:
             self._expect("ready")
         except BaseException:
@@ -110,7 +110,7 @@ class Child:
 
     def _read_complaints(self) -> bytes:
         more = os.read(self._complaints.fileno(), _READ)
-        self._said = (self._said + more)[-_TAIL:]
+        self._tail = (self._tail + more)[-_TAIL:]
         return more
 
     def _ended(self) -> MarkerError:
@@ -121,8 +121,10 @@ class Child:
         with suppress(BlockingIOError):
             while self._read_complaints():
                 pass
-        said = self._said.decode(errors="replace").strip()
-        return MarkerError(f"{self} {_how(self._process.returncode)}{f': {said}' if said else ''}")
+        complaint = self._tail.decode(errors="replace").strip()
+        return MarkerError(
+            f"{self} {_how(self._process.returncode)}{f': {complaint}' if complaint else ''}"
+        )
 
 
 def _how(code: int | None) -> str:

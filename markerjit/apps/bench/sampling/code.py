@@ -159,7 +159,7 @@ def _counts(path: Path, runner: Path, rounds: int) -> dict[int, int]:
 
 def _callgrind(command: list[str], rounds: int) -> None:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [valgrind(), "--tool=callgrind", "--dump-instr=yes", "--compress-pos=no",
              "--compress-strings=no", *command],
             input=f"run 0 {rounds} 1\n", capture_output=True, text=True, errors="replace",
@@ -167,10 +167,12 @@ def _callgrind(command: list[str], rounds: int) -> None:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise NotCounted(f"valgrind took more than {_PATIENCE_S} s") from None
-    if done.returncode:
-        said = [message for line in done.stderr.splitlines() if (message := _PREFIX.sub("", line))]
-        last = said[-1] if said else "it says nothing"
-        raise NotCounted(f"valgrind ended with {done.returncode}: {last}")
+    if process.returncode:
+        complaints = [
+            message for line in process.stderr.splitlines() if (message := _PREFIX.sub("", line))
+        ]
+        last = complaints[-1] if complaints else "it says nothing"
+        raise NotCounted(f"valgrind ended with {process.returncode}: {last}")
 
 
 def _read(out: Path, path: Path) -> dict[int, int]:

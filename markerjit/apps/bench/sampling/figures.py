@@ -51,15 +51,15 @@ def unit(name: str) -> Unit:
 NS = unit("ns")
 
 
-def counted(number: float, what: str) -> str:
+def counted(number: float, noun: str) -> str:
     """A count with its noun: 1 site, 1,000 sites."""
-    return f"{number:,.0f} {what}{'' if number == 1 else 's'}"
+    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
 
 
 def noise(floor: float, again: float, unit: str) -> str:
     """The noise floor, and what it was made of, in words."""
-    shown = f"{floor:.2g} {unit}"
-    return f"Noise floor: {shown}; the same code twice differed by up to {again:.2g} {unit}."
+    text = f"{floor:.2g} {unit}"
+    return f"Noise floor: {text}; the same code twice differed by up to {again:.2g} {unit}."
 
 
 def times(ratio: float) -> str:

@@ -52,10 +52,10 @@ def _virtual_machine(facts: dict[str, str]) -> str:
 
 def _first_line(*command: str) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+        process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout.split("\n", 1)[0].strip()
+    return process.stdout.split("\n", 1)[0].strip()
 
 
 def _text(path: Path) -> str:

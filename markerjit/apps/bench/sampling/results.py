@@ -22,16 +22,16 @@ from markerjit.apps.bench.sampling.statistics import is_noisy, reach, verdict
 from markerjit.errors import Refused
 
 
-class Found(NamedTuple):
+class Measured(NamedTuple):
     """The results of one kind of cost. `compilers` are those that were used besides the user's."""
 
     parts: list[dict[str, Any]]
     missing: list[Missing]
     compilers: list[str]
 
-    def with_more(self, more: Found) -> Found:
+    def with_more(self, more: Measured) -> Measured:
         """These results and more."""
-        return Found(
+        return Measured(
             self.parts + more.parts, self.missing + more.missing, self.compilers + more.compilers
         )
 
@@ -100,7 +100,7 @@ def _form(
     return facts
 
 
-def whole(machine: Mapping[str, Any], result: Found) -> dict[str, Any]:
+def whole(machine: Mapping[str, Any], result: Measured) -> dict[str, Any]:
     """The document of a run."""
     missing = {absent.form.name: absent.why for absent in result.missing}
     return {

@@ -53,9 +53,9 @@ class Commands:
             raise TooSlow(f"markerjit on and off take {took:.1f} s there: --seconds is too short")
         began = time.monotonic()
         while True:
-            for what in self._chance.sample((PASS, PASS_AGAIN, ""), 3):
-                if what:
-                    self._host.during(partial(self._timed, what, _BARE))
+            for direction in self._chance.sample((PASS, PASS_AGAIN, ""), 3):
+                if direction:
+                    self._host.during(partial(self._timed, direction, _BARE))
                 else:
                     self._pair()
             rounds += 1
@@ -72,11 +72,11 @@ class Commands:
 
     def _timed(self, name: str, command: Sequence[str]) -> None:
         start = time.perf_counter_ns()
-        done = subprocess.run(
+        process = subprocess.run(
             command, env=self._environment, stdin=subprocess.DEVNULL, capture_output=True,
             check=False,
         )  # fmt: skip
         took = time.perf_counter_ns() - start
-        if done.returncode:
-            raise MarkerError(f"{name}: {done.stderr.decode(errors='replace').strip()}")
+        if process.returncode:
+            raise MarkerError(f"{name}: {process.stderr.decode(errors='replace').strip()}")
         self._took.setdefault(name, []).append(took)

@@ -23,7 +23,7 @@ class CannotStart(MarkerError):
     """The process does not begin: there may not be so many threads, for example."""
 
 
-class Told(NamedTuple):
+class Noticed(NamedTuple):
     """The times of steps that the threads noticed since they were last cleared, in ns.
 
     counts  the number of steps, by the bucket of their time
@@ -69,10 +69,10 @@ class Crowd(Child):
         """Forget the steps that the threads noticed."""
         self.ask("clear")
 
-    def told(self) -> Told:
+    def noticed(self) -> Noticed:
         """The steps that the threads noticed since."""
         numbers, counts = _read(self.ask("told"))
-        return Told(**numbers, counts=counts)
+        return Noticed(**numbers, counts=counts)
 
     def walk(self) -> Walk:
         """Go once through all sites, at rest."""

@@ -136,7 +136,7 @@ class Inside:
     def hits(self) -> int:
         """The hits of the probe so far."""
         if self._by_library:
-            return self._crowd.told().hits
+            return self._crowd.noticed().hits
         return int(self._crowd.ask("hits").partition("=")[2])
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import NamedTuple, Self
 
 from markerjit.apps.bench.toggle import crowd as crowds
-from markerjit.apps.bench.toggle.crowd import Told
+from markerjit.apps.bench.toggle.crowd import Noticed
 from markerjit.apps.bench.toggle.door import Outside, Switched, door_for
 from markerjit.apps.bench.toggle.program import Program
 from markerjit.apps.bench.toggle.state import State
@@ -25,7 +25,7 @@ class Seen(NamedTuple):
     """A switch, and what the threads noticed from when it began to the end of the window."""
 
     switched: Switched
-    told: Told
+    noticed: Noticed
 
 
 class Host:
@@ -83,27 +83,27 @@ class Host:
     def visit(self, window_s: float) -> dict[str, Seen]:
         """Switch on and off while the threads run. Raises MarkerError."""
         self._go()
-        seen = {}
+        visits = {}
         for direction in DIRECTIONS:
             before = self._hits_if_few()
             self.crowd.clear()
             start = time.monotonic()
             switched = self._door.switch(direction)
-            told = self._told_at(start + window_s)
+            noticed = self._noticed_at(start + window_s)
             self._check(direction, before)
-            seen[direction] = Seen(switched, told)
+            visits[direction] = Seen(switched, noticed)
         self.crowd.rest()
-        return seen
+        return visits
 
-    def watch(self, window_s: float, pastime: Callable[[], object]) -> Told:
+    def watch(self, window_s: float, pastime: Callable[[], object]) -> Noticed:
         """The steps that the threads notice while `pastime` runs, and nothing is switched."""
         self._go()
         self.crowd.clear()
         start = time.monotonic()
         pastime()
-        told = self._told_at(start + window_s)
+        noticed = self._noticed_at(start + window_s)
         self.crowd.rest()
-        return told
+        return noticed
 
     def during(self, action: Callable[[], object], direction: str = "") -> None:
         """Run `action` while the threads run. With a direction it switches the sites, which is
@@ -138,22 +138,22 @@ class Host:
         anything."""
         self.crowd.go()
         self.crowd.clear()
-        self._told()
+        self._noticed()
 
-    def _told_at(self, when: float) -> Told:
+    def _noticed_at(self, when: float) -> Noticed:
         time.sleep(max(0.0, when - time.monotonic()))
-        return self._told()
+        return self._noticed()
 
-    def _told(self) -> Told:
+    def _noticed(self) -> Noticed:
         """The steps that the threads noticed, once one has ended. Without a CPU a step can take
         longer than any window. A step that ends while all is forgotten may be in `steps` alone, or
         in `counts`."""
         for _ in range(_TRIES):
-            told = self.crowd.told()
-            if told.wrong:
-                raise MarkerError(f"{self.way.name}: {told.wrong} steps had a wrong result")
-            if told.steps and told.counts:
-                return told
+            noticed = self.crowd.noticed()
+            if noticed.wrong:
+                raise MarkerError(f"{self.way.name}: {noticed.wrong} steps had a wrong result")
+            if noticed.steps and noticed.counts:
+                return noticed
             time.sleep(_WAIT_S)
         raise MarkerError(f"{self.way.name}: no thread made a step in {_TRIES * _WAIT_S:.0f} s")
 

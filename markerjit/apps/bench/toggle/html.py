@@ -58,8 +58,8 @@ def sections(parts: Sequence[Part], figure: Figure) -> Iterator[str]:
 
 def _table(series: Series) -> str:
     """On and off, as figures."""
-    what = "site" if series.axis == SITES else "thread"
-    head = "".join(f"<th>{counted(at, what)}</th>" for at, _ in series.points)
+    unit = "site" if series.axis == SITES else "thread"
+    head = "".join(f"<th>{counted(at, unit)}</th>" for at, _ in series.points)
     sizes = "".join(f"<td>{part.forms[0].samples.size}</td>" for _, part in series.points)
     rows = [f"<tr><th>values</th>{sizes}</tr>"]
     for name in series.names():

@@ -33,9 +33,9 @@ def main(library: str, threads: str, load: str) -> None:
         if strategy or word == "hits":
             session = session or markerjit.attach()
             sites.toggle_rank(0)
-            said = _switched(session, word, strategy[0]) if strategy else _hits(session)
+            reply = _switched(session, word, strategy[0]) if strategy else _hits(session)
             sites.toggle_rank(_FIRST)
-            print(said, flush=True)
+            print(reply, flush=True)
         elif sites.toggle_answer(word.encode(), answer, _ANSWER):
             sys.exit(f"{word} is not understood")
         else:
@@ -53,7 +53,7 @@ def _switched(session: markerjit.Session, word: str, strategy: str) -> str:
 
 
 def _hits(session: markerjit.Session) -> str:
-    return f"hits hits={sum(one.total for one in session.statistics(MARKER))}"
+    return f"hits hits={sum(marker.total for marker in session.statistics(MARKER))}"
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from markerjit.apps.bench.sampling.build import Missing
 from markerjit.apps.bench.sampling.form import is_asked_for
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan, Progress
-from markerjit.apps.bench.sampling.results import Found
+from markerjit.apps.bench.sampling.results import Measured
 from markerjit.apps.bench.toggle import once, program, rounds
 from markerjit.apps.bench.toggle.enough import TooSlow
 from markerjit.apps.bench.toggle.parts import KIND, parts
@@ -21,15 +21,15 @@ from markerjit.apps.bench.toggle.rounds import Setting
 from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY, DEFAULT, WAYS, as_form
 
 
-def measure(plan: Plan, place: Place, progress: Progress) -> Found:
+def measure(plan: Plan, place: Place, progress: Progress) -> Measured:
     """Measure all settings. Raises Refused, DoesNotCompile."""
     settings = list(settings_of(plan.sites, plan.threads))
-    result = Found([], _of_the_machine(), [])
+    result = Measured([], _of_the_machine(), [])
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
         for setting in settings:
             seconds = plan.seconds / len(settings)
             result = result.with_more(
-                _one(setting, seconds, plan.only, place, Path(name), progress)
+                _of_setting(setting, seconds, plan.only, place, Path(name), progress)
             )
     return result
 
@@ -46,14 +46,14 @@ def settings_of(sites: Sequence[int], threads: Sequence[int]) -> Iterator[Settin
                 yield setting
 
 
-def _one(
+def _of_setting(
     setting: Setting,
     seconds: float,
     only: Sequence[str],
     place: Place,
     directory: Path,
     progress: Progress,
-) -> Found:
+) -> Measured:
     title = f"switching: {setting.title}"
     progress(title, 0)
     ways = [way for way in WAYS if way == DEFAULT or is_asked_for(way.name, only)]
@@ -71,21 +71,21 @@ def _one(
         if done_once:
             progress(title, 0.5)
             program_of = programs[DEFAULT.compiled]
-            kept = once.measure(program_of, *setting, share, done_once)
-            raw.samples[rounds.ONCE] = {name: np.array([took]) for name, took in kept.items()}
+            samples = once.measure(program_of, *setting, share, done_once)
+            raw.samples[rounds.ONCE] = {name: np.array([took]) for name, took in samples.items()}
     except (TooSlow, *rounds.CANNOT) as error:
-        return Found([], [_missing(setting, DEFAULT.name, str(error))], [])
+        return Measured([], [_missing(setting, DEFAULT.name, str(error))], [])
     whys: dict[str, list[str]] = {}
     for way, why in raw.missing.items():
         whys.setdefault(why, []).append(way)
     missing = [_missing(setting, "; ".join(names), why) for why, names in whys.items()]
     if _one_cpu():
         raw.samples.pop(rounds.SLOWEST, None)
-    return Found(list(parts(setting, raw)), missing, [])
+    return Measured(list(parts(setting, raw)), missing, [])
 
 
-def _missing(setting: Setting, what: str, why: str) -> Missing:
-    return Missing(as_form(f"{KIND}, {setting.title}, {what}", "", ""), why)
+def _missing(setting: Setting, name: str, reason: str) -> Missing:
+    return Missing(as_form(f"{KIND}, {setting.title}, {name}", "", ""), reason)
 
 
 def _of_the_machine() -> list[Missing]:

@@ -55,19 +55,19 @@ def measure(
     program: Program, sites: int, threads: int, load: str, seconds: float, forms: Collection[str]
 ) -> Kept:
     """Measure rounds for some seconds. Raises CannotStart, NotPermitted, Refused, MarkerError."""
-    kept: Kept = {}
+    samples: Kept = {}
     began, rounds = time.monotonic(), -1
     while rounds < 0 or not is_over(rounds, time.monotonic() - began, seconds):
         if rounds < 1:
-            kept.clear()  # the first round verifies the program, which the others find verified
+            samples.clear()  # the first round verifies the program, which the others find verified
             began = time.monotonic()
         for name, ns in _round(program, sites, threads, load).items():
-            kept.setdefault(name, []).append(ns)
+            samples.setdefault(name, []).append(ns)
         if _COMMANDS & set(forms):
             for name, ns in _commands(program, threads, load).items():
-                kept.setdefault(name, []).append(ns)
+                samples.setdefault(name, []).append(ns)
         rounds += 1
-    return {name: kept[name] for name in WHATS if name in kept}
+    return {name: samples[name] for name in WHATS if name in samples}
 
 
 def _round(program: Program, sites: int, threads: int, load: str) -> dict[str, int]:
@@ -138,12 +138,12 @@ def _timed(arguments: list[str], cache: str) -> int:
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", "markerjit.cli.main", *arguments]
     start = time.perf_counter_ns()
-    done = subprocess.run(
+    process = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": cache},
         stdin=subprocess.DEVNULL, capture_output=True, check=False,
     )  # fmt: skip
     took = time.perf_counter_ns() - start
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        raise MarkerError(f"markerjit {arguments[0]}: {said}")
+    if process.returncode:
+        complaint = process.stderr.decode(errors="replace").strip()
+        raise MarkerError(f"markerjit {arguments[0]}: {complaint}")
     return took

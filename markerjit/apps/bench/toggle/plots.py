@@ -29,12 +29,12 @@ Line = tuple[float, Part, Measured]
 
 def styles(names: Sequence[str], controls: Sequence[str]) -> dict[str, Style]:
     """The style of each form by name, the same in every plot."""
-    found = dict.fromkeys(controls, _CONTROL)
-    for number, name in enumerate(form for form in names if form not in found):
+    styles = dict.fromkeys(controls, _CONTROL)
+    for number, name in enumerate(form for form in names if form not in styles):
         dash = _DASHES[number // len(_LINE_COLOURS) % 2]
         shape = _SHAPES[number // len(_LINE_COLOURS) % 2]
-        found[name] = Style(_LINE_COLOURS[number % len(_LINE_COLOURS)], shape, dash)
-    return found
+        styles[name] = Style(_LINE_COLOURS[number % len(_LINE_COLOURS)], shape, dash)
+    return styles
 
 
 def lines(series: Series, names: Sequence[str], styled: Mapping[str, Style]) -> str:
@@ -96,8 +96,8 @@ def _axes(series: Series, x: Scale, y: Scale) -> Iterator[str]:
     for at, _ in series.points:
         yield svg.line(x(at), y.start, x(at), y.start + 5, "zero")
         yield svg.text(x(at), y.start + 21, f"{at:,.0f}".replace(",", " "), "tick", "middle")
-    what = "sites" if series.axis == SITES else "threads"
-    yield svg.text((left + right) / 2, y.start + 44, f"{what} (logarithmic)", "small", "middle")
+    unit = "sites" if series.axis == SITES else "threads"
+    yield svg.text((left + right) / 2, y.start + 44, f"{unit} (logarithmic)", "small", "middle")
     yield svg.text(0, y.end - 3, "time (logarithmic)", "small")
 
 

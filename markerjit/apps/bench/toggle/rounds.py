@@ -15,7 +15,7 @@ import numpy as np
 from markerjit.apps.bench.sampling.figures import counted
 from markerjit.apps.bench.sampling.statistics import level
 from markerjit.apps.bench.toggle.command import Commands
-from markerjit.apps.bench.toggle.crowd import CannotStart, Told
+from markerjit.apps.bench.toggle.crowd import CannotStart, Noticed
 from markerjit.apps.bench.toggle.enough import LEAST, PATIENCE, TooSlow, is_over
 from markerjit.apps.bench.toggle.host import Host, Seen
 from markerjit.apps.bench.toggle.program import Program
@@ -126,13 +126,13 @@ def run(
                     raw.missing[way.name] = str(error)
             raw = raw._replace(window=max(raw.window, round(rounds.window_s * 1e9)))
             done = number / number_of
-            kept = rounds.until(share * (1 - _COMMAND_SHARE), progress, done)
+            samples = rounds.until(share * (1 - _COMMAND_SHARE), progress, done)
             for form in rounds.longer():
-                del kept[SLOWEST, form]
+                del samples[SLOWEST, form]
                 raw.missing[f"the slowest step of {form}"] = _LONGER
             commands = Commands(default, random.Random(number))
             try:
-                kept |= {
+                samples |= {
                     (COMMAND, name): took
                     for name, took in commands.until(share * _COMMAND_SHARE).items()
                 }
@@ -140,7 +140,7 @@ def run(
                 raw.missing["the command line"] = str(error)
             for host in rounds.hosts():
                 host.finish()
-            processes.append(kept)
+            processes.append(samples)
     progress(1.0)
     return raw._replace(samples=as_samples(processes))
 
@@ -232,28 +232,28 @@ class _Rounds:
             return
         host = self._hosts[name]
         visits = host.visit(window_ns / 1e9)
-        for direction, seen in visits.items():
+        for direction, visit in visits.items():
             form = form_name(name, direction)
-            self._keep(form, seen, stops=host.way.stops)
-            if fence := seen.switched.fence:
+            self._keep(form, visit, stops=host.way.stops)
+            if fence := visit.switched.fence:
                 self._add(CALL, form_name(FENCE, direction), fence)
-            if seen.switched.call > window_ns * _ROOM:
+            if visit.switched.call > window_ns * _ROOM:
                 self._longer[form] += 1
         if host is self._default:
-            self._last_ns = max(seen.switched.call for seen in visits.values())
+            self._last_ns = max(visit.switched.call for visit in visits.values())
 
-    def _keep(self, form: str, seen: Seen, *, stops: bool) -> None:
-        switched = seen.switched
+    def _keep(self, form: str, visit: Seen, *, stops: bool) -> None:
+        switched = visit.switched
         self._add(CALL, form, switched.call)
         self._raw.refused[form] += switched.refused
         if stops:
             self._add(STOPPED, form, switched.stopped)
             self._add(HELD, form, switched.held)
-        self._notice(form, seen.told)
+        self._notice(form, visit.noticed)
 
-    def _notice(self, form: str, told: Told) -> None:
-        self._raw.steps.setdefault(form, Counter()).update(told.counts)
-        self._add(SLOWEST, form, told.slowest)
+    def _notice(self, form: str, noticed: Noticed) -> None:
+        self._raw.steps.setdefault(form, Counter()).update(noticed.counts)
+        self._add(SLOWEST, form, noticed.slowest)
 
     def _add(self, measure: str, form: str, value: float) -> None:
         self._kept.setdefault((measure, form), []).append(value)

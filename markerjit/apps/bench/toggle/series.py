@@ -29,8 +29,8 @@ class Series(NamedTuple):
 
     def line(self, name: str) -> list[tuple[float, Part, Measured]]:
         """A form through the parts that have it."""
-        found = ((at, part, part.form(name)) for at, part in self.points)
-        return [(at, part, form) for at, part, form in found if form]
+        candidates = ((at, part, part.form(name)) for at, part in self.points)
+        return [(at, part, form) for at, part, form in candidates if form]
 
 
 def all_series(parts: Sequence[Part]) -> Iterator[Series]:

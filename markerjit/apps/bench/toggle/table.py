@@ -37,9 +37,9 @@ def _table(series: Series) -> Table:
         title_justify="left", caption_justify="left",
     )  # fmt: skip
     grid.add_column("")
-    what = "site" if series.axis == SITES else "thread"
+    unit = "site" if series.axis == SITES else "thread"
     for at, _ in series.points:
-        grid.add_column(counted(at, what), justify="right", no_wrap=True)
+        grid.add_column(counted(at, unit), justify="right", no_wrap=True)
     grid.add_row("values", *(str(part.forms[0].samples.size) for _, part in series.points))
     for name in series.names():
         cells = (_cell(series, part, part.form(name)) for _, part in series.points)
@@ -50,6 +50,6 @@ def _table(series: Series) -> Table:
 def _cell(series: Series, part: Part, form: Measured | None) -> str:
     if form is None:
         return "–"
-    shown = f"{time_text(form.level.value)} ± {time_text(form.level.half_width)}"
+    text = f"{time_text(form.level.value)} ± {time_text(form.level.half_width)}"
     grey = series.measure == SLOWEST and not form.is_baseline and not part.differs(form)
-    return f"[dim]{shown}[/dim]" if grey else shown
+    return f"[dim]{text}[/dim]" if grey else text

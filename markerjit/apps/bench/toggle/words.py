@@ -52,9 +52,9 @@ def answer(parts: Sequence[Part]) -> Iterator[str]:
         by_setting.setdefault(setting, {})[part.measure] = part
     for setting in _ends(list(by_setting)):
         title, by_measure = setting.title, by_setting[setting]
-        said = "; ".join(_of_setting(by_measure))
-        if said:
-            yield f"{title}: {said}."
+        text = "; ".join(_of_setting(by_measure))
+        if text:
+            yield f"{title}: {text}."
 
 
 def _ends(settings: Sequence[Setting]) -> Sequence[Setting]:
