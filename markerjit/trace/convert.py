@@ -17,13 +17,13 @@ from markerjit.trace.reading import Trace
 def convert(
     trace: Trace,
     path: str,
-    wanted: Callable[[str], bool] = lambda name: True,
+    select: Callable[[str], bool] = lambda name: True,
     *,
     force: bool = False,
 ) -> int:
     """Write a trace to another file; returns the number of events.
 
-    `wanted` selects markers by name. Where the trace is damaged in the middle, the events before
+    `select` chooses markers by name. Where the trace is damaged in the middle, the events before
     that are written and can be read.
     """
     from markerjit.trace.encode import with_packets
@@ -31,19 +31,19 @@ def convert(
 
     check_is("trace", trace, Trace)
     check_path("path", path)
-    check_callable("wanted", wanted)
+    check_callable("select", select)
     check_flag("force", force)
     path = os.fspath(path)
     with contextlib.suppress(OSError):  # a file that stat cannot reach: writing it raises the error
         if os.path.samefile(trace.path, path):
             raise Refused(f"{path} is the trace itself; take another name")
     takes_packets = format_of(path).is_directory
-    kinds = tuple(kind for kind in trace.info.types if wanted(kind.marker))
+    kinds = tuple(kind for kind in trace.info.types if select(kind.marker))
     sink = open_sink(path, trace.info._replace(types=kinds), force=force)
     count = 0
     try:
         for batch in trace.batches():
-            chosen = [columns for columns in batch if wanted(columns.type.marker)]
+            chosen = [columns for columns in batch if select(columns.type.marker)]
             for piece in pieces(chosen, trace.info.clock):
                 records = Batch((), piece, {})
                 sink.write(with_packets(records) if takes_packets else records)
@@ -53,7 +53,7 @@ def convert(
         lost: Counter[tuple[int, str]] = Counter()
         with contextlib.suppress(MarkerError):  # known by now, unless the trace is damaged
             for (cpu, name), number in trace.lost.items():
-                if not name or wanted(name):
+                if not name or select(name):
                     lost[max(cpu, 0) if takes_packets else cpu, name] += number
         sink.close(lost)
     return count

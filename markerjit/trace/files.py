@@ -59,9 +59,9 @@ class WholeWriter:
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
             self._error = error
-            kept = self._whole(piece[: len(piece) - len(rest)])
+            whole = self._whole(piece[: len(piece) - len(rest)])
             with contextlib.suppress(OSError):  # a pipe has no size
-                os.ftruncate(self._file.fileno(), self._size + kept)
+                os.ftruncate(self._file.fileno(), self._size + whole)
             raise
         self._size += len(piece)
 

@@ -27,15 +27,15 @@ class Guess:
     def look_at(self, event: Event) -> None:
         """Take one more event into account. Raises BadTrace where there are too many types."""
         key = (event.name, *event.fields)
-        seen = self._seen.get(key)
-        if seen is None:
+        values = self._seen.get(key)
+        if values is None:
             if len(self._seen) == _TYPES_AT_MOST or not all(map(is_name, event.fields)):
                 raise BadTrace(
                     f"events of {event.name} have too many sorts of fields, or odd names"
                 )
-            seen = self._seen[key] = [_FieldValues() for _ in event.fields]
+            values = self._seen[key] = [_FieldValues() for _ in event.fields]
         self._tid = self._tid or event.tid != 0
-        for field, value in zip(seen, event.fields.values(), strict=True):
+        for field, value in zip(values, event.fields.values(), strict=True):
             field.classes.add(type(value))
             if type(value) is int:
                 field.least, field.most = min(field.least, value), max(field.most, value)

@@ -147,8 +147,8 @@ def for_reading(info: TraceInfo) -> TraceInfo:
 
 def nanoseconds(wall_offset_ns: int, recorded: Time = Time.MONOTONIC) -> Calibration:
     """The clock of times that are nanoseconds of CLOCK_MONOTONIC already, or numbers as before."""
-    kept = Time.NONE if recorded is Time.NONE else Time.MONOTONIC
-    return Calibration(kept, 0, 0, NS, wall_offset_ns)
+    time = Time.NONE if recorded is Time.NONE else Time.MONOTONIC
+    return Calibration(time, 0, 0, NS, wall_offset_ns)
 
 
 def beginning(info: TraceInfo) -> int:

@@ -57,12 +57,12 @@ class Pairing:
         if not any(sides):
             return kinds, cuts
         tids = np.concatenate([columns.tid for columns in batch])
-        which = np.repeat(np.arange(len(batch)), sizes)
+        batches = np.repeat(np.arange(len(batch)), sizes)
         # A span belongs to a thread, so records without a thread id have none.
-        paired = np.array([side is not None for side in sides])[which] & (tids != 0)
+        paired = np.array([side is not None for side in sides])[batches] & (tids != 0)
         rows = order[paired[order]]
         for row, column, tid in zip(
-            rows.tolist(), which[rows].tolist(), tids[rows].tolist(), strict=True
+            rows.tolist(), batches[rows].tolist(), tids[rows].tolist(), strict=True
         ):
             side = sides[column]
             assert side is not None

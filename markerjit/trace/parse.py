@@ -66,46 +66,46 @@ def _event_of(parts: re.Match[str], fields: Mapping[str, Sequence[Field]]) -> Ev
     return event if name == label else event._replace(name=label)
 
 
-def from_shown(field: Field, shown: str) -> Value:
+def from_shown(field: Field, text: str) -> Value:
     """The value of a field from its text, which `show` made. Raises ValueError."""
-    return _marked(shown) if _is_marked(shown) else _number(field, shown)
+    return _marked(text) if _is_marked(text) else _number(field, text)
 
 
-def _guessed(shown: str) -> Value:
-    if _is_marked(shown):
-        return _marked(shown)
-    if " " in shown:
-        return bytes.fromhex(shown)
+def _guessed(text: str) -> Value:
+    if _is_marked(text):
+        return _marked(text)
+    if " " in text:
+        return bytes.fromhex(text)
     with contextlib.suppress(ValueError):
-        return int(shown, 16 if shown.startswith("0x") else 10)
+        return int(text, 16 if text.startswith("0x") else 10)
     with contextlib.suppress(ValueError):
-        return float(shown)
-    return shown
+        return float(text)
+    return text
 
 
-def _is_marked(shown: str) -> bool:
+def _is_marked(text: str) -> bool:
     """Whether the notation gives the type: a quoted text, bytes, or a word such as `true`."""
-    return shown in _WORDS or shown[0] in "\"'<"
+    return text in _WORDS or text[0] in "\"'<"
 
 
-def _marked(shown: str) -> Value:
-    if shown in _WORDS:
-        return _WORDS[shown]
-    return bytes.fromhex(shown[1:-1]) if shown[0] == "<" else _unquote(shown)
+def _marked(text: str) -> Value:
+    if text in _WORDS:
+        return _WORDS[text]
+    return bytes.fromhex(text[1:-1]) if text[0] == "<" else _unquote(text)
 
 
-def _number(field: Field, shown: str) -> Value:
+def _number(field: Field, text: str) -> Value:
     if field.type is FieldType.FLOAT:
-        return float.fromhex(shown) if field.conversion[-1] in "aA" else float(shown)
-    number = int(shown, _BASES.get(field.conversion[-1], 10))
+        return float.fromhex(text) if field.conversion[-1] in "aA" else float(text)
+    number = int(text, _BASES.get(field.conversion[-1], 10))
     bits = field.ctype.size * 8
     if field.ctype.type_class is TypeClass.SIGNED and number >> (bits - 1) == 1:
         number -= 1 << bits  # shown as its bits
     return number
 
 
-def _unquote(shown: str) -> str:
-    return _ESCAPE.sub(_unescape, shown[1:-1])
+def _unquote(text: str) -> str:
+    return _ESCAPE.sub(_unescape, text[1:-1])
 
 
 def _unescape(escape: re.Match[str]) -> str:

@@ -294,8 +294,8 @@ def _whole_packets(data: bytes) -> int:
 
 
 def _annotation(key: str, value: int | str) -> bytes:
-    shown = wire.field(_STRING if isinstance(value, str) else _INT, value)
-    return wire.field(_ANNOTATION, [wire.field(_ANNOTATION_NAME, key), shown])
+    encoded = wire.field(_STRING if isinstance(value, str) else _INT, value)
+    return wire.field(_ANNOTATION, [wire.field(_ANNOTATION_NAME, key), encoded])
 
 
 def _value(field: Field, column: Array | Texts) -> wire.Parts:

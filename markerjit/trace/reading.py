@@ -111,6 +111,6 @@ def open_to_read(path: str) -> int:
     return file
 
 
-def missing(what: str, package: str) -> Unsupported:
+def missing(subject: str, package: str) -> Unsupported:
     """The error for an optional package that is not installed."""
-    return Unsupported(f"{what} needs {package}: pip install {package}")
+    return Unsupported(f"{subject} needs {package}: pip install {package}")

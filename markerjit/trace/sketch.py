@@ -107,8 +107,8 @@ class Numbers:
                 return
             self._budget.remaining += self._size
             self._buckets = _Buckets()
-            for kept in self._kept:
-                self._buckets.add(kept)
+            for sample in self._kept:
+                self._buckets.add(sample)
             self._kept = None
             return
         self._buckets.add(values)
@@ -186,10 +186,10 @@ class Frequent:
         self.count += counts.total()
         self._counts.update(counts)
         if len(self._counts) > self._limit:
-            kept = self._counts.most_common(self._limit // 2)
+            frequent = self._counts.most_common(self._limit // 2)
             forgotten = self._counts.most_common()[self._limit // 2]
             self.missed += forgotten[1]
-            self._counts = Counter(dict(kept))
+            self._counts = Counter(dict(frequent))
 
     def top(self, number: int) -> list[tuple[Value, int]]:
         """The most frequent values, with their counts."""

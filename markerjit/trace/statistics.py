@@ -94,18 +94,18 @@ class Summary(NamedTuple):
 
 
 def summarise(
-    trace: Trace, wanted: Callable[[str], bool] = lambda name: True, *, budget: Budget | None = None
+    trace: Trace, select: Callable[[str], bool] = lambda name: True, *, budget: Budget | None = None
 ) -> Summary:
     """The summary of a trace, which is read whole. Markers with the most events come first.
 
-    `wanted` selects markers by name.
+    `select` chooses markers by name.
     """
     check_is("trace", trace, Trace)
-    check_callable("wanted", wanted)
+    check_callable("select", select)
     if budget is not None:
         check_is("budget", budget, Budget)
     budget = budget or Budget()
-    kinds = [kind for kind in trace.info.types if wanted(kind.marker)]
+    kinds = [kind for kind in trace.info.types if select(kind.marker)]
     summaries = {id_: _Marker(kind, budget) for id_, kind in ((kind.id, kind) for kind in kinds)}
     timed = trace.info.clock.time is not Time.NONE
     for batch in trace.batches():
@@ -114,13 +114,13 @@ def summarise(
                 if columns.type.id in summaries:
                     times = monotonic(columns.time, trace.info.clock)
                     summaries[columns.type.id].add(columns, int(times.min()), int(times.max()))
-    seen = [marker for marker in summaries.values() if marker.events and timed]
-    first = min((marker.first for marker in seen), default=None)
-    last = max((marker.last for marker in seen), default=None)
+    recorded = [marker for marker in summaries.values() if marker.events and timed]
+    first = min((marker.first for marker in recorded), default=None)
+    last = max((marker.last for marker in recorded), default=None)
     duration_ns = last - first if first is not None and last is not None else 0
     lost = Counter[str]()
     for (_, name), count in trace.lost.items():
-        if not name or wanted(name):
+        if not name or select(name):
             lost[name] += count
     total = lost.total()
     markers = [
@@ -148,13 +148,13 @@ class _Marker:
         self.first = min(self.first, first) if self.events else first
         self.last = max(self.last, last) if self.events else last
         self.events += len(columns.time)
-        for name, (field, seen) in self._fields.items():
+        for name, (field, summed) in self._fields.items():
             column = columns.fields[name]
-            if isinstance(seen, Frequent):
-                seen.add_counted(_counted(field, column))
+            if isinstance(summed, Frequent):
+                summed.add_counted(_counted(field, column))
             else:
                 assert not isinstance(column, Texts)
-                seen.add(column)
+                summed.add(column)
 
     def summary(self, source: str, lost: int, timed: bool, duration_ns: int) -> MarkerSummary:
         has_times = timed and self.events > 0
@@ -167,8 +167,10 @@ class _Marker:
             self.first if has_times else None,
             self.last if has_times else None,
             tuple(
-                _of_values(field, seen) if isinstance(seen, Frequent) else _of_numbers(field, seen)
-                for field, seen in self._fields.values()
+                _of_values(field, summed)
+                if isinstance(summed, Frequent)
+                else _of_numbers(field, summed)
+                for field, summed in self._fields.values()
             ),
         )
 
@@ -181,27 +183,27 @@ def _counted(field: Field, column: Array | Texts) -> Counter[Value]:
     return Counter(dict(zip(values(field, different), counts.tolist(), strict=True)))
 
 
-def _of_numbers(field: Field, seen: Numbers) -> NumberSummary:
-    if not seen.count:
-        return NumberSummary(field, 0, seen.nans, None, None, None, None, None, None, 0)
-    p50, p90, p99 = seen.percentiles(0.5, 0.9, 0.99)
+def _of_numbers(field: Field, numbers: Numbers) -> NumberSummary:
+    if not numbers.count:
+        return NumberSummary(field, 0, numbers.nans, None, None, None, None, None, None, 0)
+    p50, p90, p99 = numbers.percentiles(0.5, 0.9, 0.99)
     if field.type is FieldType.INT:
         p50, p90, p99 = round(p50), round(p90), round(p99)
     return NumberSummary(
         field,
-        seen.count,
-        seen.nans,
-        seen.least,
+        numbers.count,
+        numbers.nans,
+        numbers.least,
         p50,
         p90,
         p99,
-        seen.largest,
-        seen.mean(),
-        0 if seen.exact else ERROR,
+        numbers.largest,
+        numbers.mean(),
+        0 if numbers.exact else ERROR,
     )
 
 
-def _of_values(field: Field, seen: Frequent) -> ValueSummary:
+def _of_values(field: Field, values: Frequent) -> ValueSummary:
     return ValueSummary(
-        field, seen.count, seen.nulls, seen.distinct, tuple(seen.top(SHOWN)), seen.missed
+        field, values.count, values.nulls, values.distinct, tuple(values.top(SHOWN)), values.missed
     )

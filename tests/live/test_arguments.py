@@ -68,7 +68,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     }  # fmt: skip
     target = session._target
     of_watch = {"flight": flight, "arena": target.seen.arena, "pidfd": target.memory.pidfd}
-    every = {"trace": trace, "wanted": lambda name: True}
+    every = {"trace": trace, "select": lambda name: True}
     formatted = {"fields": stream.fields, "json": False, "clock": None}
     return {
         "attach": (markerjit.attach, {"pid": place.program.pid, "ring_size": 1 << 20}),

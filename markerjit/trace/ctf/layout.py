@@ -132,9 +132,9 @@ class HeadFormat:
         """None where this is no head of a packet of this trace."""
         magic, uuid, stream, instance, size, content, *rest, cpu, batch = self._struct.unpack(data)
         sequence, discarded, begin, end = (*rest, 0, 0)[:4]
-        known = (magic, uuid, stream) == (MAGIC, self._uuid, 0)
+        is_ours = (magic, uuid, stream) == (MAGIC, self._uuid, 0)
         fits = self.content * 8 <= content <= size and not size % 64
-        if not known or not fits:
+        if not is_ours or not fits:
             return None
         content = -(-content // 8)
         return PacketHead(instance, size // 8, content, sequence, discarded, begin, end, cpu, batch)
@@ -199,9 +199,9 @@ class _Payload:
         kind = Kind.RAW if field.conversion == "ph" else Kind.TEXT
         yield Member(name, kind, base=16 if kind is Kind.RAW else 10, length=length)
 
-    def _name(self, wanted: str) -> str:
+    def _name(self, preferred: str) -> str:
         """CTF 1.8 has ASCII letters, digits and underscores only."""
-        name = re.sub(r"[^A-Za-z0-9_]", "_", wanted)
+        name = re.sub(r"[^A-Za-z0-9_]", "_", preferred)
         while name in self._names:
             name += "_"
         self._names.add(name)

@@ -70,14 +70,14 @@ class Records(NamedTuple):
         if self.times is not None:
             self.times[:count] = time
 
-    def take(self, which: Array | slice) -> Records:
+    def take(self, selection: Array | slice) -> Records:
         """The records with these numbers, in that order."""
-        sizes = self.sizes[which]
+        sizes = self.sizes[selection]
         ends = np.cumsum(sizes, dtype=np.int64)
         starts = ends - sizes
         total = int(ends[-1]) if len(ends) else 0
-        words = np.repeat(self.starts[which] - starts, sizes) + np.arange(total)
-        times = None if self.times is None else self.times[which]
+        words = np.repeat(self.starts[selection] - starts, sizes) + np.arange(total)
+        times = None if self.times is None else self.times[selection]
         return Records(self.data[words], starts, sizes, times)
 
     def in_order(self) -> Records:
@@ -111,14 +111,14 @@ class Codec:
     def take_apart(self, packet: Packet) -> tuple[Records, int]:
         """The sound records of a packet, without words that no field needs, and the number of the
         others."""
-        data, where, whole = self._found(packet)
+        data, where, whole = self._parsed(packet)
         heads = data.view(_U32)[::2][where]
         markers, sizes = self._head.marker(heads), self._head.words(heads)
         times = data[behind(where, 1)] - self._base if self._timed else None
         records = Records(data, where, sizes, times)
         needed = self._needed(records, markers)
-        shown = times is None or not len(times) or times.max() < self._limit
-        if whole and shown and (needed == sizes).all():
+        fits = times is None or not len(times) or times.max() < self._limit
+        if whole and fits and (needed == sizes).all():
             return records, 0
         sound = needed <= sizes
         if times is not None:
@@ -130,7 +130,7 @@ class Codec:
 
     def earliest(self, packet: Packet) -> int | None:
         """The least time in a packet, as recorded; None where there is none."""
-        data, where, _ = self._found(packet)
+        data, where, _ = self._parsed(packet)
         times = data[behind(where, 1)] if self._timed else data[:0]
         return int(times.min()) if len(times) else None
 
@@ -166,7 +166,7 @@ class Codec:
         out[behind(where, 1)] = words[where] + self._base
         return Packet(cpu, ring, out.tobytes(), head=self._head)
 
-    def _found(self, packet: Packet) -> tuple[Array, Starts, bool]:
+    def _parsed(self, packet: Packet) -> tuple[Array, Starts, bool]:
         """A packet's words, where its records start, and whether they make up all of it."""
         words = np.frombuffer(packet.data, _U64)
         if packet.starts is None:

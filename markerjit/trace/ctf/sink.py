@@ -125,8 +125,8 @@ class CtfSink:
 
     def _write_metadata(self, lost: Lost | None) -> None:
         """Put the metadata in their place, all at once."""
-        known = environment(self._info, self._clock, lost)
-        text = self._metadata(self._info, self._uuid, self._clock, known)
+        facts = environment(self._info, self._clock, lost)
+        text = self._metadata(self._info, self._uuid, self._clock, facts)
         hidden = self._path / ".metadata"
         hidden.unlink(missing_ok=True)
         try:
