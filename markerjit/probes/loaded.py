@@ -58,11 +58,11 @@ class Loaded(NamedTuple):
 
     def types(self) -> dict[int, RecordType]:
         """The types of its events, in the rings."""
-        found = {}
+        types = {}
         for marker, event in self.events.items():
             type_ = recording(event.signature, Options()).type
-            found[marker] = RecordType(marker, type_.marker, type_.format, type_.fields)
-        return found
+            types[marker] = RecordType(marker, type_.marker, type_.format, type_.fields)
+        return types
 
     def name_of(self, probe: int) -> str | None:
         """`FILE.c:function` of the function at this address."""
@@ -153,8 +153,10 @@ def _make_room(
     Raises Refused, with the reasons why others stay.
     """
     source, function = compiled.source.name, compiled.function.name
-    silent = {one.unit.number for one in files if not one.events}
-    older = {one.unit.number for one in files if one.source == source and function in one.entries}
+    silent = {file.unit.number for file in files if not file.events}
+    older = {
+        file.unit.number for file in files if file.source == source and function in file.entries
+    }
 
     def place() -> tuple[RemoteAddress | None, RemoteAddress | None]:
         return (
@@ -166,10 +168,10 @@ def _make_room(
     reasons: list[str] = []
     has_room = code is not None and data is not None and arena.units.has_room()
     if unused and (older or not has_room):
-        found = unused(lambda unit: unit.number not in silent)
-        names = {one.unit.number: one.source for one in files}
-        reasons = [f"{names.get(at, 'a file')}: {why}" for at, why in found.kept.items()]
-        for unit in sorted(found.units, key=lambda one: one.number not in older):
+        free = unused(lambda unit: unit.number not in silent)
+        names = {file.unit.number: file.source for file in files}
+        reasons = [f"{names.get(at, 'a file')}: {why}" for at, why in free.kept.items()]
+        for unit in sorted(free.units, key=lambda unit: unit.number not in older):
             if unit.number in older or not has_room:
                 arena.units.give_back(unit)
                 code, data = place()
@@ -192,7 +194,7 @@ def _because(reasons: list[str]) -> str:
 def loaded(arena: Arena) -> list[Loaded]:
     """The files of probes that were put into this arena, the first one first."""
     files = (_from_json(arena, unit) for unit in arena.units.all())
-    return [one for one in files if one is not None]
+    return [file for file in files if file is not None]
 
 
 def function_at(arena: Arena, probe: RemoteAddress) -> str | None:
@@ -201,23 +203,23 @@ def function_at(arena: Arena, probe: RemoteAddress) -> str | None:
     is_made = abi.RUNTIME_SIZE <= address - arena.base < abi.CODE_SIZE
     if not probe & abi.PROBE_COUNTED or not is_made:
         return None
-    names = (one.name_of(address) for one in loaded(arena))
+    names = (file.name_of(address) for file in loaded(arena))
     return next(filter(None, names), None)
 
 
 def values(arena: Arena) -> list[Values]:
     """The counts of all probes."""
-    found = []
-    for one in loaded(arena):
+    values = []
+    for file in loaded(arena):
 
         def read(address: int, size: int) -> bytes:
             return arena.store.read(address - arena.base, size)
 
         with suppress(MarkerError):  # its variables are said to be where nothing is
-            counters, histograms = read_counters(one, read), read_histograms(one, read)
-            if arena.units.is_there(one.unit):  # else its room may be another's by now
-                found.append(Values(one.source, counters, histograms))
-    return found
+            counters, histograms = read_counters(file, read), read_histograms(file, read)
+            if arena.units.is_there(file.unit):  # else its room may be another's by now
+                values.append(Values(file.source, counters, histograms))
+    return values
 
 
 def _no_room(arena: Arena, sizes: Sizes, size: int, code: RemoteAddress | None) -> str:
@@ -252,7 +254,7 @@ def _tell_of(arena: Arena, event: ProbeEvent) -> int:
 def _to_json(source: str, linked: Linked, events: Mapping[int, ProbeEvent]) -> bytes:
     import json
 
-    told = {
+    facts = {
         "source": source,
         "entries": dict(linked.entries),
         "events": {
@@ -264,7 +266,7 @@ def _to_json(source: str, linked: Linked, events: Mapping[int, ProbeEvent]) -> b
         "cpus": linked.cpus,
         "stride": linked.stride,
     }  # fmt: skip
-    return json.dumps(told).encode()
+    return json.dumps(facts).encode()
 
 
 def _from_json(arena: Arena, unit: Unit) -> Loaded | None:
@@ -279,23 +281,23 @@ def _from_json(arena: Arena, unit: Unit) -> Loaded | None:
         length = int.from_bytes(arena.store.read(place, _LENGTH), "little")
         if length > min(_LONGEST, data.end - place - _LENGTH):
             return None
-        told = json.loads(arena.store.read(place + _LENGTH, length))
-        one = Loaded(
-            unit, printable(str(told["source"])), bytes(unit.entry.digest).hex(), place,
-            {str(name): int(address) for name, address in told["entries"].items()},
-            {int(marker): _event(*event) for marker, event in told["events"].items()},
-            tuple(_variable(*variable) for variable in told["variables"]),
-            int(told["cpus"]), int(told["stride"]),
+        facts = json.loads(arena.store.read(place + _LENGTH, length))
+        file = Loaded(
+            unit, printable(str(facts["source"])), bytes(unit.entry.digest).hex(), place,
+            {str(name): int(address) for name, address in facts["entries"].items()},
+            {int(marker): _event(*event) for marker, event in facts["events"].items()},
+            tuple(_variable(*variable) for variable in facts["variables"]),
+            int(facts["cpus"]), int(facts["stride"]),
         )  # fmt: skip
-        if not _makes_sense(arena, unit, one):
+        if not _makes_sense(arena, unit, file):
             return None
-        one.types()  # its formats do
+        file.types()  # its formats do
     except (
         MarkerError, LookupError, TypeError, ValueError, AttributeError, OverflowError,
         RecursionError,
     ):  # fmt: skip
         return None
-    return one
+    return file
 
 
 def _event(name: str, format_: str, args: list[list[int]], file: str, line: int) -> ProbeEvent:
@@ -307,29 +309,29 @@ def _variable(name: str, is_histogram: bool, place: int, words: int) -> Variable
     return Variable(str(name), bool(is_histogram), int(place), int(words))
 
 
-def _makes_sense(arena: Arena, unit: Unit, one: Loaded) -> bool:
+def _makes_sense(arena: Arena, unit: Unit, file: Loaded) -> bool:
     """Whether all is where it can be, and has names that can be printed."""
-    names = [*one.entries, *(event.signature.name for event in one.events.values())]
-    names += [variable.name for variable in one.variables]
+    names = [*file.entries, *(event.signature.name for event in file.events.values())]
+    names += [variable.name for variable in file.variables]
     code = range(abi.RUNTIME_SIZE, abi.CODE_SIZE)
     return (
-        one.cpus == arena.geometry.cpus
-        and one.stride >= 0
+        file.cpus == arena.geometry.cpus
+        and file.stride >= 0
         and all(name and name.isprintable() for name in names)
-        and all(address - arena.base in code for address in one.entries.values())
-        and all(0 <= marker < arena.geometry.max_markers for marker in one.events)
-        and all(_is_in_data(arena, unit, one, variable) for variable in one.variables)
+        and all(address - arena.base in code for address in file.entries.values())
+        and all(0 <= marker < arena.geometry.max_markers for marker in file.events)
+        and all(_is_in_data(arena, unit, file, variable) for variable in file.variables)
     )
 
 
-def _is_in_data(arena: Arena, unit: Unit, one: Loaded, variable: Variable) -> bool:
+def _is_in_data(arena: Arena, unit: Unit, file: Loaded, variable: Variable) -> bool:
     """A variable stands before what is known of it, on all CPUs."""
     start = variable.place - arena.base
-    end = start + one.stride * (one.cpus - 1) + variable.words * 8
+    end = start + file.stride * (file.cpus - 1) + variable.words * 8
     words = BUCKETS if variable.is_histogram else 1
-    return variable.words == words and start >= unit.data.start and end <= one.about
+    return variable.words == words and start >= unit.data.start and end <= file.about
 
 
-def entry_of(one: Loaded, function: str) -> RemoteAddress:
+def entry_of(file: Loaded, function: str) -> RemoteAddress:
     """The word of a slot for a function. Its calls are counted, so that its removal can wait."""
-    return RemoteAddress(one.entries[function] | abi.PROBE_COUNTED)
+    return RemoteAddress(file.entries[function] | abi.PROBE_COUNTED)

@@ -56,7 +56,9 @@ def recording(signature: Signature, options: Options) -> Recording:
     if len(signature.args) > abi.MAX_ARGS:
         raise BadNote(f"{len(signature.args)} arguments; the recorder takes {abi.MAX_ARGS}")
     every = parse_format(signature.format, signature.args)
-    fields = tuple(one for one in every if options.fields is None or one.name in options.fields)
+    fields = tuple(
+        field for field in every if options.fields is None or field.name in options.fields
+    )
     ops = [
         abi.OP_SKIP_FP if arg.type_class is TypeClass.FLOAT else abi.OP_SKIP
         for arg in signature.args

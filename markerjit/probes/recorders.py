@@ -46,8 +46,8 @@ class Recorders:
         """The id of a marker that is recorded so; None when the runtime was not told of it."""
         known = self._known.get((signature, options))
         if known is None:
-            wanted = recording(signature, options).entry()
-            known = self.arena.markers.known(signature.text, wanted)
+            entry = recording(signature, options).entry()
+            known = self.arena.markers.known(signature.text, entry)
             if known is not None:
                 self._known[signature, options] = known
         return known
@@ -69,8 +69,8 @@ class Recorders:
         """The word that a slot must hold for this marker."""
         if isinstance(probe, Record):
             return self.arena.record_probe(marker)
-        if isinstance(probe, InC) and (there := self._loaded_of(probe)):
-            return entry_of(there, probe.function)
+        if isinstance(probe, InC) and (file := self._loaded_of(probe)):
+            return entry_of(file, probe.function)
         return self.arena.count_probe
 
     def load(
@@ -89,9 +89,9 @@ class Recorders:
         def unused(emits: Callable[[Unit], bool]) -> Unused:
             return find_unused(self.arena, read, slots, emits, sharer_of)
 
-        there = load(self.arena, compiled, tick_hz=tick_hz, unused=unused)
-        self._loaded[probe.file, probe.function, probe.digest] = there
-        return there
+        file = load(self.arena, compiled, tick_hz=tick_hz, unused=unused)
+        self._loaded[probe.file, probe.function, probe.digest] = file
+        return file
 
     def note_callers(self, probe: Probe, slots: Iterable[RemoteAddress]) -> Noted | None:
         """Write down that these slots may call a probe from now on, if it is one in C. The result
@@ -107,25 +107,25 @@ class Recorders:
     def types_of(self, signatures: Iterable[Signature], probe: Probe) -> dict[int, RecordType]:
         """The types of the records of markers that are on with this probe, by their ids. For a
         probe in C, the types of the events that it emits."""
-        if isinstance(probe, InC) and (there := self._loaded_of(probe)):
-            return there.types()
-        found = {}
+        if isinstance(probe, InC) and (file := self._loaded_of(probe)):
+            return file.types()
+        types = {}
         for signature in set(signatures):
             marker = self.find(signature, probe.options)
             if marker is not None:
-                found[marker] = recorded_type(signature, self.arena.markers.entry(marker))
-        return found
+                types[marker] = recorded_type(signature, self.arena.markers.entry(marker))
+        return types
 
     def types(self, signatures: Iterable[Signature]) -> dict[int, RecordType]:
         """All that may be in the rings of these markers, however they were recorded, and of probes
         in C."""
         by_hash = {fnv1a(event.text.encode()): event for event in set(signatures)}
-        found = {id: type_ for one in loaded(self.arena) for id, type_ in one.types().items()}
+        types = {id: type_ for file in loaded(self.arena) for id, type_ in file.types().items()}
         for entry in self.arena.markers.entries():
             signature = by_hash.get(entry.name_hash)
             if signature is not None and len(signature.args) == entry.argc:
-                found[int(entry.id)] = recorded_type(signature, entry)
-        return found
+                types[int(entry.id)] = recorded_type(signature, entry)
+        return types
 
     def _need_recorder(self, marker: int, made: Recording) -> None:
         arena = self.arena
@@ -235,15 +235,15 @@ def _strings_of(name: Strings | str) -> Strings:
         raise BadArgument("strings", name, f"one of {names}") from None
 
 
-def check_fields(signatures: Iterable[Signature], wanted: Iterable[str]) -> None:
+def check_fields(signatures: Iterable[Signature], names: Iterable[str]) -> None:
     """Raises Refused for a name that is a field of none of the markers."""
     from markerjit.elf import parse_format
 
-    there = {
+    fields = {
         field.name
         for signature in set(signatures)
         for field in parse_format(signature.format, signature.args)
     }
-    for name in wanted:
-        if name not in there:
-            raise Refused(f"no marker has a field {name}; there are {', '.join(sorted(there))}")
+    for name in names:
+        if name not in fields:
+            raise Refused(f"no marker has a field {name}; there are {', '.join(sorted(fields))}")

@@ -65,15 +65,15 @@ def find_unused(
             kept[unit.number] = reason
         else:
             units.append(unit)
-    if units and (found := sharer(arena)):
-        kept |= dict.fromkeys((unit.number for unit in units), found.why)
+    if units and (user := sharer(arena)):
+        kept |= dict.fromkeys((unit.number for unit in units), user.why)
         units = []
     return Unused(tuple(units), kept)
 
 
 def sharer_of(arena: Arena) -> Sharer | None:
     """A process that shares the arena, if there may be one."""
-    pieces = [one for one in read_maps(arena.pid) if one.start == arena.base]
+    pieces = [mapping for mapping in read_maps(arena.pid) if mapping.start == arena.base]
     if not pieces:
         return Sharer(arena.pid, f"process {arena.pid} does not have the runtime mapped any more")
     # The controller that made the arena was started before that.

@@ -170,7 +170,7 @@ def test_function_that_is_not_there_is_told_with_those_that_are(compiler: str) -
     with pytest.raises(NoSuchFunction, match="no function on_got; it has on_any, on_count, ") as e:
         compile_probe(EVERYTHING, "on_got", compiler, include=INCLUDE)
 
-    assert "returns" not in e.value.there
+    assert "returns" not in e.value.candidates
 
 
 @pytest.mark.parametrize(

@@ -88,11 +88,11 @@ def compile_probe(
         words = [*options, f"-I{where}", *FLAGS, *_without_folder(file), "-x", "c"]
         words += ["-c", "-o", str(output), file]
         warnings = _run(source, [*command, *words])  # 1
-        found = output.read_bytes()
-        functions, undefined = check_object(source, ObjectFile(found))
+        binary = output.read_bytes()
+        functions, undefined = check_object(source, ObjectFile(binary))
         entries.with_suffix(".s").write_text(assembly(functions, undefined))
         _run(source, [*command, "-c", "-o", str(entries), str(entries.with_suffix(".s"))])  # 2
-        objects = (found, entries.read_bytes())
+        objects = (binary, entries.read_bytes())
     unused = frozenset(_UNUSED.findall(warnings))
     compiled = examine(source, function, objects, undefined, unused)  # 3
     return compiled._replace(warnings=warnings)
@@ -100,8 +100,8 @@ def compile_probe(
 
 def _find_compiler(compiler: str | None) -> list[str]:
     asked = compiler or os.environ.get("CC")
-    for one in [asked] if asked else COMPILERS:
-        words = shlex.split(one)
+    for command in [asked] if asked else COMPILERS:
+        words = shlex.split(command)
         if words and shutil.which(words[0]):
             return words
     raise NoTool(f"a C compiler ({asked or ', '.join(COMPILERS)})", "gcc")

@@ -51,15 +51,15 @@ _DISCARDED = (".eh_frame", ".note")
 def check_object(source: Path, probe: ObjectFile) -> tuple[list[str], frozenset[str]]:
     """The functions that can be called from outside, and what is undefined. Raises BadProbe."""
     functions, undefined = [], []
-    for one in probe.symbols():
-        if one.type == "TLS":
-            raise BadProbe(source, f"{one.name} is thread-local; a probe has no such variables")
-        if one.type not in _TYPES:
-            raise BadProbe(source, f"{one.name} is resolved at load time (ifunc): not supported")
-        if not one.defined:
-            undefined.append(one.name)
-        elif one.type == "FUNC" and one.binding != "LOCAL":
-            functions.append(one.name)
+    for symbol in probe.symbols():
+        if symbol.type == "TLS":
+            raise BadProbe(source, f"{symbol.name} is thread-local; a probe has no such variables")
+        if symbol.type not in _TYPES:
+            raise BadProbe(source, f"{symbol.name} is resolved at load time (ifunc): not supported")
+        if not symbol.defined:
+            undefined.append(symbol.name)
+        elif symbol.type == "FUNC" and symbol.binding != "LOCAL":
+            functions.append(symbol.name)
     for section in probe.sections():
         _check_part(source, section.name, section.flags)
     return functions, frozenset(undefined)
@@ -79,10 +79,10 @@ def examine(
         image = link_for_nowhere(objects, sorted(outside))
     except DoesNotLink as error:
         raise BadProbe(source, str(error)) from None
-    there, static = _functions(image)
-    chosen = there.get(function)
+    functions, static = _functions(image)
+    chosen = functions.get(function)
     if chosen is None:
-        fit = tuple(sorted(name for name, one in there.items() if not one.unfit))
+        fit = tuple(sorted(name for name, choice in functions.items() if not choice.unfit))
         raise NoSuchFunction(source, function, fit, is_static=function in static | unused)
     if outside - {*RUNTIME_FUNCTIONS}:
         raise UndefinedSymbols(source, first_uses(image, outside - {*RUNTIME_FUNCTIONS}))
@@ -95,7 +95,7 @@ def examine(
     return Compiled(
         source=source,
         function=chosen,
-        functions=tuple(sorted(there.values(), key=lambda one: one.line)),
+        functions=tuple(sorted(functions.values(), key=lambda choice: choice.line)),
         objects=tuple(objects),
         warnings="",
         needs=undefined - {*HELPERS},
@@ -119,16 +119,16 @@ def _check_part(source: Path, name: str, flags: int) -> None:
 
 def _functions(image: ObjectFile) -> tuple[dict[str, Function], frozenset[str]]:
     """The functions that can be called from outside, by name; and the names of the others."""
-    entries = {one.name: one.value - NOWHERE for one in image.symbols() if one.defined}
-    there, static = {}, set()
+    entries = {symbol.name: symbol.value - NOWHERE for symbol in image.symbols() if symbol.defined}
+    functions, static = {}, set()
     for die, is_external in image.functions():
         name = name_of(die)
         entry = entries.get(entry_name(name))
         if not is_external:
             static.add(name)
         elif entry is not None:
-            there[name] = describe_function(die, entry)
-    return there, frozenset(static)
+            functions[name] = describe_function(die, entry)
+    return functions, frozenset(static)
 
 
 def _check_code(source: Path, image: ObjectFile) -> None:
@@ -136,38 +136,38 @@ def _check_code(source: Path, image: ObjectFile) -> None:
     for objection in objections(text.data, text.address):
         file, line = image.line_at(objection.address)
         raise Forbidden(source, objection.text, file, line, objection.why)
-    for one in image.symbols():
-        if one.type == "FUNC" and one.defined and one.size:
-            at = one.value - text.address
-            if not can_return(text.data[at : at + one.size], one.value):
-                raise BadProbe(source, f"{one.name} never returns")
+    for symbol in image.symbols():
+        if symbol.type == "FUNC" and symbol.defined and symbol.size:
+            at = symbol.value - text.address
+            if not can_return(text.data[at : at + symbol.size], symbol.value):
+                raise BadProbe(source, f"{symbol.name} never returns")
 
 
-def _merge(source: Path, found: Iterable[ProbeEvent]) -> tuple[ProbeEvent, ...]:
+def _merge(source: Path, emitted: Iterable[ProbeEvent]) -> tuple[ProbeEvent, ...]:
     """One for each name. Raises BadProbe where one has several formats."""
     events: dict[str, ProbeEvent] = {}
     # Compilers lay them out in either direction.
-    for one in sorted(found, key=lambda one: (one.file, one.line)):
-        before = events.setdefault(one.signature.name, one)
-        where = f"{one.file}:{one.line}"
-        if before.signature != one.signature:
+    for event in sorted(emitted, key=lambda event: (event.file, event.line)):
+        before = events.setdefault(event.signature.name, event)
+        where = f"{event.file}:{event.line}"
+        if before.signature != event.signature:
             raise BadProbe(
                 source,
-                f"{one.signature.name} is emitted with another format or other types in {where} "
+                f"{event.signature.name} is emitted with another format or other types in {where} "
                 f"than in {before.file}:{before.line}; give one of them another name",
             )
         try:
-            parse_format(one.signature.format, one.signature.args)
+            parse_format(event.signature.format, event.signature.args)
         except BadNote as error:
-            raise BadProbe(source, f"the event {one.signature.name} in {where} {error}") from None
-        if before is not one:
-            events[one.signature.name] = before._replace(words=before.words + one.words)
+            raise BadProbe(source, f"the event {event.signature.name} in {where} {error}") from None
+        if before is not event:
+            events[event.signature.name] = before._replace(words=before.words + event.words)
     return tuple(events.values())
 
 
-def _distinct(source: Path, found: tuple[Variable, ...]) -> tuple[Variable, ...]:
-    names = [one.name for one in found]
+def _distinct(source: Path, variables: tuple[Variable, ...]) -> tuple[Variable, ...]:
+    names = [variable.name for variable in variables]
     for name in names:
         if names.count(name) > 1:
             raise BadProbe(source, f"there are several counters or histograms {name}")
-    return tuple(sorted(found))
+    return tuple(sorted(variables))

@@ -71,15 +71,15 @@ def check_fits(source: Path, function: Function, marker: Signature) -> None:
     names = _names(marker)
     write = declaration(function.name, marker)
 
-    def mismatch(position: int, expected: CType | None, found: str, reason: str) -> Mismatch:
-        return Mismatch(function.name, marker.name, position, expected, found, reason, write)
+    def mismatch(position: int, expected: CType | None, spelled: str, reason: str) -> Mismatch:
+        return Mismatch(function.name, marker.name, position, expected, spelled, reason, write)
 
     parameters = function.parameters
     for index, (parameter, passed) in enumerate(zip(parameters, marker.args, strict=False)):
         if parameter.type not in _accepted(passed):
-            wanted = f"{_SPELLED[passed]}, its {names[index]}"
+            spelled = f"{_SPELLED[passed]}, its {names[index]}"
             reason = (
-                f"parameter {parameter.name} is {parameter.spelled}, the marker passes {wanted}"
+                f"parameter {parameter.name} is {parameter.spelled}, the marker passes {spelled}"
             )
             raise mismatch(index + 1, passed, parameter.spelled, reason)
     if len(parameters) > len(marker.args):

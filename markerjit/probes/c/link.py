@@ -99,8 +99,8 @@ def digest_of(compiled: Compiled) -> str:
     functions = {name: _ELSEWHERE + 64 * at for at, name in enumerate(RUNTIME_FUNCTIONS, 1)}
     script = _script(NOWHERE, NOWHERE_DATA, _NOTHING_KNOWN._replace(functions=functions))
     image = _run_linker(compiled.objects, script, "--strip-debug")
-    entries = sorted((one.name, one.entry) for one in compiled.functions)
-    events = sorted((*one.signature, one.words) for one in compiled.events)
+    entries = sorted((function.name, function.entry) for function in compiled.functions)
+    events = sorted((*event.signature, event.words) for event in compiled.events)
     hashed = hashlib.sha256(
         ascii((compiled.source.name, entries, events, sorted(compiled.variables))).encode()
     )
@@ -136,7 +136,11 @@ def link_probe(
         raise MarkerError(f"{name}: the linker did not make of it what it made before")
     for objection in objections(code[: sizes.text], code_address):
         raise MarkerError(f"{name}: the linker made {objection.text} of it; {objection.why}")
-    entries = {one.name: code_address + one.entry for one in compiled.functions if not one.unfit}
+    entries = {
+        function.name: code_address + function.entry
+        for function in compiled.functions
+        if not function.unfit
+    }
     return Linked(
         code=code,
         code_address=code_address,
@@ -146,10 +150,13 @@ def link_probe(
         entry=entries[compiled.function.name],
         entries=entries,
         events=tuple(
-            one._replace(words=tuple(data_address + word for word in one.words))
-            for one in compiled.events
+            event._replace(words=tuple(data_address + word for word in event.words))
+            for event in compiled.events
         ),
-        variables=tuple(one._replace(place=data_address + one.place) for one in compiled.variables),
+        variables=tuple(
+            variable._replace(place=data_address + variable.place)
+            for variable in compiled.variables
+        ),
         cpus=runtime.cpus,
         stride=sizes.per_cpu,
     )
@@ -162,11 +169,11 @@ def measure(image: ObjectFile, code_address: int, data_address: int) -> Sizes:
         raise MarkerError(f"the linker added a part {name} to the probe")
 
     def end(names: Sequence[str], start: int) -> int:
-        ends = [loaded[one].address + loaded[one].size for one in names if one in loaded]
+        ends = [loaded[name].address + loaded[name].size for name in names if name in loaded]
         return max(ends, default=start) - start
 
     def alignment(*names: str) -> int:
-        return max([ALIGNMENT, *(loaded[one].alignment for one in names if one in loaded)])
+        return max([ALIGNMENT, *(loaded[name].alignment for name in names if name in loaded)])
 
     def size(name: str) -> int:
         return loaded[name].size if name in loaded else 0
@@ -196,7 +203,8 @@ def _gather(image: ObjectFile, names: Sequence[str], start: int) -> bytes:
     """The bytes of these sections as they will be in memory, from `start` on."""
     memory = bytearray()
     for section in sorted(
-        (image.loaded[one] for one in names if one in image.loaded), key=lambda one: one.address
+        (image.loaded[name] for name in names if name in image.loaded),
+        key=lambda section: section.address,
     ):
         memory += bytes(section.address - start - len(memory)) + section.data
     return bytes(memory)

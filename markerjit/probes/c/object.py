@@ -97,11 +97,13 @@ class ObjectFile:
         """All that have a name."""
         table = self._elf.get_section_by_name(".symtab")
         assert isinstance(table, SymbolTableSection)
-        for one in table.iter_symbols():
-            type_, binding = (one["st_info"][key].split("_")[1] for key in ("type", "bind"))
-            if one.name and type_ not in ("SECTION", "FILE"):
-                defined = one["st_shndx"] != "SHN_UNDEF"
-                yield Symbol(one.name, one["st_value"], one["st_size"], type_, binding, defined)
+        for symbol in table.iter_symbols():
+            type_, binding = (symbol["st_info"][key].split("_")[1] for key in ("type", "bind"))
+            if symbol.name and type_ not in ("SECTION", "FILE"):
+                defined = symbol["st_shndx"] != "SHN_UNDEF"
+                yield Symbol(
+                    symbol.name, symbol["st_value"], symbol["st_size"], type_, binding, defined
+                )
 
     @cached_property
     def loaded(self) -> dict[str, Section]:
@@ -110,16 +112,16 @@ class ObjectFile:
 
     def section(self, name: str) -> Section | None:
         """Any section that is not empty."""
-        return next((one for one in self.sections() if one.name == name), None)
+        return next((section for section in self.sections() if section.name == name), None)
 
     def sections(self) -> Iterator[Section]:
         """All that are not empty."""
-        for one in self._elf.iter_sections():
-            if one["sh_size"]:
-                data = b"" if one["sh_type"] == "SHT_NOBITS" else one.data()
+        for section in self._elf.iter_sections():
+            if section["sh_size"]:
+                data = b"" if section["sh_type"] == "SHT_NOBITS" else section.data()
                 yield Section(
-                    one.name, one["sh_addr"], one["sh_size"], one["sh_flags"], one["sh_addralign"],
-                    data,
+                    section.name, section["sh_addr"], section["sh_size"], section["sh_flags"],
+                    section["sh_addralign"], data,
                 )  # fmt: skip
 
     def relocations(self) -> Iterator[tuple[int, int, str]]:
@@ -131,9 +133,9 @@ class ObjectFile:
             if not patched["sh_flags"] & SHF_ALLOC:
                 continue
             symbols: Any = self._elf.get_section(section["sh_link"])
-            for one in section.iter_relocations():
-                name = symbols.get_symbol(one["r_info_sym"]).name
-                yield one["r_offset"], one["r_info_type"], name
+            for relocation in section.iter_relocations():
+                name = symbols.get_symbol(relocation["r_info_sym"]).name
+                yield relocation["r_offset"], relocation["r_info_type"], name
 
     # ---- DWARF -----------------------------------------------------------------------------------
 
@@ -281,23 +283,23 @@ def _spell(die: DIE | None) -> str:
 
 def first_uses(image: ObjectFile, names: frozenset[str]) -> tuple[Undefined, ...]:
     """Where each of these symbols is used first."""
-    found: dict[str, Undefined] = {}
+    uses: dict[str, Undefined] = {}
     for offset, type_, name in sorted(image.relocations()):
-        if name in names and name not in found:
+        if name in names and name not in uses:
             line = image.line_at(offset)
-            found[name] = Undefined(name, *line, called=type_ == _R_X86_64_PLT32)
-    for name in names - found.keys():
-        found[name] = Undefined(name, "", 0, called=False)
-    return tuple(sorted(found.values(), key=lambda one: (one.file, one.line, one.name)))
+            uses[name] = Undefined(name, *line, called=type_ == _R_X86_64_PLT32)
+    for name in names - uses.keys():
+        uses[name] = Undefined(name, "", 0, called=False)
+    return tuple(sorted(uses.values(), key=lambda symbol: (symbol.file, symbol.line, symbol.name)))
 
 
 def variables(image: ObjectFile, data: int) -> tuple[Variable, ...]:
     """The counters and histograms, their places from the start of the data."""
     section = image.section(".mj_variables")
-    found = []
+    variables = []
     for name, place, kind, words in VARIABLE.iter_unpack(section.data if section else b""):
-        found.append(Variable(_text(image, name), kind == _KIND_HISTOGRAM, place - data, words))
-    return tuple(found)
+        variables.append(Variable(_text(image, name), kind == _KIND_HISTOGRAM, place - data, words))
+    return tuple(variables)
 
 
 def events(image: ObjectFile, data: int) -> Iterator[ProbeEvent]:

@@ -47,19 +47,19 @@ class DoesNotCompile(BadProbe):
 
 
 class NoSuchFunction(BadProbe):
-    """The source has no such function that can be a probe; `there` are those that can."""
+    """The source has no such function that can be a probe; `candidates` are those that can."""
 
     def __init__(
-        self, source: Path, function: str, there: tuple[str, ...], *, is_static: bool
+        self, source: Path, function: str, candidates: tuple[str, ...], *, is_static: bool
     ) -> None:
         if is_static:
             reason = f"{function} is static, so it cannot be called from outside; remove the word"
         else:
-            known = f"it has {', '.join(there)}" if there else "it has none"
+            known = f"it has {', '.join(candidates)}" if candidates else "it has none"
             reason = f"there is no function {function}; {known}"
         super().__init__(source, reason)
         self.function = function
-        self.there = there
+        self.candidates = candidates
         self.is_static = is_static
 
 

@@ -74,13 +74,19 @@ class Histogram(NamedTuple):
 
 def read_counters(probe: Counting, read: Read) -> dict[str, int]:
     """All counters, each added up over the CPUs."""
-    return {one.name: _sums(probe, one, read)[0] for one in probe.variables if not one.is_histogram}
+    return {
+        variable.name: _sums(probe, variable, read)[0]
+        for variable in probe.variables
+        if not variable.is_histogram
+    }
 
 
 def read_histograms(probe: Counting, read: Read) -> dict[str, Histogram]:
     """All histograms, each added up over the CPUs."""
     return {
-        one.name: Histogram(_sums(probe, one, read)) for one in probe.variables if one.is_histogram
+        variable.name: Histogram(_sums(probe, variable, read))
+        for variable in probe.variables
+        if variable.is_histogram
     }
 
 

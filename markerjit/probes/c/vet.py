@@ -59,11 +59,13 @@ class Objection(NamedTuple):
 def objections(code: bytes, address: int) -> Iterator[Objection]:
     """The objections to code at this address."""
     end = address
-    for found in _decoder().disasm(code, address):
-        end = found.address + found.size
-        why = _why_not(found)
+    for instruction in _decoder().disasm(code, address):
+        end = instruction.address + instruction.size
+        why = _why_not(instruction)
         if why:
-            yield Objection(found.address, f"{found.mnemonic} {found.op_str}".strip(), why)
+            yield Objection(
+                instruction.address, f"{instruction.mnemonic} {instruction.op_str}".strip(), why
+            )
     if end < address + len(code):
         byte = code[end - address]
         yield Objection(end, f".byte {byte:#04x}", "it cannot be decoded or checked")
@@ -72,11 +74,11 @@ def objections(code: bytes, address: int) -> Iterator[Objection]:
 def can_return(code: bytes, address: int) -> bool:
     """Whether a function with this code has a way out: a return, or a jump to somewhere else."""
     inside = range(address, address + len(code))
-    for found in _decoder().disasm(code, address):
-        if found.group(capstone.CS_GRP_RET):
+    for instruction in _decoder().disasm(code, address):
+        if instruction.group(capstone.CS_GRP_RET):
             return True
-        if found.group(capstone.CS_GRP_JUMP):
-            operand = found.operands[0]
+        if instruction.group(capstone.CS_GRP_JUMP):
+            operand = instruction.operands[0]
             if operand.type != x86.X86_OP_IMM or operand.imm not in inside:
                 return True
     return False
@@ -89,18 +91,18 @@ def _decoder() -> capstone.Cs:
     return decoder
 
 
-def _why_not(found: capstone.CsInsn) -> str | None:
+def _why_not(instruction: capstone.CsInsn) -> str | None:
     # A prefix stands before the name: "rep insb".
-    known = _WHY.get(found.mnemonic.split()[-1])
+    known = _WHY.get(instruction.mnemonic.split()[-1])
     if known:
         return known
-    if found.group(capstone.CS_GRP_INT) or _is_far(found):
+    if instruction.group(capstone.CS_GRP_INT) or _is_far(instruction):
         return _LEAVES
-    if _stack_taken(found) > MAX_FRAME:
+    if _stack_taken(instruction) > MAX_FRAME:
         return (
             f"a function may take {MAX_FRAME} bytes of stack at most; is a local array too large?"
         )
-    for operand in found.operands:
+    for operand in instruction.operands:
         writes = operand.access & capstone.CS_AC_WRITE
         if operand.type == x86.X86_OP_MEM and operand.mem.segment in (
             x86.X86_REG_FS,
@@ -114,21 +116,21 @@ def _why_not(found: capstone.CsInsn) -> str | None:
             if operand.reg in _MMX:
                 return _STATE
     # capstone 5 takes rdtscp for privileged, as it may be made.
-    if found.group(capstone.CS_GRP_PRIVILEGE) and found.id != x86.X86_INS_RDTSCP:
+    if instruction.group(capstone.CS_GRP_PRIVILEGE) and instruction.id != x86.X86_INS_RDTSCP:
         return _KERNEL
     return None
 
 
-def _is_far(found: capstone.CsInsn) -> bool:
+def _is_far(instruction: capstone.CsInsn) -> bool:
     """A call or jump that loads a code segment; capstone 5 gives it the name of a near one."""
-    return found.opcode[0] == _GROUP_5 and found.modrm >> 3 & 7 in (3, 5)
+    return instruction.opcode[0] == _GROUP_5 and instruction.modrm >> 3 & 7 in (3, 5)
 
 
-def _stack_taken(found: capstone.CsInsn) -> int:
+def _stack_taken(instruction: capstone.CsInsn) -> int:
     """The bytes that `sub rsp, …` takes from the stack."""
-    if found.id not in (x86.X86_INS_SUB, x86.X86_INS_ADD):
+    if instruction.id not in (x86.X86_INS_SUB, x86.X86_INS_ADD):
         return 0
-    to, by = found.operands
+    to, by = instruction.operands
     if to.type != x86.X86_OP_REG or to.reg != x86.X86_REG_RSP or by.type != x86.X86_OP_IMM:
         return 0
-    return int(by.imm if found.id == x86.X86_INS_SUB else -by.imm)
+    return int(by.imm if instruction.id == x86.X86_INS_SUB else -by.imm)
