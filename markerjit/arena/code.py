@@ -110,7 +110,9 @@ class Code:
         taken = self._taken()
         code = gaps(Extent(self._recorders_end, CODE_SIZE), taken.code)
         data = gaps(self._data, taken.data)
-        return Room(*(max((gap.end - gap.start for gap in one), default=0) for one in (code, data)))
+        return Room(
+            *(max((gap.end - gap.start for gap in gaps), default=0) for gaps in (code, data))
+        )
 
     def write(self, address: RemoteAddress, code: bytes) -> None:
         """Write code where there is place for it, and look whether it arrived.

@@ -38,7 +38,7 @@ class Counters:
     def of_all(self, markers: Iterable[int]) -> dict[int, Counted]:
         """The counters of many markers, each added up. Without the calls of a probe in C that is
         connected: its slots have these."""
-        found: dict[int, Counted] = {}
+        counted: dict[int, Counted] = {}
         for run in _runs(markers):
             entries = self._markers.entries_between(run.start, len(run))
             hits = [int(entry.delivered + entry.calls) for entry in entries]
@@ -50,8 +50,8 @@ class Counters:
                 words = memoryview(table).cast("Q").tolist()
                 lost = list(map(add, lost, words[1::2]))
                 hits = list(map(add, hits, map(add, words[::2], words[1::2])))
-            found.update(zip(run, map(Counted, hits, lost), strict=True))
-        return found
+            counted.update(zip(run, map(Counted, hits, lost), strict=True))
+        return counted
 
     def by_ring(self, marker: int) -> list[Count]:
         """A marker's counters, one for each ring."""

@@ -238,8 +238,14 @@ def _control(geometry: Geometry, code: bytes, base: RemoteAddress) -> Control:
         code_used=abi.RUNTIME_SIZE,
         sequences=(abi.Restartable * abi.SEQUENCES)(
             *(
-                abi.Restartable(0, 0, base + one.start, one.end - one.start, base + one.abort)
-                for one in entry.sequences
+                abi.Restartable(
+                    0,
+                    0,
+                    base + sequence.start,
+                    sequence.end - sequence.start,
+                    base + sequence.abort,
+                )
+                for sequence in entry.sequences
             )
         ),
         owner=ourselves().entry(),

@@ -34,13 +34,15 @@ def find_tid_offset(memory: Memory, pid: int, threads: Sequence[Thread]) -> int:
     Threads that have ended meanwhile have no id. A thread knows itself by the number that it has in
     its own pid namespace.
     """
-    found = [
+    candidates = [
         (thread, _tid_offsets(memory, thread, tid_inside(pid, thread.tid))) for thread in threads
     ]
-    there = {thread.tid for thread in threads if os.path.exists(f"/proc/{pid}/task/{thread.tid}")}
+    existing = {
+        thread.tid for thread in threads if os.path.exists(f"/proc/{pid}/task/{thread.tid}")
+    }
     common: set[int] | None = None
-    for thread, offsets in found:
-        if thread.tid not in there:
+    for thread, offsets in candidates:
+        if thread.tid not in existing:
             continue
         if not thread.fs_base:
             return -1
@@ -62,7 +64,7 @@ def find_rseq_offset(memory: Memory, threads: Sequence[Thread]) -> int:
     others = [thread for thread in threads if not thread.rseq]
     # One that was made by clone(2) alone has there what is another's.
     alone = len({thread.fs_base for thread in threads}) < len(threads)
-    if alone or len(offsets) != 1 or not all(_is_glibc_thread(memory, one) for one in others):
+    if alone or len(offsets) != 1 or not all(_is_glibc_thread(memory, thread) for thread in others):
         return 0
     offset = offsets.pop()
     return offset if abs(offset) < _TCB_SIZE and not offset % 32 else 0
@@ -101,9 +103,9 @@ def _tid_offsets(memory: Memory, thread: Thread, tid: int) -> set[int]:
         to_page_end = -thread.fs_base % PAGE or PAGE
         block = memory.read(thread.fs_base, to_page_end)
         block += memory.read(RemoteAddress(thread.fs_base + to_page_end), PAGE)
-    wanted = tid.to_bytes(4, "little")
+    pattern = tid.to_bytes(4, "little")
     limit = min(len(block), _TCB_SIZE) - 3
-    return {offset for offset in range(0, limit, 4) if block[offset : offset + 4] == wanted}
+    return {offset for offset in range(0, limit, 4) if block[offset : offset + 4] == pattern}
 
 
 def heap_start(pid: int) -> int:

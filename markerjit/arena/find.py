@@ -167,12 +167,12 @@ def inherited_arenas(
     """The arenas of a process's ancestors, which it has mapped since a fork: for reading. `own` are
     the addresses of the others. They need not be closed. Raises Unsupported for an arena that is
     not as it should be."""
-    found = []
+    damaged = []
     for start, size, _ in _mapped(maps):
         store = MemoryStore(memory, start)
         if start not in own and any(store.read(CONTROL, Control.magic.size)):
-            found.append(Arena(pid, start, store, size))
-    return found
+            damaged.append(Arena(pid, start, store, size))
+    return damaged
 
 
 class Unfinished(NamedTuple):
@@ -191,20 +191,20 @@ def find_unfinished(pid: int, memory: Memory, maps: Sequence[Mapping]) -> list[U
     A controller has descriptors of other processes' arenas, which are not its own and not mapped:
     in a process that has the helper library loaded, only what is mapped counts.
     """
-    found = []
+    unfinished = []
     mapped = {inode: (start, size) for start, size, inode in _mapped(maps)}
     open_ones = _descriptors(pid)
-    is_controller = any(one.path.endswith("/libmjstop.so") for one in maps)
+    is_controller = any(mapping.path.endswith("/libmjstop.so") for mapping in maps)
     for inode in mapped if is_controller else {*mapped, *open_ones}:
         start, size = mapped.get(inode, (RemoteAddress(0), 0))
         descriptors = tuple(open_ones.get(inode, ()))
         if start:
             if any(memory.read(RemoteAddress(start + CONTROL), Control.magic.size)):
                 continue
-        elif any(_has_magic(pid, one.number) for one in descriptors):
+        elif any(_has_magic(pid, descriptor.number) for descriptor in descriptors):
             continue
-        found.append(Unfinished(start, size, descriptors))
-    return found
+        unfinished.append(Unfinished(start, size, descriptors))
+    return unfinished
 
 
 def _has_magic(pid: int, number: int) -> bool:
@@ -255,14 +255,20 @@ def _mapped(maps: Sequence[Mapping]) -> Iterator[tuple[RemoteAddress, int, int]]
     are elsewhere."""
     for first in maps:
         if is_arena(first) and not first.offset:
-            pieces = (one for one in maps if is_arena(one) and one.inode == first.inode)
+            pieces = (
+                mapping for mapping in maps if is_arena(mapping) and mapping.inode == first.inode
+            )
             end = max(piece.end for piece in pieces if piece.start - piece.offset == first.start)
             yield first.start, end - first.start, first.inode
 
 
 def _islands(maps: Sequence[Mapping]) -> Iterator[tuple[int, int]]:
     """From where up to where the islands of all arenas are."""
-    bases = {(one.start, one.inode) for one in maps if is_arena(one) and not one.offset}
+    bases = {
+        (mapping.start, mapping.inode)
+        for mapping in maps
+        if is_arena(mapping) and not mapping.offset
+    }
     for piece in maps:
         if is_arena(piece) and (piece.start - piece.offset, piece.inode) not in bases:
             yield piece.start, piece.end
@@ -272,7 +278,7 @@ def process_of(arena: Arena, caller: Caller) -> Process:
     """The facts of the target that are needed to make an island. Raises what reading /proc
     raises."""
     maps = read_maps(arena.pid)
-    inode = next((one.inode for one in maps if one.start == arena.base), 0)
+    inode = next((mapping.inode for mapping in maps if mapping.start == arena.base), 0)
     descriptors = _descriptors(arena.pid).get(inode, ())
     number = descriptors[0].number if descriptors else None
     return Process(partial(read_maps, arena.pid), caller, number, heap_start(arena.pid))
@@ -298,14 +304,14 @@ def _find_descriptor(pid: int, inode: int) -> int | None:
 
 def _descriptors(pid: int) -> dict[int, list[Descriptor]]:
     """The target's descriptors of memfds of ours, by inode; none where we may not look."""
-    found: dict[int, list[Descriptor]] = {}
+    descriptors: dict[int, list[Descriptor]] = {}
     try:
         names = os.listdir(f"/proc/{pid}/fd")
     except OSError as error:
         refuse_own_shortage(error)
-        return found
+        return descriptors
     for name in names:
         file = memfd_at(pid, int(name))
         if file:
-            found.setdefault(file.inode, []).append(Descriptor(int(name), file))
-    return found
+            descriptors.setdefault(file.inode, []).append(Descriptor(int(name), file))
+    return descriptors

@@ -111,9 +111,15 @@ class Islands:
         part = self._table.part
         entries = enumerate(self._table.read_many(0, part.entries) if part.entries else ())
         return [
-            Island(number, RemoteAddress(one.start), int(one.size), int(one.used), int(one.offset))
-            for number, one in entries
-            if one.size
+            Island(
+                number,
+                RemoteAddress(entry.start),
+                int(entry.size),
+                int(entry.used),
+                int(entry.offset),
+            )
+            for number, entry in entries
+            if entry.size
         ]
 
     def extents(self) -> list[Extent]:
@@ -148,9 +154,10 @@ class Islands:
     def is_mapped(self, island: Island, maps: Sequence[Mapping]) -> bool:
         """Whether the target has it where the table says, and as it was mapped."""
         return any(
-            one.start == island.start and one.end >= island.end and one.offset == island.offset
-            and one.executable and not one.writable and one.shared
-            for one in self._pieces(maps)
+            mapping.start == island.start and mapping.end >= island.end
+            and mapping.offset == island.offset
+            and mapping.executable and not mapping.writable and mapping.shared
+            for mapping in self._pieces(maps)
         )  # fmt: skip
 
     def _make(self, span: Span, size: int, code: Code, process: Process) -> Island:
@@ -234,7 +241,9 @@ class Islands:
         died before step 3."""
         taken = set()
         for island in self.entries():
-            if island.used or any(self._overlaps(one, island) for one in self._pieces(maps)):
+            if island.used or any(
+                self._overlaps(mapping, island) for mapping in self._pieces(maps)
+            ):
                 taken.add(island.number)
             else:
                 self._forget(island)
@@ -245,12 +254,12 @@ class Islands:
 
     def _pieces(self, maps: Sequence[Mapping]) -> list[Mapping]:
         """The mappings of the arena's file."""
-        inode = next((one.inode for one in maps if one.start == self._base), None)
-        return [one for one in maps if one.inode == inode]
+        inode = next((mapping.inode for mapping in maps if mapping.start == self._base), None)
+        return [mapping for mapping in maps if mapping.inode == inode]
 
     @staticmethod
-    def _overlaps(one: Mapping, island: Island) -> bool:
-        return one.start < island.end and island.start < one.end
+    def _overlaps(mapping: Mapping, island: Island) -> bool:
+        return mapping.start < island.end and island.start < mapping.end
 
 
 def _unmap(start: int, size: int) -> Call:
@@ -278,7 +287,7 @@ def place_near(span: Span, size: int, maps: Sequence[Mapping], heap: int) -> Rem
 
 def _gaps(maps: Sequence[Mapping], heap: int) -> Iterator[Extent]:
     """The unmapped extents, without the room into which their neighbours may grow."""
-    pieces = sorted((one.start, one.end, one.path) for one in maps)
+    pieces = sorted((mapping.start, mapping.end, mapping.path) for mapping in maps)
     at = 0
     if heap and not any(path == "[heap]" for _, _, path in pieces):
         pieces = sorted([*pieces, (RemoteAddress(heap), RemoteAddress(heap), "[heap]")])

@@ -95,10 +95,10 @@ class Markers:
         marker, rest = divmod(data - self.address(0), self._table.part.entry_size)
         return marker if not rest and 0 <= marker < self._room else None
 
-    def known(self, signature: str, wanted: MarkerEntry) -> int | None:
-        """The id of the marker with this signature that is recorded as `wanted` says; None when the
+    def known(self, signature: str, entry: MarkerEntry) -> int | None:
+        """The id of the marker with this signature that is recorded as `entry` says; None when the
         runtime was not told of it."""
-        how = _how(wanted)
+        how = _how(entry)
         known = self._ids.get((signature, how))
         if known is not None:
             return known
@@ -107,21 +107,21 @@ class Markers:
                 return self._ids.setdefault((signature, how), marker)
         return None
 
-    def find(self, name: str, signature: str, wanted: MarkerEntry) -> int:
+    def find(self, name: str, signature: str, entry: MarkerEntry) -> int:
         """The same, and the runtime is told of it when it is new. The caller must hold the target's
         lock. Raises Refused when the table is full."""
-        known = self.known(signature, wanted)
+        known = self.known(signature, entry)
         if known is not None:
             return known
         marker = int(self._control.now().markers_used)
         if marker >= self._room:
             raise Refused(f"the arena has room for {self._room} markers")
-        entry = MarkerEntry.from_buffer_copy(wanted)
+        entry = MarkerEntry.from_buffer_copy(entry)
         entry.name_hash, entry.id = fnv1a(signature.encode()), marker
         entry.name = name.encode()[:63]
         self._table.write(marker, entry)
         self._control.write("markers_used", marker + 1)
-        return self._ids.setdefault((signature, _how(wanted)), marker)
+        return self._ids.setdefault((signature, _how(entry)), marker)
 
     def set_recorder(self, marker: int, recorder: RemoteAddress) -> None:
         """From now on this code records the marker where it is switched on."""
@@ -179,9 +179,9 @@ class Markers:
         delivered = before + records & WORD_MASK
         self._table.write_field(marker, "delivered", delivered.to_bytes(8, "little"))
 
-    def _note_pair(self, marker: int, first: str, one: int, other: int) -> None:
+    def _note_pair(self, marker: int, first: str, value: int, following: int) -> None:
         """Two words, the second behind the first."""
-        words = struct.pack("<QQ", one & WORD_MASK, other & WORD_MASK)
+        words = struct.pack("<QQ", value & WORD_MASK, following & WORD_MASK)
         self._table.write_field(marker, first, words)
 
 

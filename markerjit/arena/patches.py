@@ -231,7 +231,7 @@ class Pages:
             (found,) = _ADDRESS.unpack_from(chunk, index % _PER_CHUNK * self._step)
             if found == address:
                 return index, False
-            if not found:
+            if not entered:
                 return index, True
             index = index + 1 & mask
         return None, False
@@ -258,8 +258,8 @@ class Pages:
         index, is_new = self.find(address)
         if index is None or is_new:
             return False
-        found, gone, planted = self.of_breakpoint(index)
-        return found == body and bool(planted) and not gone
+        entered, gone, planted = self.of_breakpoint(index)
+        return entered == body and bool(planted) and not gone
 
     def had(self, address: RemoteAddress, body: RemoteAddress) -> bool:
         """Whether a breakpoint of ours ever stood there, or was to, and led to this body."""

@@ -45,7 +45,7 @@ def install_trap(arena: Arena, caller: Caller) -> None:
             "breakpoints would go there; use the mode that the site was compiled for"
         )
     action = abi.Sigaction(
-        mask=found.mask & ~(1 << _SIGTRAP - 1) if found.handler > 1 else 0,
+        mask=seen_action.mask & ~(1 << _SIGTRAP - 1) if seen_action.handler > 1 else 0,
         handler=ours,
         flags=_TRAP_FLAGS,
         restorer=arena.base + arena.entry.restorer,

@@ -22,7 +22,7 @@ from markerjit.model import RemoteAddress
 from markerjit.ring.raw import Store
 
 _CHUNK = 512
-_THERE = (UNIT_READY, UNIT_KEPT)
+_PRESENT = (UNIT_READY, UNIT_KEPT)
 
 
 class Unit(NamedTuple):
@@ -72,8 +72,8 @@ class Units:
     def all(self) -> list[Unit]:
         """Those that are there, the oldest first."""
         units = [Unit(number, entry) for number, entry in enumerate(self._entries())]
-        there = (unit for unit in units if unit.entry.state in _THERE)
-        return sorted(there, key=lambda unit: int(unit.entry.order))
+        present = (unit for unit in units if unit.entry.state in _PRESENT)
+        return sorted(present, key=lambda unit: int(unit.entry.order))
 
     def is_there(self, unit: Unit) -> bool:
         """Whether it still is: a reader without the lock asks after it has read."""
@@ -93,7 +93,7 @@ class Units:
         self.check_room()
         entries = self._entries()
         number = _free(entries)
-        entry.order = max((int(one.order) for one in entries), default=0) + 1
+        entry.order = max((int(row.order) for row in entries), default=0) + 1
         entry.state = UNIT_FREE
         self._table.write(number, entry)
         if number >= self.used:
@@ -172,5 +172,5 @@ class Units:
 
 def _free(entries: Sequence[UnitEntry]) -> int:
     """The first place of a table that is free, perhaps the one behind these entries."""
-    free = (number for number, entry in enumerate(entries) if entry.state not in _THERE)
+    free = (number for number, entry in enumerate(entries) if entry.state not in _PRESENT)
     return next(free, len(entries))

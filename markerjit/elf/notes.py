@@ -303,10 +303,10 @@ class _Texts:
         span = next((span for span in self._spans if address in span), None)
         if span is None:
             raise BadNote(f"has its text at {address:#x}, outside of the image")
-        found = b""
-        while len(found) < MAX_TEXT and address + len(found) in span:
-            found += self._rest_of_block(address + len(found), span)
-            parts = found[:MAX_TEXT].split(b"\0", 2)
+        data = b""
+        while len(data) < MAX_TEXT and address + len(data) in span:
+            data += self._rest_of_block(address + len(data), span)
+            parts = data[:MAX_TEXT].split(b"\0", 2)
             if len(parts) == 3:
                 return b"%b\0%b\0" % tuple(parts[:2])
         raise BadNote(f"has a text without an end at {address:#x}")

@@ -57,37 +57,37 @@ def assemble(source: Sequence[str], address: int, names: Mapping[str, int]) -> A
     `names` are addresses that lines may refer to; labels have other names. Raises WronglyAssembled.
     """
     lines = [line for line in source if not line.endswith(":")]
-    known = dict(names)
-    code = bytearray(_make(source, address, known))
-    found = list(_capstone().disasm(bytes(code), address))
-    if len(found) != len(lines):
-        raise WronglyAssembled(f"{len(lines)} instructions became {len(found)}")
-    known.update(_labels(source, found, address + len(code)))
-    for line, instruction in zip(lines, found, strict=True):
+    labels = dict(names)
+    code = bytearray(_make(source, address, labels))
+    instructions = list(_capstone().disasm(bytes(code), address))
+    if len(instructions) != len(lines):
+        raise WronglyAssembled(f"{len(lines)} instructions became {len(instructions)}")
+    labels.update(_labels(source, instructions, address + len(code)))
+    for line, instruction in zip(lines, instructions, strict=True):
         relative = _RELATIVE.search(line)
         if relative:
             at = instruction.address - address + instruction.disp_offset
-            code[at : at + 4] = _displacement(line, relative[1], instruction, known)
-    made = bytes(code)
-    _check(lines, list(_capstone().disasm(made, address)), known)
-    return Assembled(made, known)
+            code[at : at + 4] = _displacement(line, relative[1], instruction, labels)
+    encoded = bytes(code)
+    _check(lines, list(_capstone().disasm(encoded, address)), labels)
+    return Assembled(encoded, labels)
 
 
 def _make(source: Sequence[str], address: int, names: Mapping[str, int]) -> bytes:
     lines = [_for_keystone(line, names) for line in source]
     try:
-        made, _ = _keystone().asm("\n".join(lines), address, as_bytes=True)
+        encoded, _ = _keystone().asm("\n".join(lines), address, as_bytes=True)
     except keystone.KsError as error:
         raise WronglyAssembled(f"keystone: {error}") from None
-    return bytes(made or b"")
+    return bytes(encoded or b"")
 
 
 def _displacement(
-    line: str, name: str, instruction: capstone.CsInsn, known: Mapping[str, int]
+    line: str, name: str, instruction: capstone.CsInsn, labels: Mapping[str, int]
 ) -> bytes:
-    if name not in known:
+    if name not in labels:
         raise WronglyAssembled(f"`{line}`: nothing is called {name}")
-    distance = known[name] - int(instruction.address + instruction.size)
+    distance = labels[name] - int(instruction.address + instruction.size)
     if not -(1 << 31) <= distance < 1 << 31:
         raise WronglyAssembled(f"`{line}`: {name} is out of reach, {distance:#x} away")
     return distance.to_bytes(4, "little", signed=True)
@@ -101,39 +101,41 @@ def _for_keystone(line: str, names: Mapping[str, int]) -> str:
     return line
 
 
-def _labels(source: Sequence[str], found: Sequence[capstone.CsInsn], end: int) -> dict[str, int]:
+def _labels(
+    source: Sequence[str], instructions: Sequence[capstone.CsInsn], end: int
+) -> dict[str, int]:
     labels: dict[str, int] = {}
     index = 0
     for line in source:
         if line.endswith(":"):
-            labels[line[:-1]] = found[index].address if index < len(found) else end
+            labels[line[:-1]] = instructions[index].address if index < len(instructions) else end
         else:
             index += 1
     return labels
 
 
 def _check(
-    lines: Sequence[str], found: Sequence[capstone.CsInsn], known: Mapping[str, int]
+    lines: Sequence[str], instructions: Sequence[capstone.CsInsn], labels: Mapping[str, int]
 ) -> None:
-    if len(found) != len(lines):
-        raise WronglyAssembled(f"{len(lines)} instructions became {len(found)}")
-    for line, instruction in zip(lines, found, strict=True):
-        meant = _meant(line, instruction, known)
-        made = f"{instruction.mnemonic} {instruction.op_str}".strip()
-        if made != meant:
-            raise WronglyAssembled(f"`{line}` became `{made}` where it should be `{meant}`")
+    if len(instructions) != len(lines):
+        raise WronglyAssembled(f"{len(lines)} instructions became {len(instructions)}")
+    for line, instruction in zip(lines, instructions, strict=True):
+        expected = _expected(line, instruction, labels)
+        decoded = f"{instruction.mnemonic} {instruction.op_str}".strip()
+        if decoded != expected:
+            raise WronglyAssembled(f"`{line}` became `{decoded}` where it should be `{expected}`")
 
 
-def _meant(line: str, instruction: capstone.CsInsn, known: Mapping[str, int]) -> str:
+def _expected(line: str, instruction: capstone.CsInsn, labels: Mapping[str, int]) -> str:
     """As capstone writes it: with displacements and addresses for names."""
     relative = _RELATIVE.search(line)
     if relative:
-        displacement = known[relative[1]] - instruction.address - instruction.size
+        displacement = labels[relative[1]] - instruction.address - instruction.size
         sign = "-" if displacement < 0 else "+"
         return line.replace(relative[0], f"[rip {sign} {number(abs(displacement))}]")
     mnemonic, _, target = line.partition(" ")
-    if mnemonic[0] in "jc" and target in known:
-        return f"{mnemonic} {known[target]:#x}"
+    if mnemonic[0] in "jc" and target in labels:
+        return f"{mnemonic} {labels[target]:#x}"
     return line
 
 
