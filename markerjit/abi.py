@@ -546,11 +546,11 @@ def _has_sane_sizes(geometry: Geometry) -> bool:
         and geometry.islands.entries <= MOST_ISLANDS
         and geometry.callers.entries <= MOST_CALLERS
         and PAGE <= geometry.ring_size <= stride <= LARGEST_RING
-        and all(one.entry_size <= LARGEST_ENTRY for one in (*tables, heads))
+        and all(part.entry_size <= LARGEST_ENTRY for part in (*tables, heads))
         and all(
-            one.entry_size >= 8 and not one.entry_size % 8
-            for one in (*tables, heads)
-            if one.entries
+            part.entry_size >= 8 and not part.entry_size % 8
+            for part in (*tables, heads)
+            if part.entries
         )
     )
     powers = (geometry.ring_size, geometry.max_markers, geometry.patches.entries)

@@ -196,7 +196,7 @@ def _listed(numbers: Sequence[int]) -> str:
 def _numbers(allowed: Sequence[int]) -> Callable[[str], tuple[int, ...]]:
     """The type of a list of numbers, each one of `allowed`."""
     is_range = isinstance(allowed, range)
-    shown = f"{allowed[0]} … {allowed[-1]}" if is_range else ", ".join(map(str, allowed))
+    choices = f"{allowed[0]} … {allowed[-1]}" if is_range else ", ".join(map(str, allowed))
 
     def checked(text: str) -> tuple[int, ...]:
         try:
@@ -204,7 +204,7 @@ def _numbers(allowed: Sequence[int]) -> Callable[[str], tuple[int, ...]]:
         except ValueError:
             numbers = ()
         if not numbers or not all(number in allowed for number in numbers):
-            raise argparse.ArgumentTypeError(f"'{text}' is not a list of numbers out of {shown}")
+            raise argparse.ArgumentTypeError(f"'{text}' is not a list of numbers out of {choices}")
         return numbers
 
     return checked

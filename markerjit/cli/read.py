@@ -32,9 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--marker", metavar="PATTERN", help="only markers that match, such as 'kv_*'"
     )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--stats", action="store_true", help="sum it up instead of printing events")
-    what.add_argument(
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--stats", action="store_true", help="sum it up instead of printing events")
+    group.add_argument(
         "-o",
         "--output",
         metavar="OTHER",
@@ -123,24 +123,24 @@ def _print_events(
     source: Iterator[str], traces: Sequence[Trace], matches: Callable[[str], bool], json: bool
 ) -> None:
     """What comes before a place that makes no sense is printed."""
-    shown = 0
+    printed = 0
     lines: list[str] = []
     try:
         for line in source:
             lines.append(line)
             if len(lines) == _LINES_AT_ONCE:
                 _write(lines)
-                shown += len(lines)
+                printed += len(lines)
                 lines = []
     finally:
         _write(lines)
-    shown += len(lines)
+    printed += len(lines)
     lost = _lost(traces, matches)
     if json:
-        output.print_json({"summary": {"events": shown, "lost": lost}})
+        output.print_json({"summary": {"events": printed, "lost": lost}})
     else:
         sys.stdout.flush()
-        output.say(f"{counted(shown, 'event')}, {lost} lost", error=True)
+        output.say(f"{counted(printed, 'event')}, {lost} lost", error=True)
 
 
 def _lost(traces: Sequence[Trace], matches: Callable[[str], bool]) -> int:

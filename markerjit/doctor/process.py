@@ -197,11 +197,11 @@ def _state(pid: int, status: ProcessStatus, has_runtime: bool) -> Iterator[Findi
 def _examine_markers(view: View) -> Iterator[Finding]:
     sites = view.sites()
     if not sites:
-        found = f": {view.problems[0]}" if view.problems else ""
+        detail = f": {view.problems[0]}" if view.problems else ""
         yield Finding(
             WALL,
             "markers",
-            f"process {view.pid} has no markers{found}",
+            f"process {view.pid} has no markers{detail}",
             "build it with marker.h, and not with MJ_MODE=none",
         )
         return

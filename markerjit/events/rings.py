@@ -147,14 +147,14 @@ class Rings:
         enough  asked after each piece of a ring. Once it is true the rest stays in the rings
         """
         walks = self._taken(last=last, enough=enough)
-        return self._found(walks, packets=packets, columns=columns, taken=True)
+        return self._polled(walks, packets=packets, columns=columns, taken=True)
 
     def picture(self, *, packets: bool = False, columns: bool = True) -> Polled:
         """The records that are in rings in overwrite mode. Nothing is taken out."""
         from markerjit.ring.columns import merge_types
 
         walks = self._pictures()
-        picture = self._found(walks, packets=packets, columns=columns, taken=False)
+        picture = self._polled(walks, packets=packets, columns=columns, taken=False)
         return picture._replace(columns=merge_types(picture.columns))
 
     def _pictures(self) -> Iterator[Walked]:
@@ -197,7 +197,7 @@ class Rings:
         counted = self._counted
         return {marker: count for marker, count in counts.items() if marker not in counted}
 
-    def _found(
+    def _polled(
         self, walks: Iterable[Walked], *, packets: bool, columns: bool, taken: bool
     ) -> Polled:
         from markerjit.ring.decode import columns_of

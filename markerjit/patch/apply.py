@@ -69,10 +69,10 @@ def apply(
     status = _apply_journalled(plan, target, journal, packed, report)
     if status == native.UNEXPECTED:
         wrong = plan.edits[report.index]
-        found = bytes(report.found)[: len(wrong.old)]
+        actual = bytes(report.found)[: len(wrong.old)]
         raise UnexpectedBytes(
-            wrong.address, found, wrong.old, wrong.what,
-            is_breakpoint=wrong.code and is_breakpoint(found),
+            wrong.address, actual, wrong.old, wrong.what,
+            is_breakpoint=wrong.code and is_breakpoint(actual),
         )  # fmt: skip
     if status != native.OK:
         raise explain_failure(target.pid, status, report)

@@ -88,10 +88,12 @@ def recorded_by(arena: Arena, markers: Mapping[str, SiteState], reader: Owner, c
     if reader == ourselves():
         holder = "a trace of this very process"
     else:
-        shown = "".join(one if one.isprintable() else "?" for one in command[:_COMMAND])
+        shown = "".join(
+            character if character.isprintable() else "?" for character in command[:_COMMAND]
+        )
         cut = "…" if len(command) > _COMMAND else ""
-        there = reader.pid_namespace == ourselves().pid_namespace and shown
-        holder = f"{reader} ({shown}{cut})" if there else str(reader)
+        is_named = reader.pid_namespace == ourselves().pid_namespace and shown
+        holder = f"{reader} ({shown}{cut})" if is_named else str(reader)
     return f"{_are(markers)} recorded by {holder}, on since {_since(_entry(arena, markers))}"
 
 

@@ -252,36 +252,36 @@ def _title(how: str, states: Sequence[SiteState]) -> str:
     return f"switch {how} {markers} at {counted(len(states), 'site')}"
 
 
-def _choose_mode(site: Site, wanted: Mode | None) -> Mode | Refusal:
+def _choose_mode(site: Site, mode: Mode | None) -> Mode | Refusal:
     ways = site.form.ways
-    if wanted is None:
+    if mode is None:
         return next(iter(ways))
-    if wanted in ways:
-        return wanted
+    if mode in ways:
+        return mode
     names = " or ".join(map(str, ways))
     return Refusal(
         Reason.OTHER_MODE,
         f"{site.marker} is compiled as {site.kind} ({site.source}), which can be switched with "
-        f"{names}, not with {wanted}",
+        f"{names}, not with {mode}",
     )
 
 
-def _code_change(state: SiteState, wanted: Mode | None) -> Change | None:
+def _code_change(state: SiteState, mode: Mode | None) -> Change | None:
     """From the first byte of the head that changes to the last one; most often the same. None where
     nothing changes."""
     site = state.site
     form = site.form
-    if not form.head or state.code_mode is wanted:
+    if not form.head or state.code_mode is mode:
         return None
     usual = form.ways[state.code_mode] if state.code_mode else form.head
     old = state.head or usual  # behind a breakpoint a change that was left half done may differ
-    new = form.ways[wanted] if wanted else form.head
+    new = form.ways[mode] if mode else form.head
     start, end = _difference(old, new)
     return Change(
         RemoteAddress(site.address + start),
         old[start:end],
         new[start:end],
-        _of_code(site.signature.name, form.name, wanted),
+        _of_code(site.signature.name, form.name, mode),
         True,
         False,
         site.body.entry if not form.inside else None,
@@ -296,8 +296,8 @@ def _difference(old: bytes, new: bytes) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=256)
-def _of_code(marker: str, kind: str, wanted: Mode | None) -> str:
-    return f"{marker}: {kind} site {wanted or 'off'}"
+def _of_code(marker: str, kind: str, mode: Mode | None) -> str:
+    return f"{marker}: {kind} site {mode or 'off'}"
 
 
 def _head(site: Site, mode: Mode) -> Head:
@@ -354,10 +354,10 @@ def _slot_states(states: Sequence[SiteState]) -> Iterator[SiteState]:
 
 def _first_of_each(slots: Iterable[tuple[int, T]]) -> Iterator[T]:
     seen = {0}  # no slot
-    for slot, one in slots:
+    for slot, edit in slots:
         if slot not in seen:
             seen.add(slot)
-            yield one
+            yield edit
 
 
 def _word_change(

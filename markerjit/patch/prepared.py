@@ -84,5 +84,5 @@ def _guards(
                 yield _guard(place, word.to_bytes(8, "little"), site.marker, code=False, step=last)
 
 
-def _guard(place: int, found: bytes, marker: str, *, code: bool, step: int) -> Edit:
-    return Edit(RemoteAddress(place), found, found, f"{marker}: as it was", code, step)
+def _guard(place: int, expected: bytes, marker: str, *, code: bool, step: int) -> Edit:
+    return Edit(RemoteAddress(place), expected, expected, f"{marker}: as it was", code, step)

@@ -106,7 +106,7 @@ def _look(pid: int, other: int, piece: Mapping, since: int) -> Sharer | None:
     maps = _maps(other) if started is not None else None
     if maps is None:
         return Sharer(other, f"process {other} may not be looked at, and may be its child")
-    same = any((one.inode, one.device) == (piece.inode, piece.device) for one in maps)
+    same = any((mapping.inode, mapping.device) == (piece.inode, piece.device) for mapping in maps)
     if same and not share_memory(pid, other):
         return Sharer(other, f"process {other} is a child that may still run it")
     return None

@@ -98,10 +98,10 @@ class _Records(NamedTuple):
     cpu: Array
     head: Head
 
-    def pick(self, which: Array) -> _Records:
+    def pick(self, at: Array) -> _Records:
         """The records with these numbers, in this order."""
         _, starts, markers, time, cpu, head = self
-        return _Records(self.data, starts[which], markers[which], time[which], cpu[which], head)
+        return _Records(self.data, starts[at], markers[at], time[at], cpu[at], head)
 
     def numbers(self, at: Starts, offset: int, code: str) -> Array:
         """One number of each record, `offset` bytes behind the words `at`."""

@@ -141,10 +141,10 @@ class Entries:
         entry = self._arena.markers.entry(marker)
         calling = bool(state.mode and state.probe & PROBE_COUNTED)
         known = marker if entry.since else None
-        found = Switched(state.mode, known, tuple(slots[marker]), calling)
+        switched = Switched(state.mode, known, tuple(slots[marker]), calling)
         # It still records for the same reader. If that one is gone, the marker is taken from it
         # after this.
-        self.note({marker: found}, self.before(slots, calls=True), held=int(entry.held))
+        self.note({marker: switched}, self.before(slots, calls=True), held=int(entry.held))
 
     def note_by(self, controllers: Mapping[int, int]) -> None:
         """Write down that markers that are on were switched on by these processes."""

@@ -98,9 +98,9 @@ class Place(NamedTuple):
 
 def places_of(edits: Sequence[Edit]) -> list[Place]:
     """The places that edits touch, the last step's first."""
-    found: dict[tuple[int, int], Place] = {}
+    places: dict[tuple[int, int], Place] = {}
     for edit in edits:
-        known = found.get((edit.address, len(edit.old)))
+        known = places.get((edit.address, len(edit.old)))
         if known is None:
             known = Place(
                 edit.address, edit.old, edit.new,
@@ -108,8 +108,8 @@ def places_of(edits: Sequence[Edit]) -> list[Place]:
             )  # fmt: skip
         else:
             known = known._replace(after=edit.new, between=known.between | {edit.new})
-        found[edit.address, len(edit.old)] = known
-    return sorted(found.values(), key=lambda place: (-place.step, place.address))
+        places[edit.address, len(edit.old)] = known
+    return sorted(places.values(), key=lambda place: (-place.step, place.address))
 
 
 def repair(pid: int) -> Repaired:
@@ -141,7 +141,7 @@ def _repair_journal(turn: Turn, switcher: Switcher) -> Repaired:
     places = places_of(left.edits)
     ours, left_alone = _split(memory, sites, places, recorders.arena)
     now = [(place, memory.read(place.address, len(place.before))) for place in ours]
-    complete = not left_alone and all(found == place.after for place, found in now)
+    complete = not left_alone and all(actual == place.after for place, actual in now)
     edits = [] if complete else list(_back(now))
     plan = Plan("repair", tuple(edits), default_strategy(own=turn.target.own))
     # The journal is left as it is while this is written. If we die, the next controller finds
@@ -169,14 +169,14 @@ def _split(
             left_alone.append(f"{place.address:#x} belongs to no marker that is mapped now")
             continue
         try:
-            found = memory.read(place.address, len(place.before))
+            actual = memory.read(place.address, len(place.before))
         except MemoryFault as fault:
             left_alone.append(str(fault))
             continue
-        if found not in place.between:
-            foreign = place.code and is_breakpoint(found)
+        if actual not in place.between:
+            foreign = place.code and is_breakpoint(actual)
             whose = "a breakpoint of another tool" if foreign else "not ours"
-            left_alone.append(f"{place.address:#x} holds {found.hex(' ')}, {whose}")
+            left_alone.append(f"{place.address:#x} holds {actual.hex(' ')}, {whose}")
             continue
         ours.append(place)
     return ours, left_alone
@@ -245,12 +245,12 @@ def _back(now: Sequence[tuple[Place, bytes]]) -> Iterator[Edit]:
     """Edits to what stood there before, tails before the breakpoints that guard them."""
     step = 0
     last = None
-    for place, found in now:
+    for place, actual in now:
         if last is not None and place.step != last:
             step += 1
         last = place.step
-        if found != place.before:
-            yield Edit(place.address, found, place.before, "repair", place.code, step)
+        if actual != place.before:
+            yield Edit(place.address, actual, place.before, "repair", place.code, step)
 
 
 # ---- 3: arenas that were never finished ----------------------------------------------------------

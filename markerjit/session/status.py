@@ -200,8 +200,8 @@ def _status(
     signature = site.signature
     sound = [state for state in group if not state.problem]
     first = sound[0] if sound else group[0]
-    found = {state.mode for state in sound}
-    mode = next((one for one in found if one), None)
+    modes = {state.mode for state in sound}
+    mode = next((mode for mode in modes if mode), None)
     hashed = fnv1a(signature.text.encode())
     entry = tallies.entry_of(sound or group, hashed) if tallies else None
     sums = tallies.total(group, hashed) if tallies else Counted(0, 0)
@@ -212,7 +212,7 @@ def _status(
         kind=site.kind,
         sites=tuple(state.site for state in group),
         mode=mode,
-        partly=len(found) > 1,
+        partly=len(modes) > 1,
         probe=_probe_name(first, arena, probes) if mode else "",
         since=int(entry.since) if entry and mode else 0,
         by=int(entry.by) if entry and mode else 0,

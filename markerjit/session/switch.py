@@ -107,8 +107,8 @@ class Switcher:
         self.planner.forget()
         self._remembered.clear()
         if seen.arena:
-            there = {site.address for site in seen.sites}
-            gone = [site.address for site in before.sites if site.address not in there]
+            mapped = {site.address for site in seen.sites}
+            gone = [site.address for site in before.sites if site.address not in mapped]
             for arena in (seen.arena, *seen.arenas.beside):
                 arena.patches.forget(gone)
 
@@ -172,7 +172,7 @@ class Switcher:
         if not arena.patches.have_planted(prepared.planted):
             return None
         self._enter_heads(turn, arena, prepared.plan)
-        slots = {id: one.slots for id, one in prepared.switched.items() if one.mode}
+        slots = {id: switched.slots for id, switched in prepared.switched.items() if switched.mode}
         before = entries.before(slots, calls=False)
         try:
             applied = self._apply(
@@ -296,7 +296,7 @@ class Switcher:
             return
         probes = Probes([older.base])
         states = self.target.states(self.target.seen.sites)
-        on = sorted({one.site.marker for one in states if one.mode and one.probe in probes})
+        on = sorted({state.site.marker for state in states if state.mode and state.probe in probes})
         if on:
             raise Refused(
                 f"process {older.pid} holds an arena of version {older.version}, which an older "

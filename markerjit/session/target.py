@@ -209,7 +209,9 @@ class Target:
             return states
         return [
             state._replace(
-                is_shared=any(one.start <= state.site.address < one.end for one in shared)
+                is_shared=any(
+                    mapping.start <= state.site.address < mapping.end for mapping in shared
+                )
             )
             for state in states
         ]

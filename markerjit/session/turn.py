@@ -66,7 +66,7 @@ class Turn:
         Raises Refused and Unsupported where no thread can be borrowed.
         """
         target = self.target
-        found = native.NativeTarget(
+        process = native.NativeTarget(
             pid=target.pid,
             pidfd=target.memory.pidfd,
             mem_fd=target.memory.fileno(),
@@ -77,10 +77,10 @@ class Turn:
             check_before_borrowing(target.pid)
             # All threads, however lately they were asked: a filter would kill the borrowed one.
             check_seccomp_of_threads(target.pid, set())
-            found.syscall_ret, found.sigreturn, found.pop_rax_ret = self._gadgets()
+            process.syscall_ret, process.sigreturn, process.pop_rax_ret = self._gadgets()
             if target.seen.arena:
-                found.scratch = target.seen.arena.scratch
-        return found
+                process.scratch = target.seen.arena.scratch
+        return process
 
     def caller(self) -> Caller:
         """A thread that makes system calls in the process."""
@@ -108,8 +108,8 @@ class Turns:
         turn, or for an open journal; NotPermitted, Unsupported, TargetGone."""
         target = self._target
         target.check_open()
-        with target.memory.watched(), target.memory.locked() as got:
-            if not got:
+        with target.memory.watched(), target.memory.locked() as locked:
+            if not locked:
                 raise self._taken()
             target.look()
             target.refuse_unknown_runtime()

@@ -46,7 +46,9 @@ class View:
         return self._target.closed
 
     def __repr__(self) -> str:
-        command = "".join(one if one.isprintable() else "?" for one in self.command[:60])
+        command = "".join(
+            character if character.isprintable() else "?" for character in self.command[:60]
+        )
         state = "closed" if self.closed else "open"
         return f"<{type(self).__name__} of {self.pid} ({command}), {state}>"
 

@@ -39,7 +39,9 @@ class Ending(NamedTuple):
         if self.signal is None:
             return "ended"
         if self.signal:
-            names = {one.value: one.name for one in signal.Signals}  # not of every real-time one
+            names = {
+                number.value: number.name for number in signal.Signals
+            }  # not of every real-time one
             return f"was ended by {names.get(self.signal, f'signal {self.signal}')}"
         return f"ended with exit code {self.code}"
 

@@ -44,10 +44,10 @@ def discover_process(read: Read, maps: Sequence[Mapping]) -> Objects:
     Raises Unsupported for a 32-bit process, and what `read` raises when the process ends.
     """
     code = [mapping for mapping in maps if mapping.executable]
-    found = _Collector()
-    for mapping, image in mapped_images(read, maps, found.problems):
-        found.add(image, mapping.path, mapping.deleted, code)
-    return found.objects()
+    collector = _Collector()
+    for mapping, image in mapped_images(read, maps, collector.problems):
+        collector.add(image, mapping.path, mapping.deleted, code)
+    return collector.objects()
 
 
 def mapped_images(
@@ -70,10 +70,10 @@ def mapped_images(
 
 def discover_file(path: str) -> Objects:
     """The markers of an executable or shared object. Raises BadFile, Unsupported."""
-    found = _Collector()
+    collector = _Collector()
     with FileImage(path) as image:
-        found.add(image, path, False, None)
-    return found.objects()
+        collector.add(image, path, False, None)
+    return collector.objects()
 
 
 def matching(sites: Sequence[Site], name: ProbeName) -> tuple[Site, ...]:
@@ -84,10 +84,10 @@ def matching(sites: Sequence[Site], name: ProbeName) -> tuple[Site, ...]:
     """
     check_is_marker(name)
     markers = {site.signature.name for site in sites}
-    meant = {marker for marker in markers if fnmatchcase(marker, name.name)}
-    if not meant:
+    selected = {marker for marker in markers if fnmatchcase(marker, name.name)}
+    if not selected:
         raise UnknownMarker(name.text, _nearest(name.text, markers))
-    return tuple(site for site in sites if site.signature.name in meant)
+    return tuple(site for site in sites if site.signature.name in selected)
 
 
 def _nearest(pattern: str, names: set[str]) -> tuple[str, ...]:

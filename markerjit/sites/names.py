@@ -81,10 +81,10 @@ def parse_name(text: str) -> ProbeName:
             raise BadArgument("pattern", text, "a name on both sides of the colon")
         return ProbeName(text, NameKind.USDT, text)
     kind, pattern = _AFTER[first]
-    found = pattern.fullmatch(rest)
-    if found is None:
+    match = pattern.fullmatch(rest)
+    if match is None:
         raise BadArgument("pattern", text, _LOOKS[kind])
-    fields = found.groupdict()
+    fields = match.groupdict()
     return ProbeName(
         text, kind, fields["name"], fields.get("object") or "", fields.get("caller") or "",
         int(fields.get("offset") or "0", 16), bool(fields.get("leaves")),

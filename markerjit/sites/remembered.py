@@ -55,22 +55,22 @@ def _directory(*, make: bool) -> Iterator[int]:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if make and _nearest_is_ours(base):
         os.makedirs(base, mode=0o700, exist_ok=True)
-    here = os.open(base, _DIRECTORY)  # a link of the user's own may lead to it
+    directory = os.open(base, _DIRECTORY)  # a link of the user's own may lead to it
     try:
-        if os.fstat(here).st_uid != os.geteuid():
+        if os.fstat(directory).st_uid != os.geteuid():
             raise PermissionError("another user's cache")
         for part in ("markerjit", "verified"):
             if make:
                 with suppress(FileExistsError):
-                    os.mkdir(part, 0o700, dir_fd=here)
-            inner = os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
-            os.close(here)
-            here = inner
-            if not _is_ours(os.fstat(here)):
+                    os.mkdir(part, 0o700, dir_fd=directory)
+            inner = os.open(part, _DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+            os.close(directory)
+            directory = inner
+            if not _is_ours(os.fstat(directory)):
                 raise PermissionError("another user can write there")
-        yield here
+        yield directory
     finally:
-        os.close(here)
+        os.close(directory)
 
 
 def _nearest_is_ours(path: str) -> bool:

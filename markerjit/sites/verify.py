@@ -37,24 +37,24 @@ def code_state(read: Read, site: Site, is_ours: Callable[[], bool]) -> tuple[Mod
     dormant = form.head + form.tail
     if not form.head:
         return None, b""
-    found = read(site.address, len(dormant))
-    if found == dormant:
+    code = read(site.address, len(dormant))
+    if code == dormant:
         return None, form.head
     head = len(form.head)
     try:
-        if found[head:] != form.tail:
+        if code[head:] != form.tail:
             raise ValueError
-        mode = mode_of(form, found[:head])
+        mode = mode_of(form, code[:head])
         if mode is Mode.INT3 and not is_ours():
             raise ValueError
     except ValueError:
         where = f"{site.marker} in {site.object.path}"
         takes_one = Mode.INT3 in form.ways  # elsewhere the byte is an operand
         raise UnexpectedBytes(
-            site.address, found, dormant, where,
-            is_breakpoint=takes_one and is_breakpoint(found),
+            site.address, code, dormant, where,
+            is_breakpoint=takes_one and is_breakpoint(code),
         ) from None  # fmt: skip
-    return mode, found[:head]
+    return mode, code[:head]
 
 
 def verify(read: Read, sites: Sequence[Site]) -> None:

@@ -50,7 +50,7 @@ def plan_change(change: Change, context: Context) -> tuple[Edit, ...] | Refusal:
     if not change.new:  # a word that is not known yet: planned as any other, and filled in later
         known = change._replace(new=bytes(len(change.old)))
         word = pointer_swap.plan(known, context)
-        return word if isinstance(word, Refusal) else tuple(one._replace(new=b"") for one in word)
+        return word if isinstance(word, Refusal) else tuple(edit._replace(new=b"") for edit in word)
     if len(change.old) != len(change.new):
         raise ValueError(f"{change.what}: {len(change.old)} bytes cannot become {len(change.new)}")
     refused = Refusal(Reason.NO_PROTOCOL, f"{change.what}: no protocol is for such a change")
