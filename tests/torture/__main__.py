@@ -1,10 +1,10 @@
 """`make torture`: all combinations again and again, a line for each, and a table at the end.
 
-    TORTURE_SECONDS   how long, 600 if not said; every combination gets its turn in any case
-    TORTURE_FLIPS     and at least so many flips
+    TORTURE_SECONDS   seconds, by default 600; every combination gets its turn in any case
+    TORTURE_FLIPS     the least number of flips
 
-Writes build/torture.json. Exit code 1 when an allowed combination went wrong, or when one that
-leaves out what it must not went well.
+Writes build/torture.json. The exit code is 1 when an allowed combination went wrong, or when a
+variant that leaves out a necessary step went well.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def numbers(seen: Seen) -> str:
 
 
 def for_seconds(turn_s: float) -> Callable[[Seen], bool]:
-    """Enough after so long, once some flip was seen."""
+    """A condition that holds after `turn_s` seconds, once some flip was seen."""
     end = time.monotonic() + turn_s
     return lambda seen: time.monotonic() > end and seen.transitions > 0
 
 
 def torture(seconds: float, flips: int) -> dict[Combination, Seen]:
-    """All that is allowed, in turns, until the time is over and there were so many flips."""
+    """Run all allowed combinations in turns, until the time is over and `flips` flips were made."""
     turn_s = min(LONGEST_TURN_S, seconds / len(ALLOWED))
     end = time.monotonic() + seconds
     all_seen: dict[Combination, Seen] = {}
@@ -74,22 +74,22 @@ def torture(seconds: float, flips: int) -> dict[Combination, Seen]:
 
 
 def leave_out(left_out: LeftOut) -> Seen:
-    """Leave it out, and say what came of it."""
+    """Run a variant that leaves a step out, and print the result."""
     seen = run_left_out(left_out)
-    how = f"{seen.torn} torn" if seen.torn else seen.ended or "did not fail"
-    counts = f"{seen.flips:>13,} flips, {seen.transitions:>9,} seen: {how:<14.14}"
+    outcome = f"{seen.torn} torn" if seen.torn else seen.ended or "did not fail"
+    counts = f"{seen.flips:>13,} flips, {seen.transitions:>9,} seen: {outcome:<14.14}"
     print(f"{counts}  {left_out.combination} without {left_out.lacks}", flush=True)
     return seen
 
 
 def marks() -> Marked:
-    """A real marker, with everything else going on."""
+    """Switch a real marker while all other changes go on."""
     with victim(arguments(inside("jmp5", LINE, "int3/mem", "membarrier", CROWDS[-1]))) as target:
         return switch_marks(target, MARK_ROUNDS, "flip 10 int3 mem membarrier")
 
 
 def total(all_seen: Iterable[Seen]) -> Seen:
-    """All of them together."""
+    """The sums over all runs."""
     together = Seen()
     for seen in all_seen:
         together.add(seen)
@@ -104,8 +104,8 @@ def print_table(all_seen: dict[Combination, Seen]) -> None:
     print(f"{numbers(total(all_seen.values()))}  together")
 
 
-def save(all_seen: dict[Combination, Seen], lacking: dict[LeftOut, Seen], marked: Marked) -> None:
-    """All of it, for whoever wants to compare."""
+def save(all_seen: dict[Combination, Seen], variants: dict[LeftOut, Seen], marked: Marked) -> None:
+    """Save all results, for comparisons."""
     record = {
         "machine": {"cpu": cpu(), "cpus": os.cpu_count(), "kernel": platform.release()},
         "allowed": [
@@ -114,7 +114,7 @@ def save(all_seen: dict[Combination, Seen], lacking: dict[LeftOut, Seen], marked
         ],
         "left_out": [
             {"lacks": left.lacks, "combination": str(left.combination), **seen.as_dict()}
-            for left, seen in lacking.items()
+            for left, seen in variants.items()
         ],
         "marks": asdict(marked),
     }
@@ -124,30 +124,30 @@ def save(all_seen: dict[Combination, Seen], lacking: dict[LeftOut, Seen], marked
 def cpu() -> str:
     """Vendor, family and model, from /proc/cpuinfo."""
     with open("/proc/cpuinfo") as lines:
-        said = dict(line.split(":", 1) for line in lines if ":" in line)
-    named = {name.strip(): value.strip() for name, value in said.items()}
+        pairs = [line.split(":", 1) for line in lines if ":" in line]
+    named = {name.strip(): value.strip() for name, value in pairs}
     return f"{named['vendor_id']} family {named['cpu family']} model {named['model']}"
 
 
 def main() -> int:
-    """0: all that is allowed went well, and all that must fail failed."""
+    """Returns 0 if all allowed combinations went well, and all variants that must fail failed."""
     seconds = float(os.environ.get("TORTURE_SECONDS", "600"))
     flips = int(os.environ.get("TORTURE_FLIPS", "0"))
     all_seen = torture(seconds, flips)
     print("\nleft out, and what it took to fail")
-    lacking = {left_out: leave_out(left_out) for left_out in (*MUST_FAIL, *SEEN_ONLY)}
+    variants = {left_out: leave_out(left_out) for left_out in (*MUST_FAIL, *SEEN_ONLY)}
     print()
     print_table(all_seen)
     marked = marks()
     print(f"\nmarks: {marked}")
-    save(all_seen, lacking, marked)
-    bad = [c for c, seen in all_seen.items() if allowed_wrongs(c, seen)]
-    well = [left for left in MUST_FAIL if not failed(lacking[left])]
-    harmless = [left for left in well if lacking[left].transitions >= SEEN_ENOUGH]
-    print(f"\n{len(all_seen)} combinations, {len(bad)} went wrong; ", end="")
+    save(all_seen, variants, marked)
+    wrong = [c for c, seen in all_seen.items() if allowed_wrongs(c, seen)]
+    well = [left for left in MUST_FAIL if not failed(variants[left])]
+    harmless = [left for left in well if variants[left].transitions >= SEEN_ENOUGH]
+    print(f"\n{len(all_seen)} combinations, {len(wrong)} went wrong; ", end="")
     print(f"{len(MUST_FAIL)} must fail, {len(harmless)} did not", end="")
     print(f" and {len(well) - len(harmless)} could not, for want of observed flips")
-    return 1 if bad or harmless or not marked.adds_up else 0
+    return 1 if wrong or harmless or not marked.adds_up else 0
 
 
 if __name__ == "__main__":

@@ -28,11 +28,11 @@ enum { STACK_BYTES = 64 << 10, GUARD_BYTES = 4096 };
 
 struct worker {
     struct tally loop;
-    struct tally handlers[INTERRUPTIONS]; /* what the signal handlers saw in this thread */
+    struct tally handlers[INTERRUPTIONS]; /* seen by the signal handlers in this thread */
     truth_count evaluated; /* arguments of the real marker: exactly when it was active */
 } __attribute__((aligned(64)));
 
-_Atomic uint64_t change_sequence = 1; /* nothing is known of the forms before `flip` */
+_Atomic uint64_t change_sequence = 1; /* the forms are not known before `flip` */
 _Atomic uint8_t forms[MAX_PLACES];
 
 static struct worker workers[MAX_WORKERS];
@@ -87,7 +87,7 @@ static void on_signal(int number) {
     truth_add(&signals_handled);
 }
 
-/* With unmapped memory around it: what lies above a stack may be searched with it. */
+/* With unmapped memory around it, because memory above a stack may be searched with it. */
 static bool use_own_stack(void) {
     char *memory =
         mmap(NULL, STACK_BYTES + 2 * GUARD_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

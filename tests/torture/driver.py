@@ -1,8 +1,8 @@
-"""Runs one combination on a fresh victim and says what was seen.
+"""Runs one combination on a fresh victim and counts what was seen.
 
-The judge is `Seen.wrong`: everything by which a run of an allowed combination shows that something
-is broken. Flips issued are not flips observed, so a run in which the victim saw too few is wrong
-too: it proves nothing.
+The judge is `Seen.wrong`. It lists every sign in a run of an allowed combination that something is
+broken. A flip that is issued is not a flip that is observed, so a run in which the victim saw none
+is wrong, too: it proves nothing.
 """
 
 from __future__ import annotations
@@ -43,42 +43,42 @@ class Seen:
 
     def add(self, other: Seen) -> None:
         for field in fields(self):
-            mine, more = getattr(self, field.name), getattr(other, field.name)
-            setattr(self, field.name, (mine or more) if field.type == "str" else mine + more)
+            ours, theirs = getattr(self, field.name), getattr(other, field.name)
+            setattr(self, field.name, (ours or theirs) if field.type == "str" else ours + theirs)
 
     def wrong(self, *, stale_allowed: bool = False) -> list[str]:
-        """What is wrong with it; nothing, if the product is right."""
-        found = []
+        """The faults of the run, a sentence each; none, if the product is right."""
+        faults = []
         if self.ended:
-            found.append(self.ended)
+            faults.append(self.ended)
         elif self.executions != self.old + self.new + self.torn:
-            found.append(f"{self.executions} executions, {self.old} old, {self.new} new")
+            faults.append(f"{self.executions} executions, {self.old} old, {self.new} new")
         if self.torn:
-            found.append(f"{self.torn} torn executions")
+            faults.append(f"{self.torn} torn executions")
         if self.stale and not stale_allowed:
-            found.append(f"{self.stale} executions of a form that was gone")
+            faults.append(f"{self.stale} executions of a form that was gone")
         if self.unsettled:
-            found.append(self.unsettled)
+            faults.append(self.unsettled)
         if not self.transitions:
-            found.append("no flip was observed")
-        return found
+            faults.append("no flip was observed")
+        return faults
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
 
 def allowed_wrongs(combination: Combination, seen: Seen) -> list[str]:
-    """What is wrong with a run of something allowed. With nothing synchronised a thread may run
-    the old form for a moment more."""
+    """The faults in a run of an allowed combination. Without synchronising a thread may run the old
+    form for a moment more."""
     return seen.wrong(stale_allowed=combination.quiescence == "none")
 
 
 def failed(seen: Seen) -> bool:
-    """Whether what was left out was missed: a torn execution, or one that nobody survived."""
+    """Whether the variant failed: an execution was torn, or ended the process."""
     return bool(seen.torn) or seen.ended.startswith("died SIG")
 
 
-# After a chunk: is it enough?
+# Whether a run may end, asked after each chunk.
 Enough = Callable[[Seen], bool]
 
 
@@ -101,7 +101,7 @@ def arguments(combination: Combination) -> list[str]:
 
 
 def run(combination: Combination, enough: Enough) -> Seen:
-    """Flip in chunks until it is enough, or something is torn, or the victim died."""
+    """Flip in chunks until `enough` holds, an execution is torn, or the victim died."""
     seen = Seen(runs=1)
     began = time.monotonic()
     try:
@@ -110,14 +110,14 @@ def run(combination: Combination, enough: Enough) -> Seen:
                 _run_inside(target, combination, enough, seen)
             else:
                 _run_outside(target, combination, enough, seen)
-    except (Died, Refused) as why:
-        seen.ended = str(why)
+    except (Died, Refused) as error:
+        seen.ended = str(error)
     seen.seconds = time.monotonic() - began
     return seen
 
 
 def run_left_out(left_out: LeftOut) -> Seen:
-    """Until it fails, or until it should long have failed."""
+    """Run the variant until it fails, or until it should long have failed."""
     seen = Seen()
     for _ in range(left_out.victims):
         seen.add(run(left_out.combination, lambda seen: seen.flips >= left_out.within))
@@ -127,13 +127,13 @@ def run_left_out(left_out: LeftOut) -> Seen:
 
 
 def _run_inside(target: Victim, combination: Combination, enough: Enough, seen: Seen) -> None:
-    how = f"{combination.protocol} {combination.via} {combination.quiescence}"
+    words = f"{combination.protocol} {combination.via} {combination.quiescence}"
 
     def flip(transactions: int) -> Flipped:
-        said = target.ask(f"flip {transactions} {how}")
-        if said["status"]:
-            raise Refused(f"mj_apply: {said}")
-        return Flipped(said["transactions"], said["places"], said["refused"])
+        answer = target.ask(f"flip {transactions} {words}")
+        if answer["status"]:
+            raise Refused(f"mj_apply: {answer}")
+        return Flipped(answer["transactions"], answer["places"], answer["refused"])
 
     _run_chunks(target, flip, enough, seen)
     forms = target.command("settled")
@@ -148,7 +148,7 @@ def _run_outside(target: Victim, combination: Combination, enough: Enough, seen:
         try:
             _run_chunks(target, controller.flip, enough, seen)
         except Refused:
-            target.ask("counts")  # if it died, that is what there is to say
+            target.ask("counts")  # raises Died, which says more, if it died
             raise
         expected = "".join(map(str, controller.forms))
     executed = target.command("settled")["forms"]

@@ -14,8 +14,8 @@
  *                 wrote and by that puts a microsecond between two steps
  *     QUIESCENCE  membarrier, signals, none
  *
- * It plans what it is told, right or wrong: that a protocol is needed is shown by leaving it out.
- * mj_apply is that of libmjstop.so, the same objects.
+ * It makes the plan that it is asked for, right or wrong. Leaving a protocol out shows that it is
+ * needed. mj_apply is that of libmjstop.so, the same objects.
  */
 #define _GNU_SOURCE
 #include "torture.h"
@@ -44,7 +44,7 @@ static unsigned random_below(unsigned limit) {
     return (unsigned)(random_state >> 33) % limit;
 }
 
-/* What a plan is made of: one place and where it is going. */
+/* One place and its way from one form to the other. */
 struct change {
     const struct place *place;
     uint64_t address; /* of its first byte, where it is written */
@@ -82,7 +82,7 @@ static void plan_byte(const struct change *change) {
 
 static void plan_whole(const struct change *change) { add_edit(change, 0, change->place->size, 0); }
 
-/* What stands beside the place in its word is written again as it is. */
+/* The bytes beside the place in its word are written again as they are. */
 static void plan_word(const struct change *change) {
     const unsigned size = change->place->size == 2 ? 2 : 8;
     const uint64_t word = change->address / size * size;
@@ -154,8 +154,8 @@ static unsigned plan_some(const struct protocol *protocol, bool alias, unsigned 
 
 /*
  * Takes the line with the end of the last place away from the others, for a moment: a thread that
- * comes to the place has its first bytes at hand and must wait for the rest. That is the window in
- * which the stores have to come to tear, and without this it is rarely open.
+ * comes to the place has its first bytes at hand and must wait for the rest. The stores tear only
+ * in that window, which is rarely open otherwise.
  */
 static void take_line(void) {
     const struct mj_edit *tail = &flipper.edits[flipper.count - 2]; /* the first byte is last */
@@ -166,7 +166,7 @@ static void take_line(void) {
         ;
 }
 
-/* What mj_apply does with stores, and nothing that makes it safe but the fence, if wanted. */
+/* The stores of mj_apply, with none of its safety except the fence, where the variant has it. */
 static int apply_raw(int quiescence) {
     int error = 0;
 
@@ -194,10 +194,10 @@ struct flipped {
 };
 
 /*
- * Until some thread has gone once around, so that the next change comes while that thread runs. On
- * a loaded machine all the others may be without a CPU for milliseconds; then we go on, and the
- * change is made under nobody: `transitions` tells. Raw stores do not wait: what they are to show
- * is rare, and they are cheap.
+ * Wait until some thread has visited all places once, so that the next change comes while that
+ * thread runs. On a loaded machine all the others may be without a CPU for milliseconds. Then we go
+ * on, and no thread sees the change; `transitions` shows this. Raw stores do not wait, because the
+ * fault that they show is rare, and they are cheap.
  */
 static void wait_for_crowd(void) {
     const unsigned long before = crowd_progress();

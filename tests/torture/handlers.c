@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * handlers.c: what happens to a thread that meets int3, and what is said of one that died.
+ * handlers.c: handlers for a thread that meets int3, and for a fatal signal.
  *
  * A thread on a breakpoint goes on as if it had executed the new form. It may come here long after
- * the breakpoint went away, and does the same then: at the moment when it met it, the new form was
+ * the breakpoint went away, and does the same then: when it met the breakpoint, the new form was
  * allowed.
  */
 #define _GNU_SOURCE
@@ -14,7 +14,7 @@
 
 truth_count trapped;
 
-/* One line, and the end: 70 is what the driver knows as a torn execution that could not go on. */
+/* Print one line and exit. The driver takes 70 for a torn execution that could not go on. */
 static void die(const char *how, uint64_t rip) {
     const uint64_t near = place_count ? rip - places[0].at : 0;
 

@@ -16,7 +16,7 @@ MARK = "torture_real"
 
 @dataclass
 class Marked:
-    """What the controller got, and what the victim says there was to get."""
+    """The counts of the controller, and those of the victim."""
 
     switches: int = 0
     hits: int = 0
@@ -32,8 +32,8 @@ class Marked:
 
 
 def switch_marks(target: Victim, rounds: int, flip: str) -> Marked:
-    """So many times on and off, with a `flip` of the victim's own between; then once on, read to
-    the last event while the threads stand at their gate."""
+    """Switch the marker on and off `rounds` times, with a `flip` of the victim's own between. Then
+    trace it once, and read to the last event while the threads stand at their gate."""
     marked = Marked()
     with markerjit.attach(target.pid) as session:
         before = target.ask("resume")["evaluated"]

@@ -1,7 +1,7 @@
 """A controller in another process: plans edits of a victim's places and has mj_apply make them.
 
-It plans what it is told, right or wrong, as flip.c does inside; what it calls is the product's
-libmjstop.so. It does not use the product's planners: those refuse to plan wrong.
+It makes the plan that it is asked for, right or wrong, as flip.c does inside, and calls the
+product's libmjstop.so. It does not use the product's planners, because they refuse wrong plans.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TRY_AGAIN = (native.IN_SPAN, native.BUSY, native.NO_THREAD, native.NOT_SYNCED)
 
 @dataclass(frozen=True)
 class Place:
-    """Where one is, and its two forms."""
+    """The address of a place, and its two forms."""
 
     at: int
     code: int
@@ -30,12 +30,12 @@ class Place:
 
 
 class Refused(Exception):
-    """mj_apply ended with a status that no right plan may meet."""
+    """mj_apply ended with a status that a right plan never meets."""
 
 
 @dataclass
 class Flipped:
-    """What came of some transactions."""
+    """The counts of some transactions."""
 
     transactions: int = 0
     places: int = 0
@@ -109,7 +109,7 @@ class Controller:
         os.close(self._mem_fd)
 
     def flip(self, transactions: int) -> Flipped:
-        """So many transactions, each of some neighbours to their other forms."""
+        """Make this number of transactions. Each changes some neighbours to their other forms."""
         flipped = Flipped()
         for _ in range(transactions):
             count = self._random.randint(1, len(self._places))
@@ -148,6 +148,6 @@ class Controller:
 
 
 def _place(victim: Victim, index: int) -> Place:
-    said = victim.command(f"place {index}")
-    forms = (bytes.fromhex(said["old"]), bytes.fromhex(said["new"]))
-    return Place(at=int(said["at"], 0), code=int(said["code"]), forms=forms)
+    place = victim.command(f"place {index}")
+    forms = (bytes.fromhex(place["old"]), bytes.fromhex(place["new"]))
+    return Place(at=int(place["at"], 0), code=int(place["code"]), forms=forms)

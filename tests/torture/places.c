@@ -4,8 +4,8 @@
  *
  * Around a place everything that is not meant to be executed is `hlt`, which ends in SIGSEGV, or is
  * not mapped at all. rax is no valid address on the way in. So a thread that executes half of one
- * form and half of the other returns another value or dies at a telling address; it does not go
- * astray in the program.
+ * form and half of the other returns another value or dies at an address that shows the cause. It
+ * does not stray into the program.
  *
  *     shape   old                        new                     bytes
  *     byte    eb 05  jmp over the next   eb 00  jmp to it        1 of 2
@@ -71,7 +71,7 @@ static void far_form(struct place *place, const char *old_bytes, char opcode) {
     place->trap_rip = place->at + sizeof(new_bytes) + FAR;
 }
 
-/* rax is no address: what a torn instruction reads or writes through it faults. */
+/* rax is not an address, so a torn instruction that reads or writes through it faults. */
 static void begin(struct place *place) {
     struct pen pen = {writable(place->at - 10)};
 
@@ -161,7 +161,7 @@ static const struct shape {
     {"slot", 8, make_slot},
 };
 
-/* Reserve all, so that a jump that went wrong lands in it; then map three parts of it. */
+/* Reserve the whole area, so that a wrong jump lands in it. Then map three parts of it. */
 static bool map_parts(uint64_t used, bool alias) {
     const uint64_t parts[] = {0, FAR & -PAGE, SLOTS};
     const int fd = memfd_create("torture", MFD_CLOEXEC);

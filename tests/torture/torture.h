@@ -3,8 +3,8 @@
  * torture.h: what the parts of the victim share: places in code that it made itself, the crowd of
  * threads that executes them, and what is counted.
  *
- * It is a program for tests: it runs code that is changed under it, and says what was executed. It
- * does not know whether a change is right; whoever drives it does.
+ * It is a program for tests: it runs code that is changed under it, and reports the forms that were
+ * executed. Its driver knows whether a change is right, and it does not.
  */
 #ifndef TORTURE_H
 #define TORTURE_H
@@ -19,7 +19,7 @@
 
 enum { MAX_PLACES = 256, MAX_WORKERS = 64, INSTRUCTION = 8 };
 
-/* What a call of a place returns. All four bytes differ, so half of each is neither. */
+/* The values that a call of a place returns. All four bytes differ, so half of each is neither. */
 #define OLD_VALUE 0x1a2b3c4du
 #define NEW_VALUE 0x5e6f7081u
 
@@ -32,7 +32,7 @@ struct place {
     uint8_t code; /* 0: a slot, which is data */
     uint8_t old_bytes[INSTRUCTION];
     uint8_t new_bytes[INSTRUCTION];
-    /* What a thread that meets int3 does instead: the new form. */
+    /* A thread that meets int3 does this instead, the new form. */
     uint64_t trap_rip;
     bool trap_pushes;  /* the address behind the instruction, as a call does */
     bool trap_returns; /* NEW_VALUE in rax, as the mov does */
@@ -41,7 +41,7 @@ struct place {
 struct layout {
     const char *shape;
     unsigned boundary; /* the place lies across a multiple of this; 0: inside an aligned word */
-    unsigned split;    /* so many bytes before the boundary */
+    unsigned split;    /* bytes before the boundary */
     unsigned count;
     bool alias;
 };
@@ -49,26 +49,26 @@ struct layout {
 extern struct place places[MAX_PLACES];
 extern unsigned place_count;
 
-/* False, with a line on stderr, for a shape or size that there is not. */
+/* False, with a line on stderr, for an unknown shape or size. */
 bool make_places(const struct layout *layout);
 
 /* The place that begins here, or NULL. */
 const struct place *place_at(uint64_t address);
 
-/* What one thread saw. Written by that thread alone. */
+/* The observations of one thread. Written by that thread alone. */
 struct tally {
     truth_count executions; /* counted before the call, the rest after it */
     truth_count old_forms;
     truth_count new_forms;
     truth_count torn;        /* returned neither */
-    truth_count stale;       /* returned what nobody should see any more: see flip.c */
+    truth_count stale;       /* returned a form that was gone: see flip.c */
     truth_count transitions; /* another form than the time before: flips seen, not flips issued */
     uint8_t last[MAX_PLACES];
 };
 
 void visit_all(struct tally *tally);
 
-/* How many times a thread met int3 at a place and went on by our handler. */
+/* Number of times that a thread met int3 at a place and went on by our handler. */
 extern truth_count trapped;
 void install_handlers(void);
 
@@ -86,7 +86,7 @@ void crowd_say(const char *word);
 unsigned long crowd_progress(void);
 
 /*
- * What an own controller has made of the places. Odd while it works, and before it ever did; a form
+ * The forms that the controller inside has left. Odd while it works, and before it ever did; a form
  * that is read between two equal even numbers must have been executed in between.
  */
 extern _Atomic uint64_t change_sequence;

@@ -6,14 +6,14 @@
  *            [--births] [--signals] [--plugin PATH]
  *
  * Begins paused. Commands: pause, resume, counts; `place I` (where it is and its two forms);
- * `settled` (executes each place once and says which form it has, and which an own controller
+ * `settled` (executes each place once and reports its form, and the form that the controller inside
  * left); `flip …` (see flip.c); quit. A thread that could not go on makes it say `died …` and end
  * with exit code 70.
  */
 #include "torture.h"
 
-/* What a controller outside needs of its target, made findable: markerjit looks for the same in
-   the vDSO and libc. */
+/* The code that a controller outside needs in its target, under names. markerjit looks for it in
+ * the vDSO and libc. */
 __asm__(".text\n"
         "victim_syscall_ret: syscall; ret\n"
         "victim_sigreturn: mov $15, %eax; syscall\n"

@@ -1,4 +1,4 @@
-"""The victim as a process: lines in, lines out, and what it said when it died.
+"""The victim as a process: lines in, lines out, and its last words.
 
 It knows nothing of combinations. A victim is killed and waited for in every case.
 """
@@ -17,12 +17,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 VICTIM = ROOT / "build" / "torture" / "victim"
 PLUGIN = ROOT / "build" / "targets" / "truth_plugin.so"
 
-# One answer may take a chunk of flips; a victim that says nothing for so long hangs.
+# One answer may take a chunk of flips. A victim that is silent for longer than this hangs.
 SILENCE_S = 120
 
 
 class Died(Exception):
-    """The victim ended or hung; the message is what it said last."""
+    """The victim ended or hung; the message has its last words."""
 
 
 class Victim:
@@ -52,7 +52,7 @@ class Victim:
         return dict(_pairs(self._read_line()))
 
     def ask(self, line: str) -> dict[str, int]:
-        """The same, of numbers."""
+        """The same, as numbers."""
         return {name: int(value, 0) for name, value in self.command(line).items()}
 
     def end(self) -> None:
