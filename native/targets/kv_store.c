@@ -4,7 +4,7 @@
  * Inside a lock only pointers move: values are built before it and freed, and
  * markers fire, after it, so tracing one thread does not make others wait.
  * The price is that events of two threads on one key may appear in the other
- * order than their effects; the counts are exact all the same.
+ * order than their effects; the counts are exact nevertheless.
  */
 #include "kv_store.h"
 

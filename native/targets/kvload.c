@@ -65,7 +65,7 @@ static double now_s(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* The key, behind so many zeros that sizes differ too. */
+/* The key, behind zeros, so that sizes differ too. */
 static size_t make_value(unsigned long key, char value[MAX_VALUE]) {
     return (size_t)snprintf(value, MAX_VALUE, "%0*lu", 16 + (int)(key * 31 % 100), key);
 }

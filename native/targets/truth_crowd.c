@@ -13,7 +13,7 @@
  * With --move each thread goes to another CPU in every turn; with --fork thread 0 forks in every
  * hundredth; with --raw the last thread is made by clone(2) alone, and has the thread-local
  * variables of the first one. With --counts the turns of each thread are in that file too, as
- * 64-bit numbers, and outlive the program. Commands: `run TURNS`: each thread makes so many turns;
+ * 64-bit numbers, and outlive the program. Commands: `run TURNS`: each thread makes TURNS turns;
  * answered when all are done, no handler runs and no child is left. `counts`, `quit`. Both are
  * answered with
  *

@@ -8,9 +8,9 @@
  * Commands: `pass N`: N turns in the first process. `grow DEPTH N`: it passes N times and forks a
  * child that does the same to that depth; answered, with how many did not end well (`bad`), when
  * all are gone. `spin`: a thread forks such families, two deep, until `rest`. `keep` forks a child
- * that stays, told its pid; what follows `child` is a command for it: `pass N`, `grow DEPTH N`,
- * `counts`, `quit`. `counts` has turns and evaluations by who; the counters are shared by all.
- * Built once more for each other mode that patches differently.
+ * that stays, and answers with its pid; the words after `child` are a command for it: `pass N`,
+ * `grow DEPTH N`, `counts`, `quit`. `counts` has turns and evaluations by who; the counters are
+ * shared by all. Built once more for each other mode that patches differently.
  */
 #define _GNU_SOURCE 1
 #include <markerjit/marker.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * truth_floats: threads that would notice if anything of theirs were not given back.
+ * truth_floats: threads that notice if any part of their state is not given back.
  *
  *     truth_floats [FIRST [--alarm]]
  *

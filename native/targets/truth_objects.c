@@ -9,7 +9,7 @@
  * times and unloads it, again and again, until `rest`. `occupy` unloads the plugin and maps an
  * exact copy of it in its place, as private data that belongs to no object; `spoiled` says how many
  * bytes of the copy have changed since. `trap OFFSET` makes the copy executable and calls an int3
- * of the program's own in it, so many bytes behind its start, which the program's own handler
+ * of the program's own in it, OFFSET bytes behind its start, which the program's own handler
  * counts. `counts`, `quit`. The answer to `load` has the address of the plugin.
  */
 #define _GNU_SOURCE 1

@@ -6,7 +6,7 @@
  *     truth_process  "n %lu": at each `pass`
  *
  * Commands: `pass N`; `close`: close every descriptor from 3 on; `close-loop`: a thread does so
- * again and again, and each time opens a file of its own, as number `close-loop N`, and looks that
+ * again and again, and each time opens a file of its own, as number `close-loop N`, and checks that
  * nothing else has changed it (`changed` counts), until `close-end`; `own N` does so once, and
  * `look` looks again; `become UID`; `dumpable 0` or `1`; `counts`, `quit`.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * truth_signals: a program that has its own mind about signals.
+ * truth_signals: a program that handles signals in its own way.
  *
  *     truth_signals [--block-trap] [--own-trap] [--timer]
  *

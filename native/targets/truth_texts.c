@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * truth_texts: pointers that are handed to markers as texts, and point to all sorts of places.
+ * truth_texts: pointers that markers take for texts, into many kinds of memory.
  *
  *     texts_string    "at %d s %s"
  *     texts_bounded   "at %d n %d s %.*s": the third argument is its bound, told twice

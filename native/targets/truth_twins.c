@@ -7,8 +7,8 @@
  *                  from 1 for each
  *
  * Commands: `vfork TIMES` and `clone TIMES` make such a child, and answer when it and the thread
- * have passed the marker so many times each. `counts`, `quit`. `bad` counts children that did not
- * end with 7. On a machine with one CPU both work there in turns.
+ * have each passed the marker TIMES times. `counts`, `quit`. `bad` counts children that did not end
+ * with 7. On a machine with one CPU both work there in turns.
  */
 #define _GNU_SOURCE 1
 #include <markerjit/marker.h>

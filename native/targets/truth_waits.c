@@ -2,7 +2,7 @@
 /*
  * truth_waits: a thread in each of the system calls that wait.
  *
- *     truth_waits  "what %d n %lu": each time such a call has ended, and why does not matter
+ *     truth_waits  "what %d n %lu": each time such a call has ended, for any reason
  *
  * No signal is ever handled in here, so a call that ends with EINTR was disturbed from outside.
  * Half of the calls wait for ever and are woken by `poke`; the others time out after some

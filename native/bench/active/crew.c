@@ -15,7 +15,7 @@
  *     where ADDRESS
  *
  * The threads of a run wait for each other before each time, busily, so that they run at once.
- * Between runs they sleep. Anybody may trace this process (Yama). It ends when its input does.
+ * Between runs they sleep. Any process may trace this one (Yama). It ends when its input does.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * listen.c: a small loop with one site in it, to which somebody listens, for markerjit bench.
+ * listen.c: a small loop around one site that is on, for markerjit bench.
  *
  *     BENCH_FORM     nothing, mark (as MJ_MODE says), call, nop1, nop5
  *     BENCH_MARKER   for mark: its name, so that each object's is switched by itself
@@ -9,7 +9,7 @@
  * loop, in a page: layout alone may move a result
  *
  * The site has two ints, which the loop needs anyway. As in hot.c the rounds do not wait for each
- * other. nop1 and nop5 are places for somebody else's breakpoint, at the symbol `bench_place`; what
+ * other. nop1 and nop5 are places for another tool's breakpoint, at the symbol `bench_place`; what
  * would copy the place (unrolling) would not assemble. The ints are in edi and esi there.
  */
 #include <stdint.h>

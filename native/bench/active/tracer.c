@@ -11,8 +11,8 @@
  * and steps over the no-op by letting the thread go on behind it. A breakpoint in place of another
  * instruction would have to be taken out for a step, with all other threads standing.
  *
- * Whoever started it ends it: then the threads run on, and would be killed by the next breakpoint.
- * It sees only the threads that are there when it comes.
+ * The process that started it ends it. Then the threads run on, and the next breakpoint would kill
+ * them. It sees only the threads that are there when it comes.
  */
 #define _GNU_SOURCE
 #include <dirent.h>

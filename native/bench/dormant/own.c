@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * own.c: a loop around a function of somebody else's source, for markerjit bench --source.
+ * own.c: a loop around a function of the user's source, for markerjit bench --source.
  *
  *     BENCH_SOURCE     the file; its markers are compiled as MJ_MODE says
  *     BENCH_FUNCTION   void or not, without arguments
@@ -30,7 +30,7 @@ __attribute__((visibility("default"), noinline)) uint64_t run(uint64_t times,
     for (uint64_t i = 0; i < times; i++) {
         BENCH_FUNCTION();
         bench_callee();
-        __asm__ volatile("" ::: "memory"); /* or a loop of nothing is no loop */
+        __asm__ volatile("" ::: "memory"); /* else an empty loop is removed */
     }
     return 0;
 }

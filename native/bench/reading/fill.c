@@ -2,7 +2,7 @@
 /*
  * fill.c: passes events of several kinds at a pace, for markerjit bench reading.
  *
- *     run CPU KIND EVENTS TICKS   on that CPU pass so many events, so many ticks of the time stamp
+ *     run CPU KIND EVENTS TICKS   on that CPU pass EVENTS events, TICKS ticks of the time stamp
  *                                 counter apart: ints, longs, numbers (these in turn), text, mixed
  *                                 (a text and two ints in turn)
  *     run ns=T

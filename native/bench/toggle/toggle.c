@@ -16,7 +16,7 @@
  * A step is one function with one site, and one reading of the clock. What is going on when it is
  * told counts by its age. The sites are parts made by the bench, which leave their functions in the
  * section toggle_steps; step I of a part gives n * (I + 3) + 1. It ends when its input does. As a
- * library, toggle_answer is called with the lines by somebody else.
+ * library, another caller passes the lines to toggle_answer.
  */
 #define _GNU_SOURCE
 #include <markerjit/marker.h>
@@ -84,8 +84,8 @@ static unsigned bucket(uint64_t ns) {
     return ((power - FINE + 1) << FINE) + (unsigned)(ns >> (power - FINE)) - (1 << FINE);
 }
 
-/* Who has found the gate open and not said so yet is still counted as standing: it looks again, for
-   whoever has closed it meanwhile relies on that count. */
+/* A thread that found the gate open and has not said so yet still counts as standing. It looks
+   again, because a thread that has closed the gate meanwhile relies on that count. */
 static void stand_at_gate(struct meter *meter) {
     atomic_store(&meter->since, 0);
     do {
@@ -176,8 +176,8 @@ static void close_gate(void) {
         nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
-/* Who answers lines goes first, where that is permitted: between hundreds of threads that run it
-   would wait for seconds. Who switches does not. */
+/* The thread that answers lines gets priority, where that is permitted. Between hundreds of running
+   threads it would wait for seconds. The thread that switches gets none. */
 void toggle_rank(int nice) { setpriority(PRIO_PROCESS, (id_t)gettid(), nice); }
 
 /* 0, or the error of the thread that could not be made. */
@@ -275,7 +275,7 @@ static void toggle(bool on, char *answer, size_t size) {
     snprintf(answer, size, "%s error=%d ns=%lu fence=%lu", on ? "on" : "off", -error, took, fence);
 }
 
-/* 0, or -1 for a line that nobody understands. */
+/* 0, or -1 for a line that is not a command. */
 int toggle_answer(const char *line, char *answer, size_t size) {
     snprintf(answer, size, "%s", line);
     if (!strcmp(line, "go"))

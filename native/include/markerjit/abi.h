@@ -74,9 +74,9 @@ struct mj_note {
 /*
  * The slot: one for each marker name in each module, hidden, in writable data. The body loads
  * `probe` and calls it with the slot and the arguments. Bit 0 of the pointer asks for the call to
- * be counted (`entered`, `left`), so that whoever takes the probe away can wait until no thread is
- * inside; MJ_PROBE_INLINE selects the inline probe of the body. So a probe's own address is a
- * multiple of four.
+ * be counted (`entered`, `left`), so that a caller that takes the probe away can wait until no
+ * thread is inside; MJ_PROBE_INLINE selects the inline probe of the body. So a probe's own address
+ * is a multiple of four.
  */
 struct mj_slot;
 typedef void mj_probe_fn(struct mj_slot *slot, ...);
@@ -208,7 +208,7 @@ struct mj_sigaction {
  * /proc/PID/ns/pid).
  */
 struct mj_owner {
-    uint32_t pid; /* 0: nobody */
+    uint32_t pid; /* 0: none */
     uint32_t pid_namespace;
     uint64_t started;
 };
@@ -217,7 +217,7 @@ struct mj_owner {
  * What a controller is about to write, so that the next one can finish it or take it back. The
  * edits are in the journal before `state` is MJ_JOURNAL_OPEN, and that is before the first of them
  * is written; it is MJ_JOURNAL_EMPTY again when all are written or all are taken back. A journal
- * that is open while nobody holds the target's lock belongs to a controller that died.
+ * that is open while the target's lock is free belongs to a controller that died.
  */
 #define MJ_JOURNAL_EMPTY 0
 #define MJ_JOURNAL_OPEN 1
@@ -280,7 +280,7 @@ struct mj_control {
     int32_t tid_offset;    /* where a thread's id stands, from its fs base; < 0: not found */
     int32_t rseq_offset;   /* where struct rseq does; 0: there is none to be used */
     uint64_t clock;        /* address of the vDSO's clock_gettime; 0: none was found */
-    struct mj_owner owner; /* who made the arena, and when: CLOCK_REALTIME, seconds */
+    struct mj_owner owner; /* its maker, and when: CLOCK_REALTIME, seconds */
     uint64_t owner_since;
     struct mj_sigaction old_trap;  /* the target's own SIGTRAP action, to pass on to */
     struct mj_sigaction seen_trap; /* for the controller: where the target's kernel puts an answer,
@@ -293,7 +293,7 @@ struct mj_control {
     uint32_t code_used; /* by the runtime and recorders; units and islands are at the other end */
     uint32_t data_used; /* bytes of the data that were ever used */
     uint32_t reading;   /* how often the rings were claimed by a reader: the last claim's number */
-    struct mj_owner reader; /* who takes records out of the rings */
+    struct mj_owner reader; /* the process that takes records out */
     uint64_t lease_ns;      /* until when, CLOCK_MONOTONIC; 0: for ever */
     struct mj_journal journal;
     uint32_t callers_used;
@@ -378,7 +378,7 @@ struct mj_patch {
     uint64_t slot;    /* of the site; 0: it has none */
     uint8_t gone;     /* the code of `body` was unloaded; but a fork's child may have it */
     uint8_t mode;     /* how it is opened, for people */
-    uint8_t size;     /* bytes of the head, up to 16; 0: there is no such head any more */
+    uint8_t size;     /* bytes of the head, up to 16; 0: the head is gone */
     uint8_t unused;
     uint8_t planted; /* the breakpoint stands in the code of this process */
     uint8_t reserved[3];
