@@ -126,7 +126,7 @@ def running(build: str) -> Iterator[Target]:
 def start(
     server: showcase.Server, *, requests: int, pipeline: int, command: Sequence[str] = COMMAND
 ) -> subprocess.Popen[str]:
-    """The stock client. It tries for ever where nobody listens, so the server has to be there."""
+    """The stock client. It tries for ever without a server, so the server has to be there."""
     return subprocess.Popen(
         [
             "redis-benchmark", "-p", str(server.port), "-c", str(CONNECTIONS),

@@ -27,8 +27,8 @@ _RATIOS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 _HEAD = (
     "<header><h1>Markers in whole programs</h1>"
-    '<p class="lede">How much slower do Lua and SQLite get by markers to which nobody listens, '
-    "and by one that is on?</p></header>"
+    '<p class="lede">How much do markers that are off, and one that is on, slow Lua and SQLite '
+    "down?</p></header>"
 )
 METHOD = (
     "Lua and SQLite from the source packages of Debian, with our markers at places that are "
@@ -40,18 +40,18 @@ METHOD = (
     "CPU time of the run, user and system together, more than that of the build without markers "
     "in the same round and layout, in percent: the median over rounds, the mean over layouts, and "
     "a 95 % interval, by bootstrap over rounds and by Student's t over layouts.",
-    "The build without markers runs twice, under two names: what it differs by from itself is the "
-    "noise floor, and never taken for less than 0.3 %. A form whose interval has zero in it, or "
-    "whose difference is within the floor, is not distinguishable from no markers: that is not "
-    "the same as free.",
-    "With a marker on, each run is a process that a session attaches to before main; how often "
-    "the marker was hit is compared with what the program counts itself, in every run. Recording "
-    "is a flight recorder that nobody reads meanwhile.",
+    "The build without markers runs twice, under two names. Its difference from itself is the "
+    "noise floor, which is at least 0.3 %. A form whose interval contains zero, or whose "
+    "difference is within the floor, is not distinguishable from no markers. That is not the same "
+    "as free.",
+    "With a marker on, each run is a process that a session attaches to before main. The number "
+    "of hits is compared with the program's own count in every run. Recording is a flight recorder "
+    "that no reader reads meanwhile.",
 )
 
 
 def page(run: Mapping[str, Any]) -> str:
-    """The page. Raises Refused for what is no run."""
+    """The page. Raises Refused for a file that is not a run."""
     found = report(run)
     parts = map(_part, found.parts, run["parts"])
     sections = [_HEAD, sheet.machine(found), *parts, sheet.missing(found), sheet.method(METHOD)]

@@ -100,7 +100,7 @@ def test_the_page_draws_each_number_of_threads_and_the_way_from_one_to_the_other
     assert page.count("<svg") == 3
     assert "Cost against threads" in page
     assert all(f"<b>{one.name}:</b> " in page for one in report(made_run()).parts[0].forms)
-    assert "nobody listens?" not in page
+    assert "a marker that is off" not in page
     assert html.page(made_run((1,))).count("<svg") == 1
 
 

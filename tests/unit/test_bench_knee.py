@@ -35,8 +35,8 @@ def run(*parts: dict[str, Any]) -> Report:
 @pytest.mark.parametrize(
     ("costs", "said"),
     [
-        ({997: 0.01, 1994: 5.3, 4985: 14.0}, "a knee here between 997 and 1,994 sites: "),
-        ({997: 4.0, 1994: 5.3}, "a knee here below 997 sites: "),
+        ({997: 0.01, 1994: 5.3, 4985: 14.0}, "a knee here between 997 and 1,994 sites. "),
+        ({997: 4.0, 1994: 5.3}, "a knee here below 997 sites. "),
         ({997: 0.01, 1994: 0.02}, "no knee here up to 1,994 sites: "),
     ],
 )

@@ -1,7 +1,7 @@
 """Breakpoints from outside, by ptrace: gdb, and our own smallest tracer
 (native/bench/active/tracer.c).
 
-Both are processes that end when we do. What they cost is mostly that the kernel has to change from
+Both are processes that end when we do. Most of their cost is that the kernel has to change from
 one process to the other and back. Beside one thread our tracer is bound to that thread's CPU, for
 without that a stop costs five times as much whenever the kernel has it run on another one. Beside
 several no CPU is the nearest to all of them, and it runs where the kernel likes. gdb is left as a
@@ -43,8 +43,8 @@ _READY_S, _END_S = 60, 20
 
 
 class Tracer(Child):
-    """A process that counts breakpoints at one-byte no-ops. Raises NotPermitted. What it traced
-    runs on when it is closed, with breakpoints that kill."""
+    """A process that counts breakpoints at one-byte no-ops. Raises NotPermitted. When it is
+    closed, the traced process runs on, with breakpoints that kill."""
 
     def __init__(self, program: Path, pid: int, places: Sequence[int]) -> None:
         try:
@@ -54,7 +54,7 @@ class Tracer(Child):
         self._cpus = os.sched_getaffinity(self.pid)
 
     def stay_beside(self, threads: int, cpu: int) -> None:
-        """Before so many threads run, of which the first is bound to that CPU."""
+        """Prepare for a run of this number of threads, the first of which is bound to that CPU."""
         os.sched_setaffinity(self.pid, {cpu} if threads == 1 else self._cpus)
 
     def hits(self) -> list[int]:
@@ -100,7 +100,7 @@ class Gdb:
         return hits_in(self._output.read_text(errors="replace"), self._places)
 
     def close(self) -> None:
-        """End it. What it traced runs on, with breakpoints that kill."""
+        """End it. The process that it traced runs on, with breakpoints that kill."""
         end(self._process)
 
     def _wait_ready(self) -> None:

@@ -13,7 +13,7 @@ from markerjit.apps.bench.sampling.shapes import Part
 __all__ = ["KIND", "METHOD", "TITLE", "answer", "better", "measured", "sections"]
 
 KIND = "active"
-TITLE = "While somebody listens"
+TITLE = "Active markers"
 Figure = Callable[[str, str, str, Sequence[Part]], str]
 """Makes a section from a title, a drawing, a caption and the parts that are drawn."""
 
@@ -41,9 +41,9 @@ def sections(parts: Sequence[Part], figure: Figure) -> Iterator[str]:
         yield figure(part.title, plots.strips(part, values), caption, [part])
     if len({part.threads for part in parts}) > 1:
         drawing = plots.lines(parts, values)
-        yield figure("Cost against threads, somebody listens", drawing, _LINES, parts)
+        yield figure("Cost against threads, active markers", drawing, _LINES, parts)
     descriptions = {form.name: form.what for part in parts for form in part.forms}
     listed = "".join(
         f"<li><b>{clean(name)}:</b> {clean(text)}</li>" for name, text in descriptions.items()
     )
-    yield f"<section><h2>Who listens, and what is done</h2><ul>{listed}</ul></section>"
+    yield f"<section><h2>The listeners and their work</h2><ul>{listed}</ul></section>"

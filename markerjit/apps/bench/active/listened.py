@@ -72,7 +72,7 @@ def _mark(name: str, mode: str, by: str, what: str, *, is_usual: bool = True) ->
 
 
 _PROBES = (
-    (NOBODY, "dormant", "nobody listens"),
+    (NOBODY, "dormant", "the marker is off"),
     (EMPTY, "empty probe", "a probe in C that does nothing; the marker counts who is inside"),
     (COUNT, "count", "the runtime counts executions"),
     (RECORD, "record", "two ints, time and thread id into a ring that is drained"),

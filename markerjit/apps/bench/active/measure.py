@@ -74,7 +74,7 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
             ]
         running = dict(pair for station in stations for pair in _running(station))
         by_threads = rounds(
-            running, settings, plan.seconds, lambda done: progress("somebody listens", done)
+            running, settings, plan.seconds, lambda done: progress("active markers", done)
         )
         accounts = {
             name: account for station in stations for name, account in _accounts(station).items()

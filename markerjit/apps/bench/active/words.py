@@ -21,9 +21,9 @@ def measured(parts: Sequence[Part]) -> str:
                           if form.group == PEERS)  # fmt: skip
     against = f" The peers are {_listed(list(peers))}." if peers else ""
     return (
-        "How much slower does a program get by a marker to which somebody listens? A figure is "
-        "what one execution of its place costs more than the same loop without a marker, for each "
-        f"thread, by how the place is patched and what is done there.{against}"
+        "How much does a marker that is on slow a program down? A figure is the cost of one "
+        "execution of its place above the same loop without a marker, for each thread, by the "
+        f"way in which the place is patched and by the work that is done there.{against}"
     )
 
 
@@ -48,24 +48,25 @@ def better(parts: Sequence[Part]) -> Iterator[str]:
 
 
 METHOD = (
-    "Somebody listens: each form is a loop of a program that was started before, and whoever "
-    "listens is switched on once and stays: markerjit, the kernel, a debugger. A debugger has a "
-    "program of its own, with the same loops. In each round each form runs in each layout, in "
-    "random order, in threads that are bound to a CPU each and begin together, for as many "
-    "executions as take about 0.2 ms, but never less than four; the least of 3 repeats counts. A "
-    "figure is the mean over the threads.",
-    "Each listener counts. In the end that has to be what the loops have executed, to the last "
-    "one; where it is not, there is no figure. The record is two ints, time and thread id; the "
-    "ring is drained between runs and was gone through before, so that nothing is lost and its "
-    "pages are there. A flight recorder overwrites its ring.",
-    "Places for peers are no-ops, which is the cheapest place for them. The kernel emulates a "
-    "one-byte no-op behind its breakpoint; since Linux 6.18 it may make a call of a five-byte "
-    "one, without a breakpoint. Our own ptrace tracer only reads one register and lets the thread "
-    "go on behind the no-op; beside one thread it is bound to that thread's CPU, where it is "
-    "cheapest, and beside several it runs where the kernel likes. gdb is to be read as an order "
-    "of magnitude.",
-    "An empty probe in C costs more than the counter: the marker counts who enters and leaves it, "
-    "with two locked additions that all threads share, so that it can be taken away safely.",
+    "Each form is a loop of a program that was started before. Each listener (markerjit, the "
+    "kernel, a debugger) is switched on once and stays on. A debugger has a program of its own, "
+    "with the same loops. In each round each form runs in each layout, in random order, in "
+    "threads that are bound to a CPU each and begin together. It runs for as many executions as "
+    "take about 0.2 ms, but never for less than four. The least of 3 repeats counts. A figure is "
+    "the mean over the threads.",
+    "Each listener counts. At the end its count must be equal to the executions of the loops. If "
+    "it is not, there is no figure. The record is two ints, time and thread id. The ring is "
+    "drained between runs and was filled once before, so that nothing is lost and its pages are "
+    "present. A flight recorder overwrites its ring.",
+    "Places for peers are no-ops, which are the cheapest places for them. The kernel emulates a "
+    "one-byte no-op behind its breakpoint. Since Linux 6.18 it may replace a five-byte one by a "
+    "call, without a breakpoint. Our own ptrace tracer only reads one register and lets the "
+    "thread go on behind the no-op. Beside one thread the tracer is bound to that thread's CPU, "
+    "where it is cheapest. Beside several threads the kernel places it. Take the figure of gdb as"
+    " an order of magnitude.",
+    "An empty probe in C costs more than the counter. The marker counts the threads that enter "
+    "and leave the probe, with two locked additions that all threads share, so that the probe can"
+    " be removed safely.",
 )
 """A paragraph each."""
 
@@ -85,7 +86,7 @@ def _of_default(part: Part) -> str:
 
 
 def _beside(part: Part, job: str) -> str:
-    """The forms that do the same, and how many times as much each costs."""
+    """The forms that do the same, each with its cost as a multiple."""
     base = part.form(f"{_MODE}, {job}")
     if base is None or not part.differs(base) or base.cost.low <= 0:
         return ""
@@ -100,7 +101,7 @@ def _beside(part: Part, job: str) -> str:
 
 
 def _better(part: Part, job: str) -> Iterator[str]:
-    """A sentence for each of our forms to which peers are cheaper that do the same."""
+    """A sentence for each of our forms for which a cheaper peer does the same."""
     for own in _doing(part, job, OURS):
         cheaper = [
             form

@@ -49,9 +49,9 @@ def sentence(measured: Sequence[Point]) -> str:
     at = measured[first]
     before = f"between {measured[first - 1].sites:,} and" if first else "below"
     return (
-        f"Taken jumps have a knee here {before} {at.sites:,} sites: with so many a dormant {TAKEN} "
-        f"takes {at.more.text()} more than a dormant {NOT_TAKEN}. Who has as many hot sites may "
-        f"compile with -DMJ_MODE={NOT_TAKEN}."
+        f"Taken jumps have a knee here {before} {at.sites:,} sites. With that many a dormant "
+        f"{TAKEN} takes {at.more.text()} more than a dormant {NOT_TAKEN}. Compile a program with "
+        f"as many hot sites with -DMJ_MODE={NOT_TAKEN}."
     )
 
 

@@ -26,7 +26,7 @@ def measured(report: Report) -> str:
         return "Nothing was measured."
     against = f", and {counted(len(peers), 'peer')} ({_listed(peers)})," if peers else ""
     return (
-        "How much slower does a program get by a marker to which nobody listens? "
+        "How much does a marker that is off slow a program down? "
         f"{counted(len(ours), 'form')} of a markerjit marker ({_listed(ours)}){against} were each "
         "put into the same source, and run against that source without a marker, in "
         f"{counted(len(parts), 'setting')}. A figure is what a form adds to one execution "
@@ -84,9 +84,9 @@ def better(report: Report) -> Iterator[str]:
     ]
     if any(_NO_ARGUMENTS in sentence for sentence in sentences):
         yield (
-            f"The {_NO_ARGUMENTS} is a no-op and nothing else: no argument is kept at hand for "
-            "it, and there is no way to a call behind it. It shows what is the least that any "
-            "such place costs, and is no tracer."
+            f"The {_NO_ARGUMENTS} is a no-op and nothing else. No argument is kept at hand for "
+            "it, and no way leads to a call behind it. It shows the least cost of any such "
+            "place, and is not a tracer."
         )
 
 
@@ -119,31 +119,32 @@ def _is_cheaper(form: Measured, other: Measured, part: Part) -> bool:
 
 
 METHOD = (
-    "All variants of a setting are one source, built by one compiler with the same options "
-    "besides those that choose the form. What needs clang is compared with what clang makes of "
-    "the same source without a marker. Every figure is a difference to its own baseline, and so "
-    "are those that are compared across compilers.",
-    "One process has all of them loaded and runs them on one CPU. In a round each runs once in "
-    "each of its layouts (the same code at other addresses), the forms of a layout one behind the "
-    "other in random order, for about 0.2 ms; what counts is the least of 3 repeats, for what "
-    "interrupts only adds.",
+    "All variants of a setting are one source, built by one compiler with the same options, "
+    "except those that choose the form. Variants that need clang are compared with clang's code "
+    "for the same source without a marker. Every figure is a difference to its own baseline, and "
+    "so are those that are compared across compilers.",
+    "One process loads all variants and runs them on one CPU. In a round each runs once in each "
+    "of its layouts (the same code at other addresses), the forms of a layout one after the other"
+    " in random order, for about 0.2 ms. The least of 3 repeats counts, because interruptions "
+    "only add.",
     "A difference is taken within its round. The estimate is the median over rounds and then the "
-    "mean over layouts: layout alone moves results, and no layout is the right one. The interval "
-    "has room for both: by bootstrap over rounds, and by Student's t over layouts, since a few "
-    "layouts are a small sample of all that there could be. Where they differ it is wide.",
-    "The same code, built once more under another name, is measured along. What it seems to "
-    "differ by is the noise floor. It stands at the same places as the first, so what another "
-    "layout does is in the intervals and not in the floor. The floor is never taken for less than "
-    "0.3 % of the baseline: costs that are known were measured wrong by so much. A form whose "
-    "interval has zero in it, or whose difference is within the floor, is said to be not "
-    "distinguishable: that is not the same as free.",
-    "No verdict is given at all where a plain call does not stand out of the noise, where the "
-    "times of the code without a marker are spread by more than their median, or where it "
-    "differs from itself by more than half of it.",
-    "Instructions are counted while the code runs, by callgrind; hot bytes are those of the "
-    "instructions that run in each round. The small loop has everything in the caches and is kind "
-    "to every form. The many sites are visited in an order without a pattern, which is kind to "
-    "none. A real program is somewhere between.",
+    "mean over layouts, because layout alone moves results, and no layout is the right one. The "
+    "interval allows for both, by bootstrap over rounds and by Student's t over layouts, since a "
+    "few layouts are a small sample of all possible ones. Where layouts differ, the interval is "
+    "wide.",
+    "The same code, built once more under another name, is measured, too. Its difference from "
+    "itself is the noise floor. It stands at the same places as the first, so the effect of "
+    "another layout is in the intervals and not in the floor. The floor is at least 0.3 % of the "
+    "baseline, because known costs were measured wrong by that much. A form whose interval "
+    "contains zero, or whose difference is within the floor, is reported as not distinguishable. "
+    "That is not the same as free.",
+    "No verdict is given at all if a plain call does not stand out of the noise, if the times of "
+    "the code without a marker are spread by more than their median, or if it differs from itself"
+    " by more than half of it.",
+    "Instructions are counted while the code runs, by callgrind. Hot bytes are those of the "
+    "instructions that run in each round. The small loop has everything in the caches and favours"
+    " every form. The many sites are visited in an order without a pattern, which favours none. A"
+    " real program is somewhere between.",
 )
 """The method, in paragraphs."""
 

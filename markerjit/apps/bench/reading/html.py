@@ -14,11 +14,11 @@ __all__ = ["KIND", "METHOD", "TITLE", "answer", "better", "measured", "sections"
 TITLE = "Reading"
 Figure = Callable[[str, str, str, Sequence[Part]], str]
 METHOD = (
-    "A program passes events on one CPU or two while nobody reads, fewer than its rings have room "
-    "for, and stands still. Then the rings are emptied, and the time of that is divided by the "
-    "number of events. All forms come once in each round, in random order. Every event has to "
-    "come; a run in which one is missing has no figure. Files are written to memory. What a reader "
-    "keeps up with while the program records is another question.",
+    "A program passes events on one CPU or two while no reader reads, fewer than its rings have "
+    "room for, and stands still. Then the rings are emptied, and the time of that is divided by "
+    "the number of events. All forms come once in each round, in random order. Every event has to"
+    " come. A run in which one is missing has no figure. Files are written to memory. The rate "
+    "that a reader keeps up with while the program records is another question.",
 )
 
 

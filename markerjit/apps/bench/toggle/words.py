@@ -16,30 +16,33 @@ _BY_LIBRARY = next(form_name(way.name, ON) for way in WAYS if way.door == LIBRAR
 
 MEASURED = (
     "How long does it take to switch the sites of a marker, and what does the program notice? A "
-    "program with so many sites and threads was switched on and off by each protocol and each way "
-    "to keep threads from harm, in random order. A figure is the median of switches that were seen "
-    "to have happened, with its 95 % interval."
+    "program with many sites and threads was switched on and off by each protocol and each way to "
+    "keep threads from harm, in random order. A figure is the median of switches that were "
+    "checked, with its 95 % interval."
 )
 
 METHOD = (
-    "A program has so many sites of one marker, each in a function of its own, and threads that go "
-    "through them, or of which all but one sleep. Each thread reads the clock after every site; "
-    "such a step is what it can notice. Every way has a process of its own; those that are not "
-    "switched just then stand at a gate. Figures of an open session are of switches that it has "
-    "made before: what the first one takes, with its look at every site, is in the file.",
-    "Each switch is checked before it counts: all bytes of the program's code are those of before "
-    "the first switch, or exactly one more byte differs for each site; hits arrive while it is on "
-    "and no more while it is off; every step has the right result. Before and after all of it, one "
-    "way through all sites hits each of them once when they are on, and none when they are off.",
-    "The time that the program was stopped is the controller's own: from the first thread that is "
-    "interrupted to the last one that is resumed. The borrowed thread of membarrier is not in it. "
-    "The slowest step is the program's own, within a window that begins with the switch. It stands "
-    "beside windows of the same length in which the controller computes for as long as the first "
-    "way's last switch took, and switches nothing: on few CPUs what the scheduler does is longer "
-    "than most stops. That switch fits into all windows of a setting. One that does not makes its "
-    "own window longer; where it does so by half in most rounds, the slowest step has no figure.",
-    "Where more threads run than there are CPUs, who switches waits for its turn like any of them. "
-    "That is in its latency, and most of it; it is not in the time that the program was stopped.",
+    "A program has many sites of one marker, each in a function of its own, and threads that go "
+    "through them. Either all threads run, or one runs and the others sleep. Each thread reads "
+    "the clock after every site, so it can notice a slow step. Every way has a process of its "
+    "own. Processes that are not being switched stand at a gate. Figures of an open session are "
+    "of switches that it has made before. The first switch, with its look at every site, is in "
+    "the file.",
+    "Each switch is checked before it counts. All bytes of the program's code are those from "
+    "before the first switch, or exactly one more byte differs for each site. Hits arrive while "
+    "the marker is on and stop when it is off. Every step has the right result. Before and after "
+    "all rounds, one pass through all sites hits each of them once when they are on, and none "
+    "when they are off.",
+    "The time that the program was stopped is the controller's own: from the first thread that is"
+    " interrupted to the last one that is resumed. The borrowed thread of membarrier is not in "
+    "it. The slowest step is the program's own, within a window that begins with the switch. "
+    "Beside it are windows of the same length in which the controller computes for as long as the"
+    " first way's last switch took, and switches nothing, because on few CPUs the scheduler's "
+    "pauses are longer than most stops. That switch fits into all windows of a setting. A longer "
+    "switch lengthens its own window. If it does so by half in most rounds, the slowest step has "
+    "no figure.",
+    "Where more threads run than there are CPUs, the controller waits for its turn like any of "
+    "them. This wait is most of its latency. It is not in the time that the program was stopped.",
 )
 
 
@@ -90,8 +93,8 @@ def _noticed(part: Part, form: Measured) -> str:
     quiet = part.baseline(form).level
     if not part.differs(form):
         return (
-            "the slowest step that the program notices cannot be told from one without a switch, "
-            f"{span(form.level)} and {span(quiet)}"
+            "the slowest step that the program notices cannot be distinguished from one without a "
+            f"switch, {span(form.level)} and {span(quiet)}"
         )
     return f"the slowest step becomes {span(form.level)}, from {span(quiet)} without a switch"
 
