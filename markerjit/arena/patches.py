@@ -228,8 +228,8 @@ class Pages:
         index = self._place(address, mask)
         for _ in self._tries:
             chunk = self._chunks.get(index // _PER_CHUNK) or self._read(index // _PER_CHUNK)
-            (found,) = _ADDRESS.unpack_from(chunk, index % _PER_CHUNK * self._step)
-            if found == address:
+            (entered,) = _ADDRESS.unpack_from(chunk, index % _PER_CHUNK * self._step)
+            if entered == address:
                 return index, False
             if not entered:
                 return index, True

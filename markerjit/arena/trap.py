@@ -35,8 +35,8 @@ def install_trap(arena: Arena, caller: Caller) -> None:
     seen, old = arena.control.offset("seen_trap"), arena.control.offset("old_trap")
     caller.run([_sigaction_call(0, arena.base + seen)])
     ours = arena.base + arena.entry.trap
-    found = _action(arena, seen)
-    if found.handler == ours:
+    seen_action = _action(arena, seen)
+    if seen_action.handler == ours:
         arena.control.write("trap_installed", abi.TRAP_INSTALLED)
         return
     if _was_installed(arena, old):
@@ -53,8 +53,8 @@ def install_trap(arena: Arena, caller: Caller) -> None:
     # The kernel installs the new action before it writes the old one down. A thread that traps in
     # between finds the one that we have seen; were it ours, the handler would call itself.
     expected = abi.Sigaction(
-        handler=found.handler, flags=found.flags | abi.TRAP_NOT_YET,
-        restorer=found.restorer, mask=found.mask,
+        handler=seen_action.handler, flags=seen_action.flags | abi.TRAP_NOT_YET,
+        restorer=seen_action.restorer, mask=seen_action.mask,
     )  # fmt: skip
     arena.store.write(old, bytes(expected))
     arena.control.write("trap_installed", abi.TRAP_INSTALLING)
@@ -62,7 +62,7 @@ def install_trap(arena: Arena, caller: Caller) -> None:
     caller.run([_sigaction_call(arena.base + seen, arena.base + old)])
     if _action(arena, old).handler == ours:
         # A thread that a killed controller had borrowed has made its call only now, before ours.
-        arena.store.write(old, bytes(found))
+        arena.store.write(old, bytes(seen_action))
     arena.control.write("trap_installed", abi.TRAP_INSTALLED)
 
 

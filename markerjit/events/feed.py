@@ -184,11 +184,16 @@ class Feed:
 
     def hand_out(self, most: int | None = None, *, until: int | None = None) -> list[Event]:
         """The next events that are ready: no more than `most`, and none later than `until`."""
-        events: list[Event] = []
-        for columns in self._ready.take_each(most, until):
-            events += self._as_events(columns)
-        self._events += len(events)
-        return events
+        batches = self.hand_out_columns(most, until=until)
+        return [event for columns in batches for event in self._as_events(columns)]
+
+    def hand_out_columns(
+        self, most: int | None = None, *, until: int | None = None
+    ) -> list[list[Columns]]:
+        """The same events as columns. The events of a list come behind those of the list before."""
+        batches = [*self._ready.take_each(most, until)]
+        self._events += sum(len(columns.time) for batch in batches for columns in batch)
+        return batches
 
     def poll_batch(self, *, packets: bool, columns: bool, most: int | None = None) -> Batch | None:
         """The records since the last poll; None where there are none. Columns have no more than

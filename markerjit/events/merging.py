@@ -83,8 +83,8 @@ class Merger:
         share, until = self._share(most)
         events = [
             Merged(number, event)
-            for number, stream in enumerate(self._streams)
-            for event in stream.hand_out(share, until=until)
+            for number, feed in enumerate(self._feeds)
+            for event in feed.hand_out(share, until=until)
         ]
         if len(self._feeds) > 1:
             events.sort(key=lambda merged: merged.event.time)
@@ -94,7 +94,7 @@ class Merger:
         """The events that `hand_out` would return, as columns. The events of a list have one order
         of time, and come behind those of the list before."""
         share, until = self._share(most)
-        handed = [stream.hand_out_columns(share, until=until) for stream in self._streams]
+        handed = [feed.hand_out_columns(share, until=until) for feed in self._feeds]
         if len(handed) == 1:
             return handed[0]
         joined = [columns for batches in handed for batch in batches for columns in batch]
@@ -103,16 +103,16 @@ class Merger:
     def _share(self, most: int) -> tuple[int | None, int | None]:
         """The number of events of each stream, or the time up to which all of them are due."""
         check_int("most", most, 1)
-        most = max(1, most // len(self._streams))
-        if len(self._streams) == 1:
+        most = max(1, most // len(self._feeds))
+        if len(self._feeds) == 1:
             return most, None
-        due = [time for stream in self._streams if (time := stream.due(most)) is not None]
+        due = [time for feed in self._feeds if (time := feed.due(most)) is not None]
         return (None, min(due)) if due else (most, None)
 
     def _keep_or_find(self) -> None:
         if self.waiting:
-            for stream in self._going.values():
-                stream.keep()
+            for feed in self._going.values():
+                feed.keep()
         elif self._going:
             self._find()
 

@@ -99,42 +99,8 @@ class EventStream:
 
     def drain(self) -> list[Event]:
         """All events that remain, also those that a poll would keep back."""
-        self.find(None)
-        return self.hand_out()
-
-    def find(self, until: int | None) -> None:
-        """Take the records out of the rings, and have those before `until` ready for `hand_out`;
-        None: all of them. No events are made yet."""
-        _check_moment(until)
-        if until is None:
-            self._timeline.update()
-        self._ready.add(self._from_rings(until, packets=False, columns=True).columns)
-
-    @property
-    def waiting(self) -> int:
-        """Number of events that are ready to be handed out."""
-        return len(self._ready)
-
-    def due(self, most: int) -> int | None:
-        """The time up to which `most` events are ready, as recorded; None where no more than that
-        are ready."""
-        check_int("most", most, 1)
-        return self._ready.due(most)
-
-    def hand_out(self, most: int | None = None, *, until: int | None = None) -> list[Event]:
-        """The next events that are ready: no more than `most`, and none later than `until`."""
-        batches = self.hand_out_columns(most, until=until)
-        return [event for columns in batches for event in self._as_events(columns)]
-
-    def hand_out_columns(
-        self, most: int | None = None, *, until: int | None = None
-    ) -> list[list[Columns]]:
-        """The same events as columns. The events of a list come behind those of the list before."""
-        _check_most(most)
-        _check_moment(until)
-        batches = [*self._ready.take_each(most, until)]
-        self._events += sum(len(columns.time) for batch in batches for columns in batch)
-        return batches
+        self._feed.find(None)
+        return self._feed.hand_out()
 
     def poll_batch(
         self, *, packets: bool = False, columns: bool = True, most: int | None = None
