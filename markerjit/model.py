@@ -11,8 +11,8 @@ from enum import Enum, IntEnum, StrEnum
 from typing import NamedTuple, NewType
 
 new = tuple.__new__
-"""`new(Site, (…))` is `Site(…)` in half the time, with all fields in their order. For values of
-which a process may have a hundred thousand."""
+"""`new(Site, (…))` is `Site(…)` in half the time, with all fields in their order. It is for values
+of which a process may have a hundred thousand."""
 
 RemoteAddress = NewType("RemoteAddress", int)
 """An address in the target's address space."""

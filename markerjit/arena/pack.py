@@ -15,14 +15,11 @@ SIZE = _EDIT.size
 
 def pack(edits: Sequence[Edit]) -> bytearray:
     """All edits, one behind the other."""
-    packed = bytearray(SIZE * len(edits))
-    for index, edit in enumerate(edits):
-        _EDIT.pack_into(
-            packed, index * SIZE,
-            edit.address, len(edit.new), edit.step, edit.code, edit.again, edit.store,
-            edit.old, edit.new,
-        )  # fmt: skip
-    return packed
+    pack_edit = _EDIT.pack
+    return bytearray().join(
+        pack_edit(address, len(new), step, code, again, store, old, new)
+        for address, old, new, _, code, step, again, store in edits
+    )
 
 
 def unpack(packed: bytes) -> list[Edit]:

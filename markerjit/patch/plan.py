@@ -14,7 +14,6 @@ probe or NULL. How bytes are changed while threads run is for the protocols
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -22,7 +21,7 @@ from typing import NamedTuple, TypeVar
 from markerjit.abi import PROBE_COUNTED
 from markerjit.arena.patches import Head
 from markerjit.errors import Reason
-from markerjit.model import Change, Edit, Mode, RemoteAddress, Site
+from markerjit.model import Change, Edit, Mode, RemoteAddress, Site, new
 from markerjit.patch.protocol import Context, Refusal, is_byte_flip, plan_change
 from markerjit.patch.steps import Step, steps_of
 from markerjit.patch.switchable import LeftOut, SiteState, to_be_closed, to_be_opened
@@ -115,27 +114,26 @@ def plan_on(
     states, left_out = to_be_opened(states, ours)
     if not states and left_out:
         return Refusal(left_out[0].reason, left_out[0].sentence)
-    code: list[Change] = []
     traps: list[tuple[RemoteAddress, RemoteAddress]] = []
     modes_after: dict[RemoteAddress, Mode | None] = {}
     heads: list[Head] = []
     for state in states:
+        site = state.site
+        form, body, address = site.form, site.body, site.address
         if state.problem:
             return Refusal(state.problem.reason, str(state.problem))
-        site = state.site
         chosen = _choose_mode(site, mode or state.code_mode)
         if isinstance(chosen, Refusal):
             return chosen
-        if chosen is Mode.INT3:
-            traps.append((site.address, site.body.entry))
-        modes_after[site.address] = chosen
-        change = _code_change(state, chosen)
-        if change:
-            code.append(change)
-        if site.form.head:
-            heads.append(_head(site, chosen))
+        modes_after[address] = chosen
+        traps_at = body.entry if chosen is Mode.INT3 else 0
+        if traps_at:
+            traps.append((address, body.entry))
+        if form.head:
+            after = form.ways[chosen]
+            heads.append(new(Head, (address, form.head, after, chosen, body.slot, traps_at)))
     context = Context(strategy, own, handler=bool(traps) or _any_breakpoint(states))
-    edits = _in_order((*_slot_changes(states, bindings), code), context)
+    edits = _edits((*_slot_changes(states, bindings), _code_changes(states, modes_after)), context)
     if isinstance(edits, Refusal):
         return edits
     if edits:
@@ -150,7 +148,7 @@ def plan_on(
 def _guards(states: Sequence[SiteState], edits: Sequence[Edit]) -> Iterator[Edit]:
     """Slots' data that the plan leaves as it is, as edits that change nothing. Without them an
     object that was loaded anew, at the same address, would get a probe without its data."""
-    changed = {edit.address for edit in edits}
+    changed = {edit.address for edit in edits if not edit.code}
     for state in _slot_states(states):
         address = RemoteAddress(state.site.slot + SLOT_DATA)
         if address not in changed:
@@ -175,7 +173,9 @@ def plan_off(
     states, left_out = to_be_closed(states, ours)
     if not states and left_out:
         return Refusal(left_out[0].reason, left_out[0].sentence)
-    code = [change for state in states if (change := _code_change(state, None))]
+    modes_after: dict[RemoteAddress, Mode | None]
+    modes_after = dict.fromkeys([state.site.address for state in states])
+    code = _code_changes(states, modes_after)
     slots = []
     for state in _slot_states(states):
         if state.probe == state.site.body.idle:
@@ -188,12 +188,12 @@ def plan_off(
                 f"{state.site.marker} has a probe in C, and under {strategy.name} a thread may be "
                 "on its way into it unseen, so its end cannot be waited for; use --quiesce stop",
             )
-    edits = _in_order((code, slots), Context(strategy, own, handler=_any_breakpoint(states)))
+    edits = _edits((code, slots), Context(strategy, own, handler=_any_breakpoint(states)))
     if isinstance(edits, Refusal):
         return edits
     return Plan(
         _title("off", states), edits, strategy, untraps=_untraps(states), left_out=left_out,
-        modes=dict.fromkeys(state.site.address for state in states),
+        modes=modes_after,
     )  # fmt: skip
 
 
@@ -210,7 +210,7 @@ def complete(plan: Plan, bindings: Mapping[RemoteAddress, Binding]) -> Plan:
     return plan._replace(edits=edits, needs_runtime=False)
 
 
-def _in_order(groups: Sequence[Sequence[Change]], context: Context) -> tuple[Edit, ...] | Refusal:
+def _edits(groups: Iterable[Iterable[Change]], context: Context) -> tuple[Edit, ...] | Refusal:
     """The edits of the groups, one group after the other; inside a group all first steps, then all
     second ones, each in the order of addresses."""
     edits: list[Edit] = []
@@ -219,8 +219,10 @@ def _in_order(groups: Sequence[Sequence[Change]], context: Context) -> tuple[Edi
     for group in groups:
         of_group: list[Edit] = []
         for change in group:
-            if flips and is_byte_flip(change):
-                of_group.append(Edit(*change[:5], step))
+            address, old, bytes_after, what, code, *_ = change
+            if flips and code and len(old) == len(bytes_after) == 1:
+                fields = (address, old, bytes_after, what, code, step, False, False)
+                of_group.append(new(Edit, fields))
                 continue
             planned = plan_change(change, context)
             if isinstance(planned, Refusal):
@@ -266,45 +268,37 @@ def _choose_mode(site: Site, mode: Mode | None) -> Mode | Refusal:
     )
 
 
-def _code_change(state: SiteState, mode: Mode | None) -> Change | None:
-    """From the first byte of the head that changes to the last one; most often the same. None where
-    nothing changes."""
-    site = state.site
-    form = site.form
-    if not form.head or state.code_mode is mode:
-        return None
-    usual = form.ways[state.code_mode] if state.code_mode else form.head
-    old = state.head or usual  # behind a breakpoint a change that was left half done may differ
-    new = form.ways[mode] if mode else form.head
-    start, end = _difference(old, new)
-    return Change(
-        RemoteAddress(site.address + start),
-        old[start:end],
-        new[start:end],
-        _of_code(site.signature.name, form.name, mode),
-        True,
-        False,
-        site.body.entry if not form.inside else None,
-    )
+def _code_changes(
+    states: Iterable[SiteState], modes: Mapping[RemoteAddress, Mode | None]
+) -> Iterator[Change]:
+    """From the first byte of each head that changes to the last one; most often the same."""
+    known: dict[tuple[object, ...], tuple[int, bytes, bytes, str]] = {}
+    for state in states:
+        site, before, left = state.site, state.code_mode, state.head
+        address, form = site.address, site.form
+        after = modes[address]
+        if before is after or not form.head:
+            continue
+        name, ways = site.signature.name, form.ways
+        alike = (name, id(ways), form.head, before, left, after)
+        difference = known.get(alike)
+        if difference is None:
+            # Behind a breakpoint a change that was left half done may differ from the usual.
+            head = left or (ways[before] if before else form.head)
+            what = f"{name}: {form.name} site {after or 'off'}"
+            difference = (*_difference(head, ways[after] if after else form.head), what)
+            known[alike] = difference
+        start, old, bytes_after, what = difference
+        completion = None if form.inside else site.body.entry
+        yield new(Change, (address + start, old, bytes_after, what, True, False, completion))
 
 
-@lru_cache(maxsize=256)
-def _difference(old: bytes, new: bytes) -> tuple[int, int]:
-    """Where the first byte that differs is, and the end of the last one."""
+def _difference(old: bytes, new: bytes) -> tuple[int, bytes, bytes]:
+    """Where the first byte that differs is, and from there to the last one what is and what will
+    be."""
     differs = [index for index in range(len(old)) if old[index] != new[index]]
-    return differs[0], differs[-1] + 1
-
-
-@lru_cache(maxsize=256)
-def _of_code(marker: str, kind: str, mode: Mode | None) -> str:
-    return f"{marker}: {kind} site {mode or 'off'}"
-
-
-def _head(site: Site, mode: Mode) -> Head:
-    """The head of a site that is open in this mode."""
-    form = site.form
-    body = site.body.entry if mode is Mode.INT3 else RemoteAddress(0)
-    return Head(site.address, form.head, form.ways[mode], mode, site.body.slot, body)
+    start, end = differs[0], differs[-1] + 1
+    return start, old[start:end], new[start:end]
 
 
 def _slot_changes(

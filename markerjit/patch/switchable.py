@@ -44,7 +44,8 @@ class SiteState(NamedTuple):
     @property
     def mode(self) -> Mode | None:
         """How the site is on, None when it is off."""
-        if self.site.form.is_decided_by_slot:
+        form = self.site.form
+        if not form.head and form.is_decided_by_slot:
             return self.site.form.modes[0] if self.probe != self.site.body.idle else None
         return self.code_mode
 
@@ -68,8 +69,10 @@ def to_be_opened(
     clashing = clashing_slots([state.site for state in states])
     reasons: dict[str, _Why] = {}
     for state in states:
-        clashes = state.site.slot in clashing
-        reason = _two_formats(state.site) if clashes else _reason_against(state, ours)
+        if clashing and state.site.slot in clashing:
+            reason: _Why | None = _two_formats(state.site)
+        else:
+            reason = _reason_against(state, ours)
         if reason:
             reasons.setdefault(state.site.marker, reason)
     if not reasons:

@@ -35,7 +35,7 @@ from markerjit.errors import (
     Unsupported,
 )
 from markerjit.memory import Mapping, ProcessMemory, has_ended, parse_maps, read_maps_text
-from markerjit.model import RemoteAddress, Site
+from markerjit.model import RemoteAddress, Site, new
 from markerjit.patch.plan import SLOT_SIZE, SiteState, entries_of
 from markerjit.proc.permission import check_before_looking, why_not
 from markerjit.sites import Objects, ProbeName, discover_process, matching
@@ -195,8 +195,7 @@ class Target:
         self.check_open()
         read = Reader(self.memory.read).read if len(sites) > _MANY else self.memory.read
         breakpoints = self._breakpoints()
-        slots = {slot: words_of(read, slot) for slot in {site.body.slot for site in sites}}
-        states = [state_of(read, site, slots[site.body.slot], breakpoints) for site in sites]
+        states = states_of(read, sites, breakpoints)
         for index, state in enumerate(states):
             if state.problem:
                 states[index] = self._looked_at(state)
@@ -226,8 +225,7 @@ class Target:
         the arena."""
         if state.problem is None or not state.problem.is_breakpoint:
             return state
-        words = words_of(self.memory.read, state.site.slot)
-        return state_of(self.memory.read, state.site, words, self._breakpoints())
+        return states_of(self.memory.read, [state.site], self._breakpoints())[0]
 
     def _breakpoints(self) -> Breakpoints:
         return Breakpoints(self.seen.arena, self.seen.probes, self._inherited)
@@ -286,16 +284,23 @@ def words_of(read: Read, slot: RemoteAddress) -> tuple[RemoteAddress, RemoteAddr
     return RemoteAddress(probe), RemoteAddress(data)
 
 
-def state_of(
-    read: Read, site: Site, words: tuple[RemoteAddress, RemoteAddress], breakpoints: Breakpoints
-) -> SiteState:
-    """How a site is now, whose slot holds these words."""
-    probe, data = words
-    try:
-        mode, head = code_state(read, site, lambda: breakpoints.has(site, probe))
-    except UnexpectedBytes as problem:
-        return SiteState(site, None, probe, data, problem=problem)
-    return SiteState(site, mode, probe, data, head)
+def states_of(read: Read, sites: Sequence[Site], breakpoints: Breakpoints) -> list[SiteState]:
+    """How sites are now. The sites of a marker share a slot, which is read once."""
+    states: list[SiteState] = []
+    slots: dict[RemoteAddress, tuple[RemoteAddress, RemoteAddress]] = {}
+    for site in sites:
+        slot = site.body.slot
+        words = slots.get(slot)
+        if words is None:
+            words = slots[slot] = words_of(read, slot)
+        probe, data = words
+        mode, head, problem = None, b"", None
+        try:
+            mode, head = code_state(read, site, probe, breakpoints.has)
+        except UnexpectedBytes as unexpected:
+            problem = unexpected
+        states.append(new(SiteState, (site, mode, probe, data, head, problem, False)))
+    return states
 
 
 class Reader:
@@ -303,15 +308,17 @@ class Reader:
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._chunks: dict[int, bytes] = {}
+        self._pages: dict[int, bytes] = {}
 
     def read(self, address: RemoteAddress, size: int) -> bytes:
         """As the function that it was made with; raises what that raises."""
         at = address % PAGE
-        if at + size > PAGE:
+        end = at + size
+        if end > PAGE:
             return self._read(address, size)
-        start = address - at
-        chunk = self._chunks.get(start)
-        if chunk is None:
-            chunk = self._chunks[start] = self._read(RemoteAddress(start), PAGE)
-        return chunk[at : at + size]
+        page = self._pages.get(address - at) or self._page(address - at)
+        return page[at:end]
+
+    def _page(self, start: int) -> bytes:
+        page = self._pages[start] = self._read(RemoteAddress(start), PAGE)
+        return page

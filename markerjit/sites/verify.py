@@ -27,12 +27,14 @@ def code_mode(read: Read, site: Site, *, planted: bool = False) -> Mode | None:
     `planted`: a breakpoint there is ours. Raises UnexpectedBytes for code that is neither, and for
     a breakpoint that is not ours.
     """
-    return code_state(read, site, lambda: planted)[0]
+    return code_state(read, site, site.body.idle, lambda site, probe: planted)[0]
 
 
-def code_state(read: Read, site: Site, is_ours: Callable[[], bool]) -> tuple[Mode | None, bytes]:
+def code_state(
+    read: Read, site: Site, probe: RemoteAddress, is_ours: Callable[[Site, RemoteAddress], bool]
+) -> tuple[Mode | None, bytes]:
     """The same, and the bytes of the head, which say so. `is_ours` is asked where there is a
-    breakpoint: the bytes do not say whose it is."""
+    breakpoint, with the site and the probe in its slot: the bytes do not say whose it is."""
     form = site.form
     dormant = form.head + form.tail
     if not form.head:
@@ -45,7 +47,7 @@ def code_state(read: Read, site: Site, is_ours: Callable[[], bool]) -> tuple[Mod
         if code[head:] != form.tail:
             raise ValueError
         mode = mode_of(form, code[:head])
-        if mode is Mode.INT3 and not is_ours():
+        if mode is Mode.INT3 and not is_ours(site, probe):
             raise ValueError
     except ValueError:
         where = f"{site.marker} in {site.object.path}"

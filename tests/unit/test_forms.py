@@ -184,8 +184,9 @@ def test_a_site_out_of_reach_of_its_body_is_a_bad_note_and_the_others_are_found(
 ) -> None:
     signature = Signature("near", "", ())
     note = Note(signature, Kind.JUMP, False, "kv.c", 7, 0x1000, 0x1400, 0x1007, 0x9000)
-    other = Signature("far", "", ())
-    far = note._replace(signature=other, site=0x2000, end=0x2007, body=0x2000 + (1 << 32))
+    far = note._replace(
+        signature=Signature("far", "", ()), site=0x2000, end=0x2007, body=0x2000 + (1 << 32)
+    )
     image = SimpleNamespace(bias=0x10000, build_id=lambda: None, note_segments=list)
     monkeypatch.setattr(discover, "read_notes", lambda image: ((note, far), ()))
     collector = discover._Collector()
