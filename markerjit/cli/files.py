@@ -6,9 +6,12 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from markerjit.errors import Refused
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Why a file cannot be written on, through no fault of ours."""

@@ -157,6 +157,11 @@ def _parser(chosen: str) -> ArgumentParser:
         def _print_message(self, message: str, file: Any = None) -> None:
             print(message, end="", file=file or sys.stderr)
 
+        def _get_formatter(self) -> argparse.HelpFormatter:
+            # Asked for by each argument that is added. Without a width it would import shutil, and
+            # with that all archives.
+            return argparse.HelpFormatter(self.prog, width=_columns() - 2)
+
     parser = Parser(
         prog="markerjit",
         description="Markers in running programs: find them, switch them on and off, watch them.",
@@ -172,6 +177,17 @@ def _parser(chosen: str) -> ArgumentParser:
         if name == chosen:
             import_module(f"markerjit.cli.{name}").configure(command)
     return parser
+
+
+def _columns() -> int:
+    """The width of the terminal, as shutil.get_terminal_size has it."""
+    with_width = os.environ.get("COLUMNS", "")
+    if with_width.isdecimal() and int(with_width):
+        return int(with_width)
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
+    except (AttributeError, ValueError, OSError):
+        return 80
 
 
 if __name__ == "__main__":

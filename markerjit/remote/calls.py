@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -159,6 +158,8 @@ class OwnThread:
         base = ctypes.c_uint64()
         _system_call(SYS_ARCH_PRCTL, [_ARCH_GET_FS, ctypes.addressof(base)])
         fs_base = RemoteAddress(base.value)
+        import threading  # `on` of another process does without
+
         return Thread(threading.get_native_id(), fs_base, _own_rseq(fs_base))
 
     def run(self, calls: Sequence[Call]) -> list[int]:

@@ -88,14 +88,12 @@ def _pieces(
             yield start, read(start, min(at + _PIECE, mapping.end) - start)
 
 
-_C_LIBRARY = re.compile(
-    r"""
+_C_LIBRARY = r"""
       libc (\.so | -\d[\d.]*\.so) (\.\d+)*      # libc.so.6, libc-2.31.so, Android's libc.so
     | (ld | libc) [.-] musl - \w+ \.so (\.\d+)*  # ld-musl-x86_64.so.1, which is musl's libc
     | ld - (linux-x86-64 | \d[\d.]*) \.so (\.\d+)*  # glibc's loader: the same, or ld-2.31.so
-    """,
-    re.VERBOSE,
-)
+    """
+"""Compiled when a name is compared with it: most commands borrow no thread."""
 
 
 def _transience(mapping: Mapping) -> int:
@@ -104,7 +102,7 @@ def _transience(mapping: Mapping) -> int:
     The sort is stable and the program is lower in memory than its libraries, so it comes first of
     the files.
     """
-    if _C_LIBRARY.fullmatch(os.path.basename(mapping.path)):
+    if re.fullmatch(_C_LIBRARY, os.path.basename(mapping.path), re.VERBOSE):
         return 0
     if mapping.path == "[vdso]":
         return 1

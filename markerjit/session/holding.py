@@ -7,7 +7,6 @@ flight recorder is ended by switching off, as it is meant to be.
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import NamedTuple
 
 from markerjit.errors import Reason, Refused
@@ -46,6 +45,10 @@ def take(
         if hold and not stays:
             held[hold].setdefault(state.site.marker, state)
     traced, flown = held[Hold.TRACE], held[Hold.FLIGHT]
+    if not traced and not flown:
+        return Took()
+    from shlex import quote
+
     command = f"markerjit {'on' if request.on else 'off'} {target.pid} {quote(name.text)} --force"
     if traced and holds.reader and not force:
         holder = recorded_by(recorders.arena, traced, holds.reader, command_of(holds.reader.pid))

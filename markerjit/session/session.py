@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from markerjit.abi import LARGEST_RING, PAGE
 from markerjit.arguments import (
@@ -29,17 +30,14 @@ from markerjit.arguments import (
     check_seconds,
     check_text,
 )
-from markerjit.events.flight import Flight
-from markerjit.events.stream import EventStream
 from markerjit.model import Mode
 from markerjit.patch.apply import Applied
 from markerjit.patch.plan import Plan
 from markerjit.patch.request import Request, as_mode
 from markerjit.probes.c.unit import Compiled
 from markerjit.probes.recorders import COUNT, RECORD, compiled_probe, nothing_read, probe_of
-from markerjit.ring.clock import Calibration
 from markerjit.ring.types import DEFAULT_TEXT, RecordType, Strings, Time
-from markerjit.session.flight import FlightRecorder
+from markerjit.session.clock import EarlyClock
 from markerjit.session.holding import take
 from markerjit.session.probes_in_c import (
     has_probes_in_c,
@@ -47,13 +45,17 @@ from markerjit.session.probes_in_c import (
     may_be_entered,
     wait_until_left,
 )
-from markerjit.session.recording import recording_of
 from markerjit.session.switch import Switcher
-from markerjit.session.trace import Asked, EarlyClock, trace_info, traced
 from markerjit.session.view import View
-from markerjit.session.watch import Watch
 from markerjit.sites import parse_name
-from markerjit.trace.sink import TraceInfo
+
+if TYPE_CHECKING:  # what records is imported when something is recorded
+    from markerjit.events.flight import Flight
+    from markerjit.events.stream import EventStream
+    from markerjit.ring.clock import Calibration
+    from markerjit.session.flight import FlightRecorder
+    from markerjit.session.watch import Watch
+    from markerjit.trace.sink import TraceInfo
 
 __all__ = ["COUNT", "RECORD", "Session", "attach"]
 
@@ -83,7 +85,15 @@ class Session(View):
         self._clock = EarlyClock()
         super().__init__(pid)
         self._switcher = Switcher(self._target, ring_size=ring_size)
-        self._flights = FlightRecorder(self._switcher)
+        self._recorder: FlightRecorder | None = None
+
+    @property
+    def _flights(self) -> FlightRecorder:
+        if self._recorder is None:
+            from markerjit.session.flight import FlightRecorder
+
+            self._recorder = FlightRecorder(self._switcher)
+        return self._recorder
 
     def plan(
         self,
@@ -212,11 +222,15 @@ class Session(View):
         its probes. Raises what `enable` raises, and Refused while another controller reads the
         rings.
         """
+        from markerjit.session.trace import Asked, traced
+
         check_text("pattern", pattern)
         name = parse_name(pattern)
         check_seconds("poll_s", poll_s)
         check_flag("resume", resume)
         planner = self._switcher.planner
+        from markerjit.session.recording import recording_of
+
         recording = recording_of(
             planner, mode, probe, quiesce, time, thread_id, fields, text, strings
         )
@@ -245,6 +259,8 @@ class Session(View):
         check_text("pattern", pattern)
         name = parse_name(pattern)
         planner = self._switcher.planner
+        from markerjit.session.recording import recording_of
+
         recording = recording_of(
             planner, mode, probe, quiesce, time, thread_id, fields, text, strings
         )
@@ -277,6 +293,9 @@ class Session(View):
 
     def trace_info(self, types: tuple[RecordType, ...], clock: Calibration) -> TraceInfo:
         """The origin of events of these types, as a trace file states it."""
+        from markerjit.ring.clock import Calibration
+        from markerjit.session.trace import trace_info
+
         check_all("types", types, RecordType)
         check_is("clock", clock, Calibration)
         return trace_info(self._target, types, clock)

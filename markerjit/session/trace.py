@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from time import CLOCK_BOOTTIME, clock_gettime, monotonic, sleep, time_ns
+from time import monotonic, sleep, time_ns
 from typing import NamedTuple
 
 from markerjit.arena.lease import Lease
@@ -29,9 +29,9 @@ from markerjit.patch.holds import Held
 from markerjit.patch.request import Count, Request
 from markerjit.probes.recorders import Recorders
 from markerjit.quiesce.strategies import default_strategy
-from markerjit.remote.native import clock_pair
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import RecordType
+from markerjit.session.clock import EarlyClock
 from markerjit.session.entries import Entries, slots_by_entry
 from markerjit.session.flight import FlightRecorder
 from markerjit.session.holding import is_bound
@@ -44,18 +44,6 @@ from markerjit.sites import ProbeName
 from markerjit.trace.sink import TraceInfo
 
 _TRY_AGAIN_S = 30
-_RECENT_S = 10
-
-
-class EarlyClock:
-    """The clocks when a session began: so its stream need not wait to see them move."""
-
-    def __init__(self) -> None:
-        self._pair, self._at = clock_pair(), clock_gettime(CLOCK_BOOTTIME)
-
-    def pair(self) -> tuple[int, int] | None:
-        """None if that is long ago: meanwhile the machine may have slept."""
-        return self._pair if clock_gettime(CLOCK_BOOTTIME) - self._at < _RECENT_S else None
 
 
 class Asked(NamedTuple):

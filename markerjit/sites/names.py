@@ -58,16 +58,12 @@ class ProbeName(NamedTuple):
 
 _FUNCTION = r"(?P<name>[^@:][^@]*?)(?:@(?P<object>[^@]+?))?"
 _AFTER = {
-    "func": (NameKind.FUNCTION, re.compile(_FUNCTION + r"(?P<leaves>(?<!:):return)?", re.DOTALL)),
-    "insn": (
-        NameKind.INSTRUCTION,
-        re.compile(_FUNCTION + r"\+(?P<offset>0x[0-9a-fA-F]{1,16})", re.DOTALL),
-    ),
-    "call": (
-        NameKind.CALL,
-        re.compile(_FUNCTION.replace("name", "caller") + r"->(?P<name>.+)", re.DOTALL),
-    ),
+    "func": (NameKind.FUNCTION, _FUNCTION + r"(?P<leaves>(?<!:):return)?"),
+    "insn": (NameKind.INSTRUCTION, _FUNCTION + r"\+(?P<offset>0x[0-9a-fA-F]{1,16})"),
+    "call": (NameKind.CALL, _FUNCTION.replace("name", "caller") + r"->(?P<name>.+)"),
 }
+"""Regular expressions by what stands before the colon. They are compiled when one is needed: most
+commands have none of these names, and would wait for it."""
 
 
 def parse_name(text: str) -> ProbeName:
@@ -81,7 +77,7 @@ def parse_name(text: str) -> ProbeName:
             raise BadArgument("pattern", text, "a name on both sides of the colon")
         return ProbeName(text, NameKind.USDT, text)
     kind, pattern = _AFTER[first]
-    match = pattern.fullmatch(rest)
+    match = re.fullmatch(pattern, rest, re.DOTALL)
     if match is None:
         raise BadArgument("pattern", text, _LOOKS[kind])
     fields = match.groupdict()

@@ -112,7 +112,7 @@ def dormant_code(read: Read, site: Site) -> tuple[RemoteAddress, bytes]:
 
 def _digest(sites: Sequence[Site]) -> str:
     """Of all that the second opinion depends on, besides the build."""
-    import hashlib  # 4 ms, and `status` does not need it
+    from _blake2 import blake2b  # hashlib's own, which would load OpenSSL besides
 
     lines = []
     for site in sites:
@@ -120,4 +120,4 @@ def _digest(sites: Sequence[Site]) -> str:
         bias = site.place.object.bias
         way = f"{site.place.offset} {entry and entry - bias} {end - bias}"
         lines.append(f"{form.name} {way} {(form.head + form.tail).hex()}\n")
-    return hashlib.blake2b("".join(lines).encode(), digest_size=16).hexdigest()
+    return blake2b("".join(lines).encode(), digest_size=16).hexdigest()

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,20 @@ RUN = """
 import sys
 before = set(sys.modules)
 from markerjit.cli.main import run
-code = run(sys.argv[1:])
+try:
+    code = run(sys.argv[1:])
+except SystemExit as end:  # of --help
+    code = end.code
 print("MODULES", code, *sorted(set(sys.modules) - before))
 """
+
+BASIC = ("__future__", "enum", "errno")
+PARSER = (*BASIC, "argparse", "importlib", "locale", "textwrap")
+LOOKING = (
+    *(*PARSER, "bisect", "collections.abc", "contextlib", "ctypes", "fcntl", "fnmatch"),
+    *("math", "select", "signal", "struct", "typing"),
+)
+"""What of the standard library commands import that only look."""
 
 pytestmark = pytest.mark.live
 
@@ -71,6 +83,62 @@ def test_list_imports_no_foreign_package(target: Target, tmp_path: Path) -> None
 
     assert not modules("list", program.pid, cache=tmp_path) & SLOW
     assert not modules("list", program.path, cache=tmp_path) & SLOW
+
+
+@cache
+def with_all(*names: str) -> set[str]:
+    """These modules of the standard library, and what they import themselves."""
+    program = f"import sys, {', '.join(names)}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def foreign(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.split(".")[0] != "markerjit"}
+
+
+def ours(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.startswith("markerjit.")}
+
+
+def test_version_and_help_import_no_house(tmp_path: Path) -> None:
+    version = modules("--version", cache=tmp_path)
+    shown = modules("--help", cache=tmp_path)
+
+    assert foreign(version) <= with_all(*BASIC)
+    assert foreign(shown) <= with_all(*PARSER)
+    assert ours(version) | ours(shown) <= {
+        *("markerjit.cli", "markerjit.cli.main", "markerjit.errors", "markerjit.printable")
+    }
+
+
+def test_commands_that_look_import_this_and_nothing_else(target: Target, tmp_path: Path) -> None:
+    program = target("truth_inline")
+
+    for command in ("status", "list"):
+        found = modules(command, program.pid, cache=tmp_path)
+
+        assert foreign(found) <= with_all(*LOOKING), command
+        assert len(ours(found)) <= 88, command
+
+
+def test_a_switch_imports_little_more_and_nothing_that_records(
+    target: Target, tmp_path: Path
+) -> None:
+    program = target("truth_inline")
+    modules("on", program.pid, "truth_*", cache=tmp_path)
+
+    for command in ("on", "off"):
+        found = modules(command, program.pid, "truth_*", cache=tmp_path)
+
+        assert foreign(found) <= with_all(*LOOKING, "_blake2", "gc"), command
+        assert len(ours(found)) <= 122, command
+        assert not ours(found) & {
+            *("markerjit.trace", "markerjit.events.stream", "markerjit.events.flight"),
+            *("markerjit.session.trace", "markerjit.session.flight", "markerjit.session.watch"),
+        }, command
 
 
 def test_on_and_off_import_capstone_for_a_build_that_is_new_and_never_again(

@@ -12,11 +12,13 @@ counted (values.py).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from markerjit.errors import BadArgument, MarkerError
 from markerjit.model import CType, Signature
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ALIGNMENT = 64
 """Of code and data, at least: counters of two CPUs must not share a line."""
@@ -259,6 +261,8 @@ def split_probe(text: str) -> tuple[Path, str]:
     file, colon, function = text.rpartition(":")
     if not colon or not file.endswith(".c") or not function.isidentifier():
         raise BadArgument("probe", text, '"count", "record" or FILE.c:function')
+    from pathlib import Path  # most probes are not in C
+
     return Path(file), function
 
 
