@@ -120,7 +120,8 @@ def marker_statuses(
     """
     groups: dict[tuple[str, str], list[SiteState]] = {}
     for state in states:
-        groups.setdefault((state.site.marker, state.site.signature.format), []).append(state)
+        name_and_format = state.site.signature[:2]
+        groups.setdefault(name_and_format, []).append(state)
     tallies = _Tallies(arena, calls) if arena else None
     return [
         _status(group, arena, probes or Probes(), tallies) for _, group in sorted(groups.items())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
+from operator import attrgetter
 
 from markerjit.elf import Read
 from markerjit.errors import MarkerError, UnexpectedBytes
@@ -17,6 +18,7 @@ from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.sites.remembered import recall, remember
 from markerjit.x86.forms import is_breakpoint, mode_of
 
+_OBJECT = attrgetter("place.object")
 _MOST = 4096
 """Bytes of code that a compiler wrote for one site, where a note claims more."""
 
@@ -70,7 +72,7 @@ def verify(read: Read, sites: Sequence[Site]) -> None:
 def confirm(read: Read, sites: Sequence[Site]) -> None:
     """Ask for the second opinion on sites whose bytes are as they should be. Raises MarkerError for
     the first one that does not agree."""
-    for mapped, group in groupby(sites, key=lambda site: site.object):
+    for mapped, group in groupby(sites, key=_OBJECT):
         of_object = list(group)
         digest = _digest(of_object)
         # One for each build and selection of its sites.
@@ -116,8 +118,10 @@ def _digest(sites: Sequence[Site]) -> str:
 
     lines = []
     for site in sites:
-        form, (_, entry, end, *_) = site.form, site.body
-        bias = site.place.object.bias
-        way = f"{site.place.offset} {entry and entry - bias} {end - bias}"
-        lines.append(f"{form.name} {way} {(form.head + form.tail).hex()}\n")
+        form, place, body = site.form, site.place, site.body
+        bias, entry = place.object.bias, body.entry
+        lines.append(
+            f"{form.name} {place.offset} {entry and entry - bias} {body.end - bias} "
+            f"{(form.head + form.tail).hex()}\n"
+        )
     return blake2b("".join(lines).encode(), digest_size=16).hexdigest()
