@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from markerjit.session.repair import Repaired, repair
     from markerjit.session.session import Session, attach
     from markerjit.session.status import ArenaStatus, MarkerStatus, list_file
+    from markerjit.session.strays import StrayHead
     from markerjit.session.view import View
     from markerjit.session.watch import Watch
     from markerjit.trace import line_formatter
@@ -114,6 +115,7 @@ _HOME = {
     "StreamStatistics": "events.feed",
     "ArenaStatus": "session.status",
     "MarkerStatus": "session.status",
+    "StrayHead": "session.strays",
     **dict.fromkeys(("Event", "Field", "Kind", "Mode", "Site"), "model"),
     **dict.fromkeys(
         (
@@ -180,6 +182,7 @@ __all__ = [
     "Session",
     "Site",
     "Step",
+    "StrayHead",
     "StreamStatistics",
     "Summary",
     "TargetGone",

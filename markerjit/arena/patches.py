@@ -12,7 +12,7 @@ written again where they were changed, pages that follow each other at once.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from markerjit.abi import Geometry, Part, PatchEntry
@@ -87,16 +87,20 @@ class Patches:
         """The entry of an address."""
         return self.look().at(address)
 
-    def entries(self) -> Iterator[PatchEntry]:
-        """All entries, in no order; none where the target has closed its descriptor of the arena:
-        to look for them in its memory would fill that."""
+    def entries(self, besides: Container[int] = ()) -> Iterator[PatchEntry]:
+        """All entries but for those of the addresses `besides`, in no order; none where the target
+        has closed its descriptor of the arena: to look for them in its memory would fill that."""
         if self._control.now().patches_used:
             step, part = self._part.entry_size, self._part
             for start, end in self._store.used(part.offset, part.size):
                 first, behind = (start - part.offset) // step, -(-(end - part.offset) // step)
                 for index in range(first, behind, _PER_CHUNK):
-                    entries = self._table.read_many(index, min(_PER_CHUNK, behind - index))
-                    yield from (entry for entry in entries if entry.address)
+                    count = min(_PER_CHUNK, behind - index)
+                    data = self._store.read(part.at(index), count * step)
+                    for at in range(0, len(data), step):
+                        address = _ADDRESS.unpack_from(data, at)[0]
+                        if address and address not in besides:
+                            yield self._table.entry(data[at : at + step])
 
     # ---- the caller must hold the lock ---------------------------------------------------------
 
@@ -330,6 +334,11 @@ class Pages:
         data = self._store.read(self._part.at(first), count * self._step)
         chunk = self._chunks[number] = bytearray(data)
         return chunk
+
+
+def mode_of(entry: PatchEntry) -> Mode | None:
+    """How the head of an entry is opened; None for a way that we do not know."""
+    return _MODES[entry.mode - 1] if 0 < entry.mode <= len(_MODES) else None
 
 
 def _packed(head: Head, body: int, gone: int, planted: int) -> bytes:

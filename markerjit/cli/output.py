@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 from markerjit.printable import printable
 
 if TYPE_CHECKING:
-    from markerjit import LeftOut, MarkerStatus, View
+    from markerjit import LeftOut, MarkerStatus, StrayHead, View
+
+_STRAYS = 20
+"""Lines of stray heads at most: an object may have had thousands."""
 
 
 def say(line: str, *, error: bool = False) -> None:
@@ -63,6 +66,14 @@ def print_altered(markers: Iterable[MarkerStatus]) -> None:
     for marker in markers:
         for problem in marker.altered:
             say(f"altered: {problem.fact}")
+
+
+def print_strays(strays: Sequence[StrayHead]) -> None:
+    """Say which heads belong to no marker, and what to do about each, a line each."""
+    for stray in strays[:_STRAYS]:
+        say(f"stray head: {stray.sentence}; {stray.advice}")
+    if len(strays) > _STRAYS:
+        say(f"stray head: {len(strays) - _STRAYS} more; --json shows all")
 
 
 def offer_repair(view: View) -> None:

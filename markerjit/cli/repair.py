@@ -32,6 +32,8 @@ def run(options: argparse.Namespace) -> int:
             "left_alone": list(repaired.left_alone),
             "switched_off": list(repaired.switched_off),
             "removed": repaired.removed,
+            "closed": repaired.closed,
+            "forgotten": repaired.forgotten,
         }
         output.print_json(document)
     else:

@@ -27,9 +27,10 @@ def run(options: argparse.Namespace) -> int:
         markers = view.statistics(options.pattern)
         arena = view.arena()
         values = view.probe_values()
+        strays = view.stray_heads()
         output.offer_repair(view)
     if options.json:
-        output.print_json(status_facts(options.pid, arena, markers, values))
+        output.print_json(status_facts(options.pid, arena, markers, values, strays))
         return 0
     shown = [marker for marker in markers if marker.mode or marker.hits or marker.altered]
     if shown:
@@ -48,6 +49,7 @@ def run(options: argparse.Namespace) -> int:
             ],
         )
     output.print_altered(markers)
+    output.print_strays(strays)
     off = sum(not marker.mode and len(marker.altered) < len(marker.sites) for marker in markers)
     if markers:
         output.say(f"{off} of {len(markers)} markers are off")

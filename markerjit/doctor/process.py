@@ -36,6 +36,7 @@ from markerjit.proc.permission import (
     threads_blocking_sigtrap,
     why_not,
 )
+from markerjit.session.strays import Remedy, StrayHead
 from markerjit.session.view import View
 from markerjit.sites.vforks import may_share_memory
 
@@ -83,6 +84,7 @@ def _examine(pid: int) -> Iterator[Finding]:
     try:
         with View(pid) as view:
             yield from _examine_markers(view)
+            yield from _strays(view)
             yield from _rings(view)
             yield from _state(pid, status, view.has_runtime)
             arena = view.arena()
@@ -218,6 +220,16 @@ def _examine_markers(view: View) -> Iterator[Finding]:
         )
     yield from _writable_code(sites, read_maps(view.pid, why_not=why_not))
     yield from _altered(view, sites)
+
+
+def _strays(view: View) -> Iterator[Finding]:
+    """A warning for each remedy of stray heads."""
+    by_remedy: dict[Remedy, list[StrayHead]] = {}
+    for stray in view.stray_heads():
+        by_remedy.setdefault(stray.remedy, []).append(stray)
+    for strays in by_remedy.values():
+        more = f", and {len(strays) - 1} more" if len(strays) > 1 else ""
+        yield Finding(WARNING, "stray head", strays[0].sentence + more, strays[0].advice)
 
 
 def _rings(view: View) -> Iterator[Finding]:

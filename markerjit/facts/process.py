@@ -13,17 +13,38 @@ if TYPE_CHECKING:
     from markerjit.patch.apply import Applied
     from markerjit.probes.loaded import Values
     from markerjit.session.status import ArenaStatus, MarkerStatus
+    from markerjit.session.strays import StrayHead
 
 
 def status_facts(
-    pid: int, arena: ArenaStatus | None, markers: Iterable[MarkerStatus], values: Iterable[Values]
+    pid: int,
+    arena: ArenaStatus | None,
+    markers: Iterable[MarkerStatus],
+    values: Iterable[Values],
+    strays: Iterable[StrayHead],
 ) -> Json:
-    """The markers of a process, its arena, and the values of its probes in C."""
+    """The markers of a process, its arena, the values of its probes in C, and its stray heads."""
     return {
         "pid": pid,
         "arena": arena and arena_facts(arena),
         "markers": [marker_facts(marker) for marker in markers],
         "probes": [values_facts(of_file) for of_file in values],
+        "stray_heads": [stray_facts(stray) for stray in strays],
+    }
+
+
+def stray_facts(stray: StrayHead) -> Json:
+    """A stray head; bytes are in hexadecimal. What is not known is None."""
+    return {
+        "address": stray.address,
+        "object": stray.object,
+        "mode": str(stray.mode) if stray.mode else None,
+        "now": None if stray.now is None else stray.now.hex(),
+        "before": stray.before.hex(),
+        "marker": stray.marker or None,
+        "by": stray.by or None,
+        "remedy": str(stray.remedy),
+        "advice": stray.advice,
     }
 
 

@@ -5,7 +5,9 @@
        marker that is mapped now and to no patch whose slot has our probe still (its object was
        unloaded), is left alone and named
     2  the rings: a reader that is gone, or has not renewed its lease, loses its probes
-    3  an arena that was never finished is unmapped, and its descriptor closed
+    3  heads that no site explains (strays.py) are closed where their slots prove that they are
+       ours; entries of heads whose code is gone are forgotten; all others are left alone and named
+    4  an arena that was never finished is unmapped, and its descriptor closed
 
 All under the target's lock, by the same transactions as every switch, so that being killed here
 changes nothing: the journal stays open until its last byte is repaired.
@@ -25,13 +27,15 @@ from markerjit.arena.journal import Journal
 from markerjit.arguments import check_pid
 from markerjit.errors import MarkerError, MemoryFault
 from markerjit.memory import Memory
-from markerjit.model import Edit, RemoteAddress, Site
+from markerjit.model import Change, Edit, RemoteAddress, Site
 from markerjit.patch.plan import SLOT_SIZE, Plan
+from markerjit.patch.protocol import Context, Refusal, plan_change
 from markerjit.printable import counted
 from markerjit.probes.recorders import Recorders
 from markerjit.proc.owner import Owner
 from markerjit.quiesce.strategies import default_strategy
 from markerjit.session.entries import Entries
+from markerjit.session.strays import Remedy, StrayHead, find_strays
 from markerjit.session.switch import Switcher
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn
@@ -51,6 +55,8 @@ class Repaired(NamedTuple):
     left_alone    why places were not touched, a line each
     switched_off  markers that recorded for a reader that is gone
     removed       arenas that were never finished
+    closed        stray heads that were closed
+    forgotten     stray heads whose code is gone, and whose entries are, too
     """
 
     journal: str
@@ -61,11 +67,14 @@ class Repaired(NamedTuple):
     left_alone: tuple[str, ...]
     switched_off: tuple[str, ...]
     removed: int
+    closed: int = 0
+    forgotten: int = 0
 
     @property
     def anything(self) -> bool:
         """Whether anything had to be repaired."""
-        return self.journal != NOTHING or bool(self.switched_off) or self.removed > 0
+        numbers = self.removed + self.closed + self.forgotten
+        return self.journal != NOTHING or bool(self.switched_off) or numbers > 0
 
     def sentences(self) -> Iterator[str]:
         """The repairs, one line each; none where there was nothing to repair."""
@@ -80,6 +89,10 @@ class Repaired(NamedTuple):
         if self.switched_off:
             names = ", ".join(self.switched_off)
             yield f"switched off, since their reader is gone: {names}"
+        if self.closed:
+            yield f"{counted(self.closed, 'stray head')} closed"
+        if self.forgotten:
+            yield f"{counted(self.forgotten, 'stray head')} forgotten, whose code is gone"
         if self.removed:
             yield f"{counted(self.removed, 'unfinished arena')} removed"
 
@@ -123,9 +136,12 @@ def repair(pid: int) -> Repaired:
         with switcher.turn(repairing=True) as turn:
             repaired = _repair_journal(turn, switcher)
             names = switcher.switch_off_for_the_gone(turn)
+            closed, forgotten, strays = _repair_strays(turn, switcher)
             removed, kept = _remove_unfinished(turn)
-        left_alone = (*repaired.left_alone, *kept)
-        return repaired._replace(left_alone=left_alone, switched_off=tuple(names), removed=removed)
+        return repaired._replace(
+            left_alone=(*repaired.left_alone, *strays, *kept), switched_off=tuple(names),
+            removed=removed, closed=closed, forgotten=forgotten,
+        )  # fmt: skip
 
 
 # ---- 1: the journal ------------------------------------------------------------------------------
@@ -253,7 +269,47 @@ def _back(now: Sequence[tuple[Place, bytes]]) -> Iterator[Edit]:
             yield Edit(place.address, actual, place.before, "repair", place.code, step)
 
 
-# ---- 3: arenas that were never finished ----------------------------------------------------------
+# ---- 3: stray heads ------------------------------------------------------------------------------
+
+
+def _repair_strays(turn: Turn, switcher: Switcher) -> tuple[int, int, list[str]]:
+    """How many were closed, how many forgotten, and why others were left alone."""
+    target = turn.target
+    closed, forgotten, left_alone = 0, 0, []
+    for head, arena, _ in find_strays(target.pid, target.memory, turn.seen):
+        if head.remedy is Remedy.FORGET:
+            arena.patches.forget([head.address])
+            forgotten += 1
+            continue
+        reason = head.advice if head.remedy is Remedy.LEAVE else None
+        try:
+            reason = reason or _close(turn, switcher, head)
+        except MarkerError as error:
+            if target.memory.is_gone():
+                raise
+            reason = str(error)  # the repairs made so far have to be reported
+        if reason:
+            left_alone.append(f"{head.sentence}; {reason}")
+        else:
+            arena.patches.mark(removed=[head.address])
+            closed += 1
+    return closed, forgotten, left_alone
+
+
+def _close(turn: Turn, switcher: Switcher, head: StrayHead) -> str | None:
+    """Put the old bytes back by a plan as of any switch. The reason if no protocol does."""
+    assert head.now is not None
+    own = turn.target.own
+    strategy = default_strategy(own=own)
+    change = Change(head.address, head.now, head.before, "stray head", code=True)
+    edits = plan_change(change, Context(strategy, own, handler=is_breakpoint(head.now)))
+    if isinstance(edits, Refusal):
+        return edits.sentence
+    switcher.apply_plan(turn, Plan("close a stray head", edits, strategy))
+    return None
+
+
+# ---- 4: arenas that were never finished ----------------------------------------------------------
 
 
 def _remove_unfinished(turn: Turn) -> tuple[int, list[str]]:

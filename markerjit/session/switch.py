@@ -208,7 +208,7 @@ class Switcher:
         if request.on and not plan.edits and not held:
             return Done(states, plan, {}, NOTHING._replace(left_out=plan.left_out))
         if recorders is None:  # a fork's child, whose markers are its parent's doing
-            return Done(states, plan, {}, self._apply_edits(turn, plan))
+            return Done(states, plan, {}, self.apply_plan(turn, plan))
         entries = Entries(turn, recorders)
         switched = entries.switched(states, plan, request)
         slots = slots_by_entry(sites, request, recorders)
@@ -217,7 +217,7 @@ class Switcher:
         noted = recorders.note_callers(request.probe, called)
         held_before = entries.hold(slots, held) if held else {}
         try:
-            applied = self._apply_edits(turn, plan)
+            applied = self.apply_plan(turn, plan)
         except (TargetGone, NotRolledBack):
             raise
         except MarkerError:
@@ -233,7 +233,8 @@ class Switcher:
         """Apply a plan beside the journal, which stays as it is."""
         return apply(plan, turn.native_target(self._mapped_at(turn, plan)), None)
 
-    def _apply_edits(self, turn: Turn, plan: Plan) -> Applied:
+    def apply_plan(self, turn: Turn, plan: Plan) -> Applied:
+        """Apply a plan, by way of the journal. Raises what `apply` raises."""
         if plan.edits:
             return self._apply(turn, plan, self._mapped_at(turn, plan))
         return NOTHING._replace(left_out=plan.left_out)

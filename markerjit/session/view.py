@@ -16,6 +16,7 @@ from markerjit.errors import MarkerError
 from markerjit.model import RemoteAddress, Site
 from markerjit.patch.plan import SiteState
 from markerjit.session.status import ArenaStatus, MarkerStatus, arena_status, marker_statuses
+from markerjit.session.strays import StrayHead, find_strays
 from markerjit.session.target import Target
 from markerjit.sites import ProbeName, parse_name
 
@@ -105,6 +106,14 @@ class View:
         states = self._target.states(self._matching(name))
         seen = self._target.seen
         return marker_statuses(states, seen.arena, seen.probes, self._target.calls)
+
+    def stray_heads(self) -> list[StrayHead]:
+        """Heads that were opened for markers and belong to none that is mapped now, by address."""
+        target = self._target
+        strays = find_strays(self.pid, target.memory, target.seen)
+        if strays and target.files_changed():  # they may be of an object that was loaded just now
+            strays = find_strays(self.pid, target.memory, target.look())
+        return [stray.head for stray in strays]
 
     def probe_values(self) -> list[Values]:
         """The counts of probes in C, by file."""

@@ -34,6 +34,7 @@ from markerjit.model import (
 from markerjit.proc.owner import Owner, ourselves
 from markerjit.session.repair import FINISHED, NOTHING, ROLLED_BACK, Repaired
 from markerjit.session.status import ArenaStatus, MarkerStatus
+from markerjit.session.strays import Remedy
 
 NOBODY = str(1 << 30)
 INT = CType(TypeClass.SIGNED, 4)
@@ -65,6 +66,7 @@ class FakeView:
     problems: tuple[MarkerError, ...] = ()
     held: ArenaStatus | None = None
     values: tuple[markerjit.Values, ...] = ()
+    strays: tuple[markerjit.StrayHead, ...] = ()
     runtime_problem: MarkerError | None = None
     asked: tuple[int, str] | None = None
 
@@ -86,6 +88,9 @@ class FakeView:
 
     def probe_values(self) -> list[markerjit.Values]:
         return list(self.values)
+
+    def stray_heads(self) -> list[markerjit.StrayHead]:
+        return list(self.strays)
 
 
 @pytest.fixture
@@ -300,7 +305,7 @@ def test_status_as_json_has_every_fact_of_every_marker(
     off, on = (told := json.loads(capsys.readouterr().out))["markers"]
 
     assert (view.asked, told["pid"], told["arena"]) == ((7, "kv_*"), 7, None)
-    assert set(told) == {"pid", "arena", "markers", "probes"}
+    assert set(told) == {"pid", "arena", "markers", "probes", "stray_heads"}
     assert on == {
         "name": "kv_get",
         "format": "key %s n %d",
@@ -465,6 +470,10 @@ NO_REPAIR = Repaired(NOTHING, None, 0, 0, 0, (), (), 0)
             ],
         ),
         (NO_REPAIR._replace(removed=1), ["1 unfinished arena removed"]),
+        (
+            NO_REPAIR._replace(closed=2, forgotten=1),
+            ["2 stray heads closed", "1 stray head forgotten, whose code is gone"],
+        ),
     ],
 )  # fmt: skip
 def test_repair_says_what_was_found_and_done(
@@ -492,8 +501,31 @@ def test_repair_says_what_was_found_and_done(
         "left_alone": list(repaired.left_alone),
         "switched_off": list(repaired.switched_off),
         "removed": repaired.removed,
+        "closed": repaired.closed,
+        "forgotten": repaired.forgotten,
     }
     assert repaired.anything == (lines != ["process 7 needs no repair"])
+
+
+def test_status_shows_so_many_stray_heads_and_how_many_more(
+    view: type[FakeView], capsys: pytest.CaptureFixture[str]
+) -> None:
+    view.strays = tuple(
+        markerjit.StrayHead(
+            RemoteAddress(address), "", None, b"\xcc", b"\x90", "", 0, Remedy.LEAVE, "look"
+        )
+        for address in range(23)
+    )
+
+    assert run("status", "7") == 0
+
+    lines = [one for one in capsys.readouterr().out.splitlines() if one.startswith("stray")]
+    assert lines[0] == (
+        "stray head: 0x0 (memory without a file): head, opened by a newer way, belongs to no "
+        "marker that is mapped now: holds cc, 90 before; look"
+    )
+    assert len(lines) == 21
+    assert lines[-1] == "stray head: 3 more; --json shows all"
 
 
 def test_a_table_is_as_wide_as_it_needs_and_numbers_stand_to_the_right(

@@ -184,14 +184,15 @@ def test_values_of_probes_have_the_buckets_that_hold_something() -> None:
 
 
 def test_status_is_arena_markers_and_probes() -> None:
-    assert as_read(status_facts(7, None, [OFF], [])) == {
+    assert as_read(status_facts(7, None, [OFF], [], [])) == {
         "pid": 7,
         "arena": None,
         "markers": [OFF_FACTS],
         "probes": [],
+        "stray_heads": [],
     }
     values = Values("kv.c", {}, {})
-    facts = as_read(status_facts(7, ARENA, [], [values]))
+    facts = as_read(status_facts(7, ARENA, [], [values], []))
     assert (facts["arena"], facts["probes"]) == (ARENA_FACTS, [as_read(values_facts(values))])
 
 
