@@ -42,21 +42,19 @@ class FileStore:
             try:
                 written = os.pwrite(self._descriptor, rest, offset)
             except OSError as error:
-                raise self._not_written(len(data), error.strerror) from error
+                raise _not_written(len(data), error) from error
             if not written:
-                raise self._not_written(len(data), "nothing was taken")
+                raise _not_written(len(data), OSError(errno.ENOSPC, "nothing was taken"))
             rest, offset = rest[written:], offset + written
 
-    @staticmethod
-    def _not_written(size: int, reason: str | None) -> MarkerError:
-        return MarkerError(
-            f"cannot write {size} bytes into the runtime's memory: {reason}; is the memory of our "
-            "control group used up?"
-        )
-
     def resize(self, size: int) -> None:
-        """Make the memfd this large."""
-        os.ftruncate(self._descriptor, size)
+        """Make the memfd this large. Raises MarkerError."""
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError as error:
+            raise MarkerError(
+                f"cannot have {size >> 10} KiB for the runtime: {_reason(error)}"
+            ) from error
 
     def release(self, offset: int, size: int) -> None:
         """Give the memory of these bytes back; they read as zeros. Does nothing where that is not
@@ -84,6 +82,17 @@ class FileStore:
     def close(self) -> None:
         """Close the descriptor."""
         os.close(self._descriptor)
+
+
+def _not_written(size: int, error: OSError) -> MarkerError:
+    return MarkerError(f"cannot write {size} bytes into the runtime's memory: {_reason(error)}")
+
+
+def _reason(error: OSError) -> str:
+    limit = "is the memory of our control group used up?"
+    if error.errno == errno.EFBIG:
+        limit = "our own limit of file sizes (ulimit -f) holds for it"
+    return f"{error.strerror}; {limit}"
 
 
 class MemoryStore:

@@ -11,7 +11,7 @@ from functools import partial
 
 from markerjit.arena.arena import Arena
 from markerjit.arena.lease import read_by_us, reader_of
-from markerjit.errors import MemoryFault, Refused, UnexpectedBytes
+from markerjit.errors import MarkerError, MemoryFault, Refused, UnexpectedBytes
 from markerjit.events.flight import Flight
 from markerjit.events.rings import Rings, is_flying
 from markerjit.patch.apply import NOTHING, Applied
@@ -22,7 +22,7 @@ from markerjit.ring.types import Options
 from markerjit.session.entries import Entries
 from markerjit.session.probes_in_c import may_be_entered, wait_until_left
 from markerjit.session.recording import Recording, fit_rings, ready_to_record
-from markerjit.session.switch import Switcher
+from markerjit.session.switch import Switcher, is_undone
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn
 from markerjit.session.watch import Watch
@@ -51,7 +51,12 @@ class FlightRecorder:
         if not flying:
             Entries(turn, recorders).note_counts()
             Rings(arena, {}).start(overwrite=True)
-        return switcher.switch(turn, sites, recording.request).applied
+        try:
+            return switcher.switch(turn, sites, recording.request).applied
+        except MarkerError:
+            if not flying and is_undone(arena):
+                Rings(arena, {}).start()
+            raise
 
     def end(self, turn: Turn, name: ProbeName) -> Applied:
         """Switch off those markers that it keeps still."""

@@ -23,14 +23,7 @@ from markerjit.arena.markers import Switched
 from markerjit.arena.own_rings import close_own_rings, has_own_rings
 from markerjit.arena.readable import forget_pages
 from markerjit.arena.trap import install_trap
-from markerjit.errors import (
-    MarkerError,
-    MemoryFault,
-    NotRolledBack,
-    Refused,
-    TargetGone,
-    UnexpectedBytes,
-)
+from markerjit.errors import MarkerError, MemoryFault, Refused, UnexpectedBytes
 from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.patch.apply import NOTHING, Applied, apply
 from markerjit.patch.holds import is_recorded
@@ -218,13 +211,12 @@ class Switcher:
         held_before = entries.hold(slots, held) if held else {}
         try:
             applied = self.apply_plan(turn, plan)
-        except (TargetGone, NotRolledBack):
-            raise
         except MarkerError:
-            entries.hold_again(held_before)
-            # Where threads ran, one may have found the probe before it was taken back.
-            if noted and plan.strategy.stops:
-                recorders.arena.units.forget_callers(noted)
+            if is_undone(recorders.arena):
+                entries.hold_again(held_before)
+                # Where threads ran, one may have found the probe before it was taken back.
+                if noted and plan.strategy.stops:
+                    recorders.arena.units.forget_callers(noted)
             raise
         entries.note(switched, before, held=held)
         return Done(states, plan, switched, applied)
@@ -331,6 +323,11 @@ class Switcher:
                 f"thread {blocking[0]} blocks SIGTRAP ({len(blocking)} do): a breakpoint would "
                 "kill the process; use the mode that the site was compiled for"
             )
+
+
+def is_undone(arena: Arena) -> bool:
+    """Whether a switch that failed has left nothing: else its journal is open, for a repair."""
+    return Journal(arena).owner() is None
 
 
 def tell_of_markers(

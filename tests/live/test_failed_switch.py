@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,10 +10,13 @@ import pytest
 
 import markerjit
 from markerjit.arena.arena import Arena
+from markerjit.arena.find import is_memfd
+from markerjit.arena.journal import Journal
 from markerjit.errors import ChangeFailed, MarkerError, NotRolledBack
 from markerjit.probes.loaded import loaded
 from markerjit.session import switch as switch_module
 from tests.support.c_probes import ANY, write_probe
+from tests.support.shortage import files_end_at
 
 pytestmark = pytest.mark.live
 
@@ -29,12 +33,28 @@ def session(target: Callable) -> Iterator[markerjit.Session]:
         yield session
 
 
-@pytest.fixture
-def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[[MarkerError], None]:
-    """Let all writes of code fail from now on, with this error."""
+def test_a_controller_that_may_not_have_large_files_leaves_no_arena(target: Callable) -> None:
+    program = target("truth_threads", "2", "--paused")
 
-    def fail_with(error: MarkerError) -> None:
-        def fails(*_: object) -> None:
+    with markerjit.attach(program.pid) as session:
+        with files_end_at(1 << 20), pytest.raises(MarkerError, match="ulimit -f"):
+            session.enable(MARKER)
+
+        assert not session.has_runtime
+        assert "markerjit" not in Path(f"/proc/{program.pid}/maps").read_text()
+        links = [os.readlink(one) for one in Path(f"/proc/{program.pid}/fd").iterdir()]
+        assert not any(map(is_memfd, links))
+        session.enable(MARKER)
+
+
+@pytest.fixture
+def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let all writes of code fail from now on, with this error, and with an open `journal`."""
+
+    def fail_with(error: MarkerError, *, journal: bool = False) -> None:
+        def fails(_plan: object, _target: object, written: Journal | None, *_: object) -> None:
+            if journal and written:
+                written.open(b"")
             raise error
 
         monkeypatch.setattr(switch_module, "apply", fails)
@@ -49,19 +69,21 @@ def arena_of(session: markerjit.Session) -> Arena:
 
 
 @pytest.mark.parametrize(
-    ("error", "quiesce", "callers"),
+    ("error", "journal", "quiesce", "callers"),
     [
-        (UNDONE, "stop", 0),
+        (UNDONE, False, "stop", 0),
         # A thread may have found the probe before it was taken back.
-        (UNDONE, "membarrier", 1),
-        (HALF_DONE, "stop", 1),
+        (UNDONE, False, "membarrier", 1),
+        (HALF_DONE, True, "stop", 1),
+        # The code was written, and then something else failed.
+        (MarkerError("cannot write"), True, "stop", 1),
     ],
 )
 def test_a_slot_is_no_caller_of_a_probe_that_it_never_had(
     session: markerjit.Session, fail: Callable, tmp_path: Path,
-    error: MarkerError, quiesce: str, callers: int,
+    error: MarkerError, journal: bool, quiesce: str, callers: int,
 ) -> None:  # fmt: skip
-    fail(error)
+    fail(error, journal=journal)
 
     with pytest.raises(type(error)):
         session.enable(MARKER, probe=write_probe(tmp_path, ANY, "any"), quiesce=quiesce)
@@ -82,3 +104,15 @@ def test_a_trace_that_fails_to_begin_holds_nothing(
         raise AssertionError("it began")
 
     assert [int(entry.held) for entry in arena_of(session).markers.entries()] == before
+
+
+def test_a_flight_recorder_that_fails_to_begin_is_none(
+    session: markerjit.Session, fail: Callable
+) -> None:
+    fail(UNDONE)
+
+    with pytest.raises(ChangeFailed):
+        session.record(MARKER)
+
+    with pytest.raises(markerjit.Refused, match="has no flight recorder"):
+        session.flight()

@@ -32,3 +32,14 @@ def open_descriptors() -> set[str]:
         except FileNotFoundError:  # the one that lists them
             continue
     return found
+
+
+@contextmanager
+def files_end_at(size: int) -> Iterator[None]:
+    """The kernel takes what fits of a write, and refuses the rest; Python ignores SIGXFSZ."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

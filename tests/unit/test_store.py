@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from markerjit.arena.store import FileStore
 from markerjit.errors import MarkerError
+from tests.support.shortage import files_end_at
 
 SIZE = 64 << 10
 DATA = bytes(range(256)) * 64
@@ -24,17 +23,6 @@ def store() -> Iterator[FileStore]:
     one.close()
 
 
-@contextmanager
-def files_end_at(size: int) -> Iterator[None]:
-    """The kernel takes what fits of a write, and refuses the rest; Python ignores SIGXFSZ."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def test_a_write_that_the_kernel_cuts_short_is_an_error(store: FileStore) -> None:
     """Half a journal under a head that tells of a whole one would be believed by repair."""
     with files_end_at(10_000), pytest.raises(MarkerError, match="cannot write 16384 bytes"):
@@ -46,6 +34,13 @@ def test_a_write_that_the_kernel_cuts_short_is_an_error(store: FileStore) -> Non
 def test_a_write_that_cannot_begin_is_an_error_of_ours(store: FileStore) -> None:
     with files_end_at(10_000), pytest.raises(MarkerError, match="File too large"):
         store.write(20_000, DATA)
+
+
+def test_a_file_that_cannot_become_so_large_is_an_error_that_names_the_limit(
+    store: FileStore,
+) -> None:
+    with files_end_at(2 * SIZE), pytest.raises(MarkerError, match=r"cannot have .*ulimit -f"):
+        store.resize(4 * SIZE)
 
 
 def test_a_write_goes_on_where_the_kernel_stopped(
