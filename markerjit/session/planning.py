@@ -73,7 +73,7 @@ class Planner:
             plan = plan_off(states, ours=ours, strategy=request.strategy, own=own)
         if isinstance(plan, Refusal):
             raise Refused(plan.sentence, reason=plan.reason, try_again=plan.try_again)
-        self._refuse_shared(plan)
+        self.refuse_shared(plan)
         return plan
 
     @staticmethod
@@ -96,8 +96,9 @@ class Planner:
             confirm(self._target.memory.read, new)
             self._confirmed.update(site.address for site in new)
 
-    def _refuse_shared(self, plan: Plan) -> None:
-        """A write into a shared mapping would change the file for everybody."""
+    def refuse_shared(self, plan: Plan) -> None:
+        """Raise Refused for a write into a shared mapping, which would change the file for
+        everybody."""
         shared = [mapping for mapping in self._target.seen.maps if mapping.shared]
         for edit in plan.edits:
             for mapping in shared:

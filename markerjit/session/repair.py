@@ -305,7 +305,9 @@ def _close(turn: Turn, switcher: Switcher, head: StrayHead) -> str | None:
     edits = plan_change(change, Context(strategy, own, handler=is_breakpoint(head.now)))
     if isinstance(edits, Refusal):
         return edits.sentence
-    switcher.apply_plan(turn, Plan("close a stray head", edits, strategy))
+    plan = Plan("close a stray head", edits, strategy)
+    switcher.planner.refuse_shared(plan)
+    switcher.apply_plan(turn, plan)
     return None
 
 

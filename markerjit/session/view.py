@@ -110,6 +110,7 @@ class View:
     def stray_heads(self) -> list[StrayHead]:
         """Heads that were opened for markers and belong to none that is mapped now, by address."""
         target = self._target
+        target.check_open()
         strays = find_strays(self.pid, target.memory, target.seen)
         if strays and target.files_changed():  # they may be of an object that was loaded just now
             strays = find_strays(self.pid, target.memory, target.look())

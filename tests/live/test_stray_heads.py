@@ -125,6 +125,30 @@ def test_a_head_whose_slot_does_not_prove_it_ours_is_left_alone(
     write(program.pid, site.slot, probe)
 
 
+@pytest.mark.parametrize("opened", [Mode.JUMP], indirect=True)
+def test_a_head_in_a_shared_mapping_is_left_alone(
+    opened: tuple[Target, Site], without_notes: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be closed in the file, for everybody."""
+    program, site = opened
+    without_notes()
+    parse = target_module.parse_maps
+    monkeypatch.setattr(
+        target_module, "parse_maps",
+        lambda text: tuple(
+            one._replace(shared=one.shared or one.start <= site.address < one.end)
+            for one in parse(text)
+        ),
+    )  # fmt: skip
+
+    repaired = markerjit.repair(program.pid)
+
+    assert repaired.closed == 0
+    (reason,) = repaired.left_alone
+    assert "shared mapping" in reason
+    assert head_of(program.pid, site) == site.form.ways[Mode.JUMP]
+
+
 @pytest.mark.parametrize("opened", [Mode.INT3], indirect=True)
 def test_a_breakpoint_in_the_place_of_which_other_code_stands_is_forgotten(
     opened: tuple[Target, Site], without_notes: Callable
