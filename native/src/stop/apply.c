@@ -33,6 +33,7 @@ enum { TRIES_IN_SPAN = 16, FIRST_PAUSE_NS = 10000 };
 
 struct application {
     const struct mj_target *target;
+    int maps; /* of maps_open: opened before any thread stands */
     const struct mj_edit *edits;
     uint32_t count;
     struct mj_report *report;
@@ -85,7 +86,7 @@ static int apply_stopped_once(const struct application *all, struct runs *runs,
     if (status != MJ_OK)
         return status;
     transaction.runs = runs;
-    status = still_mapped(all->target, all->report);
+    status = still_mapped(all->target, all->maps, all->report);
     if (status == MJ_OK && all->target->needs_sigtrap)
         status = check_sigtrap(&stopped, all->report);
     if (status == MJ_OK)
@@ -113,7 +114,7 @@ static int apply_when_outside(const struct application *all, struct runs *runs,
 }
 
 static int apply_stopped(void *arguments) {
-    const struct application *all = arguments;
+    struct application *all = arguments;
     struct spans spans;
     int status = spans_create(all->edits, all->count, &spans, all->report);
 
@@ -121,13 +122,26 @@ static int apply_stopped(void *arguments) {
         return status;
     struct runs runs = runs_of(all);
 
-    status = still_mapped(all->target, all->report);
+    all->maps = maps_open(all->target->pid);
+    status = still_mapped(all->target, all->maps, all->report);
     if (status == MJ_OK) { /* a first look; the one while no thread runs decides */
         privatise_pages(all->target, all->edits, all->count);
         status = apply_when_outside(all, &runs, &spans);
     }
+    if (all->maps >= 0)
+        close(all->maps);
     runs_destroy(&runs);
     spans_destroy(&spans);
+    return status;
+}
+
+/* While the others run the answer can only be a moment old. */
+static int mapped_now(const struct mj_target *target, struct mj_report *report) {
+    const int maps = target->mapped_size ? maps_open(target->pid) : -1;
+    const int status = still_mapped(target, maps, report);
+
+    if (maps >= 0)
+        close(maps);
     return status;
 }
 
@@ -165,8 +179,8 @@ static int apply_fenced(void *arguments) {
     transaction.sync = fence_by_borrowed;
     transaction.argument = &borrowed;
     status = register_borrowed(&borrowed);
-    if (status == MJ_OK) /* the others run, so this can only be a moment old */
-        status = still_mapped(all->target, all->report);
+    if (status == MJ_OK)
+        status = mapped_now(all->target, all->report);
     if (status == MJ_OK)
         status = transact(&transaction);
     borrow_end(&borrowed); /* whatever becomes of the thread, the edits are as `status` says */
@@ -206,7 +220,7 @@ static int has_stores(const struct application *all) {
 
 int mj_apply(const struct mj_target *target, int quiescence, const struct mj_edit *edits,
              uint32_t count, struct mj_report *report) {
-    struct application all = {target, edits, count, report};
+    struct application all = {target, -1, edits, count, report};
     const int own = target->pid == getpid();
 
     switch (!own && has_stores(&all) ? 0 : quiescence) {
@@ -221,7 +235,7 @@ int mj_apply(const struct mj_target *target, int quiescence, const struct mj_edi
             return apply_own(&all, quiescence);
         break;
     case MJ_NONE: { /* nothing in it needs the process to be ours */
-        const int status = still_mapped(target, report);
+        const int status = mapped_now(target, report);
 
         return status == MJ_OK ? apply_own(&all, quiescence) : status;
     }

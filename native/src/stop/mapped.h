@@ -5,8 +5,12 @@
 
 #include "stop.h"
 
-/* MJ_MOVED when a line of target->mapped is no longer in /proc/PID/maps. */
-int still_mapped(const struct mj_target *target, struct mj_report *report);
+/* A descriptor of /proc/PID/maps, for still_mapped; -1 and errno. It stays with the program that
+   the process runs now, as target->mem_fd does. */
+int maps_open(pid_t pid);
+
+/* MJ_MOVED when a line of target->mapped is no longer in /proc/PID/maps. `maps` is of maps_open. */
+int still_mapped(const struct mj_target *target, int maps, struct mj_report *report);
 
 /* Whether /proc/PID/maps has this name in it, or cannot be read. */
 int has_mapping(const struct mj_target *target, const char *name);

@@ -26,6 +26,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -35,6 +36,7 @@
 #define LOADED_TIMEOUT_NS 5000000000ul
 #define SPINS_BEFORE_SLEEP 20 /* some 5 us: what a running thread needs to stop */
 #define STACK_SIZE (256 * 1024)
+#define DIRECTORY_LINKS 2 /* of a directory itself: `.` and its name */
 #define SHORTEST_SLEEP_NS 5000
 #define LONGEST_SLEEP_NS 320000
 
@@ -143,17 +145,23 @@ static struct dirent *next_task(DIR *tasks) {
     return readdir(tasks);
 }
 
-/* Seize what is new in /proc/PID/task; *found says how many were. */
-static int seize_new(struct stopped *stopped, uint32_t *found, struct mj_report *report) {
-    const uint32_t before = stopped->count;
+static DIR *open_tasks(pid_t pid, struct mj_report *report, int *status) {
     char path[64];
-    int status = MJ_OK;
 
-    snprintf(path, sizeof path, "/proc/%d/task", stopped->pid);
+    snprintf(path, sizeof path, "/proc/%d/task", pid);
     DIR *tasks = opendir(path);
     if (!tasks)
-        return fail(report, errno == ENOENT || errno == ESRCH ? MJ_GONE : MJ_ERRNO, stopped->pid,
-                    errno);
+        *status = fail(report, errno == ENOENT || errno == ESRCH ? MJ_GONE : MJ_ERRNO, pid, errno);
+    return tasks;
+}
+
+/* Seize what is new in /proc/PID/task; *found says how many were. */
+static int seize_new(struct stopped *stopped, DIR *tasks, uint32_t *found,
+                     struct mj_report *report) {
+    const uint32_t before = stopped->count;
+    int status = MJ_OK;
+
+    rewinddir(tasks);
     for (struct dirent *entry; status == MJ_OK && (entry = next_task(tasks));) {
         const pid_t tid = atoi(entry->d_name);
 
@@ -162,9 +170,18 @@ static int seize_new(struct stopped *stopped, uint32_t *found, struct mj_report 
     }
     if (status == MJ_OK && errno && errno != ENOENT) /* ENOENT: the process has ended */
         status = fail(report, MJ_ERRNO, stopped->pid, errno);
-    closedir(tasks);
     *found = stopped->count - before;
     return status;
+}
+
+/* Whether the process has as many threads as stand: then it has no others, since one that stands
+   makes none and does not end. The directory of its threads has a link for each, but for its own
+   two. Where a thread has ended and is still listed, this says no, and they are listed again. */
+static int are_all(const struct stopped *stopped, DIR *tasks) {
+    struct stat directory;
+
+    return !fstat(dirfd(tasks), &directory) &&
+           directory.st_nlink == (nlink_t)stopped->count + DIRECTORY_LINKS;
 }
 
 /*
@@ -391,11 +408,17 @@ int stop_all(const struct mj_target *target, struct stopped *stopped, struct mj_
     int status = MJ_OK;
 
     begin(target, stopped);
+    DIR *tasks = open_tasks(target->pid, report, &status);
+
     for (uint32_t found = 1; found && status == MJ_OK;) {
-        status = seize_new(stopped, &found, report);
+        status = seize_new(stopped, tasks, &found, report);
         if (status == MJ_OK)
             status = wait_all(stopped, report);
+        if (status == MJ_OK && found && are_all(stopped, tasks))
+            break;
     }
+    if (tasks)
+        closedir(tasks);
     status = end(stopped, status, report);
     if (status == MJ_OK)
         MJ_RACE("stopped");

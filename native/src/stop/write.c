@@ -25,6 +25,8 @@
 enum {
     LARGEST_GAP = 4095, /* less than a page, so that there is no hole in it */
     FEWEST_IN_RUN = 4,  /* of fewer, reading the bytes between costs more than it saves */
+    MOST_APART = 16,    /* places that lie apart, and are read by one call */
+    EDIT_BYTES = sizeof(((struct mj_edit *)0)->old_bytes),
     PAGE_BYTES = 4096,
 };
 
@@ -126,21 +128,76 @@ static int compare_one(const struct mj_target *target, const struct mj_edit *edi
     return MJ_UNEXPECTED;
 }
 
-int compare_edits(const struct mj_target *target, const struct mj_edit *edits, uint32_t count,
-                  enum bytes expected, struct mj_report *report) {
-    uint8_t image[RUN_BYTES];
+/* Edits in runs of their own, by one call. 0 where it cannot read all of them. */
+static int read_apart(const struct mj_target *target, const struct mj_edit *edits, uint32_t count,
+                      uint8_t found[][EDIT_BYTES]) {
+    struct iovec here[MOST_APART], there[MOST_APART];
+    ssize_t size = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        here[i] = (struct iovec){found[i], edits[i].size};
+        there[i] = (struct iovec){(void *)edits[i].address, edits[i].size};
+        size += edits[i].size;
+    }
+    return process_vm_readv(target->pid, here, count, there, count, 0) == size;
+}
+
+/* How many of these, from the first on, stand in runs of fewer than FEWEST_IN_RUN. */
+static uint32_t count_apart(const struct mj_edit *edits, uint32_t count) {
+    uint32_t apart = 0;
+
+    while (apart < count && apart < MOST_APART) {
+        size_t size;
+        const uint32_t n = run_of(&edits[apart], count - apart, &size);
+
+        if (n >= FEWEST_IN_RUN)
+            return apart;
+        apart += n;
+    }
+    return apart < MOST_APART ? apart : MOST_APART;
+}
+
+/* Edits [first, end), each by itself where they cannot be read together: there may be a hole. */
+static int compare_apart(const struct mj_target *target, const struct mj_edit *edits,
+                         uint32_t first, uint32_t end, enum bytes expected,
+                         struct mj_report *report) {
+    uint8_t found[MOST_APART][EDIT_BYTES];
+    const int whole = end - first > 1 && read_apart(target, &edits[first], end - first, found);
     int status = MJ_OK;
 
-    for (uint32_t i = 0; i < count && status == MJ_OK;) {
-        size_t size;
-        const uint32_t n = run_of(&edits[i], count - i, &size);
-        const uint64_t start = edits[i].address;
-        /* A run that cannot be read as a whole (a hole, perhaps) is read edit by edit. */
-        const int whole = n >= FEWEST_IN_RUN && read_bytes(target, start, image, size);
+    for (uint32_t i = first; i < end && status == MJ_OK; i++)
+        if (!whole || differs(found[i - first], &edits[i], expected))
+            status = compare_one(target, &edits[i], expected, i, report);
+    return status;
+}
 
-        for (const uint32_t end = i + n; i < end && status == MJ_OK; i++)
-            if (!whole || differs(image + (edits[i].address - start), &edits[i], expected))
-                status = compare_one(target, &edits[i], expected, i, report);
+static int compare_run(const struct mj_target *target, const struct mj_edit *edits, uint32_t first,
+                       uint32_t end, size_t size, enum bytes expected, struct mj_report *report) {
+    uint8_t image[RUN_BYTES];
+    const uint64_t start = edits[first].address;
+    const int whole = read_bytes(target, start, image, size);
+    int status = MJ_OK;
+
+    for (uint32_t i = first; i < end && status == MJ_OK; i++)
+        if (!whole || differs(image + (edits[i].address - start), &edits[i], expected))
+            status = compare_one(target, &edits[i], expected, i, report);
+    return status;
+}
+
+int compare_edits(const struct mj_target *target, const struct mj_edit *edits, uint32_t count,
+                  enum bytes expected, struct mj_report *report) {
+    int status = MJ_OK;
+
+    for (uint32_t i = 0, end; i < count && status == MJ_OK; i = end) {
+        size_t size;
+
+        end = i + count_apart(&edits[i], count - i);
+        if (end > i) {
+            status = compare_apart(target, edits, i, end, expected, report);
+        } else {
+            end = i + run_of(&edits[i], count - i, &size);
+            status = compare_run(target, edits, i, end, size, expected, report);
+        }
     }
     return status;
 }

@@ -1,0 +1,170 @@
+"""What the helper asks of the kernel for a switch: what is mapped, how many threads there are, and
+how often memory is read and written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from markerjit.remote import native
+from tests.support.programs import ROOT
+
+SOURCE = Path(__file__).parent / "stop" / "calls.c"
+
+# Compares two words and two bytes of a process, changes one of each, and prints the status, the
+# number of threads and the calls.
+SWITCH = """\
+import ctypes, os, sys
+from markerjit.arena.pack import as_native, pack
+from markerjit.model import Edit
+from markerjit.remote import native
+pid, words, code = (int(argument) for argument in sys.argv[1:4])
+mapped = os.fsencode(sys.argv[4])
+memory = os.open(f"/proc/{pid}/mem", os.O_RDWR)
+word, byte = os.pread(memory, 8, words), os.pread(memory, 1, code)
+other = bytes([byte[0] ^ 0xFF])
+guard, flag = os.pread(memory, 8, words + 8), os.pread(memory, 1, code + 1)
+edits = [
+    Edit(words, word, b"markerjt", "", False),
+    Edit(words + 8, guard, guard, "", False),
+    Edit(code, byte, other, "", True, 1),
+    Edit(code + 1, flag, flag, "", True, 1),
+]
+target = native.NativeTarget(
+    pid=pid, pidfd=-1, mem_fd=memory, mapped=mapped, mapped_size=len(mapped)
+)
+report = native.Report()
+packed = pack(edits)
+library = native.library()
+calls = ctypes.CDLL(os.environ["LD_PRELOAD"])
+calls.calls_clear()
+status = library.mj_apply(target, native.STOP, as_native(packed), len(edits), report)
+print(status, report.threads, flush=True)
+calls.calls_print()
+"""
+
+SLEEPS = "230 "  # clock_nanosleep
+
+Switch = Callable[..., tuple[int, int, dict[str, int]]]
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def preloaded(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("calls") / "calls.so"
+    options = ["-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
+    subprocess.run(["gcc", *options, "-o", path, SOURCE], check=True)
+    return path
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "1000"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def lines(sleeper: subprocess.Popen[bytes]) -> list[str]:
+    """Mappings of the program itself: one with data, and one with code."""
+    while not Path(f"/proc/{sleeper.pid}/syscall").read_text().startswith(SLEEPS):
+        time.sleep(0.001)  # until the loader is ready, which changes mappings
+    text = Path(f"/proc/{sleeper.pid}/maps").read_text()
+    mine = [line for line in text.splitlines(True) if line.rstrip().endswith("/sleep")]
+    return [next(line for line in mine if kind in line) for kind in (" r-xp ", " rw-p ")]
+
+
+@pytest.fixture
+def switch(preloaded: Path, sleeper: subprocess.Popen[bytes], lines: list[str]) -> Switch:
+    code, words = (int(line.partition("-")[0], 16) for line in lines)
+
+    def switch(mapped: str, **environment: str) -> tuple[int, int, dict[str, int]]:
+        done = subprocess.run(
+            [sys.executable, "-c", SWITCH, str(sleeper.pid), str(words), str(code), mapped],
+            cwd=ROOT,
+            env={**os.environ, "LD_PRELOAD": str(preloaded), **environment},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        outcome, counted = done.stdout.splitlines()
+        status, threads = map(int, outcome.split())
+        calls = {name: int(value) for name, value in (one.split("=") for one in counted.split())}
+        return status, threads, calls
+
+    return switch
+
+
+def test_a_switch_of_one_site_reads_by_step_and_writes_what_changes(
+    switch: Switch, lines: list[str]
+) -> None:
+    status, threads, calls = switch("".join(lines))
+
+    assert (status, threads) == (native.OK, 1)
+    assert calls["process_vm_readv"] == 3  # to compare all, and to read back each of two steps
+    assert calls["pread"] == 1  # the page of code becomes the process's own before the stop
+    assert calls["pwrite"] == 1 + 2
+    assert calls["lists"] == 1
+
+
+@pytest.mark.parametrize("environment", [{}, {"OLD_KERNEL": "1"}])
+def test_mappings_that_are_there_still_are_found(
+    switch: Switch, lines: list[str], environment: dict[str, str]
+) -> None:
+    assert switch("".join(lines), **environment)[0] == native.OK
+
+
+FIELDS = {
+    "end": lambda words: [hex_more(words[0], 1), *words[1:]],
+    "permissions": lambda words: [words[0], "rwxp", *words[2:]],
+    "sharing": lambda words: [words[0], words[1][:3] + "s", *words[2:]],
+    "offset": lambda words: [*words[:2], f"{int(words[2], 16) + 4096:08x}", *words[3:]],
+    "device": lambda words: [*words[:3], "fe:7f", *words[4:]],
+    "inode": lambda words: [*words[:4], str(int(words[4]) + 1), *words[5:]],
+}
+
+
+def hex_more(span: str, place: int) -> str:
+    """A span that ends, or begins, a page later."""
+    ends = [int(one, 16) for one in span.split("-")]
+    ends[place] += 4096
+    return f"{ends[0]:x}-{ends[1]:x}"
+
+
+@pytest.mark.parametrize("environment", [{}, {"OLD_KERNEL": "1"}])
+@pytest.mark.parametrize("field", FIELDS)
+def test_another_mapping_in_its_place_is_noticed(
+    switch: Switch, lines: list[str], field: str, environment: dict[str, str]
+) -> None:
+    words = lines[1].split()
+    other = " ".join(FIELDS[field](words)) + "\n"
+
+    status, _, calls = switch(lines[0] + other, **environment)
+
+    assert status == native.MOVED
+    assert calls["pwrite"] == 0
+
+
+@pytest.mark.parametrize("environment", [{}, {"OLD_KERNEL": "1"}])
+def test_a_mapping_that_has_gone_is_noticed(
+    switch: Switch, lines: list[str], environment: dict[str, str]
+) -> None:
+    gone = "7ffffffd0000-7ffffffd1000 r-xp 00000000 00:00 0 \n"
+
+    assert switch(lines[0] + gone, **environment)[0] == native.MOVED
+
+
+def test_threads_are_listed_again_where_no_directory_says_how_many_there_are(
+    switch: Switch, lines: list[str]
+) -> None:
+    status, threads, calls = switch("".join(lines), NO_LINKS="1")
+
+    assert (status, threads, calls["lists"]) == (native.OK, 1, 2)
