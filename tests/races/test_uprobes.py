@@ -86,16 +86,26 @@ def test_a_uprobe_that_is_taken_out_before_the_write_stays_out(
     assert hits(program) == [0] * SITES
 
 
-@pytest.mark.parametrize("points", [["read back"], ["run: read", "read back"]])
-def test_a_uprobe_that_is_put_in_before_or_after_a_write_is_noticed_and_counts(
-    program: Target, switch: Switch, points: list[str]
+def test_a_uprobe_that_is_put_in_between_a_write_and_its_read_back_is_noticed_and_counts(
+    program: Target, switch: Switch
 ) -> None:
-    """The first read back is that of the slots: the code has been compared by then."""
-    done = switch("one", "put", *points)
+    done = switch("one", "put", "run: read", "read back")
 
     assert done["error"].startswith("another tool changed code")
     assert done["counted"] == 1
     assert hits(program) == [0] * SITES
+
+
+@pytest.mark.parametrize("point", ["seized", "read back"])
+def test_a_uprobe_that_is_put_in_before_its_code_is_read_counts_beside_the_sites(
+    program: Target, switch: Switch, point: str
+) -> None:
+    """The first read back is that of the slots. The comparison before the stop says nothing of what
+    stands between sites."""
+    done = switch("one", "put", point)
+
+    assert (done["error"], done["counted"]) == ("", 1)
+    assert hits(program) == [1] * SITES
 
 
 @pytest.mark.parametrize("place", NO_OPS)

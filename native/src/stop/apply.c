@@ -55,6 +55,9 @@ static struct runs runs_of(const struct application *all) {
     for (end = first; end < all->count && all->edits[end].code; end++)
         if (all->edits[end].step != all->edits[first].step || all->edits[end].again)
             return (struct runs){0};
+    if ((first && first < end && all->edits[first - 1].step == all->edits[first].step) ||
+        (first < end && end < all->count && all->edits[end].step == all->edits[first].step))
+        return (struct runs){0}; /* data is in the step, too */
     return runs_create(&all->edits[first], end - first);
 }
 
@@ -113,6 +116,15 @@ static int apply_when_outside(const struct application *all, struct runs *runs,
     return status;
 }
 
+/* So that no thread stands still for what is refused. */
+static int compare_runs(const struct application *all, const struct runs *runs) {
+    const int status = runs_compare(all->target, runs, all->report);
+
+    if (status != MJ_OK)
+        all->report->index += (uint32_t)(runs->edits - all->edits);
+    return status;
+}
+
 static int apply_stopped(void *arguments) {
     struct application *all = arguments;
     struct spans spans;
@@ -124,7 +136,9 @@ static int apply_stopped(void *arguments) {
 
     all->maps = maps_open(all->target->pid);
     status = still_mapped(all->target, all->maps, all->report);
-    if (status == MJ_OK) { /* a first look; the one while no thread runs decides */
+    if (status == MJ_OK)
+        status = compare_runs(all, &runs);
+    if (status == MJ_OK) { /* that was a first look; the one while no thread runs decides */
         privatise_pages(all->target, all->edits, all->count);
         status = apply_when_outside(all, &runs, &spans);
     }

@@ -4,8 +4,9 @@
  *
  * A hundred thousand edits are five megabytes, and threads stand still while they are made. So what
  * is needed of them is made small before: the runs, and eight bytes for each byte that changes.
- * Then a run is read, changed in our cache, written and read back while it is hot. Written one by
- * one, so many edits take thirty times as long.
+ * They are compared before, too, so that nobody stands still for a switch that is refused. Then a
+ * run is read, compared, changed in our cache, written and read back while it is hot, all runs in
+ * the same two buffers. Written one by one, so many edits take thirty times as long.
  *
  * A run is written with its gaps, the bytes between the edits. No thread of the target changes them
  * meanwhile, since all stand, but another process may: the kernel puts uprobes into the target and
@@ -15,8 +16,8 @@
  *      it, the next thread there would die of the int3 that we put back. So would a fork's child of
  *      a call, which Linux 6.18 puts in the place of a 5-byte no-op: it leads to a mapping that a
  *      fork does not copy (arch/x86/kernel/uprobes.c)
- *   2  a gap that has changed between the comparison and the write, or between the write and the
- *      read back, ends the transaction, which is rolled back: another tool is at work there
+ *   2  a gap that has changed between the read and the read back ends the transaction, which is
+ *      rolled back: another tool is at work there
  *   3  there remains the time between the read and the write of one run. A uprobe that is put
  *      into a gap just then is lost: it counts nothing, and does no harm
  */
@@ -38,8 +39,7 @@ struct run {
     uint64_t address;
     uint32_t size;
     uint32_t first_place, places;
-    uint32_t end;   /* the edit behind its last one */
-    uint8_t *image; /* as it was compared, and then as it is written */
+    uint32_t end; /* the edit behind its last one */
 };
 
 struct place {
@@ -63,20 +63,13 @@ static uint32_t add_places(struct place *places, const struct mj_edit *edit, uin
     return edit->size;
 }
 
-/* Touched here, so that no page of it is a new one while threads stand. */
-static uint8_t *images_create(const struct runs *runs) {
-    size_t bytes = 0;
+/* Touched here, so that no page of them is a new one while threads stand. */
+static uint8_t *buffers_create(void) {
+    uint8_t *buffers = malloc(2 * RUN_BYTES);
 
-    for (uint32_t i = 0; i < runs->count; i++)
-        bytes += runs->runs[i].size;
-    uint8_t *images = malloc(bytes);
-
-    if (!images)
-        return NULL;
-    memset(images, INT3, bytes);
-    for (uint32_t i = 0; i < runs->count; i++)
-        runs->runs[i].image = i ? runs->runs[i - 1].image + runs->runs[i - 1].size : images;
-    return images;
+    if (buffers)
+        memset(buffers, INT3, 2 * RUN_BYTES);
+    return buffers;
 }
 
 struct runs runs_create(const struct mj_edit *edits, uint32_t count) {
@@ -102,19 +95,21 @@ struct runs runs_create(const struct mj_edit *edits, uint32_t count) {
             places += add_places(&runs.places[places], &edits[i], run->address);
         run->places = places - run->first_place;
     }
-    runs.images = images_create(&runs);
-    if (!runs.images)
+    runs.image = buffers_create();
+    if (!runs.image)
         runs_destroy(&runs);
+    else
+        runs.found = runs.image + RUN_BYTES;
     return runs;
 }
 
 void runs_destroy(struct runs *runs) {
     free(runs->runs);
     free(runs->places);
-    free(runs->images);
+    free(runs->image);
     runs->runs = NULL;
     runs->places = NULL;
-    runs->images = NULL;
+    runs->image = runs->found = NULL;
     runs->count = 0;
 }
 
@@ -150,60 +145,82 @@ static int is_in_an_edit(const struct runs *runs, const struct run *run, uint32_
     return run->address + at - edit->address < edit->size;
 }
 
-/* Does the run hold its image? MJ_OK; `status` where an edit differs; MJ_DISTURBED where a gap
-   does; MJ_ERRNO, MJ_GONE. */
-static int check_image(const struct mj_target *target, const struct runs *runs,
-                       const struct run *run, int status, struct mj_report *report) {
-    uint8_t found[RUN_BYTES];
-    uint32_t at = 0;
-
-    if (!read_bytes(target, run->address, found, run->size))
-        return fault(report, first_edit(runs, run));
-    if (!memcmp(run->image, found, run->size))
-        return MJ_OK;
-    while (run->image[at] == found[at])
-        at++;
-    return differs(runs, run, found, at, is_in_an_edit(runs, run, at) ? status : MJ_DISTURBED,
-                   report);
-}
-
+/* Read the run into the image. Does every place hold its old byte? */
 static int compare_run(const struct mj_target *target, const struct runs *runs,
                        const struct run *run, struct mj_report *report) {
     const struct place *places = places_of(runs, run);
 
-    if (!read_bytes(target, run->address, run->image, run->size))
+    if (!read_bytes(target, run->address, runs->image, run->size))
         return fault(report, first_edit(runs, run));
     for (uint32_t i = 0; i < run->places; i++)
-        if (run->image[places[i].at] != places[i].old_byte)
-            return differs(runs, run, run->image, places[i].at, MJ_UNEXPECTED, report);
+        if (runs->image[places[i].at] != places[i].old_byte)
+            return differs(runs, run, runs->image, places[i].at, MJ_UNEXPECTED, report);
     return MJ_OK;
 }
 
-int runs_compare(const struct mj_target *target, struct runs *runs, struct mj_report *report) {
+/* Does the run hold its image? MJ_OK; MJ_NOT_VERIFIED where an edit differs; MJ_DISTURBED where a
+   gap does; MJ_ERRNO, MJ_GONE. */
+static int read_back(const struct mj_target *target, const struct runs *runs, const struct run *run,
+                     struct mj_report *report) {
+    uint32_t at = 0;
+
+    if (!read_bytes(target, run->address, runs->found, run->size))
+        return fault(report, first_edit(runs, run));
+    if (!memcmp(runs->image, runs->found, run->size))
+        return MJ_OK;
+    while (runs->image[at] == runs->found[at])
+        at++;
+    return differs(runs, run, runs->found, at,
+                   is_in_an_edit(runs, run, at) ? MJ_NOT_VERIFIED : MJ_DISTURBED, report);
+}
+
+int runs_compare(const struct mj_target *target, const struct runs *runs,
+                 struct mj_report *report) {
     int status = MJ_OK;
 
-    runs->has_uprobe_calls = has_mapping(target, "[uprobes-trampoline]");
     for (uint32_t i = 0; i < runs->count && status == MJ_OK; i++)
         status = compare_run(target, runs, &runs->runs[i], report);
     return status;
 }
 
-static int may_hold_uprobe(const struct runs *runs, const uint8_t *gap, size_t size) {
-    return memchr(gap, INT3, size) || (runs->has_uprobe_calls && memchr(gap, CALL, size));
+/* The first byte at or behind `at`, before `end`, that a uprobe may have put there; or `end`. */
+static uint32_t find_uprobe(const struct runs *runs, uint32_t at, uint32_t end) {
+    const uint8_t *trap = memchr(runs->image + at, INT3, end - at);
+    const uint32_t before = trap ? (uint32_t)(trap - runs->image) : end;
+    const uint8_t *call =
+        runs->has_uprobe_calls ? memchr(runs->image + at, CALL, before - at) : NULL;
+
+    return call ? (uint32_t)(call - runs->image) : before;
 }
 
-/* The place behind the last one that may be written together with `first`. */
+/* How many places of a run stand before this one. */
+static uint32_t count_before(const struct place *places, uint32_t count, uint32_t at) {
+    uint32_t low = 0;
+
+    while (low < count) {
+        const uint32_t middle = low + (count - low) / 2;
+
+        if (places[middle].at < at)
+            low = middle + 1;
+        else
+            count = middle;
+    }
+    return low;
+}
+
+/* The place behind the last one that may be written together with `first`. There is hardly ever
+   such a byte in a gap, so they are looked for in all of the run, and not gap by gap. */
 static uint32_t end_of_piece(const struct runs *runs, const struct run *run, uint32_t first) {
     const struct place *places = places_of(runs, run);
-    uint32_t i = first + 1;
+    const uint32_t last = places[run->places - 1].at;
 
-    for (; i < run->places; i++) {
-        const uint32_t gap = places[i - 1].at + 1;
+    for (uint32_t at = places[first].at; (at = find_uprobe(runs, at, last)) < last; at++) {
+        const uint32_t place = count_before(places, run->places, at);
 
-        if (may_hold_uprobe(runs, run->image + gap, places[i].at - gap))
-            break;
+        if (places[place].at != at) /* a gap, and not a byte of ours */
+            return place;
     }
-    return i;
+    return run->places;
 }
 
 /* Write the image, but for gaps that may hold a uprobe. *done counts on from the first edit. */
@@ -214,39 +231,42 @@ static int write_image(const struct mj_target *target, const struct runs *runs,
     for (uint32_t i = 0, end; i < run->places; i = end) {
         end = end_of_piece(runs, run, i);
         const uint32_t start = places[i].at, size = places[end - 1].at + 1 - start;
-        const size_t written = write_bytes(target, run->address + start, run->image + start, size);
+        const size_t written = write_bytes(target, run->address + start, runs->image + start, size);
         const uint64_t stop = run->address + start + written;
 
+        if (written == size)
+            continue;
         while (*done < run->end && runs->edits[*done].address < stop)
             ++*done;
-        if (written != size)
-            return fault(report, edit_at(runs, run, (uint32_t)(start + written)));
+        return fault(report, edit_at(runs, run, (uint32_t)(start + written)));
     }
+    *done = run->end;
     return MJ_OK;
 }
 
 static int write_run(const struct mj_target *target, const struct runs *runs, const struct run *run,
                      uint32_t *done, struct mj_report *report) {
     const struct place *places = places_of(runs, run);
-    int status = check_image(target, runs, run, MJ_UNEXPECTED, report);
+    int status = compare_run(target, runs, run, report);
 
     if (status != MJ_OK)
         return status;
     MJ_RACE("run: read");
     for (uint32_t i = 0; i < run->places; i++)
-        run->image[places[i].at] = places[i].new_byte;
+        runs->image[places[i].at] = places[i].new_byte;
     status = write_image(target, runs, run, done, report);
     if (status != MJ_OK)
         return status;
     MJ_RACE("read back");
-    return check_image(target, runs, run, MJ_NOT_VERIFIED, report);
+    return read_back(target, runs, run, report);
 }
 
-int runs_write(const struct mj_target *target, const struct runs *runs, uint32_t *done,
+int runs_write(const struct mj_target *target, struct runs *runs, uint32_t *done,
                struct mj_report *report) {
     int status = MJ_OK;
 
     *done = 0;
+    runs->has_uprobe_calls = has_mapping(target, "[uprobes-trampoline]");
     for (uint32_t i = 0; i < runs->count && status == MJ_OK; i++)
         status = write_run(target, runs, &runs->runs[i], done, report);
     return status;

@@ -12,7 +12,9 @@ struct runs {
     struct run *runs; /* NULL: there are none */
     uint32_t count;
     struct place *places;
-    uint8_t *images;
+    uint8_t
+        *image; /* a run, as it was read and then as it is written; `found`, as it is read back */
+    uint8_t *found;
     int has_uprobe_calls; /* there may be calls that the kernel put in the place of no-ops */
     const struct mj_edit *edits;
     uint32_t edit_count;
@@ -23,13 +25,13 @@ struct runs runs_create(const struct mj_edit *edits, uint32_t count);
 void runs_destroy(struct runs *runs);
 
 /* Does every place hold its old byte? MJ_OK, MJ_UNEXPECTED, MJ_ERRNO, MJ_GONE; report->index counts
-   from runs->edits. Remembers what stands between, for runs_write. */
-int runs_compare(const struct mj_target *target, struct runs *runs, struct mj_report *report);
+   from runs->edits. Threads may run. */
+int runs_compare(const struct mj_target *target, const struct runs *runs, struct mj_report *report);
 
-/* Write the new bytes, each run with what stands between, and read it back. *done says how many
-   edits were written, the last run of them perhaps in part. Also MJ_NOT_VERIFIED, and MJ_DISTURBED
-   when another tool changed the bytes between edits. Only after runs_compare. */
-int runs_write(const struct mj_target *target, const struct runs *runs, uint32_t *done,
+/* Compare each run once more, write the new bytes with what stands between, and read it back. *done
+   says how many edits were written, the last run of them perhaps in part. Statuses as runs_compare;
+   also MJ_NOT_VERIFIED, and MJ_DISTURBED when another tool changed the bytes between edits. */
+int runs_write(const struct mj_target *target, struct runs *runs, uint32_t *done,
                struct mj_report *report);
 
 #endif

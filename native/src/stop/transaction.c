@@ -3,7 +3,8 @@
  * transaction.c: all edits or none.
  *
  *   1  compare all, but those in places that an earlier step writes: nothing is written unless
- *      every edit finds the bytes that it expects
+ *      every edit finds the bytes that it expects. A step of runs was compared before, while
+ *      threads ran, and each run of it is compared once more when its turn comes (runs.c)
  *   2  for each step: compare those others,
  *   3  write,
  *   4  read back,
@@ -24,9 +25,15 @@ struct step {
     int code;
 };
 
+static int starts_runs(const struct transaction *all, uint32_t first) {
+    return all->runs && all->runs->count && &all->edits[first] == all->runs->edits;
+}
+
 static struct step step_at(const struct transaction *all, uint32_t first) {
     struct step step = {first, first, 0};
 
+    if (starts_runs(all, first)) /* a step of its own: there may be a hundred thousand edits */
+        return (struct step){first, first + all->runs->edit_count, 1};
     while (step.end < all->count && all->edits[step.end].step == all->edits[first].step)
         step.code |= all->edits[step.end++].code;
     return step;
@@ -40,10 +47,6 @@ static struct step step_before(const struct transaction *all, uint32_t end) {
     return step_at(all, first);
 }
 
-static int starts_runs(const struct transaction *all, uint32_t first) {
-    return all->runs && all->runs->count && &all->edits[first] == all->runs->edits;
-}
-
 /* Whether these edits are those of the runs: all of them, and no other. */
 static int are_runs(const struct transaction *all, uint32_t first, uint32_t end) {
     return starts_runs(all, first) && end - first == all->runs->edit_count;
@@ -52,26 +55,33 @@ static int are_runs(const struct transaction *all, uint32_t first, uint32_t end)
 /* Compare edits [first, end) with what they expect. */
 static int compare(const struct transaction *all, uint32_t first, uint32_t end) {
     const int status =
-        are_runs(all, first, end)
-            ? runs_compare(all->target, all->runs, all->report)
-            : compare_edits(all->target, &all->edits[first], end - first, OLD_BYTES, all->report);
+        compare_edits(all->target, &all->edits[first], end - first, OLD_BYTES, all->report);
 
     if (status != MJ_OK)
         all->report->index += first;
     return status;
 }
 
-/* Those of [first, end) that have `again` set, or those that have not. */
+/* The edits behind the first that are to be compared with it: all have `again` set, or none has. */
+static uint32_t end_of_comparison(const struct transaction *all, uint32_t first, uint32_t end) {
+    uint32_t stop = first + 1;
+
+    while (stop < end && all->edits[stop].again == all->edits[first].again &&
+           !starts_runs(all, stop))
+        stop++;
+    return stop;
+}
+
+/* Those of [first, end) that have `again` set, or those that have not; but no runs. */
 static int compare_some(const struct transaction *all, uint32_t first, uint32_t end, int again) {
     int status = MJ_OK;
 
     for (uint32_t stop; first < end && status == MJ_OK; first = stop) {
-        stop = first + 1;
-        while (stop < end && all->edits[stop].again == all->edits[first].again &&
-               !starts_runs(all, stop))
-            stop++;
-        if (starts_runs(all, first))
+        if (starts_runs(all, first)) {
             stop = first + all->runs->edit_count;
+            continue;
+        }
+        stop = end_of_comparison(all, first, end);
         if (!all->edits[first].again == !again)
             status = compare(all, first, stop);
     }

@@ -62,8 +62,12 @@ int mj_test_transact(const struct mj_edit *edits, uint32_t count, uint32_t first
                                             .runs = &runs,
                                             .sync = mj_test_sync,
                                             .report = report};
-    const int status = transact(&transaction);
+    int status = runs_compare(&target, &runs, report); /* as apply.c does before the stop */
 
+    if (status != MJ_OK)
+        report->index += first;
+    else
+        status = transact(&transaction);
     runs_destroy(&runs);
     return status;
 }
