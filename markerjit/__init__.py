@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from markerjit.probes.c.unit import Compiled
     from markerjit.probes.loaded import Values
     from markerjit.probes.recorders import compiled_probe
+    from markerjit.proc.priority import raised_priority, reason_for_waiting
     from markerjit.ring.batch import Batch, Columns
     from markerjit.ring.clock import Calibration
     from markerjit.session.repair import Repaired, repair
@@ -109,6 +110,7 @@ _HOME = {
     "Step": "patch.steps",
     "Verb": "patch.steps",
     "event_lines": "trace.rows",
+    **dict.fromkeys(("raised_priority", "reason_for_waiting"), "proc.priority"),
     "line_formatter": "trace",
     "list_file": "session.status",
     "EventStream": "events.stream",
@@ -208,6 +210,8 @@ __all__ = [
     "open_sink",
     "open_trace",
     "open_traces",
+    "raised_priority",
+    "reason_for_waiting",
     "repair",
     "summarise",
     "takes_packets",

@@ -35,6 +35,8 @@ COMMANDS = {
     "explain": "a marker's note, bytes and assembly, and what a switch would write",
 }
 
+SWITCHING = ("on", "off", "repair")
+"""Commands that do nothing else, and end."""
 
 _OUTPUT_ERRORS = (
     errno.EAGAIN,
@@ -92,6 +94,26 @@ def _run(arguments: Sequence[str]) -> int:
 
         print(f"markerjit {__version__}")
         return 0
+    if arguments[:1] and arguments[0] in SWITCHING:
+        return _run_first(arguments)
+    return _run_command(arguments)
+
+
+def _run_first(arguments: Sequence[str]) -> int:
+    """Run a command that switches, at a raised priority from here on, since most of its time is the
+    time of imports. Says why it was slow, where it was not permitted to go first."""
+    from markerjit import raised_priority, reason_for_waiting
+
+    with raised_priority() as is_first:
+        try:
+            return _run_command(arguments)
+        finally:
+            reason = None if is_first else reason_for_waiting()
+            if reason:
+                _complain(reason)
+
+
+def _run_command(arguments: Sequence[str]) -> int:
     parser = _parser(arguments[0] if arguments else "")
     options = parser.parse_args(arguments)
     if not options.command:

@@ -7,12 +7,15 @@ after it, when everything is written or everything is as it was, the journal is 
 
 from __future__ import annotations
 
+import os
+from contextlib import nullcontext
 from typing import NamedTuple
 
 from markerjit.arena.journal import Journal
 from markerjit.arena.pack import as_native, pack
 from markerjit.errors import UnexpectedBytes
 from markerjit.patch.plan import LeftOut, Plan
+from markerjit.proc.priority import raised_priority
 from markerjit.remote import native
 from markerjit.remote.outcome import explain_failure
 from markerjit.x86.forms import is_breakpoint
@@ -85,6 +88,11 @@ def apply(
     )
 
 
+def _needs_threads(plan: Plan, target: native.NativeTarget) -> bool:
+    """Whether threads of another process stand, or wait for what a borrowed one does."""
+    return (plan.strategy.stops or plan.strategy.borrows) and target.pid != os.getpid()
+
+
 def _apply_journalled(
     plan: Plan,
     target: native.NativeTarget,
@@ -96,11 +104,12 @@ def _apply_journalled(
     try:
         if journal:
             journal.open(packed)
-        done = int(
-            native.library().mj_apply(
-                target, plan.strategy.number, as_native(packed), len(plan.edits), report
+        with raised_priority() if _needs_threads(plan, target) else nullcontext():
+            done = int(
+                native.library().mj_apply(
+                    target, plan.strategy.number, as_native(packed), len(plan.edits), report
+                )
             )
-        )
         if journal and done == native.OK:
             journal.note_breakpoints([address for address, _ in plan.traps], plan.untraps)
         status = done

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 from markerjit.errors import MarkerError
 from markerjit.memory import FileId, file_at
 from markerjit.model import RemoteAddress
+from markerjit.proc.priority import raised_priority
 from markerjit.remote import native
 from markerjit.remote.outcome import explain_failure
 
@@ -122,9 +123,10 @@ class BorrowedThread:
     def _borrow(self, calls: Sequence[Call], threads: object, count: object) -> list[int]:
         prepared = (native.NativeCall * len(calls))(*map(_prepare, calls))
         report = native.Report()
-        status = native.library().mj_borrow(
-            self._target, prepared, len(calls), threads, count, report
-        )
+        with raised_priority():
+            status = native.library().mj_borrow(
+                self._target, prepared, len(calls), threads, count, report
+            )
         results = [call.result for call in prepared]
         if status == native.CALL_FAILED:
             raise CallFailed(calls[report.index], report.error, results[: report.index])

@@ -57,7 +57,10 @@ uint64_t now_ns(void) {
 static void raise_priority(struct stopped *stopped) {
     struct sched_param fifo = {.sched_priority = 50};
     struct sched_param old;
+    const char *asked = getenv("MARKERJIT_PRIORITY"); /* markerjit/proc/priority.py */
 
+    if (asked && !strcmp(asked, "keep"))
+        return;
     stopped->old_policy = sched_getscheduler(0);
     if (stopped->old_policy == SCHED_FIFO || sched_getparam(0, &old))
         return;

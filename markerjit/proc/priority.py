@@ -1,0 +1,87 @@
+"""The priority of the calling thread, raised for a switch where that is permitted.
+
+Among hundreds of threads that run, a controller waits for its turn at each step, and the process
+that it has stopped waits with it. With the lowest nice value, which root, CAP_SYS_NICE or a nice
+limit (RLIMIT_NICE) permit, it goes first. That is the value of one thread, which the helper's
+thread inherits. It is no real-time priority: one that polls at such would take the CPU away from
+the very threads that it waits for. While all threads stand, and nothing is waited for, the helper
+runs SCHED_FIFO (native/src/stop/threads.c).
+
+MARKERJIT_PRIORITY=keep in the environment leaves all priorities as they are.
+
+What this does not do: decide for how long. The commands raise it from their first instruction to
+their last one, a session only while it stops or borrows threads of another process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+VARIABLE, KEEP = "MARKERJIT_PRIORITY", "keep"
+_FIRST = -20
+_NICE_LIMIT_ZERO = 20
+"""RLIMIT_NICE counts from 1 for nice 19 to 40 for nice -20: getrlimit(2)."""
+_LONG_NS = 1_000_000_000
+
+
+@contextmanager
+def raised_priority() -> Iterator[bool]:
+    """Within, the calling thread has the highest priority that it may have, and afterwards the
+    earlier one, however it ends. Yields whether that is the highest of all. Where nothing is
+    permitted, or MARKERJIT_PRIORITY is "keep", nothing is changed.
+
+    A session raises it by itself while it stops or borrows threads of another process. Around a
+    whole switch it is for a program that has nothing more urgent to do."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    now = before if os.environ.get(VARIABLE) == KEEP else _raise(before)
+    try:
+        yield now == _FIRST
+    finally:
+        if now != before:
+            os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
+def _raise(before: int) -> int:
+    """The nice value that the thread has now."""
+    if before <= _FIRST or _set(_FIRST):
+        return _FIRST
+    nice = _permitted()
+    return nice if nice < before and _set(nice) else before
+
+
+def _set(nice: int) -> bool:
+    """Whether it is permitted, by the kernel and by a seccomp filter of ours."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+    except OSError:
+        return False
+    return True
+
+
+def _permitted() -> int:
+    """The least nice value that the limit allows."""
+    import resource  # not there for commands that may do all
+
+    limit = resource.getrlimit(resource.RLIMIT_NICE)[0]
+    return _FIRST if limit == resource.RLIM_INFINITY else max(_FIRST, _NICE_LIMIT_ZERO - limit)
+
+
+def reason_for_waiting() -> str | None:
+    """The sentence that says how long this process has waited for a CPU since its start, and what
+    helps where `raised_priority` was not permitted. None below a second, and where the kernel
+    does not say (CONFIG_SCHED_INFO)."""
+    try:
+        with open("/proc/self/schedstat", "rb", buffering=0) as file:
+            ran_ns, waited_ns = map(int, file.read().split()[:2])
+    except (OSError, ValueError):
+        return None
+    if waited_ns < _LONG_NS:
+        return None
+    asked = f"{VARIABLE}={KEEP} is set; without it, " if os.environ.get(VARIABLE) == KEEP else ""
+    return (
+        f"markerjit ran for {ran_ns / 1e9:.1f} s and waited {waited_ns / 1e9:.1f} s for its turn "
+        f"on a CPU; {asked}as root, with CAP_SYS_NICE or with a nice limit (ulimit -e 40) it goes "
+        "first"
+    )
