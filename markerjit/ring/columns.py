@@ -77,7 +77,8 @@ def monotonic(time: Array, clock: Calibration) -> Array:
     if clock.time is not Time.TSC:
         return time.astype(np.int64)
     elapsed = (time - np.uint64(clock.counter)).view(np.int64)  # below 0 before the calibration
-    seconds, rest = np.divmod(elapsed, clock.frequency_hz)
+    seconds = elapsed // clock.frequency_hz
+    rest = elapsed - seconds * clock.frequency_hz  # numpy's divmod takes three times as long
     nanoseconds: Array = clock.monotonic_ns + seconds * NS + rest * NS // clock.frequency_hz
     return nanoseconds
 

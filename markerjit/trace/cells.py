@@ -65,15 +65,18 @@ _DECIMAL = _Groups(10_000, 4, "d", np.uint32)
 _HEXADECIMAL = _Groups(0x100, 2, "x", np.uint16)
 
 
-def decimal(values: Array) -> Cells:
-    """Integers of any type in decimal digits."""
+def decimal(values: Array) -> bytes | Cells:
+    """Integers of any type in decimal digits. Where all are equal, their common text."""
+    if len(values) and (values == values[0]).all():
+        return str(values[0]).encode()
     magnitudes = values.astype(np.uint64)  # a negative number wraps
     if values.dtype.kind == "i" and (negative := values < 0).any():
         np.negative(magnitudes, out=magnitudes, where=negative)
         groups = _DECIMAL.of(magnitudes, lead=1)
         groups[:, 0] = _MINUS * negative
         return groups.view(np.uint8)
-    return _DECIMAL.of(magnitudes).view(np.uint8)
+    width = len(str(magnitudes.max(initial=0)))
+    return _DECIMAL.of(magnitudes).view(np.uint8)[:, -width:]
 
 
 def hexadecimal(values: Array) -> Cells:
@@ -83,12 +86,12 @@ def hexadecimal(values: Array) -> Cells:
 
 def nanoseconds(values: Array) -> Cells:
     """Numbers below 10^9 (int64), all with nine digits."""
-    high, rest = np.divmod(values, 10**8)
+    upper, highest = values // 10_000, values // 10**8
     groups = np.empty((len(values), 3), np.uint32)
-    groups[:, 0] = _DECIMAL.last[high]
-    groups[:, 1] = _DECIMAL.padded[rest // 10_000]
-    groups[:, 2] = _DECIMAL.padded[rest % 10_000]
-    return groups.view(np.uint8)
+    groups[:, 0] = _DECIMAL.last[highest]
+    groups[:, 1] = _DECIMAL.padded[upper - highest * 10_000]
+    groups[:, 2] = _DECIMAL.padded[values - upper * 10_000]
+    return groups.view(np.uint8)[:, 3:]
 
 
 def thousandths(values: Array) -> Cells:
@@ -149,7 +152,7 @@ def table(parts: Sequence[bytes | Cells], rows: int) -> Cells:
         width = part.shape[1]
         # As one item of so many bytes, which is several times as fast as byte by byte.
         place = np.ndarray(rows, f"V{width}", joined, at, joined.strides[:1])
-        place[...] = np.ascontiguousarray(part).view(f"V{width}")[:, 0]
+        place[...] = part.view(f"V{width}")[:, 0]
         at += width
     return joined
 

@@ -163,11 +163,13 @@ def _time_cells(times: Array, clock: Calibration, shift_s: int | None) -> Iterat
         yield b"#"
         yield cells.decimal(times)
         return
-    seconds, rest = np.divmod(times + clock.wall_offset_ns, NS)
-    different, which = np.unique(seconds, return_inverse=True)
-    yield cells.texts_of([_second(second, shift_s) for second in different.tolist()])[which]
+    since_1970 = times + clock.wall_offset_ns
+    seconds = since_1970 // NS
+    firsts = np.append(0, np.flatnonzero(seconds[1:] != seconds[:-1]) + 1)
+    shown = cells.texts_of([_second(second, shift_s) for second in seconds[firsts].tolist()])
+    yield np.repeat(shown, np.diff(firsts, append=len(times)), axis=0)
     yield b"."
-    yield cells.nanoseconds(rest)
+    yield cells.nanoseconds(since_1970 - seconds * NS)
 
 
 def _second(second: int, shift_s: int | None) -> str:
@@ -175,7 +177,7 @@ def _second(second: int, shift_s: int | None) -> str:
     return time.strftime("%H:%M:%S", moment)
 
 
-def json_cells(field: Field, column: Array | Texts) -> Cells:
+def json_cells(field: Field, column: Array | Texts) -> bytes | Cells:
     """Each value of a field as JSON."""
     if isinstance(column, Texts):
         return _of_texts(field, column, _json_text, marks=b'""', spaced=False)
@@ -193,7 +195,7 @@ def json_cells(field: Field, column: Array | Texts) -> Cells:
             return cells.decimal(column)
 
 
-def _text_cells(field: Field, column: Array | Texts, *, bracketed: bool) -> Cells:
+def _text_cells(field: Field, column: Array | Texts, *, bracketed: bool) -> bytes | Cells:
     """Each value of a field as its marker's format shows it."""
     conversion = field.conversion
     if isinstance(column, Texts):

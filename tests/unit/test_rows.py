@@ -236,7 +236,9 @@ def test_raw_bytes_have_brackets_in_a_file_only(bracketed: bool) -> None:
 # ---- cells ---------------------------------------------------------------------------------------
 
 
-def as_texts(table: np.ndarray) -> list[str]:
+def as_texts(table: bytes | np.ndarray) -> list[str]:
+    if isinstance(table, bytes):
+        return [table.decode()]
     return [row.tobytes().replace(b"\0", b"").decode() for row in table]
 
 
@@ -244,7 +246,9 @@ def as_texts(table: np.ndarray) -> list[str]:
 @example([0])
 @example([-1, 0, 9999, 10_000, 99_999_999, 100_000_000, -(1 << 63), (1 << 63) - 1])
 def test_integers_in_decimal(numbers: list[int]) -> None:
-    assert as_texts(cells.decimal(np.array(numbers, np.int64))) == [str(n) for n in numbers]
+    shown = as_texts(cells.decimal(np.array(numbers, np.int64)))
+
+    assert shown == [str(n) for n in (numbers if len({*numbers}) > 1 else numbers[:1])]
 
 
 @given(st.lists(st.integers(0, (1 << 64) - 1), min_size=1))
@@ -254,7 +258,8 @@ def test_integers_in_hexadecimal_and_without_a_sign(numbers: list[int]) -> None:
     column = np.array(numbers, np.uint64)
 
     assert as_texts(cells.hexadecimal(column)) == [f"{n:x}" for n in numbers]
-    assert as_texts(cells.decimal(column)) == [str(n) for n in numbers]
+    shown = as_texts(cells.decimal(column))
+    assert shown == [str(n) for n in (numbers if len({*numbers}) > 1 else numbers[:1])]
 
 
 @given(st.lists(st.integers(0, 999_999_999), min_size=1))

@@ -15,19 +15,19 @@ TITLE = "Reading"
 Figure = Callable[[str, str, str, Sequence[Part]], str]
 METHOD = (
     "A program passes events on one CPU or two while no reader reads, fewer than its rings have "
-    "room for, and stands still. Then the rings are emptied, and the time of that is divided by "
-    "the number of events. All forms come once in each round, in random order. Every event has to"
-    " come. A run in which one is missing has no figure. Files are written to memory. The rate "
-    "that a reader keeps up with while the program records is another question.",
+    "room for, and stands still. Then the rings are emptied, and the processor time of that is "
+    "divided by the number of events. All forms come once in each round, in random order. Every "
+    "event has to come. A run in which one is missing has no figure. Files are written to memory. "
+    "The rate that a reader keeps up with while the program records is another question.",
 )
 
 
 def measured(parts: Sequence[Part]) -> str:
     """The question that was asked, in a paragraph."""
     return (
-        "How long does it take to read an event? Rings were filled and emptied again, and the "
-        "events were left as bytes, made into columns or Python objects, or written to a file. A "
-        "figure is nanoseconds for each event, with its 95 % interval."
+        "How much processor time does it take to read an event? Rings were filled and emptied "
+        "again, and the events were left as bytes, made into columns or Python objects, or written "
+        "to a file. A figure is nanoseconds for each event, with its 95 % interval."
     )
 
 

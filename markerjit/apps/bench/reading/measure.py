@@ -26,7 +26,9 @@ from markerjit.errors import MarkerError
 
 KIND = "reading"
 BASELINE, AGAIN = "taken out", "taken out, again"
-COLUMNS, OBJECTS, CTF, PARQUET = "columns", "Python objects", "CTF", "Parquet"
+COLUMNS, OBJECTS = "columns", "Python objects"
+TEXT, JSON_LINES, CTF, PARQUET = "text", "JSON lines", "CTF", "Parquet"
+_SUFFIXES = {TEXT: ".txt", JSON_LINES: ".jsonl", CTF: ".ctf", PARQUET: ".parquet"}
 
 
 def _form(name: str, what: str) -> Form:
@@ -38,6 +40,8 @@ FORMS = (
     _form(AGAIN, "the same once more: its difference is the noise"),
     _form(COLUMNS, "an array for each field of each marker, in order of time"),
     _form(OBJECTS, "an Event for each, which has columns made first"),
+    _form(TEXT, "written to a file in memory, as lines that trace prints, with columns made first"),
+    _form(JSON_LINES, "the same as lines of trace --json"),
     _form(CTF, "written to a file of the format, in memory"),
     _form(PARQUET, "written to a file of the format, in memory, with columns made first"),
 )
@@ -123,7 +127,7 @@ def _take(
     if name == OBJECTS:
         return _until_empty(stream.poll)
     info = session.trace_info(tuple(stream.types.values()), stream.clock())
-    sink = markerjit.open_sink(str(directory / f"events.{name.lower()}"), info)
+    sink = markerjit.open_sink(str(directory / f"events{_SUFFIXES[name]}"), info)
     packets = markerjit.takes_packets(sink)
 
     def write() -> object:
@@ -179,14 +183,14 @@ def _emptied(
     stream: markerjit.EventStream,
     take: Take,
 ) -> float:
-    """Fill the rings and empty them: ns for each event."""
+    """Fill the rings and empty them: ns of our processor time for each event."""
     stream.keep()
     before = stream.statistics()
     for cpu in cpus[: setting.rings]:
         fill.run(cpu, setting.workload, _EVENTS)
-    start = time.perf_counter_ns()
+    start = time.process_time_ns()
     take()
-    took = time.perf_counter_ns() - start
+    took = time.process_time_ns() - start
     after = stream.statistics()
     events, lost = after.events - before.events, after.lost - before.lost
     if (events, lost, after.bad_records) != (_EVENTS * setting.rings, 0, 0):
