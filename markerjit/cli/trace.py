@@ -20,6 +20,7 @@ from markerjit.cli.end import End, Output
 from markerjit.cli.printer import POLL_S, Printer
 from markerjit.facts import Json
 from markerjit.facts.markers import left_out_facts
+from markerjit.facts.traces import remedies
 from markerjit.printable import counted
 
 
@@ -91,7 +92,8 @@ def run(options: argparse.Namespace) -> int:
         count = printer.count, printer.left_out
     else:
         count = sum(stream.statistics().events for stream in streams), 0
-    _print_summary(*count, streams, options, printing)
+    would_help = _remedies(streams, options)
+    _print_summary(*count, streams, options, printing, would_help)
     for session, stream in zip(sessions, streams, strict=True):
         if stream.dispossessed:
             raise markerjit.Refused(
@@ -198,6 +200,7 @@ def _print_summary(
     streams: Sequence[markerjit.EventStream],
     options: argparse.Namespace,
     printing: Output,
+    would_help: Sequence[str],
 ) -> None:
     statistics = [stream.statistics() for stream in streams]
     lost = sum(each.lost for each in statistics)
@@ -235,6 +238,8 @@ def _print_summary(
         unswitched = [marker for stream in streams for marker in stream.unswitched]
         if unswitched:
             summary["left_out"] = left_out_facts(unswitched)
+        if lost:
+            summary["would_help"] = [*would_help]
         sys.stdout.write(printing.separator)
         output.print_json({"summary": summary})
         return
@@ -243,10 +248,21 @@ def _print_summary(
     if lost:
         for stream in streams:
             recording.print_losses(stream.lost())
-        output.say(
-            "lost events found their ring full: trace fewer markers, or use a larger --ring-size",
-            error=True,
-        )
+        colon = "; this would have helped:" if would_help else ""
+        output.say(f"lost events found their ring full{colon}", error=True)
+        for line in would_help:
+            output.say(f"  {line}", error=True)
+
+
+def _remedies(streams: Sequence[markerjit.EventStream], options: argparse.Namespace) -> list[str]:
+    kinds = [kind for stream in streams for kind in stream.types.values()]
+    return remedies(
+        ring_size=min(stream.ring_size for stream in streams),
+        output=options.output,
+        calls=options.probe.is_in_python,
+        markers=len({kind.marker for kind in kinds}),
+        fields=max((len(kind.fields) for kind in kinds), default=0),
+    )
 
 
 def _pids(text: str) -> list[int]:

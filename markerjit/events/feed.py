@@ -291,6 +291,11 @@ class Feed:
         return self._losses.by_marker()
 
     @property
+    def ring_size(self) -> int:
+        """Bytes of each ring."""
+        return self._rings.size
+
+    @property
     def left_out(self) -> int:
         """Number of events that were recorded and are of none of the types."""
         return self._rings.left_out

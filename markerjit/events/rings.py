@@ -88,6 +88,11 @@ class Rings:
         self._counted: set[int] = set()  # markers whose executions the runtime counts
 
     @property
+    def size(self) -> int:
+        """Bytes of the smallest ring."""
+        return min(self._sizes)
+
+    @property
     def damaged(self) -> int:
         """Number of times that a ring made no sense."""
         return sum(ring.damaged for ring in self._all)

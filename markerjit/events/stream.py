@@ -164,6 +164,11 @@ class EventStream:
         return self._feed.time
 
     @property
+    def ring_size(self) -> int:
+        """Bytes of each ring."""
+        return self._feed.ring_size
+
+    @property
     def left_out(self) -> int:
         """Number of events that were recorded and are of none of the types."""
         return self._feed.left_out

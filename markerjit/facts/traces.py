@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING
 
 from markerjit.facts import Json
 from markerjit.trace.lines import json_value
+from markerjit.trace.open import format_of
 from markerjit.trace.statistics import MarkerSummary, NumberSummary, Summary, ValueSummary
 
 if TYPE_CHECKING:
     from markerjit.trace.reading import Trace
+
+_LATER_MIB = 16
+"""The largest rings that every process with a runtime has room for."""
+_FAST = ("CTF 1.8", "CTF 2", "Parquet", "Arrow")
+"""The formats that take much less time than lines."""
 
 
 def trace_facts(trace: Trace, summary: Summary) -> Json:
@@ -25,6 +31,33 @@ def trace_facts(trace: Trace, summary: Summary) -> Json:
         **summary_facts(summary),
         "problems": list(trace.problems),
     }
+
+
+def remedies(
+    *, ring_size: int, output: str | None, calls: bool, markers: int, fields: int
+) -> list[str]:
+    """Ways to lose fewer events in the next trace, for one that found rings full.
+
+    ring_size   bytes of each ring
+    output      the file that was written; None where events were printed
+    calls       whether a function in Python was called with each event
+    markers     number of markers that recorded
+    fields      the most fields of one of them that were recorded
+    """
+    sentences = []
+    size = ring_size >> 20
+    if size < _LATER_MIB:
+        larger = min(max(8 * size, 8), _LATER_MIB)
+        sentences.append(f"--ring-size {larger}: each ring had {size} MiB")
+    if calls:
+        sentences.append("-o FILE.ctf or a probe in C: calls of a Python function take most time")
+    elif output is None or format_of(output).name not in _FAST:
+        sentences.append("-o FILE.ctf: it takes a quarter of the time of lines")
+    if fields > 1:
+        sentences.append("--fields: a ring has room for more records that are smaller")
+    if markers > 1:
+        sentences.append(f"a pattern that matches fewer markers: it matched {markers}")
+    return sentences
 
 
 def summary_facts(summary: Summary) -> Json:

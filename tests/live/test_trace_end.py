@@ -158,6 +158,35 @@ def test_trace_that_ends_after_so_many_events_says_how_many_more_there_were(
     assert last["summary"] == {"events": 3, "lost": 0, "not_shown": 7, "taken": []}
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_trace_that_lost_events_says_what_would_have_helped(
+    target: Callable, as_json: bool
+) -> None:
+    program = target("truth_process")
+    options = ["--json"] if as_json else []
+
+    with running("trace", program.pid, "*", "--ring-size", 1, *options) as tracer:
+        wait_until(lambda: is_on(program.pid), "a trace")
+        tracer.send_signal(signal.SIGSTOP)  # so that the rings get full
+        program.command(f"pass {MORE}")
+        tracer.send_signal(signal.SIGCONT)
+        tracer.send_signal(signal.SIGINT)
+        out, errors = tracer.communicate(timeout=60)
+
+    would_help = [
+        "--ring-size 8: each ring had 1 MiB",
+        "-o FILE.ctf: it takes a quarter of the time of lines",
+    ]
+    if as_json:
+        summary = json.loads(out.splitlines()[-1])["summary"]
+        assert summary["would_help"] == would_help
+        assert summary["events"] + summary["lost"] + summary["not_shown"] == MORE
+    else:
+        *_, title, first, second = errors.splitlines()
+        assert title == "lost events found their ring full; this would have helped:"
+        assert [first.strip(), second.strip()] == would_help
+
+
 def test_duration_ends_a_trace_with_everything_shown(target: Callable) -> None:
     program = target("truth_process")
 

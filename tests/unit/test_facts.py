@@ -25,7 +25,7 @@ from markerjit.facts.process import (
     switch_facts,
     values_facts,
 )
-from markerjit.facts.traces import trace_facts
+from markerjit.facts.traces import remedies, trace_facts
 from markerjit.model import (
     Body,
     CType,
@@ -433,3 +433,37 @@ def test_age_in_words(seconds: int, text: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(words.time, "time", lambda: 1e9 + seconds)
 
     assert words.age_words(10**9) == text
+
+
+# ---- what would have helped ----------------------------------------------------------------------
+
+MIB = 1 << 20
+ONE = {"ring_size": 16 * MIB, "output": "a.ctf", "calls": False, "markers": 1, "fields": 1}
+"""A trace that could not have been recorded with fewer losses."""
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"ring_size": MIB}, "--ring-size 8: each ring had 1 MiB"),
+        ({"ring_size": 8 * MIB}, "--ring-size 16: each ring had 8 MiB"),
+        ({"output": None}, "-o FILE.ctf: it takes a quarter of the time of lines"),
+        ({"output": "a.jsonl"}, "-o FILE.ctf: it takes a quarter of the time of lines"),
+        (
+            {"output": None, "calls": True},
+            "-o FILE.ctf or a probe in C: calls of a Python function take most time",
+        ),
+        ({"fields": 2}, "--fields: a ring has room for more records that are smaller"),
+        ({"markers": 3}, "a pattern that matches fewer markers: it matched 3"),
+    ],
+)
+def test_a_trace_with_losses_says_what_would_have_helped(
+    changed: dict[str, Any], sentence: str
+) -> None:
+    assert remedies(**ONE) == []
+    assert remedies(**{**ONE, **changed}) == [sentence]
+
+
+@pytest.mark.parametrize("output", ["a.ctf", "a/", "a.ctf2", "a.parquet", "a.arrow"])
+def test_no_other_format_helps_where_a_fast_one_was_written(output: str) -> None:
+    assert remedies(**{**ONE, "output": output}) == []
