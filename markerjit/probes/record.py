@@ -22,6 +22,8 @@ _TIMES = {
 }
 
 _ROOM_OF_HEAD, _ROOM_OF_ARG = 16, 24
+_MOST_TEXTS = 4
+"""That code is made for: each takes some 150 bytes of it."""
 
 
 class Recording(NamedTuple):
@@ -118,5 +120,13 @@ def recorded_type(signature: Signature, entry: abi.MarkerEntry) -> RecordType:
 
 def takes_a_recorder(made: Recording, control: abi.Control) -> bool:
     """Whether code is made for it; otherwise mj_record does it."""
-    restartable = bool(control.rseq_offset)
-    return restartable and not made.type.has_text and made.time in (0, abi.TIME_TSC)
+    if not control.rseq_offset or made.time not in (0, abi.TIME_TSC):
+        return False
+    texts = [
+        (op, limit)
+        for op, limit in zip(made.ops, made.limits, strict=True)
+        if abi.OP_STRING <= op <= abi.OP_RAW
+    ]
+    known_pages = bool(control.cpu_flags & abi.CPU_TSC) and not control.cpu_flags & abi.CPU_RTM
+    simple = len(texts) <= _MOST_TEXTS and all(op == abi.OP_STRING and limit for op, limit in texts)
+    return not texts or (known_pages and simple and not made.careful)

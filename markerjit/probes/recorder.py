@@ -17,13 +17,14 @@ Interrupted before 6 it leaves the event to mj_record_event, before the end of 7
 mj_pass. Those functions need the arguments, so until 6 only %rax, %rdi, %r10, %r11, %xmm14 and
 %xmm15 are changed, and %rdx by the clock, which is kept elsewhere: in %r9 where that is free.
 
-Markers with texts have none: their time goes into copying, which mj_record does for all of them.
+A text is read in the same sequence, if it takes no thought (texts.py); else the event is left to
+mj_record_event. The registers that this takes are saved in the red zone.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import NamedTuple
 
 from markerjit.abi import (
@@ -34,6 +35,8 @@ from markerjit.abi import (
     OP_GP,
     OP_SIZE_SHIFT,
     OP_SKIP_FP,
+    OP_STRING,
+    PART_READABLE,
     RING_DATA,
     RING_HEAD_SIZE,
     RING_MASK,
@@ -42,10 +45,12 @@ from markerjit.abi import (
     RSEQ_SEQUENCE,
     RSEQ_SIGNATURE,
     TURN_FULL,
+    WORDS_SHIFT,
     Control,
     Geometry,
 )
 from markerjit.errors import MarkerError
+from markerjit.probes.texts import BEHIND, SAVED, put_text, window
 from markerjit.ring.types import HEAD, WORD
 from markerjit.x86.assemble import assemble, number
 
@@ -73,7 +78,7 @@ _AHEAD = 512
 """Distance in bytes of the prefetch for writing: a ring is larger than a cache, so a write would
 wait for its line (bench/recording.py; 256 to 2048 are alike)."""
 
-LARGEST = 1024
+LARGEST = 2048
 """More bytes than any recorder takes."""
 
 
@@ -91,8 +96,8 @@ class Setting(NamedTuple):
 
 class Shape(NamedTuple):
     """The record that a recorder writes: the id of its marker, how each argument is taken
-    (MJ_OP_*), the size of the record, whether it has a time and a thread id, and whether each is
-    counted too."""
+    (MJ_OP_*), the size of the record with its texts empty, whether it has a time and a thread id,
+    whether each is counted too, and the most bytes of each argument that is a text."""
 
     marker: int
     entry: int
@@ -101,6 +106,17 @@ class Shape(NamedTuple):
     timed: bool
     tid: bool
     counted: bool = True
+    limits: tuple[int, ...] = ()
+
+    @property
+    def has_text(self) -> bool:
+        """Whether an argument is a text; then the size of a record is not known before."""
+        return OP_STRING in self.ops
+
+    @property
+    def reads_clock(self) -> bool:
+        """Whether it reads the time stamp counter, into rax and rdx."""
+        return self.timed or self.has_text
 
 
 class Recorder(NamedTuple):
@@ -147,13 +163,14 @@ def _names(shape: Shape, setting: Setting) -> dict[str, int]:
         "heads": base + geometry.head_offset(0),
         "alive": base + ALIVE,
         "counts": base + geometry.count_offset(0, shape.marker),
+        "readable": base + geometry.parts[PART_READABLE].offset,
     }
 
 
 def _interrupted(shape: Shape) -> list[str]:
     """Where the kernel goes on when the first sequence was interrupted."""
-    restored = [f"mov rdx, {_keep(shape)}"] if shape.timed else []
-    return [*restored, *_FALL_BACK]
+    restored = [f"mov rdx, {_keep(shape)}"] if shape.reads_clock else []
+    return [*restored, *_restored(shape), *_FALL_BACK]
 
 
 def _uncounted() -> list[str]:
@@ -168,12 +185,24 @@ def _keep(shape: Shape) -> str:
     return "r9" if general < len(_GENERAL) else "qword ptr [rsp - 0x18]"
 
 
+def _saved(shape: Shape) -> list[str]:
+    """The registers that texts take, into the red zone below what `_keep` may have there."""
+    places = enumerate(SAVED if shape.has_text else (), start=4)
+    return [f"mov qword ptr [rsp - {number(8 * place)}], {name}" for place, name in places]
+
+
+def _restored(shape: Shape) -> list[str]:
+    places = enumerate(SAVED if shape.has_text else (), start=4)
+    return [f"mov {name}, qword ptr [rsp - {number(8 * place)}]" for place, name in places]
+
+
 def _source(shape: Shape, setting: Setting) -> Iterator[str]:
     control = setting.control
     sequence = f"qword ptr fs:[{_offset(control.rseq_offset + RSEQ_SEQUENCE)}]"
     cpu = f"dword ptr fs:[{_offset(control.rseq_offset + RSEQ_CPU)}]"
-    if shape.timed:
+    if shape.reads_clock:
         yield f"mov {_keep(shape)}, rdx"
+    yield from _saved(shape)
     yield "again:"
     yield "lea r10, [rip + record_sequence]"  # 1
     yield f"mov {sequence}, r10"
@@ -188,24 +217,37 @@ def _source(shape: Shape, setting: Setting) -> Iterator[str]:
     yield f"lea r11, [rdi + {number(shape.size)}]"
     yield f"cmp r11, qword ptr [r10 + {number(RING_ROOM)}]"
     yield "ja turn"
+    if shape.has_text:  # the room behind the head, and below the end of that
+        yield f"mov r11, qword ptr [r10 + {number(RING_ROOM)}]"
+        yield "sub r11, rdi"
     yield f"and rdi, qword ptr [r10 + {number(RING_MASK)}]"
     yield f"add rdi, qword ptr [r10 + {number(RING_DATA)}]"
     yield f"prefetchw byte ptr [rdi + {number(_AHEAD)}]"
-    if shape.timed:  # 4
+    if shape.has_text:
+        yield f"lea r11, [rdi + r11 - {number(shape.size + BEHIND)}]"
+        yield "mov r12, rdi"
+    if shape.reads_clock:  # 4
         yield "rdtsc"
         yield "shl rdx, 0x20"
         yield "or rax, rdx"
-        yield "mov qword ptr [rdi + 8], rax"
+        if shape.timed:
+            yield "mov qword ptr [rdi + 8], rax"
         yield f"mov rdx, {_keep(shape)}"
-    yield f"mov dword ptr [rdi], {number(HEAD.pack(shape.marker, shape.size // WORD))}"  # 5
+    if shape.has_text:
+        yield from window()
+    else:
+        yield f"mov dword ptr [rdi], {number(HEAD.pack(shape.marker, shape.size // WORD))}"  # 5
     if shape.tid and control.tid_offset >= 0:
         yield f"movabs eax, dword ptr fs:[{_offset(control.tid_offset)}]"
         yield "mov dword ptr [rdi + 4], eax"
     else:
         yield "mov dword ptr [rdi + 4], 0"
-    yield from _stores(shape.ops, 16 if shape.timed else 8)
+    behind = yield from _stores(shape.ops, shape.limits, 16 if shape.timed else 8)
+    if shape.has_text:
+        yield from _head_of_texts(shape.marker, behind)
     yield "mov qword ptr [r10], r11"  # 6
     yield "end:"
+    yield from _restored(shape)
     if shape.counted:  # 7
         yield "lea r10, [rip + count_sequence]"
         yield f"mov {sequence}, r10"
@@ -225,25 +267,45 @@ def _source(shape: Shape, setting: Setting) -> Iterator[str]:
     yield f"cmp eax, {number(TURN_FULL)}"
     yield "je full"
     yield "slow:"
+    yield from _restored(shape)
     yield from _FALL_BACK
     yield "full:"
     yield "lea rdi, [rip + entry]"
     yield "jmp lose"
 
 
-def _stores(ops: Sequence[int], at: int) -> Iterator[str]:
-    """The fields, at multiples of their sizes, from where a call has the arguments."""
+def _head_of_texts(marker: int, behind: int) -> Iterator[str]:
+    """The head of the record at r12, whose last field ends `behind` bytes behind rdi; and the new
+    head of the ring in r11."""
+    padded = -(-behind // WORD) * WORD
+    yield f"lea r11, [rdi{_plus(padded)}]"
+    yield "sub r11, r12"
+    yield "mov eax, r11d"
+    yield f"shl eax, {number(WORDS_SHIFT - _log2(WORD))}"
+    yield f"or eax, {number(marker)}"
+    yield "mov dword ptr [r12], eax"
+    yield "add r11, qword ptr [r10]"
+
+
+def _stores(ops: Sequence[int], limits: Sequence[int], at: int) -> Generator[str, None, int]:
+    """The fields, at multiples of their sizes, from where a call has the arguments, and from `at`
+    on behind rdi. Returns where the last one ends behind rdi, which texts move."""
     general, vectors, stack = iter(_GENERAL), iter(range(_VECTORS)), 8
-    for op in ops:
+    for index, op in enumerate(ops):
         kind, size_bits = op & (1 << OP_SIZE_SHIFT) - 1, op >> OP_SIZE_SHIFT
         register = next(vectors, None) if _is_float(op) else next(general, None)
         if register is None:
             stack += 8
+        if kind == OP_STRING:
+            in_memory = f"qword ptr [rsp + {number(stack - 8)}]"
+            yield f"mov r13, {register[-1] if isinstance(register, tuple) else in_memory}"
+            yield from put_text(index, -(-at // WORD) * WORD, limits[index])
+            at = 0
         if kind not in (OP_GP, OP_FP):
             continue
         size = 1 << size_bits
         at = -(-at // size) * size
-        place = f"{_SIZES[size_bits]} ptr [rdi + {number(at)}]"
+        place = f"{_SIZES[size_bits]} ptr [rdi{_plus(at)}]"
         if register is None:
             yield f"mov rax, qword ptr [rsp + {number(stack - 8)}]"
             yield f"mov {place}, {_ACCUMULATOR[size_bits]}"
@@ -252,10 +314,16 @@ def _stores(ops: Sequence[int], at: int) -> Iterator[str]:
         else:
             yield f"mov {place}, {register[size_bits]}"
         at += size
+    return at
 
 
 def _is_float(op: int) -> bool:
     return op & (1 << OP_SIZE_SHIFT) - 1 in (OP_FP, OP_SKIP_FP)
+
+
+def _plus(offset: int) -> str:
+    """An offset from a register, as capstone writes it also where there is none."""
+    return f" + {number(offset)}" if offset else ""
 
 
 def _offset(value: int) -> str:

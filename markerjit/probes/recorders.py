@@ -154,6 +154,7 @@ class Recorders:
             timed=bool(made.time),
             tid=bool(made.tid),
             counted=bool(made.counted),
+            limits=made.limits,
         )
         recorder = make_recorder(shape, setting, address)
         with suppress(Refused):  # mj_record does it then

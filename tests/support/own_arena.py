@@ -5,7 +5,7 @@ nothing is patched: a "marker" is a slot, and hitting it is a call of the slot's
 
 There are three ways to record, which `OwnArena.way` chooses: ASSEMBLED, code made for the marker;
 RESTARTABLE, mj_record in restartable sequences; SHARED, mj_record in a process without those.
-Markers with texts have no code of their own.
+Markers with texts have code of their own only where those are simple (takes_a_recorder).
 """
 
 from __future__ import annotations
@@ -197,6 +197,7 @@ class OwnArena:
         shape = Shape(
             marker, place, made.ops, made.type.size,
             timed=bool(made.time), tid=bool(made.tid), counted=bool(made.counted),
+            limits=made.limits,
         )  # fmt: skip
         address = self.arena.code.place(LARGEST)
         assert address is not None

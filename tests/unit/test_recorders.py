@@ -133,8 +133,10 @@ def test_a_time_that_takes_a_call_is_left_to_the_general_recorder(
     assert not is_own_code(own, told(recorders, event(), options))
 
 
-def test_texts_are_left_to_the_general_recorder(own: OwnArena, recorders: Recorders) -> None:
-    one = event("text", "s %s n %d", CHARS, INT)
+def test_bounded_texts_are_left_to_the_general_recorder(
+    own: OwnArena, recorders: Recorders
+) -> None:
+    one = event("text", "s %.8s n %d", CHARS, INT)
 
     assert not is_own_code(own, told(recorders, one))
     assert is_own_code(own, told(recorders, one, Options(fields=("n",))))

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from markerjit.abi import (
+    CPU_RTM,
+    CPU_TSC,
     MAX_RECORD,
     OP_BYTES,
     OP_FP,
@@ -31,7 +33,7 @@ from markerjit.probes.record import (
     recording,
     takes_a_recorder,
 )
-from markerjit.ring.types import DEFAULT_TEXT, Options, Time
+from markerjit.ring.types import DEFAULT_TEXT, Options, Strings, Time
 
 CHARS = CType(TypeClass.CHARS, 8)
 POINTER = CType(TypeClass.POINTER, 8)
@@ -225,16 +227,29 @@ def test_a_time_that_nobody_knows_is_taken_for_the_usual() -> None:
         (made("%d", INT, options=Options(Time.NONE)), True),
         (made("%d", INT, options=Options(Time.MONOTONIC)), False),
         (made("%d", INT, options=Options(Time.COARSE)), False),
-        (made("%s", CHARS), False),
+        (made("%s %s %s %s", *(CHARS,) * 4), True),
+        (made("%s %s %s %s %s", *(CHARS,) * 5), False),
+        (made("%s", CHARS, options=Options(strings=Strings.CAREFUL)), False),
+        (made("%s", CHARS, options=Options(text=0)), False),
+        (made("%.8s", CHARS), False),
+        (made("%.*s", INT, CHARS), False),
         (made("%*ph", INT, POINTER), False),
         (made("n %d s %s", INT, CHARS, options=Options(fields=("n",))), True),
     ],
 )
-def test_code_is_made_for_numbers_with_a_time_that_takes_no_call(
+def test_code_is_made_for_numbers_and_texts_with_a_time_that_takes_no_call(
     found: Recording, takes: bool
 ) -> None:
-    assert takes_a_recorder(found, Control(rseq_offset=-0x40)) is takes
-    assert not takes_a_recorder(found, Control(rseq_offset=0))
+    assert takes_a_recorder(found, Control(rseq_offset=-0x40, cpu_flags=CPU_TSC)) is takes
+    assert not takes_a_recorder(found, Control(rseq_offset=0, cpu_flags=CPU_TSC))
+
+
+@pytest.mark.parametrize("flags", [0, CPU_RTM, CPU_TSC | CPU_RTM])
+def test_no_code_is_made_for_texts_where_pages_are_not_known(flags: int) -> None:
+    control = Control(rseq_offset=-0x40, cpu_flags=flags)
+
+    assert not takes_a_recorder(made("%s", CHARS), control)
+    assert takes_a_recorder(made("%d", INT), control)
 
 
 # ---- signatures ----------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Strings and bytes in records: whole, cut, and behind pointers that lead anywhere.
 
 Each test runs with all ways of reading what may not be readable (fetch.c): in a memory
-transaction, where the processor has them, from pages that are known, and by the kernel.
+transaction, where the processor has them; from pages that are known, by mj_record and by code of
+the marker's own; and by the kernel.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from markerjit.model import CType, TypeClass, Value
 from markerjit.ring.types import Options
 from tests.support.own_arena import (
     AS_USUAL,
+    ASSEMBLED,
     CHARS,
     INT,
     POINTER,
+    RESTARTABLE,
     OwnArena,
     address_of,
     cpu_flags,
@@ -44,7 +47,7 @@ WILD = [
 ]
 
 
-@pytest.fixture(params=["transaction", "pages", "kernel"])
+@pytest.fixture(params=["transaction", "assembled", "pages", "kernel"])
 def own(request: pytest.FixtureRequest, build: Path) -> OwnArena:
     return arena_that_reads(request.param)
 
@@ -53,10 +56,11 @@ def arena_that_reads(how: str) -> OwnArena:
     flags = cpu_flags()
     if how == "transaction" and not flags & CPU_RTM:
         pytest.skip("this processor has no memory transactions")
-    others = {"transaction": 0, "pages": CPU_RTM, "kernel": CPU_RTM | CPU_TSC}[how]
-    if how == "pages" and not flags & CPU_TSC:
+    others = {"transaction": 0, "kernel": CPU_RTM | CPU_TSC}.get(how, CPU_RTM)
+    if others == CPU_RTM and not flags & CPU_TSC:
         pytest.skip("the time stamp counter is not the same on all CPUs")
-    return OwnArena(geometry_of(max_markers=64), cpu_flags=flags & ~others)
+    way = ASSEMBLED if how == "assembled" else RESTARTABLE
+    return OwnArena(geometry_of(max_markers=64), way=way, cpu_flags=flags & ~others)
 
 
 class Edge:

@@ -2,8 +2,8 @@
 /*
  * record.c: the probes `record` and `count`, for any marker.
  *
- * Markers without texts have a recorder of their own, assembled for them (markerjit/probes/
- * recorder.py); it comes here when it is interrupted, and the ring is full.
+ * Most markers have a recorder of their own, assembled for them (markerjit/probes/recorder.py); it
+ * comes here when it is interrupted, the ring is full, or a text takes more than plain loads.
  *
  *   1  build the record on the stack: take the arguments from the call, copy texts so that no
  *      address can do harm (fetch.c)

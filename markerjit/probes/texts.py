@@ -1,0 +1,91 @@
+"""How an assembled recorder reads a text and puts it into the ring, in its restartable sequence.
+
+The text has to be one that takes no thought: a pointer into a page that is known to be readable
+(abi.h, MJ_READABLE_WINDOW), and a NUL within that page and within the limit. Every other one goes
+to `slow`, where the runtime records the event and asks for the page. A load that would cross the
+page's end is never made; bytes behind the NUL in the same page are, and are not kept.
+
+All registers are the recorder's but those of its arguments:
+
+    rbx   the window of the clock, above MJ_READABLE_TAG bits of zeros
+    r11   no block may be written behind this address
+    r13   where the text is; lost
+    rdi   where it is written; behind the text, where the next field is
+    r14, r15, rax, xmm14, xmm15   changed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from markerjit.abi import READABLE, READABLE_BITS, READABLE_TAG, READABLE_WINDOW
+from markerjit.x86.assemble import number
+
+SAVED = ("rbx", "r12", "r13", "r14", "r15")
+"""Registers that a caller keeps values in, and that a recorder of texts changes."""
+BEHIND = 32
+"""Bytes behind r11 that may be written: a block, and zeros behind the NUL in it."""
+
+_BLOCK = 16
+_PAGE_BITS, _PAGE_MASK = 12, 0xFFF
+_ADDRESS_BITS = _PAGE_BITS + READABLE_BITS + READABLE_TAG
+
+
+def window() -> Iterator[str]:
+    """From the time stamp counter in rax, which is lost."""
+    yield f"shl rax, {number(READABLE_TAG - READABLE_WINDOW)}"
+    yield f"shr rax, {number(READABLE_TAG)}"
+    yield f"shl rax, {number(READABLE_TAG)}"
+    yield "mov rbx, rax"
+
+
+def put_text(index: int, at: int, limit: int) -> Iterator[str]:
+    """Put the text at r13 behind its head, which is `at` bytes behind rdi, unless it has more than
+    `limit` bytes, which is not 0. Each text of a recorder has its own `index`."""
+    yield "mov rax, r13"
+    yield f"shr rax, {number(_ADDRESS_BITS)}"
+    yield "jne slow"
+    yield "mov rax, r13"
+    yield f"shr rax, {number(_PAGE_BITS)}"
+    yield "mov r14, rax"
+    yield f"shr r14, {number(READABLE_BITS)}"
+    yield "xor eax, r14d"
+    yield f"and eax, {number(READABLE - 1)}"
+    yield "or r14, rbx"
+    yield "lea r15, [rip + readable]"
+    yield "cmp r14, qword ptr [r15 + rax*8]"
+    yield "jne slow"
+    yield f"add rdi, {number(at + 8)}"
+    # The last place where a block may be written: by the limit, by the room, by the text's page.
+    yield f"lea r14, [rdi + {number(limit)}]"
+    yield "cmp r14, r11"
+    yield "cmova r14, r11"
+    yield "mov eax, r13d"
+    yield "not eax"
+    yield f"and eax, {number(_PAGE_MASK)}"
+    yield f"lea rax, [rdi + rax - {number(_BLOCK - 1)}]"
+    yield "cmp r14, rax"
+    yield "cmova r14, rax"
+    yield "mov r15, rdi"
+    yield "sub r13, rdi"
+    yield "pxor xmm15, xmm15"
+    yield f"block{index}:"
+    yield "cmp rdi, r14"
+    yield "ja slow"
+    yield "movdqu xmm14, xmmword ptr [rdi + r13]"
+    yield "movdqu xmmword ptr [rdi], xmm14"
+    yield "pcmpeqb xmm14, xmm15"
+    yield "pmovmskb eax, xmm14"
+    yield f"add rdi, {number(_BLOCK)}"
+    yield "test eax, eax"
+    yield f"je block{index}"
+    yield "bsf eax, eax"
+    yield f"lea rdi, [rdi + rax - {number(_BLOCK)}]"
+    yield "mov rax, rdi"
+    yield "sub rax, r15"
+    yield f"cmp eax, {number(limit)}"
+    yield "ja slow"
+    yield "mov qword ptr [r15 - 8], rax"  # its length, and MJ_TEXT_WHOLE
+    yield "mov qword ptr [rdi], 0"
+    yield "add rdi, 7"
+    yield "and rdi, 0xfffffffffffffff8"
