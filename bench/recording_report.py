@@ -145,6 +145,9 @@ def claims(samples: Sequence[Sample]) -> Iterator[Claim]:
         yield Claim(f"a field more, 8 less 1, {about}", fields(eight, one, 7), " ns", 0.5)
     yield Claim("LTTng to ours, 2 ints", quotient(series("LTTng 2 ints"), series(ours)))
     yield Claim("2 ints to a record by hand", quotient(series(ours), series("record by hand")))
+    for size, most in ((5, 1.5), (40, 2.0), (200, None)):
+        text = series(f"markerjit string of {size}")
+        yield Claim(f"string of {size} to 2 ints", quotient(text, series(ours)), most=most)
     shared, apart = (
         series("locked add, shared line", 2),
         series("locked add, own line", 2),

@@ -37,6 +37,11 @@ static struct {
 
 static const char short_text[] = "12345";
 static const char long_text[] = "1234567890123456789012345678901234567890";
+static const char longer_text[] = "1234567890123456789012345678901234567890"
+                                  "1234567890123456789012345678901234567890"
+                                  "1234567890123456789012345678901234567890"
+                                  "1234567890123456789012345678901234567890"
+                                  "1234567890123456789012345678901234567890";
 
 __attribute__((noinline)) static void nothing(int i, int j) {
     __asm__ volatile("" : : "r"(i), "r"(j));
@@ -82,6 +87,7 @@ PASS(bench_4, MARK(bench_4, "a %d b %d c %d d %d", i, j, i, j))
 PASS(bench_8, MARK(bench_8, "a %d b %d c %d d %d e %d f %d g %d h %d", i, j, i, j, i, j, i, j))
 PASS(bench_text5, MARK(bench_text5, "text %s", short_text))
 PASS(bench_text40, MARK(bench_text40, "text %s", long_text))
+PASS(bench_text200, MARK(bench_text200, "text %s", longer_text))
 
 int main(void) {
     static const struct subject subjects[] = {
@@ -89,7 +95,7 @@ int main(void) {
         SUBJECT(by_hand),      SUBJECT(by_hand_ahead), SUBJECT(by_hand_hot), SUBJECT(clock_gettime),
         SUBJECT(locked_own),   SUBJECT(locked_shared), SUBJECT(bench),       SUBJECT(bench_1),
         SUBJECT(bench_3),      SUBJECT(bench_4),       SUBJECT(bench_8),     SUBJECT(bench_text5),
-        SUBJECT(bench_text40), {NULL, NULL},
+        SUBJECT(bench_text40), SUBJECT(bench_text200), {NULL, NULL},
     };
 
     return serve_blocks(subjects);
