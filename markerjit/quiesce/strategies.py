@@ -2,7 +2,7 @@
 
 Each says what it proves, on whose authority, and what it does not prove.
 
-What this does not do: stop or fence anything. The native part does, by a strategy's number. The
+This module does not stop or fence anything. The native part does, by a strategy's number. The
 protocols ask which changes a strategy covers.
 """
 

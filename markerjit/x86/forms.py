@@ -4,7 +4,7 @@ The same form makes an edit and recognises a site's state. A marker's form is ma
 compiled, and where its site and its body are; the encodings come from marker.h, which says why
 they are as they are, and are those of the Intel SDM, volume 2 ("JMP", "TEST", "NOP", "INT 3").
 
-What this file does not do: decode anything that is not one of these forms (see decode.py).
+This file does not decode anything that is not one of these forms (see decode.py).
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def existing(path: Path) -> Iterator[Path]:
 def test_nonsense_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with existing(tmp_path / "mine.json") as mine:
         one_line(cli("bench", "--json", mine), "exists already")
-        one_line(cli("bench", "compare", mine, mine), "is no result of markerjit bench")
+        one_line(cli("bench", "compare", mine, mine), "is not a result of markerjit bench")
     one_line(cli("bench", "--json", tmp_path / "no" / "x.json"), "no such directory")
     same = ["--json", tmp_path / "x", "--html", f"{tmp_path}/./x"]
     one_line(cli("bench", *same), "is to be written twice")

@@ -215,7 +215,7 @@ def test_what_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
 
-    with pytest.raises(Refused, match=r"a\.json is no result"):
+    with pytest.raises(Refused, match=r"a\.json is not a result"):
         results.read(path)
 
 

@@ -42,10 +42,10 @@ def test_directory_that_has_something_is_refused(tmp_path: Path) -> None:
 
 def test_what_is_no_trace_of_ours_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "t"
-    with pytest.raises(BadTrace, match="is no CTF trace"):
+    with pytest.raises(BadTrace, match="is not a CTF trace"):
         read_ctf(folder)
     folder.mkdir()
-    with pytest.raises(BadTrace, match="is no CTF trace"):
+    with pytest.raises(BadTrace, match="is not a CTF trace"):
         read_ctf(folder)
     for text in (
         "",

@@ -1,5 +1,5 @@
-"""What a trace says of itself: for viewers, as its environment and its clock, and for us, as JSON
-in the environment, so that nothing is lost that CTF has no words for: see trace/header.py."""
+"""The description in a trace: its environment and its clock for viewers, and JSON in the
+environment for us, because CTF cannot express all of it. See trace/header.py."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def dump(info: TraceInfo, clock: Clock | None) -> str:
 
 
 def load(text: str, path: str) -> tuple[TraceInfo, int, Head]:
-    """What `dump` was given, the clock's base, and how the heads of the records are divided. Raises
-    BadTrace."""
+    """The arguments of `dump`: the description, the clock's base, and the division of the records'
+    heads. Raises BadTrace."""
     document = _parse(text, path)
     info = from_json(document, path)
     ids = {type_.id for type_ in info.types}

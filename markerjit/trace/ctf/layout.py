@@ -1,16 +1,16 @@
-"""How CTF is told what a record looks like. The bytes of a record are a CTF event as they are, but
-for its first two words, which are exchanged where there is a time:
+"""The layout of a record as CTF describes it. The bytes of a record are a CTF event, except that
+its first two words are exchanged where there is a time:
 
     a record             marker words tid | time              | fields …
     in the file          time             | marker words tid  | fields …
-    what CTF is told     timestamp        | id    …     tid   | fields …
+    described as         timestamp        | id    …     tid   | fields …
 
-because viewers show an event's context but nothing of its header, and a header that has the time
-must end before the context begins. `words` is no member: the alignment of what follows skips it. So
-do the bytes that fill up a record, for the next one begins at a multiple of eight again.
+Viewers show an event's context but nothing of its header, and a header that has the time must end
+before the context begins. `words` is not a member. The alignment of the next member skips it. The
+bytes that fill up a record are skipped, too, because the next one begins at a multiple of eight.
 
-Both versions of CTF know the same members; they differ in how these are written down (tsdl.py,
-ctf2.py). Names are made fit for both here, as both are to show the same ones.
+Both versions of CTF have the same members, in different notations (tsdl.py, ctf2.py). Names are
+made fit for both here, so that both show the same ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STATES = {state.name.lower(): int(state) for state in TextState}
 
 
 class Kind(Enum):
-    """What a member is."""
+    """The type of a member."""
 
     UNSIGNED = "unsigned"
     SIGNED = "signed"
@@ -64,7 +64,7 @@ class Member(NamedTuple):
 
 
 def packet_header() -> tuple[Member, ...]:
-    """Before every packet. The trace's UUID stands after `magic`, and is no member here."""
+    """Before every packet. The trace's UUID stands after `magic`, and is not a member here."""
     return (
         Member("magic", bits=32, align=32, role="magic"),
         Member("stream_id", bits=32, align=32, role="stream_id"),
@@ -73,7 +73,7 @@ def packet_header() -> tuple[Member, ...]:
 
 
 def packet_context(time: Time) -> tuple[Member, ...]:
-    """What follows the packet's header."""
+    """The members behind the packet's header."""
     words = ["packet_size", "content_size", "packet_seq_num", "events_discarded"]
     if time is not Time.NONE:
         words += ["timestamp_begin", "timestamp_end"]
@@ -111,7 +111,7 @@ class HeadFormat:
         self._times = time is not Time.NONE
         self._struct = struct.Struct(f"<I16sIQQQQQ{'QQ' if self._times else ''}II")
         self.size = self._struct.size
-        self.content = self.size - 4  # of a packet without records: its batch is no content
+        self.content = self.size - 4  # of a packet without records; its batch does not count
 
     def pack(self, head: PacketHead) -> bytes:
         return self._struct.pack(
@@ -129,7 +129,7 @@ class HeadFormat:
         )
 
     def unpack(self, data: bytes) -> PacketHead | None:
-        """None where this is no head of a packet of this trace."""
+        """The head; None where the data is not the head of a packet of this trace."""
         magic, uuid, stream, instance, size, content, *rest, cpu, batch = self._struct.unpack(data)
         sequence, discarded, begin, end = (*rest, 0, 0)[:4]
         is_ours = (magic, uuid, stream) == (MAGIC, self._uuid, 0)
@@ -149,7 +149,7 @@ def event_header(time: Time) -> tuple[Member, ...]:
 
 
 def event_context(tid: bool) -> tuple[Member, ...]:
-    """What all events have behind their header, and viewers show."""
+    """The members of all events behind their header, which viewers show."""
     return (Member("tid", bits=32, align=32),) if tid else ()
 
 

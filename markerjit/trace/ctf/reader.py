@@ -1,8 +1,9 @@
 """Reading our own CTF traces, of either version: the same batches of packets that were written. It
 reads no traces of others, and believes no size or number that a file claims.
 
-A trace whose writer was killed is as good as any other, but that its losses are known by CPU only.
-What is cut off within a packet ends with the packet before. Both are told to who reads it.
+A trace whose writer was killed is as good as any other, except that its losses are known by CPU
+only. A file that is cut off within a packet ends with the packet before. The caller is told of
+both.
 
 Files are opened for each packet anew: there may be more of them than a process may have open.
 """
@@ -54,7 +55,8 @@ class _Stream:
         self._complain = complain
 
     def heads(self) -> Iterator[tuple[int, PacketHead]]:
-        """Where each whole packet is, and its head. What is added meanwhile may be missing."""
+        """The offset and the head of each whole packet. Packets that are added meanwhile may be
+        missing."""
         at, (_, end) = 0, _read(self.path, 0, 0)
         while at < end:
             data, size = _read(self.path, self._heads.size, at)
@@ -88,10 +90,10 @@ class _Stream:
 def read_ctf(
     path: str | Path, complain: Complain = lambda problem: None
 ) -> tuple[TraceInfo, Iterator[list[Packet]], Lost]:
-    """What a trace says of itself, its packets batch by batch, and the losses by (CPU, marker).
+    """The description of a trace, its packets batch by batch, and the losses by (CPU, marker).
 
-    Of records that made no sense when the trace was written, and of all losses where its writer was
-    killed, the marker is not known, and has the name "". Raises BadTrace, also from the iterator.
+    The marker of records that made no sense when the trace was written is not known, nor is that of
+    any loss if the writer was killed. Its name is "" then. Raises BadTrace, also from the iterator.
     """
     folder = Path(path)
     file = folder / "metadata"
@@ -99,7 +101,7 @@ def read_ctf(
         raw, size = _read(file, _METADATA_AT_MOST, 0)
     except BadTrace as error:
         if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
-            raise BadTrace(f"{folder} is no CTF trace: there is no {file}") from None
+            raise BadTrace(f"{folder} is not a CTF trace: there is no {file}") from None
         raise
     if size > _METADATA_AT_MOST:
         raise BadTrace(f"{file} is too large")
@@ -176,7 +178,7 @@ def _lost(streams: list[_Stream]) -> dict[tuple[int, str], int]:
 
 
 def _metadata(raw: bytes, path: str) -> _Metadata:
-    """What we put into the metadata."""
+    """Our own part of the metadata."""
     text = raw.decode(errors="replace")
     try:
         if text.startswith(ctf2.SEPARATOR):

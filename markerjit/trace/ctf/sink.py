@@ -33,7 +33,8 @@ Version = Literal["1.8", "2"]
 _JOINED = 1 << 20
 """Packets of a ring become one as long as they are no more bytes than this."""
 _LATE_AT_MOST = 8
-"""Files of a ring. What is too old for all of them makes no sense, and gets the last one's time."""
+"""Files of a ring. A packet that is too old for all of them makes no sense, and gets the last one's
+time."""
 _HOUR_S = 3600
 _CENTURY_S = 100 * 366 * 86400
 _LOST = 1 << 40
@@ -79,9 +80,9 @@ class CtfSink:
                 self._add(packet.ring, packet.cpu, records.in_order())
 
     def close(self, lost: Lost) -> None:
-        """End the trace. What of it was written can be read even where this raises OSError.
+        """End the trace. The part that was written can be read even if this raises OSError.
 
-        Records that made no sense and were left out count as lost, of no marker's name.
+        Records that made no sense and were left out count as lost, without a marker's name.
         """
         self._count(lost)
         files = [file for files in self._files.values() for file in files]
@@ -130,7 +131,7 @@ class CtfSink:
         hidden = self._path / ".metadata"
         hidden.unlink(missing_ok=True)
         try:
-            with hidden.open("x", encoding="utf-8") as file:  # no link of somebody else is followed
+            with hidden.open("x", encoding="utf-8") as file:  # no link of another user is followed
                 file.write(text)
             hidden.replace(self._path / "metadata")
         except OSError:

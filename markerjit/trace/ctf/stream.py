@@ -3,15 +3,15 @@ killed: behind the last packet is always an empty one, the reserve, that reaches
 
     | packet | packet | reserve: head of no content, and room |
 
-A packet is added in three steps, of which only the last can be seen:
+A packet is added in three steps. Only the last one can be seen:
 
   1  the head of the next reserve is written into the room, where the packet will end
   2  the records are written into the room
   3  the packet's own head takes the place of the reserve's, in one write within one page
 
-So a full disk needs no repair. The room is a hole in the file until it is used, and is cut off in
-the end. Only while the room is made larger are there two system calls between which the last packet
-claims more than the file has. This is no protection against loss of power.
+So a full disk needs no repair. The room is a hole in the file until it is used, and is cut off at
+the end. While the room is made larger, between two system calls, the last packet claims more than
+the file has. Nothing here protects against loss of power.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROOM_AT_MOST = 1 << 26
 
 
 class StreamFile:
-    """A data stream, from its file's making on. `last` is the time up to which it is written."""
+    """A data stream, from the creation of its file on. It is written up to the time `last`."""
 
     def __init__(
         self, path: Path, heads: HeadFormat, *, instance: int, cpu: int, time: int
@@ -108,7 +108,7 @@ class StreamFile:
             os.close(self._file)
 
     def _make_room(self, need: int) -> None:
-        """Let the reserve have so many bytes."""
+        """Let the reserve have `need` bytes."""
         if self._size - self._at >= need:
             return
         more = min(max(self._at, _ROOM_AT_FIRST), _ROOM_AT_MOST)

@@ -110,5 +110,5 @@ def _quoted(text: str) -> str:
 
 
 def unquoted(text: str) -> str:
-    """What is between the quotation marks of a literal, as it was before."""
+    """The text between the quotation marks of a literal, as it was before."""
     return re.sub(r"\\(.)", r"\1", text)

@@ -37,9 +37,9 @@ Round = Mapping[Pair, Sequence[float]]
 
 
 class Loop(NamedTuple):
-    """A form: its crew, the number of its object in each layout, and what is to be done before so
-    many threads run it, and after it has run. Where each execution leaves a `record` of so many
-    bytes it does not run longer than its ring is large."""
+    """A form: its crew, the number of its object in each layout, and the work before a number of
+    threads runs it and after it has run. If each execution leaves a `record` of this many bytes,
+    the form runs only for as long as its ring has room."""
 
     crew: Crew
     numbers: Sequence[int]

@@ -54,7 +54,7 @@ def hot_objects(
     *,
     elsewhere: int = 0,
 ) -> list[Object]:
-    """Small loops with these forms, in so many layouts. Raises DoesNotCompile."""
+    """Small loops with these forms, in several layouts. Raises DoesNotCompile."""
     flags = [f"-DBENCH_ARGS={args}", f"-DBENCH_COMPUTED={computed:d}"]
     return build_all(
         place.sources / "dormant" / "hot.c", forms, layouts, flags, directory=directory,

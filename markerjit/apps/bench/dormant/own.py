@@ -42,7 +42,7 @@ def objects(
     if not os.path.isfile(source):
         raise Refused(f"there is no file {source}")
     if not function.isidentifier():
-        raise Refused(f"{function} is no name of a function")
+        raise Refused(f"{function} is not a name of a function")
     flags = [
         f'-DBENCH_SOURCE="{source.resolve()}"', f"-DBENCH_FUNCTION={function}",
         "-Werror=implicit-function-declaration",

@@ -16,5 +16,5 @@ class Fill(Child):
         super().__init__("fill", [program])
 
     def run(self, cpu: int, kind: str, events: int, apart: int = 0) -> int:
-        """Pass so many events of a kind on a CPU, so many ticks apart: ns that it took."""
+        """Pass events of a kind on a CPU, a number of ticks apart; returns the ns that it took."""
         return int(self.ask(f"run {cpu} {kind} {events} {apart}").partition("=")[2])

@@ -67,7 +67,7 @@ Take = Callable[[], None]
 
 
 class Setting(NamedTuple):
-    """Events of one kind, in the rings of so many CPUs, of which the reader takes none."""
+    """Events of one kind, in the rings of several CPUs, none of them the reader's."""
 
     workload: str
     rings: int

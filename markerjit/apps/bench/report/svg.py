@@ -31,7 +31,7 @@ class Scale(NamedTuple):
 
 
 def ticks(low: float, high: float, about: int = 7) -> list[float]:
-    """Round values within a range, about so many."""
+    """Round values within a range, about as many as asked for."""
     if high <= low:
         return [low]
     rough = (high - low) / about

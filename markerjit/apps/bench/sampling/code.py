@@ -99,8 +99,8 @@ def valgrind() -> str:
 
 
 def look_at(path: Path, runner: Path, rounds: int = _ROUNDS, sites: int = 1) -> Code:
-    """The code of an object of ours; what runs in so many rounds is counted, unless they are 0. A
-    round goes through all sites."""
+    """The code of an object of ours. Instructions that run in the rounds are counted, unless
+    `rounds` is 0. A round goes through all sites."""
     with path.open("rb") as file:
         elf = ELFFile(file)
         whole = sum(
@@ -119,7 +119,7 @@ def look_at(path: Path, runner: Path, rounds: int = _ROUNDS, sites: int = 1) -> 
         counts = _counts(path, runner, rounds)
     except NotCounted as error:
         return Code(whole / sites, lines, None, None, str(error), sites)
-    # What ran so often is in the loop, also where a site is not in every round.
+    # An instruction that ran this often is in the loop, also where a site is not in every round.
     often = {address: count for address, count in counts.items() if count >= rounds // 2}
     inside = [address for address in often if base <= address < base + len(text)]
     hot = frozenset(next(_lines(text[address - base :][:_LONGEST], address)) for address in inside)

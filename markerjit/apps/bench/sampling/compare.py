@@ -32,7 +32,7 @@ _MOST_TIMES = 1 << 32
 
 
 class Limits(NamedTuple):
-    """When to stop: after so many seconds, or when every interval is this narrow (ns)."""
+    """The end of a comparison: after these seconds, or when every interval is this narrow (ns)."""
 
     seconds: float
     half_width: float = 0.01

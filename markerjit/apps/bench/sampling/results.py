@@ -127,7 +127,7 @@ def read(path: Path) -> dict[str, Any]:
         why = error.strerror or "it is not compressed by gzip"
         raise Refused(f"cannot read {path}: {why}") from None
     except (ValueError, EOFError, zlib.error, RecursionError) as error:
-        raise Refused(f"{path} is no result of markerjit bench: {error}") from None
+        raise Refused(f"{path} is not a result of markerjit bench: {error}") from None
     except Refused as error:
         raise Refused(f"{path} is {error}") from None
     return dict(run)

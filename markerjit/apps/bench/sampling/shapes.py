@@ -27,7 +27,7 @@ _KNOWN = ("additions", "additions, again", "more")
 CONTROLS = "controls"
 NONE = "no verdict"
 NOTHING = ("not ", NONE)
-"""The beginnings of verdicts that there is no difference, or that none can be told."""
+"""The beginnings of verdicts that there is no difference, or that none can be seen."""
 
 _CONTROLS = {BASELINE, BASELINE_CLANG, AGAIN, CALL}
 

@@ -20,7 +20,7 @@ _FINE = 3
 
 
 class CannotStart(MarkerError):
-    """The process does not begin: there may not be so many threads, for example."""
+    """The process does not begin, for example because it may not have as many threads."""
 
 
 class Noticed(NamedTuple):

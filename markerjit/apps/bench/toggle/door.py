@@ -100,7 +100,7 @@ class Outside:
 
 def _until_it_may(switch: Callable[[], Applied]) -> tuple[int, Applied, int]:
     """The time of a switch that was not refused, in ns, its result, and how often it was refused
-    before. Raises Refused where trying again is no use, and after too many tries."""
+    before. Raises Refused where trying again does not help, and after too many tries."""
     refused = 0
     while True:
         start = time.perf_counter_ns()

@@ -45,7 +45,7 @@ def source(sites: int) -> str:
 
 
 def build(sites: int, mode: str, place: Place, directory: Path) -> Program:
-    """A program with so many sites in this mode. Raises Refused, DoesNotCompile."""
+    """A program with this number of sites in this mode. Raises Refused, DoesNotCompile."""
     library = place.include.parent / "libmarkerjit.a"
     if not library.is_file():
         raise Refused(f"{library} is not here; make native builds it")
