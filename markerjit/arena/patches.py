@@ -26,7 +26,8 @@ from markerjit.model import Mode, RemoteAddress
 _PER_CHUNK = 64
 _FURTHEST = 1 << 13
 """Entries that are looked at for one address: a hostile table has no free place."""
-_NUMBERS = {mode: number for number, mode in enumerate(Mode, 1)}
+_MODES = tuple(Mode)
+_NUMBERS = {mode: number for number, mode in enumerate(_MODES, 1)}
 _ADDRESS = struct.Struct("<Q")
 _WHOLE = struct.Struct("<QQQBBBxB3x16s16s")
 _BODY, _GONE, _SIZE, _PLANTED = (
