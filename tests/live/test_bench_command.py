@@ -23,8 +23,8 @@ pytestmark = pytest.mark.live
 def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
     """A short run, and the file with its samples."""
     path = tmp_path_factory.mktemp("bench") / "a.json"
-    done = cli("bench", "dormant", "--seconds", "1", "--parts", "0", "--layouts", "2",
-               "--json", path, "--html", path.with_suffix(".html"), timeout_s=300)  # fmt: skip
+    done = cli("bench", "dormant", "--seconds", "1", "--parts", "0", "--layouts", "1",
+               "--json", path, "--html", path.with_suffix(".html"))  # fmt: skip
     return done, path
 
 
@@ -46,7 +46,7 @@ def test_every_form_is_measured_beside_no_marker_and_a_call(kept) -> None:
         assert forms.keys() >= ours | {"sentinel", "direct", "5-byte no-op", "call"}
         for one in forms.values():
             layouts = one["samples"]
-            assert len(layouts) == 2
+            assert len(layouts) == 1
             assert all(len(rounds) >= 12 for rounds in layouts)
             assert one["cost"]["low"] <= one["cost"]["value"] <= one["cost"]["high"]
             assert one["verdict"]
@@ -74,7 +74,7 @@ def test_known_costs_stand_beside_what_was_measured(kept) -> None:
 def test_the_same_code_is_measured_against_itself_twenty_times(tmp_path: Path) -> None:
     path = tmp_path / "check.json"
 
-    done = cli("bench", "check", "--seconds", "1", "--layouts", "2", "--json", path, timeout_s=300)
+    done = cli("bench", "check", "--seconds", "0.5", "--layouts", "1", "--json", path)
 
     assert "Traceback" not in done.stderr
     assert done.returncode == (0 if "the bench may be believed here" in done.stdout else 1)
@@ -113,7 +113,7 @@ def test_your_own_code_is_measured_in_every_mode(tmp_path: Path) -> None:
     path = tmp_path / "own.json"
 
     done = cli("bench", "--seconds", "0.5", "--layouts", "2", "--source", source,
-               "--function", "work", "--json", path, timeout_s=300)  # fmt: skip
+               "--function", "work", "--json", path)  # fmt: skip
 
     assert done.returncode == 0, done.stderr
     (forms,) = forms_of(json.loads(path.read_text()), "own")
@@ -192,7 +192,7 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, number: signal
         (runner,) = runners_of(bench.pid)
         built = Path(Path(f"/proc/{runner}/cmdline").read_text().split("\0")[2])
         bench.send_signal(number)
-        bench.communicate(timeout=30)
+        bench.communicate()
 
     wait_until(lambda: not Path(f"/proc/{runner}").exists(), "the runner's end")
     assert "markerjit-bench-" in built.parent.parent.name
