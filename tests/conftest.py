@@ -17,6 +17,7 @@ import pytest
 pytest.register_assert_rewrite("tests.support")
 
 from tests.support.programs import ROOT, Target, make  # noqa: E402
+from tests.support.timing import HANG_S  # noqa: E402
 
 
 def pytest_configure() -> None:
@@ -74,7 +75,7 @@ def target(_program: Callable[[str], Path]) -> Iterator[Callable[..., Target]]:
     """
     started: list[tuple[Target, bool]] = []
 
-    def start(name: str, *args: str, may_die: bool = False, timeout_s: float = 10) -> Target:
+    def start(name: str, *args: str, may_die: bool = False, timeout_s: float = HANG_S) -> Target:
         program = Target(_program(name), *args, timeout_s=timeout_s)
         started.append((program, may_die))
         program.wait_ready()

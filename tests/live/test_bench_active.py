@@ -38,7 +38,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Completed
     """A short run, and the file with its samples."""
     path = tmp_path_factory.mktemp("bench") / "a.json"
     done = cli("bench", "active", "--seconds", "1", "--layouts", "1", "--json", path,
-               "--html", path.with_suffix(".html"), timeout_s=300)  # fmt: skip
+               "--html", path.with_suffix(".html"))  # fmt: skip
     return done, path
 
 
@@ -100,7 +100,7 @@ def test_with_one_cpu_it_says_so_and_measures_one_thread(tmp_path: Path) -> None
 
     with running("bench", "active", "--seconds", "0.1", "--layouts", "1", "--json", path,
                  preexec_fn=alone) as bench:  # fmt: skip
-        _, errors = bench.communicate(timeout=300)
+        _, errors = bench.communicate()
 
     assert bench.returncode == 0, errors
     run = json.loads(path.read_text())
@@ -124,7 +124,7 @@ def test_an_interrupted_run_leaves_no_process_behind(
         )
         left = children(bench.pid)
         bench.send_signal(end)
-        bench.communicate(timeout=30)
+        bench.communicate()
 
     wait_until(lambda: not any(is_there(one) for one in left), "their end")
 
@@ -157,7 +157,7 @@ def test_forms_that_are_asked_for_are_measured_with_their_baseline_alone(tmp_pat
     only = [word for name in names for word in ("--only", name)]
 
     done = cli("bench", "active", *only, "--seconds", "0.1", "--layouts", "1", "--json", path,
-               timeout_s=300)  # fmt: skip
+               )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
     for part in json.loads(path.read_text())["parts"]:
@@ -170,7 +170,7 @@ def test_every_option_and_every_size_of_event_records_every_execution(tmp_path: 
     path = tmp_path / "a.json"
 
     done = cli("bench", "active", "--only", "jump, record*", "--seconds", "0.1", "--layouts", "2",
-               "--json", path, timeout_s=300)  # fmt: skip
+               "--json", path)  # fmt: skip
 
     assert done.returncode == 0, done.stderr
     run = json.loads(path.read_text())

@@ -19,10 +19,12 @@ def forms_of(directory: Path, *only: str) -> dict[str, dict[str, dict[str, Any]]
     kept = directory / "a.json"
     done = cli(
         "bench", "toggle", *(word for one in only for word in ("--only", one)),
-        "--seconds", "0.2", "--sites", "203", "--threads", "2", "--json", kept, timeout_s=300,
+        "--seconds", "0.2", "--sites", "203", "--threads", "2", "--json", kept,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    parts = json.loads(kept.read_text())["parts"]
+    run = json.loads(kept.read_text())
+    parts = run["parts"]
+    assert parts, run["missing"]
     busy = [one for one in parts if one["setting"]["load"] == "busy"]
     return {
         one["setting"]["measure"]: {form["name"]: form for form in one["forms"]} for one in busy

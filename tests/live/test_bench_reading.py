@@ -28,9 +28,7 @@ def run(build: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str
     """The shortest run, and its page."""
     kept = tmp_path_factory.mktemp("bench") / "a.json"
     page = kept.with_suffix(".html")
-    done = cli(
-        "bench", "reading", "--seconds", "0.1", "--json", kept, "--html", page, timeout_s=300
-    )
+    done = cli("bench", "reading", "--seconds", "0.1", "--json", kept, "--html", page)
     assert done.returncode == 0, done.stderr
     return json.loads(kept.read_text()), page.read_text()
 
@@ -55,8 +53,7 @@ def test_the_page_has_events_a_second(run: tuple[dict[str, Any], str]) -> None:
 def test_a_form_is_read_beside_what_it_is_compared_with(build: Path, tmp_path: Path) -> None:
     kept = tmp_path / "a.json"
 
-    done = cli("bench", "reading", "--only", "columns", "--seconds", "0.1", "--json", kept,
-               timeout_s=300)  # fmt: skip
+    done = cli("bench", "reading", "--only", "columns", "--seconds", "0.1", "--json", kept)
 
     assert done.returncode == 0, done.stderr
     names = {

@@ -40,7 +40,7 @@ def writes_own_rings(pid: int) -> bool:
 def test_executions_of_a_child_and_of_a_thread_beside_it_are_all_counted(
     target: Callable, child: str, probe: str
 ) -> None:
-    program = target("truth_twins", timeout_s=60)
+    program = target("truth_twins")
 
     with markerjit.attach(program.pid) as session:
         session.enable("truth_twins", probe=probe)
@@ -56,7 +56,7 @@ def test_executions_of_a_child_and_of_a_thread_beside_it_are_all_counted(
 def test_events_of_a_child_and_of_a_thread_beside_it_are_whole_or_counted_as_lost(
     target: Callable, child: str
 ) -> None:
-    program = target("truth_twins", timeout_s=60)
+    program = target("truth_twins")
 
     with markerjit.attach(program.pid) as session:
         with session.trace("truth_twins") as stream:

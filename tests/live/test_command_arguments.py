@@ -167,7 +167,7 @@ def test_an_error_of_a_function_in_python_is_shown_with_its_own_frames(
     with running("trace", program.pid, "truth_mode", "--probe", f"{file}:look") as tracer:
         wait_on(program.pid, "truth_mode", tracer)
         program.command("run 1")
-        told, errors = tracer.communicate(timeout=60)
+        told, errors = tracer.communicate()
 
     assert (tracer.returncode, told) == (1, "")
     assert errors.splitlines()[-1] == f"markerjit: {file} raised ZeroDivisionError"

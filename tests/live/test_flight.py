@@ -33,7 +33,7 @@ def start(target: Callable, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ta
 
     def start(rseq: str, *args: str) -> Target:
         monkeypatch.setenv("GLIBC_TUNABLES", f"glibc.pthread.rseq={rseq}")
-        return target(*args, timeout_s=60)
+        return target(*args)
 
     return start
 

@@ -98,7 +98,7 @@ def test_record_into_a_file_saves_when_the_process_ends_and_when_we_do(
             program.process.kill()
         else:
             recorder.send_signal(signal.SIGINT)
-        told, errors = recorder.communicate(timeout=60)
+        told, errors = recorder.communicate()
 
     assert recorder.returncode == 0, errors
     assert "50 events in" in told
@@ -121,7 +121,7 @@ def test_interrupt_before_the_recorder_waits_ends_it_too(target: Callable, tmp_p
                 lambda recorder=recorder: handles_interrupts(recorder.pid), "its handlers to stand"
             )
             recorder.send_signal(signal.SIGINT)
-            told, errors = recorder.communicate(timeout=60)
+            told, errors = recorder.communicate()
         assert errors == ""
         if recorder.returncode == 0:
             assert "0 events in" in told

@@ -17,7 +17,7 @@ import markerjit
 from markerjit.session.probes_in_c import wait_until_left
 from tests.support.commands import CLI, ENVIRONMENT, cli, facts, one_line, running
 from tests.support.programs import Target
-from tests.support.timing import wait_until
+from tests.support.timing import Limited, wait_until
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def trace(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     started = []
 
     def start(pid: int, *args: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
+        process = Limited(
             [*CLI, "trace", str(pid), *args],
             env=ENVIRONMENT,
             stdout=subprocess.PIPE,
@@ -49,7 +49,7 @@ def status(pid: int) -> dict[str, Any]:
 
 def end(tracer: subprocess.Popen[str]) -> tuple[list[Any], str]:
     tracer.send_signal(signal.SIGINT)
-    out, errors = tracer.communicate(timeout=60)
+    out, errors = tracer.communicate()
     return [json.loads(line) for line in out.splitlines()], errors
 
 
@@ -110,7 +110,7 @@ def test_marker_that_is_taken_by_force_is_left_to_who_took_it(
 
     on = json.loads(cli("on", program.pid, "*", "--force", "--json").stdout)
     program.command("pass 5")
-    code = tracer.wait(60)
+    code = tracer.wait()
     out, errors = tracer.communicate()
     *events, last = map(json.loads, out.splitlines())
     (marker,) = status(program.pid).values()
@@ -197,7 +197,7 @@ def test_operator_can_switch_off_everything_by_pasting_what_the_refusal_says(
     cli(*shlex.split(pasted)[1:])
 
     assert not any(one["on"] for one in status(modes.pid).values())
-    assert tracer.wait(60) == 1
+    assert tracer.wait() == 1
 
 
 def test_prepared_switch_asks_for_holders_too(target: Callable, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_end_of_a_flight_recorder_leaves_alone_what_others_have_switched_on(
         cli("on", program.pid, "*", "--force")
 
         recorder.send_signal(signal.SIGINT)
-        assert recorder.wait(60) == 0
+        assert recorder.wait() == 0
 
     (marker,) = status(program.pid).values()
     assert (marker["on"], marker["probe"]) == (True, "count")

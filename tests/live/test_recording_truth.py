@@ -205,7 +205,7 @@ def test_recorded_and_lost_are_what_a_crowd_has_counted(
     target: Callable, crowd: str, slow: bool, ring_size: int
 ) -> None:
     args, turns = CROWDS[crowd]
-    program = target("truth_crowd", *args, timeout_s=60)
+    program = target("truth_crowd", *args)
 
     events, lost, counts = record_crowd(program, turns, ring_size=ring_size, slow=slow)
 
@@ -219,7 +219,7 @@ def test_recorded_and_lost_are_what_a_crowd_has_counted(
 @pytest.mark.parametrize("mode", [Mode.JUMP, Mode.INT3])
 @pytest.mark.parametrize("clock", list(Time))
 def test_they_are_with_every_clock_too(target: Callable, clock: Time, mode: Mode) -> None:
-    program = target("truth_crowd", "3", "--alarm", "2", "--move", timeout_s=60)
+    program = target("truth_crowd", "3", "--alarm", "2", "--move")
 
     events, lost, counts = record_crowd(program, 800, ring_size=1 << 14, time=clock, mode=mode)
 
@@ -246,7 +246,7 @@ def other(
         else:
             needs_tool("musl-gcc" if "musl" in request.param else "gcc", "musl-tools")
             path = built_otherwise(request.param)
-        started.append(Target(path, *args, timeout_s=60))
+        started.append(Target(path, *args))
         started[-1].wait_ready()
         return started[-1]
 
@@ -275,7 +275,7 @@ def tids_of(program: Target) -> set[int]:
 def test_they_are_with_a_thread_that_no_thread_library_knows(
     target: Callable, crowd: list[str]
 ) -> None:
-    program = target("truth_crowd", *crowd, timeout_s=60)
+    program = target("truth_crowd", *crowd)
 
     events, lost, counts = record_crowd(program, 3000, ring_size=1 << 20)
 

@@ -17,6 +17,7 @@ from markerjit.arena.journal import Journal
 from markerjit.arena.pack import pack
 from markerjit.model import Edit, RemoteAddress
 from markerjit.session import target as target_module
+from tests.support.timing import Limited
 
 pytestmark = pytest.mark.user
 
@@ -43,7 +44,7 @@ def test_the_arena_that_a_controller_holds_of_another_process_is_left_to_it(
 ) -> None:
     program = target("truth_threads", "1")
     command = [sys.executable, "-c", textwrap.dedent(CONTROLLER), str(build / "truth_plugin.so")]
-    controller = subprocess.Popen(
+    controller = Limited(
         [*command, str(program.pid), str(tmp_path / "mine")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -59,7 +60,7 @@ def test_the_arena_that_a_controller_holds_of_another_process_is_left_to_it(
         print("", file=controller.stdin, flush=True)
         assert not repaired.anything
         assert controller.stdout.readline() == "0\n"
-        assert controller.wait(10) == 0
+        assert controller.wait() == 0
     finally:
         controller.kill()
         controller.communicate()

@@ -24,7 +24,7 @@ from tests.support.commands import cli, facts, one_line, running
 from tests.support.markers import modes_of, wait_on
 from tests.support.processes import text_of
 from tests.support.server import Client
-from tests.support.timing import wait_until
+from tests.support.timing import Limited, wait_until
 
 FLIPS = int(os.environ.get("MARKERJIT_FLIPS", "1200"))
 REQUESTS = 100_000  # for GET and for SET, in each case
@@ -40,12 +40,12 @@ CASES = {
 def verified_load(build: Path, port: str) -> Iterator[None]:
     """kvload beside the body: no error and no wrong value until its end."""
     command = [build / "kvload", "--port", port, "--connections", "4", "--seconds", "600"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as load:
+    with Limited(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as load:
         try:
             yield
         finally:
             load.terminate()
-            out, errors = load.communicate(timeout=60)
+            out, errors = load.communicate()
     summary = json.loads(out.splitlines()[-1])["summary"]
     assert (load.returncode, errors) == (0, b"")
     assert summary["errors"] == summary["wrong"] == 0
@@ -144,7 +144,7 @@ def test_redis_cli_is_traced_command_by_command(target: Callable, needs_tool: Ca
         answers = [redis(*line.split()) for line in ("SET color blue", "GET color", "GET none")]
         answers.append(redis("DEL", "color"))
         tracer.send_signal(signal.SIGINT)
-        out, _ = tracer.communicate(timeout=30)
+        out, _ = tracer.communicate()
 
     events = [json.loads(line) for line in out.splitlines()[:-1]]
     assert answers == ["OK", "blue", "", "1"]
@@ -247,7 +247,7 @@ def test_trace_says_that_the_process_has_ended(target: Callable, end: str) -> No
         else:
             program.process.stdin.write(b"quit\n")
             program.process.stdin.flush()
-        _, errors = tracer.communicate(timeout=30)
+        _, errors = tracer.communicate()
 
     assert "Traceback" not in errors
     assert re.search(rf"process {program.pid} .*ended", errors)
@@ -321,7 +321,7 @@ def test_second_tracer_is_told_who_reads(target: Callable) -> None:
 
         assert modes_of(program.pid)["truth_loop"] == "jump"
         first.send_signal(signal.SIGINT)
-        out, _ = first.communicate(timeout=30)
+        out, _ = first.communicate()
     assert first.returncode == 0
     assert out
     assert text_of(program.pid) == text
@@ -334,7 +334,7 @@ def test_look_at_an_arena_in_the_making(target: Callable) -> None:
         with running("on", pid, "kv_*") as controller:
             while controller.poll() is None:
                 assert modes_of(pid)
-            said = controller.communicate(timeout=30)
+            said = controller.communicate()
         assert controller.returncode == 0, said
 
 
@@ -345,7 +345,7 @@ def test_two_controllers_that_come_at_the_same_moment(target: Callable) -> None:
         text = text_of(program.pid)
         with ExitStack() as stack:
             both = [stack.enter_context(running("on", program.pid, name)) for name in names]
-            ends = [(*process.communicate(timeout=60), process.returncode) for process in both]
+            ends = [(*process.communicate(), process.returncode) for process in both]
 
         on = {name for name, mode in modes_of(program.pid).items() if mode}
         assert on == {name for name, (_, _, code) in zip(names, ends, strict=True) if code == 0}

@@ -67,7 +67,7 @@ def test_markers_are_off_before_what_is_left_is_printed(
         text = read_until(tracer, lambda: sum(map(recorded, pids)) == everything)
         tracer.send_signal(number)
         late = read_until(tracer, lambda: not any(map(is_on, pids)))
-        rest, errors = tracer.communicate(timeout=60)
+        rest, errors = tracer.communicate()
 
     assert len(late) <= 2 * PIPE
     *events, last = map(json.loads, ((text + late).decode() + rest).splitlines())
@@ -91,7 +91,7 @@ def test_file_gets_everything_that_was_recorded_until_the_end(
         wait_until(lambda: is_on(program.pid), "a trace")
         program.command(f"pass {MANY}")
         tracer.send_signal(signal.SIGINT)
-        _, errors = tracer.communicate(timeout=60)
+        _, errors = tracer.communicate()
 
     numbers = [event.fields["n"] for event in markerjit.open_trace(str(path)).events()]
     assert f"{MANY} events in" in errors
@@ -119,7 +119,7 @@ def test_function_is_called_with_what_is_left_when_the_markers_are_off(
     with running("trace", program.pid, "*", "--probe", f"{source}:look") as tracer:
         wait_until(lambda: is_on(program.pid), "a trace")
         program.command("pass 10")
-        _, errors = tracer.communicate(timeout=60)
+        _, errors = tracer.communicate()
 
     assert told.read_text().split() == ["on"] + 9 * ["off"]
     assert "10 events, 0 lost" in errors
@@ -135,7 +135,7 @@ def test_second_signal_ends_what_is_still_printed(target: Callable) -> None:
         tracer.send_signal(signal.SIGINT)
         wait_until(lambda: not is_on(program.pid), "the end")
         tracer.send_signal(signal.SIGINT)
-        out, errors = tracer.communicate(timeout=60)
+        out, errors = tracer.communicate()
 
     summary = json.loads(out.splitlines()[-1])["summary"]
     assert tracer.returncode == 0
@@ -151,7 +151,7 @@ def test_trace_that_ends_after_so_many_events_says_how_many_more_there_were(
     with running("trace", program.pid, "*", "--json", "--events", "3") as tracer:
         wait_until(lambda: is_on(program.pid), "a trace")
         program.command("pass 10")
-        out, errors = tracer.communicate(timeout=60)
+        out, errors = tracer.communicate()
 
     *events, last = map(json.loads, out.splitlines())
     assert (len(events), errors) == (3, "")

@@ -44,7 +44,7 @@ def trace_load(program: Target, path: Path, *args: object) -> tuple[int, int]:
         wait_on(program.pid, "kv_store", tracer)
         load(program.ready["port"])
         tracer.send_signal(signal.SIGINT)
-        output, errors = tracer.communicate(timeout=60)
+        output, errors = tracer.communicate()
     assert (tracer.returncode, output) == (0, ""), errors
     told = re.match(rf"(\d+) events in {re.escape(str(path))}, (\d+) lost\n", errors)
     assert told, errors
@@ -100,7 +100,7 @@ def test_file_of_a_program_that_ended_is_whole(
         wait_on(program.pid, "truth_mode", tracer)
         program.command("run 3000")
         program.process.kill()
-        _, errors = tracer.communicate(timeout=60)
+        _, errors = tracer.communicate()
 
     assert tracer.returncode == 1
     told, ended = errors.splitlines()
@@ -255,7 +255,7 @@ def test_events_of_two_processes_come_in_one_order_of_time(
             lambda: path.read_text().count("truth_loop") == sum(counts.values()), "all events"
         )
         tracer.send_signal(signal.SIGINT)
-        _, errors = tracer.communicate(timeout=60)
+        _, errors = tracer.communicate()
 
     assert tracer.returncode == 0, errors
     lines = path.read_text().splitlines()
@@ -332,7 +332,7 @@ def test_two_processes_are_written_into_one_directory(target: Callable, tmp_path
         time.sleep(0.1)
         counts = counts_of(programs)
         tracer.send_signal(signal.SIGINT)
-        _, errors = tracer.communicate(timeout=60)
+        _, errors = tracer.communicate()
 
     assert (tracer.returncode, errors) == (0, f"{sum(counts.values())} events in {path}, 0 lost\n")
     assert sorted(one.name for one in path.iterdir()) == sorted(f"pid-{pid}.ctf" for pid in pids)

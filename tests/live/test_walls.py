@@ -27,7 +27,7 @@ from tests.support.answering import started
 from tests.support.commands import CLI, ENVIRONMENT, facts
 from tests.support.processes import state_of
 from tests.support.programs import ROOT
-from tests.support.timing import wait_until
+from tests.support.timing import Limited, wait_until
 
 pytestmark = pytest.mark.user
 
@@ -344,7 +344,7 @@ def test_tracer_is_a_wall_and_named_until_it_lets_go(
     with ExitStack() as stack:
         program = stack.enter_context(started(hostile))
         tracer = stack.enter_context(
-            subprocess.Popen(
+            Limited(
                 [path, *arguments, str(program.pid)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -360,9 +360,9 @@ def test_tracer_is_a_wall_and_named_until_it_lets_go(
 
         if tool == "strace":
             tracer.send_signal(signal.SIGINT)
-            tracer.wait(30)
+            tracer.wait()
         else:
-            tracer.communicate(b"detach\nquit\n", timeout=30)
+            tracer.communicate(b"detach\nquit\n")
         wait_until(lambda: not tracer_of(program.pid), f"{tool} to let go")
         assert_works(program.pid)
         assert program.answers()

@@ -167,7 +167,7 @@ def test_babeltrace_merges_two_servers_in_order_of_time(
                 for client in clients:
                     client.ask("PING")
         tracer.send_signal(signal.SIGINT)
-        _, errors = tracer.communicate(timeout=60)
+        _, errors = tracer.communicate()
     found, lost = babeltrace(tool, path)
 
     assert errors == f"200 events in {path}, 0 lost\n"

@@ -20,7 +20,7 @@ from markerjit.model import Edit, RemoteAddress
 from markerjit.proc.permission import read_status
 from markerjit.remote import native
 from tests.support.programs import ROOT
-from tests.support.timing import wait_until
+from tests.support.timing import HANG_S, Wait, wait_until
 
 SOURCES = ROOT / "tests" / "unit" / "stop"
 SYS_GETPID, SYS_GETPPID = 39, 110
@@ -67,8 +67,8 @@ class Child:
         self.memory = os.open(f"/proc/{self.pid}/mem", os.O_RDWR)
         self.target = native.NativeTarget(pid=self.pid, pidfd=-1, mem_fd=self.memory)
 
-    def line(self, timeout_s: float = 10) -> str:
-        assert select.select([self.output], [], [], timeout_s)[0], "does not go on"
+    def line(self, timeout_s: float = HANG_S) -> str:
+        Wait(f"a line of {self.pid}", timeout_s).for_input(self.output)
         return self.output.readline().decode().strip()
 
     def wait_state(self, state: str) -> None:
@@ -165,7 +165,7 @@ class Waiting(Child):
     def is_silent(self) -> bool:
         return not select.select([self.output], [], [], 0)[0]
 
-    def result(self, timeout_s: float = 10) -> str:
+    def result(self, timeout_s: float = HANG_S) -> str:
         """How the call ended: its result, errno, and how many signals were handled."""
         return self.line(timeout_s)
 

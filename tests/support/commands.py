@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.support.command_server import ANSWER_BYTES
 from tests.support.programs import ROOT
-from tests.support.timing import HANG_S, Hangs, Wait
+from tests.support.timing import HANG_S, Hangs, Limited, Wait
 
 CLI = [sys.executable, "-m", "markerjit.cli.main"]
 PYTHONPATH = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}".rstrip(":")
@@ -83,7 +83,7 @@ def running(*args: object, **kwargs: Any) -> Iterator[subprocess.Popen[str]]:
     """A command that runs beside the test; killed in the end if it still does."""
     kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kwargs}
     command = [*CLI, *map(str, args)]
-    with subprocess.Popen(command, env=ENVIRONMENT, text=True, **kwargs) as process:
+    with Limited(command, env=ENVIRONMENT, text=True, **kwargs) as process:
         try:
             yield process
         finally:

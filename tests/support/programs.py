@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import selectors
 import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.support.timing import HANG_S, Hangs, Limited, Wait
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,12 +43,12 @@ def make(*goals: str) -> None:
 class Target:
     """A running truth program. Lines go in, lines come out, each within a time limit."""
 
-    def __init__(self, path: Path, *args: str, timeout_s: float = 10) -> None:
+    def __init__(self, path: Path, *args: str, timeout_s: float = HANG_S) -> None:
         self.path = path
         self.timeout_s = timeout_s
         self._unread = b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in end())
-        self.process = subprocess.Popen(
+        self.process = Limited(
             [path, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
         )
         assert self.process.stdout is not None
@@ -84,18 +84,13 @@ class Target:
 
     def read_line(self) -> str:
         assert self.process.stdout is not None
-        deadline = time.monotonic() + self.timeout_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._unread:
-                left_s = deadline - time.monotonic()
-                if left_s <= 0:
-                    raise AssertionError(f"{self._who()} was silent for {self.timeout_s} s")
-                if selector.select(left_s):
-                    more = os.read(self.process.stdout.fileno(), 1 << 16)
-                    if not more:
-                        raise AssertionError(f"{self._who()} closed its output: {self._state()}")
-                    self._unread += more
+        wait = Wait(f"a line of {self._who()}", self.timeout_s)
+        while b"\n" not in self._unread:
+            wait.for_input(self.process.stdout)
+            more = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not more:
+                raise AssertionError(f"{self._who()} closed its output: {self._state()}")
+            self._unread += more
         line, self._unread = self._unread.split(b"\n", 1)
         return line.decode()
 
@@ -124,7 +119,7 @@ class Target:
         return f"{self.path.name} (pid {self.pid})"
 
     def _state(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with contextlib.suppress(Hangs):
             self.process.wait(0.5)
         code = self.process.returncode
         ended = (

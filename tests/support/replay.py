@@ -34,21 +34,20 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import select
 import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.timing import Wait
+
 _ROOT = Path(__file__).resolve().parents[2]
 _END = "\x1e"
 _END_OF_INPUT = "END_OF_INPUT"
-_WITHIN_S = 120
 _PID = re.compile(r"\bpid=(\d+)")
 
 _ITEM = re.compile(
@@ -331,12 +330,12 @@ class _Shell:
     def _read_until(self, is_enough: Callable[[str], bool]) -> str:
         assert self._bash.stdout
         output = self._bash.stdout.fileno()
-        deadline = time.monotonic() + _WITHIN_S
+        wait = Wait("the shell")
         data = b""
         while not is_enough(data.decode(errors="replace")):
-            ready, _, _ = select.select([output], [], [], max(deadline - time.monotonic(), 0))
-            piece = os.read(output, 1 << 16) if ready else b""
+            wait.for_input(output)
+            piece = os.read(output, 1 << 16)
             if not piece:
-                raise AssertionError(f"the shell ended or hangs; it printed {data.decode()!r}")
+                raise AssertionError(f"the shell ended; it printed {data.decode()!r}")
             data += piece
         return data.decode(errors="replace")

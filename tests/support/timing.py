@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -51,6 +52,27 @@ class Wait:
                 ready = selector.select(self.left_s())
                 if ready:
                     return [key.fileobj for key, _ in ready]  # type: ignore[misc]
+
+
+class Limited(subprocess.Popen[Any]):
+    """A process that is waited for as long as a limit says; then Hangs is raised."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        timeout_s = HANG_S if timeout is None else timeout
+        try:
+            return super().wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise self._hangs(timeout_s) from None
+
+    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
+        timeout_s = HANG_S if timeout is None else timeout
+        try:
+            return super().communicate(input, timeout_s)
+        except subprocess.TimeoutExpired:
+            raise self._hangs(timeout_s) from None
+
+    def _hangs(self, timeout_s: float) -> Hangs:
+        return Hangs(f"waited {timeout_s:g} s for the end of {self.pid}\n{progress()}")
 
 
 def wait_until(
