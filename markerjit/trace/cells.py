@@ -114,18 +114,18 @@ def texts_of(texts: Sequence[str] | Sequence[bytes]) -> Cells:
 
 
 def between(
-    marks: bytes, offsets: Array, data: Array, others: Array, replaced: Sequence[bytes]
+    marks: bytes, offsets: Array, data: Array, irregular: Array, replaced: Sequence[bytes]
 ) -> Cells:
-    """Text i is data[offsets[i]:offsets[i + 1]], between the two `marks`. The rows `others` are
-    `replaced`, and have no marks."""
+    """Text i is data[offsets[i]:offsets[i + 1]], between the two `marks`. The rows `irregular` have
+    the bytes `replaced` instead, without marks."""
     lengths = np.diff(offsets)
-    lengths[others] = 0
+    lengths[irregular] = 0
     width = max(int(lengths.max(initial=0)) + len(marks), *map(len, replaced), 1)
     cells = np.zeros((len(lengths), width), np.uint8)
     flat, firsts = cells.ravel(), np.arange(0, cells.size, width)
-    if len(others):
+    if len(irregular):
         kept = np.ones(len(lengths), np.bool_)
-        kept[others] = False
+        kept[irregular] = False
         data = data[np.repeat(kept, np.diff(offsets))]
         offsets = np.append(0, np.cumsum(lengths))
     flat[firsts] = marks[0]
@@ -133,7 +133,7 @@ def between(
     places += np.arange(offsets[0], offsets[-1])
     flat[places] = data
     flat[firsts + 1 + lengths] = marks[1]
-    for row, text in zip(others.tolist(), replaced, strict=True):
+    for row, text in zip(irregular.tolist(), replaced, strict=True):
         cells[row] = 0
         cells[row, : len(text)] = np.frombuffer(text, np.uint8)
     return cells

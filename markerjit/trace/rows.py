@@ -239,31 +239,36 @@ def _bits(column: Array) -> Array:
 def _of_texts(
     field: Field, texts: Texts, shown: Callable[[Value], str], *, marks: bytes, spaced: bool
 ) -> Cells:
-    """Each text between these marks, but where it needs an escape or has a mark of its own: these
-    are `shown` one at a time."""
+    """Each text between these marks. Irregular ones are `shown`, one at a time."""
     offsets, data = from_zero(texts.offsets, texts.data)
-    states = texts.states
-    singly = states >= TextState.NULL
+    irregular = _irregular(field, Texts(offsets, data, texts.states))
+    lengths = np.diff(offsets)
+    chosen = gathered(data, offsets[:-1][irregular], lengths[irregular])
+    replaced = [
+        shown(value).encode("utf-8", "backslashreplace")
+        for value in values(field, Texts(*chosen, texts.states[irregular]))
+    ]
+    if field.conversion == "ph":
+        ends = offsets[1:][lengths > 0]
+        data = cells.hexadecimal_bytes(data, spaced=spaced)
+        offsets = offsets * (3 if spaced else 2)
+        if spaced:
+            data[ends * 3 - 1] = 0  # no space behind the last byte
+    return cells.between(marks, offsets, data, irregular, replaced)
+
+
+def _irregular(field: Field, texts: Texts) -> Array:
+    """The rows of texts that need an escape, or that were not recorded whole."""
+    offsets, data, states = texts
+    rows = states >= TextState.NULL
     if field.limit is None:
-        singly |= states == TextState.CUT
-    raw = field.conversion == "ph"
-    if not raw:
+        rows |= states == TextState.CUT
+    if field.conversion != "ph":
         special = _SPECIAL[data]
         if (data >= 0x80).any() and not (is_utf8(texts) and data.tobytes().decode().isprintable()):
             special |= data >= 0x80
-        rows = np.searchsorted(offsets, np.flatnonzero(special), side="right") - 1
-        singly[rows] = True
-    others = np.flatnonzero(singly)
-    lengths = np.diff(offsets)[others]
-    chosen = Texts(*gathered(data, offsets[:-1][others], lengths), states[others])
-    replaced = [shown(value).encode("utf-8", "backslashreplace") for value in values(field, chosen)]
-    if raw:
-        data = cells.hexadecimal_bytes(data, spaced=spaced)
-        ends = offsets[1:][np.diff(offsets) > 0]
-        offsets = offsets * (3 if spaced else 2)
-        if spaced:
-            data[ends * 3 - 1] = 0
-    return cells.between(marks, offsets, data, others, replaced)
+        rows[np.searchsorted(offsets, np.flatnonzero(special), side="right") - 1] = True
+    return np.flatnonzero(rows)
 
 
 def _json_text(value: Value) -> str:
