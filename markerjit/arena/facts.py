@@ -129,9 +129,9 @@ def possible_cpus() -> int:
 def cpu_flags() -> int:
     """MJ_CPU_* of this machine."""
     known = {"rdpid": abi.CPU_RDPID, "rtm": abi.CPU_RTM, "ospke": abi.CPU_PKU}
-    found = abi.CPU_TSC if time_to_use(None) is Time.TSC else 0
+    flags = abi.CPU_TSC if time_to_use(None) is Time.TSC else 0
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
         for line in file:
             if line.startswith("flags"):
-                return found + sum(known.get(flag, 0) for flag in line.split())
-    return found
+                return flags + sum(known.get(flag, 0) for flag in line.split())
+    return flags

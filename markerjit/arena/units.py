@@ -112,7 +112,7 @@ class Units:
     def note_callers(self, unit: Unit, slots: Iterable[RemoteAddress]) -> Noted:
         """Write down that these slots may call it from now on. A unit whose callers have no room
         is kept for good. The result is what is new."""
-        orders = {int(one.entry.order) for one in self.all()}
+        orders = {int(known.entry.order) for known in self.all()}
         order = int(unit.entry.order)
         missing, free = dict.fromkeys(slots), []
         for number, entry in self._caller_entries():

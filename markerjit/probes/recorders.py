@@ -96,8 +96,8 @@ class Recorders:
     def note_callers(self, probe: Probe, slots: Iterable[RemoteAddress]) -> Noted | None:
         """Write down that these slots may call a probe from now on, if it is one in C. The result
         is for `Units.forget_callers`."""
-        if isinstance(probe, InC) and (there := self._loaded_of(probe)):
-            return self.arena.units.note_callers(there.unit, slots)
+        if isinstance(probe, InC) and (file := self._loaded_of(probe)):
+            return self.arena.units.note_callers(file.unit, slots)
         return None
 
     def _loaded_of(self, probe: InC) -> Loaded | None:

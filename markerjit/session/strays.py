@@ -81,7 +81,7 @@ class StrayHead(NamedTuple):
         )
 
 
-class Found(NamedTuple):
+class Stray(NamedTuple):
     """A stray head, and the arena and the entry that say it is ours."""
 
     head: StrayHead
@@ -89,20 +89,20 @@ class Found(NamedTuple):
     entry: PatchEntry
 
 
-def find_strays(pid: int, memory: Memory, seen: Seen) -> list[Found]:
+def find_strays(pid: int, memory: Memory, seen: Seen) -> list[Stray]:
     """The stray heads of a process, by address. What was seen must be of this moment: the heads of
     an object that was loaded since would be strays."""
     known = {site.address for site in seen.sites}
-    found: dict[int, Found] = {}
+    strays: dict[int, Stray] = {}
     for arena in seen.arenas.open:
         for stray in _of_arena(pid, memory, seen.maps, arena, known):
-            found.setdefault(stray.head.address, stray)
-    return [found[address] for address in sorted(found)]
+            strays.setdefault(stray.head.address, stray)
+    return [strays[address] for address in sorted(strays)]
 
 
 def _of_arena(
     pid: int, memory: Memory, maps: Sequence[Mapping], arena: Arena, known: set[RemoteAddress]
-) -> Iterator[Found]:
+) -> Iterator[Stray]:
     for entry in arena.patches.entries(besides=known):
         if not 0 < entry.size <= len(bytes(entry.before)):
             continue
@@ -127,7 +127,7 @@ def _of_arena(
             remedy,
             advice,
         )
-        yield Found(head, arena, entry)
+        yield Stray(head, arena, entry)
 
 
 def _remedy(pid: int, arena: Arena, *, stands: bool, is_ours: bool) -> tuple[Remedy, str]:
@@ -161,7 +161,7 @@ def _read(memory: Memory, address: RemoteAddress, size: int) -> bytes | None:
 
 
 def _object_at(maps: Sequence[Mapping], address: int) -> str | None:
-    at = bisect_right([one.start for one in maps], address) - 1
+    at = bisect_right([mapping.start for mapping in maps], address) - 1
     if at < 0 or address >= maps[at].end:
         return None
     return maps[at].path
