@@ -82,7 +82,9 @@ def old_place(arena: Arena, address: int) -> int:
 @pytest.fixture
 def older(target: Callable) -> Iterator[Older]:
     """The target is there to the end, which its fixture sees to."""
-    yield Older(target("truth_threads", "2", "--rate", "1000"))
+    one = Older(target("truth_threads", "2", "--rate", "1000"))
+    yield one
+    one.arena.close()
 
 
 def head_of(pid: int, site: Site) -> bytes:
