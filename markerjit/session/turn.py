@@ -182,9 +182,13 @@ class Turns:
 
     def _check_threads(self) -> None:
         """May the process be stopped, and each of its threads? Threads that were asked less than a
-        second ago are not asked again: with hundreds it would take longer than the stop."""
-        check_before_stopping(self._target.pid)
+        second ago are not asked again: with hundreds it would take longer than the stop. Our own
+        process is never stopped."""
+        if not self._target.own:
+            check_before_stopping(self._target.pid)
         self._target.memory.check_writable()
+        if self._target.own:
+            return
         now = time.monotonic()
         if now - self._asked_at > _ASK_AGAIN_S:
             self._asked.clear()

@@ -126,6 +126,32 @@ def test_events_of_our_own_library_are_what_it_was_called_with(
     )
 
 
+def test_a_switch_of_our_own_markers_asks_nothing_that_is_about_a_stop(
+    libraries: dict[str, Path],
+) -> None:
+    """We are never stopped: neither a tracer nor a seccomp filter would be in the way."""
+    run_own(
+        libraries["jump"],
+        """
+        with markerjit.attach() as session:
+            session.enable("own_call")
+            asked = []
+
+            def note(event, arguments):
+                if event in ("open", "os.listdir", "os.readlink"):
+                    asked.append(str(arguments[0]))
+
+            sys.addaudithook(note)
+            session.disable("own_call")
+            session.enable("own_call")
+            files = {name for name in asked if name.startswith("/proc/")}
+        process = f"/proc/{os.getpid()}"
+        assert f"{process}/maps" in files
+        assert not files & {f"{process}/status", f"{process}/task", "/proc/self"}, files
+        """,
+    )
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_arguments_are_evaluated_only_while_the_marker_is_on(
     libraries: dict[str, Path], mode: str
