@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 COMPILE = ["cc", "-O2", "-g", "-pthread", "-I", str(ROOT / "native/include")]
 SMALL_RING = 1 << 16
 """Full at once, and in a core's own cache for ever."""
+LARGE_RING = 1 << 23
+"""For records of which a block would not fit into the ring of a run."""
 
 Stream = markerjit.EventStream
 
@@ -99,7 +101,7 @@ WAYS = (
     Way("markerjit 8 ints, no time", "bench_8", "trace", {"time": "none"}),
     Way("markerjit string of 5", "bench_text5", "trace", threads=BOTH),
     Way("markerjit string of 40", "bench_text40", "trace"),
-    Way("markerjit string of 200", "bench_text200", "trace"),
+    Way("markerjit string of 200", "bench_text200", "trace", ring_size=LARGE_RING),
     Way("markerjit string of 5, careful", "bench_text5", "trace", {"strings": "careful"}),
     Way("markerjit ring full, all lost", "bench", "full", {}, BOTH, SMALL_RING),
     Way("markerjit overwrite", "bench", "overwrite", threads=BOTH),
