@@ -7,6 +7,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,10 +51,11 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     path = str(folder / "trace.txt")
     pattern, record = {"pattern": "truth_loop"}, {
         "pattern": "truth_loop", "probe": "record", "time": "tsc", "thread_id": True,
-        "fields": None, "text": 256,
+        "fields": None, "text": 256, "strings": "fast",
     }  # fmt: skip
     trace = markerjit.open_trace(path)
     types = tuple(stream.types.values())
+    enabled = {**pattern, "probe": "record", "strings": "fast", "force": False}
     flight = markerjit.Flight(session._target.seen.arena, dict)
     polls = {"packets": False, "columns": True}
     of_stream = {
@@ -79,7 +81,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "View.states": (session.states, {"sites": session.sites("truth_loop")}),
         "View.read": (session.read, {"address": session.sites()[0].address, "size": 1}),
         "Session.plan": (session.plan, {**pattern, "on": True, "probe": "count"}),
-        "Session.enable": (session.enable, {**pattern, "probe": "count", "force": False}),
+        "Session.enable": (session.enable, enabled),
         "Session.disable": (session.disable, {**pattern, "force": False}),
         "Session.end_record": (session.end_record, pattern),
         "Session.record": (session.record, record),
@@ -200,10 +202,8 @@ def test_every_argument_of_every_public_function_is_in_the_table(place: Place) -
 
 def _is_value(function: Any) -> bool:
     """Errors, enumerations and named tuples are made by us."""
-    made_by_us = ("Compiled", "Field", "Kind", "Mode", "Reason", "Trace")
-    return isinstance(function, type) and (
-        issubclass(function, (Exception, tuple)) or function.__name__ in made_by_us
-    )
+    made_by_us = (Exception, tuple, Enum, markerjit.Compiled, markerjit.Field, markerjit.Trace)
+    return isinstance(function, type) and issubclass(function, made_by_us)
 
 
 def test_a_limit_below_a_text_is_refused_at_the_door(target: Callable) -> None:
