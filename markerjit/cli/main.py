@@ -101,16 +101,15 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _run_first(arguments: Sequence[str]) -> int:
     """Run a command that switches, at a raised priority from here on, since most of its time is the
-    time of imports. Says why it was slow, where it was not permitted to go first."""
+    time of imports. Says why it was slow, where it was not permitted to go first and succeeded."""
     from markerjit import raised_priority, reason_for_waiting
 
     with raised_priority() as is_first:
-        try:
-            return _run_command(arguments)
-        finally:
-            reason = None if is_first else reason_for_waiting()
-            if reason:
-                _complain(reason)
+        code = _run_command(arguments)
+    reason = None if is_first or code else reason_for_waiting()
+    if reason:
+        _complain(reason)
+    return code
 
 
 def _run_command(arguments: Sequence[str]) -> int:

@@ -23,7 +23,8 @@ VARIABLE, KEEP = "MARKERJIT_PRIORITY", "keep"
 _FIRST = -20
 _NICE_LIMIT_ZERO = 20
 """RLIMIT_NICE counts from 1 for nice 19 to 40 for nice -20: getrlimit(2)."""
-_LONG_NS = 1_000_000_000
+_LONG_NS = 10_000_000_000
+"""Less is nothing to speak of on a machine that is busy."""
 
 
 @contextmanager
@@ -70,7 +71,7 @@ def _permitted() -> int:
 
 def reason_for_waiting() -> str | None:
     """The sentence that says how long this process has waited for a CPU since its start, and what
-    helps where `raised_priority` was not permitted. None below a second, and where the kernel
+    helps where `raised_priority` was not permitted. None below ten seconds, and where the kernel
     does not say (CONFIG_SCHED_INFO)."""
     try:
         with open("/proc/self/schedstat", "rb", buffering=0) as file:
