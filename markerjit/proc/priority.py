@@ -62,11 +62,13 @@ def _set(nice: int) -> bool:
 
 
 def _permitted() -> int:
-    """The least nice value that the limit allows."""
-    import resource  # not there for commands that may do all
-
-    limit = resource.getrlimit(resource.RLIMIT_NICE)[0]
-    return _FIRST if limit == resource.RLIM_INFINITY else max(_FIRST, _NICE_LIMIT_ZERO - limit)
+    """The least nice value that the limit allows, of /proc/self/limits."""
+    try:
+        with open("/proc/self/limits", encoding="ascii", errors="replace") as lines:
+            limit = next(line.split()[3] for line in lines if line.startswith("Max nice priority"))
+        return _FIRST if limit == "unlimited" else max(_FIRST, _NICE_LIMIT_ZERO - int(limit))
+    except (OSError, LookupError, ValueError, StopIteration):
+        return _NICE_LIMIT_ZERO  # nothing
 
 
 def reason_for_waiting() -> str | None:

@@ -10,7 +10,7 @@ import markerjit
 import markerjit.memory.process
 from markerjit.memory import ProcessMemory
 from markerjit.remote import native
-from markerjit.session import trace as trace_module
+from markerjit.session import clock as clock_module
 from markerjit.session.target import Target
 from tests.support.shortage import descriptors_left, open_descriptors
 
@@ -57,7 +57,7 @@ def test_nothing_stays_open_when_it_is_interrupted(
 
     for owner, name in (
         (Target, "look"),
-        (trace_module, "clock_pair"),
+        (clock_module, "clock_pair"),
         (markerjit.memory.process, "_open_memory"),
         (markerjit.memory.process.ProcessMemory, "alive"),
     ):

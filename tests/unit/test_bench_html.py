@@ -313,7 +313,7 @@ def test_wrong_shapes_are_refused(run: dict[str, Any], path: str, value: object)
         place = place[int(one) if one.isdigit() else one]
     place[int(last) if last.isdigit() else last] = value
 
-    with pytest.raises(Refused, match="no result of markerjit bench: ") as refused:
+    with pytest.raises(Refused, match="not a result of markerjit bench: ") as refused:
         html.page(run)
 
     assert "\n" not in str(refused.value)

@@ -14,6 +14,8 @@ from markerjit.cli import main
 from markerjit.cli.main import run
 from markerjit.proc import priority
 
+LIMITS = "/proc/self/limits"
+
 
 class Kernel:
     """Nice values of a thread: with a capability all are permitted, with a limit some."""
@@ -39,8 +41,23 @@ class Kernel:
         patch.delenv(priority.VARIABLE, raising=False)
         patch.setattr(os, "getpriority", self.getpriority)
         patch.setattr(os, "setpriority", self.setpriority)
-        patch.setattr(resource, "getrlimit", lambda _: (self.limit, self.limit))
+        opened = builtins.open
+
+        def opening(path: Any, *args: Any, **options: Any) -> Any:
+            return io.StringIO(self.limits()) if path == LIMITS else opened(path, *args, **options)
+
+        patch.setattr(builtins, "open", opening)
         return self
+
+    def limits(self) -> str:
+        """The lines of /proc/self/limits, as fs/proc/base.c of Linux writes them."""
+        limit = "unlimited" if self.limit == resource.RLIM_INFINITY else str(self.limit)
+        return (
+            "Limit                     Soft Limit           Hard Limit           Units     \n"
+            "Max msgqueue size         819200               819200               bytes     \n"
+            f"Max nice priority         {limit:<20} {40:<20}\n"
+            "Max realtime priority     0                    0                    \n"
+        )
 
 
 @pytest.mark.parametrize(

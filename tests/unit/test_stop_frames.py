@@ -210,7 +210,11 @@ def test_the_edit_that_a_thread_is_inside_of_is_named_among_many(
     starts = [*range(1 << 20, (1 << 20) + 3000), *range(1 << 60, (1 << 60) + 3000), inside - size]
     Random(size).shuffle(starts)
     starts.insert(1234, inside - size + 1)
-    edits = [Edit(RemoteAddress(at), bytes(size), RET * size, "", True) for at in starts]
+    # Of several steps: flips of one step are compared before any thread is stopped.
+    edits = [
+        Edit(RemoteAddress(at), bytes(size), RET * size, "", True, number % 2)
+        for number, at in enumerate(starts)
+    ]
 
     assert process.apply(edits) == native.IN_SPAN
 

@@ -113,7 +113,7 @@ def report(run: Mapping[str, Any]) -> Report:
     """A run, checked. Raises Refused."""
     whole = _mapping(run, "the run")
     if _get(whole, "version", "") != VERSION:
-        raise Refused(f"no result of markerjit bench: of another version, not {VERSION}")
+        raise Refused(f"not a result of markerjit bench: of another version, not {VERSION}")
     machine = _mapping(_get(whole, "machine", ""), "machine")
     for name, words in _mapping(machine.get("compilers", {}), "machine.compilers").items():
         at = f"machine.compilers.{name}"
@@ -162,17 +162,17 @@ def _check_names(part: Part, at: str) -> None:
     """Forms have names of their own, and baselines that were measured along."""
     names = [form.name for form in part.forms]
     if len(set(names)) != len(names):
-        raise Refused(f"no result of markerjit bench: {at} has two forms of one name")
+        raise Refused(f"not a result of markerjit bench: {at} has two forms of one name")
     for form in part.forms:
         if form.baseline not in names:
             raise Refused(
-                f"no result of markerjit bench: {at} has no {form.baseline!r}, the baseline of "
+                f"not a result of markerjit bench: {at} has no {form.baseline!r}, the baseline of "
                 f"{form.name!r}"
             )
         if form.samples.shape != part.baseline(form).samples.shape:
             raise Refused(
-                f"no result of markerjit bench: {at}, {form.name!r} has not as many samples as its "
-                "baseline"
+                f"not a result of markerjit bench: {at}, {form.name!r} has not as many samples as "
+                "its baseline"
             )
 
 
@@ -271,7 +271,7 @@ def _each(value: object, at: str) -> list[tuple[str, Any]]:
 def _get(value: object, key: str, at: str) -> Any:
     mapping = _mapping(value, at or "the run")
     if key not in mapping:
-        raise Refused(f"no result of markerjit bench: {at or 'the run'} has no {key!r}")
+        raise Refused(f"not a result of markerjit bench: {at or 'the run'} has no {key!r}")
     return mapping[key]
 
 
@@ -279,4 +279,4 @@ def _wrong(at: str, expected: str, value: object) -> Refused:
     shown = repr(value)
     if len(shown) > 40:
         shown = f"{shown[:40]}…"
-    return Refused(f"no result of markerjit bench: {at} should be {expected}, not {shown}")
+    return Refused(f"not a result of markerjit bench: {at} should be {expected}, not {shown}")
