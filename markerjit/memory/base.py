@@ -37,7 +37,8 @@ def plain_refusal(pid: int) -> str:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether an existing process has ended: it is gone, a zombie, or exiting and without memory.
+    """Whether an existing process has ended: it is gone, a zombie, exiting and without memory, or
+    killed, so that it executes no more of its own code, and not yet given a CPU to end on.
 
     The kernel answers for such a process as if it belonged to another user, or had never had any
     memory. Those answers must not be taken for facts about it. A process continues when only its
@@ -45,14 +46,22 @@ def has_ended(pid: int) -> bool:
     kernel/signal.c.
     """
     try:
-        if not _is_exiting(f"/proc/{pid}"):
+        if not _is_ending(f"/proc/{pid}"):
             return False
         tasks = [f"/proc/{pid}/task/{tid}" for tid in os.listdir(f"/proc/{pid}/task")]
     except (FileNotFoundError, ProcessLookupError):
         return not _exists(pid)
     except OSError:
         return False
-    return all(map(_is_ending, tasks))
+    return all(map(_has_ended_by_now, tasks))
+
+
+def _has_ended_by_now(task: str) -> bool:
+    """Whether a thread that was listed is gone, or will end as soon as it runs."""
+    try:
+        return _is_ending(task)
+    except OSError:
+        return True
 
 
 def _is_ending(task: str) -> bool:
@@ -60,13 +69,10 @@ def _is_ending(task: str) -> bool:
 
     When a process is killed, the kernel sends each of its threads a SIGKILL.
     """
-    try:
-        if _is_exiting(task):
-            return True
-        with open(f"{task}/status", "rb", buffering=0) as file:
-            pending = file.read().partition(b"\nSigPnd:")[2].split(maxsplit=1)[0]
-    except OSError:
+    if _is_exiting(task):
         return True
+    with open(f"{task}/status", "rb", buffering=0) as file:
+        pending = file.read().partition(b"\nSigPnd:")[2].split(maxsplit=1)[0]
     return bool(int(pending, 16) & 1 << signal.SIGKILL - 1)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
+import io
 import os
+import re
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -17,6 +21,8 @@ from markerjit.errors import MarkerError, MemoryFault, NoSuchProcess, Refused, T
 from markerjit.memory import ProcessMemory, has_ended, process
 from markerjit.model import RemoteAddress
 from markerjit.proc import permission
+from markerjit.remote import native
+from markerjit.remote.outcome import explain_failure
 from markerjit.session import repair
 
 Process = subprocess.Popen[bytes]
@@ -43,6 +49,27 @@ def test_a_process_has_ended_from_its_end_on(child: Process) -> None:
 
     assert (before, dead, has_ended(child.pid)) == (False, True, True)
     assert not has_ended(os.getpid())
+
+
+def test_a_process_that_is_killed_and_waits_for_a_cpu_has_ended(
+    child: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its threads have the signal pending. ptrace knows none of them any more."""
+    opened = builtins.open
+
+    def opening(path: Any, *args: Any, **options: Any) -> Any:
+        file = opened(path, *args, **options)
+        if not str(path).endswith("/status"):
+            return file
+        with file:
+            return io.BytesIO(re.sub(rb"SigPnd:\t[0-9a-f]+", b"SigPnd:\t0100", file.read()))
+
+    assert not has_ended(child.pid)
+    monkeypatch.setattr(builtins, "open", opening)
+
+    assert has_ended(child.pid)
+    refusal = explain_failure(child.pid, native.NOT_SYNCED, native.Report(error=errno.ESRCH))
+    assert isinstance(refusal, TargetGone)
 
 
 ERRORS = [
