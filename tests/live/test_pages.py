@@ -66,6 +66,8 @@ def test_a_prompt_stands_only_in_a_console_block(page: Path) -> None:
             ["55d027be70d8  eb 05  jmp 0x55d027be70df"],
             ["55e1c1de70d8  eb 05  jmp 0x55e1c1de70df"],
         ),
+        (["│ 2026-11-22 19:17:12.172179178+00 │"], ["│ 2026-11-22 00:39:48.0239894+00   │"]),
+        (["│ 2026-11-22 19:17:12.172179178+00 │"], ["│ 2026-11-22 00:39:48+00           │"]),
         ([], []),
     ],
 )
@@ -85,6 +87,7 @@ def test_what_no_two_runs_have_in_common_is_compared_by_its_form(
         ([], ["a traceback"]),
         (["…", "z"], ["a", "b"]),
         (["55d027be70d8  eb 05"], ["55d027be70d8  eb 00"]),
+        (["14:44:09.925609133 cpu0"], ["14:44:09.92560913 cpu0"]),
     ],
 )
 def test_anything_else_is_a_difference(shown: list[str], printed: list[str]) -> None:
