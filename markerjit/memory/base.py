@@ -37,8 +37,7 @@ def plain_refusal(pid: int) -> str:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether an existing process has ended: it is gone, a zombie, exiting and without memory, or
-    killed, so that it executes no more of its own code, and not yet given a CPU to end on.
+    """Whether an existing process has ended: it is gone, a zombie, or exiting and without memory.
 
     The kernel answers for such a process as if it belonged to another user, or had never had any
     memory. Those answers must not be taken for facts about it. A process continues when only its
@@ -46,22 +45,25 @@ def has_ended(pid: int) -> bool:
     kernel/signal.c.
     """
     try:
-        if not _is_ending(f"/proc/{pid}"):
+        if not _is_exiting(f"/proc/{pid}"):
             return False
+    except (FileNotFoundError, ProcessLookupError):
+        return not _exists(pid)
+    except OSError:
+        return False
+    return is_ending(pid)
+
+
+def is_ending(pid: int) -> bool:
+    """Whether a process has ended, or was killed and has no CPU yet to end on. Either way it
+    executes no more of its own code. Reads two files for each thread."""
+    try:
         tasks = [f"/proc/{pid}/task/{tid}" for tid in os.listdir(f"/proc/{pid}/task")]
     except (FileNotFoundError, ProcessLookupError):
         return not _exists(pid)
     except OSError:
         return False
-    return all(map(_has_ended_by_now, tasks))
-
-
-def _has_ended_by_now(task: str) -> bool:
-    """Whether a thread that was listed is gone, or will end as soon as it runs."""
-    try:
-        return _is_ending(task)
-    except OSError:
-        return True
+    return all(map(_is_ending, tasks))
 
 
 def _is_ending(task: str) -> bool:
@@ -69,10 +71,13 @@ def _is_ending(task: str) -> bool:
 
     When a process is killed, the kernel sends each of its threads a SIGKILL.
     """
-    if _is_exiting(task):
+    try:
+        if _is_exiting(task):
+            return True
+        with open(f"{task}/status", "rb", buffering=0) as file:
+            pending = file.read().partition(b"\nSigPnd:")[2].split(maxsplit=1)[0]
+    except OSError:
         return True
-    with open(f"{task}/status", "rb", buffering=0) as file:
-        pending = file.read().partition(b"\nSigPnd:")[2].split(maxsplit=1)[0]
     return bool(int(pending, 16) & 1 << signal.SIGKILL - 1)
 
 

@@ -15,7 +15,7 @@ from markerjit.errors import (
     TargetGone,
     Unsupported,
 )
-from markerjit.memory import has_ended
+from markerjit.memory.base import is_ending
 from markerjit.proc.permission import why_not
 from markerjit.remote import native
 
@@ -25,7 +25,7 @@ def explain_failure(pid: int, status: int, report: native.Report) -> MarkerError
 
     The caller handles UNEXPECTED and CALL_FAILED, because it knows the meaning of the index.
     """
-    if status == native.GONE or has_ended(pid):  # a killed thread does not stop in time, either
+    if status == native.GONE or is_ending(pid):  # a killed thread does not stop in time, either
         return TargetGone(pid)
     if status == native.BUSY and report.borrowed:
         return Refused(

@@ -19,6 +19,7 @@ import markerjit
 from markerjit.arena.find import Unfinished
 from markerjit.errors import MarkerError, MemoryFault, NoSuchProcess, Refused, TargetGone
 from markerjit.memory import ProcessMemory, has_ended, process
+from markerjit.memory.base import is_ending
 from markerjit.model import RemoteAddress
 from markerjit.proc import permission
 from markerjit.remote import native
@@ -51,7 +52,7 @@ def test_a_process_has_ended_from_its_end_on(child: Process) -> None:
     assert not has_ended(os.getpid())
 
 
-def test_a_process_that_is_killed_and_waits_for_a_cpu_has_ended(
+def test_a_process_that_is_killed_and_waits_for_a_cpu_is_gone(
     child: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its threads have the signal pending. ptrace knows none of them any more."""
@@ -64,10 +65,10 @@ def test_a_process_that_is_killed_and_waits_for_a_cpu_has_ended(
         with file:
             return io.BytesIO(re.sub(rb"SigPnd:\t[0-9a-f]+", b"SigPnd:\t0100", file.read()))
 
-    assert not has_ended(child.pid)
+    assert not is_ending(child.pid)
     monkeypatch.setattr(builtins, "open", opening)
 
-    assert has_ended(child.pid)
+    assert is_ending(child.pid)
     refusal = explain_failure(child.pid, native.NOT_SYNCED, native.Report(error=errno.ESRCH))
     assert isinstance(refusal, TargetGone)
 

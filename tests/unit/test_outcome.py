@@ -55,7 +55,7 @@ def test_each_failure_is_said_in_one_sentence(
     said: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outcome, "has_ended", lambda _: False)
+    monkeypatch.setattr(outcome, "is_ending", lambda _: False)
 
     error = explain_failure(7, status, native.Report(**facts))
 
@@ -72,7 +72,7 @@ def test_whatever_failed_in_a_process_that_ends_it_has_ended(
     status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread that is killed does not stop, or come back from a call, either."""
-    monkeypatch.setattr(outcome, "has_ended", lambda _: True)
+    monkeypatch.setattr(outcome, "is_ending", lambda _: True)
 
     error = explain_failure(7, status, native.Report(error=errno.EPERM, borrowed=1))
 
