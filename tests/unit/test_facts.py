@@ -45,7 +45,7 @@ from markerjit.patch.plan import LeftOut, Plan, Refusal
 from markerjit.probes.c.values import Histogram
 from markerjit.probes.loaded import Values
 from markerjit.proc.owner import Owner
-from markerjit.quiesce.strategies import STRATEGIES
+from markerjit.quiesce.strategies import MEMBARRIER, STRATEGIES
 from markerjit.session.status import ArenaStatus, MarkerStatus
 from markerjit.trace.open import open_sink, open_trace
 from markerjit.trace.statistics import summarise
@@ -233,25 +233,53 @@ PLAN = Plan(
         Edit(RemoteAddress(BASE + 64), b"\x01", b"\x01", "kv_get: slot.data", False),
         Edit(RemoteAddress(BASE + 16), b"\xeb", b"\xe9", "kv_get: jump", True, step=1),
     ),
-    STRATEGIES["membarrier"],
+    MEMBARRIER,
     left_out=(LeftOut("kv_put", Reason.ALWAYS_ON, "it is direct"),),
 )
+STEP = {"place": None, "old": "", "new": ""}
+STEPS = [
+    {
+        "number": 1, "verb": "journal", **STEP, "what": "2 edits",
+        "proves": "if the controller dies from here on, the next one knows what to put back",
+        "sentence": "write the 2 edits into the journal",
+    },
+    {
+        "number": 2, "verb": "quiesce", **STEP, "what": MEMBARRIER.explained,
+        "proves": "a thread of the process is at hand for the fences; the others run on",
+        "sentence": f"quiesce: {MEMBARRIER.explained}",
+    },
+    {
+        "number": 3, "verb": "compare", **STEP, "what": "2 places",
+        "proves": "the process is as it was when the plan was made",
+        "sentence": "compare the old bytes at 2 places; give up if any differs",
+    },
+    {
+        "number": 4, "verb": "write", "place": BASE + 16, "old": "eb", "new": "e9",
+        "what": "kv_get: jump",
+        "proves": "one byte has no parts: a thread runs the old instruction or the new one",
+        "sentence": f"write {BASE + 16:#x}: eb -> e9  (kv_get: jump)",
+    },
+    {
+        "number": 5, "verb": "read back", **STEP, "what": "1 place",
+        "proves": "the memory of the process has the new bytes",
+        "sentence": "read 1 place back; if any differs, put all old bytes back",
+    },
+    {
+        "number": 6, "verb": "synchronise", **STEP,
+        "what": "membarrier SYNC_CORE in the process",
+        "proves": "every core has serialised since the write, so none runs older bytes",
+        "sentence": "synchronise: membarrier SYNC_CORE in the process",
+    },
+    {
+        "number": 7, "verb": "close", **STEP, "what": "",
+        "proves": "nothing is left to put back",
+        "sentence": "empty the journal",
+    },
+]  # fmt: skip
 PLAN_FACTS = {
     "title": "switch on 1 marker at 1 site",
     "strategy": "membarrier",
-    "steps": [
-        {
-            "number": step.number,
-            "verb": str(step.verb),
-            "place": step.place,
-            "old": step.old.hex(),
-            "new": step.new.hex(),
-            "what": step.what,
-            "proves": step.proves,
-            "sentence": step.sentence,
-        }
-        for step in PLAN.steps()
-    ],
+    "steps": STEPS,
     "edits": [
         {
             "address": BASE + 16,

@@ -21,7 +21,6 @@ from markerjit.model import (
     Signature,
     Site,
 )
-from markerjit.model import Signature as Event
 from markerjit.patch.plan import Binding, Plan, Refusal, SiteState, plan_off, plan_on
 from markerjit.sites import discover
 from markerjit.sites.verify import code_mode, dormant_code
@@ -42,7 +41,7 @@ FOREIGN = Form(
 
 def foreign_site(form: Form = FOREIGN) -> Site:
     return Site(
-        Event("filler", "", ()),
+        Signature("filler", "", ()),
         Place(MappedObject("/bin/kv", 0, None, False), HERE, "kv.c:7"),
         HERE,
         form,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from markerjit.remote import native
+from tests.support.preloaded import build_preloaded, sleeping
 from tests.support.programs import ROOT
 
 SOURCE = Path(__file__).parent / "stop" / "calls.c"
@@ -58,18 +59,13 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(scope="module")
 def preloaded(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("calls") / "calls.so"
-    options = ["-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
-    subprocess.run(["gcc", *options, "-o", path, SOURCE], check=True)
-    return path
+    return build_preloaded(SOURCE, tmp_path_factory.mktemp("calls"))
 
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(["sleep", "1000"])
-    yield process
-    process.kill()
-    process.wait()
+    with sleeping() as process:
+        yield process
 
 
 @pytest.fixture

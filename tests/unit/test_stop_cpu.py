@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.preloaded import build_preloaded, sleeping
 from tests.support.programs import ROOT
 
 SOURCE = Path(__file__).parent / "stop" / "cpu.c"
@@ -31,18 +32,13 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(scope="module")
 def preloaded(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("cpu") / "cpu.so"
-    options = ["-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
-    subprocess.run(["gcc", *options, "-o", path, SOURCE], check=True)
-    return path
+    return build_preloaded(SOURCE, tmp_path_factory.mktemp("cpu"))
 
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(["sleep", "1000"])
-    yield process
-    process.kill()
-    process.wait()
+    with sleeping() as process:
+        yield process
 
 
 @pytest.mark.parametrize("cpu", [-1, 1024, 100_000])
