@@ -167,12 +167,12 @@ def inherited_arenas(
     """The arenas of a process's ancestors, which it has mapped since a fork: for reading. `own` are
     the addresses of the others. They need not be closed. Raises Unsupported for an arena that is
     not as it should be."""
-    damaged = []
+    inherited = []
     for start, size, _ in _mapped(maps):
         store = MemoryStore(memory, start)
         if start not in own and any(store.read(CONTROL, Control.magic.size)):
-            damaged.append(Arena(pid, start, store, size))
-    return damaged
+            inherited.append(Arena(pid, start, store, size))
+    return inherited
 
 
 class Unfinished(NamedTuple):

@@ -85,8 +85,9 @@ class Plan(NamedTuple):
     def steps(self) -> Iterator[Step]:
         """The steps of the plan in order (steps.py)."""
         return steps_of(
-            self.edits, self.strategy, heads=len(self.heads), needs_runtime=self.needs_runtime
-        )
+            self.edits, self.strategy,
+            heads=len(self.heads), traps=len(self.traps), needs_runtime=self.needs_runtime,
+        )  # fmt: skip
 
 
 class Binding(NamedTuple):
@@ -348,10 +349,10 @@ def _slot_states(states: Sequence[SiteState]) -> Iterator[SiteState]:
 
 def _first_of_each(slots: Iterable[tuple[int, T]]) -> Iterator[T]:
     seen = {0}  # no slot
-    for slot, edit in slots:
+    for slot, item in slots:
         if slot not in seen:
             seen.add(slot)
-            yield edit
+            yield item
 
 
 def _word_change(

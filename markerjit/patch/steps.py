@@ -28,6 +28,7 @@ class Verb(StrEnum):
 
     LOAD = "load"
     ENTER = "enter"
+    TELL = "tell"
     JOURNAL = "journal"
     QUIESCE = "quiesce"
     COMPARE = "compare"
@@ -64,6 +65,8 @@ class Step(NamedTuple):
         match self.verb:
             case Verb.ENTER:
                 return f"enter {self.what} into the arena's table of patches"
+            case Verb.TELL:
+                return f"tell the SIGTRAP handler {self.what}; install it if it is not there"
             case Verb.JOURNAL:
                 return f"write the {self.what} into the journal"
             case Verb.COMPARE:
@@ -81,13 +84,19 @@ class Step(NamedTuple):
 
 
 def steps_of(
-    edits: Sequence[Edit], strategy: Strategy, *, heads: int = 0, needs_runtime: bool = False
+    edits: Sequence[Edit],
+    strategy: Strategy,
+    *,
+    heads: int = 0,
+    traps: int = 0,
+    needs_runtime: bool = False,
 ) -> Iterator[Step]:
     """The steps of a plan in their order. A plan without edits has one, which says so.
 
-    `heads` is how many heads are open afterwards; `needs_runtime` is as in `Plan`.
+    `heads` is how many heads are open afterwards, and `traps` how many of them by a breakpoint;
+    `needs_runtime` is as in `Plan`.
     """
-    for number, step in enumerate(_unnumbered(edits, strategy, heads, needs_runtime), 1):
+    for number, step in enumerate(_unnumbered(edits, strategy, heads, traps, needs_runtime), 1):
         yield step._replace(number=number)
 
 
@@ -96,7 +105,7 @@ def _step(verb: Verb, what: str, proves: str) -> Step:
 
 
 def _unnumbered(
-    edits: Sequence[Edit], strategy: Strategy, heads: int, needs_runtime: bool
+    edits: Sequence[Edit], strategy: Strategy, heads: int, traps: int, needs_runtime: bool
 ) -> Iterator[Step]:
     if needs_runtime:
         yield _step(
@@ -113,6 +122,12 @@ def _unnumbered(
             Verb.ENTER,
             counted(heads, "head"),
             "every byte of ours in the code is known to the SIGTRAP handler, `status` and `repair`",
+        )
+    if traps:
+        yield _step(
+            Verb.TELL,
+            f"where to go from {counted(traps, 'breakpoint')}",
+            "a thread that meets a breakpoint goes on in the body of its site",
         )
     yield _step(
         Verb.JOURNAL,

@@ -57,7 +57,7 @@ def test_a_breakpoint_protocol_synchronises_after_each_write_of_code() -> None:
     steps = list(on([make_state(Kind.JUMP, Mode.JUMP)], Mode.INT3, strategy=MEMBARRIER).steps())
 
     assert verbs(steps) == [
-        Verb.ENTER, Verb.JOURNAL, Verb.QUIESCE, Verb.COMPARE,
+        Verb.ENTER, Verb.TELL, Verb.JOURNAL, Verb.QUIESCE, Verb.COMPARE,
         Verb.WRITE, Verb.READ_BACK, Verb.SYNCHRONISE,
         Verb.WRITE, Verb.READ_BACK, Verb.SYNCHRONISE,
         Verb.CLOSE,
@@ -137,6 +137,18 @@ def test_steps_are_numbered_and_each_proves_something() -> None:
 
     assert [step.number for step in steps] == list(range(1, len(steps) + 1))
     assert all(step.proves for step in steps)
+
+
+def test_the_handler_is_told_before_a_breakpoint_is_written() -> None:
+    steps = list(on([make_state(Kind.NOP, None)], Mode.INT3).steps())
+
+    told = next(step for step in steps if step.verb is Verb.TELL)
+    first = next(step for step in steps if step.verb is Verb.WRITE)
+    assert told.number < first.number
+    assert told.sentence == (
+        "tell the SIGTRAP handler where to go from 1 breakpoint; install it if it is not there"
+    )
+    assert Verb.TELL not in verbs(list(on([make_state(Kind.JUMP, None)]).steps()))
 
 
 def test_a_plan_to_look_at_begins_with_the_runtime() -> None:
