@@ -111,7 +111,7 @@ class Code:
         code = gaps(Extent(self._recorders_end, CODE_SIZE), taken.code)
         data = gaps(self._data, taken.data)
         return Room(
-            *(max((gap.end - gap.start for gap in gaps), default=0) for gaps in (code, data))
+            *(max((gap.end - gap.start for gap in free), default=0) for free in (code, data))
         )
 
     def write(self, address: RemoteAddress, code: bytes) -> None:

@@ -116,10 +116,10 @@ class Markers:
         marker = int(self._control.now().markers_used)
         if marker >= self._room:
             raise Refused(f"the arena has room for {self._room} markers")
-        entry = MarkerEntry.from_buffer_copy(entry)
-        entry.name_hash, entry.id = fnv1a(signature.encode()), marker
-        entry.name = name.encode()[:63]
-        self._table.write(marker, entry)
+        copy = MarkerEntry.from_buffer_copy(entry)
+        copy.name_hash, copy.id = fnv1a(signature.encode()), marker
+        copy.name = name.encode()[:63]
+        self._table.write(marker, copy)
         self._control.write("markers_used", marker + 1)
         return self._ids.setdefault((signature, _how(entry)), marker)
 

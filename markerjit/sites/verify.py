@@ -114,7 +114,10 @@ def dormant_code(read: Read, site: Site) -> tuple[RemoteAddress, bytes]:
 
 def _digest(sites: Sequence[Site]) -> str:
     """Of all that the second opinion depends on, besides the build."""
-    from _blake2 import blake2b  # hashlib's own, which would load OpenSSL besides
+    try:
+        from _blake2 import blake2b  # hashlib's own, which would load OpenSSL besides
+    except ImportError:  # a Python that was built without
+        from hashlib import blake2b
 
     lines = []
     for site in sites:

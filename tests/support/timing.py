@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 import psutil
 
+from markerjit.memory import stat_fields
+
 HANG_S = 300.0
 _SAMPLE_S = 1.0
 
@@ -120,7 +122,7 @@ def progress() -> str:
     for process in ours:
         after = _cpu_s(process.pid)
         try:
-            state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            state = stat_fields(f"/proc/{process.pid}")[0].decode()
             where = Path(f"/proc/{process.pid}/wchan").read_text()
             command = " ".join(process.cmdline())[:100]
         except (OSError, psutil.Error):
@@ -133,7 +135,7 @@ def progress() -> str:
 def _cpu_s(pid: int) -> float:
     """The CPU time of all its threads, 0 of a process that is gone."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = stat_fields(f"/proc/{pid}")
     except OSError:
         return 0.0
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
