@@ -139,7 +139,7 @@ BENCH_PROGRAMS := dormant/runner active/crew active/tracer reading/fill
 HEADERS := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/include/markerjit/*.h))
 RUNTIME_C := $(wildcard native/src/runtime/*.c native/src/runtime/*.S)
 STOP_C := $(wildcard native/src/stop/*.c)
-LIB_C := $(wildcard native/lib/*.c)
+LIB_C := $(wildcard native/lib/*.c native/lib/*.S)
 FENCE_C := $(wildcard native/src/fence/*.c)
 DEMO := kvserver kvserver-nop kvserver-pointer kvserver-none kvload
 
@@ -175,7 +175,7 @@ $(BENCH_PROGRAMS:%=$(NATIVE)/bench/%): $(NATIVE)/bench/%: native/bench/%.c Makef
 	@$(CC) -Inative/include $(WARNINGS) $(CFLAGS) -pthread -o $@ $< -ldl
 
 # The runtime: a freestanding position-independent blob, linked by its own script, stripped of ELF.
-RUNTIME_CFLAGS := -O2 -ffreestanding -fPIC -fvisibility=hidden -fno-stack-protector \
+RUNTIME_CFLAGS := -O2 -mgeneral-regs-only -ffreestanding -fPIC -fvisibility=hidden -fno-stack-protector \
 	-fcf-protection=none -fno-asynchronous-unwind-tables
 RUNTIME_LD := native/src/runtime/runtime.ld
 RUNTIME_LDFLAGS := -nostdlib -static -Wl,--build-id=none -Wl,-T,$(RUNTIME_LD)
@@ -215,6 +215,11 @@ $(NATIVE)/libmjstop.so: $(STOP_C:native/src/%.c=build/obj/%.o) $(FENCE_C:native/
 	@mkdir -p $(@D)
 	@$(CC) -shared -o $@ $^
 
+build/obj/lib/%.o: native/lib/%.S Makefile | build/.tools-here
+	@echo "as      $<"
+	@mkdir -p $(@D)
+	@$(compile) -c -o $@ $<
+
 build/obj/lib/%.o: native/lib/%.c Makefile | build/.tools-here
 	@echo "cc      $<"
 	@mkdir -p $(@D)
@@ -230,7 +235,7 @@ build/hooks/libmjstop.so: $(HOOKS_C) $(wildcard native/src/stop/*.h native/src/f
 	@$(CC) -Inative/include $(WARNINGS) $(CFLAGS) -DMJ_RACE_HOOKS -pthread -fPIC \
 		-fvisibility=hidden -shared -o $@ $(HOOKS_C)
 
-$(NATIVE)/libmarkerjit.a: $(LIB_C:native/%.c=build/obj/%.o) $(FENCE_C:native/src/%.c=build/obj/%.o)
+$(NATIVE)/libmarkerjit.a: $(addsuffix .o,$(basename $(LIB_C:native/%=build/obj/%))) $(FENCE_C:native/src/%.c=build/obj/%.o)
 	@echo "ar      $@"
 	@mkdir -p $(@D)
 	@rm -f $@
@@ -257,6 +262,7 @@ TARGETS := $(PROGRAMS:native/targets/%.c=%)
 TARGETS += $(if $(wildcard native/targets/kvserver.c),kvserver-nop kvserver-pointer kvserver-none)
 TARGETS += $(if $(wildcard native/targets/truth_plugin.c),truth_plugin.so)
 TARGETS += $(if $(wildcard native/targets/truth_threads.c),truth_static)
+TARGETS += $(if $(wildcard tests/headers/1),truth_threads-1 truth_values-1)
 TARGETS += $(if $(wildcard native/targets/truth_modes.c),$(MODES:%=truth_modes-%))
 
 targets: $(TARGETS:%=build/targets/%) $(if $(wildcard tests/races/hooks.c),build/hooks/libmjstop.so)
@@ -282,6 +288,10 @@ build/targets/truth_plugin.so: native/targets/truth_plugin.c Makefile | build/.t
 
 build/targets/truth_static: native/targets/truth_threads.c Makefile | build/.tools-here
 	@$(target) -static -o $@ $<
+
+# As the headers of note version 1 make them, whose bodies make an ordinary C call.
+build/targets/%-1: native/targets/%.c $(wildcard tests/headers/1/markerjit/*.h) Makefile | build/.tools-here
+	@$(subst -Inative/include,-Itests/headers/1 -Inative/include,$(target)) -o $@ $<
 
 build/targets/truth_modes-%: native/targets/truth_modes.c Makefile | build/.tools-here
 	@$(target) -DMJ_MODE=$* -o $@ $<

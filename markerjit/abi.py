@@ -43,6 +43,7 @@ TRAP_INSTALLING = 2
 TRAP_NOT_YET = 1 << 63
 CPU_TSC = 4
 CPU_PKU = 8
+CPU_XSAVE = 16
 READABLE_BITS = 10
 READABLE = 1 << READABLE_BITS
 READABLE_TAG = 25
@@ -66,6 +67,8 @@ TIME_MONOTONIC = 2
 TIME_COARSE = 3
 
 PROBE_COUNTED = 1
+CALL_WORDS = 24
+"""Where a preserving call has the words, from the stack pointer of the callee on."""
 
 SEQUENCES = 3
 RSEQ_SIGNATURE = 0x53053053
@@ -225,7 +228,8 @@ class MarkerEntry(ctypes.Structure):
         ("counted", ctypes.c_uint8),
         ("calling", ctypes.c_uint8),
         ("careful", ctypes.c_uint8),
-        ("reserved", ctypes.c_uint8 * 5),
+        ("reserved", ctypes.c_uint8),
+        ("recorder_of_c", ctypes.c_uint32),
         ("name", ctypes.c_char * 64),
     ]
 
@@ -294,11 +298,7 @@ UNIT_KEPT = 2
 class SequenceEntry(ctypes.Structure):
     """Where a restartable sequence of the runtime is, as offsets from its start."""
 
-    _fields_ = [
-        ("start", ctypes.c_uint32),
-        ("end", ctypes.c_uint32),
-        ("abort", ctypes.c_uint32),
-    ]
+    _fields_ = [("start", ctypes.c_uint32), ("end", ctypes.c_uint32), ("abort", ctypes.c_uint32)]
 
 
 class Entry(ctypes.Structure):
@@ -317,6 +317,14 @@ class Entry(ctypes.Structure):
         ("turn", ctypes.c_uint32),
         ("lose", ctypes.c_uint32),
         ("fetch", ctypes.c_uint32),
+        ("record_block", ctypes.c_uint32),
+        ("count_block", ctypes.c_uint32),
+        ("call", ctypes.c_uint32),
+        ("call_saving_vectors", ctypes.c_uint32),
+        ("gate_record", ctypes.c_uint32),
+        ("gate_pass", ctypes.c_uint32),
+        ("gate_lose", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
         ("sequences", SequenceEntry * SEQUENCES),
     ]
 

@@ -212,6 +212,8 @@ class Body(NamedTuple):
     end     where the program goes on behind the site
     idle    what the slot's probe is while nothing is on
     inline  the body has code of the program's own too, besides the call of the probe
+    preserving  the probe gets a block of words and changes no register (abi.h, struct mj_slot);
+                otherwise it is called as a C function
     """
 
     slot: RemoteAddress
@@ -219,6 +221,7 @@ class Body(NamedTuple):
     end: RemoteAddress
     idle: RemoteAddress = RemoteAddress(0)
     inline: bool = False
+    preserving: bool = False
 
 
 class Site(NamedTuple):

@@ -31,6 +31,7 @@ from markerjit.proc.owner import Owner, from_entry
 from markerjit.ring.types import HEAD, HEAD_OF_16, Head
 
 _HEADS_AS_OURS = 5
+_PRESERVING_CALLS = 6
 """The first version whose records have our heads. Those before had ids of 16 bits."""
 
 
@@ -96,23 +97,44 @@ class Arena:
         """Where a borrowed thread's way back is kept."""
         return RemoteAddress(self.base + self.geometry.scratch.offset)
 
-    @property
-    def count_probe(self) -> RemoteAddress:
-        """The probe that only counts."""
-        return RemoteAddress(self.base + self.entry.count)
+    def count_probe(self, *, preserving: bool) -> RemoteAddress:
+        """The probe that only counts, for bodies that call so."""
+        entry = self.entry.count_block if preserving else self.entry.count
+        return RemoteAddress(self.base + entry)
 
-    def record_probe(self, marker: int) -> RemoteAddress:
-        """The probe that records a marker: code of its own, or the one that records any."""
-        made = self.markers.entry(marker).recorder
-        return RemoteAddress(self.base + (made or self.entry.record))
+    def counts(self, probe: RemoteAddress) -> bool:
+        """Whether a slot with this probe only counts."""
+        offset = probe - self.base
+        return offset == self.entry.count or (
+            self.version >= _PRESERVING_CALLS and offset == self.entry.count_block
+        )
+
+    def record_probe(self, marker: int, *, preserving: bool) -> RemoteAddress:
+        """The probe that records a marker, for bodies that call so: code of its own, or the one
+        that records any."""
+        entry = self.markers.entry(marker)
+        if preserving:
+            return RemoteAddress(self.base + (entry.recorder or self.entry.record_block))
+        return RemoteAddress(self.base + (entry.recorder_of_c or self.entry.record))
 
     def records(self, probe: RemoteAddress, data: RemoteAddress) -> bool:
         """Whether a slot with these words records."""
-        if probe == self.base + self.entry.record:
+        offset = probe - self.base
+        if offset == self.entry.record:
+            return True
+        if self.version >= _PRESERVING_CALLS and 0 < offset == self.entry.record_block:
             return True
         marker = self.markers.at(data)
-        made = self.markers.entry(marker).recorder if marker is not None else 0
-        return bool(made) and probe == self.base + made
+        if marker is None:
+            return False
+        entry = self.markers.entry(marker)
+        return offset > 0 and offset in (entry.recorder, entry.recorder_of_c)
+
+    def adapter(self, *, vectors: bool) -> RemoteAddress:
+        """Through which a preserving body calls a C function, one that changes vector registers or
+        one that does not."""
+        entry = self.entry.call_saving_vectors if vectors else self.entry.call
+        return RemoteAddress(self.base + entry)
 
     @property
     def trap_installed(self) -> bool:

@@ -128,7 +128,12 @@ def possible_cpus() -> int:
 
 def cpu_flags() -> int:
     """MJ_CPU_* of this machine."""
-    known = {"rdpid": abi.CPU_RDPID, "rtm": abi.CPU_RTM, "ospke": abi.CPU_PKU}
+    known = {
+        "rdpid": abi.CPU_RDPID,
+        "rtm": abi.CPU_RTM,
+        "ospke": abi.CPU_PKU,
+        "xsave": abi.CPU_XSAVE,
+    }
     flags = abi.CPU_TSC if time_to_use(None) is Time.TSC else 0
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
         for line in file:

@@ -123,10 +123,12 @@ class Markers:
         self._control.write("markers_used", marker + 1)
         return self._ids.setdefault((signature, _how(entry)), marker)
 
-    def set_recorder(self, marker: int, recorder: RemoteAddress) -> None:
-        """From now on this code records the marker where it is switched on."""
+    def set_recorder(self, marker: int, recorder: RemoteAddress, *, preserving: bool) -> None:
+        """From now on this code records the marker where it is switched on, for bodies that make a
+        preserving call or for those that make an ordinary one."""
         offset = recorder - self._base
-        self._table.write_field(marker, "recorder", offset.to_bytes(4, "little"))
+        field = "recorder" if preserving else "recorder_of_c"
+        self._table.write_field(marker, field, offset.to_bytes(4, "little"))
 
     # ---- who switched it, and how --------------------------------------------------------------
 

@@ -27,9 +27,11 @@ from markerjit.model import CType, Kind, Signature, TypeClass, new
 
 OWNER = b"markerjit\0"
 NOTE_TYPE = 1
-VERSION = 1
+VERSION = 2
+OLDEST = 1
 MAX_ARGS = 12
 FLAG_INLINE = 1
+FLAG_BLOCK = 2
 
 # version, kind, argc, flags, size, reserved, site, body, end, slot, text, line, types
 CONTENT = struct.Struct("<BBBBHHiiiiiI12s")
@@ -72,7 +74,8 @@ _SIZES = {
 class Note(NamedTuple):
     """A decoded marker note, with addresses of the object file (before any load bias).
 
-    `site`, `body`, `end` and `slot` are explained in abi.h; 0 where the kind has none. Only the
+    `site`, `body`, `end` and `slot` are explained in abi.h; 0 where the kind has none. `preserving`
+    is how the body calls the probe: by a preserving call, otherwise by an ordinary C call. Only the
     code that finds sites uses notes; everything above it uses the sites. The notes of a marker
     share its `signature`.
     """
@@ -86,6 +89,7 @@ class Note(NamedTuple):
     body: int
     end: int
     slot: int
+    preserving: bool
 
     @property
     def name(self) -> str:
@@ -115,13 +119,17 @@ def read_notes(image: Image) -> tuple[tuple[Note, ...], tuple[BadNote, ...]]:
 
 
 class _Description:
-    """What a note says besides its addresses: name, kind, whether the body is inline, types. With
-    the signatures that it has by the formats that were met."""
+    """What a note says besides its addresses: name, kind, whether the body is inline, whether its
+    call preserves registers, types. With the signatures that it has by the formats that were
+    met."""
 
-    def __init__(self, name: str, kind: Kind, has_inline: bool, args: tuple[CType, ...]) -> None:
+    def __init__(
+        self, name: str, kind: Kind, has_inline: bool, preserving: bool, args: tuple[CType, ...]
+    ) -> None:
         self.name = name
         self.kind = kind
         self.has_inline = has_inline
+        self.preserving = preserving
         self.signatures: dict[str, Signature] = {}
         self._args = args
 
@@ -241,8 +249,9 @@ class _Reader:
         ):
             self._check_addresses(description, site, body, end, slot)
         kind, has_inline = description.kind, description.has_inline
+        preserving = description.preserving
         self.notes.append(
-            new(Note, (signature, kind, has_inline, file, line, site, body, end, slot))
+            new(Note, (signature, kind, has_inline, file, line, site, body, end, slot, preserving))
         )
 
     def _check_addresses(
@@ -329,16 +338,20 @@ class _Texts:
 
 
 def _describe(content: bytes) -> _Description:
-    """The part of a note that has no addresses. Raises BadNote."""
-    if content[:1] != bytes([VERSION]):
-        version = content[0] if content else "none"
-        raise BadNote(f"is of version {version}; this markerjit reads version {VERSION}")
+    """The part of a note that has no addresses: name, kind, whether the body has an inline probe,
+    whether its call preserves registers, types. Raises BadNote."""
+    version = content[0] if content else 0
+    if not OLDEST <= version <= VERSION:
+        shown = content[0] if content else "none"
+        raise BadNote(f"is of version {shown}; this markerjit reads versions {OLDEST} to {VERSION}")
     if len(content) < CONTENT.size:
         raise BadNote(f"has {len(content)} bytes, too few for a marker")
     _, kind_code, argc, flags, size, *_, types = CONTENT.unpack_from(content)
     name = _decode_name(content, size)
     kind = _decode_kind(kind_code)
-    return _Description(name, kind, bool(flags & FLAG_INLINE), _decode_types(types, argc))
+    preserving = bool(flags & FLAG_BLOCK) and version > OLDEST
+    has_inline = bool(flags & FLAG_INLINE)
+    return _Description(name, kind, has_inline, preserving, _decode_types(types, argc))
 
 
 def _decode_name(content: bytes, start: int) -> str:

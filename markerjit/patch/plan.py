@@ -3,7 +3,7 @@
 A plan is made from what was seen at the sites, and is checked again when it is applied: every edit
 names the bytes that it expects. Switching one site is:
 
-    on    slot.data, slot.probe, then the code that opens the site
+    on    slot.data and slot.adapter, slot.probe, then the code that opens the site
     off   the code back, then slot.probe
 
 so no thread can enter a body whose probe is not there, and one that is inside finds either the
@@ -51,6 +51,7 @@ SLOT_DATA = 8
 SLOT_SIZE = 16
 SLOT_ENTERED = 16
 SLOT_LEFT = 24
+SLOT_ADAPTER = 32
 
 
 class Plan(NamedTuple):
@@ -91,10 +92,12 @@ class Plan(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """The content of a marker's slot: the address of the probe, and the address of its data."""
+    """The content of a marker's slot: the address of the probe, and the address of its data; and of
+    the adapter through which a preserving body reaches a C function, 0 where it needs none."""
 
     probe: RemoteAddress
     data: RemoteAddress
+    adapter: RemoteAddress = RemoteAddress(0)
 
 
 def plan_on(
@@ -199,7 +202,8 @@ def plan_off(
 
 
 def complete(plan: Plan, bindings: Mapping[RemoteAddress, Binding]) -> Plan:
-    """The plan with the words of slots that were not known when it was made."""
+    """The plan with the words of slots that were not known when it was made. None of them is an
+    adapter: a probe in C is loaded, and with it the runtime, before its switch is planned."""
     words: dict[int, int] = {}
     for slot, binding in bindings.items():
         words[slot + SLOT_PROBE] = binding.probe
@@ -305,7 +309,8 @@ def _difference(old: bytes, new: bytes) -> tuple[int, bytes, bytes]:
 def _slot_changes(
     states: Sequence[SiteState], bindings: Mapping[RemoteAddress, Binding] | None
 ) -> tuple[list[Change], list[Change]]:
-    """All data, then all probes: a thread that finds the probe finds its data."""
+    """All data and adapters, then all probes: a thread that finds the probe finds those. An adapter
+    that the new probe does not need stays, for threads that are on their way to it."""
     open_slots = {
         state.site.body.slot
         for state in states
@@ -317,6 +322,8 @@ def _slot_changes(
         quiet = state.site.slot not in open_slots
         if new is None or state.data != new.data:
             data.append(_word_change(state, SLOT_DATA, new and new.data, "slot.data", quiet))
+        if new is not None and new.adapter and state.adapter != new.adapter:
+            data.append(_word_change(state, SLOT_ADAPTER, new.adapter, "slot.adapter", quiet))
         if new is None or state.probe != new.probe:
             probes.append(_word_change(state, SLOT_PROBE, new and new.probe, "slot.probe", quiet))
     return data, probes
@@ -358,10 +365,14 @@ def _first_of_each(slots: Iterable[tuple[int, T]]) -> Iterator[T]:
 def _word_change(
     state: SiteState, offset: int, new: int | None, what: str, quiet: bool = False
 ) -> Change:
-    old = state.data if offset == SLOT_DATA else state.probe
+    words = {
+        SLOT_PROBE: state.probe,
+        SLOT_DATA: state.data,
+        SLOT_ADAPTER: state.adapter,
+    }
     return Change(
         RemoteAddress(state.site.slot + offset),
-        old.to_bytes(8, "little"),
+        words[offset].to_bytes(8, "little"),
         b"" if new is None else new.to_bytes(8, "little"),
         f"{state.site.marker}: {what}",
         code=False,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from markerjit.arena.markers import Switched
 from markerjit.arena.pack import pack
 from markerjit.model import Edit, Mode, RemoteAddress
-from markerjit.patch.plan import SLOT_DATA, SLOT_PROBE, Plan, SiteState
+from markerjit.patch.plan import SLOT_ADAPTER, SLOT_DATA, SLOT_PROBE, Plan, SiteState
 
 
 class Prepared(NamedTuple):
@@ -68,9 +68,9 @@ def _guards(
     is a step of its own, the `last`: among code it would keep that from being written by runs."""
     for state in states:
         site = state.site
-        words = (site.slot + SLOT_PROBE, site.slot + SLOT_DATA) if site.slot else ()
+        words = tuple(_words(state))
         head = range(site.address, site.address + len(state.head))
-        changed = [steps[place] for place in (*head, *words) if place in steps]
+        changed = [steps[place] for place in (*head, *dict(words)) if place in steps]
         in_head = [steps[place] for place in head if place in steps]
         if not changed or (state.head and not in_head):
             yield None
@@ -79,9 +79,19 @@ def _guards(
             if place not in steps:
                 byte = state.head[index : index + 1]
                 yield _guard(place, byte, site.marker, code=True, step=in_head[0])
-        for place, word in zip(words, (state.probe, state.data), strict=False):
+        for place, word in words:
             if place not in steps:
                 yield _guard(place, word.to_bytes(8, "little"), site.marker, code=False, step=last)
+
+
+def _words(state: SiteState) -> Iterator[tuple[int, int]]:
+    """The words of its slot by their addresses."""
+    site = state.site
+    if site.slot:
+        yield site.slot + SLOT_PROBE, state.probe
+        yield site.slot + SLOT_DATA, state.data
+        if site.body.preserving:
+            yield site.slot + SLOT_ADAPTER, state.adapter
 
 
 def _guard(place: int, expected: bytes, marker: str, *, code: bool, step: int) -> Edit:

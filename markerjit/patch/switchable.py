@@ -31,6 +31,7 @@ class SiteState(NamedTuple):
 
     problem    what is wrong with its code: then it is in no mode, and no plan may change it
     is_shared  its code is in a shared mapping: writing there would change the file
+    adapter    what its slot has for probes that are C functions; 0 where it has no such word
     """
 
     site: Site
@@ -40,6 +41,7 @@ class SiteState(NamedTuple):
     head: bytes = b""
     problem: UnexpectedBytes | None = None
     is_shared: bool = False
+    adapter: RemoteAddress = RemoteAddress(0)
 
     @property
     def mode(self) -> Mode | None:

@@ -44,6 +44,7 @@ class Loaded(NamedTuple):
     about    offset of what stands there of it
     entries  addresses of its functions
     events   by the id in the arena, what it emits
+    vectors  whether its functions use registers besides the general ones
     """
 
     unit: Unit
@@ -55,6 +56,7 @@ class Loaded(NamedTuple):
     variables: tuple[Variable, ...]
     cpus: int
     stride: int
+    vectors: bool
 
     def types(self) -> dict[int, RecordType]:
         """The types of its events, in the rings."""
@@ -121,16 +123,12 @@ def load(
     unit = arena.units.add(entry)
     return Loaded(
         unit, compiled.source.name, digest, int(entry.about), linked.entries, events,
-        linked.variables, linked.cpus, linked.stride,
+        linked.variables, linked.cpus, linked.stride, linked.vectors,
     )  # fmt: skip
 
 
 def _contents(
-    arena: Arena,
-    compiled: Compiled,
-    linked: Linked,
-    events: Mapping[int, ProbeEvent],
-    whole: int,
+    arena: Arena, compiled: Compiled, linked: Linked, events: Mapping[int, ProbeEvent], whole: int
 ) -> bytes:
     """Its variables as they are at first, and what stands behind them."""
     entries = {
@@ -216,7 +214,7 @@ def values(arena: Arena) -> list[Values]:
             return arena.store.read(address - arena.base, size)
 
         with suppress(MarkerError):  # its variables are said to be where nothing is
-            counters, histograms = read_counters(file, read), read_histograms(file, read)
+            counters, histograms = (read_counters(file, read), read_histograms(file, read))
             if arena.units.is_there(file.unit):  # else its room may be another's by now
                 values.append(Values(file.source, counters, histograms))
     return values
@@ -265,6 +263,7 @@ def _to_json(source: str, linked: Linked, events: Mapping[int, ProbeEvent]) -> b
         "variables": [list(variable) for variable in linked.variables],
         "cpus": linked.cpus,
         "stride": linked.stride,
+        "vectors": linked.vectors,
     }  # fmt: skip
     return json.dumps(facts).encode()
 
@@ -287,7 +286,7 @@ def _from_json(arena: Arena, unit: Unit) -> Loaded | None:
             {str(name): int(address) for name, address in facts["entries"].items()},
             {int(marker): _event(*event) for marker, event in facts["events"].items()},
             tuple(_variable(*variable) for variable in facts["variables"]),
-            int(facts["cpus"]), int(facts["stride"]),
+            int(facts["cpus"]), int(facts["stride"]), bool(facts["vectors"]),
         )  # fmt: skip
         if not _makes_sense(arena, unit, file):
             return None

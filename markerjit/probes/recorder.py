@@ -1,11 +1,12 @@
 """The recorder of one marker: code assembled for its arguments, its id, and this arena.
 
-It is called by the body of the marker, as a function with the marker's arguments. In a restartable
-sequence on the ring of its CPU (restart.S says what that promises) it
+It is called by the body of the marker, in one of two ways (calls.py says where the arguments are
+then, and which registers it saves). In a restartable sequence on the ring of its CPU (restart.S
+says what that promises) it
 
      1  names the sequence to the kernel
      2  reads the CPU's number; in the child of a fork, and in a thread without such sequences, it
-        leaves the event to mj_record_event
+        leaves the event to the runtime
      3  finds the ring, and whether there is room in its page; if not, mj_turn makes some, and it
         begins again, or the ring is full and mj_lose counts that
      4  reads the clock
@@ -13,12 +14,12 @@ sequence on the ring of its CPU (restart.S says what that promises) it
      6  stores the new head: from now on the record is there
      7  counts it, in a second sequence, if no reader takes records out and counts them
 
-Interrupted before 6 it leaves the event to mj_record_event, before the end of 7 the count to
-mj_pass. Those functions need the arguments, so until 6 only %rax, %rdi, %r10, %r11, %xmm14 and
-%xmm15 are changed, and %rdx by the clock, which is kept elsewhere: in %r9 where that is free.
+Interrupted before 6 it leaves the event to the runtime, before the end of 7 the count. Those
+functions need the arguments, so until 6 only %rax, %rdi, %r10 and %r11 are changed, %rdx by the
+clock, and by texts what calls.py says.
 
 A text is read in the same sequence, if it takes no thought (texts.py); else the event is left to
-mj_record_event. The registers that this takes are saved in the red zone.
+the runtime.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from markerjit.abi import (
     OP_FP,
     OP_GP,
     OP_SIZE_SHIFT,
-    OP_SKIP_FP,
     OP_STRING,
     PART_READABLE,
     RING_DATA,
@@ -50,30 +50,16 @@ from markerjit.abi import (
     Geometry,
 )
 from markerjit.errors import MarkerError
-from markerjit.probes.texts import BEHIND, SAVED, put_text, window
+from markerjit.probes.calls import Frame, General, Memory, Operand, Vector, c_call, preserving_call
+from markerjit.probes.texts import BEHIND, put_text, window
 from markerjit.ring.types import HEAD, WORD
-from markerjit.x86.assemble import assemble, number
+from markerjit.x86.assemble import assemble, number, plus
 
-# System V ABI for x86-64, 3.2.3: the first argument is the slot.
-_GENERAL = (
-    ("sil", "si", "esi", "rsi"),
-    ("dl", "dx", "edx", "rdx"),
-    ("cl", "cx", "ecx", "rcx"),
-    ("r8b", "r8w", "r8d", "r8"),
-    ("r9b", "r9w", "r9d", "r9"),
-)
 _ACCUMULATOR = ("al", "ax", "eax", "rax")
-_VECTORS = 8
 _SIZES = ("byte", "word", "dword", "qword")
 _SEQUENCE = struct.Struct("<IIQQQ")  # struct mj_restartable
 _SIGNATURE = struct.pack("<I", RSEQ_SIGNATURE)
 _ALIGN = 32
-_FALL_BACK = (
-    "lea rdi, [rip + entry]",
-    "mov eax, 8",  # vector registers may hold arguments
-    "jmp record_event",
-)
-
 _AHEAD = 512
 """Distance in bytes of the prefetch for writing: a ring is larger than a cache, so a write would
 wait for its line (bench/recording.py; 256 to 2048 are alike)."""
@@ -92,12 +78,16 @@ class Setting(NamedTuple):
     pass_: int
     turn: int
     lose: int
+    gate_record: int
+    gate_pass: int
+    gate_lose: int
 
 
 class Shape(NamedTuple):
     """The record that a recorder writes: the id of its marker, how each argument is taken
     (MJ_OP_*), the size of the record with its texts empty, whether it has a time and a thread id,
-    whether each is counted too, and the most bytes of each argument that is a text."""
+    whether each is counted too, and the most bytes of each argument that is a text; and whether its
+    caller makes a preserving call, or an ordinary C call."""
 
     marker: int
     entry: int
@@ -107,6 +97,7 @@ class Shape(NamedTuple):
     tid: bool
     counted: bool = True
     limits: tuple[int, ...] = ()
+    preserving: bool = True
 
     @property
     def has_text(self) -> bool:
@@ -117,6 +108,12 @@ class Shape(NamedTuple):
     def reads_clock(self) -> bool:
         """Whether it reads the time stamp counter, into rax and rdx."""
         return self.timed or self.has_text
+
+    def frame(self) -> Frame:
+        """What stands around its code."""
+        if self.preserving:
+            return preserving_call(len(self.ops), clock=self.reads_clock, texts=self.has_text)
+        return c_call(self.ops, texts=self.has_text)
 
 
 class Recorder(NamedTuple):
@@ -132,17 +129,19 @@ def make_recorder(shape: Shape, setting: Setting, address: int) -> Recorder:
     if shape.size > MAX_RECORD:
         raise MarkerError(f"no page has room for a record of {shape.size} bytes")
     names = _names(shape, setting)
+    frame = shape.frame()
     spans = [("start", "end"), ("count", "counted")][: 1 + shape.counted]
     descriptors = [address + number * _SEQUENCE.size for number in range(len(spans))]
     names |= dict(zip(("record_sequence", "count_sequence"), descriptors, strict=False))
     handlers = []
     at = descriptors[-1] + _SEQUENCE.size
-    for source in (_interrupted(shape), _uncounted())[: len(spans)]:
+    interrupted = [*(frame.back if shape.reads_clock else ()), *frame.to_record]
+    for source in (interrupted, list(frame.to_count))[: len(spans)]:
         at = _aligned(at + len(_SIGNATURE))
         handlers.append((at, assemble(source, at, names).code))
         at += len(handlers[-1][1])
     entry = _aligned(at)
-    main = assemble(list(_source(shape, setting)), entry, names)
+    main = assemble(list(_source(shape, frame, setting)), entry, names)
     code = bytearray(_aligned(entry + len(main.code) - address))
     for descriptor, (start, end), (handler, made) in zip(descriptors, spans, handlers, strict=True):
         first, behind = main.labels[start], main.labels[end]
@@ -160,6 +159,9 @@ def _names(shape: Shape, setting: Setting) -> dict[str, int]:
         "pass": setting.pass_,
         "make_room": setting.turn,
         "lose": setting.lose,
+        "gate_record": setting.gate_record,
+        "gate_pass": setting.gate_pass,
+        "gate_lose": setting.gate_lose,
         "heads": base + geometry.head_offset(0),
         "alive": base + ALIVE,
         "counts": base + geometry.count_offset(0, shape.marker),
@@ -167,42 +169,13 @@ def _names(shape: Shape, setting: Setting) -> dict[str, int]:
     }
 
 
-def _interrupted(shape: Shape) -> list[str]:
-    """Where the kernel goes on when the first sequence was interrupted."""
-    restored = [f"mov rdx, {_keep(shape)}"] if shape.reads_clock else []
-    return [*restored, *_restored(shape), *_FALL_BACK]
-
-
-def _uncounted() -> list[str]:
-    """The same for the second: the record is there."""
-    return ["lea rdi, [rip + entry]", "jmp pass"]
-
-
-def _keep(shape: Shape) -> str:
-    """Where %rdx is while the clock is in it: in a register where no argument is, else in the red
-    zone, below what a call of mj_turn pushes."""
-    general = sum(not _is_float(op) for op in shape.ops)
-    return "r9" if general < len(_GENERAL) else "qword ptr [rsp - 0x18]"
-
-
-def _saved(shape: Shape) -> list[str]:
-    """The registers that texts take, into the red zone below what `_keep` may have there."""
-    places = enumerate(SAVED if shape.has_text else (), start=4)
-    return [f"mov qword ptr [rsp - {number(8 * place)}], {name}" for place, name in places]
-
-
-def _restored(shape: Shape) -> list[str]:
-    places = enumerate(SAVED if shape.has_text else (), start=4)
-    return [f"mov {name}, qword ptr [rsp - {number(8 * place)}]" for place, name in places]
-
-
-def _source(shape: Shape, setting: Setting) -> Iterator[str]:
+def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
     control = setting.control
     sequence = f"qword ptr fs:[{_offset(control.rseq_offset + RSEQ_SEQUENCE)}]"
     cpu = f"dword ptr fs:[{_offset(control.rseq_offset + RSEQ_CPU)}]"
+    yield from frame.begin
     if shape.reads_clock:
-        yield f"mov {_keep(shape)}, rdx"
-    yield from _saved(shape)
+        yield from frame.keep
     yield "again:"
     yield "lea r10, [rip + record_sequence]"  # 1
     yield f"mov {sequence}, r10"
@@ -232,7 +205,7 @@ def _source(shape: Shape, setting: Setting) -> Iterator[str]:
         yield "or rax, rdx"
         if shape.timed:
             yield "mov qword ptr [rdi + 8], rax"
-        yield f"mov rdx, {_keep(shape)}"
+        yield from frame.back
     if shape.has_text:
         yield from window()
     else:
@@ -242,12 +215,11 @@ def _source(shape: Shape, setting: Setting) -> Iterator[str]:
         yield "mov dword ptr [rdi + 4], eax"
     else:
         yield "mov dword ptr [rdi + 4], 0"
-    behind = yield from _stores(shape.ops, shape.limits, 16 if shape.timed else 8)
+    behind = yield from _stores(shape, frame.operands)
     if shape.has_text:
         yield from _head_of_texts(shape.marker, behind)
     yield "mov qword ptr [r10], r11"  # 6
     yield "end:"
-    yield from _restored(shape)
     if shape.counted:  # 7
         yield "lea r10, [rip + count_sequence]"
         yield f"mov {sequence}, r10"
@@ -259,7 +231,7 @@ def _source(shape: Shape, setting: Setting) -> Iterator[str]:
         yield f"shl r10, {number(_log2(setting.geometry.max_markers * COUNT_SIZE))}"
         yield "inc qword ptr [r10 + r11]"
         yield "counted:"
-    yield "ret"
+    yield from frame.end
     yield "turn:"
     yield "call make_room"
     yield "test eax, eax"
@@ -267,18 +239,16 @@ def _source(shape: Shape, setting: Setting) -> Iterator[str]:
     yield f"cmp eax, {number(TURN_FULL)}"
     yield "je full"
     yield "slow:"
-    yield from _restored(shape)
-    yield from _FALL_BACK
+    yield from frame.to_record
     yield "full:"
-    yield "lea rdi, [rip + entry]"
-    yield "jmp lose"
+    yield from frame.to_lose
 
 
 def _head_of_texts(marker: int, behind: int) -> Iterator[str]:
     """The head of the record at r12, whose last field ends `behind` bytes behind rdi; and the new
     head of the ring in r11."""
     padded = -(-behind // WORD) * WORD
-    yield f"lea r11, [rdi{_plus(padded)}]"
+    yield f"lea r11, [rdi{plus(padded)}]"
     yield "sub r11, r12"
     yield "mov eax, r11d"
     yield f"shl eax, {number(WORDS_SHIFT - _log2(WORD))}"
@@ -287,43 +257,39 @@ def _head_of_texts(marker: int, behind: int) -> Iterator[str]:
     yield "add r11, qword ptr [r10]"
 
 
-def _stores(ops: Sequence[int], limits: Sequence[int], at: int) -> Generator[str, None, int]:
-    """The fields, at multiples of their sizes, from where a call has the arguments, and from `at`
-    on behind rdi. Returns where the last one ends behind rdi, which texts move."""
-    general, vectors, stack = iter(_GENERAL), iter(range(_VECTORS)), 8
-    for index, op in enumerate(ops):
+def _stores(shape: Shape, operands: Sequence[Operand]) -> Generator[str, None, int]:
+    """The fields, at multiples of their sizes, from where the arguments are. A double in memory is
+    a word like any other. Returns where the last one ends behind rdi, which texts move."""
+    at = 16 if shape.timed else 8
+    for index, (op, operand) in enumerate(zip(shape.ops, operands, strict=True)):
         kind, size_bits = op & (1 << OP_SIZE_SHIFT) - 1, op >> OP_SIZE_SHIFT
-        register = next(vectors, None) if _is_float(op) else next(general, None)
-        if register is None:
-            stack += 8
         if kind == OP_STRING:
-            in_memory = f"qword ptr [rsp + {number(stack - 8)}]"
-            yield f"mov r13, {register[-1] if isinstance(register, tuple) else in_memory}"
-            yield from put_text(index, -(-at // WORD) * WORD, limits[index])
+            yield f"mov r13, {_word(operand)}"
+            yield from put_text(index, -(-at // WORD) * WORD, shape.limits[index])
             at = 0
         if kind not in (OP_GP, OP_FP):
             continue
         size = 1 << size_bits
         at = -(-at // size) * size
-        place = f"{_SIZES[size_bits]} ptr [rdi{_plus(at)}]"
-        if register is None:
-            yield f"mov rax, qword ptr [rsp + {number(stack - 8)}]"
-            yield f"mov {place}, {_ACCUMULATOR[size_bits]}"
-        elif isinstance(register, int):
-            yield f"movsd {place}, xmm{register}"
-        else:
-            yield f"mov {place}, {register[size_bits]}"
+        place = f"{_SIZES[size_bits]} ptr [rdi{plus(at)}]"
+        match operand:
+            case Memory():
+                yield f"mov rax, {_word(operand)}"
+                yield f"mov {place}, {_ACCUMULATOR[size_bits]}"
+            case Vector(register):
+                yield f"movsd {place}, xmm{register}"
+            case General(names):
+                yield f"mov {place}, {names[size_bits]}"
         at += size
     return at
 
 
-def _is_float(op: int) -> bool:
-    return op & (1 << OP_SIZE_SHIFT) - 1 in (OP_FP, OP_SKIP_FP)
-
-
-def _plus(offset: int) -> str:
-    """An offset from a register, as capstone writes it also where there is none."""
-    return f" + {number(offset)}" if offset else ""
+def _word(operand: Operand) -> str:
+    """All 64 bits of an argument that is no double in a register."""
+    if isinstance(operand, General):
+        return operand.names[-1]
+    assert isinstance(operand, Memory)
+    return f"qword ptr [{operand.base} + {number(operand.offset)}]"
 
 
 def _offset(value: int) -> str:

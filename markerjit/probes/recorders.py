@@ -19,12 +19,7 @@ from markerjit.model import RemoteAddress, Signature
 from markerjit.patch.request import Count, InC, Probe, Record
 from markerjit.probes.c.unit import Compiled, split_probe
 from markerjit.probes.loaded import Loaded, entry_of, load, loaded
-from markerjit.probes.record import (
-    Recording,
-    recorded_type,
-    recording,
-    takes_a_recorder,
-)
+from markerjit.probes.record import Recording, recorded_type, recording, takes_a_recorder
 from markerjit.probes.unused import Read, Unused, find_unused, sharer_of
 from markerjit.ring.counter import time_to_use
 from markerjit.ring.types import DEFAULT_TEXT, Options, RecordType, Strings, Time
@@ -52,9 +47,12 @@ class Recorders:
                 self._known[signature, options] = known
         return known
 
-    def tell(self, signatures: Iterable[Signature], probe: Probe) -> None:
-        """Tell the runtime of these markers. To record them each gets code of its own, where that
-        can be had; mj_record does it for the others.
+    def tell(
+        self, signatures: Iterable[Signature], probe: Probe, *, preserving: bool = True
+    ) -> None:
+        """Tell the runtime of these markers, whose bodies make a preserving call or an ordinary
+        one. To record them each gets code of its own, where that can be had; mj_record does it for
+        the others.
 
         Raises Refused when the arena has no room for another marker.
         """
@@ -63,15 +61,22 @@ class Recorders:
             marker = self.arena.markers.find(signature.name, signature.text, made.entry())
             self._known[signature, probe.options] = marker
             if isinstance(probe, Record) and takes_a_recorder(made, self.arena.facts):
-                self._need_recorder(marker, made)
+                self._need_recorder(marker, made, preserving)
 
-    def probe(self, marker: int, probe: Probe) -> RemoteAddress:
-        """The word that a slot must hold for this marker."""
+    def probe(self, marker: int, probe: Probe, *, preserving: bool = True) -> RemoteAddress:
+        """The word that a slot must hold for this marker, whose bodies call so."""
         if isinstance(probe, Record):
-            return self.arena.record_probe(marker)
+            return self.arena.record_probe(marker, preserving=preserving)
         if isinstance(probe, InC) and (file := self._loaded_of(probe)):
             return entry_of(file, probe.function)
-        return self.arena.count_probe
+        return self.arena.count_probe(preserving=preserving)
+
+    def adapter(self, probe: Probe, *, preserving: bool) -> RemoteAddress:
+        """What the slot must hold besides, for a preserving body to reach a C function; 0 where it
+        needs nothing."""
+        if preserving and isinstance(probe, InC) and (file := self._loaded_of(probe)):
+            return self.arena.adapter(vectors=file.vectors)
+        return RemoteAddress(0)
 
     def load(
         self,
@@ -127,9 +132,10 @@ class Recorders:
                 types[int(entry.id)] = recorded_type(signature, entry)
         return types
 
-    def _need_recorder(self, marker: int, made: Recording) -> None:
+    def _need_recorder(self, marker: int, made: Recording, preserving: bool) -> None:
         arena = self.arena
-        if arena.markers.entry(marker).recorder:
+        known = arena.markers.entry(marker)
+        if known.recorder if preserving else known.recorder_of_c:
             return
         from markerjit.probes.recorder import LARGEST, Setting, Shape, make_recorder
 
@@ -145,6 +151,9 @@ class Recorders:
             pass_=arena.base + entry.pass_,
             turn=arena.base + entry.turn,
             lose=arena.base + entry.lose,
+            gate_record=arena.base + entry.gate_record,
+            gate_pass=arena.base + entry.gate_pass,
+            gate_lose=arena.base + entry.gate_lose,
         )
         shape = Shape(
             marker,
@@ -155,11 +164,12 @@ class Recorders:
             tid=bool(made.tid),
             counted=bool(made.counted),
             limits=made.limits,
+            preserving=preserving,
         )
         recorder = make_recorder(shape, setting, address)
         with suppress(Refused):  # mj_record does it then
             arena.code.put(address, recorder.code)
-            arena.markers.set_recorder(marker, RemoteAddress(recorder.entry))
+            arena.markers.set_recorder(marker, RemoteAddress(recorder.entry), preserving=preserving)
 
 
 def compiled_probe(probe: str | Compiled) -> Compiled | None:

@@ -5,7 +5,7 @@ The text has to be one that takes no thought: a pointer into a page that is know
 to `slow`, where the runtime records the event and asks for the page. A load that would cross the
 page's end is never made; bytes behind the NUL in the same page are, and are not kept.
 
-All registers are the recorder's but those of its arguments:
+These registers are the recorder's, saved by what calls.py puts around it:
 
     rbx   the window of the clock, above MJ_READABLE_TAG bits of zeros
     r11   no block may be written behind this address
@@ -21,8 +21,6 @@ from collections.abc import Iterator
 from markerjit.abi import READABLE, READABLE_BITS, READABLE_TAG, READABLE_WINDOW
 from markerjit.x86.assemble import number
 
-SAVED = ("rbx", "r12", "r13", "r14", "r15")
-"""Registers that a caller keeps values in, and that a recorder of texts changes."""
 BEHIND = 32
 """Bytes behind r11 that may be written: a block, and zeros behind the NUL in it."""
 

@@ -71,4 +71,5 @@ def is_bound(state: SiteState, request: Request, recorders: Recorders) -> bool:
     marker = recorders.find(state.site.signature, request.probe.options)
     if marker is None or recorders.arena.markers.at(state.data) != marker:
         return False
-    return state.probe == recorders.probe(marker, request.probe)
+    preserving = state.site.body.preserving
+    return state.probe == recorders.probe(marker, request.probe, preserving=preserving)

@@ -122,8 +122,12 @@ def _bindings(
         marker = recorders.find(site.signature, request.probe.options)
         if marker is None:
             return None
-        probe = recorders.probe(marker, request.probe)
-        bindings[site.slot] = Binding(probe, recorders.arena.markers.address(marker))
+        preserving = site.body.preserving
+        bindings[site.slot] = Binding(
+            recorders.probe(marker, request.probe, preserving=preserving),
+            recorders.arena.markers.address(marker),
+            recorders.adapter(request.probe, preserving=preserving),
+        )
     return bindings
 
 

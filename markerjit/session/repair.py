@@ -28,7 +28,7 @@ from markerjit.arguments import check_pid
 from markerjit.errors import MarkerError, MemoryFault
 from markerjit.memory import Memory
 from markerjit.model import Change, Edit, RemoteAddress, Site
-from markerjit.patch.plan import SLOT_SIZE, Plan
+from markerjit.patch.plan import SLOT_ADAPTER, SLOT_SIZE, Plan
 from markerjit.patch.protocol import Context, Refusal, plan_change
 from markerjit.printable import counted
 from markerjit.probes.recorders import Recorders
@@ -210,7 +210,7 @@ def _patched(memory: Memory, arena: Arena) -> Iterator[tuple[int, int]]:
             probe = int.from_bytes(memory.read(RemoteAddress(entry.slot), 8), "little")
             if probe in probes:
                 yield entry.address, entry.address + entry.size
-                yield entry.slot, entry.slot + SLOT_SIZE
+                yield from _of_slot(entry.slot)
 
 
 def _note_breakpoints(arena: Arena, places: Sequence[Place], *, complete: bool) -> None:
@@ -254,7 +254,13 @@ def _spans(sites: Sequence[Site]) -> Iterator[tuple[int, int]]:
         if site.form.head:
             yield site.address, site.address + len(site.form.head)
         if site.slot:
-            yield site.slot, site.slot + SLOT_SIZE
+            yield from _of_slot(site.slot)
+
+
+def _of_slot(slot: int) -> Iterator[tuple[int, int]]:
+    """Not the counts between them, which the target changes."""
+    yield slot, slot + SLOT_SIZE
+    yield slot + SLOT_ADAPTER, slot + SLOT_ADAPTER + 8
 
 
 def _back(now: Sequence[tuple[Place, bytes]]) -> Iterator[Edit]:

@@ -228,7 +228,7 @@ def _status(
 def _probe_name(state: SiteState, arena: Arena | None, probes: Probes) -> str:
     if arena and arena.records(state.probe, state.data):
         return "record"
-    if arena and state.probe == arena.count_probe:
+    if arena and arena.counts(state.probe):
         return "count"
     if arena and (in_c := _probe_in_c(state, arena)):
         return in_c

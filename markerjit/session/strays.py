@@ -150,7 +150,7 @@ def _words(memory: Memory, entry: PatchEntry) -> tuple[RemoteAddress, RemoteAddr
     """The probe and the data of its slot; zeros where that cannot be read."""
     with suppress(MemoryFault):
         if 0 < entry.slot <= (1 << 64) - SLOT_SIZE:
-            return words_of(memory.read, RemoteAddress(entry.slot))
+            return words_of(memory.read, RemoteAddress(entry.slot), preserving=False)[:2]
     return RemoteAddress(0), RemoteAddress(0)
 
 

@@ -336,8 +336,10 @@ def tell_of_markers(
     """Tell the runtime of the markers, and have code that records them where that is asked for.
     None is switched on by it."""
     turn.check()
-    signatures = [site.signature for site in one_format(sites)]
-    recorders.tell(signatures, request.probe)
+    described = list(one_format(sites))
+    for preserving in (True, False):
+        signatures = [site.signature for site in described if site.body.preserving is preserving]
+        recorders.tell(signatures, request.probe, preserving=preserving)
 
 
 def _note_breakpoints(arena: Arena, states: Sequence[SiteState]) -> None:

@@ -16,14 +16,7 @@ from typing import NamedTuple
 from markerjit.abi import PAGE
 from markerjit.arena.arena import Arena
 from markerjit.arena.breakpoints import Breakpoints
-from markerjit.arena.find import (
-    NO_ARENAS,
-    Arenas,
-    Probes,
-    find_arenas,
-    inherited_arenas,
-    is_arena,
-)
+from markerjit.arena.find import NO_ARENAS, Arenas, Probes, find_arenas, inherited_arenas, is_arena
 from markerjit.elf import Read
 from markerjit.errors import (
     MarkerError,
@@ -36,7 +29,7 @@ from markerjit.errors import (
 )
 from markerjit.memory import Mapping, ProcessMemory, has_ended, parse_maps, read_maps_text
 from markerjit.model import RemoteAddress, Site, new
-from markerjit.patch.plan import SLOT_SIZE, SiteState, entries_of
+from markerjit.patch.plan import SLOT_ADAPTER, SLOT_SIZE, SiteState, entries_of
 from markerjit.proc.permission import check_before_looking, why_not
 from markerjit.sites import Objects, ProbeName, discover_process, matching
 from markerjit.sites.names import check_is_marker
@@ -277,29 +270,39 @@ def files_of(maps: Sequence[Mapping]) -> tuple[Mapping, ...]:
     )
 
 
-def words_of(read: Read, slot: RemoteAddress) -> tuple[RemoteAddress, RemoteAddress]:
-    """The probe and the data that a slot holds; zeros where there is no slot."""
-    content = read(slot, SLOT_SIZE) if slot else bytes(SLOT_SIZE)
-    probe, data = int.from_bytes(content[:8], "little"), int.from_bytes(content[8:], "little")
-    return RemoteAddress(probe), RemoteAddress(data)
+class Words(NamedTuple):
+    """What a slot holds; zeros where there is no slot, or no such word in it."""
+
+    probe: RemoteAddress
+    data: RemoteAddress
+    adapter: RemoteAddress
+
+
+def words_of(read: Read, slot: RemoteAddress, *, preserving: bool) -> Words:
+    """The words of a slot, whose bodies make preserving calls or not."""
+    size = SLOT_ADAPTER + 8 if preserving else SLOT_SIZE
+    content = read(slot, size) if slot else b""
+    places = slice(0, 8), slice(8, SLOT_SIZE), slice(SLOT_ADAPTER, SLOT_ADAPTER + 8)
+    return Words(*(RemoteAddress(int.from_bytes(content[at], "little")) for at in places))
 
 
 def states_of(read: Read, sites: Sequence[Site], breakpoints: Breakpoints) -> list[SiteState]:
     """How sites are now. The sites of a marker share a slot, which is read once."""
     states: list[SiteState] = []
-    slots: dict[RemoteAddress, tuple[RemoteAddress, RemoteAddress]] = {}
+    slots: dict[tuple[RemoteAddress, bool], Words] = {}
     for site in sites:
-        slot = site.body.slot
-        words = slots.get(slot)
+        body = site.body
+        key = body.slot, body.preserving
+        words = slots.get(key)
         if words is None:
-            words = slots[slot] = words_of(read, slot)
-        probe, data = words
+            words = slots[key] = words_of(read, body.slot, preserving=body.preserving)
+        probe, data, adapter = words
         mode, head, problem = None, b"", None
         try:
             mode, head = code_state(read, site, probe, breakpoints.has)
         except UnexpectedBytes as unexpected:
             problem = unexpected
-        states.append(new(SiteState, (site, mode, probe, data, head, problem, False)))
+        states.append(new(SiteState, (site, mode, probe, data, head, problem, False, adapter)))
     return states
 
 

@@ -173,7 +173,7 @@ def _counting(turn: Turn, claim: Claim) -> Counting:
     modes: dict[Site, Mode] = {}
     by: dict[int, int] = {}
     for state in turn.target.states(claim.sites):
-        if state.mode and state.probe == arena.count_probe:
+        if state.mode and arena.counts(state.probe):
             modes[state.site] = state.mode
             if (marker := arena.markers.at(state.data)) is not None:
                 by[marker] = int(arena.markers.entry(marker).by)

@@ -139,12 +139,13 @@ class _Collector:
 
 def _site(note: Note, mapped: MappedObject) -> Site:
     """Raises OverflowError where the site cannot lead to its body."""
-    signature, kind, has_inline, file, line, at, body, end, slot = note
+    signature, kind, has_inline, file, line, at, body, end, slot, preserving = note
     bias = mapped.bias
     entry = body + bias if body else 0
     idle = entry if kind is Kind.SENTINEL else 0  # which does nothing
     place = new(Place, (mapped, at, f"{file}:{line}"))
-    of_body = new(Body, (slot + bias if slot else 0, entry, end + bias, idle, has_inline))
+    of_slot = slot + bias if slot else 0
+    of_body = new(Body, (of_slot, entry, end + bias, idle, has_inline, preserving))
     return new(Site, (signature, place, at + bias, marker_form(kind, at, body), of_body))
 
 

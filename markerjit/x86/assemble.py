@@ -94,6 +94,8 @@ def _displacement(
 
 
 def _for_keystone(line: str, names: Mapping[str, int]) -> str:
+    if line == "endbr64":
+        return ".byte 0xf3, 0x0f, 0x1e, 0xfa"  # keystone is older than it
     line = _RELATIVE.sub(f"[rip + {_SOMEWHERE:#x}]", line)
     mnemonic, _, target = line.partition(" ")
     if mnemonic[0] in "jc" and target in names:
@@ -142,3 +144,8 @@ def _expected(line: str, instruction: capstone.CsInsn, labels: Mapping[str, int]
 def number(value: int) -> str:
     """As capstone writes it: small ones in decimal."""
     return str(value) if 0 <= value < 10 else f"{value:#x}"
+
+
+def plus(offset: int) -> str:
+    """An offset from a register, as capstone writes it also where there is none."""
+    return f" + {number(offset)}" if offset else ""

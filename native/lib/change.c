@@ -4,7 +4,7 @@
  *
  * Setting:
  *   1. look at all sites of the name, in all objects; errors are reported before any change
- *   2. slot->data, then slot->probe, marked as counted
+ *   2. slot->data and slot->adapter, then slot->probe, marked as counted
  *   3. open the sites, one byte each; tell the other cores
  *      A thread that sees an open site therefore sees the probe; one that does not goes by.
  *
@@ -15,9 +15,10 @@
  *      for those inside.
  *   6. (B) full fence; then wait until, for each slot, entered == left.
  *
- * Why that is enough. A body loads the probe (mj_enter in marker.h). If it is counted, the body
- * adds 1 to `entered`, (A) with a locked instruction, loads the probe a second time and calls what
- * it finds then; afterwards it adds 1 to `left`. So what was loaded first is only a reason to
+ * Why that is enough. A counted probe is called by its adapter (or by the body itself, where that
+ * is of note version 1 or the probe is inline). That adds 1 to `entered`, (A) with a locked
+ * instruction, loads the probe a second time and calls what it finds then; afterwards it adds 1 to
+ * `left`. So what was loaded first is only a reason to
  * knock, however old it is. It does (A) add, load probe; we do (B) store
  * NULL, load entered; so at least one side sees the other:
  *   - we see its add, and wait for its `left`, whatever it calls;
@@ -40,6 +41,7 @@
 
 #include "../src/fence/fence.h"
 
+#include <cpuid.h>
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
@@ -158,8 +160,19 @@ static int judge(const struct mj_change *change) {
     return judge_code(digest);
 }
 
+uint32_t mj_cpu_flags;
+
+/* Any function may come: a library's with AVX, or one that uses the x87 stack. */
+static void find_cpu_flags(void) {
+    unsigned eax, ebx, ecx, edx;
+
+    if (!mj_cpu_flags && __get_cpuid(1, &eax, &ebx, &ecx, &edx) && ecx & bit_OSXSAVE)
+        mj_cpu_flags = MJ_CPU_XSAVE;
+}
+
 /* A slot serves all sites of its module. Exchanged, as a controller knows no lock of ours. */
 static int publish(const struct mj_change *change) {
+    find_cpu_flags();
     for (size_t i = 0; i < change->digest->use_count; i++) {
         struct mj_slot *slot = change->digest->uses[i].slot;
         mj_probe_fn *none = NULL;
@@ -167,6 +180,8 @@ static int publish(const struct mj_change *change) {
         if (probe_in(slot) == change->probe)
             continue;
         __atomic_store_n(&slot->data, change->data, __ATOMIC_RELAXED);
+        if (change->digest->uses[i].has_adapter)
+            __atomic_store_n(&slot->adapter, mj_call_saving_vectors, __ATOMIC_RELAXED);
         if (!__atomic_compare_exchange_n(&slot->probe, &none, (mj_probe_fn *)change->probe, false,
                                          __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             return -EBUSY;

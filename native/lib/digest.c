@@ -40,16 +40,17 @@ static int allocate(struct mj_digest *digest, size_t count) {
     return 0;
 }
 
-/* Notes come object by object, and all sites of an object have the same slot, so comparing with the
-   last entry is enough. A second entry for a slot would be harmless. */
-static uint32_t use_of(struct mj_digest *digest, struct mj_slot *slot) {
-    if (!digest->use_count || digest->uses[digest->use_count - 1].slot != slot)
-        digest->uses[digest->use_count++] = (struct mj_use){slot, false};
+/* Notes come object by object, and the sites of an object most often have the same slot, so
+   comparing with the last entry is enough. A second entry for a slot would be harmless. */
+static uint32_t use_of(struct mj_digest *digest, const struct mj_site *site) {
+    if (!digest->use_count || digest->uses[digest->use_count - 1].slot != site->slot)
+        digest->uses[digest->use_count++] =
+            (struct mj_use){.slot = site->slot, .has_adapter = (site->flags & MJ_FLAG_BLOCK) != 0};
     return (uint32_t)(digest->use_count - 1);
 }
 
 static void add_site(struct mj_digest *digest, const struct mj_site *site) {
-    const uint32_t use = site->slot ? use_of(digest, site->slot) : 0;
+    const uint32_t use = site->slot ? use_of(digest, site) : 0;
 
     digest->all_switch &= mj_can_switch(site);
     digest->all_inline &= (site->flags & MJ_FLAG_INLINE) != 0;

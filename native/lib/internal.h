@@ -8,6 +8,7 @@
  *  - maps.c: the mapping of a place in memory
  *  - write.c: changes bytes, all or none
  *  - change.c: sets and removes a probe, and waits
+ *  - call.S: calls it
  *  - probes.c: the public functions, and the probes that are set
  */
 #ifndef MJ_LIB_INTERNAL_H
@@ -89,7 +90,8 @@ struct mj_spot {
 /* A slot that sites of the name use. */
 struct mj_use {
     struct mj_slot *slot;
-    bool ours; /* its sites may be closed */
+    bool has_adapter; /* its bodies make a preserving call */
+    bool ours;        /* its sites may be closed */
 };
 
 /* Neighbouring spots of an object. */
@@ -164,6 +166,12 @@ int mj_apply_disable(void *change);
 
 /* The caller must hold no lock, and no other thread may use the digest. */
 void mj_wait_until_quiet(struct mj_digest *digest);
+
+/* MJ_CPU_..., set before an adapter is. */
+extern uint32_t mj_cpu_flags;
+
+/* call.S: the adapter for any function. Not to be called from C. */
+void mj_call_saving_vectors(void);
 
 bool mj_is_on(const struct mj_site *site);
 enum marker_sync mj_last_sync(void);

@@ -62,8 +62,9 @@ static bool read_code(const struct dl_phdr_info *object, uintptr_t code, struct 
 }
 
 static bool read_slot(const struct dl_phdr_info *object, uintptr_t slot, struct mj_site *site) {
-    if (slot % _Alignof(struct mj_slot) ||
-        !segment_of(object, slot, sizeof(struct mj_slot), PF_R | PF_W))
+    const size_t size = site->flags & MJ_FLAG_BLOCK ? MJ_SLOT_SIZE : MJ_SLOT_SIZE_OF_C;
+
+    if (slot % _Alignof(struct mj_slot) || !segment_of(object, slot, size, PF_R | PF_W))
         return false;
     site->slot = (struct mj_slot *)slot;
     return true;
@@ -78,9 +79,11 @@ static bool read_note(const uint8_t *descriptor, size_t size, struct mj_note *no
     if (size < sizeof(*note))
         return false;
     memcpy(note, descriptor, sizeof(*note));
-    return note->version == MJ_NOTE_VERSION && note->kind >= MJ_KIND_jump &&
-           note->kind <= MJ_KIND_symbol && note->argc <= MJ_MAX_ARGS &&
-           note->size >= MJ_NOTE_SIZE && note->size < size &&
+    if (note->version < MJ_NOTE_VERSION)
+        note->flags &= (uint8_t)~MJ_FLAG_BLOCK;
+    return note->version >= MJ_NOTE_OLDEST && note->version <= MJ_NOTE_VERSION &&
+           note->kind >= MJ_KIND_jump && note->kind <= MJ_KIND_symbol &&
+           note->argc <= MJ_MAX_ARGS && note->size >= MJ_NOTE_SIZE && note->size < size &&
            memchr(descriptor + note->size, '\0', size - note->size);
 }
 

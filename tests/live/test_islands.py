@@ -27,6 +27,10 @@ def stub(to: int) -> bytes:
     return b"\xff\x25\0\0\0\0" + struct.pack("<Q", to)
 
 
+def count_probe(session: markerjit.Session) -> RemoteAddress:
+    return session._target.seen.arena.count_probe(preserving=True)
+
+
 def put_stub(session: markerjit.Session, span: Span, to: int) -> tuple[Island, RemoteAddress]:
     """A stub near the program's code."""
     with session._switcher.turn() as turn:
@@ -70,14 +74,12 @@ def test_what_is_called_in_an_island_is_ours_to_switch_off(target: Callable) -> 
     with markerjit.attach(program.pid) as session, markerjit.attach(program.pid) as other:
         session.enable("truth_mode")
         assert not other.statistics("truth_mode")[0].hits
-        island, probe = put_stub(session, span, session._target.seen.arena.count_probe)
+        island, probe = put_stub(session, span, count_probe(session))
         slot = session.sites("truth_mode")[0].slot
         session._target.memory.write(slot, probe.to_bytes(8, "little"))
         program.command("run 10")
 
-        assert (
-            put_stub(other, span, session._target.seen.arena.count_probe)[0].number == island.number
-        )
+        assert put_stub(other, span, count_probe(session))[0].number == island.number
         assert other.statistics("truth_mode")[0].hits == 10
         other.disable("truth_mode")
 
@@ -93,7 +95,7 @@ def test_the_child_of_a_fork_has_the_island_too(target: Callable) -> None:
 
     with markerjit.attach(program.pid) as session:
         session.enable("truth_*")
-        _, probe = put_stub(session, span, session._target.seen.arena.count_probe)
+        _, probe = put_stub(session, span, count_probe(session))
         with slot_calls(session, "truth_child", probe), slot_calls(session, "truth_parent", probe):
             assert program.command("fork 100").endswith("status=0")
         session.disable("*")

@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = Path(__file__).parent / "library"
-LIBRARY = sorted([*(ROOT / "native/lib").glob("*.c"), *(ROOT / "native/src/fence").glob("*.c")])
+LIBRARY = sorted([*(ROOT / "native/lib").glob("*.[cS]"), *(ROOT / "native/src/fence").glob("*.c")])
 
 TEXT_MODES = ["jump", "nop", "immediate"]
 MODES = [*TEXT_MODES, "pointer"]

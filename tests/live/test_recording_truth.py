@@ -28,6 +28,7 @@ KINDS = [
     ("truth_values", Mode.INT3),
     ("truth_values_nop", Mode.NOP),
     ("truth_values_pointer", Mode.POINTER),
+    ("truth_values-1", Mode.JUMP),  # compiled with an older header
 ]
 TICK_NS = 10_000_000
 """CLOCK_MONOTONIC_COARSE is as of the last tick."""

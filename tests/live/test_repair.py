@@ -162,7 +162,7 @@ def test_a_place_of_no_marker_that_is_known_is_put_back_by_what_the_table_says(
         before = session.read(site.address, 2)
         session.enable("truth_loop")
         assert session._target.seen.arena is not None
-        count = session._target.seen.arena.count_probe.to_bytes(8, "little")
+        count = session._target.seen.arena.count_probe(preserving=True).to_bytes(8, "little")
         head = Edit(RemoteAddress(site.address + 1), b"\5", b"\0", "", True)
         probe = Edit(site.slot, count, bytes(8), "", False, 1)  # never written
         Journal(session._target.seen.arena).open(pack([head, probe]))

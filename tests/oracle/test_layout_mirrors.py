@@ -73,9 +73,11 @@ CONSTANTS = {
     "MJ_NOTE_OWNER": notes.OWNER.rstrip(b"\0").decode(),
     "MJ_NOTE_TYPE": notes.NOTE_TYPE,
     "MJ_NOTE_VERSION": notes.VERSION,
+    "MJ_NOTE_OLDEST": notes.OLDEST,
     "MJ_NOTE_SIZE": notes.CONTENT.size,
     "MJ_MAX_ARGS": notes.MAX_ARGS,
     "MJ_FLAG_INLINE": notes.FLAG_INLINE,
+    "MJ_FLAG_BLOCK": notes.FLAG_BLOCK,
     **{f"MJ_KIND_{kind}": number for number, kind in notes.KINDS.items()},
     **{f"MJ_CLASS_{one.name}": int(one) for one in TypeClass},
     "MJ_ARENA_MAGIC": abi.MAGIC,
@@ -101,6 +103,12 @@ CONSTANTS = {
     "MJ_READABLE_BITS": abi.READABLE_BITS,
     "MJ_READABLE_TAG": abi.READABLE_TAG,
     "MJ_READABLE_WINDOW": abi.READABLE_WINDOW,
+    "MJ_CPU_XSAVE": abi.CPU_XSAVE,
+    "MJ_CALL_WORDS": abi.CALL_WORDS,
+    "MJ_SLOT_DATA": plan.SLOT_DATA,
+    "MJ_SLOT_ENTERED": plan.SLOT_ENTERED,
+    "MJ_SLOT_LEFT": plan.SLOT_LEFT,
+    "MJ_SLOT_ADAPTER": plan.SLOT_ADAPTER,
     "MJ_PROBE_COUNTED": abi.PROBE_COUNTED,
     "MJ_SEQUENCES": abi.SEQUENCES,
     "MJ_RSEQ_SIGNATURE": abi.RSEQ_SIGNATURE,
@@ -113,7 +121,7 @@ CONSTANTS = {
     **{f"MJ_TEXT_{one.name}": int(one) for one in types.TextState},
     **{
         f"MJ_CONTROL_{name.upper()}": getattr(abi.Control, name).offset
-        for name in ("parts", "rseq_offset", "sequences")
+        for name in ("parts", "cpu_flags", "rseq_offset", "sequences")
     },
     **{f"MJ_{name}": value for name, value in vars(abi).items() if name.startswith("PART_")},
     "MJ_PARTS": abi.PARTS,
@@ -150,6 +158,17 @@ QUIESCENCES = ["STOP", "MEMBARRIER", "SIGNALS", "NONE"]
 NOT_MIRRORED = {
     "MJ_KIND_none": "emits no note",
     "MJ_PROBE_INLINE": "between a program and its own library",
+    **dict.fromkeys(
+        (
+            "MJ_SLOT_SIZE",
+            "MJ_SLOT_SIZE_OF_C",
+            "MJ_RED_ZONE",
+            "MJ_SHAPE_FLOATS",
+            "MJ_CALL_SHAPE",
+            "MJ_CALL_SLOT",
+        ),
+        "between a body and its probe",
+    ),
     **dict.fromkeys(
         ("MJ_SEQUENCE_APPEND", "MJ_SEQUENCE_TURN", "MJ_SEQUENCE_TALLY"), "within the runtime"
     ),
@@ -319,7 +338,8 @@ def test_slot_ring_and_record_have_their_words_where_they_are_looked_for(
 
     assert slot["probe"] == (plan.SLOT_PROBE, 8)
     assert slot["data"] == (plan.SLOT_DATA, 8)
-    assert set(slot) == {"probe", "data", "entered", "left"}
+    assert slot["adapter"] == (plan.SLOT_ADAPTER, 8)
+    assert set(slot) == {"probe", "data", "entered", "left", "adapter", "reserved"}
     assert plan.SLOT_SIZE == 16 <= compiled["sizes"]["mj_slot"]
     assert ring == {
         name: (getattr(abi, f"RING_{name.upper()}"), 8)

@@ -3,9 +3,11 @@
 It is laid out as abi.h says, by the test and not by the code under test (patch/inject.py), and
 nothing is patched: a "marker" is a slot, and hitting it is a call of the slot's probe.
 
-There are three ways to record, which `OwnArena.way` chooses: ASSEMBLED, code made for the marker;
-RESTARTABLE, mj_record in restartable sequences; SHARED, mj_record in a process without those.
-Markers with texts have code of their own only where those are simple (takes_a_recorder).
+There are several ways to record, which `OwnArena.way` chooses: ASSEMBLED, code made for the marker;
+RESTARTABLE, mj_record in restartable sequences; SHARED, mj_record in a process without those. They
+are reached by a preserving call, but for OF_C, which is as ASSEMBLED, reached by an ordinary C call
+as from objects of older versions. Markers with texts have code of their own only where those are
+simple (takes_a_recorder).
 """
 
 from __future__ import annotations
@@ -13,8 +15,11 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import subprocess
+import tempfile
 import threading
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import markerjit.abi as abi
@@ -37,6 +42,7 @@ from markerjit.ring.reader import SharedRing
 from markerjit.ring.to_events import events
 from markerjit.ring.types import Options, RecordType, Time
 from markerjit.ring.walk import Walked, least_words, walk, walk_packet
+from tests.support.programs import ROOT
 
 MADV_WIPEONFORK = 18
 MAP_PRIVATE_FIXED_ANONYMOUS = 0x32
@@ -44,7 +50,7 @@ SYS_ARCH_PRCTL, ARCH_GET_FS = 158, 0x1003
 CPUS = max(os.sched_getaffinity(0)) + 1
 
 AS_USUAL = Options()
-ASSEMBLED, RESTARTABLE, SHARED = WAYS = ("assembled", "restartable", "shared")
+ASSEMBLED, RESTARTABLE, SHARED, OF_C = WAYS = ("assembled", "restartable", "shared", "of C")
 
 INT = CType(TypeClass.SIGNED, 4)
 LONG = CType(TypeClass.SIGNED, 8)
@@ -78,14 +84,54 @@ class OwnMemory:
         self._mapping[address - self._start : address - self._start + len(data)] = data
 
 
-class Slot(ctypes.Structure):
-    """struct mj_slot."""
+CALLS = ROOT / "tests" / "unit" / "recorder" / "calls.c"
+_Simple = ctypes._SimpleCData  # type: ignore[type-arg]
 
-    _fields_ = [(name, ctypes.c_uint64) for name in ("probe", "data", "entered", "left")]
+
+def load_calls(folder: Path) -> ctypes.CDLL:
+    """calls.c, compiled into a folder."""
+    options = ["-O1", "-mno-red-zone", "-shared", "-fPIC", f"-I{ROOT}/native/include"]
+    subprocess.run(["gcc", *options, "-o", folder / "calls.so", CALLS], check=True)
+    return ctypes.CDLL(str(folder / "calls.so"))
+
+
+@cache
+def _calls() -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory() as folder:
+        return load_calls(Path(folder))
+
+
+class Slot(ctypes.Structure):
+    """struct mj_slot. `preserving` is in a word that is reserved: how the probe is called."""
+
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in ("probe", "data", "entered", "left", "adapter", "preserving", "_1", "_2")
+    ]
 
     def hit(self, *args: object) -> None:
         """Call the probe as a marker's body does. Arguments are ctypes values."""
-        ctypes.CFUNCTYPE(None)(self.probe)(ctypes.byref(self), *args)
+        if self.preserving:
+            self._call_preserving(args)
+        else:
+            ctypes.CFUNCTYPE(None)(self.probe)(ctypes.byref(self), *args)
+
+    def _call_preserving(self, args: Sequence[object]) -> None:
+        words = [word_of(one) for one in args]
+        floats = sum(isinstance(one, ctypes.c_double) << at for at, one in enumerate(args))
+        block = (ctypes.c_uint64 * 12)(*words)
+        shape = ctypes.c_uint64(len(words) | floats << 8)
+        changed = _calls().call_block(ctypes.byref(self), shape, block)
+        assert not changed, "the probe changed a register or the stack of its caller"
+
+
+def word_of(value: object) -> int:
+    """A ctypes value as the word of 64 bits that a body makes of it."""
+    assert isinstance(value, _Simple)
+    signed = isinstance(value, (ctypes.c_int, ctypes.c_int64))
+    return int.from_bytes(
+        bytes(value).ljust(8, b"\xff" if signed and value.value < 0 else b"\0"), "little"
+    )
 
 
 class OwnArena:
@@ -128,9 +174,7 @@ class OwnArena:
         }
         sequences = [
             abi.Restartable(
-                start=self.base + one.start,
-                length=one.end - one.start,
-                abort=self.base + one.abort,
+                start=self.base + one.start, length=one.end - one.start, abort=self.base + one.abort
             )
             for one in entry.sequences
         ]
@@ -178,19 +222,28 @@ class OwnArena:
         self.types[marker] = RecordType(
             marker, name, format_, made.type.fields, time=options.time, tid=options.thread_id
         )
-        probe = self.arena.entry.record
-        if count:
-            probe = self.arena.entry.count
-        elif self.way == ASSEMBLED and takes_a_recorder(made, self.arena.facts):
-            probe = self._assembled(marker, made)
-        return Slot(probe=self.base + probe, data=self.arena.markers.address(marker))
+        if not count and self.way in (ASSEMBLED, OF_C) and takes_a_recorder(made, self.arena.facts):
+            self._assemble(marker, made)
+        return self.slot(marker, count=count)
 
-    def _assembled(self, marker: int, made: Recording) -> int:
-        """The offset of the code that records this marker, made now where there is none."""
-        known = self.arena.markers.entry(marker).recorder
-        if known:
-            return known
-        functions = ("record_event", "pass_", "turn", "lose")
+    def slot(self, marker: int, *, count: bool = False) -> Slot:
+        """A slot that holds what a controller would put there."""
+        preserving = self.way != OF_C
+        probe = self.arena.record_probe(marker, preserving=preserving)
+        if count:
+            probe = self.arena.count_probe(preserving=preserving)
+        data = self.arena.markers.address(marker)
+        return Slot(probe=probe, data=data, preserving=preserving)
+
+    def _assemble(self, marker: int, made: Recording) -> None:
+        """Make the code that records this marker, where there is none."""
+        preserving = self.way != OF_C
+        entry = self.arena.markers.entry(marker)
+        if entry.recorder if preserving else entry.recorder_of_c:
+            return
+        functions = (
+            "record_event", "pass_", "turn", "lose", "gate_record", "gate_pass", "gate_lose"
+        )  # fmt: skip
         places = {name: self.base + getattr(self.arena.entry, name) for name in functions}
         setting = Setting(self.base, self.arena.facts, self.geometry, **places)
         place = self.arena.markers.address(marker)
@@ -198,14 +251,15 @@ class OwnArena:
             marker, place, made.ops, made.type.size,
             timed=bool(made.time), tid=bool(made.tid), counted=bool(made.counted),
             limits=made.limits,
+            preserving=preserving,
         )  # fmt: skip
         address = self.arena.code.place(LARGEST)
         assert address is not None
         recorder = make_recorder(shape, setting, address)
         assert len(recorder.code) <= LARGEST
         self.arena.code.put(address, recorder.code)
-        self.arena.markers.set_recorder(marker, RemoteAddress(recorder.entry))
-        return recorder.entry - self.base
+        place = RemoteAddress(recorder.entry)
+        self.arena.markers.set_recorder(marker, place, preserving=preserving)
 
     def walks(self) -> list[Walked]:
         """All that is there now, by ring: each CPU's own first."""
@@ -231,7 +285,7 @@ class OwnArena:
 
     def picture(self) -> list[Event]:
         """The same, of rings that are overwritten."""
-        pictures = [own.picture() for own in self.own], [one.picture() for one in self.shared]
+        pictures = ([own.picture() for own in self.own], [one.picture() for one in self.shared])
         return self.events_of(self._walks(*pictures))
 
     def start(self, *, overwrite: bool = False) -> None:
@@ -284,7 +338,12 @@ def fnv1a(data: bytes) -> int:
 
 def cpu_flags() -> int:
     words = set(Path("/proc/cpuinfo").read_text().split())
-    flags = {"rdpid": abi.CPU_RDPID, "rtm": abi.CPU_RTM, "ospke": abi.CPU_PKU}
+    flags = {
+        "rdpid": abi.CPU_RDPID,
+        "rtm": abi.CPU_RTM,
+        "ospke": abi.CPU_PKU,
+        "xsave": abi.CPU_XSAVE,
+    }
     sources = Path("/sys/devices/system/clocksource/clocksource0/available_clocksource")
     tsc = abi.CPU_TSC * ("tsc" in sources.read_text().split())
     return sum((bit for flag, bit in flags.items() if flag in words), tsc)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +11,7 @@ import capstone
 from capstone.x86 import X86_OP_IMM
 
 from markerjit.abi import RUNTIME_SIZE
-from tests.support.own_arena import OwnArena, Slot
-from tests.support.programs import ROOT
-
-SOURCE = ROOT / "tests" / "unit" / "recorder" / "calls.c"
+from tests.support.own_arena import OwnArena, Slot, load_calls
 
 
 class Calls:
@@ -64,9 +60,7 @@ class Calls:
 
 
 def compile_calls(folder: Path) -> Calls:
-    options = ["-O1", "-mno-red-zone", "-shared", "-fPIC", f"-I{ROOT}/native/include"]
-    subprocess.run(["gcc", *options, "-o", folder / "calls.so", SOURCE], check=True)
-    return Calls(ctypes.CDLL(str(folder / "calls.so")))
+    return Calls(load_calls(folder))
 
 
 def instructions(own: OwnArena, slot: Slot) -> list[int]:

@@ -218,13 +218,16 @@ def test_a_recorder_is_what_a_slot_gets_and_is_known_by() -> None:
     arena = make_arena()
     arena.entry.record = 0x990
     marker = arena.markers.find("get", "get", entry())
-    data, general = arena.markers.address(marker), arena.record_probe(marker)
+    data, general = arena.markers.address(marker), arena.record_probe(marker, preserving=False)
     assert arena.records(general, data)
 
-    arena.markers.set_recorder(marker, RemoteAddress(BASE + 0x5000))
+    arena.markers.set_recorder(marker, RemoteAddress(BASE + 0x5000), preserving=False)
+    arena.markers.set_recorder(marker, RemoteAddress(BASE + 0x6000), preserving=True)
 
-    assert arena.record_probe(marker) == BASE + 0x5000
+    assert arena.record_probe(marker, preserving=False) == BASE + 0x5000
+    assert arena.record_probe(marker, preserving=True) == BASE + 0x6000
     assert arena.records(RemoteAddress(BASE + 0x5000), data)
+    assert arena.records(RemoteAddress(BASE + 0x6000), data)
     assert arena.records(general, data), "somebody may have switched it on before"
     assert not arena.records(RemoteAddress(BASE + 0x5000), arena.markers.address(marker + 1))
     assert not arena.records(RemoteAddress(BASE + 0x5000), RemoteAddress(0))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from capstone import CS_ARCH_X86, CS_MODE_64, Cs
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -208,6 +209,7 @@ def recorder(
 ) -> bytes:
     control = Control(rseq_offset=rseq, tid_offset=tid)
     places = {"record_event": 0x990, "pass_": 0xAA0, "turn": 0x1020, "lose": 0xA30}
+    places |= {"gate_record": 0xB00, "gate_pass": 0xB40, "gate_lose": 0xB80}
     addresses = {name: BASE + at for name, at in places.items()}
     setting = Setting(BASE, control, geometry_of(max_markers=1 << 17), **addresses)
     facts = {"timed": True, "tid": True, "counted": True, **shape}
@@ -261,7 +263,7 @@ def test_objdump_reads_a_recorder_as_it_was_meant(
 ) -> None:
     objdump = needs_tool("objdump", "binutils")
     ops = [OP_GP | 2 << 4, OP_FP | 3 << 4] * 6
-    made = recorder(ops, timed=kind == "timed")
+    made = recorder(ops, timed=kind == "timed", preserving=False)
     (tmp_path / "code").write_bytes(made)
     options = ["-D", "-b", "binary", "-m", "i386:x86-64", f"--adjust-vma={PLACE}"]
 
@@ -277,3 +279,17 @@ def test_objdump_reads_a_recorder_as_it_was_meant(
     assert len(re.findall(r"\brdtsc\b", text)) == (kind == "timed")
     assert f"{BASE + 0x990:x}" in text
     assert f"{BASE + 0x1020:x}" in text
+
+
+def test_a_recorder_of_a_preserving_call_gives_back_what_it_pushes() -> None:
+    made = recorder([OP_GP | 2 << 4, OP_FP | 3 << 4] * 6)
+    machine = Cs(CS_ARCH_X86, CS_MODE_64)
+    machine.skipdata = True  # the descriptors stand before it
+    decoded = [f"{one.mnemonic} {one.op_str}".strip() for one in machine.disasm(made, 0)]
+
+    begin = decoded.index("endbr64")
+    pushed = [line.split()[1] for line in decoded[begin + 1 : begin + 6]]
+    end = decoded.index("ret", begin)
+    assert pushed == ["rax", "rdi", "r10", "r11", "rdx"]
+    assert decoded[end - 5 : end] == [f"pop {register}" for register in reversed(pushed)]
+    assert not [line for line in decoded[begin:end] if "xmm" in line]

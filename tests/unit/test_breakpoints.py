@@ -41,7 +41,7 @@ def put(own: OwnArena, body: RemoteAddress = SITE.body.entry) -> None:
 
 
 def test_a_breakpoint_that_was_planted_is_ours_until_it_is_taken_away(own: OwnArena) -> None:
-    probe = own.arena.count_probe
+    probe = own.arena.count_probe(preserving=True)
     assert not is_ours(own, probe)
     put(own)
     assert not is_ours(own, probe)
@@ -68,14 +68,14 @@ def test_it_is_not_ours_where_the_slot_has_no_probe_of_ours(
 def test_it_is_not_ours_where_the_code_is_another(own: OwnArena) -> None:
     plant(own, RemoteAddress(SITE.body.entry + 1))
 
-    assert not is_ours(own, own.arena.count_probe)
+    assert not is_ours(own, own.arena.count_probe(preserving=True))
 
 
 def test_it_is_not_ours_where_the_code_has_gone(own: OwnArena) -> None:
     plant(own)
     own.arena.patches.forget([SITE.address])
 
-    assert not is_ours(own, own.arena.count_probe)
+    assert not is_ours(own, own.arena.count_probe(preserving=True))
 
 
 @pytest.mark.parametrize(("old", "new"), [("eb", "cc"), ("cc", "eb")])
@@ -88,10 +88,10 @@ def test_it_is_ours_while_a_change_that_has_it_is_open(
     edit = Edit(SITE.address, bytes.fromhex(old), bytes.fromhex(new), "", True)
 
     Journal(own.arena).open(pack([edit]))
-    assert is_ours(own, own.arena.count_probe)
+    assert is_ours(own, own.arena.count_probe(preserving=True))
     Journal(own.arena).close()
 
-    assert is_ours(own, own.arena.count_probe) is planted
+    assert is_ours(own, own.arena.count_probe(preserving=True)) is planted
 
 
 def test_a_change_of_another_place_makes_none_ours(own: OwnArena) -> None:
@@ -99,7 +99,7 @@ def test_a_change_of_another_place_makes_none_ours(own: OwnArena) -> None:
 
     Journal(own.arena).open(pack([Edit(tail, b"\5", b"\0", "", True)]))
 
-    assert not is_ours(own, own.arena.count_probe)
+    assert not is_ours(own, own.arena.count_probe(preserving=True))
 
 
 def test_a_child_inherits_what_the_slot_says_that_its_parent_had(own: OwnArena) -> None:
@@ -107,6 +107,6 @@ def test_a_child_inherits_what_the_slot_says_that_its_parent_had(own: OwnArena) 
     plant(parent)
     parent.arena.patches.mark(removed=[SITE.address])  # by the parent, after the fork
 
-    assert is_ours(own, parent.arena.count_probe, ancestor=parent)
+    assert is_ours(own, parent.arena.count_probe(preserving=True), ancestor=parent)
     assert not is_ours(own, NONE, ancestor=parent)
-    assert not is_ours(own, own.arena.count_probe, ancestor=parent)
+    assert not is_ours(own, own.arena.count_probe(preserving=True), ancestor=parent)

@@ -182,7 +182,7 @@ def test_a_site_out_of_reach_of_its_body_is_a_bad_note_and_the_others_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     signature = Signature("near", "", ())
-    note = Note(signature, Kind.JUMP, False, "kv.c", 7, 0x1000, 0x1400, 0x1007, 0x9000)
+    note = Note(signature, Kind.JUMP, False, "kv.c", 7, 0x1000, 0x1400, 0x1007, 0x9000, True)
     far = note._replace(
         signature=Signature("far", "", ()), site=0x2000, end=0x2007, body=0x2000 + (1 << 32)
     )

@@ -17,6 +17,7 @@ from markerjit.abi import ALIVE, PAGE, RING_LIMIT
 from tests.support.own_arena import (
     ASSEMBLED,
     LONG,
+    OF_C,
     RESTARTABLE,
     SHARED,
     WAYS,
@@ -26,7 +27,7 @@ from tests.support.own_arena import (
 )
 from tests.support.recorder_code import Calls, compile_calls, instructions
 
-LEAST = {ASSEMBLED: 30, RESTARTABLE: 100, SHARED: 100}
+LEAST = {ASSEMBLED: 30, RESTARTABLE: 100, SHARED: 100, OF_C: 30}
 """So many instructions a call comes to, at least."""
 
 every_way = pytest.mark.parametrize("way", WAYS)

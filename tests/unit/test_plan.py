@@ -112,7 +112,7 @@ def test_switching_on_gives_a_site_that_is_recognised_as_on(
     apply(on([state], wanted), memory)
 
     assert see(memory, state.site).mode is wanted
-    assert see(memory, state.site)[2:4] == BINDING
+    assert see(memory, state.site)[2:4] == (BINDING.probe, BINDING.data)
 
 
 @pytest.mark.parametrize(("kind", "current"), OFF_CASES)

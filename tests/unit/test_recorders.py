@@ -13,7 +13,7 @@ from markerjit.model import CType, RemoteAddress, Signature
 from markerjit.patch.request import Count, Record
 from markerjit.probes.recorders import Recorders, check_fields
 from markerjit.ring.types import Options, Time
-from tests.support.own_arena import CHARS, DOUBLE, INT, LONG, SHARED, OwnArena, Slot
+from tests.support.own_arena import CHARS, DOUBLE, INT, LONG, SHARED, OwnArena
 
 USUAL = Options()
 
@@ -41,7 +41,7 @@ def told(recorders: Recorders, one: Signature, options: Options = USUAL) -> int:
 
 
 def is_own_code(own: OwnArena, marker: int) -> bool:
-    return own.arena.record_probe(marker) >= own.base + RUNTIME_SIZE
+    return own.arena.record_probe(marker, preserving=True) >= own.base + RUNTIME_SIZE
 
 
 # ---- entries -------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_numbers_get_code_of_their_own_that_records_them(
 
     assert is_own_code(own, marker)
     probe = recorders.probe(marker, Record())
-    Slot(probe=probe, data=own.arena.markers.address(marker)).hit(c_int(-7), c_double(0.5))
+    own.slot(marker).hit(c_int(-7), c_double(0.5))
     assert [event.fields for event in own.records()] == [{"a": -7, "b": 0.5}]
     assert own.arena.records(probe, own.arena.markers.address(marker))
     assert not own.arena.records(probe, own.arena.markers.address(marker + 1))
@@ -155,7 +155,7 @@ def test_who_only_counts_gets_no_code_until_somebody_records(
     marker = recorders.find(event(), Count().options)
     assert marker is not None
     assert not is_own_code(own, marker)
-    assert recorders.probe(marker, Count()) == own.arena.count_probe
+    assert recorders.probe(marker, Count()) == own.arena.count_probe(preserving=True)
 
     assert told(recorders, event(), Count().options) == marker
     assert is_own_code(own, marker)
@@ -163,7 +163,7 @@ def test_who_only_counts_gets_no_code_until_somebody_records(
 
 def test_code_is_made_once_whoever_asks(own: OwnArena, recorders: Recorders) -> None:
     marker = told(recorders, event())
-    probe, used = own.arena.record_probe(marker), own.arena.control.now().code_used
+    probe, used = own.arena.record_probe(marker, preserving=True), own.arena.control.now().code_used
 
     again = Recorders(own.arena)
 
@@ -198,8 +198,7 @@ def test_without_room_for_code_the_general_recorder_does_it(
     assert not is_own_code(own, marker)
     assert own.arena.control.now().code_used == CODE_SIZE - 512
     own.types = recorders.types([event()])
-    probe = recorders.probe(marker, Record())
-    Slot(probe=probe, data=own.arena.markers.address(marker)).hit(c_int(1), c_double(2))
+    own.slot(marker).hit(c_int(1), c_double(2))
     assert len(own.records()) == 1
 
 
@@ -213,8 +212,7 @@ def test_code_that_was_put_there_and_never_taken_is_written_over(
 
     assert is_own_code(own, marker)
     own.types = recorders.types([event()])
-    data = own.arena.markers.address(marker)
-    Slot(probe=recorders.probe(marker, Record()), data=data).hit(c_int(1), c_double(2))
+    own.slot(marker).hit(c_int(1), c_double(2))
     assert len(own.records()) == 1
 
 
@@ -283,8 +281,7 @@ def test_records_of_all_ways_are_told_apart_in_one_ring(
     one = event("m", "a %ld b %ld", LONG, LONG)
     for fields in (None, ("b",), ("a",)):
         marker = told(recorders, one, Options(fields=fields))
-        data = own.arena.markers.address(marker)
-        Slot(probe=recorders.probe(marker, Record()), data=data).hit(c_uint64(1), c_uint64(2))
+        own.slot(marker).hit(c_uint64(1), c_uint64(2))
     own.types = recorders.types([one])
 
     assert [event.fields for event in own.records()] == [{"a": 1, "b": 2}, {"b": 2}, {"a": 1}]
@@ -296,7 +293,7 @@ def test_texts_are_recorded_by_the_general_recorder(own: OwnArena, recorders: Re
     data = RemoteAddress(own.arena.markers.address(marker))
     own.types = recorders.types([one])
 
-    Slot(probe=recorders.probe(marker, Record()), data=data).hit(c_char_p(b"abcdef"))
+    own.slot(marker).hit(c_char_p(b"abcdef"))
 
     assert [event.fields for event in own.records()] == [{"s": "abc…"}]
     assert own.arena.records(recorders.probe(marker, Record()), data)

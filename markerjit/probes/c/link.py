@@ -32,7 +32,7 @@ from markerjit.probes.c.unit import (
     Runtime,
     Sizes,
 )
-from markerjit.probes.c.vet import objections
+from markerjit.probes.c.vet import objections, uses_vectors
 
 _CODE = (".text", ".rodata", ".mj_link")
 _DATA = (".data", ".mj_events")
@@ -159,6 +159,7 @@ def link_probe(
         ),
         cpus=runtime.cpus,
         stride=sizes.per_cpu,
+        vectors=uses_vectors(code[: sizes.text], code_address),
     )
 
 

@@ -244,6 +244,7 @@ class Linked(NamedTuple):
     variables: tuple[Variable, ...]
     cpus: int
     stride: int
+    vectors: bool
 
     def data_for(self, entries: Mapping[str, int]) -> bytes:
         """The data, with the address of each event's struct mj_marker, by the event's name. Events

@@ -1,10 +1,11 @@
 """Instructions that a probe may not have, as capstone sees them.
 
 A probe is called as any function is, so it may use all registers that a function may, AVX and
-AVX-512 too. Refused are instructions that leave the process (system calls, breakpoints), that only
-the kernel may execute, or that change state that the program keeps over calls: rounding modes,
-flags such as the direction, segments, protection keys, the x87 stack. Reading the program's thread
-control block is allowed, writing to it is not.
+AVX-512 too. Where it uses any besides the general ones, its adapter saves them for the program. The
+tiles of AMX it must not use, because nobody saves those. Refused are instructions that leave the
+process (system calls, breakpoints), that only the kernel may execute, or that change state that the
+program keeps over calls: rounding modes, flags such as the direction, segments, protection keys,
+the x87 stack. Reading the program's thread control block is allowed, writing to it is not.
 
 Large frames are refused too: a marker may stand in a signal handler, on a stack of 8 KiB or less.
 
@@ -13,6 +14,7 @@ What this does not see: where an indirect call leads, whether a loop ends, how d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
@@ -44,7 +46,9 @@ _WHY = {
 _SEGMENTS = (
     x86.X86_REG_CS, x86.X86_REG_DS, x86.X86_REG_ES, x86.X86_REG_FS, x86.X86_REG_GS, x86.X86_REG_SS
 )  # fmt: skip
+_GENERAL = re.compile(r"[re]?(ax|bx|cx|dx|si|di|bp|sp|ip)|[abcd][lh]|(si|di|bp|sp)l|r\d+[bwd]?")
 _GROUP_5 = 0xFF  # inc, dec, call, jmp and push, told apart by a field of the next byte
+_NO_VECTORS = ("rflags", "cs", "ds", "es", "fs", "gs", "ss", "eiz", "riz")
 _MMX = range(x86.X86_REG_MM0, x86.X86_REG_MM7 + 1)
 
 
@@ -82,6 +86,26 @@ def can_return(code: bytes, address: int) -> bool:
             if operand.type != x86.X86_OP_IMM or operand.imm not in inside:
                 return True
     return False
+
+
+def uses_vectors(code: bytes, address: int) -> bool:
+    """Whether code at this address changes or reads registers besides the general ones: vectors,
+    masks, the x87 stack. What cannot be decoded might."""
+    end = address
+    for instruction in _decoder().disasm(code, address):
+        end = instruction.address + instruction.size
+        numbers = {number for access in instruction.regs_access() for number in access}
+        numbers |= {
+            operand.reg for operand in instruction.operands if operand.type == x86.X86_OP_REG
+        }
+        registers = {instruction.reg_name(number) for number in numbers}
+        if any(not _is_general(name) for name in registers):
+            return True
+    return end < address + len(code)
+
+
+def _is_general(register: str) -> bool:
+    return register in _NO_VECTORS or _GENERAL.fullmatch(register) is not None
 
 
 @cache

@@ -21,8 +21,9 @@
 
 #define MJ_NOTE_OWNER "markerjit"
 #define MJ_NOTE_TYPE 1
-#define MJ_NOTE_VERSION 1
-#define MJ_NOTE_SIZE 44 /* bytes of the descriptor before the name */
+#define MJ_NOTE_VERSION 2
+#define MJ_NOTE_OLDEST 1 /* the same fields; its bodies make an ordinary C call */
+#define MJ_NOTE_SIZE 44  /* bytes of the descriptor before the name */
 #define MJ_MAX_ARGS 12
 
 /* How a site is compiled. The number is in the note. */
@@ -36,6 +37,7 @@
 #define MJ_KIND_none 8      /* nothing at all is emitted                                      */
 
 #define MJ_FLAG_INLINE 1 /* the body also holds an inline probe */
+#define MJ_FLAG_BLOCK 2  /* the body makes a preserving call, see struct mj_slot */
 
 /*
  * The type of an argument, one byte: class in the high nibble, log2 of the size in the low one.
@@ -73,25 +75,58 @@ struct mj_note {
 
 /*
  * The slot: one for each marker name in each module, hidden, in writable data. The body loads
- * `probe` and calls it with the slot and the arguments. Bit 0 of the pointer asks for the call to
- * be counted (`entered`, `left`), so that a caller that takes the probe away can wait until no
- * thread is inside; MJ_PROBE_INLINE selects the inline probe of the body. So a probe's own address
- * is a multiple of four.
+ * `probe`; NULL means that there is nothing to call. The note says how the body calls:
+ *
+ * A preserving call (MJ_FLAG_BLOCK). The body steps over the red zone and pushes its arguments, the
+ * last one first, each as a word of 64 bits. The callee finds, from %rsp on:
+ *
+ *     0    the return address
+ *     8    the shape: the number of words, and from bit MJ_SHAPE_FLOATS on a bit for each word that
+ *          is a double
+ *     16   the address of the slot
+ *     24   the words: integers extended to 64 bits, pointers, the bits of doubles
+ *
+ * It leaves every register and the stack as they were; only the flags may change. %rsp is a
+ * multiple of eight and no more. A probe that is a C function has bit 0 set in `probe`. Then the
+ * body calls `adapter`, which counts the call and makes a C call of it.
+ *
+ * An ordinary C call, of sentinel sites and of all sites of notes of version 1: the probe gets the
+ * slot and the arguments, as variable ones. Such a slot has 32 bytes, and no `adapter`.
+ *
+ * Bit 0 of `probe` asks for the call to be counted (`entered`, `left`), so that whoever takes the
+ * probe away can wait until no thread is inside; MJ_PROBE_INLINE selects the inline probe of the
+ * body. So a probe's own address is a multiple of four.
  */
 struct mj_slot;
 typedef void mj_probe_fn(struct mj_slot *slot, ...);
+typedef void mj_adapter_fn(void); /* not for a call from C */
 
 struct mj_slot {
     mj_probe_fn *probe;
     void *data; /* the probe's own; set before `probe`, constant while `probe` is set */
     uint64_t entered;
     uint64_t left;
+    mj_adapter_fn *adapter; /* set before a `probe` with bit 0; its code stays where it is */
+    uint64_t reserved[3];
 };
 
 #define MJ_PROBE_COUNTED 1ul
 #define MJ_PROBE_INLINE 2ul
 
 #endif /* !__ASSEMBLER__ */
+
+#define MJ_SLOT_SIZE 64
+#define MJ_SLOT_SIZE_OF_C 32 /* of one whose bodies make an ordinary C call */
+#define MJ_SLOT_DATA 8
+#define MJ_SLOT_ENTERED 16
+#define MJ_SLOT_LEFT 24
+#define MJ_SLOT_ADAPTER 32
+
+#define MJ_RED_ZONE 128
+#define MJ_SHAPE_FLOATS 8
+#define MJ_CALL_SHAPE 8
+#define MJ_CALL_SLOT 16
+#define MJ_CALL_WORDS 24
 
 /* ---- the arena -------------------------------------------------------------------------------
  *
@@ -141,10 +176,11 @@ struct mj_slot {
 #define MJ_SCRATCH_SIZE (16 * MJ_PAGE)
 #define MJ_DATA_SIZE (8192 * MJ_PAGE)
 
-#define MJ_CPU_RDPID 1u /* rdpid works; otherwise the CPU number is read with lsl */
-#define MJ_CPU_RTM 2u   /* memory transactions work: a read in one cannot fault */
-#define MJ_CPU_TSC 4u   /* the time stamp counter is the same on all CPUs */
-#define MJ_CPU_PKU 8u   /* pages may have protection keys, and rdpkru works */
+#define MJ_CPU_RDPID 1u  /* rdpid works; otherwise the CPU number is read with lsl */
+#define MJ_CPU_RTM 2u    /* memory transactions work: a read in one cannot fault */
+#define MJ_CPU_TSC 4u    /* the time stamp counter is the same on all CPUs */
+#define MJ_CPU_PKU 8u    /* pages may have protection keys, and rdpkru works */
+#define MJ_CPU_XSAVE 16u /* the system uses XSAVE */
 
 /* Restartable sequences of restart.S, in `sequences` of the control block. */
 #define MJ_SEQUENCE_APPEND 0
@@ -349,8 +385,9 @@ struct mj_marker {
     uint8_t counted;        /* 1: each execution is counted as `passed`; 0: the reader counts */
     uint8_t calling;        /* 1: a probe in C is connected, and its slots count the calls */
     uint8_t careful;        /* 1: texts are never read from a page that is only known to be there */
-    uint8_t reserved[5];
-    char name[64]; /* cut when it is longer; for people */
+    uint8_t reserved[1];
+    uint32_t recorder_of_c; /* as `recorder`, for slots whose bodies make an ordinary C call */
+    char name[64];          /* cut when it is longer; for people */
 };
 
 /* One for each ring and marker, so that CPUs do not share a line. */
@@ -482,6 +519,14 @@ struct mj_entry {
     uint32_t turn;
     uint32_t lose;
     uint32_t fetch;
+    uint32_t record_block; /* `record` and `count`, reached by a preserving call */
+    uint32_t count_block;
+    uint32_t call; /* adapters: for C functions that use general registers only, and any others */
+    uint32_t call_saving_vectors;
+    uint32_t gate_record; /* for recorders that are reached so: native/src/runtime/call.S */
+    uint32_t gate_pass;
+    uint32_t gate_lose;
+    uint32_t reserved;
     struct {
         uint32_t start, end, abort;
     } sequences[MJ_SEQUENCES];
@@ -493,6 +538,7 @@ struct mj_entry {
 #define MJ_CONTROL_PARTS 32
 #define MJ_PART_SIZE 16
 #define MJ_PART_COUNT 12
+#define MJ_CONTROL_CPU_FLAGS 296
 #define MJ_CONTROL_RSEQ_OFFSET 308
 #define MJ_CONTROL_SEQUENCES 512
 #define MJ_RING_ROOM 8

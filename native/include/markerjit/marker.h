@@ -191,6 +191,15 @@ template <class T> mj_type<T> mj_type_of(T);
     MJ_CONSTANT(mj_types2_, 0 MJ_MAP(MJ_TYPE_2, __VA_ARGS__))
 #define MJ_TYPE_IN(word, index, arg)                                                               \
     | ((index) / 4 == (word) ? MJ_TYPE(arg) << ((index) % 4 * 8) : 0)
+/* The shape of a preserving call: how many words, and which of them are doubles. */
+#define MJ_SHAPE(...)                                                                              \
+    (MJ_COUNT(__VA_ARGS__) |                                                                       \
+     (MJ_FLOATS(mj_types0_) | MJ_FLOATS(mj_types1_) << 4 | MJ_FLOATS(mj_types2_) << 8)             \
+         << MJ_SHAPE_FLOATS)
+#define MJ_FLOATS(types)                                                                           \
+    (MJ_IS_FLOAT(types, 0) | MJ_IS_FLOAT(types, 1) << 1 | MJ_IS_FLOAT(types, 2) << 2 |             \
+     MJ_IS_FLOAT(types, 3) << 3)
+#define MJ_IS_FLOAT(types, index) (((types) >> ((index)*8 + 4) & 15) == MJ_CLASS_FLOAT)
 #define MJ_TYPE_0(index, arg) MJ_TYPE_IN(0, index, arg)
 #define MJ_TYPE_1(index, arg) MJ_TYPE_IN(1, index, arg)
 #define MJ_TYPE_2(index, arg) MJ_TYPE_IN(2, index, arg)
@@ -261,18 +270,21 @@ template <class Tag> constexpr decltype(Tag::text()) mj_note_text<Tag>::value;
  * MJ_OPERANDS are seven inputs, so that in an asm goto %l7 is the body. Labels: 990 the first byte
  * of the hot path, 991 where a dormant site continues.
  */
-#define MJ_SLOT(name) "__mj_slot_" name
-/* a sentinel's slot is never empty, so it is another symbol */
+/* Other symbols than those of older versions, whose bodies call otherwise: objects of both may be
+   linked together. A sentinel's slot is another one again: it is never empty, and of the old kind.
+ */
+#define MJ_SLOT(name) "__mj_block_slot_" name
 #define MJ_SENTINEL_SLOT(name) "__mj_sentinel_slot_" name
 
-#define MJ_ASM_SLOT(slot, initial)                                                                 \
+#define MJ_ASM_SLOT(slot) MJ_ASM_ANY_SLOT(slot, MJ_STR(MJ_SLOT_SIZE), "0, 0, 0, 0, 0, 0, 0, 0")
+#define MJ_ASM_ANY_SLOT(slot, size, content)                                                       \
     ".ifndef " slot "\n"                                                                           \
     ".pushsection .data.markerjit, \"awG\", @progbits, " slot ", comdat\n"                         \
     ".weak " slot "\n"                                                                             \
     ".hidden " slot "\n"                                                                           \
     ".type " slot ", @object\n"                                                                    \
-    ".size " slot ", 32\n"                                                                         \
-    ".balign 32\n" slot ": .quad " initial ", 0, 0, 0\n"                                           \
+    ".size " slot ", " size "\n"                                                                   \
+    ".balign " size "\n" slot ": .quad " content "\n"                                              \
     ".popsection\n"                                                                                \
     ".endif\n"
 
@@ -329,46 +341,172 @@ template <class Tag> constexpr decltype(Tag::text()) mj_note_text<Tag>::value;
 #define MJ_COLD __attribute__((cold));
 #endif
 
-/*
- * The probe to call now. A counted call is announced first, and the probe is loaded again: (A) the
- * locked add before the second load pairs with (B) the fence in marker_disable_probe, between its
- * store of NULL and its reading of the counters. Either we see NULL, or it sees us inside.
- */
-MJ_INLINE uintptr_t mj_enter(struct mj_slot *slot) {
-    uintptr_t probe = MJ_CAST(uintptr_t, __atomic_load_n(&slot->probe, __ATOMIC_ACQUIRE));
-
-    if (__builtin_expect((probe & MJ_PROBE_COUNTED) != 0, 0)) {
-        __atomic_fetch_add(&slot->entered, 1, __ATOMIC_SEQ_CST); /* (A) */
-        probe = MJ_CAST(uintptr_t, __atomic_load_n(&slot->probe, __ATOMIC_SEQ_CST));
-        probe |= MJ_PROBE_COUNTED;
-    }
-    return probe;
+/* ---- arguments as words of 64 bits ---- */
+#ifdef __cplusplus
+template <class T> MJ_INLINE uint64_t mj_word(T value) { return static_cast<uint64_t>(value); }
+template <class T> MJ_INLINE uint64_t mj_word(T *value) {
+    return reinterpret_cast<uint64_t>(value);
 }
+MJ_INLINE uint64_t mj_word(decltype(nullptr)) { return 0; }
+MJ_INLINE uint64_t mj_word(double value) {
+    uint64_t word = 0;
+
+    __builtin_memcpy(&word, &value, sizeof word);
+    return word;
+}
+MJ_INLINE uint64_t mj_word(float value) { return mj_word(static_cast<double>(value)); }
+#define MJ_WORD(arg) mj_word(arg)
+#else
+MJ_INLINE uint64_t mj_word(double value) {
+    uint64_t word;
+
+    __builtin_memcpy(&word, &value, sizeof word);
+    return word;
+}
+/* Only one of the two is evaluated, but both have to be right for any argument. */
+#define MJ_WORD(arg)                                                                               \
+    __builtin_choose_expr(MJ_TYPE(arg) >> 4 == MJ_CLASS_FLOAT,                                     \
+                          mj_word((double)_Generic((arg), float                                    \
+                                                   : (arg), double                                 \
+                                                   : (arg), default : 0.0)),                       \
+                          (uint64_t)(arg))
+#endif
 
 /*
  * The slot's address is taken by asm, because a declaration with an asm label is not honoured in
- * templates; volatile keeps the compiler from computing it ahead of the marker. Nothing of ours is
- * in a register across the call (the slot is looked up again, the probe is volatile): the function
- * would save that register on entry, also while the marker is dormant.
+ * templates; volatile keeps the compiler from computing it ahead of the marker. It is looked up
+ * again where it is needed after the arguments, so that no register is kept for it.
  */
 #define MJ_LOOK_UP(slot, name) __asm__ __volatile__("lea " MJ_SLOT(name) "(%%rip), %0" : "=r"(slot))
-#define MJ_BODY(name, inline_call, ...)                                                            \
+
+/* What to call now: the probe, or the adapter of one that is a C function. NULL where there is
+   nothing to call; then the arguments are not evaluated. */
+MJ_INLINE mj_adapter_fn *mj_callee(const struct mj_slot *slot) {
+    const uintptr_t probe = MJ_CAST(uintptr_t, __atomic_load_n(&slot->probe, __ATOMIC_ACQUIRE));
+
+    return probe & MJ_PROBE_COUNTED ? __atomic_load_n(&slot->adapter, __ATOMIC_RELAXED)
+                                    : MJ_CAST(mj_adapter_fn *, probe);
+}
+
+/*
+ * The call of the probe changes no register and no memory of the function, so the function saves
+ * nothing for it and needs no frame, and a marker that is off costs it no more than the site.
+ * docs/decisions/0024-a-preserving-call.md; abi.h says what the callee finds.
+ *
+ * The first instruction steps over the red zone, where the function may have its variables. From
+ * then on an operand must not be memory: its address may be relative to %rsp. Nor may it be %rsp
+ * itself, which gcc takes for a variable that lies there ("r" has it, "l" has not). Up to six
+ * arguments are pushed from registers. More would not leave enough of them to the function, so they
+ * are stored in an array first.
+ *
+ * "memory", because a probe of the program's own may change its variables.
+ */
+#define MJ_CALL(name, ...)                                                                         \
     {                                                                                              \
         struct mj_slot *mj_slot_;                                                                  \
         MJ_LOOK_UP(mj_slot_, name);                                                                \
-        const uintptr_t mj_probe_ = mj_enter(mj_slot_);                                            \
-        const volatile uintptr_t mj_kept_ = mj_probe_;                                             \
-        mj_probe_fn *const mj_call_ = MJ_CAST(mj_probe_fn *, mj_probe_ & ~MJ_PROBE_COUNTED);       \
-        inline_call if (mj_call_) mj_call_(mj_slot_ MJ_MAP(MJ_COMMA_ARG, __VA_ARGS__));            \
-        if (__builtin_expect((mj_kept_ & MJ_PROBE_COUNTED) != 0, 0)) {                             \
-            MJ_LOOK_UP(mj_slot_, name);                                                            \
-            __atomic_fetch_add(&mj_slot_->left, 1, __ATOMIC_SEQ_CST);                              \
+        mj_adapter_fn *const mj_callee_ = mj_callee(mj_slot_);                                     \
+        if (mj_callee_) {                                                                          \
+            MJ_CAT(MJ_CALL_, MJ_COUNT(__VA_ARGS__))(name, __VA_ARGS__)                             \
         }                                                                                          \
     }
-#define MJ_INLINE_CALL(function, ...)                                                              \
-    if ((mj_probe_ & ~MJ_PROBE_COUNTED) == MJ_PROBE_INLINE)                                        \
+#define MJ_CALL_FEW(name, ...)                                                                     \
+    __asm__ __volatile__ __inline__(                                                               \
+        MJ_CALL_BEGIN MJ_CAT(MJ_PUSH_, MJ_COUNT(__VA_ARGS__)) MJ_CALL_END(name)                    \
+        : [mj_slot] "=&r"(mj_slot_)                                                                \
+        : MJ_CALL_OPERANDS(__VA_ARGS__) MJ_MAP(MJ_OPERAND, __VA_ARGS__)                            \
+        : "cc", "memory");
+#define MJ_CALL_MANY(name, ...)                                                                    \
+    const uint64_t mj_words_[] = {MJ_MAP(MJ_ELEMENT, __VA_ARGS__)};                                \
+    __asm__ __volatile__ __inline__(MJ_CALL_BEGIN MJ_CAT(MJ_COPY_, MJ_COUNT(__VA_ARGS__))          \
+                                        MJ_CALL_END(name)                                          \
+                                    : [mj_slot] "=&r"(mj_slot_)                                    \
+                                    : MJ_CALL_OPERANDS(__VA_ARGS__), [mj_words] "l"(mj_words_)     \
+                                    : "cc", "memory");
+#define MJ_CALL_OPERANDS(...)                                                                      \
+    [mj_callee] "l"(mj_callee_), [mj_shape] "i"(MJ_SHAPE(__VA_ARGS__)),                            \
+        [mj_taken] "i"(MJ_COUNT(__VA_ARGS__) * 8 + 16)
+#define MJ_OPERAND(index, arg) , [mj_word##index] "le"(MJ_WORD(arg))
+#define MJ_ELEMENT(index, arg) MJ_WORD(arg),
+
+#define MJ_CALL_BEGIN "lea -" MJ_STR(MJ_RED_ZONE) "(%%rsp), %%rsp\n"
+#define MJ_CALL_END(name)                                                                          \
+    "lea " MJ_SLOT(name) "(%%rip), %[mj_slot]\n"                                                   \
+                         "pushq %[mj_slot]\n"                                                      \
+                         "pushq %[mj_shape]\n"                                                     \
+                         "call *%[mj_callee]\n"                                                    \
+                         "lea " MJ_STR(MJ_RED_ZONE) " + %c[mj_taken](%%rsp), %%rsp\n"
+
+#define MJ_CALL_0 MJ_CALL_FEW
+#define MJ_CALL_1 MJ_CALL_FEW
+#define MJ_CALL_2 MJ_CALL_FEW
+#define MJ_CALL_3 MJ_CALL_FEW
+#define MJ_CALL_4 MJ_CALL_FEW
+#define MJ_CALL_5 MJ_CALL_FEW
+#define MJ_CALL_6 MJ_CALL_FEW
+#define MJ_CALL_7 MJ_CALL_MANY
+#define MJ_CALL_8 MJ_CALL_MANY
+#define MJ_CALL_9 MJ_CALL_MANY
+#define MJ_CALL_10 MJ_CALL_MANY
+#define MJ_CALL_11 MJ_CALL_MANY
+#define MJ_CALL_12 MJ_CALL_MANY
+#define MJ_CALL_13(name, ...) /* does not compile, see MJ_CHECK */
+
+#define MJ_PUSH_0 ""
+#define MJ_PUSH_1 "pushq %[mj_word0]\n"
+#define MJ_PUSH_2 "pushq %[mj_word1]\n" MJ_PUSH_1
+#define MJ_PUSH_3 "pushq %[mj_word2]\n" MJ_PUSH_2
+#define MJ_PUSH_4 "pushq %[mj_word3]\n" MJ_PUSH_3
+#define MJ_PUSH_5 "pushq %[mj_word4]\n" MJ_PUSH_4
+#define MJ_PUSH_6 "pushq %[mj_word5]\n" MJ_PUSH_5
+#define MJ_COPY_7                                                                                  \
+    "pushq 48(%[mj_words])\n"                                                                      \
+    "pushq 40(%[mj_words])\n"                                                                      \
+    "pushq 32(%[mj_words])\n"                                                                      \
+    "pushq 24(%[mj_words])\n"                                                                      \
+    "pushq 16(%[mj_words])\n"                                                                      \
+    "pushq 8(%[mj_words])\n"                                                                       \
+    "pushq (%[mj_words])\n"
+#define MJ_COPY_8 "pushq 56(%[mj_words])\n" MJ_COPY_7
+#define MJ_COPY_9 "pushq 64(%[mj_words])\n" MJ_COPY_8
+#define MJ_COPY_10 "pushq 72(%[mj_words])\n" MJ_COPY_9
+#define MJ_COPY_11 "pushq 80(%[mj_words])\n" MJ_COPY_10
+#define MJ_COPY_12 "pushq 88(%[mj_words])\n" MJ_COPY_11
+
+/* ---- inline probes ---- */
+
+MJ_INLINE int mj_selects_inline(const struct mj_slot *slot) {
+    const uintptr_t probe = MJ_CAST(uintptr_t, __atomic_load_n(&slot->probe, __ATOMIC_SEQ_CST));
+
+    return (probe & ~MJ_PROBE_COUNTED) == MJ_PROBE_INLINE;
+}
+
+/*
+ * Whether the inline probe is to run now. Such a call is always counted. It is announced first, and
+ * the probe is loaded again: (A) the locked add before the second load pairs with (B) the fence in
+ * marker_disable_probe, between its store of NULL and its reading of the counters. Either we see
+ * NULL, or it sees us inside. (An adapter does the same for a C function.)
+ */
+MJ_INLINE int mj_enter_inline(struct mj_slot *slot) {
+    if (!mj_selects_inline(slot))
+        return 0;
+    __atomic_fetch_add(&slot->entered, 1, __ATOMIC_SEQ_CST); /* (A) */
+    if (mj_selects_inline(slot))
+        return 1;
+    __atomic_fetch_add(&slot->left, 1, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
+#define MJ_BODY(name, inline_call, ...)                                                            \
+    { inline_call MJ_CALL(name, __VA_ARGS__) }
+#define MJ_INLINE_CALL(name, function, ...)                                                        \
+    struct mj_slot *mj_inline_;                                                                    \
+    MJ_LOOK_UP(mj_inline_, name);                                                                  \
+    if (mj_enter_inline(mj_inline_)) {                                                             \
         function(MJ_MAP(MJ_LIST_ARG, __VA_ARGS__));                                                \
-    else
+        MJ_LOOK_UP(mj_inline_, name);                                                              \
+        __atomic_fetch_add(&mj_inline_->left, 1, __ATOMIC_SEQ_CST);                                \
+    } else
 
 /* ---- the kinds --------------------------------------------------------------------------------
  *
@@ -418,9 +556,9 @@ MJ_INLINE uintptr_t mj_enter(struct mj_slot *slot) {
 
 #define MJ_GOTO(name, flags, label, ...)                                                           \
     __asm__ __inline__ goto(MJ_HOT(name) MJ_ASM_NOTE(name, "990b", "%l7-.", MJ_SLOT(name) "-.")    \
-                                MJ_ASM_STAPSDT(name) MJ_ASM_SLOT(MJ_SLOT(name), "0")               \
+                                MJ_ASM_STAPSDT(name) MJ_ASM_SLOT(MJ_SLOT(name))                    \
                             : /* no outputs */                                                     \
-                            : MJ_OPERANDS(flags, __VA_ARGS__)                                      \
+                            : MJ_OPERANDS((flags) | MJ_FLAG_BLOCK, __VA_ARGS__)                    \
                             : "cc"                                                                 \
                             : label)
 
@@ -466,9 +604,9 @@ MJ_INLINE uintptr_t mj_enter(struct mj_slot *slot) {
         __asm__ __volatile__ __inline__(                                                           \
             "movb $0, %b[mj_on]\n"                                                                 \
             "991:\n" MJ_ASM_NOTE(name, "991b-1", "0", MJ_SLOT(name) "-.")                          \
-                MJ_ASM_SLOT(MJ_SLOT(name), "0")                                                    \
+                MJ_ASM_SLOT(MJ_SLOT(name))                                                         \
             : [mj_on] "=q"(mj_on_)                                                                 \
-            : MJ_OPERANDS(flags, __VA_ARGS__));                                                    \
+            : MJ_OPERANDS((flags) | MJ_FLAG_BLOCK, __VA_ARGS__));                                  \
         if (__builtin_expect(mj_on_, 0))                                                           \
             MJ_BODY(name, inline_call, __VA_ARGS__)                                                \
     } while (0)
@@ -488,7 +626,8 @@ void mj_sentinel(struct mj_slot *slot, ...) { __asm__ __volatile__("" : : "r"(sl
         __asm__ __volatile__ __inline__(                                                           \
             MJ_SENTINEL_HOT(name)                                                                  \
                 MJ_ASM_NOTE(name, "990b", "mj_sentinel-.", MJ_SENTINEL_SLOT(name) "-.")            \
-                    MJ_ASM_SLOT(MJ_SENTINEL_SLOT(name), "mj_sentinel")                             \
+                    MJ_ASM_ANY_SLOT(MJ_SENTINEL_SLOT(name), MJ_STR(MJ_SLOT_SIZE_OF_C),             \
+                                    "mj_sentinel, 0, 0, 0")                                        \
             : [mj_slot] "=r"(mj_slot_)                                                             \
             : MJ_OPERANDS(0, __VA_ARGS__));                                                        \
         mj_probe_fn *const mj_call_ = __atomic_load_n(&mj_slot_->probe, __ATOMIC_ACQUIRE);         \
@@ -537,8 +676,8 @@ void mj_direct_probe(struct mj_slot *slot, ...) { __asm__ __volatile__("" : : "r
     do {                                                                                           \
         if (0)                                                                                     \
             function(MJ_MAP(MJ_LIST_ARG, __VA_ARGS__));                                            \
-        MJ_SITE(#name, name##_is_a_marker, MJ_FLAG_INLINE, MJ_INLINE_CALL(function, __VA_ARGS__),  \
-                MJ_LABEL, __VA_ARGS__);                                                            \
+        MJ_SITE(#name, name##_is_a_marker, MJ_FLAG_INLINE,                                         \
+                MJ_INLINE_CALL(#name, function, __VA_ARGS__), MJ_LABEL, __VA_ARGS__);              \
     } while (0)
 
 #endif

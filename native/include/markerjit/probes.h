@@ -48,7 +48,9 @@ enum marker_kind {
 
 /*
  * Run `function` at every site of the marker `name` in every loaded object. A probe must return: if
- * it leaves by longjmp, an exception or the end of its thread, it counts as running for ever.
+ * it leaves by longjmp or the end of its thread, it counts as running for ever. It must not throw:
+ * the compiler does not know of the call, so an exception may end the program. It may use all
+ * registers that a function may, but for the tiles of AMX.
  * It reads its data from slot->data (NULL unless set by marker_set_probe_data).
  *
  * Returns 0, or an error, and then nothing is changed:

@@ -20,15 +20,13 @@
 
 #include "runtime.h"
 
-#include <emmintrin.h>
-
 #define NR_rt_sigprocmask 14
 #define NR_process_vm_readv 310
 #define NO_SUCH_HOW (-1l)
 #define EFAULT 14
 #define EINVAL 22
 #define XBEGIN_STARTED ~0u
-#define BLOCK sizeof(__m128i)
+#define BLOCK sizeof(uint64_t)
 #define END_OF_KNOWN ((1ul << (12 + MJ_READABLE_BITS + MJ_READABLE_TAG)) - MJ_PAGE)
 #define KEYS_BUT_0                                                                                 \
     0x55555554u /* in PKRU: may not be read, as a thread has it that changed none                  \
@@ -119,33 +117,26 @@ static enum page page_at(const struct mj_control *control, uint64_t address) {
 }
 
 /* The first bytes of a block, fewer than it has. */
-static void put_first(char *to, __m128i block, unsigned count) {
-    if (count & 8) {
-        _mm_storel_epi64((__m128i *)to, block);
-        block = _mm_srli_si128(block, 8);
-        to += 8;
-    }
-    uint64_t rest = (uint64_t)_mm_cvtsi128_si64(block);
-
+static void put_first(char *to, uint64_t block, unsigned count) {
     if (count & 4) {
-        __builtin_memcpy(to, &rest, 4);
-        rest >>= 32;
+        __builtin_memcpy(to, &block, 4);
+        block >>= 32;
         to += 4;
     }
     if (count & 2) {
-        __builtin_memcpy(to, &rest, 2);
-        rest >>= 16;
+        __builtin_memcpy(to, &block, 2);
+        block >>= 16;
         to += 2;
     }
     if (count & 1)
-        *to = (char)rest;
+        *to = (char)block;
 }
 
-/* Where the first NUL of a block is, or BLOCK. */
-static unsigned nul_in(__m128i block) {
-    const int found = _mm_movemask_epi8(_mm_cmpeq_epi8(block, _mm_setzero_si128()));
+/* Where the first NUL of a block is, or BLOCK. Only bytes behind a NUL may be marked wrongly. */
+static unsigned nul_in(uint64_t block) {
+    const uint64_t marks = (block - 0x0101010101010101) & ~block & 0x8080808080808080;
 
-    return (unsigned)__builtin_ctz((unsigned)found | 1u << BLOCK);
+    return marks ? (unsigned)__builtin_ctzl(marks) / 8 : BLOCK;
 }
 
 /* Copy bytes of one page that can be read, with `text` up to a NUL; returns how many. */
@@ -153,7 +144,9 @@ static uint64_t from_page(char *to, const char *from, uint64_t size, int text) {
     uint64_t at = 0;
 
     while (at < size && ((uint64_t)(from + at) & (MJ_PAGE - 1)) <= MJ_PAGE - BLOCK) {
-        const __m128i block = _mm_loadu_si128((const __m128i *)(from + at));
+        uint64_t block;
+
+        __builtin_memcpy(&block, from + at, BLOCK);
         const uint64_t left = size - at, count = left < BLOCK ? left : BLOCK;
         const unsigned nul = text ? nul_in(block) : BLOCK;
 
@@ -165,7 +158,7 @@ static uint64_t from_page(char *to, const char *from, uint64_t size, int text) {
             put_first(to + at, block, (unsigned)count);
             return size;
         }
-        _mm_storeu_si128((__m128i *)(to + at), block);
+        __builtin_memcpy(to + at, &block, BLOCK);
         at += BLOCK;
     }
     for (; at < size; at++) { /* the last bytes of the page */

@@ -5,7 +5,7 @@
  * Most markers have a recorder of their own, assembled for them (markerjit/probes/recorder.py); it
  * comes here when it is interrupted, the ring is full, or a text takes more than plain loads.
  *
- *   1  build the record on the stack: take the arguments from the call, copy texts so that no
+ *   1  build the record on the stack: take the arguments, copy texts so that no
  *      address can do harm (fetch.c)
  *   2  add it to the ring of this CPU (restart.S), or to the shared one (shared.c)
  *   3  count it: what was recorded, or what was lost
@@ -17,14 +17,17 @@
 
 #include "runtime.h"
 
-#include <stdarg.h>
 #include <stddef.h>
 
 #define CHECK_OFFSET(name, field)                                                                  \
     _Static_assert(offsetof(struct mj_control, field) == MJ_CONTROL_##name, #field)
 CHECK_OFFSET(PARTS, parts);
+CHECK_OFFSET(CPU_FLAGS, cpu_flags);
 CHECK_OFFSET(RSEQ_OFFSET, rseq_offset);
 CHECK_OFFSET(SEQUENCES, sequences);
+_Static_assert(sizeof(struct mj_slot) == MJ_SLOT_SIZE, "slot");
+_Static_assert(offsetof(struct mj_slot, adapter) == MJ_SLOT_ADAPTER, "adapter");
+_Static_assert(sizeof(struct mj_registers) == 104, "call.S");
 _Static_assert(sizeof(struct mj_part) == MJ_PART_SIZE, "part");
 _Static_assert(offsetof(struct mj_part, count) == MJ_PART_COUNT, "count");
 _Static_assert(offsetof(struct mj_ring, room) == MJ_RING_ROOM, "room");
@@ -141,29 +144,21 @@ static uint64_t put_number(char *image, uint64_t at, unsigned log2_size, uint64_
 
 /* The fields behind the head of `image`, which has `room`; returns the size of the whole record. */
 static uint64_t put_fields(const struct mj_control *control, const struct mj_marker *marker,
-                           unsigned argc, char *image, uint64_t room, va_list args) {
+                           unsigned argc, char *image, uint64_t room, const uint64_t *words) {
     uint64_t at = marker->time ? 16 : 8, before = 0;
 
     for (unsigned i = 0; i < argc; i++) {
         const int op = op_of(marker, i);
-        union {
-            double real;
-            uint64_t word;
-        } value;
 
-        if (op == MJ_OP_FP || op == MJ_OP_SKIP_FP)
-            value.real = va_arg(args, double);
-        else
-            value.word = va_arg(args, uint64_t);
         if (is_text(op)) {
             const uint64_t limit = limit_of(marker, i, argc, at, room);
 
             at = (at + 7) & ~7ul;
-            at += put_text(control, marker->careful, image + at, value.word, op, before, limit);
+            at += put_text(control, marker->careful, image + at, words[i], op, before, limit);
         } else if (op == MJ_OP_GP || op == MJ_OP_FP) {
-            at = put_number(image, at, marker->ops[i] >> 4 & 3, value.word);
+            at = put_number(image, at, marker->ops[i] >> 4 & 3, words[i]);
         }
-        before = value.word;
+        before = words[i];
     }
     while (at % 8)
         image[at++] = 0;
@@ -215,17 +210,23 @@ static int append(const struct mj_control *control, uint64_t *image, uint64_t si
     return done;
 }
 
-static void record(const struct mj_marker *marker, va_list args) {
+/* Whatever stands in the marker's entry. */
+static unsigned argc_of(const struct mj_marker *marker) {
+    const unsigned argc = *(const volatile uint8_t *)&marker->argc;
+
+    return argc < MJ_MAX_ARGS ? argc : MJ_MAX_ARGS;
+}
+
+void mj_record_words(const struct mj_marker *marker, const uint64_t *words) {
     const struct mj_control *control = mj_control();
 
     if (!mj_alive())
         return;
-    const unsigned known = *(const volatile uint8_t *)&marker->argc;
-    const unsigned argc = known < MJ_MAX_ARGS ? known : MJ_MAX_ARGS;
+    const unsigned argc = argc_of(marker);
     const uint64_t room = room_for(marker, argc);
     uint64_t image[room / 8 + 1];
     struct mj_record *head = (struct mj_record *)image;
-    const uint64_t size = put_fields(control, marker, argc, (char *)image, room, args); /* 1 */
+    const uint64_t size = put_fields(control, marker, argc, (char *)image, room, words); /* 1 */
 
     head->head = mj_head(marker->id, size);
     head->tid = marker->tid ? mj_tid(control) : 0;
@@ -239,20 +240,21 @@ static void record(const struct mj_marker *marker, va_list args) {
         mj_lose(marker);
 }
 
-void mj_record(struct mj_slot *slot, ...) {
-    va_list args;
+void mj_record_arguments(const struct mj_marker *marker, const struct mj_registers *registers,
+                         const uint64_t *stack) {
+    const unsigned argc = argc_of(marker);
+    unsigned generals = 0, doubles = 0;
+    uint64_t words[MJ_MAX_ARGS];
 
-    va_start(args, slot);
-    record(slot->data, args);
-    va_end(args);
-}
+    for (unsigned i = 0; i < argc; i++) {
+        const int op = op_of(marker, i);
 
-void mj_record_event(const struct mj_marker *marker, ...) {
-    va_list args;
-
-    va_start(args, marker);
-    record(marker, args);
-    va_end(args);
+        if (op == MJ_OP_FP || op == MJ_OP_SKIP_FP)
+            words[i] = doubles < 8 ? registers->doubles[doubles++] : *stack++;
+        else
+            words[i] = generals < 5 ? registers->general[generals++] : *stack++;
+    }
+    mj_record_words(marker, words);
 }
 
 void mj_lose(const struct mj_marker *marker) {

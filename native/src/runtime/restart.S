@@ -38,10 +38,10 @@
 
 /* \cpu: our CPU. A thread that never registered has -1 there; in a fork's child none is below 0, nor
    where a child may be in our memory: that has the CPU of its parent there, and is never restarted. */
-.macro read_cpu area, cpu
+.macro read_cpu area, cpu, otherwise=another
     mov %fs:MJ_RSEQ_CPU(\area), \cpu
     cmp mj_code_start + MJ_ALIVE(%rip), \cpu
-    jae another
+    jae \otherwise
 .endm
 
 /* %r10: the struct mj_ring of the CPU in %rax. */
@@ -88,15 +88,18 @@ mj_append_end:
 /* int mj_turn(void)
    Make room: up to the end of the page, or of the next, as far as the reader's limit allows. The
    limit is read once for each look: the reader moves it meanwhile. The rest of a page is filled.
-   Recorders call it with their arguments in registers, so it changes only %rax, %rdi, %r10, %r11,
-   %xmm14 and %xmm15. */
+   It changes only %rax, %rdi, %r10 and %r11. Of the vector registers that it uses it saves the
+   lower halves in its red zone, 40 bytes of it (markerjit/probes/calls.py has something below
+   them); these instructions leave the upper parts alone. */
     .globl mj_turn, mj_turn_start, mj_turn_end, mj_turn_abort
     .p2align 4
 mj_turn:
+    movups %xmm14, -24(%rsp)
+    movups %xmm15, -40(%rsp)
     lea mj_code_start + MJ_CODE_SIZE(%rip), %rdi
     begin MJ_SEQUENCE_TURN, %r11
 mj_turn_start:
-    read_cpu %r11, %eax
+    read_cpu %r11, %eax, 5f
     find_ring
     mov (%r10), %r11
     lea MJ_PAGE(%r11), %rax
@@ -107,12 +110,12 @@ mj_turn_start:
     cmp %rdi, %rax
     cmova %rdi, %rax
     cmp %rax, MJ_RING_ROOM(%r10)
-    jae full
+    jae 4f
     movq %r11, %xmm15
     movq %rax, %xmm14
     jmp 3f
 1:  cmp %rax, MJ_RING_LIMIT(%r10) /* on to the next page, with a filler in this one */
-    jb full
+    jb 4f
     movq %rax, %xmm15
     mov MJ_RING_MASK(%r10), %rdi
     and %r11, %rdi
@@ -131,6 +134,13 @@ mj_turn_start:
     movaps %xmm15, (%r10) /* head and room, by one instruction */
 mj_turn_end:
     xor %eax, %eax
+    jmp 6f
+4:  mov $FULL, %eax
+    jmp 6f
+mj_turn_another:
+5:  mov $ANOTHER, %eax
+6:  movups -24(%rsp), %xmm14
+    movups -40(%rsp), %xmm15
     ret
 
 /* int mj_tally(const struct mj_control *, uint64_t marker)
@@ -151,9 +161,6 @@ mj_tally_end:
     xor %eax, %eax
     ret
 
-full:
-    mov $FULL, %eax
-    ret
 turn:
     mov $TURN, %eax
     ret
@@ -169,7 +176,7 @@ turn:
 abort_handler mj_append_abort
     jmp another
 abort_handler mj_turn_abort
-    jmp another
+    jmp mj_turn_another
 abort_handler mj_tally_abort
 another:
     mov $ANOTHER, %eax

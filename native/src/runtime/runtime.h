@@ -2,6 +2,9 @@
 /*
  * runtime.h: what the parts of the runtime share.
  *
+ * All of it is compiled for general registers only: a marker's body does not expect that any other
+ * is changed. What needs vector registers is written in assembly, and saves them.
+ *
  * The runtime lives in a program that is not ours. It has no libc, no data of its own, no
  * thread-local storage; it never allocates, locks or prints; only a text may take a system call
  * (fetch.c), and seldom does. It finds its control block at a fixed distance from its own code.
@@ -106,14 +109,26 @@ uint64_t mj_copy(const struct mj_control *control, char *to, const char *from, u
                  unsigned how, int *whole);
 long mj_fetch(void *to, const void *from, unsigned long size);
 
-/* Probes, called by the body of a marker. Safe in signal handlers and from any thread. Aligned,
-   because the low bits of a probe's address have a meaning in a slot. */
-__attribute__((aligned(16))) void mj_record(struct mj_slot *slot, ...);
+/* Probes, called by the body of a marker that makes an ordinary C call (call.S has those of the
+   others). Safe in signal handlers and from any thread. Aligned, because the low bits of a probe's
+   address have a meaning in a slot. */
+void mj_record(struct mj_slot *slot, ...);
 __attribute__((aligned(16))) void mj_count(struct mj_slot *slot, ...);
 
+/* The argument registers of a C call behind the first, as call.S stores them; the doubles only
+   where there are any. */
+struct mj_registers {
+    uint64_t general[5];
+    uint64_t doubles[8];
+};
+
 /* For recorders and for probes written in C: record an event of this marker; count one that is
-   recorded; count a lost one. */
+   recorded; count a lost one. mj_record_words gets the arguments as 64-bit words,
+   mj_record_arguments gets what call.S makes of the variable arguments of mj_record_event. */
 void mj_record_event(const struct mj_marker *marker, ...);
+void mj_record_arguments(const struct mj_marker *marker, const struct mj_registers *registers,
+                         const uint64_t *stack);
+void mj_record_words(const struct mj_marker *marker, const uint64_t *words);
 void mj_pass(const struct mj_marker *marker);
 void mj_lose(const struct mj_marker *marker);
 

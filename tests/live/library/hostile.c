@@ -14,7 +14,7 @@
     "995: .balign 4\n"
 
 #define CODE "here-."
-#define SLOT "__mj_slot_good-."
+#define SLOT "__mj_block_slot_good-."
 #define TEXT "text-."
 #define NAME "asciz \"bad\""
 
@@ -33,13 +33,13 @@ __asm__(".pushsection .rodata\n"
         NOTE(1, 1, 0, 4444, CODE, SLOT, TEXT, NAME)               /* 6: a name outside         */
         NOTE(1, 1, 0, 44, CODE, SLOT, TEXT, "ascii \"bad\"")      /* 7: a name without end     */
         NOTE(1, 1, 0, 44, "0x7ffffff0", SLOT, TEXT, NAME)         /* 8: code at the far end    */
-        NOTE(1, 1, 0, 44, "__mj_slot_good-.", SLOT, TEXT, NAME)   /* 9: code that is data     */
-        NOTE(1, 1, 0, 44, CODE, "0", TEXT, NAME)                  /* 10: no slot               */
-        NOTE(1, 1, 0, 44, CODE, "__mj_slot_good+1-.", TEXT, NAME) /* 11: a crooked slot     */
-        NOTE(1, 1, 0, 44, CODE, "here-.", TEXT, NAME)             /* 12: a slot that is code   */
-        NOTE(1, 1, 0, 44, CODE, SLOT, "-0x7ffffff0", NAME)        /* 13: text at the other end */
-        NOTE(1, 1, 0, 44, CODE, SLOT, TEXT, "byte 0")             /* a name of no letters: a site */
-        ".long 10, 0, 1\n"                                        /* 14: nothing in it         */
+        NOTE(1, 1, 0, 44, "__mj_block_slot_good-.", SLOT, TEXT, NAME) /* 9: code that is data     */
+        NOTE(1, 1, 0, 44, CODE, "0", TEXT, NAME) /* 10: no slot               */
+        NOTE(1, 1, 0, 44, CODE, "__mj_block_slot_good+1-.", TEXT, NAME) /* 11: a crooked slot     */
+        NOTE(1, 1, 0, 44, CODE, "here-.", TEXT, NAME)      /* 12: a slot that is code   */
+        NOTE(1, 1, 0, 44, CODE, SLOT, "-0x7ffffff0", NAME) /* 13: text at the other end */
+        NOTE(1, 1, 0, 44, CODE, SLOT, TEXT, "byte 0")      /* a name of no letters: a site */
+        ".long 10, 0, 1\n"                                 /* 14: nothing in it         */
         ".asciz \"markerjit\"\n"
         ".balign 4\n"
         ".long 6, 4, 1\n" /* somebody else's */

@@ -205,7 +205,17 @@ static inline void sp_flip(const struct mj_note *note, int on) {
     }
 }
 
-/* `probe` is a function, or a number such as MJ_PROBE_INLINE. */
+/* native/src/call/call.S, which is linked to the program. */
+#if defined(__cplusplus)
+extern "C"
+#else
+extern
+#endif
+    void
+    mj_call_saving_vectors(void);
+
+/* `probe` is a function, or a number such as MJ_PROBE_INLINE. A preserving body calls functions
+   through an adapter, which counts the calls. */
 static inline void sp_switch(const char *name, int on, unsigned long probe) {
     for (int i = 0; i < sp_count; i++) {
         const struct mj_note *note = sp_notes[i];
@@ -214,6 +224,10 @@ static inline void sp_switch(const char *name, int on, unsigned long probe) {
             continue;
         if (note->kind == MJ_KIND_sentinel && !on)
             probe = (unsigned long)SP_AT(note, body);
+        if (note->flags & MJ_FLAG_BLOCK && probe > MJ_PROBE_INLINE) {
+            sp_slot(note)->adapter = mj_call_saving_vectors;
+            probe |= MJ_PROBE_COUNTED;
+        }
         if (sp_slot(note))
             __atomic_store_n(&sp_slot(note)->probe, (mj_probe_fn *)probe, __ATOMIC_SEQ_CST);
         sp_flip(note, on);

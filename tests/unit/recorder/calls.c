@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include <markerjit/abi.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -18,9 +19,115 @@
 
 enum { RECORD, FORK, FORK_LATE, DIE };
 
+/*
+ * A preserving call, as a marker's body makes it, with values in all general registers and in two
+ * of the vector registers. 0: all of them, the stack pointer and the red zone came back as they
+ * were. The numbers are in `pattern`, so that each has another one.
+ */
+int call_block(struct mj_slot *slot, uint64_t shape, const uint64_t *words);
+__asm__(
+    ".text\n"
+    ".globl call_block\n"
+    "call_block:\n"
+    "push %rbx; push %rbp; push %r12; push %r13; push %r14; push %r15\n"
+    "movzbl %sil, %ecx\n"
+    "lea 8(, %rcx, 8), %rax\n"
+    "push %rax\n" /* bytes below: words, and one to align in turns */
+    "mov %rsp, %rbx\n"
+    "mov $0x5a5a5a5a, %eax\n"
+    "mov %rax, -8(%rsp); mov %rax, -128(%rsp)\n" /* the red zone of the marked function */
+    "lea -128(%rsp), %rsp\n"
+    "1: test %ecx, %ecx; jz 2f; dec %ecx; push (%rdx, %rcx, 8); jmp 1b\n"
+    "2: push %rdi; push %rsi\n"
+    "mov (%rdi), %rbp; test $1, %bpl; cmovnz 32(%rdi), %rbp\n"
+    "mov $1, %eax; mov $2, %ecx; mov $3, %edx; mov $4, %esi; mov $5, %edi; mov $6, %r8d\n"
+    "mov $7, %r9d; mov $8, %r10d; mov $9, %r11d; mov $10, %r12d; mov $11, %r13d\n"
+    "mov $12, %r14d; mov $13, %r15d\n"
+    "movq %rbx, %xmm0; movq %rbx, %xmm7; movq %rbx, %xmm14; movq %rbx, %xmm15\n"
+    "call *%rbp\n"
+    "cmp $1, %rax; jne 9f; cmp $2, %rcx; jne 9f; cmp $3, %rdx; jne 9f; cmp $4, %rsi; jne 9f\n"
+    "cmp $5, %rdi; jne 9f; cmp $6, %r8; jne 9f; cmp $7, %r9; jne 9f; cmp $8, %r10; jne 9f\n"
+    "cmp $9, %r11; jne 9f; cmp $10, %r12; jne 9f; cmp $11, %r13; jne 9f; cmp $12, %r14; jne 9f\n"
+    "cmp $13, %r15; jne 9f\n"
+    "movq %xmm0, %rax; cmp %rbx, %rax; jne 9f; movq %xmm7, %rax; cmp %rbx, %rax; jne 9f\n"
+    "movq %xmm14, %rax; cmp %rbx, %rax; jne 9f; movq %xmm15, %rax; cmp %rbx, %rax; jne 9f\n"
+    "mov (%rbx), %rax; lea 128 + 8(%rsp, %rax), %rax; cmp %rbx, %rax; jne 9f\n"
+    "cmpq $0x5a5a5a5a, -8(%rbx); jne 9f; cmpq $0x5a5a5a5a, -128(%rbx); jne 9f\n"
+    "xor %eax, %eax; jmp 8f\n"
+    "9: mov $1, %eax\n"
+    "8: lea 8(%rbx), %rsp\n"
+    "pop %r15; pop %r14; pop %r13; pop %r12; pop %rbp; pop %rbx\n"
+    "ret\n");
+
+/* A body that comes late: it has loaded an adapter that the slot had before. */
+void call_stale(struct mj_slot *slot, uint64_t adapter) {
+    __asm__ __volatile__("lea -128(%%rsp), %%rsp; push $0; push %0; push $1; call *%1\n"
+                         "lea 152(%%rsp), %%rsp"
+                         :
+                         : "l"(slot), "l"(adapter)
+                         : "memory", "cc");
+}
+
+/* Slots of the test say in a word that nobody else uses how their probe is called. */
+static void hit(struct mj_slot *slot, uint64_t value) {
+    if (!slot->reserved[0])
+        slot->probe(slot, value);
+    else if (call_block(slot, 1, &value))
+        _exit(5);
+}
+
+/* A probe that is a C function: its arguments as it finds them, `kinds` a letter for each: 'f' for
+   a double. With `spoil` it leaves other values in all registers that it may. */
+static struct {
+    const char *kinds;
+    int spoil;
+    uint64_t words[12], calls, is_aligned;
+} taken;
+
+__attribute__((aligned(16))) void take(struct mj_slot *slot, ...) {
+    va_list args;
+
+    taken.calls++;
+    taken.is_aligned = !((uint64_t)__builtin_frame_address(0) & 15);
+    va_start(args, slot);
+    for (int at = 0; taken.kinds[at]; at++) {
+        if (taken.kinds[at] != 'f') {
+            taken.words[at] = va_arg(args, uint64_t);
+            continue;
+        }
+        const double real = va_arg(args, double);
+
+        __builtin_memcpy(&taken.words[at], &real, sizeof real);
+    }
+    va_end(args);
+    __asm__ __volatile__("mov $77, %%eax; mov $77, %%ecx; mov $77, %%edx; mov $77, %%esi\n"
+                         "mov $77, %%edi; mov $77, %%r8d; mov $77, %%r9d; mov $77, %%r10d\n"
+                         "mov $77, %%r11d"
+                         :
+                         :
+                         : "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11");
+    if (taken.spoil)
+        __asm__ __volatile__("pcmpeqd %%xmm0, %%xmm0; pcmpeqd %%xmm7, %%xmm7\n"
+                             "pcmpeqd %%xmm14, %%xmm14; pcmpeqd %%xmm15, %%xmm15\n"
+                             "fld1; fld1; fld1; fld1; fld1; fld1; fld1; fld1\n"
+                             "fninit"
+                             :
+                             :
+                             : "xmm0", "xmm7", "xmm14", "xmm15");
+}
+
+const uint64_t *take_as(const char *kinds, int spoil) {
+    taken.kinds = kinds;
+    taken.spoil = spoil;
+    taken.calls = 0;
+    return taken.words;
+}
+
+uint64_t times_taken(void) { return !taken.calls || taken.is_aligned ? taken.calls : ~0ul; }
+
 void call_many(struct mj_slot *slot, uint64_t from, uint64_t to) {
     for (uint64_t i = from; i < to; i++)
-        slot->probe(slot, i);
+        hit(slot, i);
 }
 
 /* ---- before an instruction ---- */
@@ -58,7 +165,7 @@ static void on_int3(int signal, siginfo_t *info, void *context) {
         return;
     if (here.what == RECORD)
         for (uint64_t i = 0; i < here.times; i++)
-            here.inside->probe(here.inside, here.value);
+            hit(here.inside, here.value);
     else if (here.what == DIE)
         kill(getpid(), SIGKILL);
     else
@@ -78,7 +185,7 @@ static void interrupted(struct mj_slot *slot, struct mj_slot *inside, uint64_t v
     here.inside = inside;
     here.value = value;
     *at = INT3;
-    slot->probe(slot, value);
+    hit(slot, value);
     if (!here.child)
         _exit(0);
     *at = here.byte;
@@ -136,7 +243,7 @@ static void on_step(int signal, siginfo_t *info, void *context) {
     if (++steps < wanted)
         return;
     ((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
-    nested->probe(nested, wanted);
+    hit(nested, wanted);
 }
 
 /* Single-stepped up to its instruction number `after`, where `inside` is hit. Whether there were so
@@ -149,7 +256,7 @@ int call_stepped(struct mj_slot *slot, struct mj_slot *inside, uint64_t after) {
     steps = 0;
     sigaction(SIGTRAP, &action, &old);
     __asm__ __volatile__("pushfq; orq %0, (%%rsp); popfq" : : "i"(TRAP_FLAG) : "memory", "cc");
-    slot->probe(slot, after);
+    hit(slot, after);
     __asm__ __volatile__("pushfq; andq %0, (%%rsp); popfq" : : "i"(~TRAP_FLAG) : "memory", "cc");
     sigaction(SIGTRAP, &old, 0);
     return steps >= wanted;

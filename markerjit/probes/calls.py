@@ -1,0 +1,152 @@
+"""The two ways in which a marker's body calls its probe, as a recorder sees them.
+
+A preserving call has the arguments as words of 64 bits on the stack, and changes no register. The
+recorder first pushes those that it uses. An ordinary C call has the arguments where the System V
+ABI for x86-64 puts them (3.2.3; the first one is the slot), and may change most registers. But
+until the record is written those with arguments must stay as they are.
+
+Operands are not bound to these calls: the code of a recorder is made from whatever registers and
+memory hold the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markerjit.abi import CALL_WORDS, OP_FP, OP_SIZE_SHIFT, OP_SKIP_FP
+from markerjit.x86.assemble import number, plus
+
+
+class General(NamedTuple):
+    """A value in a general register, which is named by its size."""
+
+    names: tuple[str, str, str, str]
+
+
+class Vector(NamedTuple):
+    """A double in a vector register."""
+
+    number: int
+
+
+class Memory(NamedTuple):
+    """A value in the word of eight bytes at this distance from a register."""
+
+    base: str
+    offset: int
+
+
+Operand = General | Vector | Memory
+
+
+class Frame(NamedTuple):
+    """What stands around the code of a recorder that is called in one of the two ways.
+
+    operands     one for each argument
+    begin, end   saving and restoring what the caller keeps, and the return
+    keep, back   keeping %rdx while the clock is read, and having it back
+    to_record    leave the event to the runtime, anywhere before the end
+    to_count, to_lose  have it counted as recorded, as lost
+    """
+
+    operands: tuple[Operand, ...]
+    begin: tuple[str, ...]
+    end: tuple[str, ...]
+    keep: tuple[str, ...]
+    back: tuple[str, ...]
+    to_record: tuple[str, ...]
+    to_count: tuple[str, ...]
+    to_lose: tuple[str, ...]
+
+
+_GENERAL = (
+    General(("sil", "si", "esi", "rsi")),
+    General(("dl", "dx", "edx", "rdx")),
+    General(("cl", "cx", "ecx", "rcx")),
+    General(("r8b", "r8w", "r8d", "r8")),
+    General(("r9b", "r9w", "r9d", "r9")),
+)
+_VECTORS = 8
+_USED = ("rax", "rdi", "r10", "r11")
+"""What a recorder changes, and what the runtime's functions change that it calls; %rdx besides,
+where the clock is read."""
+_OF_TEXTS = ("rbx", "r12", "r13", "r14", "r15")
+"""What a recorder of texts changes besides, and the caller of a C function keeps; and these:"""
+_VECTORS_OF_TEXTS = ("xmm14", "xmm15")
+_ENTRY = "lea rdi, [rip + entry]"
+
+
+def preserving_call(argc: int, *, clock: bool, texts: bool) -> Frame:
+    """The frame of a recorder whose caller makes a preserving call, by whether it reads the clock,
+    and texts."""
+    pushed = (*_USED, *(("rdx",) if clock else ()), *(_OF_TEXTS if texts else ()))
+    vectors = [(f"xmmword ptr [rsp{plus(16 * at)}]", name)
+               for at, name in enumerate(_VECTORS_OF_TEXTS if texts else ())]  # fmt: skip
+    below = 16 * len(vectors)
+    words = below + len(pushed) * 8 + CALL_WORDS
+    end = (
+        *(f"movups {name}, {place}" for place, name in vectors),
+        *((f"add rsp, {number(below)}",) if below else ()),
+        *(f"pop {register}" for register in reversed(pushed)),
+        "ret",
+    )
+    return Frame(
+        operands=tuple(Memory("rsp", words + 8 * index) for index in range(argc)),
+        begin=(
+            "endbr64",
+            *(f"push {register}" for register in pushed),
+            *((f"sub rsp, {number(below)}",) if below else ()),
+            *(f"movups {place}, {name}" for place, name in vectors),
+        ),
+        end=end,
+        keep=(),
+        back=(),
+        to_record=(
+            _ENTRY,
+            f"lea r10, [rsp + {number(words)}]",
+            "call gate_record",
+            *end,
+        ),
+        to_count=(_ENTRY, "call gate_pass", *end),
+        to_lose=(_ENTRY, "call gate_lose", *end),
+    )
+
+
+def c_call(ops: Sequence[int], *, texts: bool) -> Frame:
+    """The same of a C call with arguments that are taken so (MJ_OP_*)."""
+    operands = _operands_of_c(ops)
+    # In a register where no argument is, else in the red zone, below what mj_turn has there.
+    kept = "qword ptr [rsp - 0x38]" if _GENERAL[-1] in operands else "r9"
+    saved = [(f"qword ptr [rsp - {number(0x40 + 8 * at)}]", name)
+             for at, name in enumerate(_OF_TEXTS if texts else ())]  # fmt: skip
+    restored = [f"mov {name}, {place}" for place, name in saved]
+    return Frame(
+        operands=operands,
+        begin=tuple(f"mov {place}, {name}" for place, name in saved),
+        end=(*restored, "ret"),
+        keep=(f"mov {kept}, rdx",),
+        back=(f"mov rdx, {kept}",),
+        # Vector registers may hold arguments.
+        to_record=(*restored, _ENTRY, "mov eax, 8", "jmp record_event"),
+        to_count=(*restored, _ENTRY, "jmp pass"),
+        to_lose=(*restored, _ENTRY, "jmp lose"),
+    )
+
+
+def _operands_of_c(ops: Sequence[int]) -> tuple[Operand, ...]:
+    general, vectors, stack = iter(_GENERAL), iter(range(_VECTORS)), 8
+    operands: list[Operand] = []
+    for op in ops:
+        kind = op & (1 << OP_SIZE_SHIFT) - 1
+        register: Operand | None
+        if kind in (OP_FP, OP_SKIP_FP):
+            vector = next(vectors, None)
+            register = None if vector is None else Vector(vector)
+        else:
+            register = next(general, None)
+        if register is None:
+            register = Memory("rsp", stack)
+            stack += 8
+        operands.append(register)
+    return tuple(operands)

@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * abi.h: every layout that a marked program, the runtime and the controller agree on.
+ *
+ * Three things are laid down here: the note by which a site describes itself, the slot through
+ * which a site finds its probe, and the arena that the controller puts into the target. The
+ * Python side mirrors them in markerjit/elf/notes.py and markerjit/abi.py; a test compiles
+ * this file and compares every offset and constant with those mirrors.
+ *
+ * How it may grow. A note says its version. A reader accepts the versions that it knows and names
+ * the others. Within a version, fields are only appended before the name, and `size` tells where
+ * the name starts. Numbers of enumerations are never reused. MJ_ARENA_VERSION changes with any
+ * change of the arena's layout or of what it means. A controller switches markers on only in an
+ * arena of its own version; it reads, switches off and repairs an older one, and reads a newer one
+ * (markerjit/arena/versions.py).
+ */
+#ifndef MARKERJIT_ABI_H
+#define MARKERJIT_ABI_H
+
+/* ---- the note ------------------------------------------------------------------------------ */
+
+#define MJ_NOTE_OWNER "markerjit"
+#define MJ_NOTE_TYPE 1
+#define MJ_NOTE_VERSION 1
+#define MJ_NOTE_SIZE 44 /* bytes of the descriptor before the name */
+#define MJ_MAX_ARGS 12
+
+/* How a site is compiled. The number is in the note. */
+#define MJ_KIND_jump 1      /* eb 05 (dormant) / eb 00, followed by e9 rel32 to the body       */
+#define MJ_KIND_nop 2       /* a9 imm32 (dormant: test eax, imm32) / e9 rel32 to the body      */
+#define MJ_KIND_pointer 3   /* cmpq $0, slot.probe; jne body                                  */
+#define MJ_KIND_sentinel 4  /* always calls slot.probe, an empty function while dormant       */
+#define MJ_KIND_direct 5    /* always calls one function; never dormant                       */
+#define MJ_KIND_immediate 6 /* movb $0, reg; test; jne body: the immediate byte is patched    */
+#define MJ_KIND_symbol 7    /* one-byte nop, for a breakpoint                                 */
+#define MJ_KIND_none 8      /* nothing at all is emitted                                      */
+
+#define MJ_FLAG_INLINE 1 /* the body also holds an inline probe */
+
+/*
+ * The type of an argument, one byte: class in the high nibble, log2 of the size in the low one.
+ * Zero is no argument. The class comes from the C type, never from the format.
+ */
+#define MJ_CLASS_SIGNED 1
+#define MJ_CLASS_UNSIGNED 2
+#define MJ_CLASS_FLOAT 3
+#define MJ_CLASS_POINTER 4
+#define MJ_CLASS_CHARS 5 /* char *, signed or unsigned char * */
+#define MJ_CLASS_BOOL 6
+
+/* What MARK's asm writes, as a C reader of notes sees it. Offsets are relative to their own field.
+ */
+#ifndef __ASSEMBLER__
+#include <stdint.h>
+
+struct mj_note {
+    uint8_t version;
+    uint8_t kind;
+    uint8_t argc;
+    uint8_t flags;
+    uint16_t size; /* MJ_NOTE_SIZE: where the name starts */
+    uint16_t reserved;
+    int32_t site; /* first byte of the hot path's instruction; immediate: the byte itself */
+    int32_t body; /* where the arguments are evaluated and the probe is called; sentinel: the empty
+                     function called while dormant; 0: immediate, direct */
+    int32_t end;  /* where a dormant site goes on */
+    int32_t slot; /* 0: has none */
+    int32_t text; /* format NUL source file NUL */
+    uint32_t line;
+    uint8_t types[MJ_MAX_ARGS];
+    /* char name[], NUL-terminated */
+};
+
+/*
+ * The slot: one for each marker name in each module, hidden, in writable data. The body loads
+ * `probe` and calls it with the slot and the arguments. Bit 0 of the pointer asks for the call to
+ * be counted (`entered`, `left`), so that whoever takes the probe away can wait until no thread is
+ * inside; MJ_PROBE_INLINE selects the inline probe of the body. So a probe's own address is a
+ * multiple of four.
+ */
+struct mj_slot;
+typedef void mj_probe_fn(struct mj_slot *slot, ...);
+
+struct mj_slot {
+    mj_probe_fn *probe;
+    void *data; /* the probe's own; set before `probe`, constant while `probe` is set */
+    uint64_t entered;
+    uint64_t left;
+};
+
+#define MJ_PROBE_COUNTED 1ul
+#define MJ_PROBE_INLINE 2ul
+
+#endif /* !__ASSEMBLER__ */
+
+/* ---- the arena -------------------------------------------------------------------------------
+ *
+ * A memfd that the target makes and maps as one piece. It begins with, for all time:
+ *
+ *     code      MJ_CODE_SIZE bytes, r-x: the runtime, position-independent, and behind it what is
+ *               made for this process: recorders, and probes written in C
+ *     control   one page: struct mj_control
+ *     alive     a page that is not of the memfd but private, and wiped in the child of a fork
+ *
+ * The other parts are where the table in the control block says, `count` entries of `entry_size`
+ * bytes each:
+ *
+ *     markers   struct mj_marker
+ *     counts    struct mj_count[2 * cpus][markers]
+ *     patches   struct mj_patch, an open-addressing hash table
+ *     edits     struct mj_edit, of the journal
+ *     heads     struct mj_ring[2 * cpus]
+ *     commits   uint64_t[cpus][bytes of a ring / MJ_PAGE], of the shared rings
+ *     rings     [2 * cpus], of each of which the first ring_size bytes are used
+ *     units     struct mj_unit
+ *     islands   struct mj_island
+ *     scratch   where a borrowed thread finds its way back from
+ *     data      the variables of probes
+ *
+ * The tables are large; the memfd has holes where nothing was ever written.
+ *
+ * A structure of the control block or of a table keeps its fields where they are, and gets new ones
+ * at its end. A reader takes `entry_size` as the distance between entries: it leaves a tail alone
+ * that it does not know, and what a shorter entry does not have reads as zeros. The runtime is of
+ * its arena's version, always, and need not ask.
+ *
+ * All offsets in the control block count from the start of the arena. Everything from `control` on
+ * is writable by the target, so a controller believes nothing in it: it checks every number against
+ * what it mapped.
+ */
+#define MJ_ARENA_MAGIC 0x74696a72656b726d /* "mrkerjit" in memory */
+#define MJ_ARENA_VERSION 5
+#define MJ_ARENA_NAME "markerjit"
+#define MJ_PAGE 4096
+#define MJ_CODE_SIZE (2048 * MJ_PAGE)
+#define MJ_RUNTIME_SIZE (4 * MJ_PAGE) /* of the code; what is made for the process comes behind */
+/* Offset of a word of eight bytes: 0 in a fork's child. Its lower half is `cpus`, or 0 where no
+   CPU's own ring is to be written any more; then the upper half is 1. */
+#define MJ_ALIVE (MJ_CODE_SIZE + MJ_PAGE)
+#define MJ_SCRATCH_SIZE (16 * MJ_PAGE)
+#define MJ_DATA_SIZE (8192 * MJ_PAGE)
+
+#define MJ_CPU_RDPID 1u /* rdpid works; otherwise the CPU number is read with lsl */
+#define MJ_CPU_RTM 2u   /* memory transactions work: a read in one cannot fault */
+
+/* Restartable sequences of restart.S, in `sequences` of the control block. */
+#define MJ_SEQUENCE_APPEND 0
+#define MJ_SEQUENCE_TURN 1
+#define MJ_SEQUENCE_TALLY 2
+#define MJ_SEQUENCES 3
+#define MJ_RSEQ_SIGNATURE 0x53053053 /* before an abort handler; glibc's, on x86 */
+
+/* Parts of the arena, by their places in the table of the control block. */
+#define MJ_PART_MARKERS 0
+#define MJ_PART_COUNTS 1
+#define MJ_PART_PATCHES 2
+#define MJ_PART_EDITS 3
+#define MJ_PART_HEADS 4
+#define MJ_PART_COMMITS 5
+#define MJ_PART_RINGS 6
+#define MJ_PART_UNITS 7
+#define MJ_PART_ISLANDS 8
+#define MJ_PART_SCRATCH 9
+#define MJ_PART_DATA 10
+#define MJ_PART_CALLERS 11
+#define MJ_PARTS 16
+
+/* The first four bytes of a record: its marker's index, and from MJ_WORDS_SHIFT on its size in
+   words of eight bytes. No record has more than a page, so ten bits are enough for that. */
+#define MJ_WORDS_SHIFT 22
+#define MJ_FILLER ((1 << MJ_WORDS_SHIFT) - 1) /* in the place of the index: fills a page */
+
+#ifndef __ASSEMBLER__
+/* struct sigaction as the kernel has it: rt_sigaction(2), arch/x86/include/uapi/asm/signal.h */
+struct mj_sigaction {
+    uint64_t handler;
+    uint64_t flags;
+    uint64_t restorer;
+    uint64_t mask;
+};
+
+/*
+ * A controller. A pid alone is given away again, so the moment of its start goes with it (field 22
+ * of /proc/PID/stat), and the pid namespace in which the number counts (inode of
+ * /proc/PID/ns/pid).
+ */
+struct mj_owner {
+    uint32_t pid; /* 0: nobody */
+    uint32_t pid_namespace;
+    uint64_t started;
+};
+
+/*
+ * What a controller is about to write, so that the next one can finish it or take it back. The
+ * edits are in the journal before `state` is MJ_JOURNAL_OPEN, and that is before the first of them
+ * is written; it is MJ_JOURNAL_EMPTY again when all are written or all are taken back. A journal
+ * that is open while nobody holds the target's lock belongs to a controller that died.
+ */
+#define MJ_JOURNAL_EMPTY 0
+#define MJ_JOURNAL_OPEN 1
+struct mj_journal {
+    uint32_t state;
+    uint32_t edits;
+    uint64_t since; /* CLOCK_REALTIME, seconds */
+    struct mj_owner owner;
+};
+
+/*
+ * One place to change. Edits with the same step are written together, and steps in their order,
+ * with the cores synchronised after each that changes code.
+ */
+struct mj_edit {
+    uint64_t address;
+    uint8_t size;  /* 1 to 16 */
+    uint8_t step;  /* never smaller than that of the edit before */
+    uint8_t code;  /* threads execute these bytes */
+    uint8_t again; /* an earlier step writes here too: not compared before that */
+    uint8_t store; /* by one aligned store of 1, 2, 4 or 8 bytes; only in our own process, where
+                      the address is writable */
+    uint8_t reserved[3];
+    uint8_t old_bytes[16];
+    uint8_t new_bytes[16];
+};
+
+/*
+ * A restartable sequence, as the kernel reads it: rseq(2), include/uapi/linux/rseq.h. A thread that
+ * is interrupted between `start` and `start + length` goes on at `abort`.
+ */
+struct mj_restartable {
+    uint32_t version;
+    uint32_t flags;
+    uint64_t start;
+    uint64_t length;
+    uint64_t abort;
+} __attribute__((aligned(32)));
+
+/* A part of the arena. One that there is not has a count of 0. */
+struct mj_part {
+    uint64_t offset;
+    uint32_t entry_size;
+    uint32_t count;
+};
+
+struct mj_control {
+    /* What stands so for all time, whatever the version: */
+    uint64_t magic;
+    uint32_t version;
+    uint32_t control_size; /* bytes of this structure */
+    uint64_t arena_size;
+    uint32_t cpus;      /* how many CPU numbers there can be; two rings for each */
+    uint32_t ring_size; /* a power of two; changes while nothing is recorded */
+    struct mj_part parts[MJ_PARTS];
+    /* and what may be longer in another one: */
+    uint64_t runtime_id; /* FNV-1a of the runtime's code */
+    uint32_t cpu_flags;
+    uint32_t pid;          /* as the process itself has it */
+    int32_t tid_offset;    /* where a thread's id stands, from its fs base; < 0: not found */
+    int32_t rseq_offset;   /* where struct rseq does; 0: there is none to be used */
+    uint64_t clock;        /* address of the vDSO's clock_gettime; 0: none was found */
+    struct mj_owner owner; /* who made the arena, and when: CLOCK_REALTIME, seconds */
+    uint64_t owner_since;
+    struct mj_sigaction old_trap;  /* the target's own SIGTRAP action, to pass on to */
+    struct mj_sigaction seen_trap; /* for the controller: where the target's kernel puts an answer,
+                                      and finds the new action */
+    uint32_t trap_installed;
+    uint32_t markers_used;
+    uint32_t patches_used;    /* entries of the table that have an address */
+    uint32_t patches_changed; /* how often what the table says of heads was changed */
+    uint32_t units_used;
+    uint32_t code_used; /* by the runtime and recorders; units and islands are at the other end */
+    uint32_t data_used; /* bytes of the data that were ever used */
+    uint32_t reading;   /* how often the rings were claimed by a reader: the last claim's number */
+    struct mj_owner reader; /* who takes records out of the rings */
+    uint64_t lease_ns;      /* until when, CLOCK_MONOTONIC; 0: for ever */
+    struct mj_journal journal;
+    uint32_t callers_used;
+    struct mj_restartable sequences[MJ_SEQUENCES];
+};
+
+/*
+ * How the recorder takes an argument from the call: one of these, and log2 of its size in a record
+ * in the high nibble.
+ */
+#define MJ_OP_SKIP 0    /* a general register that is not recorded                           */
+#define MJ_OP_GP 1      /* a general register                                                */
+#define MJ_OP_FP 2      /* a double                                                          */
+#define MJ_OP_STRING 3  /* char *, to its NUL, at most `limit` bytes                         */
+#define MJ_OP_BYTES 4   /* char *, to its NUL, as long as the argument before says, or `limit` */
+#define MJ_OP_PREFIX 5  /* char *, to its NUL or `limit` bytes, and nothing is behind (%.8s) */
+#define MJ_OP_RAW 6     /* as many bytes as the argument before says, or `limit` (%*ph)      */
+#define MJ_OP_SKIP_FP 7 /* a double that is not recorded                                     */
+
+/* Where the time of a record comes from. */
+#define MJ_TIME_NONE 0      /* it has none */
+#define MJ_TIME_TSC 1       /* the time stamp counter */
+#define MJ_TIME_MONOTONIC 2 /* CLOCK_MONOTONIC, nanoseconds */
+#define MJ_TIME_COARSE 3    /* CLOCK_MONOTONIC_COARSE, nanoseconds */
+
+/*
+ * What the runtime needs to know of a marker; its index is the id in the records. A marker has an
+ * entry for each way in which it was recorded. What is for the controllers only is written by the
+ * one that holds the target's lock, but for `delivered`.
+ */
+struct mj_marker {
+    uint64_t name_hash; /* FNV-1a of the marker's signature, to find it again; 0: free */
+    uint64_t since;     /* switched on at, CLOCK_REALTIME seconds; 0: off */
+    uint32_t by;        /* pid of the controller that switched it last; 0: off */
+    uint32_t id;
+    uint8_t argc;
+    uint8_t mode; /* how it is on, for people; 0: off */
+    uint8_t unused[2];
+    uint8_t ops[MJ_MAX_ARGS];
+    uint16_t limits[MJ_MAX_ARGS]; /* of texts, bytes */
+    uint16_t size;                /* bytes of a record, its texts empty */
+    uint8_t time;                 /* MJ_TIME_... */
+    uint8_t tid;                  /* 1: record the thread's id */
+    uint32_t recorder;            /* offset of the code made for it; 0: none, mj_record does it */
+    uint32_t held;                /* the `reading` that it records for; 0: none */
+    uint64_t passed_before; /* its counters, added up, when the trace or flight recorder began */
+    uint64_t lost_before;
+    uint64_t delivered;     /* written by the reader: records that it took out of the rings */
+    uint64_t calls;         /* of probes in C, but for the one that is connected now */
+    uint64_t calls_before;  /* calls that its slots had counted when that was connected */
+    uint64_t hits_before;   /* hits of all entries with its signature when it was switched on */
+    uint64_t losses_before; /* and how many of them were not recorded */
+    uint8_t counted;        /* 1: each execution is counted as `passed`; 0: the reader counts */
+    uint8_t calling;        /* 1: a probe in C is connected, and its slots count the calls */
+    uint8_t reserved[6];
+    char name[64]; /* cut when it is longer; for people */
+};
+
+/* One for each ring and marker, so that CPUs do not share a line. */
+struct mj_count {
+    uint64_t passed; /* executions of the probe, but for those lost and those the reader counts */
+    uint64_t lost;   /* not recorded: the ring was full */
+};
+
+/*
+ * A head: bytes of code that are ours to change. The table says what of ours may stand where; with
+ * an empty journal a head that is open is in it, and whether it is open the code says. Only of a
+ * breakpoint the code does not say whose it is: `planted` does. An entry stays when its head is
+ * closed. docs/decisions/0019-one-table-of-patches.md
+ *
+ * A thread that comes to a breakpoint goes on at `body`, as if it had executed the instruction
+ * there. The entry keeps its `body`, because a thread may be on its way here, and because the child
+ * of a fork shares the table and may still have the code.
+ *
+ * `body` and `gone` are for both sides, all else is for controllers. It changes only while the
+ * journal is open, or under the lock to what stands in the code.
+ */
+struct mj_patch {
+    uint64_t address; /* of the head; 0: free */
+    uint64_t body;    /* 0: no breakpoint of ours ever stood here */
+    uint64_t slot;    /* of the site; 0: it has none */
+    uint8_t gone;     /* the code of `body` was unloaded; but a fork's child may have it */
+    uint8_t mode;     /* how it is opened, for people */
+    uint8_t size;     /* bytes of the head, up to 16; 0: there is no such head any more */
+    uint8_t unused;
+    uint8_t planted; /* the breakpoint stands in the code of this process */
+    uint8_t reserved[3];
+    uint8_t before[16]; /* the head while it is closed, and while it is open */
+    uint8_t after[16];
+};
+
+/*
+ * A file of probes that was put into the arena. Its names stand behind its variables, as JSON
+ * (markerjit/probes/loaded.py). What is not of a unit, an island or a recorder is free: `state` is
+ * written last when a unit comes, and first when it goes.
+ * docs/decisions/0021-giving-back-and-islands.md
+ */
+struct mj_unit {
+    uint64_t code; /* offsets */
+    uint64_t data;
+    uint64_t about;
+    uint32_t code_size;
+    uint32_t data_size;
+    uint32_t state;
+    uint32_t order;     /* 1, 2, ...: no other unit of this arena ever has the same */
+    uint8_t digest[32]; /* of what was compiled */
+};
+#define MJ_UNIT_FREE 0
+#define MJ_UNIT_READY 1
+#define MJ_UNIT_KEPT 2 /* as READY; but not all its callers are known, so it never goes */
+
+/* A slot that may hold a probe of a unit, or may have held one. It is written before the slot gets
+   the probe. One whose unit is not there any more is free. */
+struct mj_caller {
+    uint64_t slot; /* an address */
+    uint64_t unit; /* its `order` */
+};
+
+/* Code of ours within 2 GiB of an object: bytes of the arena's code, mapped there too; `size` 0:
+   none. It is written before it is mapped. */
+struct mj_island {
+    uint64_t start; /* an address */
+    uint64_t size;
+    uint64_t used;
+    uint64_t offset;
+};
+
+/*
+ * The head of a ring. Positions count bytes from the start of the trace and never wrap; the bytes
+ * of position p are at p % ring_size.
+ *
+ * Ring c, of CPU c, is written by threads on that CPU only, in restartable sequences: nothing but
+ * the store of `head`, the last of a sequence, makes a record part of it. `room` is the end of the
+ * page, or what the reader's limit was: with the head in it, only every page needs a look at that.
+ * Ring cpus + c is the shared one, for threads without restartable sequences and for those that
+ * were just interrupted in one; several CPUs may write it, by compare-and-swap of `head`.
+ */
+struct mj_ring {
+    uint64_t head __attribute__((aligned(64))); /* written by the runtime; shared: reserved up to */
+    uint64_t room;                              /* a record may end here, and no further */
+    uint64_t data;                              /* address of the ring's bytes */
+    uint64_t mask;                              /* ring_size - 1 */
+    uint64_t limit
+        __attribute__((aligned(64))); /* written by the reader: no further; ~0: overwrite */
+    uint64_t begun;                   /* the same: what is older belongs to an earlier trace */
+};
+
+/*
+ * A record: marker, size, thread, then the time if its marker has one, and the fields, each at a
+ * multiple of its size (markerjit/ring/types.py has all rules). It never crosses a page: what is
+ * left of one is filled by a record of id MJ_FILLER.
+ *
+ * In a shared ring a commit word stands before each record, and is written last. It says the
+ * position, so that a word left over from an earlier lap is never taken for it; its size counts
+ * the word itself. MJ_FILLER is then a commit word whose record, if there is room for one, says so.
+ */
+struct mj_record {
+    uint32_t head; /* marker, and from MJ_WORDS_SHIFT on the size in words of eight bytes */
+    uint32_t tid;
+    /* uint64_t time; payload */
+};
+#define MJ_MAX_RECORD (MJ_PAGE - 8)
+
+/* A text in a record: this, then its bytes; at a multiple of eight, and so is what comes after. */
+struct mj_text {
+    uint32_t length;
+    uint32_t state;
+};
+#define MJ_TEXT_WHOLE 0
+#define MJ_TEXT_CUT 1        /* it is longer */
+#define MJ_TEXT_NULL 2       /* the pointer was NULL, or in the first page */
+#define MJ_TEXT_UNREADABLE 3 /* nothing can be read there */
+
+/* Where the runtime's functions are: the first words of its code, as offsets from its start. */
+struct mj_entry {
+    uint64_t magic; /* MJ_ARENA_MAGIC */
+    uint32_t version;
+    uint32_t size; /* bytes of code */
+    uint32_t record;
+    uint32_t count;
+    uint32_t trap;
+    uint32_t restorer;
+    uint32_t record_event; /* for recorders and probes: mj_record with a struct mj_marker * */
+    uint32_t pass;
+    uint32_t turn;
+    uint32_t lose;
+    uint32_t fetch;
+    struct {
+        uint32_t start, end, abort;
+    } sequences[MJ_SEQUENCES];
+};
+
+#endif /* !__ASSEMBLER__ */
+
+/* Offsets for restart.S and recorders; record.c compares them with the structures. */
+#define MJ_CONTROL_PARTS 32
+#define MJ_PART_SIZE 16
+#define MJ_PART_COUNT 12
+#define MJ_CONTROL_RSEQ_OFFSET 308
+#define MJ_CONTROL_SEQUENCES 512
+#define MJ_RING_ROOM 8
+#define MJ_RING_DATA 16
+#define MJ_RING_MASK 24
+#define MJ_RING_LIMIT 64
+#define MJ_RSEQ_CPU 4      /* struct rseq: cpu_id */
+#define MJ_RSEQ_SEQUENCE 8 /* struct rseq: rseq_cs */
+
+#endif

@@ -1,0 +1,76 @@
+"""What a marker that is off costs the function that it stands in, counted in its instructions.
+
+Counted is the function as it stands in memory up to its first return, or to the body of a marker
+where that comes first. What is behind is reached only while a marker is on, or is the end of a
+loop.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from capstone import CS_ARCH_X86, CS_MODE_64, Cs, CsInsn
+
+from tests.support.compilers import COMPILERS, STRICT, Compiler, Elf, need
+
+SOURCE = Path(__file__).parent / "header" / "cost.c"
+MARKERS = {"leaf": 1, "leaf_of_two": 2, "sum": 1, "search": 1, "reals": 1}
+OPTIONS = ["-O2", "-O2 -fstack-protector-strong", "-O3", "-O2 -fcf-protection=full"]
+BY_SITE = 2
+"""Of `jump`: the instruction that is executed, and the jump behind it that is not."""
+AROUND = 4
+"""So many may come with another order of the blocks; an ordinary call takes nine at least."""
+
+
+class Cost(NamedTuple):
+    """Instructions up to the return, and how many of them are for the stack."""
+
+    instructions: int
+    of_stack: int
+
+
+def cost_of(elf: Elf, name: str) -> Cost:
+    symbol = elf.function(name)
+    code = elf.read(symbol.address, symbol.size)
+    decoded = Cs(CS_ARCH_X86, CS_MODE_64).disasm(code, symbol.address)
+    ends = {note.body for note in elf.notes()}
+    passed = list(takewhile(lambda one: one.mnemonic != "ret" and one.address not in ends, decoded))
+    count = sum(one.mnemonic != "nop" for one in passed)
+    return Cost(count + 1, sum(map(is_for_stack, passed)))
+
+
+def is_for_stack(one: CsInsn) -> bool:
+    moves = one.mnemonic in ("add", "sub", "lea") and one.op_str.startswith("rsp,")
+    return moves or one.mnemonic in ("push", "pop", "enter", "leave", "call")
+
+
+@pytest.mark.parametrize("compiler", COMPILERS, ids=lambda compiler: compiler.name)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_marker_that_is_off_costs_the_function_no_more_than_its_site(
+    compiler: Compiler, options: str, tmp_path: Path
+) -> None:
+    need(compiler)
+    words = [*STRICT, *options.split(), "-fPIC", "-shared", SOURCE]
+    marked = Elf(compiler.build(tmp_path / "marked.so", *words))
+    bare = Elf(compiler.build(tmp_path / "bare.so", "-DWITHOUT_MARKERS", *words))
+    names = {name: mangled(marked, name) for name in MARKERS}
+
+    for name, markers in MARKERS.items():
+        cost, without = cost_of(marked, names[name]), cost_of(bare, names[name])
+
+        assert cost.of_stack <= without.of_stack, name
+        most = without.instructions + BY_SITE * markers + AROUND
+        assert cost.instructions <= most, f"{name}: {cost.instructions}, {without.instructions}"
+
+
+def mangled(elf: Elf, name: str) -> str:
+    """The function's symbol, which C++ has its own names for."""
+    (found,) = {
+        one.name
+        for one in elf.symbols()
+        if one.is_function and (one.name == name or one.name.startswith(f"_Z{len(name)}{name}"))
+    }
+    return found
