@@ -140,3 +140,16 @@ def test_a_signal_handler_may_record_before_any_instruction_that_puts_a_text(
 
     assert came > 60
     assert own.damaged == 0
+
+
+def test_a_full_ring_and_an_address_that_is_no_text_change_no_register(build: Path) -> None:
+    own = arena(ring_size=4 * PAGE)
+    slot = text_marker(own)
+    slot.hit(c_uint64(0))
+    slot.hit(c_uint64(1 << 63))
+    for _ in range(100):
+        slot.hit(c_char_p(b"x" * 256))
+
+    hits, lost = own.counted()
+    assert hits == 102
+    assert lost > 0

@@ -20,11 +20,17 @@
 enum { RECORD, FORK, FORK_LATE, DIE };
 
 /*
- * A preserving call, as a marker's body makes it, with values in all general registers and in two
- * of the vector registers. 0: all of them, the stack pointer and the red zone came back as they
+ * A preserving call, as a marker's body makes it, with values in all general registers and in all
+ * vector registers. 0: all of them, the stack pointer and the red zone came back as they
  * were. The numbers are in `pattern`, so that each has another one.
  */
 int call_block(struct mj_slot *slot, uint64_t shape, const uint64_t *words);
+#define EACH_VECTOR(X)                                                                             \
+    X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
+#define SET(n) "movq %rbx, %xmm" #n "; punpcklqdq %xmm" #n ", %xmm" #n "\n"
+#define CHECK(n)                                                                                   \
+    "movq %xmm" #n ", %rax; cmp %rbx, %rax; jne 9f; psrldq $8, %xmm" #n "; movq %xmm" #n           \
+    ", %rax; cmp %rbx, %rax; jne 9f\n"
 __asm__(
     ".text\n"
     ".globl call_block\n"
@@ -42,22 +48,22 @@ __asm__(
     "mov (%rdi), %rbp; test $1, %bpl; cmovnz 32(%rdi), %rbp\n"
     "mov $1, %eax; mov $2, %ecx; mov $3, %edx; mov $4, %esi; mov $5, %edi; mov $6, %r8d\n"
     "mov $7, %r9d; mov $8, %r10d; mov $9, %r11d; mov $10, %r12d; mov $11, %r13d\n"
-    "mov $12, %r14d; mov $13, %r15d\n"
-    "movq %rbx, %xmm0; movq %rbx, %xmm7; movq %rbx, %xmm14; movq %rbx, %xmm15\n"
-    "call *%rbp\n"
-    "cmp $1, %rax; jne 9f; cmp $2, %rcx; jne 9f; cmp $3, %rdx; jne 9f; cmp $4, %rsi; jne 9f\n"
-    "cmp $5, %rdi; jne 9f; cmp $6, %r8; jne 9f; cmp $7, %r9; jne 9f; cmp $8, %r10; jne 9f\n"
-    "cmp $9, %r11; jne 9f; cmp $10, %r12; jne 9f; cmp $11, %r13; jne 9f; cmp $12, %r14; jne 9f\n"
-    "cmp $13, %r15; jne 9f\n"
-    "movq %xmm0, %rax; cmp %rbx, %rax; jne 9f; movq %xmm7, %rax; cmp %rbx, %rax; jne 9f\n"
-    "movq %xmm14, %rax; cmp %rbx, %rax; jne 9f; movq %xmm15, %rax; cmp %rbx, %rax; jne 9f\n"
-    "mov (%rbx), %rax; lea 128 + 8(%rsp, %rax), %rax; cmp %rbx, %rax; jne 9f\n"
-    "cmpq $0x5a5a5a5a, -8(%rbx); jne 9f; cmpq $0x5a5a5a5a, -128(%rbx); jne 9f\n"
-    "xor %eax, %eax; jmp 8f\n"
-    "9: mov $1, %eax\n"
-    "8: lea 8(%rbx), %rsp\n"
-    "pop %r15; pop %r14; pop %r13; pop %r12; pop %rbp; pop %rbx\n"
-    "ret\n");
+    "mov $12, %r14d; mov $13, %r15d\n" EACH_VECTOR(
+        SET) "call *%rbp\n"
+             "cmp $1, %rax; jne 9f; cmp $2, %rcx; jne 9f; cmp $3, %rdx; jne 9f; cmp $4, %rsi; jne "
+             "9f\n"
+             "cmp $5, %rdi; jne 9f; cmp $6, %r8; jne 9f; cmp $7, %r9; jne 9f; cmp $8, %r10; jne "
+             "9f\n"
+             "cmp $9, %r11; jne 9f; cmp $10, %r12; jne 9f; cmp $11, %r13; jne 9f; cmp $12, %r14; "
+             "jne 9f\n"
+             "cmp $13, %r15; jne 9f\n" EACH_VECTOR(
+                 CHECK) "mov (%rbx), %rax; lea 128 + 8(%rsp, %rax), %rax; cmp %rbx, %rax; jne 9f\n"
+                        "cmpq $0x5a5a5a5a, -8(%rbx); jne 9f; cmpq $0x5a5a5a5a, -128(%rbx); jne 9f\n"
+                        "xor %eax, %eax; jmp 8f\n"
+                        "9: mov $1, %eax\n"
+                        "8: lea 8(%rbx), %rsp\n"
+                        "pop %r15; pop %r14; pop %r13; pop %r12; pop %rbp; pop %rbx\n"
+                        "ret\n");
 
 /* A body that comes late: it has loaded an adapter that the slot had before. */
 void call_stale(struct mj_slot *slot, uint64_t adapter) {
