@@ -256,7 +256,7 @@ def test_no_code_is_made_for_texts_where_pages_are_not_known(flags: int) -> None
 
 
 def test_markers_share_a_signature_when_their_records_are_read_alike() -> None:
-    note = Note(Signature("m", "%d", (INT,)), Kind.JUMP, False, "a.c", 1, 1, 2, 3, 4)
+    note = Note(Signature("m", "%d", (INT,)), Kind.JUMP, False, "a.c", 1, 1, 2, 3, 4, True)
     other_place = note._replace(file="b.c", line=9, site=77, kind=Kind.NOP)
 
     assert note.signature == other_place.signature == event()
