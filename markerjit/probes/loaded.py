@@ -214,7 +214,7 @@ def values(arena: Arena) -> list[Values]:
             return arena.store.read(address - arena.base, size)
 
         with suppress(MarkerError):  # its variables are said to be where nothing is
-            counters, histograms = (read_counters(file, read), read_histograms(file, read))
+            counters, histograms = read_counters(file, read), read_histograms(file, read)
             if arena.units.is_there(file.unit):  # else its room may be another's by now
                 values.append(Values(file.source, counters, histograms))
     return values

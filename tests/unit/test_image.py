@@ -69,17 +69,13 @@ def file_of(tmp_path: Path) -> Callable[[bytes], str]:
 
 
 def build_id_by_readelf(path: Path) -> str:
-    text = subprocess.run(
-        ["readelf", "-nW", path], capture_output=True, text=True, check=True
-    )
+    text = subprocess.run(["readelf", "-nW", path], capture_output=True, text=True, check=True)
     (found,) = re.findall(r"Build ID: ([0-9a-f]+)", text.stdout)
     return found
 
 
 def symbol(path: Path, name: str) -> int:
-    text = subprocess.run(
-        ["nm", path], capture_output=True, text=True, check=True
-    ).stdout
+    text = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
     (value,) = re.findall(rf"^([0-9a-f]+) . {name}$", text, re.MULTILINE)
     return int(value, 16)
 
@@ -135,9 +131,7 @@ def test_object_without_build_id_has_none(plain: OBJECTS, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_file_is_read_by_the_addresses_of_its_symbols(
-    plain: OBJECTS, kind: str
-) -> None:
+def test_file_is_read_by_the_addresses_of_its_symbols(plain: OBJECTS, kind: str) -> None:
     path = plain(kind)
 
     with FileImage(str(path)) as image:
@@ -179,11 +173,7 @@ def test_loaded_library_has_the_bias_and_build_id_of_its_symbols(
 
 
 def test_every_object_of_our_own_process_can_be_read() -> None:
-    starts = {
-        m.path: m.start
-        for m in read_maps("self")
-        if not m.offset and m.executable is False
-    }
+    starts = {m.path: m.start for m in read_maps("self") if not m.offset and m.executable is False}
 
     with ProcessMemory(os.getpid()) as memory:
         images = [
@@ -265,9 +255,7 @@ def test_note_segment_of_claimed_gigabytes_is_refused(
 ) -> None:
     (table,) = struct.unpack_from("<Q", shared_bytes, 32)
     (count,) = struct.unpack_from("<H", shared_bytes, 56)
-    header = next(
-        table + i * 56 for i in range(count) if shared_bytes[table + i * 56] == PT_NOTE
-    )
+    header = next(table + i * 56 for i in range(count) if shared_bytes[table + i * 56] == PT_NOTE)
 
     path = file_of(patched(shared_bytes, header + 32, "<Q", MAX_NOTE_BYTES + 1))
 
@@ -287,9 +275,7 @@ def test_real_objects_of_other_kinds_are_refused(tmp_path: Path) -> None:
     source = tmp_path / "x.c"
     source.write_text("int x;")
     for flag in ("-m64", "-m32"):
-        subprocess.run(
-            ["gcc", flag, "-c", "-o", tmp_path / f"{flag}.o", source], check=True
-        )
+        subprocess.run(["gcc", flag, "-c", "-o", tmp_path / f"{flag}.o", source], check=True)
 
     with pytest.raises(Unsupported, match="relocatable"):
         FileImage(str(tmp_path / "-m64.o"))
