@@ -91,14 +91,7 @@ def test_segments_are_those_that_pyelftools_sees(plain: OBJECTS, kind: str) -> N
     path = plain(kind)
     with path.open("rb") as file:
         expected = [
-            (
-                p["p_flags"],
-                p["p_offset"],
-                p["p_vaddr"],
-                p["p_filesz"],
-                p["p_memsz"],
-                p["p_align"],
-            )
+            (p["p_flags"], p["p_offset"], p["p_vaddr"], p["p_filesz"], p["p_memsz"], p["p_align"])
             for p in (segment.header for segment in ELFFile(file).iter_segments())
         ]
 
@@ -122,8 +115,7 @@ def test_build_id_is_the_one_that_readelf_shows(plain: OBJECTS, kind: str) -> No
 def test_object_without_build_id_has_none(plain: OBJECTS, tmp_path: Path) -> None:
     path = tmp_path / "anonymous"
     subprocess.run(
-        ["gcc", "-Wl,--build-id=none", "-o", path, plain("exe").parent / "plain.c"],
-        check=True,
+        ["gcc", "-Wl,--build-id=none", "-o", path, plain("exe").parent / "plain.c"], check=True
     )
 
     with FileImage(str(path)) as image:
@@ -153,9 +145,7 @@ def test_address_outside_of_the_file_image_is_a_fault(plain: OBJECTS) -> None:
                 image.read(address, size)
 
 
-def test_loaded_library_has_the_bias_and_build_id_of_its_symbols(
-    plain: OBJECTS,
-) -> None:
+def test_loaded_library_has_the_bias_and_build_id_of_its_symbols(plain: OBJECTS) -> None:
     path = plain("shared")
     library = ctypes.CDLL(str(path))
     where = ctypes.addressof(ctypes.c_int.in_dll(library, "truth"))
@@ -200,9 +190,7 @@ def test_vdso_is_an_image_without_a_file() -> None:
         assert image.build_id()
 
 
-def test_fixed_program_has_no_bias_at_its_place_and_is_refused_elsewhere(
-    plain: OBJECTS,
-) -> None:
+def test_fixed_program_has_no_bias_at_its_place_and_is_refused_elsewhere(plain: OBJECTS) -> None:
     content = plain("fixed").read_bytes()
     memory = FakeMemory({0x400000: content, 0x10000000: content})
 
