@@ -66,11 +66,37 @@ def test_a_marker_that_is_off_costs_the_function_no_more_than_its_site(
         assert cost.instructions <= most, f"{name}: {cost.instructions}, {without.instructions}"
 
 
+@pytest.mark.parametrize("compiler", COMPILERS, ids=lambda compiler: compiler.name)
+@pytest.mark.parametrize("mode", ["jump", "nop", "symbol", "immediate", "pointer"])
+def test_gcc_puts_bodies_apart_from_the_code_that_is_executed(
+    compiler: Compiler, mode: str, tmp_path: Path
+) -> None:
+    need(compiler)
+    if "clang" in compiler.name:
+        pytest.skip("clang does not split functions without a profile")
+    words = [*STRICT, "-O2", f"-DMJ_MODE={mode}", "-fPIC", "-shared", SOURCE]
+    elf = Elf(compiler.build(tmp_path / "marked.so", *words))
+    functions = [elf.function(mangled(elf, name)) for name in MARKERS]
+
+    bodies = [note.body for note in elf.notes()]
+
+    assert len(bodies) == sum(MARKERS.values())
+    for function in functions:
+        span = range(function.address, function.address + function.size)
+        assert not [body for body in bodies if body in span], function.name
+    (never,) = (symbol for symbol in elf.symbols() if "mj_never_executed" in symbol.name)
+    text = elf.section(".text")
+    assert text is not None
+    decoded = Cs(CS_ARCH_X86, CS_MODE_64).disasm(text.data, text.address)
+    assert hex(never.address) not in [instruction.op_str for instruction in decoded]
+
+
 def mangled(elf: Elf, name: str) -> str:
     """The function's symbol, which C++ has its own names for."""
     (found,) = {
-        one.name
-        for one in elf.symbols()
-        if one.is_function and (one.name == name or one.name.startswith(f"_Z{len(name)}{name}"))
+        symbol.name
+        for symbol in elf.symbols()
+        if symbol.is_function and not symbol.name.endswith(".cold")
+        if symbol.name == name or symbol.name.startswith(f"_Z{len(name)}{name}")
     }
     return found

@@ -379,11 +379,30 @@ MJ_INLINE uint64_t mj_word(double value) {
  */
 #define MJ_LOOK_UP(slot, name) __asm__ __volatile__("lea " MJ_SLOT(name) "(%%rip), %0" : "=r"(slot))
 
+/*
+ * gcc moves blocks that are never executed out of their function, to .text.unlikely. It takes a
+ * block for one of those if it begins with a call of a cold function when the profile is estimated.
+ * A body is such a block, so that the code of a program with thousands of markers is no larger
+ * where it is executed than without them. The call is gone in the end: its result is used only if
+ * something is constant that never is (mj_callee).
+ */
+#if defined(__OPTIMIZE__) && !defined(__clang__)
+__attribute__((cold, const, noinline, unused, no_instrument_function)) static uintptr_t
+mj_never_executed(void) {
+    return 0;
+}
+#define MJ_NEVER_EXECUTED mj_never_executed()
+#else
+#define MJ_NEVER_EXECUTED 0
+#endif
+
 /* What to call now: the probe, or the adapter of one that is a C function. NULL where there is
    nothing to call; then the arguments are not evaluated. */
-MJ_INLINE mj_adapter_fn *mj_callee(const struct mj_slot *slot) {
-    const uintptr_t probe = MJ_CAST(uintptr_t, __atomic_load_n(&slot->probe, __ATOMIC_ACQUIRE));
+MJ_INLINE mj_adapter_fn *mj_callee(const struct mj_slot *slot, uintptr_t never_executed) {
+    uintptr_t probe = MJ_CAST(uintptr_t, __atomic_load_n(&slot->probe, __ATOMIC_ACQUIRE));
 
+    if (__builtin_constant_p(probe))
+        probe |= never_executed;
     return probe & MJ_PROBE_COUNTED ? __atomic_load_n(&slot->adapter, __ATOMIC_RELAXED)
                                     : MJ_CAST(mj_adapter_fn *, probe);
 }
@@ -403,9 +422,10 @@ MJ_INLINE mj_adapter_fn *mj_callee(const struct mj_slot *slot) {
  */
 #define MJ_CALL(name, ...)                                                                         \
     {                                                                                              \
+        const uintptr_t mj_cold_ = MJ_NEVER_EXECUTED;                                              \
         struct mj_slot *mj_slot_;                                                                  \
         MJ_LOOK_UP(mj_slot_, name);                                                                \
-        mj_adapter_fn *const mj_callee_ = mj_callee(mj_slot_);                                     \
+        mj_adapter_fn *const mj_callee_ = mj_callee(mj_slot_, mj_cold_);                           \
         if (mj_callee_) {                                                                          \
             MJ_CAT(MJ_CALL_, MJ_COUNT(__VA_ARGS__))(name, __VA_ARGS__)                             \
         }                                                                                          \
