@@ -17,6 +17,7 @@ TYPE_CHECKING = False  # type checkers assume true; importing typing would take 
 if TYPE_CHECKING:
     from typing import Any
 
+    from markerjit.arena.waiting import Waits
     from markerjit.errors import (
         BadArgument,
         BadFile,
@@ -115,6 +116,7 @@ _HOME = {
     "list_file": "session.status",
     "EventStream": "events.stream",
     "StreamStatistics": "events.feed",
+    "Waits": "arena.waiting",
     "ArenaStatus": "session.status",
     "MarkerStatus": "session.status",
     "StrayHead": "session.strays",
@@ -196,6 +198,7 @@ __all__ = [
     "Values",
     "Verb",
     "View",
+    "Waits",
     "Watch",
     "__version__",
     "attach",

@@ -71,6 +71,8 @@ CALL_WORDS = 24
 """Where a preserving call has the words, from the stack pointer of the callee on."""
 
 SEQUENCES = 3
+READER_NS = 2_000_000_000
+WAIT_NS = 10_000_000_000
 RSEQ_SIGNATURE = 0x53053053
 RSEQ_CPU = 4
 RSEQ_SEQUENCE = 8
@@ -197,6 +199,11 @@ class Control(ctypes.Structure):
         ("callers_used", ctypes.c_uint32),
         ("_pad", ctypes.c_uint32 * 3),  # the sequences are aligned to 32
         ("sequences", Restartable * SEQUENCES),
+        ("wait_until_ns", ctypes.c_uint64),
+        ("passes", ctypes.c_uint32),
+        ("waiting", ctypes.c_uint32),
+        ("waits", ctypes.c_uint64),
+        ("waited_ns", ctypes.c_uint64),
     ]
 
 
@@ -228,7 +235,7 @@ class MarkerEntry(ctypes.Structure):
         ("counted", ctypes.c_uint8),
         ("calling", ctypes.c_uint8),
         ("careful", ctypes.c_uint8),
-        ("reserved", ctypes.c_uint8),
+        ("waits", ctypes.c_uint8),
         ("recorder_of_c", ctypes.c_uint32),
         ("name", ctypes.c_char * 64),
     ]

@@ -199,4 +199,4 @@ def _how(entry: MarkerEntry) -> bytes:
     """The part of an entry that says how its marker is recorded."""
     whole = bytes(entry)
     taken = whole[MarkerEntry.ops.offset : MarkerEntry.recorder.offset]
-    return bytes([entry.argc, entry.counted, entry.careful]) + taken
+    return bytes([entry.argc, entry.counted, entry.careful, entry.waits]) + taken

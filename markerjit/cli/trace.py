@@ -38,6 +38,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     recording.add_parts(parser)
     recording.add_output(parser)
     parser.add_argument(
+        "--lossless",
+        action="store_true",
+        help="MAKES THE PROCESS WAIT where it would lose events: a thread whose ring is full stops "
+        "until there is room, with whatever locks it holds; up to 10 s for an event, and not for a "
+        "trace that has read nothing for 2 s",
+    )
+    parser.add_argument(
         "--resume", action="store_true", help="begin with what a reader left that died"
     )
     arguments.add_json(parser)
@@ -49,6 +56,8 @@ def run(options: argparse.Namespace) -> int:
     end = End()
     if len(options.pids) > 1 and options.time == "none":
         raise markerjit.Refused("without a time (--time none) several processes have no order")
+    if options.lossless and options.probe.is_in_c:
+        raise markerjit.Refused("a probe in C does not wait; leave out --lossless")
     if options.output:
         _check_output(options)
     callback = recording.callback_of(options.probe)
@@ -69,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
                     options.pattern,
                     mode=mode,
                     quiesce=options.quiesce,
+                    lossless=options.lossless,
                     resume=options.resume,
                     **parts,
                 )
@@ -76,6 +86,8 @@ def run(options: argparse.Namespace) -> int:
             for session in sessions
         ]
         end.arm(streams, options.duration)
+        if options.lossless:
+            output.say("lossless: where a ring is full, the process waits for us", error=True)
         for stream in streams:
             output.print_left_out(stream.unswitched)
         _print_dropped(streams)
@@ -227,6 +239,8 @@ def _print_summary(
             "-o FILE keeps all of them",
             error=True,
         )
+    waits = [stream.waits() for stream in streams]
+    waited = sum(each.events for each in waits), sum(each.seconds for each in waits)
     if options.json and not printing.unread:
         taken = [name for each in statistics for name in each.taken]
         summary: Json = {
@@ -240,11 +254,19 @@ def _print_summary(
             summary["left_out"] = left_out_facts(unswitched)
         if lost:
             summary["would_help"] = [*would_help]
+        if options.lossless:
+            summary["waited"] = dict(zip(("events", "seconds"), waited, strict=True))
         sys.stdout.write(printing.separator)
         output.print_json({"summary": summary})
         return
     where = f" in {options.output}" if options.output else ""
     output.say(f"{counted(count, 'event')}{where}, {lost} lost", error=True)
+    if options.lossless:
+        output.say(
+            f"{counted(waited[0], 'event')} waited for this trace, {waited[1]:.3f} s in all "
+            "(--lossless)",
+            error=True,
+        )
     if lost:
         for stream in streams:
             recording.print_losses(stream.lost())
@@ -260,6 +282,7 @@ def _remedies(streams: Sequence[markerjit.EventStream], options: argparse.Namesp
         ring_size=min(stream.ring_size for stream in streams),
         output=options.output,
         calls=options.probe.is_in_python,
+        lossless=options.lossless,
         markers=len({kind.marker for kind in kinds}),
         fields=max((len(kind.fields) for kind in kinds), default=0),
     )

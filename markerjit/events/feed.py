@@ -16,9 +16,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
+from markerjit.abi import READER_NS
 from markerjit.arena.arena import Arena
+from markerjit.arena.waiting import Waiting, Waits
 from markerjit.errors import TargetGone
 from markerjit.events.claim import Claim
 from markerjit.events.losses import LossCount
@@ -36,6 +39,7 @@ from markerjit.ring.types import RecordType, Time
 TICK_NS = 10_000_000
 """CLOCK_MONOTONIC_COARSE is never further behind: a kernel has at least 100 ticks a second."""
 _FINISHING_NS = NS // 5
+_NO_WAITS = Waits(0, 0)
 
 
 class StreamStatistics(NamedTuple):
@@ -65,6 +69,7 @@ class Feed:
     resume          go on where an earlier reader stopped. Otherwise its records are dropped
     first_clock     what both clocks read before, for a better calibration
     held            the markers that record for the stream
+    waiting         for events that wait for the feed where their ring is full; None: none does
     pid             the process
     time            the clock that the records' times come from
     stopped         whether the feed was stopped
@@ -82,6 +87,7 @@ class Feed:
         resume: bool = False,
         first_clock: tuple[int, int] | None = None,
         held: Held | None = None,
+        waiting: Waiting | None = None,
     ) -> None:
         self.types = dict(types)
         self.pid = arena.pid
@@ -90,6 +96,9 @@ class Feed:
         self._arena = arena
         self._alive = alive
         self._claim = Claim(renew, held)
+        self._waiting = waiting
+        self._waits_before = waiting.counts() if waiting else _NO_WAITS
+        self._waits = _NO_WAITS
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self._timeline = Timeline(clock_pair, wall_offset_ns, first_clock)
         self._rings = Rings(arena, self.types, is_ours=is_ours)
@@ -151,23 +160,50 @@ class Feed:
     def finish(self) -> None:
         """Take the remaining records out of the rings, to be handed out later. The rings belong to
         others from here on. Waits for a thread that is recording, but not for long."""
-        until = time.monotonic_ns() + _FINISHING_NS
+        until = time.monotonic_ns() + (READER_NS if self._waiting else _FINISHING_NS)
         last = False
-        while self._rings.unread() and not last:
+        while (self._is_waited_for() or self._rings.unread()) and not last:
             last = time.monotonic_ns() > until
             new = self._rings.poll(packets=True, last=last)
+            self._note_pass()
             if not new.records:
                 time.sleep(0.001)
             self._keep_back(new)
+        if self._waiting:
+            self._waiting.forbid()
         self.note_losses()
         self._note_counts()
         self._finished = True
+
+    # ---- events that wait for us -----------------------------------------------------------------
+
+    def let_wait(self) -> None:
+        """Events may wait for us, for a while from now on. Done whenever records are asked for."""
+        if self._waiting and not self._finished and not self.dispossessed:
+            with suppress(TargetGone):
+                self._waiting.allow()
+
+    def waits(self) -> Waits:
+        """The events that have waited since the feed began."""
+        if self._waiting and not self._finished:
+            with suppress(TargetGone):
+                now, before = self._waiting.counts(), self._waits_before
+                self._waits = Waits(now.events - before.events, now.ns - before.ns)
+        return self._waits
+
+    def _is_waited_for(self) -> bool:
+        return self._waiting is not None and self._waiting.threads > 0
+
+    def _note_pass(self) -> None:
+        if self._waiting and not self.dispossessed:
+            self._waiting.note_pass()
 
     # ---- records ---------------------------------------------------------------------------------
 
     def find(self, until: int | None) -> None:
         """Take the records out of the rings, and have those before `until` ready for `hand_out`;
         None: all of them. No events are made yet."""
+        self.let_wait()
         if until is None:
             self._timeline.update()
         self._ready.add(self._from_rings(until, packets=False, columns=True).columns)
@@ -191,6 +227,7 @@ class Feed:
         self, most: int | None = None, *, until: int | None = None
     ) -> list[list[Columns]]:
         """The same events as columns. The events of a list come behind those of the list before."""
+        self.let_wait()
         batches = [*self._ready.take_each(most, until)]
         self._events += sum(len(columns.time) for batch in batches for columns in batch)
         return batches
@@ -198,6 +235,7 @@ class Feed:
     def poll_batch(self, *, packets: bool, columns: bool, most: int | None = None) -> Batch | None:
         """The records since the last poll; None where there are none. Columns have no more than
         `most` records, the next ones by the next poll."""
+        self.let_wait()
         if self.waiting:
             self.keep()
             return self._next_batch([], most)
@@ -240,6 +278,7 @@ class Feed:
                 polled = self._rings.poll(
                     packets=packets, columns=columns, enough=lambda: self.stopped and not stopped
                 )
+                self._note_pass()
                 new = Polled(
                     [*new.packets, *polled.packets], polled.columns, new.records + polled.records
                 )
@@ -285,6 +324,7 @@ class Feed:
     def note_losses(self) -> None:
         """Read now how many events were lost. Otherwise that is read a few times a second."""
         self._losses.update()
+        self.waits()
 
     def lost(self) -> dict[tuple[int, str], int]:
         """Events lost since the feed began, by (cpu, marker), without zeros."""

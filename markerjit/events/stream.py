@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
+from markerjit.arena.waiting import Waits
 from markerjit.arguments import check_all, check_flag, check_int, check_is, check_seconds
 from markerjit.events.feed import Feed, StreamStatistics
 from markerjit.model import Event, Field
@@ -176,6 +177,11 @@ class EventStream:
     def lost(self) -> dict[tuple[int, str], int]:
         """Events lost since the stream began, by (cpu, marker), without zeros."""
         return self._feed.lost()
+
+    def waits(self) -> Waits:
+        """The events that waited for us since the stream began, because their ring was full. None
+        does unless the trace was asked to be lossless."""
+        return self._feed.waits()
 
     def statistics(self) -> StreamStatistics:
         """The counts so far."""

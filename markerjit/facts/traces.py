@@ -34,7 +34,7 @@ def trace_facts(trace: Trace, summary: Summary) -> Json:
 
 
 def remedies(
-    *, ring_size: int, output: str | None, calls: bool, markers: int, fields: int
+    *, ring_size: int, output: str | None, calls: bool, markers: int, fields: int, lossless: bool
 ) -> list[str]:
     """Ways to lose fewer events in the next trace, for one that found rings full.
 
@@ -43,6 +43,7 @@ def remedies(
     calls       whether a function in Python was called with each event
     markers     number of markers that recorded
     fields      the most fields of one of them that were recorded
+    lossless    whether events waited for the trace
     """
     sentences = []
     size = ring_size >> 20
@@ -57,6 +58,8 @@ def remedies(
         sentences.append("--fields: a ring has room for more records that are smaller")
     if markers > 1:
         sentences.append(f"a pattern that matches fewer markers: it matched {markers}")
+    if not lossless:
+        sentences.append("--lossless: the process waits instead, and may become much slower")
     return sentences
 
 

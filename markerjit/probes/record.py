@@ -36,6 +36,7 @@ class Recording(NamedTuple):
     tid: int
     counted: int
     careful: int
+    waits: int
     type: RecordType
 
     def entry(self) -> abi.MarkerEntry:
@@ -47,6 +48,7 @@ class Recording(NamedTuple):
             tid=self.tid,
             counted=self.counted,
             careful=self.careful,
+            waits=self.waits,
         )
         entry.ops[: len(self.ops)] = self.ops
         entry.limits[: len(self.limits)] = self.limits
@@ -79,7 +81,7 @@ def recording(signature: Signature, options: Options) -> Recording:
     careful = type_.has_text and options.strings is Strings.CAREFUL
     return Recording(
         bytes(ops), tuple(limits), time, int(options.thread_id), int(options.counted),
-        int(careful), type_,
+        int(careful), int(options.waits), type_,
     )  # fmt: skip
 
 

@@ -8,7 +8,8 @@ says what that promises) it
      2  reads the CPU's number; in the child of a fork, and in a thread without such sequences, it
         leaves the event to the runtime
      3  finds the ring, and whether there is room in its page; if not, mj_turn makes some, and it
-        begins again, or the ring is full and mj_lose counts that
+        begins again, or the ring is full and mj_lose counts that; the runtime does both for a
+        marker whose events wait
      4  reads the clock
      5  writes the record
      6  stores the new head: from now on the record is there
@@ -86,8 +87,9 @@ class Setting(NamedTuple):
 class Shape(NamedTuple):
     """The record that a recorder writes: the id of its marker, how each argument is taken
     (MJ_OP_*), the size of the record with its texts empty, whether it has a time and a thread id,
-    whether each is counted too, and the most bytes of each argument that is a text; and whether its
-    caller makes a preserving call, or an ordinary C call."""
+    whether each is counted too, and the most bytes of each argument that is a text; whether its
+    caller makes a preserving call, or an ordinary C call; and whether events wait where the ring is
+    full."""
 
     marker: int
     entry: int
@@ -98,6 +100,7 @@ class Shape(NamedTuple):
     counted: bool = True
     limits: tuple[int, ...] = ()
     preserving: bool = True
+    waits: bool = False
 
     @property
     def has_text(self) -> bool:
@@ -236,12 +239,14 @@ def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
     yield "call make_room"
     yield "test eax, eax"
     yield "je again"
-    yield f"cmp eax, {number(TURN_FULL)}"
-    yield "je full"
+    if not shape.waits:
+        yield f"cmp eax, {number(TURN_FULL)}"
+        yield "je full"
     yield "slow:"
     yield from frame.to_record
-    yield "full:"
-    yield from frame.to_lose
+    if not shape.waits:
+        yield "full:"
+        yield from frame.to_lose
 
 
 def _head_of_texts(marker: int, behind: int) -> Iterator[str]:

@@ -165,6 +165,7 @@ class Recorders:
             counted=bool(made.counted),
             limits=made.limits,
             preserving=preserving,
+            waits=bool(made.waits),
         )
         recorder = make_recorder(shape, setting, address)
         with suppress(Refused):  # mj_record does it then
@@ -210,23 +211,27 @@ def options_of(
     fields: Sequence[str] | str | None,
     text: int,
     strings: Strings | str,
+    *,
+    lossless: bool = False,
 ) -> Options:
     """How a marker is recorded. Events emitted by a probe in C are always recorded in the same way:
     raises BadArgument if another is requested."""
     way = _strings_of(strings)
     if compiled:
-        chosen = (time, thread_id, fields, text, way)
-        if chosen != (None, True, None, DEFAULT_TEXT, Strings.FAST):
+        chosen = (time, thread_id, fields, text, way, lossless)
+        if chosen != (None, True, None, DEFAULT_TEXT, Strings.FAST, False):
             raise BadArgument(
                 "probe", f"{compiled.source.name}:{compiled.function.name}",
-                "one of the runtime's where time, thread_id, fields, text or strings are given: "
+                "one of the runtime's where time, thread_id, fields, text, strings or lossless are "
+                "given: "
                 "these do not apply to events emitted by a probe in C",
             )  # fmt: skip
         return Options()
     names = (fields,) if isinstance(fields, str) else fields
     return Options(
-        time_to_use(time), thread_id, None if names is None else tuple(names), text, strings=way
-    )
+        time_to_use(time), thread_id, None if names is None else tuple(names), text,
+        strings=way, waits=lossless,
+    )  # fmt: skip
 
 
 def nothing_read(probe: str | Compiled, strings: Strings | str = "fast") -> Options:

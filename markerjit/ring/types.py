@@ -107,6 +107,7 @@ class Options(NamedTuple):
     counted  the recorder counts each execution, instead of the reader of the records. That costs
              some time, and is needed where there is no reader
     strings  the way in which texts are read
+    waits    an event whose ring is full waits for the reader
     """
 
     time: Time = Time.TSC
@@ -115,6 +116,7 @@ class Options(NamedTuple):
     text: int = DEFAULT_TEXT
     counted: bool = True
     strings: Strings = Strings.FAST
+    waits: bool = False
 
 
 class TextState(IntEnum):

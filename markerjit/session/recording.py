@@ -54,10 +54,13 @@ def recording_of(
     fields: Sequence[str] | str | None,
     text: int,
     strings: Strings | str,
+    *,
+    lossless: bool = False,
 ) -> Recording:
     """From the arguments that `Session.trace` and `Session.record` share, which are checked."""
     check_is("probe", probe, str, Compiled)
     check_flag("thread_id", thread_id)
+    check_flag("lossless", lossless)
     if fields is not None:
         names = [fields] if isinstance(fields, str) else fields
         check_all("fields", names, str)
@@ -65,7 +68,7 @@ def recording_of(
             check_text("fields", name)
     check_int("text", text, 1)
     compiled = compiled_probe(probe)
-    options = options_of(compiled, time, thread_id, fields, text, strings)
+    options = options_of(compiled, time, thread_id, fields, text, strings, lossless=lossless)
     strategy = planner.strategy(quiesce)
     asked = probe_of(compiled or probe, options)
     return Recording(Request(True, strategy, as_mode(mode), asked), compiled)

@@ -30,6 +30,7 @@ from markerjit.arguments import (
     check_seconds,
     check_text,
 )
+from markerjit.errors import Refused
 from markerjit.model import Mode
 from markerjit.patch.apply import Applied
 from markerjit.patch.plan import Plan
@@ -203,6 +204,7 @@ class Session(View):
         fields: Sequence[str] | str | None = None,
         text: int = DEFAULT_TEXT,
         strings: Strings | str = "fast",
+        lossless: bool = False,
         resume: bool = False,
     ) -> Iterator[EventStream]:
         """Record markers and stream the events; at the end they are off, however it ends.
@@ -216,6 +218,13 @@ class Session(View):
         millisecond; "careful", by the kernel, with a system call for each. With `resume` it begins
         with what a reader left that died.
 
+        With `lossless` an event whose ring is full waits for the stream to be read, in the thread
+        that executes the marker: the program may become much slower, and may hold locks meanwhile.
+        It waits only while the stream was asked for events within the last two seconds, and for ten
+        seconds at most; then the event is lost, and counted. Its time is that of the end of the
+        wait. Refused in our own process, whose reader would wait for itself. `EventStream.waits`
+        says how many events waited.
+
         Markers that were on and counting before count again; those that another controller has
         taken by `force` meanwhile are left alone (`EventStream.statistics().taken`). While the
         stream is polled it holds a lease of the rings; one that is not for longer than that loses
@@ -228,11 +237,17 @@ class Session(View):
         name = parse_name(pattern)
         check_seconds("poll_s", poll_s)
         check_flag("resume", resume)
+        check_flag("lossless", lossless)
+        if lossless and self._target.own:
+            raise Refused(
+                "lossless is for another process: a thread of this one that waits may be the "
+                "reader itself, or hold what the reader needs"
+            )
         planner = self._switcher.planner
         from markerjit.session.recording import recording_of
 
         recording = recording_of(
-            planner, mode, probe, quiesce, time, thread_id, fields, text, strings
+            planner, mode, probe, quiesce, time, thread_id, fields, text, strings, lossless=lossless
         )
         asked = Asked(name, recording.read(), resume, poll_s, self._clock)
         with traced(self._switcher, self._flights, asked) as stream:

@@ -20,6 +20,7 @@ from time import monotonic, sleep, time_ns
 from typing import NamedTuple
 
 from markerjit.arena.lease import Lease
+from markerjit.arena.waiting import Waiting
 from markerjit.errors import MarkerError, NoSuchProcess, NotPermitted, Refused, TargetGone
 from markerjit.events.feed import Feed
 from markerjit.events.rings import Rings
@@ -93,12 +94,14 @@ def traced(switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Iterato
                 # A probe that no marker calls yet may have been removed meanwhile.
                 load_probe(turn, switcher, claim.sites, asked.request, compiled)
             counting = _counting(turn, claim)
+            feed.let_wait()
             switched = True  # or partly, whatever interrupts us: only an error has undone it
             try:
                 done = switcher.switch(turn, claim.sites, asked.request, held=claim.lease.reading)
             except MarkerError:
                 switched = False
                 raise
+        feed.let_wait()
         try:
             yield EventStream(
                 feed,
@@ -107,11 +110,13 @@ def traced(switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Iterato
                 unswitched=done.applied.left_out,
             )
         finally:
+            feed.let_wait()
             with suppress(TargetGone, NoSuchProcess):
                 _switch_off_for_sure(switcher, claim, asked, feed, counting)
             off = True
             with suppress(TargetGone):
                 if claim.lease.is_ours():
+                    feed.let_wait()
                     feed.finish()
     finally:
         with suppress(TargetGone):
@@ -125,6 +130,7 @@ def _claim(turn: Turn, switcher: Switcher, flights: FlightRecorder, asked: Asked
     lease = Lease(arena)
     lease.claim()
     try:
+        Waiting(arena).begin()
         resume = asked.resume and not arena.rings.are_overwritten()  # those had no reader
         dropped = 0 if resume else Rings(arena, {}).unread()
         fit_rings(turn, arena, switcher.ring_size, keep=resume)
@@ -145,6 +151,7 @@ def _feed(switcher: Switcher, claim: Claim, asked: Asked) -> Feed:
         resume=claim.resume,
         first_clock=asked.clock.pair(),
         held=Held(arena, lease.reading, _names_by_entry(claim, asked.request)),
+        waiting=Waiting(arena) if asked.request.probe.options.waits else None,
     )
 
 

@@ -176,15 +176,16 @@ def test_trace_that_lost_events_says_what_would_have_helped(
     would_help = [
         "--ring-size 8: each ring had 1 MiB",
         "-o FILE.ctf: it takes a quarter of the time of lines",
+        "--lossless: the process waits instead, and may become much slower",
     ]
     if as_json:
         summary = json.loads(out.splitlines()[-1])["summary"]
         assert summary["would_help"] == would_help
         assert summary["events"] + summary["lost"] + summary["not_shown"] == MORE
     else:
-        *_, title, first, second = errors.splitlines()
+        *_, title, first, second, third = errors.splitlines()
         assert title == "lost events found their ring full; this would have helped:"
-        assert [first.strip(), second.strip()] == would_help
+        assert [first.strip(), second.strip(), third.strip()] == would_help
 
 
 def test_duration_ends_a_trace_with_everything_shown(target: Callable) -> None:

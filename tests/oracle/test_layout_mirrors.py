@@ -99,6 +99,8 @@ CONSTANTS = {
     "MJ_CPU_RTM": abi.CPU_RTM,
     "MJ_CPU_TSC": abi.CPU_TSC,
     "MJ_CPU_PKU": abi.CPU_PKU,
+    "MJ_READER_NS": abi.READER_NS,
+    "MJ_WAIT_NS": abi.WAIT_NS,
     "MJ_READABLE": abi.READABLE,
     "MJ_READABLE_BITS": abi.READABLE_BITS,
     "MJ_READABLE_TAG": abi.READABLE_TAG,
@@ -498,7 +500,8 @@ def test_numbers_of_the_kernel_are_those_of_its_headers(tmp_path: Path) -> None:
         **KERNEL,
         **_defined("fetch.c", r"#define NR_(\w+) (\d+)", "__NR_{}"),
         **_defined("trap.c", r"#define NR_(\w+) (\d+)", "__NR_{}"),
-        **_defined("record.c", r"CLOCK_OF_(MONOTONIC) = (\d+)", "CLOCK_{}"),
+        **_defined("wait.c", r"#define NR_(\w+) (\d+)", "__NR_{}"),
+        **_defined("runtime.h", r"#define MJ_CLOCK_(MONOTONIC) (\d+)", "CLOCK_{}"),
         **_defined("record.c", r"CLOCK_OF_(COARSE) = (\d+)", "CLOCK_MONOTONIC_{}"),
         "RSEQ_SIG": abi.RSEQ_SIGNATURE,
     }

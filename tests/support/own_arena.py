@@ -251,7 +251,7 @@ class OwnArena:
             marker, place, made.ops, made.type.size,
             timed=bool(made.time), tid=bool(made.tid), counted=bool(made.counted),
             limits=made.limits,
-            preserving=preserving,
+            preserving=preserving, waits=bool(made.waits),
         )  # fmt: skip
         address = self.arena.code.place(LARGEST)
         assert address is not None

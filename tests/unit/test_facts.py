@@ -466,7 +466,14 @@ def test_age_in_words(seconds: int, text: str, monkeypatch: pytest.MonkeyPatch) 
 # ---- what would have helped ----------------------------------------------------------------------
 
 MIB = 1 << 20
-ONE = {"ring_size": 16 * MIB, "output": "a.ctf", "calls": False, "markers": 1, "fields": 1}
+ONE = {
+    "ring_size": 16 * MIB,
+    "output": "a.ctf",
+    "calls": False,
+    "markers": 1,
+    "fields": 1,
+    "lossless": True,
+}
 """A trace that could not have been recorded with fewer losses."""
 
 
@@ -483,6 +490,10 @@ ONE = {"ring_size": 16 * MIB, "output": "a.ctf", "calls": False, "markers": 1, "
         ),
         ({"fields": 2}, "--fields: a ring has room for more records that are smaller"),
         ({"markers": 3}, "a pattern that matches fewer markers: it matched 3"),
+        (
+            {"lossless": False},
+            "--lossless: the process waits instead, and may become much slower",
+        ),
     ],
 )
 def test_a_trace_with_losses_says_what_would_have_helped(

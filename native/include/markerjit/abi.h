@@ -189,6 +189,11 @@ struct mj_slot {
 #define MJ_SEQUENCES 3
 #define MJ_RSEQ_SIGNATURE 0x53053053 /* before an abort handler; glibc's, on x86 */
 
+/* No event waits for a reader that has asked for no records for MJ_READER_NS, and none waits longer
+   than MJ_WAIT_NS for room in its ring. docs/decisions/0026-growing-rings.md */
+#define MJ_READER_NS 2000000000ul
+#define MJ_WAIT_NS 10000000000ul
+
 /* Parts of the arena, by their places in the table of the control block. */
 #define MJ_PART_MARKERS 0
 #define MJ_PART_COUNTS 1
@@ -334,6 +339,12 @@ struct mj_control {
     struct mj_journal journal;
     uint32_t callers_used;
     struct mj_restartable sequences[MJ_SEQUENCES];
+    uint64_t wait_until_ns; /* until when events may wait for the reader, CLOCK_MONOTONIC, written
+                               by it; 0: they do not */
+    uint32_t passes;        /* by the reader: how often it has been through all rings */
+    uint32_t waiting;       /* threads that wait */
+    uint64_t waits;         /* events that have waited, and for how long in all */
+    uint64_t waited_ns;
 };
 
 /*
@@ -385,7 +396,7 @@ struct mj_marker {
     uint8_t counted;        /* 1: each execution is counted as `passed`; 0: the reader counts */
     uint8_t calling;        /* 1: a probe in C is connected, and its slots count the calls */
     uint8_t careful;        /* 1: texts are never read from a page that is only known to be there */
-    uint8_t reserved[1];
+    uint8_t waits;          /* 1: where its ring is full, it waits for the reader: wait_until_ns */
     uint32_t recorder_of_c; /* as `recorder`, for slots whose bodies make an ordinary C call */
     char name[64];          /* cut when it is longer; for people */
 };

@@ -7,7 +7,8 @@
  *
  *   1  build the record on the stack: take the arguments, copy texts so that no
  *      address can do harm (fetch.c)
- *   2  add it to the ring of this CPU (restart.S), or to the shared one (shared.c)
+ *   2  add it to the ring of this CPU (restart.S), or to the shared one (shared.c); where that is
+ *      full, wait for the reader if the marker is recorded so (wait.c)
  *   3  count it: what was recorded, or what was lost
  *
  * A record larger than MJ_MAX_RECORD cannot come out, whatever stands in the marker's entry, which
@@ -36,13 +37,7 @@ _Static_assert(offsetof(struct mj_ring, mask) == MJ_RING_MASK, "mask");
 _Static_assert(offsetof(struct mj_ring, limit) == MJ_RING_LIMIT, "limit");
 _Static_assert(sizeof(struct mj_ring) == 128 && sizeof(struct mj_count) == 16, "restart.S shifts");
 
-#define NS 1000000000ul
-enum { CLOCK_OF_MONOTONIC = 1, CLOCK_OF_COARSE = 6 };
-
-struct timespec64 {
-    int64_t seconds;
-    int64_t nanoseconds;
-};
+enum { CLOCK_OF_MONOTONIC = MJ_CLOCK_MONOTONIC, CLOCK_OF_COARSE = 6 };
 
 static int op_of(const struct mj_marker *marker, unsigned i) { return marker->ops[i] & 15; }
 
@@ -165,13 +160,13 @@ static uint64_t put_fields(const struct mj_control *control, const struct mj_mar
     return at;
 }
 
-static uint64_t read_clock(const struct mj_control *control, uint8_t time) {
-    struct timespec64 now = {0, 0};
+uint64_t mj_read_clock(const struct mj_control *control, uint8_t time) {
+    struct mj_time now = {0, 0};
 
     if (control->clock)
-        ((int (*)(int, struct timespec64 *))control->clock)(
+        ((int (*)(int, struct mj_time *))control->clock)(
             time == MJ_TIME_COARSE ? CLOCK_OF_COARSE : CLOCK_OF_MONOTONIC, &now);
-    return (uint64_t)now.seconds * NS + (uint64_t)now.nanoseconds;
+    return mj_nanoseconds(&now);
 }
 
 /* The counters that go with a shared ring. Locked instructions may not be used on a CPU's own. */
@@ -196,17 +191,37 @@ static void count_passed(const struct mj_control *control, const struct mj_marke
         add_one(&shared_counts(control, marker)->passed);
 }
 
-/* 2 */
-static int append(const struct mj_control *control, uint64_t *image, uint64_t size, int stamp) {
+/* `*shared`: the outcome is that of the shared ring. */
+static int append(const struct mj_control *control, const struct mj_marker *marker, uint64_t *image,
+                  uint64_t size, int *shared) {
+    const int stamp = marker->time == MJ_TIME_TSC;
     int done = MJ_ANOTHER;
 
+    if (marker->time > MJ_TIME_TSC)
+        image[1] = mj_read_clock(control, marker->time);
     if (control->rseq_offset) {
         do
             done = mj_append(control, image, size, stamp);
         while (done == MJ_TURN && (done = mj_turn()) == MJ_DONE);
     }
-    if (done == MJ_ANOTHER) /* perhaps because a signal handler forked, and we are the child */
+    *shared = done == MJ_ANOTHER;
+    if (*shared) /* perhaps because a signal handler forked, and we are the child */
         done = mj_alive() ? mj_append_shared(control, image, size, stamp) : MJ_DEAD;
+    return done;
+}
+
+/* 2. The time of an event that waited is that of its record, so that a ring is in order of time. */
+static int append_or_wait(struct mj_control *control, const struct mj_marker *marker,
+                          uint64_t *image, uint64_t size) {
+    struct mj_wait wait;
+    int shared;
+    int done = append(control, marker, image, size, &shared);
+
+    if (done != MJ_FULL || !marker->waits || !mj_wait_begin(&wait, control))
+        return done;
+    while (done == MJ_FULL && mj_wait_turn(&wait, control, shared))
+        done = append(control, marker, image, size, &shared);
+    mj_wait_end(&wait, control);
     return done;
 }
 
@@ -218,7 +233,7 @@ static unsigned argc_of(const struct mj_marker *marker) {
 }
 
 void mj_record_words(const struct mj_marker *marker, const uint64_t *words) {
-    const struct mj_control *control = mj_control();
+    struct mj_control *control = mj_control();
 
     if (!mj_alive())
         return;
@@ -230,9 +245,7 @@ void mj_record_words(const struct mj_marker *marker, const uint64_t *words) {
 
     head->head = mj_head(marker->id, size);
     head->tid = marker->tid ? mj_tid(control) : 0;
-    if (marker->time > MJ_TIME_TSC)
-        image[1] = read_clock(control, marker->time);
-    const int done = append(control, image, size, marker->time == MJ_TIME_TSC);
+    const int done = append_or_wait(control, marker, image, size);
 
     if (done == MJ_DONE && marker->counted) /* 3 */
         count_passed(control, marker);

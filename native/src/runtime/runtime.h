@@ -6,8 +6,9 @@
  * is changed. What needs vector registers is written in assembly, and saves them.
  *
  * The runtime lives in a program that is not ours. It has no libc, no data of its own, no
- * thread-local storage; it never allocates, locks or prints; only a text may take a system call
- * (fetch.c), and seldom does. It finds its control block at a fixed distance from its own code.
+ * thread-local storage; it never allocates, locks or prints. A text may take a system call
+ * (fetch.c), and seldom does; waiting for a reader does (wait.c), where that was asked for. It
+ * finds its control block at a fixed distance from its own code.
  */
 #ifndef MARKERJIT_RUNTIME_H
 #define MARKERJIT_RUNTIME_H
@@ -92,6 +93,35 @@ int mj_tally(const struct mj_control *control, uint64_t marker);
 
 /* shared.c: the same as mj_append on the shared ring; never MJ_ANOTHER or MJ_TURN. */
 int mj_append_shared(const struct mj_control *control, uint64_t *image, uint64_t size, int stamp);
+
+/* struct timespec, and record.c: a clock of the system (MJ_TIME_...), nanoseconds; 0 where the
+   controller found none. */
+#define MJ_MILLISECOND 1000000ul
+#define MJ_CLOCK_MONOTONIC 1
+struct mj_time {
+    int64_t seconds;
+    int64_t nanoseconds;
+};
+static inline uint64_t mj_nanoseconds(const struct mj_time *time) {
+    return (uint64_t)time->seconds * 1000 * MJ_MILLISECOND + (uint64_t)time->nanoseconds;
+}
+uint64_t mj_read_clock(const struct mj_control *control, uint8_t time);
+
+/*
+ * wait.c: an event whose ring is full. mj_wait_begin: false where no reader is to be waited for,
+ * and then there is no more to be done. mj_wait_turn waits a little: false when it is time to give
+ * up; `shared`: the ring that was full was the shared one. mj_wait_end counts the wait.
+ */
+struct mj_wait {
+    uint64_t began; /* CLOCK_MONOTONIC */
+    uint64_t limit; /* of the shared ring, and since when it is there, and for how many passes */
+    uint64_t unmoved_since;
+    uint32_t passes;
+    uint32_t turns;
+};
+int mj_wait_begin(struct mj_wait *wait, struct mj_control *control);
+int mj_wait_turn(struct mj_wait *wait, const struct mj_control *control, int shared);
+void mj_wait_end(const struct mj_wait *wait, struct mj_control *control);
 
 /* The word that says that a page can be read, and its place: see MJ_READABLE_WINDOW. */
 static inline uint64_t mj_readable_word(uint64_t page, uint64_t window) {
