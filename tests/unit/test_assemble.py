@@ -202,6 +202,7 @@ def test_a_byte_that_is_changed_on_the_way_is_refused(monkeypatch: pytest.Monkey
 
 BASE = 0x7F12_3400_0000
 PLACE = BASE + 0x8000
+ENDBR64 = b"\xf3\x0f\x1e\xfa"
 
 
 def recorder(
@@ -229,6 +230,23 @@ def test_a_large_id_makes_no_recorder_longer() -> None:
     # c7 07 imm32: movl $imm32, (%rdi)
     assert small.count(b"\xc7\x07" + (15 << 22 | 5).to_bytes(4, "little")) == 1
     assert large.count(b"\xc7\x07" + (15 << 22 | 100_000).to_bytes(4, "little")) == 1
+
+
+def test_events_that_may_wait_cost_nothing_where_there_is_room() -> None:
+    """Up to the return of a recorder each instruction is the same, but for the distances of jumps
+    out of the way."""
+
+    def way(code: bytes) -> list[tuple[str, int]]:
+        made = [*Cs(CS_ARCH_X86, CS_MODE_64).disasm(code[code.index(ENDBR64) :], 0)]
+        names = [instruction.mnemonic for instruction in made]
+        return [(one.mnemonic, one.size) for one in made[: names.index("ret") + 1]]
+
+    ops = [OP_GP | 2 << 4] * 2
+    hasty, patient = recorder(ops), recorder(ops, waits=True)
+
+    assert len(way(hasty)) > 20
+    assert way(patient) == way(hasty)
+    assert len(patient) <= len(hasty)
 
 
 every_op = st.sampled_from(
