@@ -17,6 +17,9 @@ _PUNCH_HOLE, _KEEP_SIZE = 2, 1  # fallocate(2)
 class FileStore:
     """The arena through a descriptor of the memfd. It outlives the target."""
 
+    gives_back = True
+    """Whether `release` does anything."""
+
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
@@ -97,6 +100,8 @@ def _reason(error: OSError) -> str:
 
 class MemoryStore:
     """The arena through the target's memory, where its descriptor is gone."""
+
+    gives_back = False
 
     def __init__(self, memory: Memory, base: RemoteAddress) -> None:
         self._memory = memory

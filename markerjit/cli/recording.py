@@ -16,6 +16,7 @@ from markerjit.facts.process import picture_facts
 from markerjit.printable import counted
 
 _PROGRESS_S = 1.0
+_MOST_GROWTH_MIB = 1 << 20
 _AT_ONCE = 10_000
 """Events that are written into a file at once. Between two pieces the end is looked for."""
 
@@ -296,6 +297,24 @@ def _fields(text: str) -> tuple[str, ...]:
     if not all(fields):
         raise argparse.ArgumentTypeError(f"'{text}' is not a list of fields, such as key,size")
     return fields
+
+
+def add_growth(parser: argparse.ArgumentParser) -> None:
+    """Add --ring-growth."""
+    parser.add_argument(
+        "--ring-growth",
+        metavar="MIB",
+        type=_growth,
+        help="the memory by which all rings together may grow while we fall behind, up to 16 MiB a "
+        "ring; given back at the end (default 64; 0: they stay as they are)",
+    )
+
+
+def _growth(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else _MOST_GROWTH_MIB + 1
+    if number > _MOST_GROWTH_MIB:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number up to {_MOST_GROWTH_MIB}")
+    return number << 20
 
 
 def _mebibytes(text: str) -> int:

@@ -36,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--events", metavar="N", type=arguments.positive, help="end after N events")
     recording.add_probe(parser, ".c", ".py")
     recording.add_parts(parser)
+    recording.add_growth(parser)
     recording.add_output(parser)
     parser.add_argument(
         "--lossless",
@@ -71,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
         ]
         after = stack.enter_context(ExitStack())  # is left when the markers are off
         parts = recording.parts(options)
+        growth = {} if options.ring_growth is None else {"ring_growth": options.ring_growth}
         mode = markerjit.Mode(options.mode) if options.mode else None
         streams = [
             stack.enter_context(
@@ -79,6 +81,7 @@ def run(options: argparse.Namespace) -> int:
                     mode=mode,
                     quiesce=options.quiesce,
                     lossless=options.lossless,
+                    **growth,
                     resume=options.resume,
                     **parts,
                 )
@@ -241,6 +244,7 @@ def _print_summary(
         )
     waits = [stream.waits() for stream in streams]
     waited = sum(each.events for each in waits), sum(each.seconds for each in waits)
+    grown = sum(stream.grown for stream in streams)
     if options.json and not printing.unread:
         taken = [name for each in statistics for name in each.taken]
         summary: Json = {
@@ -254,6 +258,8 @@ def _print_summary(
             summary["left_out"] = left_out_facts(unswitched)
         if lost:
             summary["would_help"] = [*would_help]
+        if grown:
+            summary["grown"] = grown
         if options.lossless:
             summary["waited"] = dict(zip(("events", "seconds"), waited, strict=True))
         sys.stdout.write(printing.separator)
@@ -261,6 +267,12 @@ def _print_summary(
         return
     where = f" in {options.output}" if options.output else ""
     output.say(f"{counted(count, 'event')}{where}, {lost} lost", error=True)
+    if grown:
+        output.say(
+            f"rings grew by {-(-grown >> 10)} KiB in all while this trace fell behind; that memory "
+            "is given back",
+            error=True,
+        )
     if options.lossless:
         output.say(
             f"{counted(waited[0], 'event')} waited for this trace, {waited[1]:.3f} s in all "

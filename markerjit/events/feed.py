@@ -32,7 +32,7 @@ from markerjit.patch.holds import Held
 from markerjit.remote.native import clock_pair
 from markerjit.ring.batch import Batch, Columns, Packet
 from markerjit.ring.clock import NS, Calibration
-from markerjit.ring.raw import always
+from markerjit.ring.raw import Growth, always
 from markerjit.ring.timeline import Timeline
 from markerjit.ring.types import RecordType, Time
 
@@ -69,8 +69,10 @@ class Feed:
     resume          go on where an earlier reader stopped. Otherwise its records are dropped
     first_clock     what both clocks read before, for a better calibration
     held            the markers that record for the stream
+    growth          room for the rings to grow by; without it they do not
     waiting         for events that wait for the feed where their ring is full; None: none does
     pid             the process
+    ring_size       bytes of each ring at the start
     time            the clock that the records' times come from
     stopped         whether the feed was stopped
     target_ended    whether the target has ended
@@ -88,6 +90,7 @@ class Feed:
         first_clock: tuple[int, int] | None = None,
         held: Held | None = None,
         waiting: Waiting | None = None,
+        growth: Growth | None = None,
     ) -> None:
         self.types = dict(types)
         self.pid = arena.pid
@@ -101,7 +104,8 @@ class Feed:
         self._waits = _NO_WAITS
         wall_offset_ns = time.time_ns() - time.monotonic_ns()
         self._timeline = Timeline(clock_pair, wall_offset_ns, first_clock)
-        self._rings = Rings(arena, self.types, is_ours=is_ours)
+        self._rings = Rings(arena, self.types, is_ours=is_ours, growth=growth)
+        self.ring_size = self._rings.size
         self._losses = LossCount(arena, self.types, since_on=resume)
         self._kept_back = KeptBack()
         self._ready = Ready()
@@ -160,6 +164,7 @@ class Feed:
     def finish(self) -> None:
         """Take the remaining records out of the rings, to be handed out later. The rings belong to
         others from here on. Waits for a thread that is recording, but not for long."""
+        self._rings.stop_growing()
         until = time.monotonic_ns() + (READER_NS if self._waiting else _FINISHING_NS)
         last = False
         while (self._is_waited_for() or self._rings.unread()) and not last:
@@ -331,9 +336,9 @@ class Feed:
         return self._losses.by_marker()
 
     @property
-    def ring_size(self) -> int:
-        """Bytes of each ring."""
-        return self._rings.size
+    def grown(self) -> int:
+        """Bytes by which the rings have grown."""
+        return self._rings.grown
 
     @property
     def left_out(self) -> int:

@@ -14,7 +14,7 @@ import markerjit.abi as abi
 from markerjit.arena.arena import Arena
 from markerjit.ring.batch import Columns, Packet
 from markerjit.ring.drain import RingDrain
-from markerjit.ring.raw import Span, always
+from markerjit.ring.raw import Growth, Span, always
 from markerjit.ring.reader import SharedRing
 from markerjit.ring.types import WORD, RecordType
 
@@ -51,6 +51,7 @@ class Rings:
 
     is_ours     whether the rings are still ours. Once they are not, nothing is taken out of them or
                 given back
+    growth      room for rings to grow by while they are read
     left_out    number of records of other types
     """
 
@@ -60,24 +61,26 @@ class Rings:
         types: Mapping[int, RecordType],
         *,
         is_ours: Callable[[], bool] = always,
+        growth: Growth | None = None,
     ) -> None:
         self.left_out = 0
         self._bad = 0
         self._arena = arena
         self._types = types
         geometry, store = arena.geometry, arena.store
-        cpus, self._sizes = range(geometry.cpus), arena.rings.sizes()
+        cpus, sizes = range(geometry.cpus), arena.rings.sizes()
+        self._growth = growth or Growth()
         self._own = [
             RingDrain(
-                store, geometry.head_offset(cpu), geometry.ring_offset(cpu), self._sizes[cpu],
-                cpu, cpu, is_ours=is_ours, division=arena.division,
+                store, geometry.head_offset(cpu), geometry.ring_offset(cpu), sizes[cpu],
+                cpu, cpu, is_ours=is_ours, division=arena.division, growth=self._growth,
             )
             for cpu in cpus
         ]  # fmt: skip
         self._shared = [
             SharedRing(
-                store, geometry, cpu, self._sizes[geometry.cpus + cpu],
-                is_ours=is_ours, division=arena.division,
+                store, geometry, cpu, sizes[geometry.cpus + cpu],
+                is_ours=is_ours, division=arena.division, growth=self._growth,
             )
             for cpu in cpus
         ]  # fmt: skip
@@ -90,7 +93,16 @@ class Rings:
     @property
     def size(self) -> int:
         """Bytes of the smallest ring."""
-        return min(self._sizes)
+        return min(ring.size for ring in self._all)
+
+    @property
+    def grown(self) -> int:
+        """Bytes by which rings have grown since we read them."""
+        return self._growth.grown
+
+    def stop_growing(self) -> None:
+        """No ring grows from here on."""
+        self._growth.end()
 
     @property
     def damaged(self) -> int:
@@ -132,7 +144,7 @@ class Rings:
         return dict(waiting)
 
     def _unread(self, ring: int) -> int:
-        offset, size = self._arena.geometry.head_offset(ring), self._sizes[ring]
+        offset, size = self._arena.geometry.head_offset(ring), self._all[ring].size
         head = abi.Head.from_buffer_copy(self._arena.store.read(offset, abi.RING_HEAD_SIZE))
         unread: int = (head.head + size - head.limit) % (1 << 64)
         return unread if unread <= size else 0

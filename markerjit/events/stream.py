@@ -166,8 +166,13 @@ class EventStream:
 
     @property
     def ring_size(self) -> int:
-        """Bytes of each ring."""
+        """Bytes of each ring at the start."""
         return self._feed.ring_size
+
+    @property
+    def grown(self) -> int:
+        """Bytes by which all rings together have grown since, while the stream fell behind."""
+        return self._feed.grown
 
     @property
     def left_out(self) -> int:

@@ -38,7 +38,7 @@ def remedies(
 ) -> list[str]:
     """Ways to lose fewer events in the next trace, for one that found rings full.
 
-    ring_size   bytes of each ring
+    ring_size   bytes of each ring at the start
     output      the file that was written; None where events were printed
     calls       whether a function in Python was called with each event
     markers     number of markers that recorded
@@ -49,7 +49,7 @@ def remedies(
     size = ring_size >> 20
     if size < _LATER_MIB:
         larger = min(max(8 * size, 8), _LATER_MIB)
-        sentences.append(f"--ring-size {larger}: each ring had {size} MiB")
+        sentences.append(f"--ring-size {larger}: each ring began with {size} MiB")
     if calls:
         sentences.append("-o FILE.ctf or a probe in C: calls of a Python function take most time")
     elif output is None or format_of(output).name not in _FAST:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from markerjit.abi import PAGE, RING_BEGUN
-from markerjit.ring.raw import RawRing, Span, Store, always
+from markerjit.ring.raw import Growth, RawRing, Span, Store, always
 from markerjit.ring.types import HEAD, WORD, Head
 
 if TYPE_CHECKING:
@@ -47,8 +47,9 @@ class RingDrain(RawRing):
         *,
         is_ours: Callable[[], bool] = always,
         division: Head = HEAD,
+        growth: Growth | None = None,
     ) -> None:
-        super().__init__(store, head_offset, data_offset, ring_size, is_ours=is_ours)
+        super().__init__(store, head_offset, data_offset, ring_size, is_ours=is_ours, growth=growth)
         self._division = division
         self.cpu = cpu
         self.ring = ring
@@ -73,6 +74,7 @@ class RingDrain(RawRing):
             head &= -WORD
             self._give_back(head)
             return
+        self._note_head(head)
         for piece in Span(self.consumed, head).pieces():
             data = self._copy(*piece)
             if not self._give_back(piece.end):

@@ -3,6 +3,18 @@
 There are two positions, which count bytes since the trace began and never wrap: the head, written
 by the target, and the limit, written by the reader. This module copies bytes and does not check
 them.
+
+A ring can be made twice as large while it is written. Positions that are not read yet are from
+`consumed` to the limit, no more than the ring's size S. When all of them are in an even lap, from
+2kS to (2k + 1)S, then the masks of S and of 2S mean the same places for each of them. So
+
+  1  the mask is set, by a store of one byte, while the limit is in that lap or at its end
+  2  the limit is moved behind the end of the lap
+
+A writer reads the mask after it has read the head (a CPU's own ring) or has moved it (a shared
+one), so one whose position is behind the end of the lap has seen the limit of 2, and sees the mask
+of 1. A writer that is anywhere before that end may use either mask, however long it is held up: the
+reader does not pass a record that is not finished. docs/decisions/0026-growing-rings.md
 """
 
 from __future__ import annotations
@@ -11,7 +23,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
-from markerjit.abi import NO_LIMIT, PAGE, RING_BEGUN, RING_HEAD, RING_LIMIT
+from markerjit.abi import NO_LIMIT, PAGE, RING_BEGUN, RING_HEAD, RING_LIMIT, RING_MASK
 from markerjit.ring.types import WORD
 
 _U64 = struct.Struct("<Q")
@@ -45,6 +57,31 @@ class Span(NamedTuple):
             at = end
 
 
+class Growth:
+    """Room by which the rings of a process may grow while they are read.
+
+    largest     the most bytes that a ring can have
+    grown       bytes by which they have grown
+    """
+
+    def __init__(self, most: int = 0, largest: int = 0) -> None:
+        self.largest = largest
+        self.grown = 0
+        self._left = most
+
+    def take(self, size: int) -> bool:
+        """Take so many bytes, if there are as many left."""
+        if size > self._left:
+            return False
+        self._left -= size
+        self.grown += size
+        return True
+
+    def end(self) -> None:
+        """No ring grows any more."""
+        self._left = 0
+
+
 def always() -> bool:
     """The `is_ours` of a reader whose rings no other reader can take."""
     return True
@@ -57,6 +94,7 @@ class RawRing:
                 limit in the arena says the same only until another reader takes the rings
     is_ours     whether the rings are still ours. Asked before a limit is moved: a reader that was
                 stopped for longer than its lease may have lost them
+    growth      room to grow by, for a ring that was found more than half full
     """
 
     def __init__(
@@ -67,6 +105,7 @@ class RawRing:
         ring_size: int,
         *,
         is_ours: Callable[[], bool] = always,
+        growth: Growth | None = None,
     ) -> None:
         self.consumed = 0
         self._store = store
@@ -74,6 +113,13 @@ class RawRing:
         self._data = data_offset
         self._size = ring_size
         self._is_ours = is_ours
+        self._growth = growth or Growth()
+        self._is_behind = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the ring."""
+        return self._size
 
     def start(self, at: int | None = None, *, overwrite: bool = False) -> None:
         """Begin at the head, or at position `at`.
@@ -111,9 +157,33 @@ class RawRing:
         """
         if not self._is_ours():
             return False
+        if self._is_behind:
+            self._grow(end)
         self.consumed = end
         self._set_limit(end + self._size)
         return True
+
+    def _note_head(self, head: int, *, may_grow: bool = True) -> None:
+        """Note whether the ring is more than half full, and so is to grow."""
+        self._is_behind = may_grow and head - self.consumed > self._size // 2
+
+    def _grow(self, end: int) -> None:
+        """Make the ring twice as large, if there is room for that, and if all from `end` on, up to
+        the limit, is in an even lap: that is when reading enters one, once in two laps. The limit
+        is one lap ahead of what was consumed before, and so not beyond the end of that lap."""
+        lap = end // (2 * self._size) * (2 * self._size)
+        mask = self._size - 1
+        if not self.consumed <= lap <= end <= self.consumed + self._size or (
+            2 * self._size > self._growth.largest or self._word(RING_MASK) != mask
+        ):
+            return
+        if self._growth.take(self._size):
+            # Of the masks of S and 2S one byte differs, so that no writer reads half of a number.
+            byte = mask.bit_length() // 8
+            value = (2 * self._size - 1).to_bytes(8, "little")[byte : byte + 1]
+            self._store.write(self._place + RING_MASK + byte, value)
+            self._size *= 2
+            self._is_behind = False
 
     def _copy(self, start: int, end: int) -> bytes:
         """The bytes from position `start` to `end`, unwrapped."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from markerjit.abi import PAGE, RING_BEGUN, Geometry
 from markerjit.ring.batch import Packet
-from markerjit.ring.raw import RawRing, Span, Store, always
+from markerjit.ring.raw import Growth, RawRing, Span, Store, always
 from markerjit.ring.types import HEAD, WORD, Head
 
 if TYPE_CHECKING:
@@ -49,13 +49,14 @@ class SharedRing(RawRing):
         *,
         is_ours: Callable[[], bool] = always,
         division: Head = HEAD,
+        growth: Growth | None = None,
     ) -> None:
         self._division = division
         self.cpu = cpu
         self.ring = geometry.cpus + cpu
         self.damaged = self.bad = 0
         head, data = geometry.head_offset(self.ring), geometry.ring_offset(self.ring)
-        super().__init__(store, head, data, ring_size, is_ours=is_ours)
+        super().__init__(store, head, data, ring_size, is_ours=is_ours, growth=growth)
 
     def pieces(self, span: Span) -> Iterator[tuple[int, bytes]]:
         """The records of a span, also behind one that is not committed, and the position of each
@@ -77,6 +78,7 @@ class SharedRing(RawRing):
             self.damaged += 1
             self._give_back(reserved & -WORD)
             return
+        self._note_head(reserved, may_grow=not last)  # then an unfinished record may be passed
         for piece in Span(self.consumed, reserved).pieces():
             before = self._copy(*piece)
             spans, end, damaged = _committed(before, *piece, last=last)

@@ -91,20 +91,31 @@ def ready_to_record(
 
 
 def fit_rings(turn: Turn, arena: Arena, size: int | None, *, keep: bool = False) -> None:
-    """Make the rings as large as was asked for, if it was, and all of one size. Raises Refused
-    where what is in them is to be kept, or something records into them."""
+    """Make the rings as large as was asked for; without a size as large as they were before a
+    trace let them grow that did not come to its end. Raises Refused for another size where what is
+    in them is to be kept, or something records into them."""
     turn.check()
     sizes = set(arena.rings.sizes())
-    size = size or max(sizes)
-    if sizes == {size}:
+    first = arena.rings.first_size
+    if sizes == {size or first}:
         return
     if keep or is_recorded_into(arena):
+        if size in (None, first):
+            return
         raise Refused(
             f"the rings of process {arena.pid} have {max(sizes) >> 10} KiB and are in use; "
             "leave out --ring-size"
         )
     Rings(arena, {}).start()
-    arena.rings.resize(size)
+    arena.rings.resize(size or first)
+
+
+def shrink_rings(turn: Turn, arena: Arena) -> None:
+    """Give back the memory by which the rings have grown. Nothing is left in them. Leaves it to the
+    next trace where something records into them."""
+    turn.check()
+    if not is_recorded_into(arena) and not Rings(arena, {}).unread():
+        arena.rings.resize(arena.rings.first_size)
 
 
 def _check_time(arena: Arena, time: Time) -> None:

@@ -24,6 +24,7 @@ from markerjit.abi import LARGEST_RING, PAGE
 from markerjit.arguments import (
     check_all,
     check_flag,
+    check_int,
     check_is,
     check_pid,
     check_power_of_two,
@@ -57,6 +58,9 @@ if TYPE_CHECKING:  # what records is imported when something is recorded
     from markerjit.session.flight import FlightRecorder
     from markerjit.session.watch import Watch
     from markerjit.trace.sink import TraceInfo
+
+DEFAULT_GROWTH = 64 << 20
+"""Bytes by which the rings of a process may grow in all."""
 
 __all__ = ["COUNT", "RECORD", "Session", "attach"]
 
@@ -205,6 +209,7 @@ class Session(View):
         text: int = DEFAULT_TEXT,
         strings: Strings | str = "fast",
         lossless: bool = False,
+        ring_growth: int = DEFAULT_GROWTH,
         resume: bool = False,
     ) -> Iterator[EventStream]:
         """Record markers and stream the events; at the end they are off, however it ends.
@@ -217,6 +222,10 @@ class Session(View):
         processor has no memory transactions: "fast", from pages that could be read within the last
         millisecond; "careful", by the kernel, with a system call for each. With `resume` it begins
         with what a reader left that died.
+
+        Where the stream falls behind, the rings grow: by `ring_growth` bytes in all, and each to
+        16 MiB at most, if it did not begin with more. The memory is given back at the end. With
+        `lossless` they do not grow.
 
         With `lossless` an event whose ring is full waits for the stream to be read, in the thread
         that executes the marker: the program may become much slower, and may hold locks meanwhile.
@@ -238,6 +247,7 @@ class Session(View):
         check_seconds("poll_s", poll_s)
         check_flag("resume", resume)
         check_flag("lossless", lossless)
+        check_int("ring_growth", ring_growth, 0)
         if lossless and self._target.own:
             raise Refused(
                 "lossless is for another process: a thread of this one that waits may be the "
@@ -249,7 +259,8 @@ class Session(View):
         recording = recording_of(
             planner, mode, probe, quiesce, time, thread_id, fields, text, strings, lossless=lossless
         )
-        asked = Asked(name, recording.read(), resume, poll_s, self._clock)
+        growth = 0 if lossless else ring_growth
+        asked = Asked(name, recording.read(), resume, poll_s, self._clock, growth)
         with traced(self._switcher, self._flights, asked) as stream:
             yield stream
 

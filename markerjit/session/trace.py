@@ -5,7 +5,8 @@
     3  the markers are switched on, for this reading of the rings
     4  whatever happens, they are switched off again: for half a minute if need be. Markers that
        only counted before count again, and what others have taken meanwhile is left alone
-    5  what is left is taken out of the rings, and they are given back
+    5  what is left is taken out of the rings, and they are given back, and so is the memory by
+       which they have grown
 
 Killed between 1 and 5, the trace leaves a lease that runs out; then the next controller switches
 its markers off (switch.py).
@@ -37,7 +38,7 @@ from markerjit.session.entries import Entries, slots_by_entry
 from markerjit.session.flight import FlightRecorder
 from markerjit.session.holding import is_bound
 from markerjit.session.probes_in_c import load_probe, may_be_entered, wait_until_left
-from markerjit.session.recording import Recording, fit_rings, ready_to_record
+from markerjit.session.recording import Recording, fit_rings, ready_to_record, shrink_rings
 from markerjit.session.switch import Switcher
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn
@@ -48,13 +49,15 @@ _TRY_AGAIN_S = 30
 
 
 class Asked(NamedTuple):
-    """The request for a trace, and the clocks at the start of its session."""
+    """The request for a trace, and the clocks at the start of its session. `growth`: the most bytes
+    by which the rings may grow in all."""
 
     name: ProbeName
     recording: Recording
     resume: bool
     poll_s: float
     clock: EarlyClock
+    growth: int
 
     @property
     def request(self) -> Request:
@@ -118,6 +121,8 @@ def traced(switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Iterato
                 if claim.lease.is_ours():
                     feed.let_wait()
                     feed.finish()
+                    if feed.grown:
+                        _shrink(switcher, claim)
     finally:
         with suppress(TargetGone):
             claim.lease.release(keep=switched and not off)
@@ -152,6 +157,7 @@ def _feed(switcher: Switcher, claim: Claim, asked: Asked) -> Feed:
         first_clock=asked.clock.pair(),
         held=Held(arena, lease.reading, _names_by_entry(claim, asked.request)),
         waiting=Waiting(arena) if asked.request.probe.options.waits else None,
+        growth=arena.rings.growth(asked.growth),
     )
 
 
@@ -235,6 +241,14 @@ def _switch_off(
     for state in done.states:
         if state.problem:  # another tool has patched it: it was left as it is
             raise state.problem
+
+
+def _shrink(switcher: Switcher, claim: Claim) -> None:
+    """Give back the memory by which the rings have grown. It is the next trace's to do where that
+    cannot be done now."""
+    with suppress(MarkerError), switcher.turn() as turn:
+        if claim.lease.is_ours():
+            shrink_rings(turn, claim.recorders.arena)
 
 
 def _still_ours(turn: Turn, claim: Claim, request: Request) -> tuple[list[Site], set[str]]:

@@ -174,7 +174,7 @@ def test_trace_that_lost_events_says_what_would_have_helped(
         out, errors = tracer.communicate(timeout=60)
 
     would_help = [
-        "--ring-size 8: each ring had 1 MiB",
+        "--ring-size 8: each ring began with 1 MiB",
         "-o FILE.ctf: it takes a quarter of the time of lines",
         "--lossless: the process waits instead, and may become much slower",
     ]

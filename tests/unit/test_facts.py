@@ -480,8 +480,8 @@ ONE = {
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"ring_size": MIB}, "--ring-size 8: each ring had 1 MiB"),
-        ({"ring_size": 8 * MIB}, "--ring-size 16: each ring had 8 MiB"),
+        ({"ring_size": MIB}, "--ring-size 8: each ring began with 1 MiB"),
+        ({"ring_size": 8 * MIB}, "--ring-size 16: each ring began with 8 MiB"),
         ({"output": None}, "-o FILE.ctf: it takes a quarter of the time of lines"),
         ({"output": "a.jsonl"}, "-o FILE.ctf: it takes a quarter of the time of lines"),
         (

@@ -147,7 +147,7 @@ struct mj_slot {
  *     edits     struct mj_edit, of the journal
  *     heads     struct mj_ring[2 * cpus]
  *     commits   uint64_t[cpus][bytes of a ring / MJ_PAGE], of the shared rings
- *     rings     [2 * cpus], of each of which the first ring_size bytes are used
+ *     rings     [2 * cpus], of each of which as many bytes are used as its mask says
  *     units     struct mj_unit
  *     islands   struct mj_island
  *     scratch   where a borrowed thread finds its way back from
@@ -311,8 +311,9 @@ struct mj_control {
     uint32_t version;
     uint32_t control_size; /* bytes of this structure */
     uint64_t arena_size;
-    uint32_t cpus;      /* how many CPU numbers there can be; two rings for each */
-    uint32_t ring_size; /* a power of two; changes while nothing is recorded */
+    uint32_t cpus; /* how many CPU numbers there can be; two rings for each */
+    uint32_t
+        ring_size; /* with which rings begin, a power of two; changes while nothing is recorded */
     struct mj_part parts[MJ_PARTS];
     /* and what may be longer in another one: */
     uint64_t runtime_id; /* FNV-1a of the runtime's code */
@@ -472,11 +473,15 @@ struct mj_island {
 
 /*
  * The head of a ring. Positions count bytes from the start of the trace and never wrap; the bytes
- * of position p are at p % ring_size.
+ * of position p are at p & mask.
  *
  * Ring c, of CPU c, is written by threads on that CPU only, in restartable sequences: nothing but
  * the store of `head`, the last of a sequence, makes a record part of it. `room` is the end of the
  * page, or what the reader's limit was: with the head in it, only every page needs a look at that.
+ * The reader may make a ring twice as large while it is written: it sets the mask where the old and
+ * the new one mean the same places, and moves the limit only then.
+ * docs/decisions/0026-growing-rings.md
+ *
  * Ring cpus + c is the shared one, for threads without restartable sequences and for those that
  * were just interrupted in one; several CPUs may write it, by compare-and-swap of `head`.
  */
@@ -484,7 +489,7 @@ struct mj_ring {
     uint64_t head __attribute__((aligned(64))); /* written by the runtime; shared: reserved up to */
     uint64_t room;                              /* a record may end here, and no further */
     uint64_t data;                              /* address of the ring's bytes */
-    uint64_t mask;                              /* ring_size - 1 */
+    uint64_t mask;                              /* its size, a power of two, - 1 */
     uint64_t limit
         __attribute__((aligned(64))); /* written by the reader: no further; ~0: overwrite */
     uint64_t begun;                   /* the same: what is older belongs to an earlier trace */
