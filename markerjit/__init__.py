@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from markerjit.session.repair import Repaired, repair
     from markerjit.session.session import Session, attach
     from markerjit.session.status import ArenaStatus, MarkerStatus, list_file
+    from markerjit.session.stepping import Stepper
     from markerjit.session.strays import StrayHead
     from markerjit.session.view import View
     from markerjit.session.watch import Watch
@@ -110,6 +111,7 @@ _HOME = {
     "Refusal": "patch.plan",
     "Step": "patch.steps",
     "Verb": "patch.steps",
+    "Stepper": "session.stepping",
     "event_lines": "trace.rows",
     **dict.fromkeys(("raised_priority", "reason_for_waiting"), "proc.priority"),
     "line_formatter": "trace",
@@ -186,6 +188,7 @@ __all__ = [
     "Session",
     "Site",
     "Step",
+    "Stepper",
     "StrayHead",
     "StreamStatistics",
     "Summary",

@@ -121,7 +121,8 @@ class JournalHead(ctypes.Structure):
     _fields_ = [
         ("state", ctypes.c_uint32),
         ("edits", ctypes.c_uint32),
-        ("since", ctypes.c_uint64),
+        ("since", ctypes.c_uint32),
+        ("until", ctypes.c_uint32),
         ("owner", OwnerEntry),
     ]
 

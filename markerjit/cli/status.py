@@ -66,6 +66,9 @@ def _print_arena(pid: int, arena: markerjit.ArenaStatus) -> None:
     output.say(f"runtime: there for {words.age_words(arena.since)}, put by pid {arena.owner.pid}")
     if arena.flight:
         output.say(f"flight recorder: on; markerjit dump {pid} -o FILE saves what it has kept")
+    if arena.pause and not arena.pause.over:
+        left_s = arena.pause.left_s
+        output.say(f"in steps: a change by {arena.pause.owner}, paused, lease {left_s:.0f} s")
     if arena.reader:
         lease_s = arena.reader.left_s
         lease = "" if lease_s is None else f", lease {max(lease_s, 0):.0f} s"

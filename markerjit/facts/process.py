@@ -59,6 +59,7 @@ def arena_facts(arena: ArenaStatus) -> Json:
         "reader": reader.owner.pid if reader else None,
         "lease_s": round(reader.left_s, 1) if reader and reader.left_s is not None else None,
         "writer": arena.writer.pid if arena.writer else None,
+        "paused_s": round(max(arena.pause.left_s, 0), 1) if arena.pause else None,
         "to_mend": arena.to_mend,
     }
 

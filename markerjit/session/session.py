@@ -56,6 +56,7 @@ if TYPE_CHECKING:  # what records is imported when something is recorded
     from markerjit.events.stream import EventStream
     from markerjit.ring.clock import Calibration
     from markerjit.session.flight import FlightRecorder
+    from markerjit.session.stepping import Stepper
     from markerjit.session.watch import Watch
     from markerjit.trace.sink import TraceInfo
 
@@ -185,6 +186,40 @@ class Session(View):
             applied = switcher.switch_again(turn, name, request)
             wait_until_left(self._target, entered)
         return applied._replace(**took._asdict())
+
+    @contextmanager
+    def stepping(
+        self,
+        pattern: str,
+        *,
+        on: bool = True,
+        mode: Mode | str | None = None,
+        quiesce: str | None = None,
+        lease_s: int = 60,
+    ) -> Iterator[Stepper]:
+        """Switch markers on or off stage by stage, by `Stepper.step`, while the process runs
+        between the stages. What is made is taken back at the end of the context, unless all is.
+
+        The probe counts. `quiesce` is for each stage by itself. Between two stages other
+        controllers refuse to switch, until `lease_s` seconds after the last step: then the change
+        is taken back by the next one that switches, or by `repair`, and so it is at once when this
+        process ends. Raises what `enable` and `disable` raise, and Refused for a change that cannot
+        be made while threads run.
+        """
+        check_text("pattern", pattern)
+        name = parse_name(pattern)
+        check_flag("on", on)
+        check_int("lease_s", lease_s, 1, 3600)
+        from markerjit.patch.stages import between
+        from markerjit.session.stepping import Stepper
+
+        strategy = self._switcher.planner.strategy(quiesce)
+        request = Request(on, between(strategy), as_mode(mode))
+        stepper = Stepper(self._switcher, name, request, strategy, lease_s=lease_s)
+        try:
+            yield stepper
+        finally:
+            stepper.take_back()
 
     def end_record(self, pattern: str) -> Applied:
         """Switch off those markers that a flight recorder keeps still: what others have switched on

@@ -10,7 +10,7 @@ from markerjit.abi import PROBE_COUNTED, MarkerEntry
 from markerjit.arena.arena import Arena
 from markerjit.arena.counters import Counted
 from markerjit.arena.find import Probes
-from markerjit.arena.journal import Journal
+from markerjit.arena.journal import Journal, Pause
 from markerjit.arena.lease import Reader, reader_of
 from markerjit.arena.markers import fnv1a
 from markerjit.arguments import check_path, check_text
@@ -67,6 +67,7 @@ class ArenaStatus(NamedTuple):
     reader     the process that records now, or None
     writer     the controller that is making a change, or None
     abandoned  that change is half done, and its controller no longer works on it
+    pause      its lease, where it is made in steps and paused
     version    of its layout: an older or newer markerjit may have made it
     """
 
@@ -78,6 +79,7 @@ class ArenaStatus(NamedTuple):
     abandoned: bool
     flight: bool = False
     version: int = 0
+    pause: Pause | None = None
 
     @property
     def to_mend(self) -> str | None:
@@ -94,16 +96,19 @@ class ArenaStatus(NamedTuple):
 
 def arena_status(arena: Arena, *, locked: bool) -> ArenaStatus:
     """Reads it. `locked`: a controller holds the target's lock, so a change may be under way."""
-    writer = Journal(arena).owner()
+    journal = Journal(arena)
+    writer, pause = journal.owner(), journal.pause()
+    is_left = pause.over if pause else writer is not None
     return ArenaStatus(
         arena.owner,
         int(arena.facts.owner_since),
         int(arena.facts.runtime_id),
         reader_of(arena),
         writer,
-        writer is not None and not locked,
+        is_left and not locked,
         is_flying(arena),
         arena.version,
+        pause,
     )
 
 

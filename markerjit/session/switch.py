@@ -37,6 +37,7 @@ from markerjit.session.entries import Entries, slots_by_entry
 from markerjit.session.planning import Planner, one_format
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn, Turns
+from markerjit.session.unfinished import Settled, settle
 from markerjit.sites import Objects, ProbeName
 from markerjit.sites.vforks import may_share_memory
 
@@ -49,6 +50,14 @@ class Done(NamedTuple):
     plan: Plan
     switched: Mapping[int, Switched]
     applied: Applied
+
+
+class Ready(NamedTuple):
+    """A switch that is ready to be applied. `recorders` is None for one off without an arena."""
+
+    states: Sequence[SiteState]
+    plan: Plan
+    recorders: Recorders | None
 
 
 class Remembered(NamedTuple):
@@ -82,14 +91,22 @@ class Switcher:
         return self._made
 
     @contextmanager
-    def turn(self, *, repairing: bool = False) -> Iterator[Turn]:
-        """A turn (turn.py), in which nothing is known any more of objects that went, and no marker
-        records for a reader that is gone. A repair does the last itself, to say so."""
-        with self.turns.take(repairing=repairing) as turn:
+    def turn(self, *, repairing: bool = False, stepping: bool = False) -> Iterator[Turn]:
+        """A turn (turn.py), in which nothing is known any more of objects that went, no change is
+        left paused, and no marker records for a reader that is gone. A repair does the last two
+        itself, to say so. In the middle of a change that is made in steps nothing else is made."""
+        with self.turns.take(repairing=repairing, stepping=stepping) as turn:
             self._forget_what_went(turn)
-            if not repairing:
+            if not repairing and not stepping:
+                if turn.left_paused:
+                    self.settle(turn)
                 self.switch_off_for_the_gone(turn)
             yield turn
+
+    def settle(self, turn: Turn) -> Settled:
+        """Finish or take back the change that is open, if there is one."""
+        turn.check()
+        return settle(turn, self.recorders, lambda plan: self.write(turn, plan))
 
     def _forget_what_went(self, turn: Turn) -> None:
         """Nothing that is known of an address holds when another object is there."""
@@ -157,7 +174,7 @@ class Switcher:
                 if turn.target.memory.read(edit.address, len(edit.old)) != edit.old:
                     return None
                 break
-        return prepare(done.plan, done.states, self._mapped_at(turn, done.plan), done.switched)
+        return prepare(done.plan, done.states, self.mapped_at(turn, done.plan), done.switched)
 
     def _repeat(self, turn: Turn, prepared: Prepared, recorders: Recorders) -> Applied | None:
         """Make a prepared switch. None where something is not as it was; then nothing was done."""
@@ -183,21 +200,7 @@ class Switcher:
         runtime is there, so that nothing is put into a process for a switch that is refused; the
         addresses are filled in when they are known.
         """
-        turn.check()
-        states, recorders = self.target.states(sites), self.recorders
-        if request.on and not (recorders and recorders.arena.is_current):
-            plan = self.planner.plan(states, request, None)
-            recorders = made = self._make_arena(turn, plan)
-            tell_of_markers(turn, sites, request, made)
-            plan = self.planner.complete(plan, states, request, made)
-        else:
-            if request.on and recorders:
-                self._check_own_rings(turn, recorders.arena)
-                tell_of_markers(turn, sites, request, recorders)
-            plan = self.planner.plan(states, request, recorders)
-        if recorders:
-            self._enter_heads(turn, recorders.arena, plan)
-            _note_breakpoints(recorders.arena, states)
+        states, plan, recorders = self.make_ready(turn, sites, request)
         if request.on and not plan.edits and not held:
             return Done(states, plan, {}, NOTHING._replace(left_out=plan.left_out))
         if recorders is None:  # a fork's child, whose markers are its parent's doing
@@ -221,14 +224,38 @@ class Switcher:
         entries.note(switched, before, held=held)
         return Done(states, plan, switched, applied)
 
-    def write(self, turn: Turn, plan: Plan) -> Applied:
-        """Apply a plan beside the journal, which stays as it is."""
-        return apply(plan, turn.native_target(self._mapped_at(turn, plan)), None)
+    def make_ready(self, turn: Turn, sites: Sequence[Site], request: Request) -> Ready:
+        """Do all of a switch but writing code and slots: plan it, have the runtime in the process,
+        tell it of the markers, and enter the heads."""
+        turn.check()
+        states, recorders = self.target.states(sites), self.recorders
+        if request.on and not (recorders and recorders.arena.is_current):
+            plan = self.planner.plan(states, request, None)
+            recorders = made = self._make_arena(turn, plan)
+            tell_of_markers(turn, sites, request, made)
+            plan = self.planner.complete(plan, states, request, made)
+        else:
+            if request.on and recorders:
+                self._check_own_rings(turn, recorders.arena)
+                tell_of_markers(turn, sites, request, recorders)
+            plan = self.planner.plan(states, request, recorders)
+        if recorders:
+            self._enter_heads(turn, recorders.arena, plan)
+            _note_breakpoints(recorders.arena, states)
+        return Ready(states, plan, recorders)
+
+    def write(self, turn: Turn, plan: Plan, mapped: bytes | None = None) -> Applied:
+        """Apply a plan beside the journal, which stays as it is. `mapped`: lines of /proc/PID/maps
+        that have to be the same still, if they were taken before."""
+        mapped = self.mapped_at(turn, plan) if mapped is None else mapped
+        target = turn.native_target(mapped, borrowing=plan.strategy.borrows)
+        target.needs_sigtrap = bool(plan.traps)
+        return apply(plan, target, None)
 
     def apply_plan(self, turn: Turn, plan: Plan) -> Applied:
         """Apply a plan, by way of the journal. Raises what `apply` raises."""
         if plan.edits:
-            return self._apply(turn, plan, self._mapped_at(turn, plan))
+            return self._apply(turn, plan, self.mapped_at(turn, plan))
         return NOTHING._replace(left_out=plan.left_out)
 
     def _apply(
@@ -247,7 +274,7 @@ class Switcher:
         return apply(plan, target, Journal(arena) if arena else None, packed, changes)
 
     @staticmethod
-    def _mapped_at(turn: Turn, plan: Plan) -> bytes:
+    def mapped_at(turn: Turn, plan: Plan) -> bytes:
         """The lines of /proc/PID/maps for the places of a plan."""
         starts = [mapping.start for mapping in turn.seen.maps]
         indices = sorted({bisect_right(starts, edit.address) - 1 for edit in plan.edits})

@@ -7,7 +7,8 @@ A turn is got from `Turns.take`, which in this order
     3  asks whether the process may be stopped. Not before 1: another controller's stop would look
        like a debugger
     4  refuses an open journal. It belongs to a controller that is gone, and until then the
-       content of the code is unknown. A repair takes its turn in spite of that
+       content of the code is unknown. A repair takes its turn in spite of that. A change that is
+       made in steps is refused while its controller has a lease, and is over afterwards
 
 What was seen in step 2 is `Turn.seen`. A turn that is over refuses to be used.
 
@@ -36,9 +37,13 @@ _ASK_AGAIN_S = 1.0
 
 
 class Turn:
-    """The right to change a process, until it ends. Made by `Turns.take` alone."""
+    """The right to change a process, until it ends. Made by `Turns.take` alone. `left_paused` says
+    that a change was paused and not taken up again: it has to be settled first (unfinished.py)."""
 
-    def __init__(self, target: Target, gadgets: Callable[[], Gadgets]) -> None:
+    def __init__(
+        self, target: Target, gadgets: Callable[[], Gadgets], *, left_paused: bool = False
+    ) -> None:
+        self.left_paused = left_paused
         self._target = target
         self._gadgets = gadgets
         self._over = False
@@ -103,8 +108,9 @@ class Turns:
         self._gadgets: tuple[str, Gadgets] | None = None
 
     @contextmanager
-    def take(self, *, repairing: bool = False) -> Iterator[Turn]:
-        """A turn, which ends with the context. Raises Refused while another controller has its
+    def take(self, *, repairing: bool = False, stepping: bool = False) -> Iterator[Turn]:
+        """A turn, which ends with the context; `stepping` for the next step of a paused change,
+        whose journal the caller judges itself. Raises Refused while another controller has its
         turn, or for an open journal; NotPermitted, Unsupported, TargetGone."""
         target = self._target
         target.check_open()
@@ -115,9 +121,8 @@ class Turns:
             target.refuse_unknown_runtime()
             with target.known():
                 self._check_threads()
-            if not repairing:
-                self._refuse_open_journal()
-            turn = Turn(target, self.gadgets)
+            left_paused = not stepping and self._judge_journal(repairing=repairing)
+            turn = Turn(target, self.gadgets, left_paused=left_paused)
             try:
                 with self._explained():
                     yield turn
@@ -171,14 +176,24 @@ class Turns:
             try_again=True,
         )
 
-    def _refuse_open_journal(self) -> None:
+    def _judge_journal(self, *, repairing: bool) -> bool:
+        """Refuse a journal that is open. Whether one is left of a change that was paused."""
         arena = self._target.seen.arena
         left = Journal(arena).left() if arena else None
-        if left:
+        if left and left.pause:
+            if not left.pause.over:
+                raise Refused(
+                    f"{left.owner} makes a change of process {self._target.pid} in steps, and has "
+                    f"{left.pause.left_s:.0f} s to go on with it; try again",
+                    try_again=True,
+                )
+            return True
+        if left and not repairing:
             raise Refused(
                 f"{left.owner} began a change of process {self._target.pid} and did not finish it; "
                 f"run markerjit repair {self._target.pid}"
             )
+        return False
 
     def _check_threads(self) -> None:
         """May the process be stopped, and each of its threads? Threads that were asked less than a

@@ -24,7 +24,7 @@ from markerjit.arena.pack import SIZE, pack
 from markerjit.arena.versions import CURRENT
 from markerjit.errors import Unsupported
 from markerjit.model import Edit, RemoteAddress
-from markerjit.session.repair import places_of
+from markerjit.session.unfinished import places_of
 from tests.fuzz.check_ring import control_block, geometry_of, numbers_of
 from tests.fuzz.harness import ACCEPTED, Harness, Seed
 

@@ -65,7 +65,7 @@ class Older:
         self.arena.store.write(self.arena.geometry.edits.offset, bytes(pack(edits)))
         owner = ourselves().entry()
         owner.pid, owner.started = 1, 1
-        head = JournalHead(JOURNAL_OPEN, len(edits), int(time.time()), owner)
+        head = JournalHead(JOURNAL_OPEN, len(edits), int(time.time()), 0, owner)
         self.arena.store.write(self.arena.control.offset("journal"), bytes(head))
 
 

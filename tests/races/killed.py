@@ -129,6 +129,17 @@ def _trace(pid: int) -> None:
         events.poll()
 
 
+def _step(mode: Mode | None = None, quiesce: str = "stop") -> Callable[[int], None]:
+    def act(pid: int) -> None:
+        with (
+            markerjit.attach(pid) as session,
+            session.stepping(EVERY, mode=mode, quiesce=quiesce) as stepper,
+        ):
+            stepper.finish()
+
+    return act
+
+
 def _repair(pid: int) -> None:
     markerjit.repair(pid)
 
@@ -174,6 +185,9 @@ SCENARIOS = {
         Scenario("int3 to jump, stop", _on_by_breakpoint, _enable(mode=Mode.JUMP)),
         Scenario("jump to int3, membarrier", _on, _enable("membarrier", Mode.INT3)),
         Scenario("int3 to jump, membarrier", _on_by_breakpoint, _enable("membarrier", Mode.JUMP)),
+        Scenario("first use, in steps", _nothing, _step()),
+        Scenario("int3 to jump, in steps", _on_by_breakpoint, _step(Mode.JUMP)),
+        Scenario("jump to int3, in steps, membarrier", _on, _step(Mode.INT3, "membarrier")),
         Scenario("repair of a change", _left_by("on, stop", "written", 6), _repair, (OFF,)),
         Scenario(
             "repair of a mode",

@@ -221,7 +221,7 @@ class _Looked:
             self.harm.append("a journal is open, and status says that nothing is to mend")
         if self.journal and not (points["journal: open"] or self.way.to_mend):
             self.harm.append("a journal is open that nobody opened")
-        if self.journal:
+        if self.journal and not self._is_left_paused():
             with markerjit.attach(self.victim.pid) as session:
                 try:
                     session.enable(EVERY)
@@ -230,6 +230,12 @@ class _Looked:
                         self.harm.append(f"refused without saying what to do: {refused}")
                 else:
                     self.harm.append("a half done change was built upon")
+
+    def _is_left_paused(self) -> bool:
+        """The next controller takes such a change back. Here a repair is to do it."""
+        with markerjit.View(self.victim.pid) as view:
+            arena = view.arena()
+        return arena is not None and arena.pause is not None
 
     def _repair(self) -> None:
         done = markerjit.repair(self.victim.pid)

@@ -18,6 +18,7 @@ SCENARIOS = (
     "on, stop",
     "count, record, count",
     "jump to int3, membarrier",
+    "int3 to jump, in steps",
     "repair of a change",
     "repair of a mapped arena",
 )

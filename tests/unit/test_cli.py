@@ -32,9 +32,10 @@ from markerjit.model import (
     TypeClass,
 )
 from markerjit.proc.owner import Owner, ourselves
-from markerjit.session.repair import FINISHED, NOTHING, ROLLED_BACK, Repaired
+from markerjit.session.repair import Repaired
 from markerjit.session.status import ArenaStatus, MarkerStatus
 from markerjit.session.strays import Remedy
+from markerjit.session.unfinished import FINISHED, NOTHING, ROLLED_BACK
 
 NOBODY = str(1 << 30)
 INT = CType(TypeClass.SIGNED, 4)
@@ -441,6 +442,7 @@ def test_what_a_controller_left_is_told_on_standard_error_and_in_json(
             "reader": reader.owner.pid if reader else None,
             "lease_s": reader.left_s if reader else None,
             "writer": writer.pid if writer else None,
+            "paused_s": None,
             "to_mend": sentence,
         }
 

@@ -158,6 +158,7 @@ ARENA_FACTS = {
     "reader": 7,
     "lease_s": 7.4,
     "writer": None,
+    "paused_s": None,
     "to_mend": None,
 }
 

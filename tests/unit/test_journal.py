@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import markerjit.abi as abi
-from markerjit.abi import CONTROL, Control, EditEntry, JournalHead
+from markerjit.abi import CONTROL, JOURNAL_OPEN, Control, EditEntry, JournalHead
 from markerjit.arena import journal as journal_module
 from markerjit.arena.arena import Arena
 from markerjit.arena.journal import Journal
@@ -20,7 +20,7 @@ from markerjit.model import Edit, RemoteAddress
 from markerjit.patch import apply as apply_module
 from markerjit.patch.apply import apply
 from markerjit.patch.plan import Plan
-from markerjit.proc.owner import ourselves
+from markerjit.proc.owner import Owner, ourselves
 from markerjit.remote import native
 from tests.support.made_arena import BASE, SparseMemory, control_block, geometry_of, make_arena
 
@@ -313,3 +313,58 @@ def test_a_plan_that_writes_nothing_opens_no_journal(arena: Arena, store: Record
 
     assert applied.written == 0
     assert store.writes == []
+
+
+# ---- a change that is made in steps --------------------------------------------------------------
+
+
+def test_a_journal_that_is_opened_with_a_lease_says_whose_it_is_and_how_long(arena: Arena) -> None:
+    journal = Journal(arena)
+
+    journal.open(pack(EDITS), lease_s=60)
+
+    pause = journal.pause()
+    assert pause is not None
+    assert (pause.owner, pause.over) == (ourselves(), False)
+    assert 58 < pause.left_s <= 60
+    left = journal.left()
+    assert left is not None
+    assert left.pause is not None
+    assert left.edits == EDITS
+
+
+def test_a_journal_without_a_lease_is_no_pause(arena: Arena) -> None:
+    journal = Journal(arena)
+    assert journal.pause() is None
+
+    journal.open(pack(EDITS))
+
+    assert journal.pause() is None
+    left = journal.left()
+    assert left is not None
+    assert left.pause is None
+
+
+def test_a_lease_is_over_when_its_time_has_come_and_renewed_before(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(arena)
+    journal.open(pack(EDITS), lease_s=60)
+    now = journal_module.time.monotonic()
+
+    monkeypatch.setattr(journal_module.time, "monotonic", lambda: now + 50)
+    journal.renew(60)
+    monkeypatch.setattr(journal_module.time, "monotonic", lambda: now + 70)
+    assert not journal.pause().over  # type: ignore[union-attr]
+    monkeypatch.setattr(journal_module.time, "monotonic", lambda: now + 111)
+    assert journal.pause().over  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("owner", [ourselves(), Owner(ourselves().pid, 1, 2)])
+@pytest.mark.parametrize("until", [1, (1 << 32) - 1])
+def test_a_lease_that_cannot_be_is_over(
+    store: RecordingStore, arena: Arena, owner: Owner, until: int
+) -> None:
+    write_head(store, state=JOURNAL_OPEN, until=until, owner=owner.entry())
+
+    assert Journal(arena).pause().over  # type: ignore[union-attr]

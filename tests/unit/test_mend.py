@@ -13,8 +13,8 @@ from markerjit.model import Change, Edit, Kind, Mode, RemoteAddress, Site
 from markerjit.patch.plan import SiteState
 from markerjit.patch.protocol import Context, breakpoint
 from markerjit.quiesce.strategies import STOP
-from markerjit.session import repair
-from markerjit.session.repair import Place, places_of
+from markerjit.session import unfinished
+from markerjit.session.unfinished import Place, places_of
 from markerjit.x86.forms import INT3
 from tests.support.made_arena import geometry_of, make_arena
 from tests.support.made_sites import ENTRY, PROBE, SLOT, make_site, make_state, memory_of, off, on
@@ -72,7 +72,7 @@ def test_a_word_and_a_byte_at_one_address_are_two_places() -> None:
 
 def back(edits: Sequence[Edit], memory: FakeMemory) -> list[Edit]:
     now = [(one, memory.read(one.address, len(one.before))) for one in places_of(edits)]
-    return list(repair._back(now))
+    return list(unfinished._back(now))
 
 
 def write(memory: FakeMemory, edits: Sequence[Edit]) -> None:
@@ -145,7 +145,7 @@ def test_a_slot_is_mended_after_the_code_that_opened_on_it() -> None:
 
 
 def split(memory: FakeMemory, places: Sequence[Place], *sites: Site) -> tuple[list, list[str]]:
-    return repair._split(memory, sites, places, make_arena(geometry_of()))
+    return unfinished._split(memory, sites, places, make_arena(geometry_of()))
 
 
 def test_places_of_sites_and_slots_that_hold_what_the_journal_knows_are_ours() -> None:

@@ -258,14 +258,16 @@ struct mj_owner {
  * What a controller is about to write, so that the next one can finish it or take it back. The
  * edits are in the journal before `state` is MJ_JOURNAL_OPEN, and that is before the first of them
  * is written; it is MJ_JOURNAL_EMPTY again when all are written or all are taken back. A journal
- * that is open while the target's lock is free belongs to a controller that died.
+ * that is open while the target's lock is free belongs to a controller that died, or that has
+ * paused between two steps: then `until` says for how long the change is left to it.
  */
 #define MJ_JOURNAL_EMPTY 0
 #define MJ_JOURNAL_OPEN 1
 struct mj_journal {
     uint32_t state;
     uint32_t edits;
-    uint64_t since; /* CLOCK_REALTIME, seconds */
+    uint32_t since; /* CLOCK_REALTIME, seconds */
+    uint32_t until; /* of a change that is made in steps, CLOCK_MONOTONIC, seconds; otherwise 0 */
     struct mj_owner owner;
 };
 
