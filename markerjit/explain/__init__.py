@@ -1,6 +1,6 @@
 """Teaching views: what a marker is made of, and what switching it would do."""
 
-from markerjit.explain.marker import Explanation, explain_file, explain_process
+from markerjit.explain.marker import Explanation, explain_file, explain_process, hot_path
 from markerjit.explain.ways import Way, plan_or_refusal, ways_of_file, ways_of_process
 from markerjit.x86.decode import Instruction
 
@@ -10,6 +10,7 @@ __all__ = [
     "Way",
     "explain_file",
     "explain_process",
+    "hot_path",
     "plan_or_refusal",
     "ways_of_file",
     "ways_of_process",

@@ -18,6 +18,7 @@ from markerjit.session.view import View
 from markerjit.sites import discover_file, matching, parse_name
 from markerjit.sites.verify import dormant_code, verify
 from markerjit.x86.decode import Instruction, disassemble
+from markerjit.x86.forms import is_breakpoint
 
 _BODY_BYTES = 160
 _BODY_INSTRUCTIONS = 24
@@ -109,6 +110,20 @@ def _explain(
         plan=plan,
         remarks=tuple(own),
         problem=state.problem,
+    )
+
+
+def hot_path(view: View, site: Site) -> tuple[Instruction, ...]:
+    """The hot path of a site as it is in memory at this moment. Behind a breakpoint nothing is
+    executed, so those bytes are one line without assembly. Raises MemoryFault, TargetGone."""
+    start, dormant = dormant_code(view.read, site)
+    code = view.read(start, len(dormant))
+    first = code[site.form.lead :]
+    if not site.form.head or not is_breakpoint(first):
+        return tuple(disassemble(code, start))
+    return (
+        Instruction(site.address, first[:1], "int3"),
+        Instruction(site.address + 1, first[1:], "(not executed)"),
     )
 
 

@@ -12,7 +12,8 @@ from markerjit.patch.steps import Step
 
 if TYPE_CHECKING:
     from markerjit.explain import Explanation, Instruction, Way
-    from markerjit.model import Edit
+    from markerjit.model import Edit, Site
+    from markerjit.session.stepping import Stepper
 
 
 def explanation_facts(target: str, explanations: Sequence[Explanation]) -> Json:
@@ -81,6 +82,29 @@ def step_facts(step: Step) -> Json:
         "what": step.what,
         "proves": step.proves,
         "sentence": step.sentence,
+    }
+
+
+def stages_facts(stepper: Stepper) -> Json:
+    """A switch in the making: its steps before the first stage, those of each stage, and how many
+    stages are made."""
+    opening, stages = stepper.stages
+    return {
+        "done": stepper.done,
+        "finished": stepper.is_finished,
+        "opening": [step_facts(step) for step in opening],
+        "stages": [[step_facts(step) for step in stage.steps] for stage in stages],
+    }
+
+
+def memory_facts(site: Site, code: Sequence[Instruction], slot: bytes) -> Json:
+    """A site as it is in memory: its hot path, and the words of its slot. Bytes are in
+    hexadecimal."""
+    return {
+        **site_facts(site),
+        "slot": site.slot,
+        "slot_bytes": slot.hex(),
+        "code": [{"address": at.address, "bytes": at.code.hex(), "text": at.text} for at in code],
     }
 
 
