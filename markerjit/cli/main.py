@@ -26,6 +26,7 @@ COMMANDS = {
     "on": "switch markers of a process on",
     "off": "switch markers of a process off",
     "status": "what is on in a process, since when, by which process, hits and losses",
+    "watch": "a live view of markers: rates, bytes in memory, switches step by step",
     "trace": "switch markers on, stream their events, switch them off",
     "record": "a flight recorder: keep the newest events, without a reader",
     "dump": "save the events of a flight recorder",

@@ -17,7 +17,7 @@ PICTURE = ROOT / "docs" / "explanation" / "house.svg"
 
 DOOR = DOORS[0]
 GROUND = tuple(room for floor in FLOORS[:2] for room in floor)
-OUTSIDE = ("apps", "cli")
+OUTSIDE = ("apps", "watch", "cli")
 
 _WIDTH, _STOREY, _HEIGHT, _GAP, _MARGIN = 760, 64, 32, 74, 16
 _SLAB = 420

@@ -25,7 +25,7 @@ FLOORS = (
     ("session",),
     ("explain", "doctor"),
     ("facts",),
-    ("apps",),
+    ("apps", "watch"),
     ("cli",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -36,9 +36,10 @@ DOORS = ("markerjit", "markerjit.__main__", "markerjit.lowlevel")
 # Outside the house: what they may use, besides their own modules.
 OUTSIDE = {
     "apps": ("markerjit", "markerjit.lowlevel", "errors", "model"),
+    "watch": ("markerjit", "errors", "printable", "model", "explain", "facts"),
     "cli": (
         *("markerjit", "markerjit.lowlevel", "errors", "printable", "model"),
-        *("explain", "doctor", "facts", "apps"),
+        *("explain", "doctor", "facts", "apps", "watch"),
     ),
 }
 

@@ -1,0 +1,228 @@
+"""What is shown, as lines of text. Each piece of a line has a role; the terminal gives a role its
+style, and a role is never told by its colour alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from markerjit.printable import counted, printable
+from markerjit.watch.model import Detail, Piece, Row, Shown
+
+_BARS = "▁▂▃▄▅▆▇█"
+_UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+_INDENT = " " * 4
+_ROOMY = 24
+
+
+class Role(StrEnum):
+    """What a piece of text is."""
+
+    PLAIN = "plain"
+    TITLE = "title"
+    FAINT = "faint"
+    ON = "on"
+    BAD = "bad"
+    LIT = "lit"
+    NEXT = "next"
+
+
+class Span(NamedTuple):
+    """A piece of a line."""
+
+    text: str
+    role: Role = Role.PLAIN
+
+
+Line = tuple[Span, ...]
+
+
+def number(value: float | None) -> str:
+    """A number in at most five characters: `12.3k`; `-` where there is none."""
+    if value is None:
+        return "-"
+    for size, unit in _UNITS:
+        if value >= size * 0.9995:
+            scaled = value / size
+            return f"{scaled:.0f}{unit}" if scaled >= 100 else f"{scaled:.1f}{unit}"
+    return f"{value:.0f}"
+
+
+def sparkline(rates: Sequence[float], width: int) -> str:
+    """The last rates as bars, the highest one the highest of them; a dot for a rate of 0."""
+    shown = rates[-width:] if width > 0 else ()
+    most = max(shown, default=0.0)
+    if not any(shown):
+        return ""
+    return "".join(
+        _BARS[min(int(rate / most * len(_BARS)), len(_BARS) - 1)] if rate > 0 else "·"
+        for rate in shown
+    ).rjust(width)
+
+
+def state_of(row: Row) -> Span:
+    """The state of a marker: `off`, or how it is on. A star: this view has switched it on."""
+    mark = "" if not row.is_mine else "+" if row.is_kept else "*"
+    if row.is_altered:
+        return Span(f"! {row.state}{mark}", Role.BAD)
+    return Span(f"● {row.state}{mark}", Role.ON) if row.is_on else Span("○ off", Role.FAINT)
+
+
+def heading(shown: Shown, command: str, width: int) -> str:
+    """The first line: the process."""
+    on = sum(row.is_on for row in shown.rows)
+    counts = f"{on} of {counted(len(shown.rows), 'marker')} on"
+    process = f"pid {shown.pid}"
+    room = width - len(counts) - 2
+    if room < len(process):
+        return process[:width]
+    return f"{f'{process} {printable(command)}'[:room]:<{room}}  {counts}"
+
+
+def detail_lines(detail: Detail | None, width: int, height: int) -> list[Line]:
+    """A marker closely: sections, each with a title that says what is in it. Of the steps of a
+    switch in the making only those that write, where there are few lines."""
+    if detail is None:
+        return [(Span("no marker is chosen", Role.FAINT),)]
+    lines = [
+        *_facts(detail),
+        *_code(detail),
+        *_steps(detail, brief=height < _ROOMY),
+        *_slots(detail),
+        *_events(detail),
+    ]
+    return [piece for line in lines for piece in wrapped(line, width)]
+
+
+def wrapped(line: Line, width: int) -> Iterator[Line]:
+    """A line in as many as it takes, each of at most so many characters; broken between words where
+    it can be, the later ones indented."""
+    part: list[Span] = []
+    room = max(width, len(_INDENT) + 1)
+    width = room
+    for span in line:
+        text = span.text
+        while len(text) > room:
+            at = text.rfind(" ", 1, room + 1)
+            at = at if at > 0 else 0 if part and len(text) <= width - len(_INDENT) else room
+            part.append(Span(text[:at].rstrip(), span.role))
+            yield tuple(part)
+            part, text = [Span(_INDENT)], text[at:].lstrip()
+            room = width - len(_INDENT)
+        part.append(Span(text, span.role))
+        room -= len(text)
+    yield tuple(part)
+
+
+def _facts(detail: Detail) -> Iterator[Line]:
+    row = detail.row
+    more = f" and {counted(detail.more_sites, 'more site')}" if detail.more_sites else ""
+    yield (
+        Span(printable(row.name), Role.TITLE),
+        Span(f'  "{printable(detail.format)}"', Role.FAINT),
+    )
+    yield (Span(f"{printable(detail.source)}{more}, compiled as {detail.kind}"),)
+    yield (state_of(row), Span(f"  {_who(detail)}"))
+    yield (
+        Span(f"hits {row.hits:,}  lost {row.lost:,}", Role.BAD if row.lost else Role.PLAIN),
+        Span("" if row.cost_ns is None else f"  {row.cost_ns:.1f} ns a hit (bench)"),
+        Span("  journal ", Role.FAINT),
+        Span(detail.journal),
+    )
+
+
+def _who(detail: Detail) -> str:
+    if not detail.row.is_on:
+        return ""
+    since = time.strftime("%H:%M:%S", time.localtime(detail.since)) if detail.since else "?"
+    if detail.row.is_mine:
+        end = "stays on" if detail.row.is_kept else "off"
+        return f"by this view since {since}; {end} when it ends"
+    return f"by {detail.holder or 'the program'} since {since}"
+
+
+def _steps(detail: Detail, *, brief: bool) -> Iterator[Line]:
+    if not detail.stages:
+        return
+    made = sum(stage.is_made for stage in detail.stages) - 1
+    yield (
+        Span("STEPS", Role.TITLE),
+        Span(f"  {made} of {counted(len(detail.stages) - 1, 'stage')} made", Role.NEXT),
+        Span("; the process runs between them", Role.FAINT),
+    )
+    for stage in detail.stages:
+        mark, role = ("✓", Role.FAINT) if stage.is_made else (" ", Role.PLAIN)
+        if stage.number == made + 1:
+            mark, role = "▶", Role.NEXT
+        for step in stage.steps:
+            if step.writes or not brief:
+                yield (Span(f" {mark} {step.sentence}", role),)
+
+
+def _code(detail: Detail) -> Iterator[Line]:
+    for place in detail.places:
+        yield (
+            Span("CODE", Role.TITLE),
+            Span(f"  in memory, at {printable(place.source)}", Role.FAINT),
+            *_legend(place.code),
+        )
+        yield from map(_code_line, place.code)
+
+
+def _slots(detail: Detail) -> Iterator[Line]:
+    """Sites of one marker in one object share theirs."""
+    for slot in dict.fromkeys(place.slot for place in detail.places if place.slot):
+        yield (
+            Span("SLOT", Role.TITLE),
+            Span("  where the marker's body finds its probe", Role.FAINT),
+            *_legend(slot),
+        )
+        yield from map(_slot_line, slot)
+
+
+def _legend(pieces: Sequence[Piece]) -> Line:
+    """What brackets mean, where there are any."""
+    if not any(byte.lit for piece in pieces for byte in piece.data):
+        return ()
+    return Span("  "), Span("[ ] just changed", Role.LIT)
+
+
+def _bytes(piece: Piece) -> Iterator[Span]:
+    """Bytes; a changed one is in brackets, so that it is seen without colour."""
+    for byte in piece.data:
+        text = f"{byte.value:02x}"
+        yield Span(f"[{text}]", Role.LIT) if byte.lit else Span(f" {text} ")
+
+
+def _code_line(piece: Piece) -> Line:
+    room = max(5 - len(piece.data), 0) * 4
+    return (
+        Span(f" {piece.address:12x} ", Role.FAINT),
+        *_bytes(piece),
+        Span(" " * room + f" {piece.text}"),
+    )
+
+
+def _slot_line(piece: Piece) -> Line:
+    value = int.from_bytes(bytes(byte.value for byte in piece.data), "little")
+    lit = any(byte.lit for byte in piece.data)
+    shown = f"{value:#x}" if value else "0, nothing"
+    return (
+        Span(f" {piece.address:12x} ", Role.FAINT),
+        Span(f" {piece.text:5} "),
+        Span(f"[{shown}]" if lit else f" {shown} ", Role.LIT if lit else Role.PLAIN),
+    )
+
+
+def _events(detail: Detail) -> Iterator[Line]:
+    if detail.events is None:
+        yield (Span("EVENTS", Role.TITLE), Span("  e records them", Role.FAINT))
+        return
+    yield (Span("EVENTS", Role.TITLE), Span("  the last ones, the newest first", Role.FAINT))
+    if not detail.events:
+        yield (Span(" none yet", Role.FAINT),)
+    for event in reversed(detail.events):
+        yield (Span(f" {event}"),)
