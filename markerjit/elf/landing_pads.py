@@ -1,0 +1,49 @@
+"""The landing pads of C++ exceptions: where the unwinder enters a function in its middle.
+
+Authority: the Itanium C++ ABI, "Exception Handling Tables"; gcc's unwind-c++ and libstdc++'s
+eh_personality.cc, which read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from markerjit.elf.functions import OMITTED, Functions, encoded, uleb
+
+
+def landing_pads(functions: Functions) -> set[int]:
+    """The addresses of all landing pads of an object.
+
+    Of a table that is damaged or outside the segment of `.eh_frame`, those before the damage.
+    """
+    pads: set[int] = set()
+    for start, pointer, encoding in functions.with_exceptions():
+        try:
+            table, _ = encoded(functions.data, pointer - functions.base, encoding, pointer)
+            if table:
+                pads.update(_pads(functions.data, functions.base, table, start))
+        except (IndexError, ValueError):
+            continue
+    return pads
+
+
+def _pads(data: bytes, base: int, table: int, start: int) -> Iterator[int]:
+    at = table - base
+    if at < 0:
+        raise IndexError(table)
+    encoding, at = data[at], at + 1
+    if encoding != OMITTED:
+        start, at = encoded(data, at, encoding, base + at)
+    encoding, at = data[at], at + 1
+    if encoding != OMITTED:
+        _, at = uleb(data, at)
+    encoding, at = data[at], at + 1
+    size, at = uleb(data, at)
+    end = at + size
+    while at < end:
+        for _ in range(2):  # where the calls are
+            _, at = encoded(data, at, encoding, 0)
+        pad, at = encoded(data, at, encoding, 0)
+        _, at = uleb(data, at)
+        if pad:
+            yield start + pad
