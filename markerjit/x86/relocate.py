@@ -14,10 +14,11 @@ has to be the last instruction, because its return address is the end of the run
 
 Every instruction that was made is decoded again by capstone and compared with what was meant. What
 cannot be moved is refused, with an obstacle that can be counted. Flags, the red zone and registers
-are left alone. Two differences remain, and both are only visible to a handler or a debugger:
+are left alone. Compilers make no code to which these differences matter:
 
 - the x87 unit stores the address of its last instruction, which is that of the copy;
-- a displaced call through memory faults, where the memory is not readable, after its push.
+- a displaced call through memory reads its target after its push. So a fault finds another stack
+  pointer, and a target that stands just below the stack is overwritten.
 
 This module does not know where other code jumps into the run, and writes nothing.
 """
