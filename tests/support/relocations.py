@@ -32,7 +32,7 @@ STACK = SCRATCH + 0x3800
 COPIES = 1 << 20
 """Room for copies, before the object."""
 
-_JOB = struct.Struct("<5Q16QQ16Q16Q256s256s")
+_JOB = struct.Struct("<4Q8Q16QQ16Q16Q256s256s")
 _RESULT = struct.Struct("<IiiIIxxxxQQ")
 _NAMES = ("signal", "rip", "registers", "flags", "vectors", "memory", "x87")
 _GPR = (
@@ -157,7 +157,8 @@ class Sample:
         # bits that instructions may find set: carry, parity, adjust, zero, sign, overflow
         flags = 0x202 | self._random.getrandbits(12) & 0x8D5
         return _JOB.pack(
-            *(relocated.address, end, target, len(code), self._touched(run)),
+            *(relocated.address, end, target, len(code)),
+            *self._touched(run),
             *self._registers(run),
             flags,
             *(old for old, _ in places), *padding,
@@ -193,15 +194,16 @@ class Sample:
             )
         )
 
-    def _touched(self, run: Run) -> int:
-        """What the first operand relative to rip points to, if that is the object's."""
-        for insn in run.instructions:
-            for operand in insn.operands:
-                if operand.type == x86.X86_OP_MEM and operand.mem.base == x86.X86_REG_RIP:
-                    address = int(insn.address + insn.size + operand.mem.disp)
-                    if BIAS + self.low <= address < BIAS + self.high - 64:
-                        return address
-        return 0
+    def _touched(self, run: Run) -> list[int]:
+        """What the operands relative to rip point to, as far as that is the object's; 8 of them."""
+        addresses = [
+            int(insn.address + insn.size + operand.mem.disp)
+            for insn in run.instructions
+            for operand in insn.operands
+            if operand.type == x86.X86_OP_MEM and operand.mem.base == x86.X86_REG_RIP
+        ]
+        own = [a for a in addresses if BIAS + self.low <= a < BIAS + self.high - 64]
+        return own + [0] * (8 - len(own))
 
 
 def _is_unrepeatable(insn: capstone.CsInsn) -> bool:

@@ -27,6 +27,7 @@
 #define TRAP_FLAG 0x100
 #define MAX_STEPS 64
 #define TOUCHED 64
+#define OPERANDS 8
 #define MAX_PLACES 16
 
 enum {
@@ -42,10 +43,10 @@ enum {
 };
 
 struct job {
-    uint64_t start, end;   /* the run */
-    uint64_t target, size; /* the copy, with the jump back at its end */
-    uint64_t touched;      /* what an operand relative to rip points to; 0: nothing */
-    uint64_t gpr[GPR];     /* r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp: as in ucontext */
+    uint64_t start, end;        /* the run */
+    uint64_t target, size;      /* the copy, with the jump back at its end */
+    uint64_t touched[OPERANDS]; /* what operands relative to rip point to; 0: nothing */
+    uint64_t gpr[GPR]; /* r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp: as in ucontext */
     uint64_t flags;
     uint64_t old_places[MAX_PLACES], new_places[MAX_PLACES];
     uint8_t xmm[XMM_BYTES];
@@ -62,7 +63,7 @@ struct outcome {
     uint8_t xmm[XMM_BYTES];
     uint8_t ymm[YMM_BYTES];
     uint8_t scratch[SCRATCH_SIZE];
-    uint8_t touched[TOUCHED];
+    uint8_t touched[OPERANDS][TOUCHED];
 };
 
 /* What differs, as bits of a result. */
@@ -138,14 +139,13 @@ static void leave(int number, siginfo_t *info, void *context) {
 
 static void run(const struct job *job, uint64_t from, uint64_t low, uint64_t high,
                 struct outcome *outcome) {
-    uint8_t saved[TOUCHED];
-    uint8_t *touched = (uint8_t *)job->touched;
+    uint8_t saved[OPERANDS][TOUCHED];
     uint64_t *word = (uint64_t *)SCRATCH;
 
     for (size_t i = 0; i < SCRATCH_SIZE / 8; i++)
         word[i] = i * 0x9e3779b97f4a7c15ULL >> (i % 3 * 24);
-    if (touched)
-        copy(saved, touched, TOUCHED);
+    for (int i = 0; i < OPERANDS && job->touched[i]; i++)
+        copy(saved[i], (void *)job->touched[i], TOUCHED);
     now.job = job;
     now.from = from;
     now.low = low;
@@ -154,10 +154,11 @@ static void run(const struct job *job, uint64_t from, uint64_t low, uint64_t hig
     outcome->steps = 0;
     raise(SIGUSR1);
     copy(outcome->scratch, (void *)SCRATCH, SCRATCH_SIZE);
-    if (touched) {
-        copy(outcome->touched, touched, TOUCHED);
-        copy(touched, saved, TOUCHED);
-    }
+    memset(outcome->touched, 0, sizeof(outcome->touched));
+    for (int i = 0; i < OPERANDS && job->touched[i]; i++)
+        copy(outcome->touched[i], (void *)job->touched[i], TOUCHED);
+    for (int i = 0; i < OPERANDS && job->touched[i]; i++)
+        copy((void *)job->touched[i], saved[i], TOUCHED);
 }
 
 /* The place in the copy of where the original stands. A fault of both is at the same instruction.
@@ -192,7 +193,7 @@ static struct result compare(const struct job *job, const struct outcome *a,
         result.differs |= X87;
     if (memcmp(a->scratch, b->scratch, SCRATCH_SIZE))
         result.differs |= MEMORY;
-    if (job->touched && memcmp(a->touched, b->touched, TOUCHED))
+    if (memcmp(a->touched, b->touched, sizeof(a->touched)))
         result.differs |= MEMORY;
     return result;
 }
