@@ -104,6 +104,18 @@ class Functions:
             for cie in (self._cies[self._which[index]],)
         ]
 
+    def rows(self, index: int) -> bytes | None:
+        """The unwind rows of an entry, as instructions; None where they do not begin as usual."""
+        if not self._cies[self._which[index]].is_plain:
+            return None
+        place = int(self._places[index])
+        try:
+            size, at = uleb(self.data, place + 16)
+        except (IndexError, ValueError):
+            return None
+        end = place + 4 + int.from_bytes(self.data[place : place + 4], "little")
+        return self.data[at + size : end]
+
     def _select(self, starts: Addresses, places: Addresses) -> None:
         """Keep the entries that lie in `.eh_frame` and agree with its table."""
         inside = (places >= 0) & (places + 24 <= len(self.data))
@@ -135,11 +147,8 @@ class Functions:
             (opcodes >= _REMEMBER) & (opcodes <= _DEF_CFA_EXPRESSION)
         )
         parts = np.zeros(len(self.starts), bool)
-        for index in np.flatnonzero(changes):
-            place = int(self._places[index])
-            end = place + 4 + int.from_bytes(self.data[place : place + 4], "little")
-            is_plain = self._cies[self._which[index]].is_plain
-            parts[index] = is_plain and _begins_inside(self.data[int(first[index]) : end])
+        for index in np.flatnonzero(changes).tolist():
+            parts[index] = _begins_inside(self.rows(index) or b"")
         return parts
 
 

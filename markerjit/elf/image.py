@@ -72,16 +72,17 @@ class Segment(NamedTuple):
 class Image:
     """An executable or shared object for x86-64, in a file or in memory.
 
-    name      for messages
-    bias      the difference between an address of the target and that of the object file; 0 for
-              a file
-    segments  the program headers, in their order
+    name           for messages
+    bias           the difference between an address of the target and that of the object file; 0
+                   for a file
+    segments       the program headers, in their order
+    fixed_address  whether it can be loaded at the addresses of its file only
     """
 
     name: str
     bias: int
     segments: tuple[Segment, ...]
-    _fixed_address: bool
+    fixed_address: bool
 
     def read(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes at an address of the object file, or MemoryFault."""
@@ -121,7 +122,7 @@ class Image:
     def _set_headers(self, head: bytes, read_at: Callable[[int, int], bytes]) -> None:
         """Read the headers. `head` is the start of the image; `read_at` reads at a file offset."""
         kind, table_offset, entry_size, count = _parse_header(self.name, head)
-        self._fixed_address = kind == _ET_EXEC
+        self.fixed_address = kind == _ET_EXEC
         if count and entry_size != _SEGMENT.size:
             raise BadFile(f"{self.name}: its program headers are of {entry_size} bytes, not 56")
         if count > MAX_SEGMENTS:
@@ -153,7 +154,7 @@ class MappedImage(Image):
         head = read(start, _PAGE)
         self._set_headers(head, lambda offset, size: read(RemoteAddress(start + offset), size))
         self.bias = start - self._first_page()
-        if self._fixed_address and self.bias:
+        if self.fixed_address and self.bias:
             # The file is mapped as data; its segments are not at their addresses.
             raise BadFile(f"{name}: it is not loaded at {start:#x}, where its file is mapped")
 
@@ -200,6 +201,10 @@ class FileImage(Image):
             data = self._read_at(segment.offset + address - segment.address, from_file)
             return data + bytes(size - from_file)
         raise MemoryFault(address, size, "read", f"no segment of {self.name} holds it")
+
+    def read_file(self, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes at an offset of the file, or MemoryFault."""
+        return self._read_at(offset, size)
 
     def close(self) -> None:
         """Close the file. May be called again."""

@@ -31,7 +31,7 @@ _SHN_UNDEF = 0
 def needs_others(image: Image) -> bool:
     """Whether the object is linked with others. False for a static program or unreadable tables."""
     try:
-        return any(tag == _DT_NEEDED for tag, _ in _dynamic(image))
+        return any(tag == _DT_NEEDED for tag, _ in dynamic_tags(image))
     except MemoryFault:
         return False
 
@@ -39,7 +39,7 @@ def needs_others(image: Image) -> bool:
 def imports_any(image: Image, names: Collection[bytes]) -> bool:
     """Whether the object imports one of these functions, or its tables do not say."""
     try:
-        tags = dict(_dynamic(image))
+        tags = dict(dynamic_tags(image))
         if not {_DT_STRTAB, _DT_SYMTAB, _DT_STRSZ} <= tags.keys():
             return False
         strings_at = _address(image, tags[_DT_STRTAB])
@@ -63,8 +63,8 @@ def imports_any(image: Image, names: Collection[bytes]) -> bool:
     )
 
 
-def _dynamic(image: Image) -> Iterator[tuple[int, int]]:
-    """The tags and values of the dynamic section, up to its end."""
+def dynamic_tags(image: Image) -> Iterator[tuple[int, int]]:
+    """The tags and values of the dynamic section, up to its end. Raises MemoryFault."""
     for segment in image.segments:
         if segment.type == PT_DYNAMIC and segment.memory_size <= MAX_TABLE_BYTES:
             data = image.read(

@@ -1,0 +1,101 @@
+"""The addresses that an object's data holds as pointers: whatever a program may jump through.
+
+Of a position-independent object they are in its relocations, `.rela.dyn` and the compact
+`DT_RELR`. One that is loaded at a fixed address needs none, so each word that could be an
+address of its code counts as one.
+
+Authority: System V gABI, chapter 5 (dynamic section, RELR); the psABI for x86-64, 4.4.1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from markerjit.elf.image import PF_X, PT_LOAD, Image
+from markerjit.elf.imports import MAX_TABLE_BYTES, dynamic_tags
+from markerjit.errors import MemoryFault
+
+Addresses = NDArray[np.int64]
+
+_DT_INIT, _DT_FINI = 12, 13
+_DT_RELA, _DT_RELASZ = 7, 8
+_DT_RELR, _DT_RELRSZ = 36, 35
+_RELA = np.dtype([("offset", "<u8"), ("kind", "<u4"), ("symbol", "<u4"), ("addend", "<i8")])
+_RELATIVE, _IRELATIVE = 8, 37
+
+
+def code_pointers(image: Image) -> Addresses:
+    """All addresses of the object's code that its data and relocations hold, sorted, once each.
+
+    Raises MemoryFault where tables that the object names cannot be read.
+    """
+    tags = dict(dynamic_tags(image))
+    found = [np.array([tags[tag] for tag in (_DT_INIT, _DT_FINI) if tag in tags], np.int64)]
+    found.append(_rela(image, tags))
+    found.append(_relr(image, tags))
+    if image.fixed_address:
+        found.append(_words(image))
+    addresses = np.unique(np.concatenate(found))
+    inside = np.zeros(len(addresses), bool)
+    for segment in image.loaded(PF_X):
+        inside |= (addresses >= segment.start) & (addresses < segment.stop)
+    return addresses[inside]
+
+
+def _table(image: Image, tags: dict[int, int], where: int, size: int) -> bytes:
+    if where not in tags or size not in tags:
+        return b""
+    if tags[size] > MAX_TABLE_BYTES:
+        raise MemoryFault(tags[where], tags[size], "read", f"{image.name} claims too much")
+    return image.read(tags[where], tags[size])
+
+
+def _rela(image: Image, tags: dict[int, int]) -> Addresses:
+    data = _table(image, tags, _DT_RELA, _DT_RELASZ)
+    table = np.frombuffer(data, _RELA, len(data) // _RELA.itemsize)
+    relative = (table["kind"] == _RELATIVE) | (table["kind"] == _IRELATIVE)
+    addends: Addresses = table["addend"][relative]
+    return addends
+
+
+def _relr(image: Image, tags: dict[int, int]) -> Addresses:
+    """The words that RELR relocates: an address, or a bitmap of the 63 words that follow."""
+    data = _table(image, tags, _DT_RELR, _DT_RELRSZ)
+    places: list[int] = []
+    at = 0
+    for entry in np.frombuffer(data, "<u8", len(data) // 8).tolist():
+        if entry & 1 == 0:
+            places.append(entry)
+            at = entry + 8
+        else:
+            places += [at + 8 * bit for bit in range(63) if entry >> bit + 1 & 1]
+            at += 63 * 8
+    values = np.zeros(len(places), np.int64)
+    for segment in image.segments:
+        if segment.type != PT_LOAD:
+            continue
+        bounds = range(segment.address, segment.file_end - 7)
+        inside = [index for index, place in enumerate(places) if place in bounds]
+        if inside:
+            words = np.frombuffer(image.read(segment.address, segment.file_size), np.uint8)
+            offsets = np.array([places[index] - segment.address for index in inside])
+            raw = words[offsets[:, None] + np.arange(8)]
+            values[inside] = np.ascontiguousarray(raw).view("<i8").ravel()
+    return values
+
+
+def _words(image: Image) -> Addresses:
+    """Each four bytes, at any offset, that are an address of code."""
+    found = [np.zeros(0, np.int64)]
+    spans = image.loaded(PF_X)
+    for segment in image.segments:
+        if segment.type != PT_LOAD:
+            continue
+        data = image.read(segment.address, segment.file_size)
+        for shift in range(4):
+            words = np.frombuffer(data, "<u4", (len(data) - shift) // 4, shift)
+            for span in spans:
+                hits = words[(words >= span.start) & (words < min(span.stop, 1 << 32))]
+                found.append(hits.astype(np.int64))
+    return np.concatenate(found)

@@ -1,0 +1,50 @@
+"""Where a function's frame is empty, by its unwind rows."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from elftools.dwarf.callframe import FDE
+from elftools.elf.elffile import ELFFile
+
+from markerjit.elf.functions import Functions
+from markerjit.elf.image import FileImage
+from markerjit.elf.unwind_rows import is_entry_row
+
+LIBC = Path("/usr/lib/x86_64-linux-gnu/libc.so.6")
+FUNCTIONS = 400
+
+
+def test_rows_are_those_that_pyelftools_reads() -> None:
+    if not LIBC.exists():
+        pytest.skip(f"{LIBC} is not on this machine")
+    with FileImage(str(LIBC)) as image:
+        functions = Functions(image)
+    with LIBC.open("rb") as file:
+        entries = ELFFile(file).get_dwarf_info().EH_CFI_entries()[: FUNCTIONS * 2]
+        frames = [entry for entry in entries if isinstance(entry, FDE)]
+        checked = 0
+        for frame in frames[:FUNCTIONS]:
+            rows = frame.get_decoded().table
+            end = frame["initial_location"] + frame["address_range"]
+            for row, after in zip(rows, [*rows[1:], {"pc": end}], strict=True):
+                if row["pc"] >= after["pc"]:
+                    continue
+                rule = row["cfa"]
+                expected = rule.expr is None and (rule.reg, rule.offset) == (7, 8)
+                for address in (row["pc"], after["pc"] - 1):
+                    assert is_entry_row(functions, address) is expected, hex(address)
+                    checked += 1
+    assert checked > 1000
+
+
+def test_nothing_is_known_outside_of_functions(tmp_path: Path) -> None:
+    source, program = tmp_path / "empty.c", tmp_path / "empty"
+    source.write_text("int main(void) { return 0; }\n")
+    subprocess.run(["gcc", source, "-o", program], check=True)
+    with FileImage(str(program)) as image:
+        functions = Functions(image)
+
+    assert not is_entry_row(functions, 0)
