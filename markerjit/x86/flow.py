@@ -1,0 +1,62 @@
+"""The flow of a function, decoded from its start: where instructions begin and where they lead."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import capstone
+
+_BRANCHES = ("j", "call", "loop", "xbegin", "bnd j", "bnd call", "notrack")
+
+
+class Flow(NamedTuple):
+    """A function's instructions.
+
+    starts    the address of each, and its length
+    branches  the target of each direct branch or call, by the address behind it
+    returns   the addresses behind calls and system calls
+    jumps     the addresses of indirect jumps that are not through a slot of their own
+    end       where decoding ended: at the function's end, or at bytes that are no instruction
+    """
+
+    starts: dict[int, int]
+    branches: dict[int, int]
+    returns: frozenset[int]
+    jumps: tuple[int, ...]
+    end: int
+
+
+def flow(code: bytes, address: int) -> Flow:
+    """The flow of a function's whole code, which stands at `address`."""
+    starts: dict[int, int] = {}
+    branches: dict[int, int] = {}
+    returns: set[int] = set()
+    jumps: list[int] = []
+    at = address
+    for start, size, mnemonic, operands in _decoder().disasm_lite(code, address):
+        starts[start] = size
+        at = start + size
+        if mnemonic.startswith(_BRANCHES):
+            if operands.startswith("0x"):
+                branches[at] = int(operands, 16)
+            elif "jmp" in mnemonic and "[rip" not in operands:
+                jumps.append(start)
+        if "call" in mnemonic or mnemonic in ("syscall", "sysenter", "int"):
+            returns.add(at)
+    return Flow(starts, branches, frozenset(returns), tuple(jumps), at)
+
+
+def is_padding(code: bytes) -> bool:
+    """Whether the bytes are nothing but no-ops and int3, as linkers and compilers fill gaps."""
+    end = 0
+    for start, size, mnemonic, _ in _decoder().disasm_lite(code, 0):
+        if mnemonic not in ("nop", "int3", "data16 nop"):
+            return False
+        end = start + size
+    return end == len(code)
+
+
+@cache
+def _decoder() -> capstone.Cs:
+    return capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)

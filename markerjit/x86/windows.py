@@ -1,0 +1,94 @@
+"""Every place in code that could be a branch to some address, without decoding the code.
+
+A branch is an opcode with a displacement behind it, so each byte that could be the opcode gives a
+candidate. Candidates are a superset of the branches: no branch is missed, whatever else the bytes
+are, and a decoder that knows where instructions begin rejects the others (flow.py).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from markerjit.x86.forms import JMP_NEAR, JMP_SHORT
+
+Addresses = NDArray[np.int64]
+
+_CALL_NEAR = 0xE8
+_TWO_BYTES, _JCC_NEAR = 0x0F, 0x80
+_JCC_SHORT = 0x70
+_LOOPS = range(0xE0, 0xE4)
+_XBEGIN = (0xC7, 0xF8)
+_LEA = 0x8D
+
+
+class Candidates(NamedTuple):
+    """Places that could be branches, sorted by target: `ends` is where each instruction ends."""
+
+    targets: Addresses
+    ends: Addresses
+
+    def into(self, low: int, high: int) -> list[tuple[int, int]]:
+        """Target and end of those with low <= target < high."""
+        first, last = np.searchsorted(self.targets, (low, high))
+        return list(
+            zip(self.targets[first:last].tolist(), self.ends[first:last].tolist(), strict=True)
+        )
+
+
+def near_branches(code: bytes, address: int) -> Candidates:
+    """jmp, jcc, call and xbegin with 32 bits that stay in the code, which stands at `address`."""
+    data = np.frombuffer(code, np.uint8)
+    behind = data[1:]
+    opcode = (data[:-1] == _TWO_BYTES) & (behind & 0xF0 == _JCC_NEAR)
+    opcode |= (data[:-1] == _XBEGIN[0]) & (behind == _XBEGIN[1])
+    opcode |= (behind == _CALL_NEAR) | (behind == JMP_NEAR)
+    places = np.flatnonzero(opcode) + 2
+    if data[:1].tolist() in ([_CALL_NEAR], [JMP_NEAR]):
+        places = np.concatenate([[1], places])
+    return _reached(data, places, address)
+
+
+def loaded_addresses(code: bytes, address: int) -> tuple[Addresses, Addresses]:
+    """Each address that a `lea reg, [rip + disp32]` may load, and where that instruction ends."""
+    data = np.frombuffer(code, np.uint8)
+    places = np.flatnonzero(
+        (data[:-2] & 0xFB == 0x48) & (data[1:-1] == _LEA) & (data[2:] & 0xC7 == 0x05)
+    )
+    places = places[places + 7 <= len(data)] + 3
+    return address + places + 4 + words_at(data, places), address + places + 4
+
+
+def short_branches(code: bytes, address: int, low: int, high: int) -> list[tuple[int, int]]:
+    """Target and end of each candidate with 8 bits in the code whose target is in low..high."""
+    data = np.frombuffer(code, np.uint8)
+    opcodes = data[:-1]
+    places = np.flatnonzero(
+        (opcodes & 0xF0 == _JCC_SHORT)
+        | (opcodes == JMP_SHORT)
+        | ((opcodes >= _LOOPS.start) & (opcodes < _LOOPS.stop))
+    )
+    ends = address + places + 2
+    targets = ends + data[places + 1].view(np.int8)
+    hits = (targets >= low) & (targets < high)
+    return list(zip(targets[hits].tolist(), ends[hits].tolist(), strict=True))
+
+
+def words_at(data: NDArray[np.uint8], places: Addresses) -> Addresses:
+    """The signed 32-bit numbers at these offsets, which need not be aligned."""
+    words = np.zeros(len(places), np.uint32)
+    for byte in range(4):
+        words |= data[places + byte].astype(np.uint32) << np.uint32(8 * byte)
+    return words.view(np.int32).astype(np.int64)
+
+
+def _reached(data: NDArray[np.uint8], places: Addresses, address: int) -> Candidates:
+    places = places[places + 4 <= len(data)]
+    ends = address + places + 4
+    targets = ends + words_at(data, places)
+    inside = (targets >= address) & (targets < address + len(data))
+    targets, ends = targets[inside], ends[inside]
+    order = np.argsort(targets, kind="stable")
+    return Candidates(targets[order], ends[order])

@@ -1,0 +1,86 @@
+"""Candidates for branches, the flow of a function, and straight lines of instructions."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from markerjit.x86.flow import flow, is_padding
+from markerjit.x86.run import whole_instructions
+from markerjit.x86.windows import loaded_addresses, near_branches, short_branches
+
+HERE = 0x401000
+
+
+@given(st.binary(min_size=8, max_size=200))
+def test_every_branch_that_a_decoder_sees_is_a_candidate(code: bytes) -> None:
+    """From every offset, since any could be the start of an instruction."""
+    candidates = near_branches(code, HERE)
+    known = set(zip(candidates.targets.tolist(), candidates.ends.tolist(), strict=True))
+    known |= set(short_branches(code, HERE, 0, 1 << 62))
+    inside = range(HERE, HERE + len(code))
+
+    seen = {
+        (target, end)
+        for offset in range(len(code))
+        for end, target in flow(code[offset:], HERE + offset).branches.items()
+        if target in inside
+    }
+
+    assert seen <= known
+    assert np.all(np.diff(candidates.targets) >= 0)
+
+
+def test_flow_of_a_function() -> None:
+    code = bytes.fromhex("55 7405 e810000000 ffd0 0f05 ffe0 ff2510000000 c3")
+
+    result = flow(code, HERE)
+
+    assert result.starts[HERE + 1] == 2
+    assert result.branches == {HERE + 3: HERE + 8, HERE + 8: HERE + 0x18}
+    assert result.returns == {HERE + 8, HERE + 10, HERE + 12}
+    assert result.jumps == (HERE + 12,)
+    assert result.end == HERE + len(code)
+
+
+def test_flow_ends_at_what_is_no_instruction() -> None:
+    assert flow(bytes.fromhex("9006c3"), HERE).end == HERE + 1
+
+
+def test_loaded_address_is_that_of_the_operand() -> None:
+    code = bytes.fromhex("90 488d3d10000000 4c8d25f0ffffff")
+
+    addresses, ends = loaded_addresses(code, HERE)
+
+    assert addresses.tolist() == [HERE + 8 + 0x10, HERE + 15 - 0x10]
+    assert ends.tolist() == [HERE + 8, HERE + 15]
+
+
+def test_padding_is_no_ops_and_breakpoints() -> None:
+    assert is_padding(bytes.fromhex("90 662e0f1f840000000000 0f1f00 cc"))
+    assert not is_padding(bytes.fromhex("90c3"))
+    assert not is_padding(bytes.fromhex("0000"))
+    assert not is_padding(bytes.fromhex("900f1f"))
+
+
+def test_run_ends_with_its_block() -> None:
+    run = whole_instructions(bytes.fromhex("55 31c0 c3 90909090"), HERE)
+
+    assert [code.hex() for code in run.codes] == ["55", "31c0", "c3"]
+    assert run.ends
+    assert run.first(2).hex() == "5531c0"
+    assert run.no_ops() == b""
+
+
+def test_run_ends_with_a_call_that_comes_back() -> None:
+    run = whole_instructions(bytes.fromhex("90 90 e800000000 90"), HERE)
+
+    assert len(run.codes) == 3
+    assert not run.ends
+    assert run.no_ops() == b"\x90\x90"
+
+
+def test_run_knows_its_endbr() -> None:
+    assert whole_instructions(bytes.fromhex("f30f1efa55c3"), HERE).endbr == 4
+    assert whole_instructions(bytes.fromhex("55f30f1efac3"), HERE).endbr == 0
