@@ -16,7 +16,7 @@ FLOORS = (
     ("errors", "printable"),
     ("model", "arguments"),
     ("abi", "memory", "elf", "x86"),
-    ("proc", "ring", "sites"),
+    ("proc", "ring", "sites", "spans"),
     ("remote", "trace"),
     ("arena", "quiesce"),
     ("patch",),

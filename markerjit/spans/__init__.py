@@ -1,0 +1,15 @@
+"""Spans of foreign code: what jumps into them, and how an address of them can be opened."""
+
+from markerjit.spans.code import Code, Target, TargetKind
+from markerjit.spans.openings import Closed, Opening, TurnedDown, Way, best_opening
+
+__all__ = [
+    "Closed",
+    "Code",
+    "Opening",
+    "Target",
+    "TargetKind",
+    "TurnedDown",
+    "Way",
+    "best_opening",
+]

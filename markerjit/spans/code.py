@@ -1,0 +1,200 @@
+"""The code of an object, and everything that could enter it at a given place.
+
+`Code` is made once of an object's file; then `targets` answers for a span within microseconds, and
+decodes only the functions whose bytes could be a branch into it. These enter code in its middle:
+
+    direct branches           all bytes of the object that could be one; a decoded function decides
+    jump tables               tables.py
+    pointers                  relocations, lea, words of an object with a fixed address
+    symbols                   functions that begin inside the unwind entry of another one
+    landing pads              where exceptions are caught
+    behind calls              where calls and system calls return to
+
+Bytes that no unwind entry covers cannot be decoded from a known start. So whatever could be a
+branch there counts as one. Code that is made or loaded while the program runs is not seen; by the
+ABI it enters functions at their entries.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from markerjit.elf.code_pointers import code_pointers
+from markerjit.elf.function_names import FunctionNames, function_names
+from markerjit.elf.functions import Functions
+from markerjit.elf.image import PF_X, FileImage
+from markerjit.elf.landing_pads import landing_pads
+from markerjit.elf.unwind_rows import is_entry_row
+from markerjit.spans.tables import table_targets
+from markerjit.x86.flow import Flow, flow
+from markerjit.x86.forms import NEAR_LENGTH
+from markerjit.x86.windows import (
+    Addresses,
+    Candidates,
+    loaded_addresses,
+    near_branches,
+    short_branches,
+)
+
+_FLOWS = 512
+_SHORT_REACH = 130
+MAX_DECODED = 1 << 20
+"""A function's bytes that are decoded: larger ones are data that somebody gave an unwind entry."""
+
+
+class TargetKind(Enum):
+    """What leads to a place, as a class that can be counted."""
+
+    BRANCH = "a branch"
+    UNCOVERED = "bytes outside of known functions, which could be a branch"
+    TABLE = "a jump table"
+    POINTER = "a pointer"
+    LABEL = "a symbol"
+    LANDING_PAD = "a landing pad of exceptions"
+    RETURN = "the return of a call"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Target(NamedTuple):
+    """A place that something leads to, and what."""
+
+    address: int
+    kind: TargetKind
+
+
+class _Text(NamedTuple):
+    """An executable segment."""
+
+    address: int
+    code: bytes
+    branches: Candidates
+
+
+class Code:
+    """The code of an object, by the addresses of its file. The image has to stay open no longer.
+
+    functions  their bounds
+    names      their symbols
+    """
+
+    functions: Functions
+    names: FunctionNames
+
+    def __init__(self, image: FileImage) -> None:
+        """Raises NoFunctions, MemoryFault."""
+        self.functions = Functions(image)
+        self.names = function_names(image)
+        self._texts = [_text(image, span) for span in image.loaded(PF_X)]
+        loads = [loaded_addresses(text.code, text.address) for text in self._texts]
+        loaded = np.concatenate([pair[0] for pair in loads])
+        places = np.concatenate([pair[1] for pair in loads])
+        labels = np.array([*self.names.names, *self.names.labels], np.int64)
+        pointers = np.concatenate([code_pointers(image), loaded])
+        calls = np.concatenate([text.branches.targets for text in self._texts])
+        entries = np.unique(np.concatenate([pointers, labels, calls]))
+        self._known = {
+            TargetKind.TABLE: table_targets(image, self.functions, entries, (loaded, places)),
+            TargetKind.POINTER: np.unique(pointers),
+            TargetKind.LABEL: np.unique(labels),
+            TargetKind.LANDING_PAD: np.array(sorted(landing_pads(self.functions)), np.int64),
+        }
+        self._flow = lru_cache(_FLOWS)(self._decode)
+
+    def read(self, address: int, size: int) -> bytes:
+        """The code at an address, and less where its segment ends before."""
+        for text in self._texts:
+            if text.address <= address < text.address + len(text.code):
+                return text.code[address - text.address : address - text.address + size]
+        return b""
+
+    def flow(self, function: int) -> Flow:
+        """The instructions of a function, which is given by its place in `functions`."""
+        return self._flow(function)
+
+    def targets(self, low: int, high: int) -> list[Target]:
+        """All places with low <= place < high that something may lead to; not once each."""
+        targets = [
+            Target(address, kind)
+            for kind, places in self._known.items()
+            for address in _between(places, low, high)
+        ]
+        for target, end in self._candidates(low, high):
+            kind = self._judge(target, end)
+            if kind:
+                targets.append(Target(target, kind))
+        function = self.functions.index(low)
+        if function is not None:
+            returns = self.flow(function).returns
+            targets += [Target(at, TargetKind.RETURN) for at in range(low, high) if at in returns]
+        return targets
+
+    def gaps(self, low: int, high: int) -> list[range]:
+        """The bytes between functions, as far as a jump fits there, in low..high."""
+        starts, ends = self.functions.starts, self.functions.ends
+        first, last = np.searchsorted(starts, (low, high + 1))
+        pairs = range(max(int(first) - 1, 0), min(int(last), len(starts) - 1))
+        gaps = [
+            range(max(int(ends[index]), low), min(int(starts[index + 1]), high)) for index in pairs
+        ]
+        return [gap for gap in gaps if len(gap) >= NEAR_LENGTH]
+
+    def is_explained(self, function: int) -> bool:
+        """Whether it is known where the indirect jumps of a function lead, which stay in it.
+
+        Those that leave it, as the last thing that it does, lead to other functions.
+        """
+        start, end = int(self.functions.starts[function]), int(self.functions.ends[function])
+        inside = [at for at in self.flow(function).jumps if not is_entry_row(self.functions, at)]
+        return not inside or any(
+            _between(self._known[kind], start + 1, end)
+            for kind in (TargetKind.TABLE, TargetKind.POINTER)
+        )
+
+    def _candidates(self, low: int, high: int) -> list[tuple[int, int]]:
+        """Target and end of all bytes that could be a branch to low..high."""
+        candidates: list[tuple[int, int]] = []
+        for text in self._texts:
+            candidates += text.branches.into(low, high)
+        start = low - _SHORT_REACH
+        for text in self._texts:
+            first = max(start, text.address)
+            code = text.code[first - text.address : max(high + _SHORT_REACH - text.address, 0)]
+            if len(code) > 1:
+                candidates += short_branches(code, first, low, high)
+        return candidates
+
+    def _judge(self, target: int, end: int) -> TargetKind | None:
+        """What a candidate that ends here is; None for bytes that are no branch."""
+        function = self.functions.index(end - 1)
+        if function is None:
+            return None if self._is_linkage(end - 1) else TargetKind.UNCOVERED
+        decoded = self.flow(function)
+        if end > decoded.end:
+            return TargetKind.UNCOVERED
+        return TargetKind.BRANCH if decoded.branches.get(end) == target else None
+
+    def _is_linkage(self, address: int) -> bool:
+        """Whether this is in a linkage table, whose stubs lead to it and to other objects."""
+        return any(address in bounds for bounds in self.names.linkage)
+
+    def _decode(self, function: int) -> Flow:
+        start = int(self.functions.starts[function])
+        size = int(self.functions.ends[function]) - start
+        return flow(self.read(start, min(size, MAX_DECODED)), start)
+
+
+def _text(image: FileImage, span: range) -> _Text:
+    segment = next(s for s in image.segments if s.address == span.start)
+    code = image.read(segment.address, segment.file_size)
+    return _Text(segment.address, code, near_branches(code, segment.address))
+
+
+def _between(places: Addresses, low: int, high: int) -> list[int]:
+    first, last = np.searchsorted(places, (low, high))
+    return [int(place) for place in places[first:last]]

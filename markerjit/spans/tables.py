@@ -1,0 +1,107 @@
+"""Jump tables: which places of an object's code they lead to.
+
+Compilers for x86-64 make a `switch` of a table in read-only data, whose entries are 32-bit
+distances from the table's start. Code loads that start by `lea reg, [rip + table]`, so each address
+that is loaded so could be a table. Its entries are read while they lead to code.
+
+This takes too many entries rather than too few: those behind a table's end belong to the next one,
+and give targets that nothing uses. So of a table that a function loads, those count that lead into
+it (its end included: clang has entries that are never taken), and those into code that is not known
+to be a function of its own, such as its cold parts. glibc's printf has distances from a label of
+its code; a table and a label that one function loads are tried together.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from markerjit.elf.functions import Functions
+from markerjit.elf.image import PF_X, PT_LOAD, FileImage
+from markerjit.x86.windows import Addresses, words_at
+
+MAX_ENTRIES = 1 << 14
+
+
+class _Tables(NamedTuple):
+    """What could be tables, an array for each property.
+
+    table       the address of the first entry
+    origin      what the entries are distances from
+    start, end  the function that loads the table; 0 where it is not known
+    confined    that function is known to be called, so its table leads into it or its parts
+    """
+
+    table: Addresses
+    origin: Addresses
+    start: Addresses
+    end: Addresses
+    confined: NDArray[np.bool_]
+
+    def where(self, chosen: NDArray[np.bool_]) -> _Tables:
+        return _Tables._make(column[chosen] for column in self)
+
+
+def table_targets(
+    image: FileImage,
+    functions: Functions,
+    entries: Addresses,
+    loads: tuple[Addresses, Addresses],
+) -> Addresses:
+    """The places that jump tables lead to, sorted.
+
+    `entries` are the addresses where functions are known to be entered; `loads` are the addresses
+    that code may load, and the ends of the instructions that load them.
+    """
+    is_entry = np.isin(functions.starts, entries) & ~functions.parts
+    tables = _tables(functions, is_entry, *loads)
+    low = min(span.start for span in image.loaded(PF_X))
+    high = max(span.stop for span in image.loaded(PF_X))
+    found = [np.zeros(0, np.int64)]
+    for segment in image.segments:
+        if segment.type == PT_LOAD:
+            data = np.frombuffer(image.read(segment.address, segment.file_size), np.uint8)
+            live = tables
+            for number in range(MAX_ENTRIES):
+                at = live.table + 4 * number - segment.address
+                live = live.where((at >= 0) & (at + 4 <= len(data)))
+                if not len(live.table):
+                    break
+                targets = live.origin + words_at(data, live.table + 4 * number - segment.address)
+                inside = (targets >= low) & (targets < high)
+                live, targets = live.where(inside), targets[inside]
+                found.append(targets[_counts(functions, is_entry, live, targets)])
+    return np.unique(np.concatenate(found))
+
+
+def _tables(
+    functions: Functions, is_entry: NDArray[np.bool_], addresses: Addresses, places: Addresses
+) -> _Tables:
+    """Each address that is loaded, and each with the labels that the same function loads."""
+    index = np.searchsorted(functions.starts, places, "right") - 1
+    known = (index >= 0) & (places <= functions.ends[index])
+    start = np.where(known, functions.starts[index], 0)
+    end = np.where(known, functions.ends[index], 0)
+    confined = known & is_entry[index]
+    plain = _Tables(addresses, addresses, start, end, confined)
+    rows: list[tuple[int, int, int, int, bool]] = []
+    is_label = known & (addresses > start) & (addresses < end)
+    for label, function in np.unique(np.stack([addresses, start], 1)[is_label], axis=0).tolist():
+        beside = np.unique(addresses[(start == function) & ~is_label])
+        stop = int(functions.ends[np.searchsorted(functions.starts, function)])
+        rows += [(table, label, function, stop, True) for table in beside.tolist()]
+    columns = np.array(rows, np.int64).reshape(-1, 5).T
+    labelled = (*columns[:4], columns[4].astype(bool))
+    return _Tables._make(np.concatenate(pair) for pair in zip(plain, labelled, strict=True))
+
+
+def _counts(
+    functions: Functions, is_entry: NDArray[np.bool_], tables: _Tables, targets: Addresses
+) -> NDArray[np.bool_]:
+    """Which of these targets count, one for each table."""
+    index = np.searchsorted(functions.starts, targets, "right") - 1
+    elsewhere = (index < 0) | (targets >= functions.ends[index]) | ~is_entry[index]
+    own = (targets >= tables.start) & (targets <= tables.end)
+    return own | elsewhere | ~tables.confined

@@ -1,0 +1,334 @@
+"""What leads into code, and how its addresses are opened: on assembly whose truth is in its labels.
+
+The object is analysed stripped, so the labels say where to look and not what to find.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from markerjit.elf.image import FileImage
+from markerjit.spans import Closed, Code, Opening, TargetKind, Way, best_opening
+from markerjit.spans.openings import Why
+from markerjit.x86.decode import disassemble
+from markerjit.x86.flow import is_padding
+from markerjit.x86.relocate import Obstacle
+from tests.support.compilers import Elf
+
+SOURCE = r"""
+.macro begin name
+    .p2align 4
+\name: .type \name, @function
+    .cfi_startproc
+.endm
+.macro end name
+    .cfi_endproc
+    .size \name, . - \name
+.endm
+    .text
+    begin plain
+    push %rbp
+    mov %rsp, %rbp
+    sub $32, %rsp
+    leave
+    ret
+    end plain
+
+    begin no_ops
+    .byte 0x90, 0x90, 0x90, 0x90, 0x90
+    ret
+    end no_ops
+
+    begin long_no_op
+    .byte 0x0f, 0x1f, 0x44, 0, 0
+    ret
+    end long_no_op
+
+    begin protected
+    endbr64
+    mov %edi, %eax
+    add $100000, %eax
+    ret
+    end protected
+
+    begin looped
+    dec %edi
+looped_back:
+    nop
+    dec %esi
+    jne looped_back
+    ret
+    end looped
+
+    begin entered
+    dec %edi
+entered_inside:
+    nop
+    nop
+    dec %esi
+    ret
+    end entered
+
+    begin enters
+    cmpl $7, %edi
+    je entered_inside
+    ret
+    end enters
+
+    begin short
+    xor %eax, %eax
+    ret
+    end short
+
+    begin crowded
+    xor %eax, %eax
+    ret
+    end crowded
+    .cfi_startproc
+crowding:
+    xor %eax, %eax
+crowding_second:
+    jmp crowding
+    .cfi_endproc
+
+    begin holed
+    dec %edi
+holed_back:
+    dec %esi
+    jne holed_back
+    ret
+    end holed
+    .p2align 5
+
+    begin called_early
+    call plain
+    mov %eax, %edx
+    ret
+    end called_early
+
+    begin called_too_early
+    call *%rax
+    ret
+    .byte 0x31, 0xc0
+    ret
+    end called_too_early
+
+    begin system
+    syscall
+    ret
+    end system
+
+    begin switched
+    lea table(%rip), %rdx
+    movslq (%rdx, %rdi, 4), %rax
+    add %rdx, %rax
+    jmp *%rax
+switched_0:
+    xor %eax, %eax
+    nop
+    ret
+switched_1:
+    mov $1, %eax
+    ret
+    end switched
+
+    begin pointed
+    dec %edi
+pointed_at:
+    dec %esi
+    dec %edx
+    ret
+    end pointed
+
+    begin taken
+    dec %edi
+taken_label:
+    dec %esi
+    dec %edx
+    ret
+    end taken
+    begin takes
+    lea taken_label(%rip), %rax
+    ret
+    end takes
+
+    begin unknown
+    push %rbx
+    .cfi_adjust_cfa_offset 8
+    mov global(%rip), %rax
+    jmp *%rax
+    nop
+    nop
+    end unknown
+
+    begin tail
+    mov global(%rip), %rax
+    jmp *%rax
+    end tail
+
+    .p2align 4
+uncovered:
+    jne uncovered_target - 0
+    ret
+    begin beside
+    dec %edi
+uncovered_target:
+    dec %esi
+    dec %edx
+    ret
+    end beside
+
+    .section .rodata
+    .p2align 2
+table:
+    .long switched_0 - table
+    .long switched_1 - table
+    .data
+    .p2align 3
+global: .quad 0
+    .quad pointed_at
+"""
+
+
+@pytest.fixture(scope="module")
+def labels_and_code(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, int], Code]:
+    folder = tmp_path_factory.mktemp("spans")
+    source, built, stripped = (folder / name for name in ("code.S", "code.so", "stripped.so"))
+    source.write_text(SOURCE)
+    subprocess.run(["gcc", "-shared", "-nostdlib", source, "-o", built], check=True)
+    subprocess.run(["strip", built, "-o", stripped], check=True)
+    with FileImage(str(stripped)) as image:
+        return {symbol.name: symbol.address for symbol in Elf(built).symbols()}, Code(image)
+
+
+@pytest.fixture(scope="module")
+def labels(labels_and_code: tuple[dict[str, int], Code]) -> dict[str, int]:
+    return labels_and_code[0]
+
+
+@pytest.fixture(scope="module")
+def code(labels_and_code: tuple[dict[str, int], Code]) -> Code:
+    return labels_and_code[1]
+
+
+@pytest.mark.parametrize(
+    ("label", "kind"),
+    [
+        ("looped_back", TargetKind.BRANCH),
+        ("entered_inside", TargetKind.BRANCH),
+        ("switched_0", TargetKind.TABLE),
+        ("switched_1", TargetKind.TABLE),
+        ("pointed_at", TargetKind.POINTER),
+        ("taken_label", TargetKind.POINTER),
+        ("uncovered_target", TargetKind.UNCOVERED),
+    ],
+)
+def test_target_is_found(label: str, kind: TargetKind, labels: dict[str, int], code: Code) -> None:
+    targets = code.targets(labels[label], labels[label] + 1)
+
+    assert (labels[label], kind) in targets
+
+
+def test_return_of_a_call_is_a_target(labels: dict[str, int], code: Code) -> None:
+    behind = labels["called_early"] + 5
+
+    assert (behind, TargetKind.RETURN) in code.targets(behind, behind + 1)
+
+
+def test_symbols_are_targets(tmp_path: Path) -> None:
+    source, built = tmp_path / "code.S", tmp_path / "code.so"
+    source.write_text(SOURCE)
+    subprocess.run(["gcc", "-shared", "-nostdlib", source, "-o", built], check=True)
+    inside = {symbol.name: symbol.address for symbol in Elf(built).symbols()}["crowding_second"]
+
+    with FileImage(str(built)) as image:
+        code = Code(image)
+
+    assert (inside, TargetKind.LABEL) in code.targets(inside, inside + 1)
+
+
+def test_nothing_leads_into_straight_code(labels: dict[str, int], code: Code) -> None:
+    assert code.targets(labels["plain"] + 1, labels["plain"] + 8) == []
+
+
+@pytest.mark.parametrize(
+    ("label", "way", "size", "text"),
+    [
+        ("plain", Way.JUMP, 5, ["push rbp", "mov rbp, rsp", "sub rsp, 0x20"]),
+        ("no_ops", Way.NO_OP, 5, ["nop"] * 5),
+        ("long_no_op", Way.NO_OP, 5, ["nop dword ptr [rax + rax]"]),
+        ("short", Way.PADDING, 5, ["xor eax, eax", "ret"]),
+        ("looped", Way.HOLE, 2, ["dec edi"]),
+        ("entered", Way.HOLE, 2, ["dec edi"]),
+        ("holed", Way.HOLE, 2, ["dec edi"]),
+        ("pointed", Way.HOLE, 2, ["dec edi"]),
+        ("called_early", Way.JUMP, 5, None),
+        ("tail", Way.JUMP, 5, None),
+    ],
+)
+def test_best_way_is_chosen(
+    label: str, way: Way, size: int, text: list[str] | None, labels: dict[str, int], code: Code
+) -> None:
+    opening = best_opening(code, labels[label])
+
+    assert isinstance(opening, Opening)
+    assert (opening.way, opening.address, opening.size) == (way, labels[label], size)
+    if text is not None:
+        assert [insn.text for insn in disassemble(opening.code, opening.address)] == text
+    assert (opening.hole is not None) is (way is Way.HOLE)
+
+
+def test_hole_is_padding_within_reach(labels: dict[str, int], code: Code) -> None:
+    opening = best_opening(code, labels["looped"])
+
+    assert isinstance(opening, Opening)
+    assert opening.hole is not None
+    assert -128 <= opening.hole - (opening.address + 2) <= 127
+    assert code.functions.at(opening.hole) is None
+    assert is_padding(code.read(opening.hole, 5))
+
+
+def test_way_is_turned_down_with_what_leads_there(labels: dict[str, int], code: Code) -> None:
+    opening = best_opening(code, labels["looped"])
+
+    assert isinstance(opening, Opening)
+    assert opening.turned_down == ((Way.JUMP, TargetKind.BRANCH, labels["looped_back"]),)
+
+
+def test_jump_is_behind_endbr64(labels: dict[str, int], code: Code) -> None:
+    opening = best_opening(code, labels["protected"])
+
+    assert isinstance(opening, Opening)
+    assert opening.address == labels["protected"] + 4
+    assert opening.way is Way.JUMP
+
+
+def test_call_that_would_return_into_the_span_is_not_displaced(
+    labels: dict[str, int], code: Code
+) -> None:
+    opening = best_opening(code, labels["called_too_early"])
+
+    assert isinstance(opening, Opening)
+    assert opening.way is not Way.JUMP
+
+
+@pytest.mark.parametrize(
+    ("label", "offset", "reason"),
+    [
+        ("system", 0, Obstacle.SYSTEM_CALL),
+        ("unknown", 0, Why.UNEXPLAINED),
+        ("plain", 2, Why.NO_START),
+        ("uncovered", 0, Why.NOT_COVERED),
+    ],
+)
+def test_what_cannot_be_opened_says_why(
+    label: str, offset: int, reason: Obstacle | Why, labels: dict[str, int], code: Code
+) -> None:
+    closed = best_opening(code, labels[label] + offset)
+
+    assert isinstance(closed, Closed)
+    assert closed.turned_down[-1].reason is reason
+    assert closed.turned_down[-1].way is Way.INT3
