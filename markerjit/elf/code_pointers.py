@@ -1,8 +1,8 @@
 """The addresses that an object's data holds as pointers: whatever a program may jump through.
 
 Of a position-independent object they are in its relocations, `.rela.dyn` and the compact
-`DT_RELR`. One that is loaded at a fixed address needs none, so each word that could be an
-address of its code counts as one.
+`DT_RELR`. One that is loaded at a fixed address needs none, so each aligned word that could be an
+address of its code counts as one. What is in the operands of its code is not looked at here.
 
 Authority: System V gABI, chapter 5 (dynamic section, RELR); the psABI for x86-64, 4.4.1.
 """
@@ -86,16 +86,14 @@ def _relr(image: Image, tags: dict[int, int]) -> Addresses:
 
 
 def _words(image: Image) -> Addresses:
-    """Each four bytes, at any offset, that are an address of code."""
+    """Every aligned word of data that is an address of code."""
     found = [np.zeros(0, np.int64)]
-    spans = image.loaded(PF_X)
     for segment in image.segments:
-        if segment.type != PT_LOAD:
+        if segment.type != PT_LOAD or segment.flags & PF_X:
             continue
         data = image.read(segment.address, segment.file_size)
-        for shift in range(4):
-            words = np.frombuffer(data, "<u4", (len(data) - shift) // 4, shift)
-            for span in spans:
-                hits = words[(words >= span.start) & (words < min(span.stop, 1 << 32))]
-                found.append(hits.astype(np.int64))
+        first = -segment.address % 8
+        words = np.frombuffer(data[first : len(data) - (len(data) - first) % 8], "<i8")
+        for span in image.loaded(PF_X):
+            found.append(words[(words >= span.start) & (words < span.stop)])
     return np.concatenate(found)

@@ -5,7 +5,7 @@ decodes only the functions whose bytes could be a branch into it. These enter co
 
     direct branches           all bytes of the object that could be one; a decoded function decides
     jump tables               tables.py
-    pointers                  relocations, lea, words of an object with a fixed address
+    pointers                  relocations, lea; of an object with a fixed address, all words
     symbols                   functions that begin inside the unwind entry of another one
     landing pads              where exceptions are caught
     behind calls              where calls and system calls return to
@@ -30,11 +30,12 @@ from markerjit.elf.image import PF_X, FileImage
 from markerjit.elf.landing_pads import landing_pads
 from markerjit.elf.unwind_rows import is_entry_row
 from markerjit.spans.tables import table_targets
-from markerjit.x86.flow import Flow, flow
+from markerjit.x86.flow import Flow, flow, has_operand
 from markerjit.x86.forms import NEAR_LENGTH
 from markerjit.x86.windows import (
     Addresses,
     Candidates,
+    absolute_operands,
     loaded_addresses,
     near_branches,
     short_branches,
@@ -74,6 +75,7 @@ class _Text(NamedTuple):
     address: int
     code: bytes
     branches: Candidates
+    operands: Candidates
 
 
 class Code:
@@ -97,7 +99,7 @@ class Code:
         labels = np.array([*self.names.names, *self.names.labels], np.int64)
         pointers = np.concatenate([code_pointers(image), loaded])
         calls = np.concatenate([text.branches.targets for text in self._texts])
-        entries = np.unique(np.concatenate([pointers, labels, calls]))
+        entries = np.concatenate([pointers, labels, calls])
         self._known = {
             TargetKind.TABLE: table_targets(image, self.functions, entries, (loaded, places)),
             TargetKind.POINTER: np.unique(pointers),
@@ -128,6 +130,12 @@ class Code:
             kind = self._judge(target, end)
             if kind:
                 targets.append(Target(target, kind))
+        targets += [
+            Target(target, TargetKind.POINTER)
+            for text in self._texts
+            for target, end in text.operands.into(low, high)
+            if self._is_operand(target, end)
+        ]
         function = self.functions.index(low)
         if function is not None:
             returns = self.flow(function).returns
@@ -179,6 +187,16 @@ class Code:
             return TargetKind.UNCOVERED
         return TargetKind.BRANCH if decoded.branches.get(end) == target else None
 
+    def _is_operand(self, value: int, end: int) -> bool:
+        """Whether the four bytes that end here are an operand of an instruction, or may be one."""
+        function = self.functions.index(end - 4)
+        decoded = None if function is None else self.flow(function)
+        if decoded is None or end > decoded.end:
+            return True
+        start = next((at for at in range(end - 4, end - 20, -1) if at in decoded.starts), end)
+        size = decoded.starts.get(start, 0)
+        return start + size >= end and has_operand(self.read(start, size), value)
+
     def _is_linkage(self, address: int) -> bool:
         """Whether this is in a linkage table, whose stubs lead to it and to other objects."""
         return any(address in bounds for bounds in self.names.linkage)
@@ -192,7 +210,14 @@ class Code:
 def _text(image: FileImage, span: range) -> _Text:
     segment = next(s for s in image.segments if s.address == span.start)
     code = image.read(segment.address, segment.file_size)
-    return _Text(segment.address, code, near_branches(code, segment.address))
+    # Code that is loaded anywhere has no absolute operands.
+    absolute = code if image.fixed_address else b""
+    return _Text(
+        segment.address,
+        code,
+        near_branches(code, segment.address),
+        absolute_operands(absolute, segment.address),
+    )
 
 
 def _between(places: Addresses, low: int, high: int) -> list[int]:

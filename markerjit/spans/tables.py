@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from markerjit.elf.functions import Functions
-from markerjit.elf.image import PF_X, PT_LOAD, FileImage
+from markerjit.elf.image import PF_W, PF_X, PT_LOAD, FileImage
 from markerjit.x86.windows import Addresses, words_at
 
 MAX_ENTRIES = 1 << 14
@@ -61,7 +61,7 @@ def table_targets(
     high = max(span.stop for span in image.loaded(PF_X))
     found = [np.zeros(0, np.int64)]
     for segment in image.segments:
-        if segment.type == PT_LOAD:
+        if segment.type == PT_LOAD and not segment.flags & PF_W:
             data = np.frombuffer(image.read(segment.address, segment.file_size), np.uint8)
             live = tables
             for number in range(MAX_ENTRIES):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import NamedTuple
 
 import capstone
 
 _BRANCHES = ("j", "call", "loop", "xbegin", "bnd j", "bnd call", "notrack")
+_RELATIVE = re.compile(r"\[rip[^\]]*\]")
+_NUMBER = re.compile(r"0x[0-9a-f]+")
 
 
 class Flow(NamedTuple):
@@ -45,6 +48,17 @@ def flow(code: bytes, address: int) -> Flow:
         if "call" in mnemonic or mnemonic in ("syscall", "sysenter", "int"):
             returns.add(at)
     return Flow(starts, branches, frozenset(returns), tuple(jumps), at)
+
+
+def has_operand(code: bytes, value: int) -> bool:
+    """Whether the instruction at the start of `code` has this number in an operand.
+
+    Displacements from rip do not count: they are distances.
+    """
+    return any(
+        f"{value:#x}" in _NUMBER.findall(_RELATIVE.sub("", operands))
+        for *_, operands in _decoder().disasm_lite(code, 0, 1)
+    )
 
 
 def is_padding(code: bytes) -> bool:

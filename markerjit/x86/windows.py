@@ -1,4 +1,4 @@
-"""Every place in code that could be a branch to some address, without decoding the code.
+"""Every place in code that could lead to some address, without decoding the code.
 
 A branch is an opcode with a displacement behind it, so each byte that could be the opcode gives a
 candidate. Candidates are a superset of the branches: no branch is missed, whatever else the bytes
@@ -25,7 +25,10 @@ _LEA = 0x8D
 
 
 class Candidates(NamedTuple):
-    """Places that could be branches, sorted by target: `ends` is where each instruction ends."""
+    """Places that could lead somewhere, sorted by target.
+
+    `ends` is where the displacement or operand of each ends, and with it most instructions.
+    """
 
     targets: Addresses
     ends: Addresses
@@ -61,6 +64,17 @@ def loaded_addresses(code: bytes, address: int) -> tuple[Addresses, Addresses]:
     return address + places + 4 + words_at(data, places), address + places + 4
 
 
+def absolute_operands(code: bytes, address: int) -> Candidates:
+    """All four bytes that could be an operand with an address of the code."""
+    targets, ends = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for shift in range(4):
+        words = np.frombuffer(code[shift : len(code) - (len(code) - shift) % 4], "<u4")
+        places = np.flatnonzero((words >= address) & (words < address + len(code)))
+        targets.append(words[places].astype(np.int64))
+        ends.append(address + shift + 4 * places + 4)
+    return _sorted(np.concatenate(targets), np.concatenate(ends))
+
+
 def short_branches(code: bytes, address: int, low: int, high: int) -> list[tuple[int, int]]:
     """Target and end of each candidate with 8 bits in the code whose target is in low..high."""
     data = np.frombuffer(code, np.uint8)
@@ -89,6 +103,9 @@ def _reached(data: NDArray[np.uint8], places: Addresses, address: int) -> Candid
     ends = address + places + 4
     targets = ends + words_at(data, places)
     inside = (targets >= address) & (targets < address + len(data))
-    targets, ends = targets[inside], ends[inside]
+    return _sorted(targets[inside], ends[inside])
+
+
+def _sorted(targets: Addresses, ends: Addresses) -> Candidates:
     order = np.argsort(targets, kind="stable")
     return Candidates(targets[order], ends[order])

@@ -6,9 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from markerjit.x86.flow import flow, is_padding
+from markerjit.x86.flow import flow, has_operand, is_padding
 from markerjit.x86.run import whole_instructions
-from markerjit.x86.windows import loaded_addresses, near_branches, short_branches
+from markerjit.x86.windows import (
+    absolute_operands,
+    loaded_addresses,
+    near_branches,
+    short_branches,
+)
 
 HERE = 0x401000
 
@@ -84,3 +89,19 @@ def test_run_ends_with_a_call_that_comes_back() -> None:
 def test_run_knows_its_endbr() -> None:
     assert whole_instructions(bytes.fromhex("f30f1efa55c3"), HERE).endbr == 4
     assert whole_instructions(bytes.fromhex("55f30f1efac3"), HERE).endbr == 0
+
+
+def test_absolute_operand_is_found_at_any_offset() -> None:
+    code = bytes.fromhex("90 bf04104000 c3")  # mov edi, 0x401004
+
+    candidates = absolute_operands(code, HERE)
+
+    assert candidates.into(HERE, HERE + 7) == [(HERE + 4, HERE + 6)]
+    assert absolute_operands(b"\x90", HERE).into(0, 1 << 62) == []
+
+
+def test_operand_is_no_displacement_from_rip() -> None:
+    assert has_operand(bytes.fromhex("bf04104000"), 0x401004)
+    assert has_operand(bytes.fromhex("ff24c504104000"), 0x401004)  # jmp [rax*8 + 0x401004]
+    assert not has_operand(bytes.fromhex("488b3d04104000"), 0x401004)
+    assert not has_operand(bytes.fromhex("bf04104000"), 0x40100)
