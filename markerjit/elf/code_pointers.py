@@ -31,12 +31,12 @@ def code_pointers(image: Image) -> Addresses:
     Raises MemoryFault where tables that the object names cannot be read.
     """
     tags = dict(dynamic_tags(image))
-    found = [np.array([tags[tag] for tag in (_DT_INIT, _DT_FINI) if tag in tags], np.int64)]
-    found.append(_rela(image, tags))
-    found.append(_relr(image, tags))
+    pointers = [np.array([tags[tag] for tag in (_DT_INIT, _DT_FINI) if tag in tags], np.int64)]
+    pointers.append(_rela(image, tags))
+    pointers.append(_relr(image, tags))
     if image.fixed_address:
-        found.append(_words(image))
-    addresses = np.unique(np.concatenate(found))
+        pointers.append(_words(image))
+    addresses = np.unique(np.concatenate(pointers))
     inside = np.zeros(len(addresses), bool)
     for segment in image.loaded(PF_X):
         inside |= (addresses >= segment.start) & (addresses < segment.stop)
@@ -87,7 +87,7 @@ def _relr(image: Image, tags: dict[int, int]) -> Addresses:
 
 def _words(image: Image) -> Addresses:
     """Every aligned word of data that is an address of code."""
-    found = [np.zeros(0, np.int64)]
+    pointers = [np.zeros(0, np.int64)]
     for segment in image.segments:
         if segment.type != PT_LOAD or segment.flags & PF_X:
             continue
@@ -95,5 +95,5 @@ def _words(image: Image) -> Addresses:
         first = -segment.address % 8
         words = np.frombuffer(data[first : len(data) - (len(data) - first) % 8], "<i8")
         for span in image.loaded(PF_X):
-            found.append(words[(words >= span.start) & (words < span.stop)])
-    return np.concatenate(found)
+            pointers.append(words[(words >= span.start) & (words < span.stop)])
+    return np.concatenate(pointers)

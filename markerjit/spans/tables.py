@@ -59,7 +59,7 @@ def table_targets(
     tables = _tables(functions, is_entry, *loads)
     low = min(span.start for span in image.loaded(PF_X))
     high = max(span.stop for span in image.loaded(PF_X))
-    found = [np.zeros(0, np.int64)]
+    arrivals = [np.zeros(0, np.int64)]
     for segment in image.segments:
         if segment.type == PT_LOAD and not segment.flags & PF_W:
             data = np.frombuffer(image.read(segment.address, segment.file_size), np.uint8)
@@ -72,8 +72,8 @@ def table_targets(
                 targets = live.origin + words_at(data, live.table + 4 * number - segment.address)
                 inside = (targets >= low) & (targets < high)
                 live, targets = live.where(inside), targets[inside]
-                found.append(targets[_counts(functions, is_entry, live, targets)])
-    return np.unique(np.concatenate(found))
+                arrivals.append(targets[_counts(functions, is_entry, live, targets)])
+    return np.unique(np.concatenate(arrivals))
 
 
 def _tables(
