@@ -221,9 +221,24 @@ def _loops(chosen: Sequence[capstone.CsInsn]) -> bool:
     )
 
 
+def _branches(insn: capstone.CsInsn) -> bool:
+    groups = (x86.X86_GRP_BRANCH_RELATIVE, x86.X86_GRP_JUMP, x86.X86_GRP_CALL, x86.X86_GRP_RET)
+    return any(insn.group(group) for group in groups) or insn.mnemonic.startswith("rep")
+
+
 def differences(verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
-    """Those that are not the same. A call through memory that faults has pushed already."""
+    """Those that are not the same. A call through memory that faults has pushed already.
+
+    Also those whose instructions end elsewhere for the processor than for the decoder.
+    """
     for verdict in verdicts:
+        last = verdict.run.instructions[-1]
+        if (
+            verdict.signals == (0, 0)
+            and not any(map(_branches, verdict.run.instructions))
+            and verdict.rips[0] != last.address + last.size
+        ):
+            yield verdict._replace(differs=("length",))
         faulted = verdict.signals[0] == verdict.signals[1] != 0
         if verdict.differs and not (faulted and verdict.run.relocated.calls):
             yield verdict
