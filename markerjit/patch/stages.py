@@ -1,7 +1,8 @@
 """A plan in stages: parts after each of which the process may be left for any time.
 
 The edits of a plan carry steps (`Edit.step`). A stage has those of one step, and is a transaction
-of its own: compare, write, read back, synchronise. So threads of the process run between stages.
+of its own: compare, write, read back, synchronise. So threads of the process run between stages,
+and other tools may change code there: each stage also compares what the others write.
 
 Why that is safe: the plan is one for a strategy under which threads run (`between`). Under such a
 strategy threads meet the bytes between two steps in any case, for as long as the controller waits
@@ -19,7 +20,7 @@ from itertools import groupby, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
-from markerjit.model import Edit
+from markerjit.model import Edit, RemoteAddress
 from markerjit.patch.plan import Plan
 from markerjit.patch.steps import Step, Verb, steps_of
 from markerjit.quiesce.strategies import MEMBARRIER, Strategy
@@ -72,12 +73,31 @@ def stages_of(plan: Plan, strategy: Strategy) -> Stages:
 
 
 def _parts(edits: tuple[Edit, ...]) -> Iterator[tuple[Edit, ...]]:
-    """The edits by step. Those that only compare are of the stage behind them."""
-    compared: tuple[Edit, ...] = ()
-    for _, group in groupby(edits, attrgetter("step")):
+    """The edits of each step that change something, with edits for all other places of the plan
+    that change nothing."""
+    now: dict[RemoteAddress, Edit] = {}
+    for edit in edits:
+        for byte in _pieces(edit):
+            now.setdefault(byte.address, byte._replace(new=byte.old))
+    for step, group in groupby(edits, attrgetter("step")):
         # `again` is for places of an earlier step in the same transaction, and there is none.
-        part = (*compared, *(edit._replace(again=False) for edit in group))
-        if any(edit.old != edit.new for edit in part):
-            yield part
-            part = ()
-        compared = part
+        changing = [edit._replace(again=False) for edit in group if edit.old != edit.new]
+        if not changing:
+            continue
+        written = {piece.address: piece for edit in changing for piece in _pieces(edit)}
+        others = [edit._replace(step=step) for at, edit in now.items() if at not in written]
+        yield (*others, *changing)
+        for at, piece in written.items():
+            now[at] = piece._replace(old=piece.new, again=False)
+
+
+def _pieces(edit: Edit) -> Iterator[Edit]:
+    """Code byte by byte: edits of one place may have different lengths, and a thread may stand
+    inside what is only compared."""
+    if not edit.code:
+        yield edit
+        return
+    for at, (old, new) in enumerate(zip(edit.old, edit.new, strict=True)):
+        yield edit._replace(
+            address=RemoteAddress(edit.address + at), old=bytes([old]), new=bytes([new])
+        )

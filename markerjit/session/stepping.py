@@ -17,12 +17,13 @@ What this does not do: decide between which edits the process may be left (patch
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from markerjit.arena.journal import Journal
 from markerjit.arena.pack import pack
-from markerjit.errors import Refused, TargetGone
+from markerjit.errors import Reason, Refused, TargetGone
+from markerjit.model import Site
 from markerjit.patch.request import Request
 from markerjit.patch.stages import Stages, stages_of
 from markerjit.patch.steps import Step
@@ -31,7 +32,7 @@ from markerjit.proc.owner import ourselves
 from markerjit.quiesce.strategies import Strategy
 from markerjit.session.entries import Entries, slots_by_entry
 from markerjit.session.holding import take
-from markerjit.session.switch import Switcher
+from markerjit.session.switch import Ready, Switcher
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
 
@@ -60,7 +61,7 @@ class Stepper:
         with switcher.turn() as turn:
             take(turn.target, switcher.recorders, name, request)
             sites = turn.target.matching(name)
-            states, plan, recorders = switcher.make_ready(turn, sites, request)
+            states, plan, recorders = _made_ready(switcher, turn, sites, request)
             self.stages: Stages = stages_of(plan, strategy)
             self.left_out = plan.left_out
             self._plan = plan
@@ -128,15 +129,18 @@ class Stepper:
             with self._turn():
                 pass
 
-    def take_back(self) -> None:
+    def take_back(self) -> tuple[str, ...]:
         """Take back what is made, unless all is. Does nothing where another controller has done so,
-        or the process has ended. Raises what a switch raises; the journal then stays open."""
-        if not self._is_open:
-            return
-        with suppress(TargetGone), self._switcher.turn(stepping=True) as turn:
-            if self._is_ours():
-                self._switcher.settle(turn)
-        self._is_open = False
+        or the process has ended. The result says which places were left alone, since they hold
+        bytes of another tool or have gone. Raises what a switch raises; the journal then stays
+        open."""
+        left_alone: tuple[str, ...] = ()
+        if self._is_open:
+            with suppress(TargetGone), self._switcher.turn(stepping=True) as turn:
+                if self._is_ours():
+                    left_alone = self._switcher.settle(turn).left_alone
+            self._is_open = False
+        return left_alone
 
     @contextmanager
     def _turn(self) -> Iterator[Turn]:
@@ -175,3 +179,17 @@ class Stepper:
         journal.close()
         self._is_open = False
         Entries(turn, self._recorders()).note(self._switched, self._before)
+
+
+def _made_ready(switcher: Switcher, turn: Turn, sites: Sequence[Site], request: Request) -> Ready:
+    """Raises Refused with another advice where the change needs all threads to stand."""
+    try:
+        return switcher.make_ready(turn, sites, request)
+    except Refused as refused:
+        if refused.reason is not Reason.QUIESCENCE:
+            raise
+        raise Refused(
+            "this change cannot be made in stages: all threads have to stand from its first step "
+            "to its last one; switch at once",
+            reason=refused.reason,
+        ) from None

@@ -220,3 +220,33 @@ def test_a_process_that_ends_between_stages_ends_the_stepping(target: Callable) 
 
         with pytest.raises(markerjit.TargetGone):
             stepper.step()
+
+
+def test_bytes_of_another_tool_refuse_the_next_stage_and_are_left_alone(target: Callable) -> None:
+    program = target("truth_threads", "1", "--rate", "100")
+
+    with markerjit.attach(program.pid) as session:
+        session.enable(LOOP, mode="int3")
+        (site,) = session.sites(LOOP)
+        with session.stepping(LOOP, mode="jump") as stepper:
+            stepper.step()
+            with open(f"/proc/{program.pid}/mem", "r+b", buffering=0) as memory:
+                memory.seek(site.address + 1)
+                memory.write(b"\x77")  # behind the breakpoint, where nothing is executed
+            with pytest.raises(markerjit.UnexpectedBytes, match="holds 77, expected 00"):
+                stepper.step()
+            assert heads(session) == [b"\xcc\x77"]
+            (reason,) = stepper.take_back()
+        assert reason == f"{site.address + 1:#x} holds 77, not ours"
+        assert heads(session) == [b"\xcc\x77"]
+
+
+def test_a_slot_that_decides_cannot_be_switched_in_stages(target: Callable) -> None:
+    program = target("kvserver-pointer")
+
+    with (
+        markerjit.attach(program.pid) as session,
+        pytest.raises(markerjit.Refused, match="cannot be made in stages"),
+        session.stepping("kv_hit") as stepper,
+    ):
+        stepper.step()

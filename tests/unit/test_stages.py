@@ -59,14 +59,14 @@ def test_int3_to_jump_is_left_at_the_breakpoint_between_two_stages() -> None:
     assert sentences(stages) == [
         [
             f"quiesce: {STOP.explained}",
-            "compare the old bytes at 2 places; give up if any differs",
+            "compare the old bytes at 3 places; give up if any differs",
             "write 0x1001: 05 -> 00  (kv_get: jump site jump)",
             "read 1 place back; if any differs, put all old bytes back",
             "resume: every thread goes on where it stood",
         ],
         [
             f"quiesce: {STOP.explained}",
-            "compare the old bytes at 1 place; give up if any differs",
+            "compare the old bytes at 3 places; give up if any differs",
             "write 0x1000: cc -> eb  (kv_get: jump site jump)",
             "read 1 place back; if any differs, put all old bytes back",
             "resume: every thread goes on where it stood",
@@ -116,6 +116,23 @@ def test_a_slot_that_decides_is_read_by_threads_and_has_no_stages_from_outside()
 
     assert isinstance(refusal, Refusal)
     assert "--quiesce stop" in refusal.sentence
+
+
+@pytest.mark.parametrize(("kind", "current", "wanted"), CHANGES)
+def test_a_stage_compares_every_place_of_the_plan(
+    kind: Kind, current: Mode | None, wanted: Mode | None
+) -> None:
+    plan, memory = plan_of(kind, current, wanted), memory_of(make_state(kind, current))
+    places = {edit.address + at for edit in plan.edits for at in range(len(edit.old))}
+
+    for stage in stages_of(plan, STOP).stages:
+        edits = stage.plan.edits
+        compared = [edit.address + at for edit in edits for at in range(len(edit.old))]
+
+        assert sorted(compared) == sorted(places)
+        for edit in edits:
+            assert memory.read(edit.address, len(edit.old)) == edit.old
+        write(stage.steps, memory)
 
 
 def test_a_plan_with_nothing_to_write_has_no_stages() -> None:
