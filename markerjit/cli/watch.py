@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Show the view until it ends, then switch off what it has switched on."""
     _check_terminal(options.pid)
-    costs = _costs(options.bench) if options.bench else None
+    costs = costs_of(options.bench) if options.bench else None
     from markerjit.watch.operator import Operator
 
     # A session is for one thread, so the one that looks also attaches and ends.
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     return 128 + view.signal if view.signal else view.return_code or 0
 
 
-def _costs(path: Path) -> dict[str, float]:
+def costs_of(path: Path) -> dict[str, float]:
     """What a hit of an active marker costs, in nanoseconds, with one thread. Raises Refused."""
     from markerjit.apps.bench.sampling import results
 

@@ -42,6 +42,7 @@ class Operator:
         self._kept: set[str] = set()
         self._change = ExitStack()
         self._stepper: markerjit.Stepper | None = None
+        self._stepped, self._steps_on = "", False
         self._recording = ExitStack()
         self._recorded = ""
         self._stream: markerjit.EventStream | None = None
@@ -162,8 +163,9 @@ class Operator:
         """Take back the switch that is being made in stages."""
         if not self._stepper or self._stepper.is_finished:
             return "nothing is being made in stages"
+        left_alone = self._stepper.take_back()
         self._end_change()
-        return "the change is taken back; all bytes are as they were"
+        return "; ".join(left_alone) or "the change is taken back; all bytes are as they were"
 
     def keep(self, name: str) -> str:
         """Have a marker stay on when the view ends, or not; of those that it has switched on."""

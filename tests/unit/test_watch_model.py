@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from markerjit.cli.watch import costs_of
+from markerjit.errors import Refused
 from markerjit.watch.model import EMPTY, LIT_S, Byte, Look, Shown, show
 from markerjit.watch.text import (
     Role,
@@ -248,3 +251,11 @@ def test_no_line_is_longer_than_there_is_room(width: int) -> None:
 def test_a_heading_is_as_wide_as_the_screen_at_most(width: int) -> None:
     assert len(heading(shown(look(1, ON)), "./kvserver", width)) <= width
     assert heading(shown(look(1, ON)), "./kv", 40) == "pid 7 ./kv              1 of 1 marker on"
+
+
+def test_costs_come_from_a_result_of_the_bench(repo: Path) -> None:
+    costs = costs_of(repo / "bench" / "results" / "bench.json.gz")
+
+    assert costs["jump, count"] < costs["int3, count"]
+    with pytest.raises(Refused, match="has no active markers"):
+        costs_of(repo / "bench" / "results" / "real.json.gz")
