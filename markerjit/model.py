@@ -272,6 +272,80 @@ class Site(NamedTuple):
         return hash(self.address)  # there are sets of a hundred thousand
 
 
+class General(NamedTuple):
+    """A value in a general register, which is named by its size: 1, 2, 4 and 8 bytes."""
+
+    names: tuple[str, str, str, str]
+
+
+class HighByte(NamedTuple):
+    """A byte in the second byte of a general register, such as "ah"."""
+
+    name: str
+
+
+class Vector(NamedTuple):
+    """A double or a float in the low bytes of a vector register."""
+
+    number: int
+
+
+class Memory(NamedTuple):
+    """A value at base + offset + scaled × scale. The names are those of registers of 64 bits; "" is
+    none."""
+
+    base: str
+    offset: int
+    scaled: str = ""
+    scale: int = 1
+
+
+class Static(NamedTuple):
+    """A value at a fixed place of an object. `address` is in the target, like a site's."""
+
+    address: RemoteAddress
+    symbol: str
+
+
+class Constant(NamedTuple):
+    """A value that the compiler knew. An address in the target, where it is that of a symbol."""
+
+    value: int
+    symbol: str = ""
+
+
+Operand = General | HighByte | Vector | Memory | Static | Constant
+"""Where a value is while a thread is at a site. Its size and sign are those of its CType."""
+
+
+class Recipe(NamedTuple):
+    """What a body for a site that nobody prepared has to do.
+
+    operands   of the arguments of its signature, in their order
+    text       the same for people, as the compiler wrote them, in its order
+    semaphore  where the program has the 16-bit count of those that look at the probe, without which
+               it may skip the site; 0 where it has none
+    """
+
+    operands: tuple[Operand, ...]
+    text: str = ""
+    semaphore: RemoteAddress = RemoteAddress(0)
+
+
+class UsdtSite(NamedTuple):
+    """One place in the code of the target, or of a file, where a USDT probe is. The fields are
+    those of a Site, with a recipe for the body that no compiler has made.
+
+    The signature's name is `provider:name`. The form's head is the no-op at the site.
+    """
+
+    signature: Signature
+    place: Place
+    address: RemoteAddress
+    form: Form
+    recipe: Recipe
+
+
 Value = int | float | bool | str | bytes | None
 """A decoded field: None is a NULL string, bytes are what is no text."""
 

@@ -15,29 +15,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from markerjit.abi import CALL_WORDS, OP_FP, OP_SIZE_SHIFT, OP_SKIP_FP
+from markerjit.model import General, Memory, Vector
 from markerjit.x86.assemble import number, plus
 
-
-class General(NamedTuple):
-    """A value in a general register, which is named by its size."""
-
-    names: tuple[str, str, str, str]
-
-
-class Vector(NamedTuple):
-    """A double in a vector register."""
-
-    number: int
-
-
-class Memory(NamedTuple):
-    """A value in the word of eight bytes at this distance from a register."""
-
-    base: str
-    offset: int
-
-
 Operand = General | Vector | Memory
+"""Where a call has an argument, in memory as a word of eight bytes."""
 
 
 class Frame(NamedTuple):

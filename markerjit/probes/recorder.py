@@ -51,7 +51,8 @@ from markerjit.abi import (
     Geometry,
 )
 from markerjit.errors import MarkerError
-from markerjit.probes.calls import Frame, General, Memory, Operand, Vector, c_call, preserving_call
+from markerjit.model import General, Memory, Vector
+from markerjit.probes.calls import Frame, Operand, c_call, preserving_call
 from markerjit.probes.texts import BEHIND, put_text, window
 from markerjit.ring.types import HEAD, WORD
 from markerjit.x86.assemble import assemble, number, plus
