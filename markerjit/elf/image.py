@@ -182,7 +182,7 @@ class FileImage(Image):
         self.name = path
         self._file = _open(path)
         try:
-            self._set_headers(self._head(), self._read_at)
+            self._set_headers(self._head(), self.read_at)
             self._check_notes_are_in_file()
             # Kept: each read looks them up, and there may be thousands of other segments.
             self._loads = [segment for segment in self.segments if segment.type == PT_LOAD]
@@ -198,13 +198,19 @@ class FileImage(Image):
             if address + size > segment.end:
                 break
             from_file = max(0, min(size, segment.file_end - address))
-            data = self._read_at(segment.offset + address - segment.address, from_file)
+            data = self.read_file(segment.offset + address - segment.address, from_file)
             return data + bytes(size - from_file)
         raise MemoryFault(address, size, "read", f"no segment of {self.name} holds it")
 
     def read_file(self, offset: int, size: int) -> bytes:
         """Exactly `size` bytes at an offset of the file, or MemoryFault."""
-        return self._read_at(offset, size)
+        try:
+            data = os.pread(self._file, size, offset)
+        except (OverflowError, OSError):
+            data = b""
+        if len(data) < size:
+            raise MemoryFault(offset, size, "read", f"{self.name} ends before")
+        return data
 
     def close(self) -> None:
         """Close the file. May be called again."""
@@ -237,15 +243,6 @@ class FileImage(Image):
             return os.pread(self._file, _PAGE, 0)
         except OSError as error:
             raise BadFile(f"{self.name}: {error.strerror}") from None
-
-    def _read_at(self, offset: int, size: int) -> bytes:
-        try:
-            data = os.pread(self._file, size, offset)
-        except (OverflowError, OSError):
-            data = b""
-        if len(data) < size:
-            raise MemoryFault(offset, size, "read", f"{self.name} ends before")
-        return data
 
 
 def _open(path: str) -> int:
