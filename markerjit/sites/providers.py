@@ -1,0 +1,146 @@
+"""Names and types of the arguments of well-known USDT probes, as tables in TOML say them.
+
+    [postgresql]
+    query__start = "const char *query"
+
+A probe's text is a parameter list of C. `char *` is a string, `char name[length]` the bytes of
+another parameter's number, any other pointer a pointer, `bool` and `char` what they are in C. The
+note decides the size and the sign of all others. A list with more or fewer parameters than the
+probe has arguments is of another version, and is not used.
+
+The tables of the package are in providers/, one a provider. Those of the user are
+markerjit/usdt/*.toml in $XDG_CONFIG_HOME, and win.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from markerjit.errors import BadFile
+from markerjit.sites.ours import own_directory, read_own_file
+
+MAX_TABLE_BYTES = 1 << 20
+_PACKAGE = Path(__file__).with_name("providers")
+_FILE_NAME = re.compile(r"\w+", re.ASCII)
+_PARAMETER = re.compile(
+    r"\s*(?P<type>[A-Za-z_][\w\s]*?)(?P<stars>[\s*]*(?<=[\s*]))(?P<name>[A-Za-z_]\w*)\s*"
+    r"(?:\[\s*(?P<length>\w+)\s*\])?\s*",
+    re.ASCII,
+)
+
+Tables = Mapping[str, Mapping[str, str]]
+
+
+class Parameter(NamedTuple):
+    """A parameter of a probe: its name, and its type as C has it, without const and volatile.
+    `length` is the name of the parameter with the number of bytes, or ""."""
+
+    name: str
+    type: str
+    length: str = ""
+
+
+class Providers:
+    """The tables. They are read when a provider is first asked for; what is wrong with those of
+    the user is in `problems`."""
+
+    def __init__(self) -> None:
+        self.problems: list[BadFile] = []
+        self._tables: dict[str, Mapping[str, str]] = {}
+        self._user: dict[str, dict[str, str]] | None = None
+
+    def parameters(self, provider: str, name: str) -> tuple[Parameter, ...] | None:
+        """The parameters of a probe, or None where no table has it."""
+        text = self._table(provider).get(name)
+        return None if text is None else parse_parameters(text)
+
+    def _table(self, provider: str) -> Mapping[str, str]:
+        if self._user is None:
+            self._user = {}
+            for table in self._users():
+                for name, probes in table.items():
+                    self._user.setdefault(name, {}).update(probes)
+        if provider not in self._tables:
+            own = self._user.get(provider, {})
+            self._tables[provider] = {**_of_package(provider), **own}
+        return self._tables[provider]
+
+    def _users(self) -> Iterator[Tables]:
+        base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+        where = os.path.join(base, "markerjit", "usdt")
+        try:
+            with own_directory(base, ("markerjit", "usdt")) as directory:
+                for name in sorted(os.listdir(directory)):
+                    if name.endswith(".toml"):
+                        with suppress(BadFile):
+                            yield self._read(directory, name, where)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.problems.append(BadFile(f"{where}: {error.strerror or error}"))
+
+    def _read(self, directory: int, name: str, where: str) -> Tables:
+        path = os.path.join(where, name)
+        try:
+            return parse_tables(read_own_file(directory, name, MAX_TABLE_BYTES + 1))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            problem = BadFile(f"{path}: {reason}")
+            self.problems.append(problem)
+            raise problem from None
+
+
+def parse_tables(data: bytes) -> Tables:
+    """The tables of a file. Raises ValueError, with the reason."""
+    if len(data) > MAX_TABLE_BYTES:
+        raise ValueError(f"it has more than {MAX_TABLE_BYTES >> 20} MiB")
+    try:
+        tables = tomllib.loads(data.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    for provider, probes in tables.items():
+        if not isinstance(probes, dict):
+            raise ValueError(f"{provider!r} is no table of a provider")
+        for probe, text in probes.items():
+            if not isinstance(text, str) or parse_parameters(text) is None:
+                raise ValueError(
+                    f"{provider}:{probe} has no list of parameters: {str(text)[:60]!r}"
+                )
+    return tables
+
+
+def parse_parameters(text: str) -> tuple[Parameter, ...] | None:
+    """The parameters of a list; None where it is not one."""
+    if text.strip() in ("", "void"):
+        return ()
+    matches = [_PARAMETER.fullmatch(part) for part in text.split(",")]
+    parameters = []
+    for match in matches:
+        if match is None:
+            return None
+        words = [word for word in match["type"].split() if word not in ("const", "volatile")]
+        stars = match["stars"].count("*") * "*"
+        type_ = " ".join([*words, *([stars] if stars else [])])
+        parameters.append(Parameter(match["name"], type_, match["length"] or ""))
+    names = [parameter.name for parameter in parameters]
+    lengths = {parameter.length for parameter in parameters if parameter.length}
+    if len(set(names)) < len(names) or not lengths <= set(names):
+        return None
+    return tuple(parameters)
+
+
+def _of_package(provider: str) -> Mapping[str, str]:
+    """The table of a provider in the package, which tests have checked."""
+    if not _FILE_NAME.fullmatch(provider):
+        return {}
+    try:
+        data = (_PACKAGE / f"{provider}.toml").read_bytes()
+    except OSError:
+        return {}
+    return parse_tables(data).get(provider, {})
