@@ -84,11 +84,13 @@ class NoMarkers(MarkerError):
 
 
 class UnknownMarker(MarkerError):
-    """No marker has a name that matches the pattern."""
+    """No marker, or no USDT probe, has a name that matches the pattern."""
 
-    def __init__(self, pattern: str, nearest: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, pattern: str, nearest: tuple[str, ...] = (), *, what: str = "marker"
+    ) -> None:
         hint = f"; did you mean {' or '.join(nearest)}?" if nearest else ""
-        super().__init__(f"no marker matches '{_printable(pattern)}'{hint}")
+        super().__init__(f"no {what} matches '{_printable(pattern)}'{hint}")
         self.pattern = pattern
         self.nearest = nearest
 

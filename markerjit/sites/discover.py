@@ -86,11 +86,12 @@ def matching(sites: Sequence[Site], name: ProbeName) -> tuple[Site, ...]:
     markers = {site.signature.name for site in sites}
     selected = {marker for marker in markers if fnmatchcase(marker, name.name)}
     if not selected:
-        raise UnknownMarker(name.text, _nearest(name.text, markers))
+        raise UnknownMarker(name.text, nearest(name.text, markers))
     return tuple(site for site in sites if site.signature.name in selected)
 
 
-def _nearest(pattern: str, names: set[str]) -> tuple[str, ...]:
+def nearest(pattern: str, names: set[str]) -> tuple[str, ...]:
+    """The names that are most like a pattern, at most two, for a message."""
     from difflib import get_close_matches
 
     return tuple(get_close_matches(pattern.strip("*?"), sorted(names), n=2, cutoff=0.5))

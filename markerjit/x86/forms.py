@@ -82,6 +82,23 @@ def relative(target: int, end: int) -> bytes:
     return (target - end).to_bytes(4, "little", signed=True)
 
 
+_NO_OPS = tuple(
+    Form("usdt", code, b"", MappingProxyType({}))
+    for code in (
+        b"\x0f\x1f\x44\x00\x00",  # nop dword ptr [rax+rax*1+0], of headers that leave room
+        bytes([NOP]),
+    )
+)
+NO_OP_LENGTH = 5
+"""Of the longest no-op of a USDT probe."""
+
+
+def usdt_form(code: bytes) -> Form | None:
+    """The form of a USDT probe's site, whose code begins with these bytes; None where it begins
+    with no no-op that sys/sdt.h and others write. There is no way to open it yet."""
+    return next((form for form in _NO_OPS if code.startswith(form.head)), None)
+
+
 def is_breakpoint(code: bytes) -> bool:
     """Whether an instruction that begins with these bytes is a breakpoint, ours or not."""
     return code[:1] == _TRAP
