@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from markerjit.session.status import ArenaStatus, MarkerStatus, list_file
     from markerjit.session.stepping import Stepper
     from markerjit.session.strays import StrayHead
+    from markerjit.session.usdt import UsdtProbe, UsdtView, list_file_usdt
     from markerjit.session.view import View
     from markerjit.session.watch import Watch
     from markerjit.trace import line_formatter
@@ -122,6 +123,7 @@ _HOME = {
     "ArenaStatus": "session.status",
     "MarkerStatus": "session.status",
     "StrayHead": "session.strays",
+    **dict.fromkeys(("UsdtProbe", "UsdtView", "list_file_usdt"), "session.usdt"),
     **dict.fromkeys(("Event", "Field", "Kind", "Mode", "Site"), "model"),
     **dict.fromkeys(
         (
@@ -197,6 +199,8 @@ __all__ = [
     "UnexpectedBytes",
     "UnknownMarker",
     "Unsupported",
+    "UsdtProbe",
+    "UsdtView",
     "ValueSummary",
     "Values",
     "Verb",
@@ -212,6 +216,7 @@ __all__ = [
     "event_lines",
     "line_formatter",
     "list_file",
+    "list_file_usdt",
     "merge",
     "open_sink",
     "open_trace",

@@ -1,4 +1,4 @@
-"""`markerjit list PID|FILE [PATTERN]`: the markers, and how they are switched."""
+"""`markerjit list PID|FILE [PATTERN]`: the markers, and how they are switched; or USDT probes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ import markerjit
 from markerjit.cli import arguments, output
 from markerjit.facts import words
 from markerjit.facts.markers import list_facts
+from markerjit.facts.usdt import usdt_facts
+from markerjit.printable import counted
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     arguments.add_target(parser)
     arguments.add_pattern(parser, default="*")
+    parser.add_argument(
+        "--usdt",
+        action="store_true",
+        help="the USDT probes, and whether their semaphores are raised, instead of the markers",
+    )
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
@@ -22,11 +29,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the markers of a process or a file."""
     pid = arguments.pid_or_file(options.target)
+    if options.usdt:
+        return _list_usdt(options, pid)
+    others = 0
     if pid is not None:
         with markerjit.View(pid) as view:
             markers = view.statistics(options.pattern)
             problems: Sequence[Exception] = view.problems
             output.offer_repair(view)
+            if not markers and not options.json:
+                others = len(view.usdt().probes)
     else:
         markers, problems = markerjit.list_file(options.target, options.pattern)
     if options.json:
@@ -34,10 +46,48 @@ def run(options: argparse.Namespace) -> int:
     elif markers:
         _print_text(markers, running=pid is not None)
     else:
-        output.say(f"process {pid} has no markers; build it with marker.h, and MARK(…) makes one")
+        advice = (
+            f"it has {counted(others, 'USDT probe')}; --usdt lists them"
+            if others
+            else "build it with marker.h, and MARK(…) makes one"
+        )
+        output.say(f"process {pid} has no markers; {advice}")
     for problem in problems:
         output.say(f"markerjit: left out: {problem}", error=True)
     return 0
+
+
+def _list_usdt(options: argparse.Namespace, pid: int | None) -> int:
+    if pid is not None:
+        with markerjit.View(pid) as view:
+            probes, problems = view.usdt(options.pattern)
+    else:
+        probes, problems = markerjit.list_file_usdt(options.target, options.pattern)
+    if options.json:
+        output.print_json(usdt_facts(options.target, pid, probes, problems))
+    elif probes:
+        for probe in probes:
+            _print_usdt(probe, running=pid is not None)
+    else:
+        what = options.target if pid is None else f"process {pid}"
+        output.say(f"{what} has no USDT probes")
+    for problem in problems:
+        output.say(f"markerjit: left out: {problem}", error=True)
+    return 0
+
+
+def _print_usdt(probe: markerjit.UsdtProbe, *, running: bool) -> None:
+    """The probe in a line, and its arguments in as many as they need."""
+    facts = [counted(len(probe.states), "site")]
+    if running:
+        facts.append(words.semaphore_words(probe))
+    output.say(f"{probe.name}  {', '.join(facts)}, in {words.objects_words(probe)}")
+    if probe.fields:
+        for line in words.wrapped(words.field_words(probe.fields), indent=4):
+            output.say(line)
+    for state in probe.states:
+        if state.problem:
+            output.say(f"    altered: {state.problem.fact}")
 
 
 def _print_text(markers: Sequence[markerjit.MarkerStatus], *, running: bool) -> None:

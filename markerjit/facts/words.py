@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from markerjit.model import Field
     from markerjit.session.status import MarkerStatus
+    from markerjit.session.usdt import UsdtProbe
 
 
 def state_words(marker: MarkerStatus) -> str:
@@ -42,6 +43,36 @@ def place_words(marker: MarkerStatus) -> str:
 def field_words(fields: Iterable[Field]) -> str:
     """`key: string, len: int`, or `-` without fields."""
     return ", ".join(f"{field.name}: {field.type}" for field in fields) or "-"
+
+
+def semaphore_words(probe: UsdtProbe) -> str:
+    """Whether the semaphores of a probe's sites are raised: `semaphore raised (2)`."""
+    if not any(state.site.recipe.semaphore for state in probe.states):
+        return "no semaphore"
+    counts = {state.raised for state in probe.states}
+    if None in counts:
+        return "semaphore unreadable"
+    most = max(count or 0 for count in counts)
+    return f"semaphore raised ({most})" if most else "semaphore not raised"
+
+
+def objects_words(probe: UsdtProbe) -> str:
+    """The names of the files that have the probe's sites."""
+    paths = dict.fromkeys(state.site.place.object for state in probe.states)
+    return ", ".join(
+        f"{os.path.basename(mapped.path) or mapped.path}{' (deleted)' if mapped.deleted else ''}"
+        for mapped in paths
+    )
+
+
+def wrapped(text: str, *, indent: int, width: int = 80) -> list[str]:
+    """The text in indented lines of at most `width` characters, broken at blanks."""
+    lines = [""]
+    for word in text.split(" "):
+        if lines[-1] and indent + len(lines[-1]) + 1 + len(word) > width:
+            lines.append("")
+        lines[-1] += f" {word}" if lines[-1] else word
+    return [" " * indent + line for line in lines]
 
 
 def age_words(since: int) -> str:

@@ -22,6 +22,7 @@ from markerjit.sites import ProbeName, parse_name
 
 if TYPE_CHECKING:
     from markerjit.probes.loaded import Values
+    from markerjit.session.usdt import UsdtView
 
 
 class View:
@@ -106,6 +107,18 @@ class View:
         states = self._target.states(self._matching(name))
         seen = self._target.seen
         return marker_statuses(states, seen.arena, seen.probes, self._target.calls)
+
+    def usdt(self, pattern: str = "*") -> UsdtView:
+        """The USDT probes of the process whose names match the shell glob, `provider:name` or the
+        name alone. Their notes are read from the files of what is mapped.
+
+        Raises UnknownMarker when none matches; all are none in a process without them.
+        """
+        check_text("pattern", pattern)
+        name = parse_name(pattern)
+        from markerjit.session.usdt import usdt_of
+
+        return usdt_of(self._target, name)
 
     def stray_heads(self) -> list[StrayHead]:
         """Heads that were opened for markers and belong to none that is mapped now, by address."""

@@ -1,0 +1,77 @@
+"""The USDT probes of a process or of a file, by name. They are looked at, and not switched yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from markerjit.arguments import check_path, check_text
+from markerjit.elf import parse_format
+from markerjit.errors import BadFile, BadNote
+from markerjit.memory import parse_maps, read_maps_text
+from markerjit.model import Field, Signature
+from markerjit.proc.permission import why_not
+from markerjit.session.target import Target
+from markerjit.sites import ProbeName, parse_name
+from markerjit.sites.usdt import (
+    UsdtState,
+    matching_usdt,
+    usdt_of_file,
+    usdt_of_process,
+    usdt_states,
+)
+
+
+class UsdtProbe(NamedTuple):
+    """A USDT probe: its name, `provider:name`, its fields and its sites. Sites whose arguments have
+    other types are those of another probe of that name, as for markers."""
+
+    name: str
+    format: str
+    fields: tuple[Field, ...]
+    states: tuple[UsdtState, ...]
+
+
+class UsdtView(NamedTuple):
+    """The USDT probes that were found, and why others were left out."""
+
+    probes: tuple[UsdtProbe, ...]
+    problems: tuple[BadNote | BadFile, ...]
+
+
+def usdt_of(target: Target, name: ProbeName) -> UsdtView:
+    """The USDT probes of a process that a name is of. Raises what `matching_usdt` raises, and
+    TargetGone."""
+    target.check_open()
+    with target.memory.watched():
+        maps = parse_maps(read_maps_text(target.pid, why_not=why_not))
+        read = target.memory.read
+        sites, problems = usdt_of_process(target.pid, read, maps)
+        if name.text != "*":
+            sites = matching_usdt(sites, name)
+        return UsdtView(_probes(usdt_states(read, sites)), problems)
+
+
+def list_file_usdt(path: str, pattern: str = "*") -> UsdtView:
+    """The USDT probes of an executable or shared object, and why others were left out.
+
+    Raises BadFile, Unsupported, UnknownMarker.
+    """
+    check_path("path", path)
+    check_text("pattern", pattern)
+    name = parse_name(pattern)
+    sites, problems = usdt_of_file(os.fspath(path))
+    if name.text != "*":
+        sites = matching_usdt(sites, name)
+    return UsdtView(_probes(map(UsdtState, sites)), problems)
+
+
+def _probes(states: Iterable[UsdtState]) -> tuple[UsdtProbe, ...]:
+    by_signature: dict[Signature, list[UsdtState]] = {}
+    for state in states:
+        by_signature.setdefault(state.site.signature, []).append(state)
+    return tuple(
+        UsdtProbe(name, format_, parse_format(format_, args), tuple(group))
+        for (name, format_, args), group in sorted(by_signature.items())
+    )
