@@ -182,7 +182,7 @@ class FileImage(Image):
         self.name = path
         self._file = _open(path)
         try:
-            self._set_headers(self._head(), self.read_at)
+            self._set_headers(self._head(), self.read_file)
             self._check_notes_are_in_file()
             # Kept: each read looks them up, and there may be thousands of other segments.
             self._loads = [segment for segment in self.segments if segment.type == PT_LOAD]

@@ -75,7 +75,7 @@ class Names:
     """The symbols of an object, which is loaded at a bias."""
 
     def __init__(self, image: FileImage, symbols: Symbols, bias: int) -> None:
-        self.is_fixed = image.is_fixed
+        self.fixed_address = image.fixed_address
         self._symbols = symbols
         self._bias = bias
         self._loaded = image.loaded()
@@ -139,7 +139,7 @@ def _place(place: str, ctype: CType, names: Names) -> Operand:
             raise BadNote("it is relative to the code and names no symbol")
         return Static(names.address(symbol, offset, ctype.size), symbol)
     if symbol:
-        if not names.is_fixed:
+        if not names.fixed_address:
             raise BadNote("a symbol and a register, in an object that can be loaded anywhere")
         offset = names.address(symbol, offset, 1)
     if not base and not index:
@@ -174,7 +174,7 @@ def _constant(text: str, ctype: CType, names: Names) -> Constant:
     if ctype.type_class is TypeClass.FLOAT:
         raise BadNote("a constant that is a float")
     if symbol:
-        if ctype.size != 8 and not names.is_fixed:
+        if ctype.size != 8 and not names.fixed_address:
             raise BadNote("an address does not fit into it")
         return Constant(names.address(symbol, value, 1), symbol)
     bits = ctype.size * 8
