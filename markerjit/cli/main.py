@@ -34,6 +34,7 @@ COMMANDS = {
     "repair": "after an accident: finish or take back what a controller left",
     "bench": "what a marker costs on this machine, in every form",
     "explain": "a marker's note, bytes and assembly, and what a switch would write",
+    "lab": "guided experiments: why live patching is hard, in processes made to die",
 }
 
 SWITCHING = ("on", "off", "repair")

@@ -23,7 +23,7 @@ FLOORS = (
     ("events",),
     ("probes",),
     ("session",),
-    ("explain", "doctor"),
+    ("explain", "doctor", "lab"),
     ("facts",),
     ("apps", "watch"),
     ("cli",),
@@ -39,7 +39,7 @@ OUTSIDE = {
     "watch": ("markerjit", "errors", "printable", "model", "explain", "facts"),
     "cli": (
         *("markerjit", "markerjit.lowlevel", "errors", "printable", "model"),
-        *("explain", "doctor", "facts", "apps", "watch"),
+        *("explain", "doctor", "lab", "facts", "apps", "watch"),
     ),
 }
 

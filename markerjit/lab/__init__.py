@@ -1,0 +1,44 @@
+"""Guided experiments in sacrificial children: why live patching is hard, seen in a real process.
+
+Each experiment is a module of its own, short enough to read. A dangerous run leaves exactly one
+safety out and happens in a child that may die of it; a safe one is made by the product's own
+protocols. An outcome is read from the child and never made up.
+
+What this does not do: print (markerjit/cli/lab.py), or touch any process but its own children.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+
+from markerjit.lab import copy_on_write, five_bytes, inside, one_byte, red_zone
+from markerjit.lab.experiment import Experiment, Outcome, Picture, Run, Tell, conduct
+
+__all__ = [
+    "EXPERIMENTS",
+    "Experiment",
+    "Outcome",
+    "Picture",
+    "Run",
+    "Tell",
+    "conduct",
+    "source_of",
+]
+
+EXPERIMENTS = {
+    experiment.letter: experiment
+    for experiment in (
+        one_byte.EXPERIMENT,
+        five_bytes.EXPERIMENT,
+        inside.EXPERIMENT,
+        copy_on_write.EXPERIMENT,
+        red_zone.EXPERIMENT,
+    )
+}
+"""By letter."""
+
+
+def source_of(experiment: Experiment) -> str:
+    """The source of an experiment's module."""
+    return inspect.getsource(sys.modules[experiment.conduct.__module__])
