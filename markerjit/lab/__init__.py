@@ -12,7 +12,16 @@ from __future__ import annotations
 import inspect
 import sys
 
-from markerjit.lab import copy_on_write, five_bytes, inside, one_byte, red_zone
+from markerjit.lab import (
+    copy_on_write,
+    five_bytes,
+    inside,
+    no_synchronising,
+    one_byte,
+    red_zone,
+    taken_away,
+    two_bytes,
+)
 from markerjit.lab.experiment import Experiment, Outcome, Picture, Run, Tell, conduct
 
 __all__ = [
@@ -30,9 +39,12 @@ EXPERIMENTS = {
     experiment.letter: experiment
     for experiment in (
         one_byte.EXPERIMENT,
+        two_bytes.EXPERIMENT,
         five_bytes.EXPERIMENT,
         inside.EXPERIMENT,
+        no_synchronising.EXPERIMENT,
         copy_on_write.EXPERIMENT,
+        taken_away.EXPERIMENT,
         red_zone.EXPERIMENT,
     )
 }

@@ -17,14 +17,23 @@ from pathlib import Path
 import pytest
 
 from markerjit.errors import Refused
-from markerjit.lab import EXPERIMENTS, Outcome, Run, conduct, five_bytes, inside
+from markerjit.lab import (
+    EXPERIMENTS,
+    Outcome,
+    Run,
+    conduct,
+    five_bytes,
+    inside,
+    no_synchronising,
+    two_bytes,
+)
 from markerjit.lab.child import ALIVE, Child
 from tests.support.timing import Wait
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 LETTERS = sorted(EXPERIMENTS)
-CERTAIN = {"d", "h"}
+CERTAIN = {"d", "g", "h"}
 """Those whose fault no processor forgives."""
 
 
@@ -62,16 +71,36 @@ def test_a_certain_fault_shows_up(letter: str) -> None:
     assert outcome(letter).answer == 0
 
 
-def test_a_torn_jump_is_counted_and_kills_or_did_not_show_up() -> None:
-    run = dangerous("c")
+@pytest.mark.parametrize(
+    ("letter", "torn", "most"),
+    [
+        ("b", "executed a mixture", two_bytes.RAW_FLIPS),
+        ("c", "to an end of neither", five_bytes.RAW_FLIPS),
+        ("e", "to an end of neither", no_synchronising.FLIPS),
+    ],
+)
+def test_a_mixture_is_counted_and_kills_or_did_not_show_up(
+    letter: str, torn: str, most: int
+) -> None:
+    run = dangerous(letter)
 
-    if run.counts["to an end of neither"]:
+    if run.counts[torn]:
         assert run.ending == "SIGILL"
-        assert outcome("c").answer == 0
+        assert outcome(letter).answer == 0
     else:
         assert run.ending == ALIVE
-        assert run.tries == five_bytes.RAW_FLIPS
-        assert outcome("c").answer == 1
+        assert run.tries == most
+        assert outcome(letter).answer == 1
+
+
+def test_a_mixture_of_two_bytes_kills_where_it_is_written() -> None:
+    with Child(two_bytes.image()) as child:
+        child.change(
+            two_bytes.SITE, two_bytes.OLD, two_bytes.TORN, goes_on=two_bytes.OLD_END
+        )  # stopped, so that the whole mixture is executed and no other
+
+        assert child.ending(10) == "SIGILL"
+        assert child.word("torn") == 1
 
 
 @pytest.mark.parametrize("end", five_bytes.TORN_ENDS)

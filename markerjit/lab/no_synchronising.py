@@ -1,0 +1,64 @@
+"""(e) Forgetting to synchronise the cores: the breakpoint protocol, without a fence between steps.
+
+The code is that of experiment c, and so are the three writes. Only the fences are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from markerjit.lab.child import Child
+from markerjit.lab.experiment import Experiment, Run, Tell, first_or_second
+from markerjit.lab.five_bytes import NEW, NEW_END, OLD, OLD_END, SITE, by_breakpoint, image, told
+from markerjit.x86.forms import INT3
+
+FLIPS = 100_000
+
+
+def unfenced(tell: Tell) -> Run:
+    """int3, the tail, the first byte; nothing between them."""
+    name, flips = "three writes, and nothing between them", 0
+    with Child(image()) as child:
+        while flips < FLIPS and not child.word("torn") and child.is_alive():
+            new, end = (OLD, OLD_END) if flips % 2 else (NEW, NEW_END)
+            child.set_word("goes_on", end)
+            child.poke(SITE, bytes([INT3]))
+            child.poke(SITE + 1, new[1:])
+            child.poke(SITE, new[:1])
+            flips += 1
+            tell(name, flips, FLIPS)
+        return told(child, name, "the cores synchronised after each step", flips)
+
+
+def runs(tell: Tell) -> Iterator[Run]:
+    """Without the fences, and with them."""
+    yield unfenced(tell)
+    yield by_breakpoint(tell)
+
+
+EXPERIMENT = Experiment(
+    letter="e",
+    title="forgetting to synchronise the cores",
+    question="The breakpoint protocol writes int3, then the tail, then the first byte. The three "
+    f"writes follow each other at once, {FLIPS:,} times. What will the thread execute?",
+    choices=(
+        "at some time a mixture of both jumps",
+        "the old jump, the new one, or the breakpoint",
+    ),
+    conduct=runs,
+    happened=first_or_second,
+    forgiven="A core may have fetched the first byte before the first write and the tail after the "
+    "second: no manual forbids it. The same three writes have torn on other machines.",
+    explanation=(
+        "Stores reach other cores in order, but a core fetches code ahead of what it executes, "
+        "and keeps what it has decoded. The first byte of the old jump may wait there while the "
+        "tail is read anew.",
+        "membarrier(2) with SYNC_CORE makes every core of the process execute a serialising "
+        "instruction, which drops what was fetched. After each step, no thread has older bytes.",
+    ),
+    references=(
+        "Intel SDM, volume 3: Handling Self- and Cross-Modifying Code",
+        "membarrier(2): PRIVATE_EXPEDITED_SYNC_CORE",
+        "docs/explanation/torture.md",
+    ),
+)

@@ -1,0 +1,142 @@
+"""(g) A probe is taken away while a thread is inside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from markerjit.errors import MarkerError
+from markerjit.lab.child import ALIVE, Child
+from markerjit.lab.experiment import Experiment, Picture, Run, Tell, first_or_second
+from markerjit.lab.image import CODE, ENTRY, Image, assembled
+
+SITE = CODE + 0x200
+BODY = CODE + 0x600
+PROBE = CODE + 0x700
+OFF = assembled(SITE, ["test eax, 0x1000"])  # five bytes that do nothing here
+ON = assembled(SITE, [f"jmp {BODY:#x}"])
+END = SITE + len(OFF)
+WAIT = ("wait:", "pause", "cmp qword ptr [rip + hold], 0", "jne wait")
+GONE = bytes(Image().bytes[:1])
+"""`hlt`: what an image has where it has no code."""
+LIMIT_S = 10
+
+
+def image() -> Image:
+    """A loop through a site that is on. Its probe waits while `hold` is not zero."""
+    made = Image()
+    made.add(ENTRY, f"jmp {SITE:#x}")
+    made.put(SITE, ON)
+    made.add(END, "lock inc qword ptr [rip + old]", f"jmp {SITE:#x}")
+    made.add(BODY, "lock inc qword ptr [rip + inside]", f"call {PROBE:#x}",
+             "lock inc qword ptr [rip + left]", f"jmp {END:#x}")  # fmt: skip
+    made.add(PROBE, *WAIT, "ret")
+    made.add_handler(SITE)
+    return made
+
+
+PROBE_CODE = bytes(image().bytes[PROBE - CODE : PROBE - CODE + 2])
+"""Its first instruction."""
+
+
+def hold_inside(child: Child) -> None:
+    """Return when the thread is in the probe, or in the call of it, and cannot leave."""
+    child.set_word("hold", 1)
+    child.change(SITE, ON, OFF, goes_on=END)  # the product's way: nobody else enters
+    deadline = time.monotonic() + LIMIT_S
+    while child.word("inside") == child.word("left"):
+        child.change(SITE, OFF, ON, goes_on=BODY)
+        child.change(SITE, ON, OFF, goes_on=END)
+        if time.monotonic() > deadline:
+            raise MarkerError(f"no thread entered the probe in {LIMIT_S} seconds")
+
+
+def take_away(child: Child) -> None:
+    """Overwrite the whole probe, as memory that is given back may be."""
+    child.poke(PROBE, GONE * 0x20)
+
+
+def at_once(tell: Tell) -> Run:
+    """Switch the site off, and take the probe away."""
+    name = "taken away when the site is off"
+    tell(name, 1, 1)
+    with Child(image()) as child:
+        hold_inside(child)
+        entered, left = child.word("inside"), child.word("left")
+        take_away(child)
+        return told(child, name, "the wait until every thread has left", entered - left)
+
+
+def after_a_wait(tell: Tell) -> Run:
+    """Switch the site off, and wait until as many have left as have entered."""
+    name = "taken away when every thread has left"
+    tell(name, 1, 1)
+    with Child(image()) as child:
+        hold_inside(child)
+        inside = child.word("inside") - child.word("left")
+        child.set_word("hold", 0)
+        deadline = time.monotonic() + LIMIT_S
+        while child.word("left") != child.word("inside"):
+            if time.monotonic() > deadline:
+                raise MarkerError(f"a thread did not leave the probe in {LIMIT_S} seconds")
+        take_away(child)
+        return told(child, name, "", inside)
+
+
+def told(child: Child, name: str, lacks: str, inside: int) -> Run:
+    """What happened in a child: whether its thread died, or passed the site again."""
+    passed, deadline = child.word("old"), time.monotonic() + LIMIT_S
+    while child.is_alive() and child.word("old") < passed + 1000 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    ending = child.ending()
+    again = child.word("old") - passed
+    if ending != ALIVE:
+        story = f"The thread was inside. Its next instruction was gone, and it died by {ending}."
+    elif again:
+        story = f"The thread came out of the probe, and passed the site {again:,} times since."
+    else:
+        story = f"The thread did not pass the site again in {LIMIT_S} seconds."
+    return Run(
+        name,
+        lacks,
+        1,
+        {"threads inside, the site off": inside, "passed the site since": again},
+        int(ending != ALIVE or not again),
+        ending,
+        (Picture("the probe, before", PROBE, PROBE_CODE), Picture("after", PROBE, GONE * 2)),
+        story,
+    )
+
+
+def runs(tell: Tell) -> Iterator[Run]:
+    """Without the wait, and with it."""
+    yield at_once(tell)
+    yield after_a_wait(tell)
+
+
+EXPERIMENT = Experiment(
+    letter="g",
+    title="a probe taken away while a thread is inside",
+    question="A site is switched off, so that no thread enters its probe any more. The memory of "
+    "the probe is used for something else. What will happen?",
+    choices=(
+        "a thread that was inside dies",
+        "nothing: the probe is off",
+    ),
+    conduct=runs,
+    happened=first_or_second,
+    forgiven="A thread may stay inside a probe for as long as it likes: it may be interrupted "
+    "there, or sleep. That this one was out in time says nothing of the next.",
+    explanation=(
+        "Off means that nobody enters, and not that nobody is inside. A thread in the probe "
+        "still needs its code, and the way back to its caller.",
+        "So the body counts the threads that enter and those that leave, and what a probe needs "
+        "is given back when the counts are equal. The kernel's name for this wait is a grace "
+        "period.",
+    ),
+    references=(
+        "docs/decisions/0021-giving-back-and-islands.md",
+        "McKenney and Slingwine, Read-Copy Update, PDCS 1998",
+        "Linux, kernel/kprobes.c: synchronize_rcu before a probe is freed",
+    ),
+)
