@@ -27,7 +27,7 @@ from markerjit.quiesce.strategies import STOP, Strategy
 from markerjit.remote.native import NativeTarget
 
 ALIVE = "alive"
-_LIMIT_S = 60
+_LIMIT_S = 300
 _END_S = 10
 
 

@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from markerjit.abi import PAGE
-from markerjit.lab.child import ALIVE, Child
-from markerjit.lab.experiment import Experiment, Picture, Run, Tell, first_or_second
+from markerjit.lab.child import Child
+from markerjit.lab.experiment import Experiment, Run, Tell, first_or_second
 from markerjit.lab.image import CODE, ENTRY, Image, assembled
-from markerjit.printable import counted
-from markerjit.quiesce.strategies import MEMBARRIER
+from markerjit.lab.mixture import Span, by_breakpoint, until_torn
 
 RAW_FLIPS = 200_000
-SAFE_FLIPS = 200
-DIES_S = 10
 SITE = CODE + PAGE - 2
 OLD_END, NEW_END = SITE + 5 + 0x1010, SITE + 5 + 0x2080
 TORN_ENDS = (SITE + 5 + 0x1080, SITE + 5 + 0x2010)  # the low byte of one, the rest of the other
-OLD, NEW = (assembled(SITE, [f"jmp {end:#x}"]) for end in (OLD_END, NEW_END))
+OLD, NEW, *MIXTURES = (assembled(SITE, [f"jmp {end:#x}"]) for end in (OLD_END, NEW_END, *TORN_ENDS))
 
 
 def image() -> Image:
@@ -37,72 +34,19 @@ def image() -> Image:
     return made
 
 
-def at_once(tell: Tell) -> Run:
-    """Write all five bytes with one call, and stop nobody."""
-    name, flips = "five bytes at once, the thread running", 0
-    with Child(image()) as child:
-        while flips < RAW_FLIPS and not child.word("torn") and child.is_alive():
-            if not child.poke(SITE, OLD if flips % 2 else NEW):
-                break
-            flips += 1
-            tell(name, flips, RAW_FLIPS)
-        return told(child, name, "the breakpoint", flips)
+SPAN = Span(image, SITE, OLD, OLD_END, NEW, NEW_END, tuple(MIXTURES))
 
 
-def by_breakpoint(tell: Tell) -> Run:
-    """The product's protocol: int3, the tail, the first byte, the cores synchronised after each."""
-    name = "breakpoint first, the thread running"
-    with Child(image()) as child:
-        for flip in range(SAFE_FLIPS):
-            old, new, end = (NEW, OLD, OLD_END) if flip % 2 else (OLD, NEW, NEW_END)
-            child.change(SITE, old, new, strategy=MEMBARRIER, goes_on=end)
-            tell(name, flip + 1, SAFE_FLIPS)
-        return told(child, name, "", SAFE_FLIPS)
-
-
-def told(child: Child, name: str, lacks: str, flips: int) -> Run:
-    """What happened in a child."""
-    ending = child.ending(DIES_S if child.word("torn") else 0)
-    counts = child.counts("old", "new", "torn", "trapped")
-    executed = counts["old"] + counts["new"]
-    if counts["torn"]:
-        story = (
-            f"Within {counted(flips, 'change')} the thread jumped to an address that is in "
-            f"neither jump: it had read the first part of one and the rest of the "
-            f"other. It died by {ending}."
-        )
-    elif ending != ALIVE:
-        story = f"Within {counted(flips, 'change')} the child died by {ending}."
-    else:
-        story = (
-            f"The thread jumped {executed:,} times while the jump changed {flips:,} times, always "
-            f"to one of its two ends. It met the breakpoint {counts['trapped']:,} times."
-        )
-    return Run(
-        name,
-        lacks,
-        flips,
-        {
-            "to the old end": counts["old"],
-            "to the new end": counts["new"],
-            "to an end of neither": counts["torn"],
-            "met the breakpoint": counts["trapped"],
-        },
-        counts["torn"],
-        ending,
-        (
-            Picture("before", SITE, OLD),
-            Picture("after", SITE, NEW),
-            *(Picture("a mixture", SITE, assembled(SITE, [f"jmp {end:#x}"])) for end in TORN_ENDS),
-        ),
-        story,
-    )
+def write(child: Child, code: bytes, _: int) -> bool:
+    """The dangerous way: all bytes with one call, and nobody is stopped."""
+    return child.poke(SITE, code)
 
 
 def runs(tell: Tell) -> Iterator[Run]:
     """Without the breakpoint, and with it."""
-    yield at_once(tell)
-    yield by_breakpoint(tell)
+    name = "five bytes at once, the thread running"
+    yield until_torn(SPAN, tell, name, "the breakpoint", RAW_FLIPS, write)
+    yield by_breakpoint(SPAN, tell)
 
 
 EXPERIMENT = Experiment(

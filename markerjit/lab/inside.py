@@ -16,7 +16,7 @@ SPAN = assembled(SITE, ["nop", "wait:", "pause", "jmp wait"])
 # Read from the second byte on, the displacement of this jump is `ud2` and then a store through a
 # null pointer: a thread that is in the middle dies wherever it is.
 NEW = assembled(SITE, [f"jmp {SITE + 5 + 0x0B0F:#x}"])
-LIMIT_S = 10
+LIMIT_S = 30
 
 
 def image() -> Image:

@@ -9,31 +9,26 @@ from collections.abc import Iterator
 
 from markerjit.lab.child import Child
 from markerjit.lab.experiment import Experiment, Run, Tell, first_or_second
-from markerjit.lab.five_bytes import NEW, NEW_END, OLD, OLD_END, SITE, by_breakpoint, image, told
+from markerjit.lab.five_bytes import SITE, SPAN
+from markerjit.lab.mixture import by_breakpoint, until_torn
 from markerjit.x86.forms import INT3
 
 FLIPS = 100_000
 
 
-def unfenced(tell: Tell) -> Run:
-    """int3, the tail, the first byte; nothing between them."""
-    name, flips = "three writes, and nothing between them", 0
-    with Child(image()) as child:
-        while flips < FLIPS and not child.word("torn") and child.is_alive():
-            new, end = (OLD, OLD_END) if flips % 2 else (NEW, NEW_END)
-            child.set_word("goes_on", end)
-            child.poke(SITE, bytes([INT3]))
-            child.poke(SITE + 1, new[1:])
-            child.poke(SITE, new[:1])
-            flips += 1
-            tell(name, flips, FLIPS)
-        return told(child, name, "the cores synchronised after each step", flips)
+def write(child: Child, code: bytes, end: int) -> bool:
+    """The dangerous way: int3, the tail, the first byte, and nothing between them."""
+    child.set_word("goes_on", end)
+    writes = ((SITE, bytes([INT3])), (SITE + 1, code[1:]), (SITE, code[:1]))
+    return all(child.poke(address, part) for address, part in writes)
 
 
 def runs(tell: Tell) -> Iterator[Run]:
     """Without the fences, and with them."""
-    yield unfenced(tell)
-    yield by_breakpoint(tell)
+    name = "three writes, and nothing between them"
+    lacks = "the cores synchronised after each step"
+    yield until_torn(SPAN, tell, name, lacks, FLIPS, write)
+    yield by_breakpoint(SPAN, tell)
 
 
 EXPERIMENT = Experiment(

@@ -19,7 +19,7 @@ END = SITE + len(OFF)
 WAIT = ("wait:", "pause", "cmp qword ptr [rip + hold], 0", "jne wait")
 GONE = bytes(Image().bytes[:1])
 """`hlt`: what an image has where it has no code."""
-LIMIT_S = 10
+LIMIT_S = 30
 
 
 def image() -> Image:

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from markerjit.lab.child import ALIVE, Child
-from markerjit.lab.experiment import Experiment, Picture, Run, Tell, first_or_second
+from markerjit.lab.child import Child
+from markerjit.lab.experiment import Experiment, Run, Tell, first_or_second
 from markerjit.lab.image import CODE, ENTRY, Image, assembled
-from markerjit.printable import counted
-from markerjit.quiesce.strategies import MEMBARRIER
+from markerjit.lab.mixture import Span, by_breakpoint, until_torn
 
 RAW_FLIPS = 300_000
-SAFE_FLIPS = 200
-DIES_S = 10
 SITE = CODE + 0x200 + 63  # its first byte ends a cache line, its second begins the next
 OLD_END, TORN_END, NEW_END = SITE + 0x20, SITE + 0x40, SITE + 2
 OLD = assembled(SITE, [f"jmp {OLD_END:#x}"])
@@ -38,70 +35,19 @@ def image() -> Image:
     return made
 
 
-def at_once(tell: Tell) -> Run:
-    """Write both bytes with one call, and stop nobody."""
-    name, flips = "two bytes at once, the thread running", 0
-    with Child(image()) as child:
-        while flips < RAW_FLIPS and not child.word("torn") and child.is_alive():
-            if not child.poke(SITE, OLD if flips % 2 else NEW):
-                break
-            flips += 1
-            tell(name, flips, RAW_FLIPS)
-        return told(child, name, "the breakpoint", flips)
+SPAN = Span(image, SITE, OLD, OLD_END, NEW, NEW_END, (TORN,))
 
 
-def by_breakpoint(tell: Tell) -> Run:
-    """The product's protocol on the same code."""
-    name = "breakpoint first, the thread running"
-    with Child(image()) as child:
-        for flip in range(SAFE_FLIPS):
-            old, new, end = (NEW, OLD, OLD_END) if flip % 2 else (OLD, NEW, NEW_END)
-            child.change(SITE, old, new, strategy=MEMBARRIER, goes_on=end)
-            tell(name, flip + 1, SAFE_FLIPS)
-        return told(child, name, "", SAFE_FLIPS)
-
-
-def told(child: Child, name: str, lacks: str, flips: int) -> Run:
-    """What happened in a child."""
-    ending = child.ending(DIES_S if child.word("torn") else 0)
-    counts = child.counts("old", "new", "torn", "trapped")
-    if counts["torn"]:
-        story = (
-            f"Within {counted(flips, 'change')} the thread took the opcode of one instruction and "
-            f"the operand of the other. It died by {ending}."
-        )
-    elif ending != ALIVE:
-        story = f"Within {counted(flips, 'change')} the child died by {ending}."
-    else:
-        story = (
-            f"The thread passed {counts['old'] + counts['new']:,} times while the bytes changed "
-            f"{flips:,} times, and executed one of the two instructions each time."
-        )
-    return Run(
-        name,
-        lacks,
-        flips,
-        {
-            "executed jmp": counts["old"],
-            "executed je": counts["new"],
-            "executed a mixture": counts["torn"],
-            "met the breakpoint": counts["trapped"],
-        },
-        counts["torn"],
-        ending,
-        (
-            Picture("before", SITE, OLD),
-            Picture("after", SITE, NEW),
-            Picture("a mixture", SITE, TORN),
-        ),
-        story,
-    )
+def write(child: Child, code: bytes, _: int) -> bool:
+    """The dangerous way: all bytes with one call, and nobody is stopped."""
+    return child.poke(SITE, code)
 
 
 def runs(tell: Tell) -> Iterator[Run]:
     """Without the breakpoint, and with it."""
-    yield at_once(tell)
-    yield by_breakpoint(tell)
+    name = "two bytes at once, the thread running"
+    yield until_torn(SPAN, tell, name, "the breakpoint", RAW_FLIPS, write)
+    yield by_breakpoint(SPAN, tell)
 
 
 EXPERIMENT = Experiment(

@@ -1,0 +1,105 @@
+"""An instruction that is changed into another again and again, until a thread executes a mixture.
+
+An experiment brings the code and the dangerous way to write it. The safe way is here: the product's
+breakpoint protocol, with the cores synchronised after each of its steps, while the thread runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from markerjit.lab.child import ALIVE, Child
+from markerjit.lab.experiment import Picture, Run, Tell
+from markerjit.lab.image import Image
+from markerjit.printable import counted
+from markerjit.quiesce.strategies import MEMBARRIER
+
+SAFE_FLIPS = 200
+_DIES_S = 10
+
+Write = Callable[[Child, bytes, int], bool]
+"""Makes one change: to these bytes, whose instruction leads to that address. False: the child has
+died."""
+
+
+class Span(NamedTuple):
+    """The bytes that change.
+
+    image      a loop through them: it counts `old` and `new`, and `torn` where it then dies
+    old_end    where the old instruction leads; `new_end` likewise
+    mixtures   what a torn fetch may be of
+    """
+
+    image: Callable[[], Image]
+    site: int
+    old: bytes
+    old_end: int
+    new: bytes
+    new_end: int
+    mixtures: tuple[bytes, ...]
+
+    def form(self, number: int) -> tuple[bytes, int]:
+        """The bytes after change `number`, from 0, and where they lead."""
+        return (self.old, self.old_end) if number % 2 else (self.new, self.new_end)
+
+
+def until_torn(span: Span, tell: Tell, name: str, lacks: str, most: int, write: Write) -> Run:
+    """Change the bytes in a dangerous way, until the child is seen to die or `most` times."""
+    flips = 0
+    with Child(span.image()) as child:
+        while flips < most and not child.word("torn") and child.is_alive():
+            if not write(child, *span.form(flips)):
+                break
+            flips += 1
+            tell(name, flips, most)
+        return _told(span, child, name, lacks, flips)
+
+
+def by_breakpoint(span: Span, tell: Tell) -> Run:
+    """Change the bytes by the product's protocol."""
+    name = "breakpoint first, the thread running"
+    with Child(span.image()) as child:
+        for flip in range(SAFE_FLIPS):
+            old, _ = span.form(flip + 1)
+            new, end = span.form(flip)
+            child.change(span.site, old, new, strategy=MEMBARRIER, goes_on=end)
+            tell(name, flip + 1, SAFE_FLIPS)
+        return _told(span, child, name, "", SAFE_FLIPS)
+
+
+def _told(span: Span, child: Child, name: str, lacks: str, flips: int) -> Run:
+    ending = child.ending(_DIES_S if child.word("torn") else 0)
+    counts = child.counts("old", "new", "torn", "trapped")
+    if counts["torn"]:
+        story = (
+            f"Within {counted(flips, 'change')} the thread executed an instruction that was never "
+            f"written: one part of the old one and one of the new one. It died by {ending}."
+        )
+    elif ending != ALIVE:
+        story = f"Within {counted(flips, 'change')} the child died by {ending}."
+    else:
+        story = (
+            f"The thread passed {counts['old'] + counts['new']:,} times while the bytes changed "
+            f"{flips:,} times, and executed the old instruction or the new one each time. It met "
+            f"the breakpoint {counts['trapped']:,} times."
+        )
+    return Run(
+        name,
+        lacks,
+        flips,
+        {
+            "executed the old instruction": counts["old"],
+            "executed the new one": counts["new"],
+            "executed a mixture": counts["torn"],
+            "met the breakpoint": counts["trapped"],
+        },
+        counts["torn"],
+        ending,
+        (
+            Picture("before", span.site, span.old),
+            Picture("after", span.site, span.new),
+            *(Picture("a mixture", span.site, mixture) for mixture in span.mixtures),
+        ),
+        story,
+    )
