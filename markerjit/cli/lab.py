@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-
-from rich.console import Console
 
 from markerjit.cli import arguments, output
 from markerjit.errors import MarkerError
 from markerjit.facts.lab import experiment_facts, outcome_facts
 from markerjit.lab import EXPERIMENTS, Experiment, Outcome, Picture, Run, conduct, source_of
+from markerjit.printable import printable
 
 _WIDTH = 80
 _INDENT = "  "
-_TITLE, _SAFE, _DANGEROUS, _ANSWER = "bold", "green", "red", "bold"
+_TITLE, _SAFE, _DANGEROUS, _ANSWER = "1", "32", "31", "1"  # of ECMA-48: bold, green, red, bold
 _CHOICES = "123456789"
 
 
@@ -126,13 +127,9 @@ class _Page:
     """An experiment in words, with colours by role where the output is a terminal."""
 
     def __init__(self) -> None:
-        self._console = Console(
-            highlight=False,
-            markup=False,
-            emoji=False,
-            width=None if sys.stdout.isatty() else _WIDTH,
-        )
-        self._width = min(self._console.width, _WIDTH)
+        is_terminal = sys.stdout.isatty()
+        self._coloured = is_terminal and not os.environ.get("NO_COLOR")
+        self._width = min(shutil.get_terminal_size().columns, _WIDTH) if is_terminal else _WIDTH
 
     def ask(self, experiment: Experiment) -> None:
         """The question, and the choices."""
@@ -191,7 +188,8 @@ class _Page:
             else [indent + text]
         )
         for line in lines or [""]:
-            self._console.print(line, style=style or None, soft_wrap=True)
+            shown = printable(line)
+            print(f"\x1b[{style}m{shown}\x1b[0m" if style and self._coloured else shown)
 
 
 def _picture_lines(pictures: Sequence[Picture]) -> Iterator[str]:

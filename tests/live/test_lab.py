@@ -165,6 +165,15 @@ def test_a_run_in_a_pipe_has_80_columns_and_no_colour() -> None:
     assert "[dangerous]" in done.stdout and "[safe]" in done.stdout
 
 
+def test_a_reader_that_has_gone_is_no_error() -> None:
+    command = f"{sys.executable} -m markerjit lab run f | head -1; echo ${{PIPESTATUS[0]}}"
+
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=HANG_S)
+
+    assert done.stdout.splitlines()[1] == "0"
+    assert done.stderr == ""
+
+
 def test_json_has_the_runs_and_what_came_true() -> None:
     (experiment,) = json.loads(lab("run", "h", "--json").stdout)["experiments"]
 

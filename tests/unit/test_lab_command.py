@@ -80,3 +80,17 @@ def test_a_prediction_is_compared_with_what_came_true(
     _, text = shown(monkeypatch, capsys, DIED, SAFE)
 
     assert verdict in text
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_only_a_terminal_that_wants_colour_gets_it(
+    no_color: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    _, in_a_pipe = shown(monkeypatch, capsys, DIED, SAFE)
+    monkeypatch.setattr(lab.sys.stdout, "isatty", lambda: True)
+
+    _, on_a_terminal = shown(monkeypatch, capsys, DIED, SAFE)
+
+    assert "\x1b" not in in_a_pipe
+    assert ("\x1b[31m[dangerous] raw\x1b[0m" in on_a_terminal) is not bool(no_color)
