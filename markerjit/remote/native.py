@@ -41,6 +41,26 @@ MAX_EDIT = 16
 CALL_TEXT = 64
 
 
+FILTERS = 8192
+FILTER_ROOM = 32768
+
+
+class KnownThread(ctypes.Structure):
+    """struct mj_known."""
+
+    _fields_ = [("tid", ctypes.c_int32), ("filters", ctypes.c_uint32)]
+
+
+class Filters(ctypes.Structure):
+    """struct mj_filters."""
+
+    _fields_ = [
+        ("count", ctypes.c_uint32),
+        ("lengths", ctypes.c_uint32 * FILTERS),
+        ("code", ctypes.c_uint64 * FILTER_ROOM),
+    ]
+
+
 class NativeTarget(ctypes.Structure):
     """struct mj_target."""
 
@@ -55,6 +75,9 @@ class NativeTarget(ctypes.Structure):
         ("scratch", ctypes.c_uint64),
         ("mapped", ctypes.c_char_p),
         ("mapped_size", ctypes.c_uint64),
+        ("repeats_sleeps", ctypes.c_int32),
+        ("known_count", ctypes.c_uint32),
+        ("known", ctypes.POINTER(KnownThread)),
     ]
 
 
@@ -123,6 +146,7 @@ def library() -> ctypes.CDLL:
     threads = ctypes.POINTER(NativeThread)
     calls = ctypes.POINTER(NativeCall)
     loaded.mj_borrow.argtypes = [target, calls, u32, threads, ctypes.POINTER(u32), report]
+    loaded.mj_read_filters.argtypes = [target, ctypes.c_int32, ctypes.POINTER(Filters), report]
     loaded.mj_clock_pair.argtypes = [ctypes.POINTER(u64), ctypes.POINTER(u64)]
     loaded.mj_clock_pair.restype = None
     return loaded

@@ -54,6 +54,8 @@ CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_journal": abi.JournalHead,
     "mj_edit": abi.EditEntry,
     "mj_target": native.NativeTarget,
+    "mj_known": native.KnownThread,
+    "mj_filters": native.Filters,
     "mj_call": native.NativeCall,
     "mj_thread": native.NativeThread,
     "mj_report": native.Report,
@@ -423,6 +425,8 @@ def test_every_status_and_quiescence_of_the_helper_has_its_number(
         *QUIESCENCES,
         "MAX_EDIT",
         "CALL_TEXT",
+        "FILTERS",
+        "FILTER_ROOM",
     }
     assert compiled["fields"]["mj_edit"]["old_bytes"][1] == native.MAX_EDIT
     assert compiled["fields"]["mj_call"]["text"][1] == native.CALL_TEXT

@@ -3,10 +3,10 @@
  * borrow.c: system calls made by a thread of the target, on our behalf.
  *
  *   1  one thread is stopped, and taken if our interrupt stopped it in 64-bit code, outside a
- *      restartable sequence (whose abort would be lost while its rip is elsewhere); otherwise it
- *      goes on and the next one is tried. The others run, because under load each switch to the
- *      borrowed thread and back can take milliseconds; unless 2 needs them to stand, or a caller
- *      does (calls.c)
+ *      restartable sequence (whose abort would be lost while its rip is elsewhere), with no seccomp
+ *      filters but those that were asked; otherwise it goes on and the next one is tried. The
+ *      others run, because under load each switch to the borrowed thread and back can take
+ *      milliseconds; unless 2 needs them to stand, or a caller does (calls.c)
  *   2  its way back is written into its memory (frame.c, lay.c): into the arena's scratch; or,
  *      while all others stand, below its stack pointer and the red zone
  *   3  it is put on that way: a harmless system call, and then `ret`
@@ -35,6 +35,8 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,14 +113,47 @@ static int has_gadgets(const struct mj_target *target) {
            holds(target, target->sigreturn, "\xb8\x0f\0\0\0\x0f\x05", 7);
 }
 
+/* How many seccomp filters a thread has; where the kernel does not count them (before Linux 5.9)
+   its mode, which is 0 without any. UINT32_MAX, which is never known, for strict mode. */
+static uint32_t filters_of(pid_t pid, pid_t tid) {
+    char path[64], text[4096];
+
+    snprintf(path, sizeof path, "/proc/%d/task/%d/status", pid, tid);
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t size = file < 0 ? -1 : read(file, text, sizeof text - 1);
+
+    if (file >= 0)
+        close(file);
+    if (size <= 0)
+        return UINT32_MAX;
+    text[size] = 0;
+    const char *mode = strstr(text, "\nSeccomp:"), *count = strstr(text, "\nSeccomp_filters:");
+    if (!mode) /* a kernel without seccomp */
+        return 0;
+    if (strtoul(strchr(mode, ':') + 1, NULL, 10) == SECCOMP_MODE_STRICT)
+        return UINT32_MAX;
+    return (uint32_t)strtoul(strchr(count ? count : mode, ':') + 1, NULL, 10);
+}
+
+/* Whether it has the filters that were asked, and no others. They cannot change while it stands,
+   but by a thread that runs and gives its own to all (SECCOMP_FILTER_FLAG_TSYNC). */
+static int has_known_filters(const struct mj_target *target, pid_t tid) {
+    uint32_t known = 0;
+
+    for (uint32_t i = 0; i < target->known_count; i++)
+        if (target->known[i].tid == tid)
+            known = target->known[i].filters;
+    return filters_of(target->pid, tid) == known;
+}
+
 /* 1 */
 static int may_borrow(const struct mj_target *target, const struct stopped_thread *thread) {
     if (is_dead(target->pid, thread->tid)) /* the number is another process's thread by now */
         return MJ_NO_THREAD;
     if (thread->regs.cs != CODE_64)
         return MJ_NOT_64_BIT;
-    if (!thread->plain || !has_gadgets(target) || is_in_scratch(target, thread->regs.rsp) ||
-        in_restartable_sequence(target->mem_fd, thread))
+    if (!thread->plain || !has_known_filters(target, thread->tid) || !has_gadgets(target) ||
+        is_in_scratch(target, thread->regs.rsp) || in_restartable_sequence(target->mem_fd, thread))
         return MJ_NO_THREAD;
     return MJ_OK;
 }

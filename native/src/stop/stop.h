@@ -58,6 +58,15 @@ struct mj_target {
     uint64_t scratch;      /* MJ_SCRATCH_SIZE bytes that are ours, or 0: there are none yet */
     const char *mapped;    /* lines of /proc/PID/maps that have to be there still, in order */
     uint64_t mapped_size;
+    int32_t repeats_sleeps; /* a thread that goes on by restart_syscall begins its call again */
+    uint32_t known_count;
+    const struct mj_known *known; /* threads under filters that may be borrowed; no others may */
+};
+
+/* A thread whose filters allow what we do. Filters are only ever added to it. */
+struct mj_known {
+    int32_t tid;
+    uint32_t filters; /* as /proc/PID/task/TID/status counts them */
 };
 
 #define MJ_CALL_TEXT 64 /* a multiple of 16: a stack pointer is above it */
@@ -118,6 +127,29 @@ MJ_EXPORT int mj_apply(const struct mj_target *target, int quiescence, const str
 MJ_EXPORT int mj_borrow(const struct mj_target *target, struct mj_call *calls, uint32_t count,
                         struct mj_thread *threads, uint32_t *thread_count,
                         struct mj_report *report);
+
+#define MJ_FILTER_ROOM 32768 /* instructions in all filters of a thread: the kernel's own limit */
+#define MJ_FILTERS 8192      /* more than can be, since each counts as four instructions more */
+
+/* The seccomp filters of a thread, the oldest first: each of as many instructions (struct
+   sock_filter) as its length says. */
+struct mj_filters {
+    uint32_t count;
+    uint32_t lengths[MJ_FILTERS];
+    uint64_t code[MJ_FILTER_ROOM];
+};
+
+/* Read the filters of one thread, which is stopped for that. MJ_ERRNO with EACCES: without
+   CAP_SYS_ADMIN, or under seccomp ourselves; with EMEDIUMTYPE: one is not in the classic form. */
+MJ_EXPORT int mj_read_filters(const struct mj_target *target, int32_t tid,
+                              struct mj_filters *filters, struct mj_report *report);
+
+struct sock_filter;
+struct seccomp_data;
+
+/* What a filter that the kernel has accepted returns for a call. */
+MJ_EXPORT uint32_t mj_run_filter(const struct sock_filter *code, uint32_t count,
+                                 const struct seccomp_data *call);
 
 /* The time stamp counter and CLOCK_MONOTONIC in nanoseconds at the same moment, as close as eight
    tries get them. */

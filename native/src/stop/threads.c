@@ -246,15 +246,38 @@ static void mend_system_call(struct stopped_thread *thread) {
 }
 
 /*
+ * The same for calls with a relative timeout, if it was asked for: they go on by restart_syscall, a
+ * call that a program has never made and whose filters may end it. Nobody knows how much of the
+ * timeout is left, which only the kernel has: it begins again. A signal handler ends the call, as
+ * before.
+ */
+static void repeat_sleep(struct stopped_thread *thread) {
+    if ((int64_t)thread->regs.orig_rax < 0 || (int64_t)thread->regs.rax != -ERESTART_RESTARTBLOCK)
+        return;
+    thread->regs.rax = (uint64_t)-ERESTARTNOHAND;
+    thread->repeats_sleep = !ptrace(PTRACE_SETREGS, thread->tid, 0, &thread->regs);
+}
+
+void leave_sleep(struct stopped_thread *thread) {
+    if (!thread->repeats_sleep)
+        return;
+    thread->regs.rax = (uint64_t)-ERESTART_RESTARTBLOCK;
+    ptrace(PTRACE_SETREGS, thread->tid, 0, &thread->regs);
+    thread->repeats_sleep = 0;
+}
+
+/*
  * Does the thread stand, and why? Asked of ptrace and not taken from a wait status: another thread
  * of our own process that waits for its child, the target, may have taken that.
  */
-static void look(struct stopped_thread *thread) {
+static void look(const struct stopped *stopped, struct stopped_thread *thread) {
     siginfo_t why;
 
     thread->stands = !ptrace(PTRACE_GETREGS, thread->tid, 0, &thread->regs);
     if (!thread->stands)
         return;
+    if (stopped->repeats_sleeps)
+        repeat_sleep(thread);
     if (ptrace(PTRACE_GETSIGINFO, thread->tid, 0, &why))
         return;
     /* Three kinds: our interrupt, a job-control stop, and a signal on its way to the thread. */
@@ -273,7 +296,7 @@ static uint32_t look_at_all(struct stopped *stopped) {
         struct stopped_thread *thread = &stopped->threads[i];
 
         if (!thread->stands)
-            look(thread);
+            look(stopped, thread);
         if (!thread->stands && is_dead(stopped->pid, thread->tid)) {
             *thread = stopped->threads[--stopped->count];
             continue;
@@ -306,7 +329,7 @@ static int wait_all(struct stopped *stopped, struct mj_report *report) {
 
         if (!waitid(P_ALL, 0, &info, WSTOPPED | WNOHANG | WNOWAIT | __WALL | __WNOTHREAD) &&
             info.si_pid && (thread = find(stopped, info.si_pid)) && !thread->stands) {
-            look(thread);
+            look(stopped, thread);
             running -= thread->stands;
             if (!thread->pending_signal)
                 waitid(P_PID, (id_t)thread->tid, &info, WSTOPPED | WNOHANG | __WALL | __WNOTHREAD);
@@ -334,6 +357,7 @@ static void begin(const struct mj_target *target, struct stopped *stopped) {
     memset(stopped, 0, sizeof *stopped);
     stopped->pid = target->pid;
     stopped->pidfd = target->pidfd;
+    stopped->repeats_sleeps = target->repeats_sleeps;
     stopped->old_slack = prctl(PR_GET_TIMERSLACK);
     prctl(PR_SET_TIMERSLACK, 1); /* else every short sleep takes 50 us more */
     stopped->started_ns = now_ns();

@@ -27,12 +27,14 @@ struct stopped_thread {
     int pending_signal; /* it stopped to take this signal: handed back when it is resumed */
     int resend_signal;  /* it came while the thread was borrowed, and cannot be blocked */
     int plain;          /* stopped by our interrupt, not by a signal or a job-control stop */
+    int repeats_sleep;  /* it was to go on by restart_syscall, and begins its call again instead */
     struct user_regs_struct regs;
 };
 
 struct stopped {
     pid_t pid;
     int pidfd;
+    int repeats_sleeps; /* as struct mj_target has it */
     struct stopped_thread *threads;
     uint32_t count;
     uint32_t room;
@@ -66,6 +68,9 @@ int is_dead(pid_t pid, pid_t tid);
 /* Whether a thread with these registers stands in an interrupted system call that the kernel may
    begin again: then it goes on SYSCALL_SIZE bytes before its instruction pointer. */
 int begins_call_again(const struct user_regs_struct *regs);
+
+/* A thread that was to begin its call again goes on by restart_syscall: its sleep ends in time. */
+void leave_sleep(struct stopped_thread *thread);
 
 /* Room for one thread of these, without a priority to give back. 0 without memory. */
 int stopped_alone(const struct stopped *all, struct stopped *one);
