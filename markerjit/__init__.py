@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from markerjit.events.flight import Flight, Picture
     from markerjit.events.merging import Merged, Merger, merge
     from markerjit.events.stream import EventStream
-    from markerjit.model import Event, Field, Kind, Mode, Site
+    from markerjit.model import Event, Field, Kind, Mode, Seccomp, Site
     from markerjit.patch.apply import Applied
     from markerjit.patch.plan import LeftOut, Plan, Refusal
     from markerjit.patch.steps import Step, Verb
@@ -124,7 +124,7 @@ _HOME = {
     "MarkerStatus": "session.status",
     "StrayHead": "session.strays",
     **dict.fromkeys(("UsdtProbe", "UsdtView", "list_file_usdt"), "session.usdt"),
-    **dict.fromkeys(("Event", "Field", "Kind", "Mode", "Site"), "model"),
+    **dict.fromkeys(("Event", "Field", "Kind", "Mode", "Seccomp", "Site"), "model"),
     **dict.fromkeys(
         (
             "BadArgument",
@@ -187,6 +187,7 @@ __all__ = [
     "Refusal",
     "Refused",
     "Repaired",
+    "Seccomp",
     "Session",
     "Site",
     "Step",

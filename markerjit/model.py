@@ -60,6 +60,18 @@ class Quiescence(Enum):
         return self.value
 
 
+class Seccomp(Enum):
+    """What is done about seccomp filters of a target. READ runs them on each system call that is
+    needed, and refuses where one is not allowed. TRUST_ERRNO takes the caller's word that they
+    answer with an error and never kill."""
+
+    READ = "read"
+    TRUST_ERRNO = "trust-errno"
+
+    def __str__(self) -> str:
+        return self.value
+
+
 class TypeClass(IntEnum):
     """The class of an argument's C type: MJ_CLASS_* of abi.h."""
 

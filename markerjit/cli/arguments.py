@@ -6,7 +6,7 @@ import argparse
 import os
 
 from markerjit.errors import Refused
-from markerjit.model import Mode, Quiescence
+from markerjit.model import Mode, Quiescence, Seccomp
 
 
 def add_pid(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +60,17 @@ def add_quiesce(parser: argparse.ArgumentParser) -> None:
         choices=[str(way) for way in Quiescence if way is not Quiescence.SIGNALS],
         help="stop all threads (default); let them run and fence all cores, by a borrowed thread; "
         "or let them run and trust that one byte has no parts",
+    )
+
+
+def add_seccomp(parser: argparse.ArgumentParser) -> None:
+    """--seccomp: what is done about filters of the process."""
+    parser.add_argument(
+        "--seccomp",
+        choices=[str(way) for way in Seccomp],
+        default=str(Seccomp.READ),
+        help="read: run the seccomp filters of the process on each system call that is needed "
+        "(default, as root); trust-errno: you know that they answer with an error and never kill",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+import markerjit
 from markerjit.cli import arguments, output
 from markerjit.doctor import Finding, examine_machine, examine_process, verdict, works
 from markerjit.facts.findings import doctor_facts
@@ -15,6 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "pid", metavar="PID", type=arguments.process_id, nargs="?", help="a process"
     )
+    arguments.add_seccomp(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
@@ -23,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the findings. Returns 1 when the job cannot work."""
     findings = list(examine_machine())
     if options.pid is not None:
-        findings += examine_process(options.pid)
+        findings += examine_process(options.pid, seccomp=markerjit.Seccomp(options.seccomp))
     if options.json:
         output.print_json(doctor_facts(options.pid, findings))
     else:

@@ -15,13 +15,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_pattern(parser)
     arguments.add_quiesce(parser)
     arguments.add_force(parser)
+    arguments.add_seccomp(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Switch off, and say what that took."""
-    with signals.Held() as held, uncollected(), markerjit.attach(options.pid) as session:
+    with (
+        signals.Held() as held,
+        uncollected(),
+        markerjit.attach(options.pid, seccomp=options.seccomp) as session,
+    ):
         applied = session.disable(options.pattern, quiesce=options.quiesce, force=options.force)
         markers = session.statistics(options.pattern, look=False)
         kept = still_kept(session, applied)

@@ -30,6 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "FILE.c:function: a probe in C",
     )
     recording.add_strings(parser)
+    arguments.add_seccomp(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
@@ -38,7 +39,11 @@ def run(options: argparse.Namespace) -> int:
     """Switch on, and say what that took."""
     mode = markerjit.Mode(options.mode) if options.mode else None
     probe = recording.probe_of(options.probe)
-    with signals.Held() as held, uncollected(), markerjit.attach(options.pid) as session:
+    with (
+        signals.Held() as held,
+        uncollected(),
+        markerjit.attach(options.pid, seccomp=options.seccomp) as session,
+    ):
         applied = session.enable(
             options.pattern,
             mode=mode,

@@ -42,6 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     recording.add_probe(parser, ".c")
     recording.add_parts(parser)
     recording.add_output(parser)
+    arguments.add_seccomp(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
@@ -54,7 +55,12 @@ def run(options: argparse.Namespace) -> int:
         markerjit.check_output(options.output, force=options.force)
     mode = markerjit.Mode(options.mode) if options.mode else None
     parts = recording.parts(options)
-    with _End() as end, markerjit.attach(options.pid, ring_size=options.ring_size) as session:
+    with (
+        _End() as end,
+        markerjit.attach(
+            options.pid, ring_size=options.ring_size, seccomp=options.seccomp
+        ) as session,
+    ):
         applied = session.record(options.pattern, mode=mode, quiesce=options.quiesce, **parts)
         markers = session.statistics(options.pattern)
         next_line = (

@@ -11,6 +11,7 @@ from markerjit.cli import arguments, output, signals
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     arguments.add_pid(parser)
+    arguments.add_seccomp(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
@@ -18,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Repair, and say what was found and done."""
     with signals.Held() as held:
-        repaired = markerjit.repair(options.pid)
+        repaired = markerjit.repair(options.pid, seccomp=options.seccomp)
     if options.json:
         owner = repaired.owner.pid if repaired.owner else None
         document = {

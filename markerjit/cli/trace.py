@@ -48,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", action="store_true", help="begin with what a reader left that died"
     )
+    arguments.add_seccomp(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
@@ -67,7 +68,9 @@ def run(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         stack.callback(end.disarm)
         sessions = [
-            stack.enter_context(markerjit.attach(pid, ring_size=options.ring_size))
+            stack.enter_context(
+                markerjit.attach(pid, ring_size=options.ring_size, seccomp=options.seccomp)
+            )
             for pid in options.pids
         ]
         after = stack.enter_context(ExitStack())  # is left when the markers are off

@@ -1,7 +1,8 @@
-"""Whether markerjit will work here and on a process, and why not, found out by reading only.
+"""Whether markerjit will work here and on a process, and why not, found out by reading.
 
 Each finding is good, a warning (something less will do, or may go wrong) or a wall (the job cannot
-work), and says the way round. No thread is stopped, and nothing of a process is written.
+work), and says the way round. Nothing of a process is written. No thread is stopped but those under
+a seccomp filter, for some 50 µs each, to read it; and not while another controller has its turn.
 
 Some walls cannot be seen from outside, in any file of the kernel. docs/reference/doctor.md names
 them. `on` then runs into them, says so, and leaves the process as it was.

@@ -11,6 +11,7 @@ import pwd
 from collections.abc import Iterator, Sequence
 
 from markerjit.arena.find import is_arena
+from markerjit.arena.needed import NEEDED
 from markerjit.doctor.finding import GOOD, WALL, WARNING, Finding, split
 from markerjit.doctor.machine import forced_writes, writes_are_forbidden
 from markerjit.doctor.room import examine_room
@@ -23,7 +24,7 @@ from markerjit.errors import (
     Unsupported,
 )
 from markerjit.memory import Mapping, ProcessMemory, has_ended, read_maps
-from markerjit.model import RemoteAddress, Site
+from markerjit.model import RemoteAddress, Seccomp, Site
 from markerjit.printable import counted, printable
 from markerjit.proc.cgroup import frozen_by
 from markerjit.proc.permission import (
@@ -31,11 +32,12 @@ from markerjit.proc.permission import (
     check_before_borrowing,
     check_before_looking,
     check_before_stopping,
-    check_seccomp_of_threads,
+    filtered_threads,
     read_status,
     threads_blocking_sigtrap,
     why_not,
 )
+from markerjit.remote.filters import Filters
 from markerjit.session.strays import Remedy, StrayHead
 from markerjit.session.view import View
 from markerjit.sites.vforks import may_share_memory
@@ -43,12 +45,14 @@ from markerjit.sites.vforks import may_share_memory
 _NAMESPACES = ("user", "pid", "mnt")
 
 
-def examine_process(pid: int) -> Iterator[Finding]:
-    """The findings about a process. Raises NoSuchProcess, also where it ends meanwhile, because no
-    finding holds then."""
+def examine_process(pid: int, *, seccomp: Seccomp = Seccomp.READ) -> Iterator[Finding]:
+    """The findings about a process; `seccomp` is as for `attach`.
+
+    Raises NoSuchProcess, also where it ends meanwhile, because no finding holds then.
+    """
     was_there = False
     try:
-        for finding in _examine(pid):
+        for finding in _examine(pid, seccomp):
             was_there = True
             yield finding
     except (NoSuchProcess, TargetGone):
@@ -59,7 +63,7 @@ def examine_process(pid: int) -> Iterator[Finding]:
         raise NoSuchProcess(pid, ended=True)
 
 
-def _examine(pid: int) -> Iterator[Finding]:
+def _examine(pid: int, seccomp: Seccomp) -> Iterator[Finding]:
     try:
         status = check_before_looking(pid)
     except Unsupported as error:
@@ -71,9 +75,9 @@ def _examine(pid: int) -> Iterator[Finding]:
     threads = counted(status.threads, "thread")
     yield Finding(GOOD, "process", f"{pid} ({_command(pid)}) of {_user(status.uid)}, {threads}")
     yield _stopping(pid)
-    yield from _seccomp(pid)
     try:
         with ProcessMemory(pid, why_not=why_not) as memory:
+            yield from _seccomp(memory, seccomp)
             yield _access(memory)
     except (NoSuchProcess, TargetGone):
         raise
@@ -109,8 +113,6 @@ def _examine(pid: int) -> Iterator[Finding]:
 def _stopping(pid: int) -> Finding:
     try:
         check_before_stopping(pid)
-    except Unsupported:
-        pass  # seccomp: _seccomp reports it, also where only a thread has it
     except NoSuchProcess:
         raise
     except MarkerError as error:
@@ -118,19 +120,35 @@ def _stopping(pid: int) -> Finding:
     return Finding(GOOD, "tracer", "none")
 
 
-def _seccomp(pid: int) -> Iterator[Finding]:
+def _seccomp(memory: ProcessMemory, seccomp: Seccomp) -> Iterator[Finding]:
+    """A wall for each thread that is refused would say the same: the first is named."""
+    plain: set[int] = set()
+    if not filtered_threads(memory.pid, plain):
+        yield Finding(GOOD, "seccomp", "no filter")
+        return
+    filters = Filters(memory.pid, NEEDED, trust=seccomp is Seccomp.TRUST_ERRNO)
     try:
-        check_seccomp_of_threads(pid, set())
-    except Unsupported as error:
+        with memory.locked() as locked:  # our stop would look like a debugger to its owner
+            if not locked:
+                raise Refused("another controller changes the process now; try again")
+            filters.check(plain)
+    except (NoSuchProcess, TargetGone):
+        raise
+    except MarkerError as error:
+        yield split(WALL, "seccomp", str(error))
+        return
+    threads = counted(len(filters.allowed), "thread")
+    if seccomp is Seccomp.TRUST_ERRNO:
         yield Finding(
-            WALL,
+            WARNING,
             "seccomp",
-            str(error),
-            "start the program without the filter (systemd: SystemCallFilter=, containers: "
-            "seccomp=unconfined), or switch its markers from inside, see markerjit/probes.h",
+            f"{threads} under filters, which are trusted to answer with an error",
+            "leave out --seccomp where we may read them (as root)",
         )
     else:
-        yield Finding(GOOD, "seccomp", "no filter")
+        yield Finding(
+            GOOD, "seccomp", f"{threads} under filters, which allow all that markerjit does"
+        )
 
 
 def _access(memory: ProcessMemory) -> Finding:

@@ -19,9 +19,12 @@ from markerjit.errors import (
     refuse_own_shortage,
 )
 from markerjit.memory import has_ended
+from markerjit.memory.stat import stat_fields
 from markerjit.proc.cgroup import frozen_by
 
 CAP_SYS_PTRACE = 19
+
+_START_TIME = 22 - 3  # of the fields that stat_fields returns
 
 _WHOLE_RANGE = ["0", "0", str(2**32 - 1)]
 """The uid_map of the initial user namespace: every id maps to itself."""
@@ -235,8 +238,8 @@ def check_before_looking(pid: int) -> ProcessStatus:
 def check_before_stopping(pid: int) -> None:
     """Raise the error that a stop would meet, before anything is changed.
 
-    Also raises NotPermitted (another tracer) and Unsupported (seccomp). Our own process passes:
-    it is never stopped.
+    Also raises NotPermitted (another tracer). Our own process passes: it is never stopped. Seccomp
+    is asked about elsewhere (markerjit/remote/filters.py).
     """
     status = check_before_looking(pid)
     if pid == os.getpid():
@@ -246,8 +249,6 @@ def check_before_stopping(pid: int) -> None:
             f"process {pid} is being traced by process {status.tracer} "
             f"({_name(status.tracer)}); end that first, only one tracer is possible"
         )
-    if status.seccomp:
-        raise _under_seccomp(f"process {pid}", status.seccomp)
 
 
 def check_before_borrowing(pid: int) -> None:
@@ -272,28 +273,49 @@ def check_before_borrowing(pid: int) -> None:
         )
 
 
-def check_seccomp_of_threads(pid: int, checked: set[int]) -> None:
-    """Raise Unsupported when a thread runs under seccomp. Each thread has its own filter.
+class Filtered(NamedTuple):
+    """A thread under seccomp, identified by its start time too: a number is used again.
 
-    Threads in `checked` are skipped; threads that pass are added to it.
+    mode     1 strict, 2 with filters
+    filters  their count; where the kernel does not count them (before Linux 5.9), the mode
     """
+
+    tid: int
+    started: int
+    mode: int
+    filters: int
+    counted: bool
+
+
+def filtered_threads(pid: int, plain: set[int]) -> list[Filtered]:
+    """The threads under seccomp. Each thread has its own filters.
+
+    Threads in `plain` are skipped; threads without seccomp are added to it. Raises NoSuchProcess.
+    """
+    filtered = []
     for tid in _threads(pid):
-        if tid in checked or pid == os.getpid():
+        if tid in plain:
             continue
         try:
-            mode = int(_line(_status_text(pid, f"task/{tid}/"), "Seccomp", "0"))
+            text = _status_text(pid, f"task/{tid}/")
+            mode = int(_line(text, "Seccomp", "0"))
+            if not mode:
+                plain.add(tid)
+                continue
+            started = _started(pid, tid)
         except NoSuchProcess:
             continue
-        if mode:
-            raise _under_seccomp(f"thread {tid} of process {pid}", mode)
-        checked.add(tid)
+        count = _line(text, "Seccomp_filters", "")
+        filtered.append(Filtered(tid, started, mode, int(count or mode), bool(count)))
+    return filtered
 
 
-def _under_seccomp(subject: str, mode: int) -> Unsupported:
-    return Unsupported(
-        f"{subject} runs under seccomp (mode {mode}): its filter may kill it at the first system "
-        "call made for us, or after any stop, so markerjit does not touch it"
-    )
+def _started(pid: int, tid: int) -> int:
+    """The start time of a thread in clock ticks. Raises NoSuchProcess."""
+    try:
+        return int(stat_fields(f"/proc/{pid}/task/{tid}")[_START_TIME])
+    except (OSError, IndexError):
+        raise NoSuchProcess(pid) from None
 
 
 def _threads(pid: int) -> list[int]:

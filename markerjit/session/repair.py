@@ -21,7 +21,7 @@ from markerjit.arena.create import remove_unfinished
 from markerjit.arena.find import find_unfinished
 from markerjit.arguments import check_pid
 from markerjit.errors import MarkerError
-from markerjit.model import Change
+from markerjit.model import Change, Seccomp
 from markerjit.patch.plan import Plan
 from markerjit.patch.protocol import Context, Refusal, plan_change
 from markerjit.printable import counted
@@ -29,7 +29,7 @@ from markerjit.proc.owner import Owner
 from markerjit.quiesce.strategies import default_strategy
 from markerjit.session.strays import Remedy, StrayHead, find_strays
 from markerjit.session.switch import Switcher
-from markerjit.session.target import Target
+from markerjit.session.target import Target, as_seccomp
 from markerjit.session.turn import Turn
 from markerjit.session.unfinished import FINISHED, NOTHING, ROLLED_BACK
 from markerjit.x86.forms import is_breakpoint
@@ -86,13 +86,13 @@ class Repaired(NamedTuple):
             yield f"{counted(self.removed, 'unfinished arena')} removed"
 
 
-def repair(pid: int) -> Repaired:
+def repair(pid: int, *, seccomp: Seccomp | str = "read") -> Repaired:
     """Repair a process. Does nothing where nothing was left.
 
-    Raises what attaching and stopping raise; then nothing was changed.
+    `seccomp` is as for `attach`. Raises what attaching and stopping raise, and nothing was changed.
     """
     check_pid(pid)
-    with closing(Target(pid)) as target:
+    with closing(Target(pid, seccomp=as_seccomp(seccomp))) as target:
         switcher = Switcher(target)
         with switcher.turn(repairing=True) as turn:
             settled = switcher.settle(turn)

@@ -32,7 +32,7 @@ from markerjit.arguments import (
     check_text,
 )
 from markerjit.errors import Refused
-from markerjit.model import Mode
+from markerjit.model import Mode, Seccomp
 from markerjit.patch.apply import Applied
 from markerjit.patch.plan import Plan
 from markerjit.patch.request import Request, as_mode
@@ -66,13 +66,20 @@ DEFAULT_GROWTH = 64 << 20
 __all__ = ["COUNT", "RECORD", "Session", "attach"]
 
 
-def attach(pid: int | None = None, *, ring_size: int | None = None) -> Session:
+def attach(
+    pid: int | None = None,
+    *,
+    ring_size: int | None = None,
+    seccomp: Seccomp | str = "read",
+) -> Session:
     """Open a session with a process; without a pid with this one.
 
     `ring_size` is the bytes of records for each CPU, a power of two; without it what the process
-    has already, or 1 MiB. Raises NoSuchProcess, NotPermitted, Unsupported.
+    has already, or 1 MiB. `seccomp` says what is done about the filters of the process: "read" runs
+    them on each call that is needed; "trust-errno" takes your word that they answer with an error
+    and never kill. Raises NoSuchProcess, NotPermitted, Unsupported.
     """
-    return Session(os.getpid() if pid is None else pid, ring_size=ring_size)
+    return Session(os.getpid() if pid is None else pid, ring_size=ring_size, seccomp=seccomp)
 
 
 class Session(View):
@@ -83,13 +90,19 @@ class Session(View):
     the name of one. Any other name is a ValueError.
     """
 
-    def __init__(self, pid: int, *, ring_size: int | None = None) -> None:
+    def __init__(
+        self,
+        pid: int,
+        *,
+        ring_size: int | None = None,
+        seccomp: Seccomp | str = "read",
+    ) -> None:
         check_pid(pid)
         if ring_size is not None:
             check_power_of_two("ring_size", ring_size, PAGE, LARGEST_RING)
         # First: it fails where the native part is missing, and then nothing is open.
         self._clock = EarlyClock()
-        super().__init__(pid)
+        super().__init__(pid, seccomp=seccomp)
         self._switcher = Switcher(self._target, ring_size=ring_size)
         self._recorder: FlightRecorder | None = None
 

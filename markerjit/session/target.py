@@ -28,7 +28,7 @@ from markerjit.errors import (
     Unsupported,
 )
 from markerjit.memory import Mapping, ProcessMemory, has_ended, parse_maps, read_maps_text
-from markerjit.model import RemoteAddress, Site, new
+from markerjit.model import RemoteAddress, Seccomp, Site, new
 from markerjit.patch.plan import SLOT_ADAPTER, SLOT_SIZE, SiteState, entries_of
 from markerjit.proc.permission import check_before_looking, why_not
 from markerjit.sites import Objects, ProbeName, discover_process, matching
@@ -72,11 +72,13 @@ class Seen(NamedTuple):
 class Target:
     """A process, held by a pidfd from the start until `close`.
 
-    `own` says that it is this very process. Raises NoSuchProcess, NotPermitted, Unsupported.
+    `own` says that it is this very process. `seccomp` says what is done about its filters.
+    Raises NoSuchProcess, NotPermitted, Unsupported.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, *, seccomp: Seccomp = Seccomp.READ) -> None:
         self.pid = pid
+        self.trusts_filters = seccomp is Seccomp.TRUST_ERRNO
         self.own = pid == os.getpid()
         self.seen = Seen()
         check_before_looking(pid)
@@ -251,6 +253,15 @@ class Target:
             yield
         except NoSuchProcess:
             raise TargetGone(self.pid) from None
+
+
+def as_seccomp(seccomp: Seccomp | str) -> Seccomp:
+    """The way that is meant, by itself or by its name. Raises ValueError for any other."""
+    try:
+        return Seccomp(seccomp)
+    except ValueError:
+        names = ", ".join(map(str, Seccomp))
+        raise ValueError(f"{seccomp!r} is no way with seccomp; there are {names}") from None
 
 
 def command_of(pid: int) -> str:

@@ -22,14 +22,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from markerjit.arena.journal import Journal
+from markerjit.arena.needed import NEEDED
 from markerjit.errors import ChangeFailed, MarkerError, NoSuchProcess, Refused, TargetGone
 from markerjit.proc.permission import (
     check_before_borrowing,
     check_before_stopping,
-    check_seccomp_of_threads,
 )
 from markerjit.remote import native
 from markerjit.remote.calls import BorrowedThread, Caller, OwnThread
+from markerjit.remote.filters import Filters
 from markerjit.remote.gadgets import Gadgets, find_gadgets
 from markerjit.session.target import Seen, Target
 
@@ -41,11 +42,17 @@ class Turn:
     that a change was paused and not taken up again: it has to be settled first (unfinished.py)."""
 
     def __init__(
-        self, target: Target, gadgets: Callable[[], Gadgets], *, left_paused: bool = False
+        self,
+        target: Target,
+        gadgets: Callable[[], Gadgets],
+        filters: Filters,
+        *,
+        left_paused: bool = False,
     ) -> None:
         self.left_paused = left_paused
         self._target = target
         self._gadgets = gadgets
+        self._filters = filters
         self._over = False
 
     def check(self) -> None:
@@ -81,10 +88,11 @@ class Turn:
         if borrowing and not target.own:
             check_before_borrowing(target.pid)
             # All threads, however lately they were asked: a filter would kill the borrowed one.
-            check_seccomp_of_threads(target.pid, set())
+            self._filters.check(set())
             process.syscall_ret, process.sigreturn, process.pop_rax_ret = self._gadgets()
             if target.seen.arena:
                 process.scratch = target.seen.arena.scratch
+        self._filters.tell(process)
         return process
 
     def caller(self) -> Caller:
@@ -103,6 +111,7 @@ class Turns:
 
     def __init__(self, target: Target) -> None:
         self._target = target
+        self._filters = Filters(target.pid, NEEDED, trust=target.trusts_filters)
         self._asked: set[int] = set()
         self._asked_at = 0.0
         self._gadgets: tuple[str, Gadgets] | None = None
@@ -122,7 +131,7 @@ class Turns:
             with target.known():
                 self._check_threads()
             left_paused = not stepping and self._judge_journal(repairing=repairing)
-            turn = Turn(target, self.gadgets, left_paused=left_paused)
+            turn = Turn(target, self.gadgets, self._filters, left_paused=left_paused)
             try:
                 with self._explained():
                     yield turn
@@ -208,4 +217,4 @@ class Turns:
         if now - self._asked_at > _ASK_AGAIN_S:
             self._asked.clear()
             self._asked_at = now
-        check_seccomp_of_threads(self._target.pid, self._asked)
+        self._filters.check(self._asked)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Self
 
 from markerjit.arguments import check_all, check_flag, check_int, check_pid, check_text
 from markerjit.errors import MarkerError
-from markerjit.model import RemoteAddress, Site
+from markerjit.model import RemoteAddress, Seccomp, Site
 from markerjit.patch.plan import SiteState
 from markerjit.session.status import ArenaStatus, MarkerStatus, arena_status, marker_statuses
 from markerjit.session.strays import StrayHead, find_strays
-from markerjit.session.target import Target
+from markerjit.session.target import Target, as_seccomp
 from markerjit.sites import ProbeName, parse_name
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ class View:
     NoSuchProcess, NotPermitted, Unsupported.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, *, seccomp: Seccomp | str = "read") -> None:
         check_pid(pid)
-        self._target = Target(pid)
+        self._target = Target(pid, seccomp=as_seccomp(seccomp))
         self.pid = pid
         self.command = self._target.command
 

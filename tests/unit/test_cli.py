@@ -484,7 +484,7 @@ def test_repair_says_what_was_found_and_done(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(markerjit, "repair", lambda pid: repaired)
+    monkeypatch.setattr(markerjit, "repair", lambda pid, *, seccomp: repaired)
 
     assert run("repair", "7") == 0
     said = capsys.readouterr().out.splitlines()

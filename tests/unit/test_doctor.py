@@ -390,7 +390,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Finding]]:
     import markerjit.cli.doctor as command
 
     monkeypatch.setattr(command, "examine_machine", lambda: iter(findings[:1]))
-    monkeypatch.setattr(command, "examine_process", lambda _: iter(findings[1:]))
+    monkeypatch.setattr(command, "examine_process", lambda _, *, seccomp: iter(findings[1:]))
     yield findings
 
 

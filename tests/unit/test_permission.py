@@ -21,6 +21,7 @@ from markerjit.proc.permission import (
     check_before_borrowing,
     check_before_looking,
     check_before_stopping,
+    filtered_threads,
     has_capability,
     proc_trouble,
     read_credentials,
@@ -265,7 +266,7 @@ def test_a_zombie_has_ended(start: Start) -> None:
 
 
 @pytest.mark.parametrize("mode", ["1", "2"])
-def test_a_process_under_seccomp_may_be_looked_at_but_not_stopped(
+def test_the_threads_under_seccomp_are_listed_with_their_mode(
     start: Start, tmp_path: Path, mode: str
 ) -> None:
     program = tmp_path / "seccomp"
@@ -274,8 +275,13 @@ def test_a_process_under_seccomp_may_be_looked_at_but_not_stopped(
     pid = start(program, mode).pid
 
     assert check_before_looking(pid).seccomp == int(mode)
-    with pytest.raises(Unsupported, match=rf"runs under seccomp \(mode {mode}\)"):
-        check_before_stopping(pid)
+    check_before_stopping(pid)
+    plain: set[int] = set()
+    (thread,) = filtered_threads(pid, plain)
+    assert (thread.tid, thread.mode, thread.filters) == (pid, int(mode), int(mode == "2"))
+    assert not plain
+    assert filtered_threads(os.getpid(), plain) == []
+    assert plain
 
 
 def test_a_process_that_is_being_traced_names_its_tracer(start: Start) -> None:

@@ -1,0 +1,67 @@
+"""The system calls that are made in a target: by a borrowed thread, and by the runtime.
+
+A filter of the target (seccomp) is asked about each of them. A call that is missing here could kill
+a program; tests/live/test_filters.py runs one whose filter allows these and no others.
+
+What this does not do: make them. The arguments are those of arena/create.py, arena/islands.py,
+arena/trap.py, native/src/stop/ and native/src/runtime/.
+"""
+
+from __future__ import annotations
+
+import mmap
+import signal
+
+from markerjit.remote import calls
+from markerjit.remote.filters import NeededCall
+
+_SYS_RT_SIGPROCMASK, _SYS_RT_SIGRETURN, _SYS_GETPID = 14, 15, 39
+_SYS_RESTART_SYSCALL, _SYS_PROCESS_VM_READV, _SYS_MEMBARRIER = 219, 310, 324
+
+_READ_WRITE, _READ_EXEC = mmap.PROT_READ | mmap.PROT_WRITE, mmap.PROT_READ | mmap.PROT_EXEC
+_FIXED, _FIXED_NOREPLACE = 0x10, 0x100000
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED
+_SIGSET_SIZE = 8
+_NO_SUCH_HOW = -1
+_DONTDUMP, _WIPEONFORK = 16, 18
+_F_DUPFD_CLOEXEC = 1030
+_MFD_CLOEXEC = 1
+_FENCE, _REGISTER_FENCE = 32, 64
+
+
+def _mmap(
+    access: int, flags: int, descriptor: int | None, address: int | None = None
+) -> NeededCall:
+    args = (address, None, access, flags, descriptor, None)
+    return NeededCall("mmap", calls.SYS_MMAP, args)
+
+
+NEEDED: tuple[NeededCall, ...] = (
+    # A thread that sleeps with a timeout makes it after any stop. An error would be passed on to
+    # the program; with `trust` it does not make the call (repeats_sleeps in stop.h).
+    NeededCall("restart_syscall", _SYS_RESTART_SYSCALL, ()),
+    # The way back of a borrowed thread, and of the handler of breakpoints.
+    NeededCall("rt_sigreturn", _SYS_RT_SIGRETURN, (), must_succeed=True),
+    NeededCall("getpid", _SYS_GETPID, (0, 0, 0, 0, 0, 0)),
+    NeededCall("memfd_create", calls.SYS_MEMFD_CREATE, (None, _MFD_CLOEXEC)),
+    NeededCall("fcntl(F_DUPFD_CLOEXEC)", calls.SYS_FCNTL, (None, _F_DUPFD_CLOEXEC)),
+    NeededCall("close", calls.SYS_CLOSE, ()),
+    _mmap(_READ_WRITE, mmap.MAP_SHARED, None, 0),
+    _mmap(_READ_EXEC, mmap.MAP_SHARED | _FIXED, None),
+    _mmap(_READ_EXEC, mmap.MAP_SHARED | _FIXED_NOREPLACE, None),
+    _mmap(_READ_WRITE, _PRIVATE, -1),
+    NeededCall("munmap", calls.SYS_MUNMAP, ()),
+    NeededCall("madvise", calls.SYS_MADVISE, (None, None, _WIPEONFORK)),
+    NeededCall("madvise", calls.SYS_MADVISE, (None, None, _DONTDUMP)),
+    NeededCall("rt_sigaction", calls.SYS_RT_SIGACTION, (signal.SIGTRAP, None, None, _SIGSET_SIZE)),
+    NeededCall("membarrier", _SYS_MEMBARRIER, (_FENCE, 0, 0, 0, 0, 0)),
+    NeededCall("membarrier", _SYS_MEMBARRIER, (_REGISTER_FENCE, 0, 0, 0, 0, 0)),
+    # Given an error, the runtime asks in the other way, and then says that a text is unreadable.
+    NeededCall(
+        "rt_sigprocmask",
+        _SYS_RT_SIGPROCMASK,
+        (_NO_SUCH_HOW, None, 0, _SIGSET_SIZE),
+        may_fail=True,
+    ),
+    NeededCall("process_vm_readv", _SYS_PROCESS_VM_READV, (None, None, 1, None), may_fail=True),
+)
