@@ -35,6 +35,7 @@ from markerjit.proc.permission import (
     filtered_threads,
     read_status,
     threads_blocking_sigtrap,
+    tid_inside,
     why_not,
 )
 from markerjit.remote.filters import Filters
@@ -42,7 +43,7 @@ from markerjit.session.strays import Remedy, StrayHead
 from markerjit.session.view import View
 from markerjit.sites.vforks import may_share_memory
 
-_NAMESPACES = ("user", "pid", "mnt")
+_NAMESPACES = ("user", "pid", "mnt", "net")
 
 
 def examine_process(pid: int, *, seccomp: Seccomp = Seccomp.READ) -> Iterator[Finding]:
@@ -172,7 +173,8 @@ def _namespaces(pid: int) -> Iterator[Finding]:
         yield Finding(
             WARNING,
             "namespaces",
-            f"{fact}: thread ids in its events are those in there, or 0",
+            f"{fact}: it is process {tid_inside(pid, pid)} in there, and thread ids in its events "
+            "are those in there, or 0",
             "run markerjit inside (nsenter) where they matter",
         )
     else:

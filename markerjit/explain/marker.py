@@ -60,7 +60,10 @@ def explain_process(view: View, pattern: str, plan: Plan | Refusal) -> list[Expl
             "the runtime is not in the process yet: `on` puts it there first, and then knows what "
             "the slot is to hold"
         )
-    return [_explain(view.read, state, plan, remarks) for state in view.states(view.sites(pattern))]
+    # In another mount namespace the path means another file here, or none.
+    root = f"/proc/{view.pid}/root"
+    states = view.states(view.sites(pattern))
+    return [_explain(view.read, state, plan, remarks, root=root) for state in states]
 
 
 def explain_file(path: str, pattern: str, *, mode: Mode | None = None) -> list[Explanation]:
@@ -87,7 +90,12 @@ def states_of_file(path: str, pattern: str) -> list[SiteState]:
 
 
 def _explain(
-    read: Read, state: SiteState, plan: Plan | Refusal, remarks: Sequence[str]
+    read: Read,
+    state: SiteState,
+    plan: Plan | Refusal,
+    remarks: Sequence[str],
+    *,
+    root: str = "",
 ) -> Explanation:
     site = state.site
     start, code = dormant_code(read, site)
@@ -102,7 +110,7 @@ def _explain(
     return Explanation(
         site=site,
         fields=parse_format(site.signature.format, site.signature.args),
-        function=function_at(site.object.path, site.object.build_id, site.offset),
+        function=function_at(root + site.object.path, site.object.build_id, site.offset),
         mode=state.mode,
         dormant=tuple(disassemble(code, start)),
         active=_active_forms(site, start, code),

@@ -201,6 +201,43 @@ def test_server_under_the_filter_of_a_container_loses_no_event(
         server.end()
 
 
+@needs_root
+def test_program_in_namespaces_of_its_own_needs_nothing_inside(
+    tmp_path: Path, filtered: Path, needs_tool: Callable
+) -> None:
+    """Another user, pid, mount and network namespace, no /proc, and the filter of a container."""
+    path = tmp_path / "container"
+    path.write_bytes(container_filter())
+    unshare = [needs_tool("unshare", "util-linux"), "--map-root-user", "--mount", "--net", "--pid"]
+    hidden = tmp_path / "hidden"  # the program is in a file system that only it sees
+    hidden.mkdir()
+    inside = (
+        f"mount -t tmpfs none {hidden} && cp {filtered} {hidden} && mount -o remount,ro {hidden} "
+        '&& mount -t tmpfs -o ro none /proc && exec "$@"'
+    )
+    none = tmp_path / "none"
+    none.write_bytes(answers({}))
+    module = [sys.executable, "-m", "tests.support.under_filters", path, "--"]
+    program = [*module, hidden / filtered.name, none, "all", "poll", none]
+    command = [*unshare, "--fork", "--kill-child", "sh", "-c", inside, "sh", *program]
+    with answering.started(*command) as outer:
+        assert outer.ready == b"r"
+        pid = int(Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text())
+
+        on = cli("on", pid, "filtered")
+        assert on.returncode == 0, on.stderr
+        assert outer.answers()
+        assert hits(pid) == 1
+        doctor = cli("doctor", pid).stdout
+        (site,) = facts("explain", pid, "filtered")["sites"]
+        assert cli("off", pid, "filtered").returncode == 0
+
+        assert site["function"].startswith("main+")
+        assert re.search("good +seccomp +2 threads under filters", doctor), doctor
+        assert re.search("user, pid, mnt, net of its own: it is process 1 in there", doctor), doctor
+        assert outer.answers()
+
+
 # ---- filters that do not -------------------------------------------------------------------------
 
 
