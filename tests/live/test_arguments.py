@@ -85,7 +85,10 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "Session.disable": (session.disable, {**pattern, "force": False}),
         "Session.end_record": (session.end_record, pattern),
         "Session.record": (session.record, record),
-        "Session.trace": (session.trace, {**record, "poll_s": 0.02, "resume": False}),
+        "Session.trace": (
+            session.trace,
+            {**record, "poll_s": 0.02, "lossless": False, "ring_growth": 0, "resume": False},
+        ),
         "Session.trace_info": (session.trace_info, {"types": types, "clock": CLOCK}),
         "EventStream": (markerjit.EventStream, of_stream),
         "EventStream.record_batches": (stream.record_batches, polls),
