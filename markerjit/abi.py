@@ -70,7 +70,7 @@ PROBE_COUNTED = 1
 CALL_WORDS = 24
 """Where a preserving call has the words, from the stack pointer of the callee on."""
 
-SEQUENCES = 3
+SEQUENCES = 4
 READER_NS = 2_000_000_000
 WAIT_NS = 10_000_000_000
 RSEQ_SIGNATURE = 0x53053053

@@ -266,3 +266,45 @@ def test_a_process_that_dies_at_any_instruction_leaves_a_whole_record_or_none(
     outer.hit(c_uint64(1))
     assert taken_apart(own) == {"m": [1]}
     assert own.damaged == 0
+
+
+@every_way
+def test_a_count_is_exact_whatever_interrupts_it(way: str, calls: Calls) -> None:
+    own = OwnArena(way=way)
+    outer = own.marker("n %ld", LONG, count=True)
+    inner = own.marker("n %ld", LONG, name="inner", count=True)
+    came = 0
+    for value, address in enumerate(instructions(own, outer)):
+        came += calls.interrupted(outer, inner, value, address)
+        assert own.counted() == (value + 1, 0), hex(address - own.base)
+        assert own.counted("inner") == (came, 0), hex(address - own.base)
+
+    assert came > 20
+
+
+@restartable_ways
+def test_a_count_is_of_the_parent_where_it_forks(way: str, calls: Calls) -> None:
+    own = OwnArena(way=way)
+    outer = own.marker("n %ld", LONG, count=True)
+    came = 0
+    for value, address in enumerate(instructions(own, outer)):
+        came += calls.forking(outer, value, address)
+        assert own.counted() == (value + 1, 0), hex(address - own.base)
+
+    assert came > 20
+
+
+@every_way
+def test_a_thread_that_is_stepped_counts_and_so_does_its_signal_handler(
+    way: str, calls: Calls
+) -> None:
+    own = OwnArena(way=way)
+    outer = own.marker("n %ld", LONG, count=True)
+    inner = own.marker("n %ld", LONG, name="inner", count=True)
+    after = 1
+    while calls.stepped(outer, inner, after):
+        assert own.counted() == own.counted("inner") == (after, 0)
+        after += 1
+
+    assert after > 20
+    assert own.counted() == (after, 0)

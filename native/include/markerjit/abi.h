@@ -186,7 +186,8 @@ struct mj_slot {
 #define MJ_SEQUENCE_APPEND 0
 #define MJ_SEQUENCE_TURN 1
 #define MJ_SEQUENCE_TALLY 2
-#define MJ_SEQUENCES 3
+#define MJ_SEQUENCE_COUNT 3
+#define MJ_SEQUENCES 4
 #define MJ_RSEQ_SIGNATURE 0x53053053 /* before an abort handler; glibc's, on x86 */
 
 /* No event waits for a reader that has asked for no records for MJ_READER_NS, and none waits longer
@@ -559,6 +560,7 @@ struct mj_entry {
 #define MJ_CONTROL_CPU_FLAGS 296
 #define MJ_CONTROL_RSEQ_OFFSET 308
 #define MJ_CONTROL_SEQUENCES 512
+#define MJ_MARKER_ID 20
 #define MJ_RING_ROOM 8
 #define MJ_RING_DATA 16
 #define MJ_RING_MASK 24

@@ -2,9 +2,9 @@
 /*
  * call.S: the preserving calls of the runtime (abi.h, struct mj_slot).
  *
- * First the adapters for probes that are C functions. Then the probes `record` and `count` as a
- * body with such a call reaches them, and what recorders call in the same way: functions in C that
- * change no register but those that the caller has saved.
+ * First the adapters for probes that are C functions. Then the probe `record` as a body with such a
+ * call reaches it, and what recorders call in the same way: functions in C that change no register
+ * but those that the caller has saved.
  */
 
 #include "../../include/markerjit/abi.h"
@@ -45,12 +45,11 @@ gate mj_gate_record, mj_record_words
 gate mj_gate_pass, mj_pass
 gate mj_gate_lose, mj_lose
 
-/* Probes for any marker, which is the data of the slot. */
-.macro probe name, gate
-    .globl \name
-    .hidden \name
+/* The probe `record` for any marker, which is the data of the slot. (restart.S has `count`.) */
+    .globl mj_record_block
+    .hidden mj_record_block
     .p2align 4
-\name:
+mj_record_block:
     endbr64
     push %rax
     push %rdi
@@ -59,16 +58,12 @@ gate mj_gate_lose, mj_lose
     mov 32 + MJ_CALL_SLOT(%rsp), %rdi
     mov MJ_SLOT_DATA(%rdi), %rdi
     lea 32 + MJ_CALL_WORDS(%rsp), %r10
-    call \gate
+    call mj_gate_record
     pop %r11
     pop %r10
     pop %rdi
     pop %rax
     ret
-.endm
-
-probe mj_record_block, mj_gate_record
-probe mj_count_block, mj_gate_pass
 
 /* void mj_record(struct mj_slot *, ...), void mj_record_event(const struct mj_marker *, ...): C
    calls with variable arguments, whose registers mj_record_arguments gets as it knows them. Vector

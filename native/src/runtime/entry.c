@@ -37,5 +37,6 @@ __asm__(".pushsection .entry, \"a\"\n"
         SEQUENCE(mj_append)
         SEQUENCE(mj_turn)
         SEQUENCE(mj_tally)
+        SEQUENCE(mj_count_block)
         ".popsection\n");
 // clang-format on

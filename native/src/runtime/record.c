@@ -28,6 +28,7 @@ CHECK_OFFSET(RSEQ_OFFSET, rseq_offset);
 CHECK_OFFSET(SEQUENCES, sequences);
 _Static_assert(sizeof(struct mj_slot) == MJ_SLOT_SIZE, "slot");
 _Static_assert(offsetof(struct mj_slot, adapter) == MJ_SLOT_ADAPTER, "adapter");
+_Static_assert(offsetof(struct mj_marker, id) == MJ_MARKER_ID, "id");
 _Static_assert(sizeof(struct mj_registers) == 104, "call.S");
 _Static_assert(sizeof(struct mj_part) == MJ_PART_SIZE, "part");
 _Static_assert(offsetof(struct mj_part, count) == MJ_PART_COUNT, "count");

@@ -16,7 +16,7 @@
  * thread that is single-stepped gets on too. (A marker's own recorder comes to mj_append, and that
  * to the shared ring.)
  *
- * All return in %eax what record.c calls it: 0 done, or FULL, ANOTHER, TURN.
+ * All but the probe `count` return in %eax what record.c calls it: 0 done, or FULL, ANOTHER, TURN.
  */
 
 #include "../../include/markerjit/abi.h"
@@ -24,6 +24,8 @@
 #define HEADS (MJ_CONTROL_PARTS + MJ_PART_HEADS * MJ_PART_SIZE)
 #define COUNTS (MJ_CONTROL_PARTS + MJ_PART_COUNTS * MJ_PART_SIZE)
 #define MAX_MARKERS (MJ_CONTROL_PARTS + MJ_PART_MARKERS * MJ_PART_SIZE + MJ_PART_COUNT)
+
+#define CONTROL mj_code_start + MJ_CODE_SIZE
 
 #define FULL 1    /* the reader is too far behind */
 #define ANOTHER 2 /* interrupted, or the thread has no such sequences: use another way */
@@ -161,6 +163,47 @@ mj_tally_end:
     xor %eax, %eax
     ret
 
+/* The probe `count` for any marker, which is the data of the slot, reached by a preserving call
+   (abi.h, struct mj_slot). It counts as mj_tally does, and leaves to mj_pass what it cannot. */
+    .globl mj_count_block, mj_count_block_start, mj_count_block_end, mj_count_block_abort
+    .hidden mj_count_block
+    .p2align 5
+mj_count_block:
+    endbr64
+    push %rax
+    push %rdi
+    push %r10
+    movslq CONTROL + MJ_CONTROL_RSEQ_OFFSET(%rip), %r10
+    test %r10, %r10
+    jz mj_count_otherwise
+    lea CONTROL + MJ_CONTROL_SEQUENCES + 32 * MJ_SEQUENCE_COUNT(%rip), %rax
+    mov %rax, %fs:MJ_RSEQ_SEQUENCE(%r10)
+mj_count_block_start:
+    read_cpu %r10, %eax, mj_count_otherwise
+    mov 24 + MJ_CALL_SLOT(%rsp), %r10
+    mov MJ_SLOT_DATA(%r10), %r10
+    mov CONTROL + MAX_MARKERS(%rip), %edi
+    imul %rdi, %rax
+    dec %edi
+    and MJ_MARKER_ID(%r10), %edi /* whatever stands in its entry, a place of the table */
+    add %rdi, %rax
+    shl $4, %rax
+    add CONTROL + COUNTS(%rip), %rax
+    lea mj_code_start(%rip), %rdi
+    incq (%rdi, %rax)
+mj_count_block_end:
+    pop %r10
+    pop %rdi
+    pop %rax
+    ret
+mj_count_otherwise:
+    push %r11
+    mov 32 + MJ_CALL_SLOT(%rsp), %rdi
+    mov MJ_SLOT_DATA(%rdi), %rdi
+    call mj_gate_pass
+    pop %r11
+    jmp mj_count_block_end
+
 turn:
     mov $TURN, %eax
     ret
@@ -177,6 +220,8 @@ abort_handler mj_append_abort
     jmp another
 abort_handler mj_turn_abort
     jmp mj_turn_another
+abort_handler mj_count_block_abort
+    jmp mj_count_otherwise
 abort_handler mj_tally_abort
 another:
     mov $ANOTHER, %eax
