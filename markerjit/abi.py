@@ -29,7 +29,8 @@ PARTS = 16
 (
     PART_MARKERS, PART_COUNTS, PART_PATCHES, PART_EDITS, PART_HEADS, PART_COMMITS, PART_RINGS,
     PART_UNITS, PART_ISLANDS, PART_SCRATCH, PART_DATA, PART_CALLERS, PART_READABLE,
-) = range(13)  # fmt: skip
+    PART_CALLS,
+) = range(14)  # fmt: skip
 NAME = b"markerjit"
 MAX_ARGS = 12
 WORDS_SHIFT = 22
@@ -70,7 +71,7 @@ PROBE_COUNTED = 1
 CALL_WORDS = 24
 """Where a preserving call has the words, from the stack pointer of the callee on."""
 
-SEQUENCES = 4
+SEQUENCES = 8
 READER_NS = 2_000_000_000
 WAIT_NS = 10_000_000_000
 RSEQ_SIGNATURE = 0x53053053
@@ -242,6 +243,12 @@ class MarkerEntry(ctypes.Structure):
     ]
 
 
+class Calls(ctypes.Structure):
+    """struct mj_calls."""
+
+    _fields_ = [("entered", ctypes.c_uint64), ("left", ctypes.c_uint64)]
+
+
 class Count(ctypes.Structure):
     """struct mj_count."""
 
@@ -353,6 +360,7 @@ class Head(ctypes.Structure):
 
 
 COUNT_SIZE = ctypes.sizeof(Count)
+CALLS_SIZE = ctypes.sizeof(Calls)
 TURN_FULL = 1
 """What mj_turn returns where the reader is too far behind."""
 
@@ -409,6 +417,10 @@ class Geometry(NamedTuple):
         return self.parts[PART_COUNTS]
 
     @property
+    def calls(self) -> Part:
+        return self.parts[PART_CALLS]
+
+    @property
     def patches(self) -> Part:
         return self.parts[PART_PATCHES]
 
@@ -456,6 +468,10 @@ class Geometry(NamedTuple):
         """Where the counters of a marker that go with a ring are."""
         return self.counts.at(ring * self.max_markers + marker)
 
+    def calls_offset(self, ring: int, marker: int) -> int:
+        """Where the calls of a marker's probes in C that go with a ring are counted."""
+        return self.calls.at(ring * self.max_markers + marker)
+
     def marker_offset(self, marker: int) -> int:
         """Where a marker's entry is."""
         return self.markers.at(marker)
@@ -500,6 +516,7 @@ def lay_out(sizes: Sizes) -> Geometry:
         PART_DATA: (1, DATA_SIZE),
         PART_MARKERS: (ctypes.sizeof(MarkerEntry), sizes.max_markers),
         PART_COUNTS: (ctypes.sizeof(Count), rings * sizes.max_markers),
+        PART_CALLS: (ctypes.sizeof(Calls), rings * sizes.max_markers),
         PART_PATCHES: (ctypes.sizeof(PatchEntry), sizes.max_patches),
         PART_EDITS: (ctypes.sizeof(EditEntry), sizes.max_edits),
         PART_UNITS: (ctypes.sizeof(UnitEntry), sizes.max_units),
@@ -551,7 +568,7 @@ def _has_sane_sizes(geometry: Geometry) -> bool:
     heads, stride = geometry.parts[PART_HEADS], geometry.ring_stride
     tables = (
         geometry.markers, geometry.counts, geometry.patches, geometry.edits, geometry.units,
-        geometry.islands, geometry.callers, geometry.parts[PART_READABLE],
+        geometry.islands, geometry.callers, geometry.parts[PART_READABLE], geometry.calls,
     )  # fmt: skip
     bounded = (
         0 < geometry.cpus <= MOST_CPUS
@@ -582,6 +599,7 @@ def _has_sane_sizes(geometry: Geometry) -> bool:
         and geometry.scratch.size >= SCRATCH_SIZE
         and geometry.counts.entries == geometry.rings * geometry.max_markers
         and geometry.counts.entry_size == COUNT_SIZE
+        and geometry.calls[1:] in ((0, 0), (CALLS_SIZE, geometry.counts.entries))
         and geometry.parts[PART_READABLE][1:] in ((0, 0), (8, READABLE))
     )
 

@@ -15,6 +15,7 @@ import ctypes
 
 import markerjit.abi as abi
 from markerjit.abi import CONTROL, Control, Geometry
+from markerjit.arena.calls import Calls
 from markerjit.arena.code import Code, Taken
 from markerjit.arena.control import ControlBlock
 from markerjit.arena.counters import Counters
@@ -57,7 +58,8 @@ class Arena:
         self.control = ControlBlock(store, layout)
         self.rings = RingHeads(pid, store, self.control, geometry)
         self.markers = Markers(base, store, self.control, layout, geometry)
-        self.counters = Counters(store, geometry, self.markers)
+        self.calls = Calls(store, self.control, geometry, self.markers)
+        self.counters = Counters(store, geometry, self.markers, self.calls)
         self.patches = Patches(pid, store, self.control, layout, geometry)
         self.units = Units(store, self.control, geometry)
         self.islands = Islands(pid, base, store, geometry)

@@ -8,6 +8,7 @@ from operator import add
 from typing import NamedTuple
 
 from markerjit.abi import Count, Geometry
+from markerjit.arena.calls import Calls
 from markerjit.arena.markers import Markers
 from markerjit.ring.raw import Store
 
@@ -26,22 +27,24 @@ class Counted(NamedTuple):
 class Counters:
     """The counters of an arena's markers."""
 
-    def __init__(self, store: Store, geometry: Geometry, markers: Markers) -> None:
+    def __init__(self, store: Store, geometry: Geometry, markers: Markers, calls: Calls) -> None:
         self._store = store
         self._geometry = geometry
         self._markers = markers
+        self._calls = calls
 
     def of(self, marker: int) -> Counted:
         """A marker's counters, added up."""
         return self.of_all([marker])[marker]
 
     def of_all(self, markers: Iterable[int]) -> dict[int, Counted]:
-        """The counters of many markers, each added up. Without the calls of a probe in C that is
-        connected: its slots have these."""
+        """The counters of many markers, each added up, with the calls of probes in C that the
+        runtime's adapters counted. What slots counted of a probe that is connected is not in it."""
         counted: dict[int, Counted] = {}
         for run in _runs(markers):
             entries = self._markers.entries_between(run.start, len(run))
             hits = [int(entry.delivered + entry.calls) for entry in entries]
+            hits = list(map(add, hits, self._calls.of_run(run)))
             lost = [0] * len(run)
             size = ctypes.sizeof(Count)
             for ring in range(self._geometry.rings):

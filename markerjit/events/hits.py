@@ -1,9 +1,9 @@
 """Hits of a marker since it was switched on: sums over all of its counters.
 
 A marker has an entry in the arena for each way in which it was recorded. Each entry has counters by
-CPU, and the number of records that readers took out of the rings. The calls of a probe in C are
-counted by the marker's slots, which never start anew: the entry has the count at which the
-connected probe began, and the calls of the probes before it.
+CPU, calls of probes in C among them, and the number of records that readers took out of the rings.
+Bodies of older headers count those calls in the marker's slots, which never start anew: the entry
+has the count at which the connected probe began, and the calls of the probes before it.
 
     total   the sum of all counters, since the runtime came into the process
     hits    the total less `hits_before`, the total when the marker was switched on

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from markerjit.arena.arena import Arena
 from markerjit.arena.markers import fnv1a
@@ -18,9 +19,11 @@ from markerjit.errors import BadArgument, Refused
 from markerjit.model import RemoteAddress, Signature
 from markerjit.patch.request import Count, InC, Probe, Record
 from markerjit.probes.c.unit import Compiled, split_probe
+from markerjit.probes.inside import Read
 from markerjit.probes.loaded import Loaded, entry_of, load, loaded
 from markerjit.probes.record import Recording, recorded_type, recording, takes_a_recorder
-from markerjit.probes.unused import Read, Unused, find_unused, sharer_of
+from markerjit.probes.unused import Unused, find_unused, sharer_of
+from markerjit.proc.barrier import barrier
 from markerjit.ring.counter import time_to_use
 from markerjit.ring.types import DEFAULT_TEXT, Options, RecordType, Strings, Time
 
@@ -92,7 +95,8 @@ class Recorders:
         to find units that may be removed to make room."""
 
         def unused(emits: Callable[[Unit], bool]) -> Unused:
-            return find_unused(self.arena, read, slots, emits, sharer_of)
+            fence = partial(barrier, self.arena.pid)
+            return find_unused(self.arena, read, slots, emits, sharer_of, fence)
 
         file = load(self.arena, compiled, tick_hz=tick_hz, unused=unused)
         self._loaded[probe.file, probe.function, probe.digest] = file

@@ -7,15 +7,15 @@ when each of these holds, looked at in this order:
     1  no slot of an object that we see holds a probe of it, and none of those that were ever
        written down as its callers (arena/units.py). One that cannot be read any more, or that was
        loaded anew, keeps it
-    2  no thread is inside: each of those slots was left as often as it was entered. A thread counts
-       itself with a locked instruction, and looks again afterwards what the slot holds ((A) of
-       mj_enter in marker.h). So one that we do not see counted finds the slot as it was in 1,
-       without the unit, whichever strategy emptied it
+    2  no thread is inside: after a barrier in all threads (proc/barrier.py), each of those slots,
+       and each marker that they have had, was left as often as it was entered. A thread counts
+       itself, and looks again afterwards what the slot holds. So one that we do not see counted
+       finds the slot as it was in 1, without the unit, whichever strategy emptied it
     3  its events are known, or can no longer be asked for: their names go with it
     4  no other process has the arena mapped (proc/sharers.py). One that is made after 2 by a fork
        has the slots of 1, and a thread that is not inside
 
-docs/decisions/0021-giving-back-and-islands.md
+docs/decisions/0021-giving-back-and-islands.md, 0025-who-is-inside.md
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ from markerjit.errors import MemoryFault
 from markerjit.events.rings import Rings
 from markerjit.memory import read_maps
 from markerjit.model import RemoteAddress
-from markerjit.patch.plan import SLOT_DATA, SLOT_PROBE, is_entered
+from markerjit.patch.plan import SLOT_DATA, SLOT_PROBE
+from markerjit.probes.inside import Read, is_inside
 from markerjit.proc.owner import ourselves
 from markerjit.proc.sharers import Sharer, find_sharer
 
-Read = Callable[[RemoteAddress, int], bytes]
+_UNLOADED = "an object that called it was unloaded"
 
 
 class Unused(NamedTuple):
@@ -51,14 +52,19 @@ def find_unused(
     slots: Iterable[RemoteAddress],
     emits: Callable[[Unit], bool],
     sharer: Callable[[Arena], Sharer | None],
+    fence: Callable[[], bool],
 ) -> Unused:
     """The units that may be given back now. `read` reads the target, `slots` are those of all
-    objects that we see, `emits` says whether a unit has events."""
+    objects that we see, `emits` says whether a unit has events. `fence` has a barrier in all
+    threads; False where there is none."""
     units: list[Unit] = []
     kept: dict[int, str] = {}
     seen = list(slots)
-    for unit in arena.units.all():
-        reason = _reason_to_keep(arena, read, unit, seen)
+    all_units = arena.units.all()
+    called = [_reason_in_slots(arena, read, unit, seen) for unit in all_units]
+    is_fenced = all(called) or fence()
+    for unit, reason in zip(all_units, called, strict=True):
+        reason = reason or _reason_of_threads(arena, read, unit, is_fenced=is_fenced)
         if not reason and emits(unit):
             reason = _reason_to_keep_events(arena)
         if reason:
@@ -82,10 +88,10 @@ def sharer_of(arena: Arena) -> Sharer | None:
     return find_sharer(arena.pid, pieces[0], since)
 
 
-def _reason_to_keep(
+def _reason_in_slots(
     arena: Arena, read: Read, unit: Unit, seen: Iterable[RemoteAddress]
 ) -> str | None:
-    """Steps 1 and 2; None where they hold."""
+    """Step 1; None where it holds."""
     if unit.is_kept:
         return "not all of its callers are known"
     callers = arena.units.callers(unit)
@@ -96,11 +102,19 @@ def _reason_to_keep(
             data = int.from_bytes(read(RemoteAddress(slot + SLOT_DATA), 8), "little")
             if arena.markers.at(RemoteAddress(data)) is None:
                 return "an object that called it was loaded anew"
-            if is_entered(read, slot):
-                return "a thread is in it"
     except MemoryFault:
-        return "an object that called it was unloaded"
+        return _UNLOADED
     return None
+
+
+def _reason_of_threads(arena: Arena, read: Read, unit: Unit, *, is_fenced: bool) -> str | None:
+    """Step 2; None where it holds."""
+    if not is_fenced:
+        return "the kernel does not say whether a thread is in it"
+    try:
+        return "a thread is in it" if is_inside(arena, read, arena.units.callers(unit)) else None
+    except MemoryFault:
+        return _UNLOADED
 
 
 def _holds(arena: Arena, read: Read, slot: RemoteAddress, unit: Unit) -> bool:

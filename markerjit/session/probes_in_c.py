@@ -1,18 +1,21 @@
 """Probes in C, as a session sees them: put into the arena before markers call them, and waited for
-after. The runtime counts a slot's calls of them, so it is known whether a thread is inside.
+after. Their calls are counted, so it is known whether a thread is inside.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from time import monotonic, sleep
 
 from markerjit.abi import PROBE_COUNTED
 from markerjit.errors import Refused
 from markerjit.model import RemoteAddress, Site
-from markerjit.patch.plan import by_slot, is_entered
+from markerjit.patch.plan import by_slot
 from markerjit.patch.request import InC, Request
 from markerjit.probes.c.unit import Compiled
+from markerjit.probes.inside import is_inside
+from markerjit.proc.barrier import barrier
 from markerjit.remote.native import tsc_frequency
 from markerjit.ring.counter import time_to_use
 from markerjit.ring.types import Time
@@ -67,9 +70,15 @@ def has_probes_in_c(target: Target) -> bool:
 def wait_until_left(target: Target, slots: set[RemoteAddress]) -> None:
     """A grace period for probes in C. Their code stays while a thread is inside, so a thread
     that does not come back does no harm. But a reader of the probe's counts or events would miss
-    what that thread adds."""
+    what that thread adds. Raises Refused."""
+    arena = target.seen.arena
+    if not slots or arena is None:
+        return
+    # Another process was stopped when these slots were emptied.
+    if target.pid == os.getpid() and not barrier(target.pid):
+        raise Refused("switched off; but the kernel does not say whether a thread is in its probe")
     deadline = monotonic() + _GRACE_S
-    while any(is_entered(target.memory.read, slot) for slot in slots):
+    while is_inside(arena, target.memory.read, slots):
         if monotonic() > deadline:
             raise Refused("switched off; but a thread is still in its probe, and does not leave")
         sleep(0.001)

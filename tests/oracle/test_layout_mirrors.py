@@ -44,6 +44,7 @@ CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_control": abi.Control,
     "mj_marker": abi.MarkerEntry,
     "mj_count": abi.Count,
+    "mj_calls": abi.Calls,
     "mj_part": abi.PartEntry,
     "mj_patch": abi.PatchEntry,
     "mj_unit": abi.UnitEntry,
@@ -125,7 +126,7 @@ CONSTANTS = {
     **{f"MJ_TEXT_{one.name}": int(one) for one in types.TextState},
     **{
         f"MJ_CONTROL_{name.upper()}": getattr(abi.Control, name).offset
-        for name in ("parts", "cpu_flags", "rseq_offset", "sequences")
+        for name in ("arena_size", "cpus", "parts", "cpu_flags", "rseq_offset", "sequences")
     },
     **{f"MJ_{name}": value for name, value in vars(abi).items() if name.startswith("PART_")},
     "MJ_PARTS": abi.PARTS,
@@ -179,6 +180,10 @@ NOT_MIRRORED = {
             "MJ_SEQUENCE_TURN",
             "MJ_SEQUENCE_TALLY",
             "MJ_SEQUENCE_COUNT",
+            "MJ_SEQUENCE_ENTER",
+            "MJ_SEQUENCE_LEAVE",
+            "MJ_SEQUENCE_ENTER_SAVING",
+            "MJ_SEQUENCE_LEAVE_SAVING",
             "MJ_MARKER_ID",
         ),
         "within the runtime",
@@ -358,6 +363,7 @@ def test_slot_ring_and_record_have_their_words_where_they_are_looked_for(
     }
     assert compiled["sizes"]["mj_ring"] == abi.RING_HEAD_SIZE
     assert compiled["sizes"]["mj_count"] == abi.COUNT_SIZE
+    assert compiled["sizes"]["mj_calls"] == abi.CALLS_SIZE
     assert compiled["sizes"]["mj_record"] == types.HEAD_SIZE
     assert compiled["sizes"]["mj_text"] == types.WORD
     assert types.FILLER == abi.FILLER
@@ -405,7 +411,7 @@ def test_every_constant_of_the_arena_in_python_is_one_of_the_headers() -> None:
         "MOST_UNITS", "MOST_ISLANDS", "MOST_CALLERS", "SMALLEST_PATCH",
     }  # fmt: skip
     derived = {
-        "CONTROL", "TABLES", "OP_SIZE_SHIFT", "NO_LIMIT", "COUNT_SIZE", "TURN_FULL",
+        "CONTROL", "TABLES", "OP_SIZE_SHIFT", "NO_LIMIT", "COUNT_SIZE", "CALLS_SIZE", "TURN_FULL",
         "RING_HEAD", "RING_BEGUN", "RING_HEAD_SIZE",
     }  # fmt: skip
     names = {name for name, v in vars(abi).items() if name.isupper() and name[0] != "_"}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import markerjit.abi as abi
-from markerjit.abi import PROBE_COUNTED, UnitEntry
+from markerjit.abi import PROBE_COUNTED, MarkerEntry, UnitEntry
 from markerjit.arena.arena import Arena
 from markerjit.arena.units import Unit
 from markerjit.errors import MemoryFault
@@ -61,9 +61,10 @@ def kept(
     *,
     emits: bool = False,
     sharer: Callable[[Arena], Sharer | None] = lambda arena: None,
+    fence: Callable[[], bool] = lambda: True,
 ) -> list[str]:
     """Why units stay; none where all may go."""
-    found = find_unused(arena, slots.read, [SLOT], lambda unit: emits, sharer)
+    found = find_unused(arena, slots.read, [SLOT], lambda unit: emits, sharer, fence)
     assert len(found.units) + len(found.kept) == len(arena.units.all())
     return list(found.kept.values())
 
@@ -73,7 +74,8 @@ def test_what_nothing_uses_may_go_the_oldest_first(arena: Arena, slots: Slots) -
     arena.units.give_back(first)
     third = put_unit(arena)
 
-    found = find_unused(arena, slots.read, [SLOT], lambda unit: False, lambda arena: None)
+    emits, sharer = (lambda unit: False), (lambda arena: None)
+    found = find_unused(arena, slots.read, [SLOT], emits, sharer, lambda: True)
 
     assert [unit.number for unit in found.units] == [second.number, third.number]
     assert found.kept == {}
@@ -95,7 +97,8 @@ def test_what_a_slot_holds_that_was_never_written_down_stays(arena: Arena, slots
     unit = put_unit(arena)
     slots.words[OTHER][0] = BASE + unit.code.start
 
-    found = find_unused(arena, slots.read, [SLOT, OTHER], lambda unit: False, lambda arena: None)
+    emits, sharer = (lambda unit: False), (lambda arena: None)
+    found = find_unused(arena, slots.read, [SLOT, OTHER], emits, sharer, lambda: True)
 
     assert list(found.kept.values()) == ["markers call it"]
 
@@ -109,6 +112,76 @@ def test_a_thread_that_is_inside_keeps_it(arena: Arena, slots: Slots) -> None:
     assert kept(arena, slots) == []
 
 
+def count_calls(arena: Arena, ring: int, marker: int, entered: int, left: int) -> None:
+    words = entered.to_bytes(8, "little") + left.to_bytes(8, "little")
+    arena.store.write(arena.geometry.calls_offset(ring, marker), words)
+
+
+def tell_of(arena: Arena, name: str, how: int) -> int:
+    """A marker of this name, by its id; `how` it is recorded."""
+    return arena.markers.find(name, f"{name} n %d", MarkerEntry(argc=1, size=how))
+
+
+def test_a_thread_that_an_adapter_has_counted_keeps_it_wherever_it_leaves(
+    arena: Arena, slots: Slots
+) -> None:
+    marker = tell_of(arena, "m", 24)
+    put_unit(arena)
+    count_calls(arena, 0, marker, 7, 2)
+    count_calls(arena, 1, marker, 0, 4)
+
+    assert kept(arena, slots) == ["a thread is in it"]
+    count_calls(arena, 1, marker, 0, 5)
+    assert kept(arena, slots) == []
+
+
+def test_a_thread_that_came_when_its_marker_was_recorded_in_another_way_keeps_it(
+    arena: Arena, slots: Slots
+) -> None:
+    """The slot has another entry of the same marker by now."""
+    tell_of(arena, "m", 24)
+    before, other = tell_of(arena, "m", 16), tell_of(arena, "other", 24)
+    put_unit(arena)
+    count_calls(arena, 0, other, 1, 0)
+    assert kept(arena, slots) == []
+
+    count_calls(arena, 0, before, 1, 0)
+    assert kept(arena, slots) == ["a thread is in it"]
+
+
+def test_there_is_a_barrier_between_the_slots_and_the_counters(arena: Arena, slots: Slots) -> None:
+    put_unit(arena)
+    put_unit(arena)
+    fences = []
+
+    def fence() -> bool:
+        fences.append([word for _, word in slots.reads])
+        return True
+
+    assert kept(arena, slots, fence=fence) == []
+    (before,) = fences
+    assert set(before) == {0, 1}
+    assert {word for _, word in slots.reads[len(before) :]} == {1, 2, 3}
+
+
+def test_nothing_may_go_where_there_is_no_barrier(arena: Arena, slots: Slots) -> None:
+    put_unit(arena)
+
+    reasons = kept(arena, slots, fence=lambda: False)
+
+    assert reasons == ["the kernel does not say whether a thread is in it"]
+
+
+def test_there_is_no_barrier_where_nothing_may_go(arena: Arena, slots: Slots) -> None:
+    unit = put_unit(arena)
+    slots.words[SLOT][0] = BASE + unit.code.start
+
+    def fence() -> bool:
+        raise AssertionError
+
+    assert kept(arena, slots, fence=fence) == ["markers call it"]
+
+
 def test_the_slot_is_read_before_its_counters_and_who_left_before_who_entered(
     arena: Arena, slots: Slots
 ) -> None:
@@ -117,7 +190,7 @@ def test_the_slot_is_read_before_its_counters_and_who_left_before_who_entered(
     kept(arena, slots)
 
     order = [word for slot, word in slots.reads if slot == SLOT]
-    assert order == [0, 1, 3, 2]
+    assert order == [0, 1, 1, 3, 2]
 
 
 def test_a_slot_that_cannot_be_read_any_more_keeps_it(arena: Arena, slots: Slots) -> None:

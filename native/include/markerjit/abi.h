@@ -93,8 +93,9 @@ struct mj_note {
  * An ordinary C call, of sentinel sites and of all sites of notes of version 1: the probe gets the
  * slot and the arguments, as variable ones. Such a slot has 32 bytes, and no `adapter`.
  *
- * Bit 0 of `probe` asks for the call to be counted (`entered`, `left`), so that whoever takes the
- * probe away can wait until no thread is inside; MJ_PROBE_INLINE selects the inline probe of the
+ * Bit 0 of `probe` asks for the call to be counted, so that whoever takes the probe away can wait
+ * until no thread is inside: in `entered` and `left`, or in struct mj_calls by the controller's
+ * adapters; MJ_PROBE_INLINE selects the inline probe of the
  * body. So a probe's own address is a multiple of four.
  */
 struct mj_slot;
@@ -143,6 +144,7 @@ struct mj_slot {
  *
  *     markers   struct mj_marker
  *     counts    struct mj_count[2 * cpus][markers]
+ *     calls     struct mj_calls[2 * cpus][markers]
  *     patches   struct mj_patch, an open-addressing hash table
  *     edits     struct mj_edit, of the journal
  *     heads     struct mj_ring[2 * cpus]
@@ -187,7 +189,11 @@ struct mj_slot {
 #define MJ_SEQUENCE_TURN 1
 #define MJ_SEQUENCE_TALLY 2
 #define MJ_SEQUENCE_COUNT 3
-#define MJ_SEQUENCES 4
+#define MJ_SEQUENCE_ENTER 4
+#define MJ_SEQUENCE_LEAVE 5
+#define MJ_SEQUENCE_ENTER_SAVING 6
+#define MJ_SEQUENCE_LEAVE_SAVING 7
+#define MJ_SEQUENCES 8
 #define MJ_RSEQ_SIGNATURE 0x53053053 /* before an abort handler; glibc's, on x86 */
 
 /* No event waits for a reader that has asked for no records for MJ_READER_NS, and none waits longer
@@ -209,6 +215,7 @@ struct mj_slot {
 #define MJ_PART_DATA 10
 #define MJ_PART_CALLERS 11
 #define MJ_PART_READABLE 12
+#define MJ_PART_CALLS 13
 #define MJ_PARTS 16
 
 /* Whether the runtime's handler is the action for SIGTRAP, in `trap_installed`. It is INSTALLING
@@ -412,6 +419,17 @@ struct mj_count {
 };
 
 /*
+ * Calls of probes in C through the adapters of the runtime: one for each ring and marker, as above.
+ * A thread may leave on another CPU than that on which it entered, so only the sums over all rings
+ * mean something. Nobody is inside where the sum of `left`, read first, is that of `entered`.
+ * docs/decisions/0025-who-is-inside.md
+ */
+struct mj_calls {
+    uint64_t entered;
+    uint64_t left;
+};
+
+/*
  * A head: bytes of code that are ours to change. The table says what of ours may stand where; with
  * an empty journal a head that is open is in it, and whether it is open the code says. Only of a
  * breakpoint the code does not say whose it is: `planted` does. An entry stays when its head is
@@ -554,6 +572,8 @@ struct mj_entry {
 #endif /* !__ASSEMBLER__ */
 
 /* Offsets for restart.S and recorders; record.c compares them with the structures. */
+#define MJ_CONTROL_ARENA_SIZE 16
+#define MJ_CONTROL_CPUS 24
 #define MJ_CONTROL_PARTS 32
 #define MJ_PART_SIZE 16
 #define MJ_PART_COUNT 12

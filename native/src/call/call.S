@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * call.S: from the preserving call of a marker's body to a C function. The runtime and
- * libmarkerjit.a include it, and define CPU_FLAGS: where the MJ_CPU_... of this process are.
+ * libmarkerjit.a include it, and define CPU_FLAGS: where the MJ_CPU_... of this process are; and as
+ * macros how a call is counted:
+ *
+ *     count_entering  the slot is in %rdi, which stays; to 10 where nothing is to be called
+ *     check_entered   a last look after the probe was loaded; to 9 where it may be another marker's
+ *     count_leaving   the slot is in %rdi
+ *     otherwise       what they need beside the adapter's way
  *
  * A slot whose probe is a C function has one of these adapters. abi.h (struct mj_slot) says what
  * they find on the stack. Each
  *
  *   1  saves the general registers that a C function may change
- *   2  counts the call, (A), and loads the probe again. It calls nothing where the probe is gone,
+ *   2  counts the call and loads the probe again. It calls nothing where the probe is gone,
  *      or another adapter serves the slot by now. Otherwise it sees the probe that its caller saw,
  *      or one that was set since, and that one waits for us when it is taken away
  *   3  mj_call_saving_vectors only: saves what a function may change beside them
@@ -35,8 +41,8 @@
 #define WORDS (MJ_CALL_WORDS + 8)
 #define INLINE 2 /* MJ_PROBE_INLINE */
 #define XSAVE 4  /* MJ_CPU_XSAVE, without a suffix that not all assemblers know */
-#define STATE (-80)  /* where the saved state is */
-#define LOCALS 16    /* beside the nine registers, for that */
+#define STATE (-80)  /* where the saved state is, and below it which parts it has */
+#define LOCALS 32 /* beside the nine registers, for these; the words at -96 and -104 are the includer's */
 
 /* What is needed to pass any arguments, from %rsp on */
 #define ON_STACK 0  /* those that are passed there: twelve at most */
@@ -115,14 +121,15 @@
     .cfi_endproc
 .endm
 
-/* 2: the function into %r11, or to 9 */
-.macro enter self
+/* 2: the function into %r11; or to 9, or where nothing was counted, to 10 */
+.macro enter self, sequence
     mov SLOT(%rbp), %rdi
-    lock incq MJ_SLOT_ENTERED(%rdi) /* (A) */
+    count_entering \self, \sequence
     mov (%rdi), %r11
     lea \self(%rip), %rax
     cmp %rax, MJ_SLOT_ADAPTER(%rdi)
     jne 9f
+    check_entered
     btr $0, %r11
     jnc 9f
     cmp $INLINE, %r11
@@ -130,9 +137,10 @@
 .endm
 
 /* 5 */
-.macro leave_slot
+.macro leave_slot self, sequence
 9:  mov SLOT(%rbp), %rdi
-    lock incq MJ_SLOT_LEFT(%rdi)
+    count_leaving \self, \sequence
+10:
 .endm
 
 /* 4: at first the usual case, up to five words that are no doubles. More than the words may be
@@ -223,10 +231,11 @@
     .p2align 4
 mj_call:
     save_general
-    enter mj_call
+    enter mj_call, MJ_SEQUENCE_ENTER
     call_function 1
-    leave_slot
+    leave_slot mj_call, MJ_SEQUENCE_LEAVE
     restore_general
+    otherwise mj_call
     .size mj_call, . - mj_call
 
     .globl mj_call_saving_vectors
@@ -235,7 +244,7 @@ mj_call:
     .p2align 4
 mj_call_saving_vectors:
     save_general
-    enter mj_call_saving_vectors
+    enter mj_call_saving_vectors, MJ_SEQUENCE_ENTER_SAVING
     testl $XSAVE, CPU_FLAGS
     jz 7f
     xor %ecx, %ecx
@@ -274,8 +283,9 @@ mj_call_saving_vectors:
     call_function 0
     mov STATE(%rbp), %rsp
     fxrstor64 (%rsp)
-    leave_slot
+    leave_slot mj_call_saving_vectors, MJ_SEQUENCE_LEAVE_SAVING
     restore_general
+    otherwise mj_call_saving_vectors
     .size mj_call_saving_vectors, . - mj_call_saving_vectors
 
     .section .note.GNU-stack, "", @progbits

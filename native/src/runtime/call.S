@@ -9,6 +9,104 @@
 
 #include "../../include/markerjit/abi.h"
 
+#define CONTROL mj_code_start + MJ_CODE_SIZE
+#define PART(number) CONTROL + MJ_CONTROL_PARTS + number * MJ_PART_SIZE
+#define ALIVE mj_code_start + MJ_ALIVE
+#define COUNTS_OF_CALL (-96) /* from %rbp: the counters of the marker in the row of CPU 0 */
+#define DATA_OF_CALL (-104)
+
+/*
+ * A call is counted for the marker in the slot's data and for the CPU, by a plain instruction in a
+ * restartable sequence. So a look at the counters from outside needs a barrier in all threads, which
+ * is the controller's (docs/decisions/0025-who-is-inside.md).
+ *
+ * Without sequences, or when it was interrupted in one, a thread counts in the first shared row, by
+ * a locked instruction. In the child of a fork nothing is counted and nothing called.
+ *
+ * The data may be of another kind by now, if the body was held up since it loaded our address: the
+ * program's own, or another entry of the same marker. What is not in the arena is not looked at.
+ * And the data is loaded again after the probe: a probe is called only if it came with the data
+ * that was counted for, because data is written before the probe that it belongs to.
+ */
+.macro count_entering self, sequence
+    mov MJ_SLOT_DATA(%rdi), %rcx
+    mov %rcx, DATA_OF_CALL(%rbp)
+    lea mj_code_start(%rip), %r8
+    lea MJ_MARKER_ID + 4(%rcx), %rax
+    sub %r8, %rax
+    cmp CONTROL + MJ_CONTROL_ARENA_SIZE(%rip), %rax
+    ja 10f
+    mov PART(MJ_PART_MARKERS) + MJ_PART_COUNT(%rip), %esi
+    lea -1(%rsi), %eax
+    and MJ_MARKER_ID(%rcx), %eax
+    shl $4, %rax
+    shl $4, %rsi
+    add PART(MJ_PART_CALLS)(%rip), %r8
+    add %rax, %r8
+    mov %r8, COUNTS_OF_CALL(%rbp)
+    movslq CONTROL + MJ_CONTROL_RSEQ_OFFSET(%rip), %rdx
+    test %rdx, %rdx
+    jz \self\()_enter_otherwise
+    lea CONTROL + MJ_CONTROL_SEQUENCES + 32 * \sequence(%rip), %rax
+    mov %rax, %fs:MJ_RSEQ_SEQUENCE(%rdx)
+    .globl \self\()_enter_start, \self\()_enter_end
+\self\()_enter_start:
+    mov %fs:MJ_RSEQ_CPU(%rdx), %eax
+    cmp ALIVE(%rip), %eax
+    jae \self\()_enter_otherwise
+    imul %rsi, %rax
+    incq (%r8, %rax)
+\self\()_enter_end:
+.endm
+
+.macro check_entered
+    mov MJ_SLOT_DATA(%rdi), %rax
+    cmp DATA_OF_CALL(%rbp), %rax
+    jne 9f
+.endm
+
+.macro count_leaving self, sequence
+    mov COUNTS_OF_CALL(%rbp), %r8
+    mov PART(MJ_PART_MARKERS) + MJ_PART_COUNT(%rip), %esi
+    shl $4, %rsi
+    movslq CONTROL + MJ_CONTROL_RSEQ_OFFSET(%rip), %rdx
+    test %rdx, %rdx
+    jz \self\()_leave_otherwise
+    lea CONTROL + MJ_CONTROL_SEQUENCES + 32 * \sequence(%rip), %rax
+    mov %rax, %fs:MJ_RSEQ_SEQUENCE(%rdx)
+    .globl \self\()_leave_start, \self\()_leave_end
+\self\()_leave_start:
+    mov %fs:MJ_RSEQ_CPU(%rdx), %eax
+    cmp ALIVE(%rip), %eax
+    jae \self\()_leave_otherwise
+    imul %rsi, %rax
+    incq 8(%r8, %rax)
+\self\()_leave_end:
+.endm
+
+.macro otherwise_of self, way, field
+    .byte 0x0f, 0xb9, 0x3d /* as abort_handler of restart.S */
+    .long MJ_RSEQ_SIGNATURE
+    .globl \self\()_\way\()_abort
+\self\()_\way\()_abort:
+\self\()_\way\()_otherwise:
+    mov CONTROL + MJ_CONTROL_CPUS(%rip), %eax
+    imul %rsi, %rax
+    cmpq $0, ALIVE(%rip)
+    je \self\()_\way\()_child
+    lock incq \field(%r8, %rax)
+    jmp \self\()_\way\()_end
+.endm
+
+.macro otherwise self
+    otherwise_of \self, enter, 0
+\self\()_enter_child:
+    jmp \self\()_leave_end
+    otherwise_of \self, leave, 8
+\self\()_leave_child:
+    jmp \self\()_leave_end
+.endm
+
 #define CPU_FLAGS mj_code_start + MJ_CODE_SIZE + MJ_CONTROL_CPU_FLAGS(%rip)
 #include "../call/call.S"
 

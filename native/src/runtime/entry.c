@@ -38,5 +38,9 @@ __asm__(".pushsection .entry, \"a\"\n"
         SEQUENCE(mj_turn)
         SEQUENCE(mj_tally)
         SEQUENCE(mj_count_block)
+        SEQUENCE(mj_call_enter)
+        SEQUENCE(mj_call_leave)
+        SEQUENCE(mj_call_saving_vectors_enter)
+        SEQUENCE(mj_call_saving_vectors_leave)
         ".popsection\n");
 // clang-format on

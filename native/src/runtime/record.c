@@ -22,6 +22,8 @@
 
 #define CHECK_OFFSET(name, field)                                                                  \
     _Static_assert(offsetof(struct mj_control, field) == MJ_CONTROL_##name, #field)
+CHECK_OFFSET(ARENA_SIZE, arena_size);
+CHECK_OFFSET(CPUS, cpus);
 CHECK_OFFSET(PARTS, parts);
 CHECK_OFFSET(CPU_FLAGS, cpu_flags);
 CHECK_OFFSET(RSEQ_OFFSET, rseq_offset);
@@ -37,6 +39,7 @@ _Static_assert(offsetof(struct mj_ring, data) == MJ_RING_DATA, "data");
 _Static_assert(offsetof(struct mj_ring, mask) == MJ_RING_MASK, "mask");
 _Static_assert(offsetof(struct mj_ring, limit) == MJ_RING_LIMIT, "limit");
 _Static_assert(sizeof(struct mj_ring) == 128 && sizeof(struct mj_count) == 16, "restart.S shifts");
+_Static_assert(sizeof(struct mj_calls) == 16 && offsetof(struct mj_calls, left) == 8, "call.S");
 
 enum { CLOCK_OF_MONOTONIC = MJ_CLOCK_MONOTONIC, CLOCK_OF_COARSE = 6 };
 

@@ -17,7 +17,7 @@
 #define TRAP_FLAG 0x100
 #define INT3 0xcc
 
-enum { RECORD, FORK, FORK_LATE, DIE };
+enum { RECORD, FORK, FORK_LATE, DIE, CHANGE_DATA };
 
 /*
  * A preserving call, as a marker's body makes it, with values in all general registers and in all
@@ -144,6 +144,7 @@ static struct {
     pid_t child;
     struct mj_slot *inside;
     uint64_t value, times;
+    void *data;
 } here;
 
 static void fork_here(void) {
@@ -174,6 +175,8 @@ static void on_int3(int signal, siginfo_t *info, void *context) {
             hit(here.inside, here.value);
     else if (here.what == DIE)
         kill(getpid(), SIGKILL);
+    else if (here.what == CHANGE_DATA)
+        here.inside->data = here.data;
     else
         fork_here();
 }
@@ -237,6 +240,13 @@ int call_dying(struct mj_slot *slot, uint64_t value, uint8_t *at, uint64_t *aliv
     waitpid(child, &status, 0);
     *at = byte;
     return WIFSIGNALED(status);
+}
+
+/* The same, where a signal handler gives the slot other data. */
+int call_with_other_data(struct mj_slot *slot, void *data, uint8_t *at) {
+    here.data = data;
+    interrupted(slot, slot, 1, at, CHANGE_DATA);
+    return here.hits;
 }
 
 /* ---- after an instruction, one step at a time ---- */

@@ -64,9 +64,9 @@ METHOD = (
     "thread go on behind the no-op. Beside one thread the tracer is bound to that thread's CPU, "
     "where it is cheapest. Beside several threads the kernel places it. Take the figure of gdb as"
     " an order of magnitude.",
-    "An empty probe in C costs more than the counter. The marker counts the threads that enter "
-    "and leave the probe, with two locked additions that all threads share, so that the probe can"
-    " be removed safely.",
+    "An empty probe in C costs more than the counter. The runtime saves the registers for it, and "
+    "counts the threads that enter and leave the probe, on each CPU, so that the probe can be "
+    "removed safely.",
 )
 """A paragraph each."""
 
