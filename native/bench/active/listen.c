@@ -2,11 +2,11 @@
 /*
  * listen.c: a small loop around one site that is on, for markerjit bench.
  *
- *     BENCH_FORM     nothing, mark (as MJ_MODE says), call, nop1, nop5
+ *     BENCH_FORM     nothing, mark (as MJ_MODE says), call, rdtsc, nop1, nop5
  *     BENCH_MARKER   for mark: its name, so that each object's is switched by itself
  *     BENCH_EVENT    for mark: what is recorded, two ints where nothing is said; more of them are
- * the same again. ints_1, ints_3, ints_4, ints_8, text_5, text_40 BENCH_SKIP     bytes before the
- * loop, in a page: layout alone may move a result
+ *                    the same again. ints_1, ints_3, ints_4, ints_8, text_5, text_40
+ *     BENCH_SKIP     bytes before the loop, in a page: layout alone may move a result
  *
  * The site has two ints, which the loop needs anyway. As in hot.c the rounds do not wait for each
  * other. nop1 and nop5 are places for another tool's breakpoint, at the symbol `bench_place`; what
@@ -23,6 +23,7 @@
 #define IS_nothing 0
 #define IS_mark 1
 #define IS_call 2
+#define IS_rdtsc 0
 #define IS_nop1 0
 #define IS_nop5 0
 #define IS_FORM CAT(IS_, BENCH_FORM)
@@ -34,6 +35,7 @@
                      : "D"(a), "S"(b))
 
 #define SITE_nothing(a, b) (void)0
+#define SITE_rdtsc(a, b) __asm__ volatile("rdtsc" : : : "eax", "edx")
 #define SITE_nop1(a, b) PLACE("0x90")
 #define SITE_nop5(a, b) PLACE("0x0f, 0x1f, 0x44, 0, 0")
 

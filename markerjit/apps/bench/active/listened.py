@@ -110,11 +110,12 @@ FORMS = (
     _plain(BASELINE, "nothing", "nothing is there"),
     _plain(AGAIN, "nothing", "the same once more: its difference is the noise"),
     _plain(CALL, "call", "a direct call of an empty function: has to show"),
+    _plain("rdtsc", "rdtsc", "the time stamp counter alone, which a record with time reads"),
     *(_mark(f"{mode}, {name}", mode, by, what)
       for by, name, what in _PROBES for mode in MODES),
     _mark("jump, flight recorder", "jump", FLIGHT, "the same into a ring that is overwritten"),
-    *(_mark(f"jump, {name}", "jump", by, f"{what}, into a ring that is drained", is_usual=False)
-      for by, name, what in _RECORDS),
+    *(_mark(f"jump, {name}", "jump", by, f"{what}, into a ring that is drained",
+            is_usual=by == "no_time") for by, name, what in _RECORDS),
     *(_event(RECORD, f"jump, record {name}", event, size, f"{name}, time and thread id")
       for event, name, size in _EVENTS),
     *(_event("no_time", f"jump, record {name} without time", event, size, f"{name}, thread id")
