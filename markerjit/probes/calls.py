@@ -28,6 +28,7 @@ class Frame(NamedTuple):
     operands     one for each argument
     begin, end   saving and restoring what the caller keeps, and the return
     keep, back   keeping %rdx while the clock is read, and having it back
+    make_room    have the runtime make room in the ring
     to_record    leave the event to the runtime, anywhere before the end
     to_count, to_lose  have it counted as recorded, as lost
     """
@@ -37,6 +38,7 @@ class Frame(NamedTuple):
     end: tuple[str, ...]
     keep: tuple[str, ...]
     back: tuple[str, ...]
+    make_room: tuple[str, ...]
     to_record: tuple[str, ...]
     to_count: tuple[str, ...]
     to_lose: tuple[str, ...]
@@ -50,9 +52,10 @@ _GENERAL = (
     General(("r9b", "r9w", "r9d", "r9")),
 )
 _VECTORS = 8
-_USED = ("rax", "rdi", "r10", "r11")
-"""What a recorder changes, and what the runtime's functions change that it calls; %rdx besides,
-where the clock is read."""
+_USED = ("rax", "rdi", "r10")
+"""What a recorder changes; %rdx besides, where the clock is read."""
+_BY_FUNCTIONS = "r11"
+"""What the runtime's functions change besides, that it calls."""
 _OF_TEXTS = ("rbx", "r12", "r13", "r14", "r15")
 """What a recorder of texts changes besides, and the caller of a C function keeps; and these:"""
 _VECTORS_OF_TEXTS = ("xmm14", "xmm15")
@@ -62,11 +65,14 @@ _ENTRY = "lea rdi, [rip + entry]"
 def preserving_call(argc: int, *, clock: bool, texts: bool) -> Frame:
     """The frame of a recorder whose caller makes a preserving call, by whether it reads the clock,
     and texts."""
-    pushed = (*_USED, *(("rdx",) if clock else ()), *(_OF_TEXTS if texts else ()))
+    pushed = (*_USED, *(("rdx",) if clock else ()), *((_BY_FUNCTIONS, *_OF_TEXTS) if texts else ()))
     vectors = [(f"xmmword ptr [rsp{plus(16 * at)}]", name)
                for at, name in enumerate(_VECTORS_OF_TEXTS if texts else ())]  # fmt: skip
     below = 16 * len(vectors)
     words = below + len(pushed) * 8 + CALL_WORDS
+    # Each store of a usual execution counts, so r11 is kept only where a function is called.
+    push, pop = ((), ()) if texts else ((f"push {_BY_FUNCTIONS}",), (f"pop {_BY_FUNCTIONS}",))
+    deeper = words + 8 * len(push)
     end = (
         *(f"movups {name}, {place}" for place, name in vectors),
         *((f"add rsp, {number(below)}",) if below else ()),
@@ -84,14 +90,17 @@ def preserving_call(argc: int, *, clock: bool, texts: bool) -> Frame:
         end=end,
         keep=(),
         back=(),
+        make_room=(*push, "call make_room", *pop),
         to_record=(
+            *push,
             _ENTRY,
-            f"lea r10, [rsp + {number(words)}]",
+            f"lea r10, [rsp + {number(deeper)}]",
             "call gate_record",
+            *pop,
             *end,
         ),
-        to_count=(_ENTRY, "call gate_pass", *end),
-        to_lose=(_ENTRY, "call gate_lose", *end),
+        to_count=(*push, _ENTRY, "call gate_pass", *pop, *end),
+        to_lose=(*push, _ENTRY, "call gate_lose", *pop, *end),
     )
 
 
@@ -109,6 +118,7 @@ def c_call(ops: Sequence[int], *, texts: bool) -> Frame:
         end=(*restored, "ret"),
         keep=(f"mov {kept}, rdx",),
         back=(f"mov rdx, {kept}",),
+        make_room=("call make_room",),
         # Vector registers may hold arguments.
         to_record=(*restored, _ENTRY, "mov eax, 8", "jmp record_event"),
         to_count=(*restored, _ENTRY, "jmp pass"),

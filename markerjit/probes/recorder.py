@@ -16,8 +16,8 @@ says what that promises) it
      7  counts it, in a second sequence, if no reader takes records out and counts them
 
 Interrupted before 6 it leaves the event to the runtime, before the end of 7 the count. Those
-functions need the arguments, so until 6 only %rax, %rdi, %r10 and %r11 are changed, %rdx by the
-clock, and by texts what calls.py says.
+functions need the arguments, so until 6 only %rax, %rdi and %r10 are changed, %rdx by the clock,
+and by texts what calls.py says.
 
 A text is read in the same sequence, if it takes no thought (texts.py); else the event is left to
 the runtime.
@@ -187,12 +187,12 @@ def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
     yield f"mov r10d, {cpu}"  # 2
     yield "cmp r10d, dword ptr [rip + alive]"
     yield "jae slow"
-    yield "lea r11, [rip + heads]"  # 3
+    yield "lea rax, [rip + heads]"  # 3
     yield f"shl r10, {number(_log2(RING_HEAD_SIZE))}"
-    yield "add r10, r11"
+    yield "add r10, rax"
     yield "mov rdi, qword ptr [r10]"
-    yield f"lea r11, [rdi + {number(shape.size)}]"
-    yield f"cmp r11, qword ptr [r10 + {number(RING_ROOM)}]"
+    yield f"lea rax, [rdi + {number(shape.size)}]"
+    yield f"cmp rax, qword ptr [r10 + {number(RING_ROOM)}]"
     yield "ja turn"
     if shape.has_text:  # the room behind the head, and below the end of that
         yield f"mov r11, qword ptr [r10 + {number(RING_ROOM)}]"
@@ -212,17 +212,13 @@ def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
         yield from frame.back
     if shape.has_text:
         yield from window()
-    else:
-        yield f"mov dword ptr [rdi], {number(HEAD.pack(shape.marker, shape.size // WORD))}"  # 5
-    if shape.tid and control.tid_offset >= 0:
-        yield f"movabs eax, dword ptr fs:[{_offset(control.tid_offset)}]"
-        yield "mov dword ptr [rdi + 4], eax"
-    else:
-        yield "mov dword ptr [rdi + 4], 0"
+    yield from _head(shape, control)  # 5
     behind = yield from _stores(shape, frame.operands)
     if shape.has_text:
         yield from _head_of_texts(shape.marker, behind)
-    yield "mov qword ptr [r10], r11"  # 6
+        yield "mov qword ptr [r10], r11"  # 6
+    else:
+        yield f"add qword ptr [r10], {number(shape.size)}"
     yield "end:"
     if shape.counted:  # 7
         yield "lea r10, [rip + count_sequence]"
@@ -231,13 +227,13 @@ def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
         yield f"mov r10d, {cpu}"
         yield "cmp r10d, dword ptr [rip + alive]"  # a signal handler may have forked just now
         yield "jae counted"
-        yield "lea r11, [rip + counts]"
+        yield "lea rax, [rip + counts]"
         yield f"shl r10, {number(_log2(setting.geometry.max_markers * COUNT_SIZE))}"
-        yield "inc qword ptr [r10 + r11]"
+        yield "inc qword ptr [r10 + rax]"
         yield "counted:"
     yield from frame.end
     yield "turn:"
-    yield "call make_room"
+    yield from frame.make_room
     yield "test eax, eax"
     yield "je again"
     if not shape.waits:
@@ -248,6 +244,26 @@ def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
     if not shape.waits:
         yield "full:"
         yield from frame.to_lose
+
+
+def _head(shape: Shape, control: Control) -> Iterator[str]:
+    """The id of the marker and the size, unless a text makes that unknown, and the thread's id: one
+    store for both where they are known."""
+    tid = shape.tid and control.tid_offset >= 0
+    head = HEAD.pack(shape.marker, shape.size // WORD)
+    if tid:
+        yield f"movabs eax, dword ptr fs:[{_offset(control.tid_offset)}]"
+    if shape.has_text:
+        yield f"mov dword ptr [rdi + 4], {'eax' if tid else '0'}"
+    elif head >> 31:  # would be a negative number as an operand of 64 bits
+        yield f"mov dword ptr [rdi], {number(head)}"
+        yield f"mov dword ptr [rdi + 4], {'eax' if tid else '0'}"
+    elif tid:
+        yield "shl rax, 0x20"
+        yield f"or rax, {number(head)}"
+        yield "mov qword ptr [rdi], rax"
+    else:
+        yield f"mov qword ptr [rdi], {number(head)}"
 
 
 def _head_of_texts(marker: int, behind: int) -> Iterator[str]:
