@@ -9,23 +9,20 @@ arena/trap.py, native/src/stop/ and native/src/runtime/.
 
 from __future__ import annotations
 
-import mmap
-import signal
-
 from markerjit.remote import calls
 from markerjit.remote.filters import NeededCall
 
 _SYS_RT_SIGPROCMASK, _SYS_RT_SIGRETURN, _SYS_GETPID = 14, 15, 39
 _SYS_RESTART_SYSCALL, _SYS_PROCESS_VM_READV, _SYS_MEMBARRIER = 219, 310, 324
 
-_READ_WRITE, _READ_EXEC = mmap.PROT_READ | mmap.PROT_WRITE, mmap.PROT_READ | mmap.PROT_EXEC
-_FIXED, _FIXED_NOREPLACE = 0x10, 0x100000
-_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED
+_READ_WRITE, _READ_EXEC = 1 | 2, 1 | 4  # PROT_*; the module mmap takes time to import
+_SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _FIXED_NOREPLACE = 1, 2, 0x10, 0x20, 0x100000
 _SIGSET_SIZE = 8
 _NO_SUCH_HOW = -1
 _DONTDUMP, _WIPEONFORK = 16, 18
 _F_DUPFD_CLOEXEC = 1030
 _MFD_CLOEXEC = 1
+_SIGTRAP = 5
 _FENCE, _REGISTER_FENCE = 32, 64
 
 
@@ -46,14 +43,14 @@ NEEDED: tuple[NeededCall, ...] = (
     NeededCall("memfd_create", calls.SYS_MEMFD_CREATE, (None, _MFD_CLOEXEC)),
     NeededCall("fcntl(F_DUPFD_CLOEXEC)", calls.SYS_FCNTL, (None, _F_DUPFD_CLOEXEC)),
     NeededCall("close", calls.SYS_CLOSE, ()),
-    _mmap(_READ_WRITE, mmap.MAP_SHARED, None, 0),
-    _mmap(_READ_EXEC, mmap.MAP_SHARED | _FIXED, None),
-    _mmap(_READ_EXEC, mmap.MAP_SHARED | _FIXED_NOREPLACE, None),
-    _mmap(_READ_WRITE, _PRIVATE, -1),
+    _mmap(_READ_WRITE, _SHARED, None, 0),
+    _mmap(_READ_EXEC, _SHARED | _FIXED, None),
+    _mmap(_READ_EXEC, _SHARED | _FIXED_NOREPLACE, None),
+    _mmap(_READ_WRITE, _PRIVATE | _ANONYMOUS | _FIXED, -1),
     NeededCall("munmap", calls.SYS_MUNMAP, ()),
     NeededCall("madvise", calls.SYS_MADVISE, (None, None, _WIPEONFORK)),
     NeededCall("madvise", calls.SYS_MADVISE, (None, None, _DONTDUMP)),
-    NeededCall("rt_sigaction", calls.SYS_RT_SIGACTION, (signal.SIGTRAP, None, None, _SIGSET_SIZE)),
+    NeededCall("rt_sigaction", calls.SYS_RT_SIGACTION, (_SIGTRAP, None, None, _SIGSET_SIZE)),
     NeededCall("membarrier", _SYS_MEMBARRIER, (_FENCE, 0, 0, 0, 0, 0)),
     NeededCall("membarrier", _SYS_MEMBARRIER, (_REGISTER_FENCE, 0, 0, 0, 0, 0)),
     # Given an error, the runtime asks in the other way, and then says that a text is unreadable.

@@ -127,7 +127,7 @@ def _seccomp(memory: ProcessMemory, seccomp: Seccomp) -> Iterator[Finding]:
     if not filtered_threads(memory.pid, plain):
         yield Finding(GOOD, "seccomp", "no filter")
         return
-    filters = Filters(memory.pid, NEEDED, trust=seccomp is Seccomp.TRUST_ERRNO)
+    filters = Filters(memory.pid, lambda: NEEDED, trust=seccomp is Seccomp.TRUST_ERRNO)
     try:
         with memory.locked() as locked:  # our stop would look like a debugger to its owner
             if not locked:

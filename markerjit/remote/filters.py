@@ -12,24 +12,18 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from markerjit.errors import NoSuchProcess, NotPermitted, Refused, Unsupported
-from markerjit.proc.bpf import (
-    ERRNO,
-    BadFilter,
-    CallData,
-    Filter,
-    LooksAtUnknown,
-    parse_filter,
-    run_filters,
-)
 from markerjit.proc.permission import Filtered, filtered_threads
 from markerjit.remote import native
 from markerjit.remote.outcome import explain_failure
+
+if TYPE_CHECKING:  # imported when a thread is under filters: most are under none
+    from markerjit.proc.bpf import Filter
 
 STRICT_MODE = 1
 
@@ -63,9 +57,11 @@ class Filters:
     error where they do not allow a call, and never to kill; what can be read of them is looked at
     all the same."""
 
-    def __init__(self, pid: int, needed: Sequence[NeededCall], *, trust: bool = False) -> None:
+    def __init__(
+        self, pid: int, needed: Callable[[], tuple[NeededCall, ...]], *, trust: bool = False
+    ) -> None:
         self._pid = pid
-        self._needed = tuple(needed)
+        self._needed = needed
         self._trust = trust
         self._allowed: set[Filtered] = set()
 
@@ -121,7 +117,7 @@ class Filters:
             raise Refused(
                 f"{subject} was given a seccomp filter just now; try again", try_again=True
             )
-        reason = objection(filters, self._needed, trust=self._trust)
+        reason = objection(filters, self._needed(), trust=self._trust)
         if reason:
             raise Unsupported(
                 f"{subject} runs under seccomp, and {reason}, so markerjit does not touch it; "
@@ -134,6 +130,8 @@ def objection(
     filters: tuple[Filter, ...], needed: tuple[NeededCall, ...], *, trust: bool = False
 ) -> str:
     """What the filters of a thread do not allow of these calls, in words; "" where nothing."""
+    from markerjit.proc.bpf import ERRNO, CallData, LooksAtUnknown, run_filters
+
     for call in needed:
         try:
             action = run_filters(filters, CallData(call.number, call.args))
@@ -178,6 +176,8 @@ def _explain_errno(error: int) -> None:
 
 
 def _filters(room: native.Filters) -> Iterator[Filter]:
+    from markerjit.proc.bpf import BadFilter, parse_filter
+
     code = memoryview(room.code).cast("B")
     at = 0
     for index in range(room.count):

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from markerjit.arena.journal import Journal
-from markerjit.arena.needed import NEEDED
 from markerjit.errors import ChangeFailed, MarkerError, NoSuchProcess, Refused, TargetGone
 from markerjit.proc.permission import (
     check_before_borrowing,
@@ -30,11 +29,17 @@ from markerjit.proc.permission import (
 )
 from markerjit.remote import native
 from markerjit.remote.calls import BorrowedThread, Caller, OwnThread
-from markerjit.remote.filters import Filters
+from markerjit.remote.filters import Filters, NeededCall
 from markerjit.remote.gadgets import Gadgets, find_gadgets
 from markerjit.session.target import Seen, Target
 
 _ASK_AGAIN_S = 1.0
+
+
+def _needed() -> tuple[NeededCall, ...]:
+    from markerjit.arena.needed import NEEDED  # asked for where a thread is under filters
+
+    return NEEDED
 
 
 class Turn:
@@ -111,7 +116,7 @@ class Turns:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._filters = Filters(target.pid, NEEDED, trust=target.trusts_filters)
+        self._filters = Filters(target.pid, _needed, trust=target.trusts_filters)
         self._asked: set[int] = set()
         self._asked_at = 0.0
         self._gadgets: tuple[str, Gadgets] | None = None
