@@ -12,8 +12,9 @@ from __future__ import annotations
 from markerjit.remote import calls
 from markerjit.remote.filters import NeededCall
 
-_SYS_RT_SIGPROCMASK, _SYS_RT_SIGRETURN, _SYS_GETPID = 14, 15, 39
-_SYS_RESTART_SYSCALL, _SYS_PROCESS_VM_READV, _SYS_MEMBARRIER = 219, 310, 324
+_SYS_RT_SIGPROCMASK, _SYS_RT_SIGRETURN, _SYS_NANOSLEEP, _SYS_GETPID = 14, 15, 35, 39
+_SYS_RESTART_SYSCALL, _SYS_CLOCK_GETTIME = 219, 228
+_SYS_PROCESS_VM_READV, _SYS_MEMBARRIER = 310, 324
 
 _READ_WRITE, _READ_EXEC = 1 | 2, 1 | 4  # PROT_*; the module mmap takes time to import
 _SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _FIXED_NOREPLACE = 1, 2, 0x10, 0x20, 0x100000
@@ -62,3 +63,10 @@ NEEDED: tuple[NeededCall, ...] = (
     ),
     NeededCall("process_vm_readv", _SYS_PROCESS_VM_READV, (None, None, 1, None), may_fail=True),
 )
+
+WAITING: tuple[NeededCall, ...] = (
+    # native/src/runtime/wait.c. Given errors, it does not wait, or without sleeping.
+    NeededCall("nanosleep", _SYS_NANOSLEEP, (None, 0), may_fail=True),
+    NeededCall("clock_gettime", _SYS_CLOCK_GETTIME, (time.CLOCK_MONOTONIC, None), may_fail=True),
+)
+"""Those of a thread that waits for the reader of a `--lossless` trace."""

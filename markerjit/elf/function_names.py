@@ -8,20 +8,14 @@ Authority: System V gABI, chapter 4 (sections, string and symbol table).
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 import numpy as np
 
 from markerjit.elf.image import FileImage
-from markerjit.errors import MemoryFault
+from markerjit.elf.sections import SHT_DYNSYM, SHT_SYMTAB, read_sections, section_bytes
+from markerjit.errors import BadFile
 
-MAX_TABLE_BYTES = 1 << 30
-
-_TABLE, _TABLE_AT = struct.Struct("<Q"), 40  # e_shoff
-_COUNTS, _COUNTS_AT = struct.Struct("<HHH"), 58  # e_shentsize, e_shnum, e_shstrndx
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SHT_SYMTAB, _SHT_DYNSYM = 2, 11
 _SYMBOL = np.dtype(
     {
         "names": ["name", "info", "other", "section", "value", "size"],
@@ -53,20 +47,20 @@ def function_names(image: FileImage) -> FunctionNames:
     labels: set[int] = set()
     linkage: list[range] = []
     try:
-        sections = _sections(image)
-    except (MemoryFault, struct.error):
-        sections = []
-    for name, kind, address, offset, size, link in sections:
-        if name.startswith(b".plt"):
-            linkage.append(range(address, address + size))
-        if kind not in (_SHT_SYMTAB, _SHT_DYNSYM) or link >= len(sections):
+        sections = read_sections(image)
+    except BadFile:
+        sections = ()
+    for section in sections:
+        if section.name.startswith(b".plt"):
+            linkage.append(range(section.address, section.address + section.size))
+        if section.type not in (SHT_SYMTAB, SHT_DYNSYM) or section.link >= len(sections):
             continue
         try:
-            table = _read(image, offset, size - size % _SYMBOL.itemsize)
-            strings = _read(image, sections[link][3], sections[link][4])
-        except MemoryFault:
+            table = section_bytes(image, section)
+            strings = section_bytes(image, sections[section.link])
+        except BadFile:
             continue
-        symbols = np.frombuffer(table, _SYMBOL)
+        symbols = np.frombuffer(table, _SYMBOL, len(table) // _SYMBOL.itemsize)
         symbols = symbols[(symbols["section"] > 0) & (symbols["section"] < 0xFF00)]
         types = symbols["info"] & 15
         labels.update(symbols["value"][types == _NOTYPE].tolist())
@@ -83,27 +77,3 @@ def function_names(image: FileImage) -> FunctionNames:
         frozenset(labels),
         tuple(linkage),
     )
-
-
-_Section = tuple[bytes, int, int, int, int, int]
-
-
-def _sections(image: FileImage) -> list[_Section]:
-    """Name, type, address, offset, size and link of each section."""
-    (table,) = _TABLE.unpack(image.read_file(_TABLE_AT, _TABLE.size))
-    entry_size, count, strings = _COUNTS.unpack(image.read_file(_COUNTS_AT, _COUNTS.size))
-    if not table or entry_size != _SECTION.size or strings >= count:
-        return []
-    data = image.read_file(table, count * _SECTION.size)
-    headers = list(_SECTION.iter_unpack(data))
-    texts = _read(image, headers[strings][4], headers[strings][5])
-    return [
-        (texts[h[0] : max(texts.find(b"\0", h[0]), h[0])], h[1], h[3], h[4], h[5], h[6])
-        for h in headers
-    ]
-
-
-def _read(image: FileImage, offset: int, size: int) -> bytes:
-    if size > MAX_TABLE_BYTES:
-        raise MemoryFault(offset, size, "read", f"{image.name} claims too much")
-    return image.read_file(offset, size)

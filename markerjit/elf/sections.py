@@ -17,8 +17,8 @@ from markerjit.elf.image import FileImage
 from markerjit.errors import BadFile, MemoryFault
 
 MAX_SECTIONS = 65_535
-MAX_SECTION_BYTES = 64 << 20
-"""More than any section has that is read here."""
+MAX_SECTION_BYTES = 256 << 20
+"""More than any section has that is read here; a browser's names take 100 MB."""
 
 SHT_SYMTAB = 2
 SHT_NOTE = 7

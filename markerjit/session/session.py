@@ -288,7 +288,7 @@ class Session(View):
         its probes. Raises what `enable` raises, and Refused while another controller reads the
         rings.
         """
-        from markerjit.session.trace import Asked, traced
+        from markerjit.session.trace import Asked, check_that_threads_may_wait, traced
 
         check_text("pattern", pattern)
         name = parse_name(pattern)
@@ -301,6 +301,8 @@ class Session(View):
                 "lossless is for another process: a thread of this one that waits may be the "
                 "reader itself, or hold what the reader needs"
             )
+        if lossless:
+            check_that_threads_may_wait(self._target)
         planner = self._switcher.planner
         from markerjit.session.recording import recording_of
 

@@ -31,6 +31,7 @@ from markerjit.patch.holds import Held
 from markerjit.patch.request import Count, Request
 from markerjit.probes.recorders import Recorders
 from markerjit.quiesce.strategies import default_strategy
+from markerjit.remote.filters import Filters
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import RecordType
 from markerjit.session.clock import EarlyClock
@@ -126,6 +127,13 @@ def traced(switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Iterato
     finally:
         with suppress(TargetGone):
             claim.lease.release(keep=switched and not off)
+
+
+def check_that_threads_may_wait(target: Target) -> None:
+    """Raise Unsupported where a seccomp filter of a thread does not allow it to wait for us."""
+    from markerjit.arena.needed import WAITING
+
+    Filters(target.pid, lambda: WAITING, trust=target.trusts_filters).check(set())
 
 
 def _claim(turn: Turn, switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Claim:

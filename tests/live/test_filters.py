@@ -17,10 +17,10 @@ import pytest
 
 import markerjit
 from markerjit import Unsupported
-from markerjit.arena.needed import NEEDED
+from markerjit.arena.needed import NEEDED, WAITING
 from markerjit.proc.bpf import ALLOW
 from markerjit.proc.permission import filtered_threads
-from markerjit.remote.filters import read_filters
+from markerjit.remote.filters import NeededCall, read_filters
 from tests.support import answering
 from tests.support.answering import Answering
 from tests.support.commands import CLI, ENVIRONMENT, cli, facts, one_line
@@ -279,6 +279,25 @@ def test_each_call_that_is_needed_is_named_where_it_is_not_allowed(
 
         assert any(name in str(caught.value) for name in names)
         assert program.answers()
+
+
+@needs_root
+@pytest.mark.parametrize("missing", WAITING, ids=str)
+def test_trace_that_waits_asks_for_the_calls_of_a_thread_that_waits(
+    start: Start, missing: NeededCall
+) -> None:
+    with (
+        start(answers({missing.number: KILL}), "thread", "poll") as program,
+        markerjit.attach(program.pid) as session,
+    ):
+        with (
+            pytest.raises(Unsupported, match=f"does not allow {missing}"),
+            session.trace("filtered", lossless=True),
+        ):
+            pass
+        with session.trace("filtered") as events:
+            assert program.answers()
+            assert len(list(events.poll())) == 1
 
 
 @needs_root
