@@ -15,6 +15,7 @@ from markerjit.remote.filters import NeededCall
 _SYS_RT_SIGPROCMASK, _SYS_RT_SIGRETURN, _SYS_NANOSLEEP, _SYS_GETPID = 14, 15, 35, 39
 _SYS_RESTART_SYSCALL, _SYS_CLOCK_GETTIME = 219, 228
 _SYS_PROCESS_VM_READV, _SYS_MEMBARRIER = 310, 324
+_CLOCK_MONOTONIC = 1
 
 _READ_WRITE, _READ_EXEC = 1 | 2, 1 | 4  # PROT_*; the module mmap takes time to import
 _SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _FIXED_NOREPLACE = 1, 2, 0x10, 0x20, 0x100000
@@ -67,6 +68,6 @@ NEEDED: tuple[NeededCall, ...] = (
 WAITING: tuple[NeededCall, ...] = (
     # native/src/runtime/wait.c. Given errors, it does not wait, or without sleeping.
     NeededCall("nanosleep", _SYS_NANOSLEEP, (None, 0), may_fail=True),
-    NeededCall("clock_gettime", _SYS_CLOCK_GETTIME, (time.CLOCK_MONOTONIC, None), may_fail=True),
+    NeededCall("clock_gettime", _SYS_CLOCK_GETTIME, (_CLOCK_MONOTONIC, None), may_fail=True),
 )
 """Those of a thread that waits for the reader of a `--lossless` trace."""

@@ -13,7 +13,6 @@ from markerjit.cli import arguments, output
 from markerjit.errors import MarkerError
 from markerjit.facts.lab import experiment_facts, outcome_facts
 from markerjit.lab import EXPERIMENTS, Experiment, Outcome, Picture, Run, conduct, source_of
-from markerjit.printable import printable
 
 _WIDTH = 80
 _INDENT = "  "
@@ -96,7 +95,7 @@ def _prediction(experiment: Experiment) -> int | None:
         try:
             answer = input(f"Your prediction ({', '.join(allowed)}; Enter for none): ").strip()
         except EOFError:
-            print()
+            output.say("")
             return None
         if not answer:
             return None
@@ -188,8 +187,7 @@ class _Page:
             else [indent + text]
         )
         for line in lines or [""]:
-            shown = printable(line)
-            print(f"\x1b[{style}m{shown}\x1b[0m" if style and self._coloured else shown)
+            output.say(line, style=style if self._coloured else "")
 
 
 def _picture_lines(pictures: Sequence[Picture]) -> Iterator[str]:

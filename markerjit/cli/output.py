@@ -18,9 +18,13 @@ _STRAYS = 20
 """Lines of stray heads at most: an object may have had thousands."""
 
 
-def say(line: str, *, error: bool = False) -> None:
-    """Print a line on standard output, or on standard error."""
-    print(printable(line), file=sys.stderr if error else sys.stdout)
+def say(line: str, *, error: bool = False, style: str = "") -> None:
+    """Print a line on standard output, or on standard error. `style` is the parameters of SGR, the
+    sequence that sets a terminal's colours (ECMA-48, 8.3.117), for this line."""
+    shown = printable(line)
+    if style:
+        shown = f"\x1b[{style}m{shown}\x1b[0m"
+    print(shown, file=sys.stderr if error else sys.stdout)
 
 
 def print_json(document: object) -> None:

@@ -53,7 +53,7 @@ def until_torn(span: Span, tell: Tell, name: str, lacks: str, most: int, write: 
                 break
             flips += 1
             tell(name, flips, most)
-        return _told(span, child, name, lacks, flips)
+        return _run_of(span, child, name, lacks, flips)
 
 
 def by_breakpoint(span: Span, tell: Tell) -> Run:
@@ -65,10 +65,10 @@ def by_breakpoint(span: Span, tell: Tell) -> Run:
             new, end = span.form(flip)
             child.change(span.site, old, new, strategy=MEMBARRIER, goes_on=end)
             tell(name, flip + 1, SAFE_FLIPS)
-        return _told(span, child, name, "", SAFE_FLIPS)
+        return _run_of(span, child, name, "", SAFE_FLIPS)
 
 
-def _told(span: Span, child: Child, name: str, lacks: str, flips: int) -> Run:
+def _run_of(span: Span, child: Child, name: str, lacks: str, flips: int) -> Run:
     ending = child.ending(_DIES_S if child.word("torn") else 0)
     counts = child.counts("old", "new", "torn", "trapped")
     if counts["torn"]:

@@ -64,7 +64,7 @@ def at_once(tell: Tell) -> Run:
         hold_inside(child)
         entered, left = child.word("inside"), child.word("left")
         take_away(child)
-        return told(child, name, "the wait until every thread has left", entered - left)
+        return run_of(child, name, "the wait until every thread has left", entered - left)
 
 
 def after_a_wait(tell: Tell) -> Run:
@@ -80,10 +80,10 @@ def after_a_wait(tell: Tell) -> Run:
             if time.monotonic() > deadline:
                 raise MarkerError(f"a thread did not leave the probe in {LIMIT_S} seconds")
         take_away(child)
-        return told(child, name, "", inside)
+        return run_of(child, name, "", inside)
 
 
-def told(child: Child, name: str, lacks: str, inside: int) -> Run:
+def run_of(child: Child, name: str, lacks: str, inside: int) -> Run:
     """What happened in a child: whether its thread died, or passed the site again."""
     passed, deadline = child.word("old"), time.monotonic() + LIMIT_S
     while child.is_alive() and child.word("old") < passed + 1000 and time.monotonic() < deadline:

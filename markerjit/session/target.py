@@ -19,6 +19,7 @@ from markerjit.arena.breakpoints import Breakpoints
 from markerjit.arena.find import NO_ARENAS, Arenas, Probes, find_arenas, inherited_arenas, is_arena
 from markerjit.elf import Read
 from markerjit.errors import (
+    BadArgument,
     MarkerError,
     MemoryFault,
     NoMarkers,
@@ -256,12 +257,12 @@ class Target:
 
 
 def as_seccomp(seccomp: Seccomp | str) -> Seccomp:
-    """The way that is meant, by itself or by its name. Raises ValueError for any other."""
+    """The way that is meant, by itself or by its name. Raises BadArgument for any other."""
     try:
         return Seccomp(seccomp)
     except ValueError:
-        names = ", ".join(map(str, Seccomp))
-        raise ValueError(f"{seccomp!r} is no way with seccomp; there are {names}") from None
+        names = " or ".join(map(str, Seccomp))
+        raise BadArgument("seccomp", seccomp, names) from None
 
 
 def command_of(pid: int) -> str:

@@ -71,11 +71,14 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     target = session._target
     of_watch = {"flight": flight, "arena": target.seen.arena, "pidfd": target.memory.pidfd}
     every = {"trace": trace, "select": lambda name: True}
+    opened = {"pid": place.program.pid, "seccomp": "read"}
+    listed = {"path": str(place.program.path), "pattern": "*"}
     formatted = {"fields": stream.fields, "json": False, "clock": None}
     return {
-        "attach": (markerjit.attach, {"pid": place.program.pid, "ring_size": 1 << 20}),
-        "Session": (markerjit.Session, {"pid": place.program.pid, "ring_size": 1 << 20}),
-        "View": (markerjit.View, {"pid": place.program.pid}),
+        "attach": (markerjit.attach, {**opened, "ring_size": 1 << 20}),
+        "Session": (markerjit.Session, {**opened, "ring_size": 1 << 20}),
+        "View": (markerjit.View, opened),
+        "View.usdt": (session.usdt, pattern),
         "View.sites": (session.sites, pattern),
         "View.statistics": (session.statistics, {**pattern, "look": False}),
         "View.states": (session.states, {"sites": session.sites("truth_loop")}),
@@ -85,6 +88,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "Session.disable": (session.disable, {**pattern, "force": False}),
         "Session.end_record": (session.end_record, pattern),
         "Session.record": (session.record, record),
+        "Session.stepping": (session.stepping, {**pattern, "on": True, "lease_s": 60}),
         "Session.trace": (
             session.trace,
             {**record, "poll_s": 0.02, "lossless": False, "ring_growth": 0, "resume": False},
@@ -104,8 +108,9 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "Merger.hand_out_columns": (markerjit.Merger([stream]).hand_out_columns, {"most": 1}),
         "Flight": (markerjit.Flight, {"arena": session._target.seen.arena, "known": dict}),
         "Watch": (markerjit.Watch, of_watch),
-        "repair": (markerjit.repair, {"pid": place.program.pid}),
-        "list_file": (markerjit.list_file, {"path": str(place.program.path), "pattern": "*"}),
+        "repair": (markerjit.repair, opened),
+        "list_file": (markerjit.list_file, listed),
+        "list_file_usdt": (markerjit.list_file_usdt, listed),
         "compile_probe": (markerjit.compile_probe, probe),
         "compiled_probe": (markerjit.compiled_probe, {"probe": "count"}),
         "open_sink": (markerjit.open_sink, {"path": path, "info": info, "force": False}),
@@ -204,8 +209,9 @@ def test_every_argument_of_every_public_function_is_in_the_table(place: Place) -
 
 
 def _is_value(function: Any) -> bool:
-    """Errors, enumerations and named tuples are made by us."""
-    made_by_us = (Exception, tuple, Enum, markerjit.Compiled, markerjit.Field, markerjit.Trace)
+    """Errors, enumerations, named tuples and some more are made by us."""
+    classes = (markerjit.Compiled, markerjit.Field, markerjit.Stepper, markerjit.Trace)
+    made_by_us = (Exception, tuple, Enum, *classes)
     return isinstance(function, type) and issubclass(function, made_by_us)
 
 

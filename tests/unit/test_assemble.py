@@ -227,9 +227,9 @@ def test_a_large_id_makes_no_recorder_longer() -> None:
     small, large = recorder(ops, marker=5), recorder(ops, marker=100_000)
 
     assert len(small) == len(large)
-    # c7 07 imm32: movl $imm32, (%rdi)
-    assert small.count(b"\xc7\x07" + (15 << 22 | 5).to_bytes(4, "little")) == 1
-    assert large.count(b"\xc7\x07" + (15 << 22 | 100_000).to_bytes(4, "little")) == 1
+    # 48 0d imm32: or $imm32, %rax, which has the thread's id in its upper half
+    assert small.count(b"\x48\x0d" + (15 << 22 | 5).to_bytes(4, "little")) == 1
+    assert large.count(b"\x48\x0d" + (15 << 22 | 100_000).to_bytes(4, "little")) == 1
 
 
 def test_events_that_may_wait_cost_nothing_where_there_is_room() -> None:
@@ -306,8 +306,8 @@ def test_a_recorder_of_a_preserving_call_gives_back_what_it_pushes() -> None:
     decoded = [f"{one.mnemonic} {one.op_str}".strip() for one in machine.disasm(made, 0)]
 
     begin = decoded.index("endbr64")
-    pushed = [line.split()[1] for line in decoded[begin + 1 : begin + 6]]
+    pushed = [line.split()[1] for line in decoded[begin + 1 : begin + 5]]
     end = decoded.index("ret", begin)
-    assert pushed == ["rax", "rdi", "r10", "r11", "rdx"]
-    assert decoded[end - 5 : end] == [f"pop {register}" for register in reversed(pushed)]
+    assert pushed == ["rax", "rdi", "r10", "rdx"]
+    assert decoded[end - 4 : end] == [f"pop {register}" for register in reversed(pushed)]
     assert not [line for line in decoded[begin:end] if "xmm" in line]
