@@ -208,7 +208,10 @@ def test_recorded_and_lost_are_what_a_crowd_has_counted(
     args, turns = CROWDS[crowd]
     program = target("truth_crowd", *args)
 
-    events, lost, counts = record_crowd(program, turns, ring_size=ring_size, slow=slow)
+    # Rings that grow would lose nothing while they are read.
+    options = {"ring_growth": 0} if ring_size == 4096 else {}
+
+    events, lost, counts = record_crowd(program, turns, ring_size=ring_size, slow=slow, **options)
 
     if ring_size == 4096:
         assert lost.total() > 0
