@@ -173,15 +173,22 @@ class Watch(App[int]):
             self._looking = False
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call the operator in its thread. None where it raised, which is then shown."""
+        """Call the operator in its thread. None where it raised, which is then shown, and where
+        the view ended meanwhile: the parts of the screen are gone then."""
         loop = asyncio.get_running_loop()
+        error = None
+        result = None
         try:
-            return await loop.run_in_executor(self._thread, function, *arguments)
-        except TargetGone as gone:
-            self._end(str(gone))
-        except MarkerError as error:
+            result = await loop.run_in_executor(self._thread, function, *arguments)
+        except MarkerError as raised:
+            error = raised
+        if not self.is_running:
+            return None
+        if isinstance(error, TargetGone):
+            self._end(str(error))
+        elif error:
             self._say(str(error))
-        return None
+        return result
 
     async def _do(self, function: Callable[..., Any], *arguments: Any) -> None:
         sentence = await self._call(function, *arguments)

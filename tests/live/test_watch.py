@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -211,6 +212,26 @@ def test_stages_are_taken_back_by_a_key_and_at_the_end(target: Callable, end: st
         assert arena
         assert arena.writer is None
     assert mode_of(program.pid) is None
+
+
+def test_a_look_that_comes_back_after_the_end_is_dropped(target: Callable) -> None:
+    program = target("truth_threads", "1", "--rate", "500")
+    began = threading.Event()
+
+    async def watch() -> None:
+        async with viewer(program.pid) as seen:
+            look = seen.operator.look
+
+            def late(chosen: str) -> object:
+                began.set()
+                while seen.view.query("#heading"):
+                    time.sleep(0.0001)
+                return look(chosen)
+
+            seen.operator.look = late  # type: ignore[method-assign]
+            await seen.until(began.is_set)
+
+    asyncio.run(watch())
 
 
 def test_events_are_recorded_and_shown(target: Callable) -> None:
