@@ -30,6 +30,7 @@ COMMON_CASES = [
     "listing",
     "callbacks",
     "statistics",
+    "vectors",
 ]
 TEXT_CASES = ["altered", "shared"]
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]

@@ -96,7 +96,8 @@ def load_calls(folder: Path) -> ctypes.CDLL:
 
 
 @cache
-def _calls() -> ctypes.CDLL:
+def calls() -> ctypes.CDLL:
+    """The calls.c by which slots are hit."""
     with tempfile.TemporaryDirectory() as folder:
         return load_calls(Path(folder))
 
@@ -121,7 +122,7 @@ class Slot(ctypes.Structure):
         floats = sum(isinstance(one, ctypes.c_double) << at for at, one in enumerate(args))
         block = (ctypes.c_uint64 * 12)(*words)
         shape = ctypes.c_uint64(len(words) | floats << 8)
-        changed = _calls().call_block(ctypes.byref(self), shape, block)
+        changed = calls().call_block(ctypes.byref(self), shape, block)
         assert not changed, "the probe changed a register or the stack of its caller"
 
 

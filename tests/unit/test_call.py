@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from markerjit.abi import CALLS_SIZE, PROBE_COUNTED
+from markerjit.abi import CALLS_SIZE, CPU_TSC, CPU_XSAVE, PROBE_COUNTED
 from markerjit.abi import Calls as Calls_
-from tests.support.own_arena import INT, OwnArena, Slot, load_calls
+from tests.support.own_arena import INT, OwnArena, Slot, calls, cpu_flags
 from tests.support.recorder_code import Calls, instructions
 
 VECTORS = pytest.mark.parametrize("vectors", [False, True])
@@ -25,9 +25,9 @@ INLINE = 2
 class Taken:
     """A slot whose probe is the function `take` of calls.c."""
 
-    def __init__(self, folder: Path, *, vectors: bool) -> None:
+    def __init__(self, *, vectors: bool) -> None:
         self.own = OwnArena()
-        self.library = load_calls(folder)
+        self.library = calls()
         self.library.take_as.restype = ctypes.POINTER(c_uint64)
         self.library.times_taken.restype = c_uint64
         self.vectors = vectors
@@ -65,10 +65,8 @@ class Taken:
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["general", "vectors"])
-def taken(
-    request: pytest.FixtureRequest, build: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Taken:
-    return Taken(tmp_path_factory.mktemp("calls"), vectors=request.param)
+def taken(request: pytest.FixtureRequest, build: Path) -> Taken:
+    return Taken(vectors=request.param)
 
 
 def bits(real: float) -> int:
@@ -166,6 +164,30 @@ def test_a_call_is_counted_for_the_marker_that_the_probe_came_with(taken: Taken)
             outcomes.add((gained, taken.library.times_taken()))
 
     assert outcomes == {((0, 1), 1), ((1, 0), 0), ((1, 0), 1)}
+
+
+@pytest.mark.parametrize("flags", [CPU_XSAVE, CPU_XSAVE | CPU_TSC, CPU_TSC, 0])
+def test_vector_registers_come_back_where_the_system_has_xsave_and_where_not(
+    taken: Taken, flags: int
+) -> None:
+    """Whole with XSAVE, whichever other features there are. A system without it has no AVX, and
+    the lower halves of FXSAVE are all that there is."""
+    own_flags = cpu_flags()
+    if flags & ~own_flags:
+        pytest.skip("this processor does not have them")
+    control = taken.own.arena.control
+    control.write("cpu_flags", flags)
+    taken.library.look_at_avx(int(bool(flags & CPU_XSAVE) and has_avx()))
+    try:
+        assert taken.hit(c_uint64(7), c_double(0.5)) == [7, bits(0.5)]
+    finally:
+        taken.library.look_at_avx(0)
+        control.write("cpu_flags", own_flags)
+
+
+def has_avx() -> bool:
+    """Whether vector registers have an upper half here."""
+    return "avx" in Path("/proc/cpuinfo").read_text().split()
 
 
 def adapter_of(slot: Slot) -> Slot:

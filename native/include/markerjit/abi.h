@@ -182,7 +182,7 @@ struct mj_slot {
 #define MJ_CPU_RTM 2u    /* memory transactions work: a read in one cannot fault */
 #define MJ_CPU_TSC 4u    /* the time stamp counter is the same on all CPUs */
 #define MJ_CPU_PKU 8u    /* pages may have protection keys, and rdpkru works */
-#define MJ_CPU_XSAVE 16u /* the system uses XSAVE */
+#define MJ_CPU_XSAVE 16  /* the system uses XSAVE; without a suffix, for assembly */
 
 /* Restartable sequences of restart.S, in `sequences` of the control block. */
 #define MJ_SEQUENCE_APPEND 0

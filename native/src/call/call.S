@@ -40,7 +40,6 @@
 #define SLOT (MJ_CALL_SLOT + 8)
 #define WORDS (MJ_CALL_WORDS + 8)
 #define INLINE 2 /* MJ_PROBE_INLINE */
-#define XSAVE 4  /* MJ_CPU_XSAVE, without a suffix that not all assemblers know */
 #define STATE (-80)  /* where the saved state is, and below it which parts it has */
 #define LOCALS 32 /* beside the nine registers, for these; the words at -96 and -104 are the includer's */
 
@@ -245,7 +244,7 @@ mj_call:
 mj_call_saving_vectors:
     save_general
     enter mj_call_saving_vectors, MJ_SEQUENCE_ENTER_SAVING
-    testl $XSAVE, CPU_FLAGS
+    testl $MJ_CPU_XSAVE, CPU_FLAGS
     jz 7f
     xor %ecx, %ecx
     xgetbv

@@ -282,6 +282,35 @@ static void statistics(void) {
     CHECK_EQUAL(numbers.sync, MJ_KIND == MJ_KIND_pointer ? MARKER_SYNC_UNUSED : MARKER_SYNC_CORE);
 }
 
+/* Spoils all vector registers, as any function may. */
+static void on_vectors(struct mj_slot *slot, ...) {
+    (void)slot;
+    __asm__ volatile("vzeroall" : : : "xmm0", "xmm7", "xmm15");
+    calls++;
+}
+
+/* A marker's function may have values in whole vector registers around a preserving call. */
+__attribute__((noinline)) static int keep_vectors(const uint64_t (*words)[4]) {
+    uint64_t after[3][4];
+
+    __asm__ volatile("vmovdqu %0, %%ymm0\nvmovdqu %0, %%ymm7\nvmovdqu %0, %%ymm15" : : "m"(*words));
+    bare();
+    __asm__ volatile("vmovdqu %%ymm0, %0\nvmovdqu %%ymm7, %1\nvmovdqu %%ymm15, %2\nvzeroupper"
+                     : "=m"(after[0]), "=m"(after[1]), "=m"(after[2]));
+    return !memcmp(after[0], words, 32) && !memcmp(after[1], words, 32) &&
+           !memcmp(after[2], words, 32);
+}
+
+static void vectors(void) {
+    static const uint64_t words[4] = {1, 22, 333, 4444};
+
+    if (!__builtin_cpu_supports("avx"))
+        return;
+    CHECK_EQUAL(marker_set_probe("bare", MARKER_PROBE(on_vectors), MARKER_CALL), 0);
+    CHECK(keep_vectors(&words));
+    CHECK_EQUAL(calls, 1);
+}
+
 #if MJ_KIND != MJ_KIND_pointer
 
 /* The address of the byte of a site that is not the one that decides, and of that one. */
@@ -349,4 +378,4 @@ static void shared(void) {
 #endif
 
 MAIN(CASE(values), CASE(counts), CASE(inline_probe), CASE(errors), CASE(foreign), CASE(several),
-     CASE(listing), CASE(callbacks), CASE(statistics) TEXT_CASES)
+     CASE(listing), CASE(callbacks), CASE(statistics), CASE(vectors) TEXT_CASES)

@@ -5,4 +5,4 @@
 
     .data
 cpu_flags:
-    .long 4 /* MJ_CPU_XSAVE */
+    .long MJ_CPU_XSAVE

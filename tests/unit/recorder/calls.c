@@ -21,9 +21,10 @@ enum { RECORD, FORK, FORK_LATE, DIE, CHANGE_DATA };
 
 /*
  * A preserving call, as a marker's body makes it, with values in all general registers and in all
- * vector registers. 0: all of them, the stack pointer and the red zone came back as they
- * were. The numbers are in `pattern`, so that each has another one.
+ * vector registers, of which those with AVX have an upper half. 0: all of them, the stack pointer
+ * and the red zone came back as they were.
  */
+__attribute__((visibility("hidden"))) int with_avx;
 int call_block(struct mj_slot *slot, uint64_t shape, const uint64_t *words);
 #define EACH_VECTOR(X)                                                                             \
     X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
@@ -31,6 +32,11 @@ int call_block(struct mj_slot *slot, uint64_t shape, const uint64_t *words);
 #define CHECK(n)                                                                                   \
     "movq %xmm" #n ", %rax; cmp %rbx, %rax; jne 9f; psrldq $8, %xmm" #n "; movq %xmm" #n           \
     ", %rax; cmp %rbx, %rax; jne 9f\n"
+#define SET_UPPER(n) "vinsertf128 $1, %xmm" #n ", %ymm" #n ", %ymm" #n "\n"
+#define CHECK_UPPER(n)                                                                             \
+    "vextractf128 $1, %ymm" #n ", %xmm" #n "\n"                                                    \
+    "vmovq %xmm" #n ", %rax; cmp %rbx, %rax; jne 9f\n"                                             \
+    "vpsrldq $8, %xmm" #n ", %xmm" #n "; vmovq %xmm" #n ", %rax; cmp %rbx, %rax; jne 9f\n"
 __asm__(
     ".text\n"
     ".globl call_block\n"
@@ -48,22 +54,28 @@ __asm__(
     "mov (%rdi), %rbp; test $1, %bpl; cmovnz 32(%rdi), %rbp\n"
     "mov $1, %eax; mov $2, %ecx; mov $3, %edx; mov $4, %esi; mov $5, %edi; mov $6, %r8d\n"
     "mov $7, %r9d; mov $8, %r10d; mov $9, %r11d; mov $10, %r12d; mov $11, %r13d\n"
-    "mov $12, %r14d; mov $13, %r15d\n" EACH_VECTOR(
-        SET) "call *%rbp\n"
-             "cmp $1, %rax; jne 9f; cmp $2, %rcx; jne 9f; cmp $3, %rdx; jne 9f; cmp $4, %rsi; jne "
-             "9f\n"
-             "cmp $5, %rdi; jne 9f; cmp $6, %r8; jne 9f; cmp $7, %r9; jne 9f; cmp $8, %r10; jne "
-             "9f\n"
-             "cmp $9, %r11; jne 9f; cmp $10, %r12; jne 9f; cmp $11, %r13; jne 9f; cmp $12, %r14; "
-             "jne 9f\n"
-             "cmp $13, %r15; jne 9f\n" EACH_VECTOR(
-                 CHECK) "mov (%rbx), %rax; lea 128 + 8(%rsp, %rax), %rax; cmp %rbx, %rax; jne 9f\n"
-                        "cmpq $0x5a5a5a5a, -8(%rbx); jne 9f; cmpq $0x5a5a5a5a, -128(%rbx); jne 9f\n"
-                        "xor %eax, %eax; jmp 8f\n"
-                        "9: mov $1, %eax\n"
-                        "8: lea 8(%rbx), %rsp\n"
-                        "pop %r15; pop %r14; pop %r13; pop %r12; pop %rbp; pop %rbx\n"
-                        "ret\n");
+    "mov $12, %r14d; mov $13, %r15d\n"
+    /* clang-format off */
+    EACH_VECTOR(SET)
+    "cmpl $0, with_avx(%rip); je 3f\n"
+    EACH_VECTOR(SET_UPPER)
+    "3: call *%rbp\n"
+    "cmp $1, %rax; jne 9f; cmp $2, %rcx; jne 9f; cmp $3, %rdx; jne 9f; cmp $4, %rsi; jne 9f\n"
+    "cmp $5, %rdi; jne 9f; cmp $6, %r8; jne 9f; cmp $7, %r9; jne 9f; cmp $8, %r10; jne 9f\n"
+    "cmp $9, %r11; jne 9f; cmp $10, %r12; jne 9f; cmp $11, %r13; jne 9f; cmp $12, %r14; jne 9f\n"
+    "cmp $13, %r15; jne 9f\n"
+    EACH_VECTOR(CHECK)
+    "cmpl $0, with_avx(%rip); je 4f\n"
+    EACH_VECTOR(CHECK_UPPER)
+    "4: mov (%rbx), %rax; lea 128 + 8(%rsp, %rax), %rax; cmp %rbx, %rax; jne 9f\n"
+    "cmpq $0x5a5a5a5a, -8(%rbx); jne 9f; cmpq $0x5a5a5a5a, -128(%rbx); jne 9f\n"
+    "xor %eax, %eax; jmp 8f\n"
+    "9: mov $1, %eax\n"
+    "8: cmpl $0, with_avx(%rip); je 5f; vzeroupper\n"
+    "5: lea 8(%rbx), %rsp\n"
+    "pop %r15; pop %r14; pop %r13; pop %r12; pop %rbp; pop %rbx\n"
+    "ret\n");
+/* clang-format on */
 
 /* A body that comes late: it has loaded an adapter that the slot had before. */
 void call_stale(struct mj_slot *slot, uint64_t adapter) {
@@ -120,7 +132,12 @@ __attribute__((aligned(16))) void take(struct mj_slot *slot, ...) {
                              :
                              :
                              : "xmm0", "xmm7", "xmm14", "xmm15");
+    if (taken.spoil && with_avx)
+        __asm__ __volatile__("vzeroall" : : : "xmm0", "xmm7", "xmm14", "xmm15");
 }
+
+/* Look at the upper halves, too. */
+void look_at_avx(int is_there) { with_avx = is_there; }
 
 const uint64_t *take_as(const char *kinds, int spoil) {
     taken.kinds = kinds;
