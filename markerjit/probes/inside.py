@@ -1,8 +1,8 @@
 """Whether a thread is in a probe in C.
 
 A call is counted in one of two places: by the runtime's adapters for the marker and CPU
-(arena/calls.py), and by bodies of older headers in the slot. Whoever asks has emptied the slots
-before, and either all threads were stopped for that, or there was a barrier in all of them since.
+(arena/calls.py), and by bodies of older headers in the slot. The caller has emptied the slots
+before. Either all threads were stopped for that, or there was a barrier in all of them since.
 """
 
 from __future__ import annotations

@@ -247,9 +247,8 @@ static void mend_system_call(struct stopped_thread *thread) {
 
 /*
  * The same for calls with a relative timeout, if it was asked for: they go on by restart_syscall, a
- * call that a program has never made and whose filters may end it. Nobody knows how much of the
- * timeout is left, which only the kernel has: it begins again. A signal handler ends the call, as
- * before.
+ * call that a program has never made and whose filters may end it. The kernel gives out the rest of
+ * the timeout nowhere, so it begins again. A signal handler ends the call, as before.
  */
 static void repeat_sleep(struct stopped_thread *thread) {
     if ((int64_t)thread->regs.orig_rax < 0 || (int64_t)thread->regs.rax != -ERESTART_RESTARTBLOCK)
