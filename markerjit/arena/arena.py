@@ -32,8 +32,9 @@ from markerjit.proc.owner import Owner, from_entry
 from markerjit.ring.types import HEAD, HEAD_OF_16, Head
 
 _HEADS_AS_OURS = 5
-_PRESERVING_CALLS = 6
 """The first version whose records have our heads. Those before had ids of 16 bits."""
+_PRESERVING_CALLS = 7
+"""The first version that has probes for bodies which make preserving calls."""
 
 
 class Arena:

@@ -95,8 +95,8 @@ struct mj_note {
  *
  * Bit 0 of `probe` asks for the call to be counted, so that whoever takes the probe away can wait
  * until no thread is inside: in `entered` and `left`, or in struct mj_calls by the controller's
- * adapters; MJ_PROBE_INLINE selects the inline probe of the
- * body. So a probe's own address is a multiple of four.
+ * adapters. MJ_PROBE_INLINE selects the inline probe of the body. So a probe's own address is a
+ * multiple of four.
  */
 struct mj_slot;
 typedef void mj_probe_fn(struct mj_slot *slot, ...);
@@ -167,7 +167,7 @@ struct mj_slot {
  * what it mapped.
  */
 #define MJ_ARENA_MAGIC 0x74696a72656b726d /* "mrkerjit" in memory */
-#define MJ_ARENA_VERSION 6
+#define MJ_ARENA_VERSION 7
 #define MJ_ARENA_NAME "markerjit"
 #define MJ_PAGE 4096
 #define MJ_CODE_SIZE (2048 * MJ_PAGE)
@@ -178,11 +178,11 @@ struct mj_slot {
 #define MJ_SCRATCH_SIZE (16 * MJ_PAGE)
 #define MJ_DATA_SIZE (8192 * MJ_PAGE)
 
-#define MJ_CPU_RDPID 1u  /* rdpid works; otherwise the CPU number is read with lsl */
-#define MJ_CPU_RTM 2u    /* memory transactions work: a read in one cannot fault */
-#define MJ_CPU_TSC 4u    /* the time stamp counter is the same on all CPUs */
-#define MJ_CPU_PKU 8u    /* pages may have protection keys, and rdpkru works */
-#define MJ_CPU_XSAVE 16  /* the system uses XSAVE; without a suffix, for assembly */
+#define MJ_CPU_RDPID 1u /* rdpid works; otherwise the CPU number is read with lsl */
+#define MJ_CPU_RTM 2u   /* memory transactions work: a read in one cannot fault */
+#define MJ_CPU_TSC 4u   /* the time stamp counter is the same on all CPUs */
+#define MJ_CPU_PKU 8u   /* pages may have protection keys, and rdpkru works */
+#define MJ_CPU_XSAVE 16 /* the system uses XSAVE; without a suffix, for assembly */
 
 /* Restartable sequences of restart.S, in `sequences` of the control block. */
 #define MJ_SEQUENCE_APPEND 0
@@ -321,9 +321,8 @@ struct mj_control {
     uint32_t version;
     uint32_t control_size; /* bytes of this structure */
     uint64_t arena_size;
-    uint32_t cpus; /* how many CPU numbers there can be; two rings for each */
-    uint32_t
-        ring_size; /* with which rings begin, a power of two; changes while nothing is recorded */
+    uint32_t cpus;      /* how many CPU numbers there can be; two rings for each */
+    uint32_t ring_size; /* of rings at first, a power of two; changes while nothing is recorded */
     struct mj_part parts[MJ_PARTS];
     /* and what may be longer in another one: */
     uint64_t runtime_id; /* FNV-1a of the runtime's code */
@@ -421,7 +420,7 @@ struct mj_count {
 /*
  * Calls of probes in C through the adapters of the runtime: one for each ring and marker, as above.
  * A thread may leave on another CPU than that on which it entered, so only the sums over all rings
- * mean something. Nobody is inside where the sum of `left`, read first, is that of `entered`.
+ * mean something. No thread is inside where the sum of `left`, read first, is that of `entered`.
  * docs/decisions/0025-who-is-inside.md
  */
 struct mj_calls {
