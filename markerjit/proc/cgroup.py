@@ -7,7 +7,8 @@ Supports both versions of cgroups(7), as they are mounted here. A group that our
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from markerjit.errors import refuse_own_shortage
@@ -26,10 +27,11 @@ def frozen_by(pid: int) -> int:
     Under version 1 ptrace can stop no thread, as in uninterruptible sleep. Under version 2 a thread
     stops, but a borrowed one does not run until the group is thawed.
     """
-    for folder in _folders(pid, "freezer")[:1]:
+    groups = _read(f"/proc/{pid}/cgroup")
+    for folder in _folders(groups, "freezer")[:1]:
         if _read(f"{folder}/freezer.state").startswith("F"):  # FREEZING, FROZEN; else THAWED
             return 1
-    for folder in _folders(pid, "")[:1]:
+    for folder in _folders(groups, "")[:1]:
         if "frozen 1" in _read(f"{folder}/cgroup.events"):
             return 2
     return 0
@@ -40,16 +42,17 @@ def memory_left(pid: int) -> MemoryLeft | None:
 
     Page cache that can be dropped counts as free, as in `docker stats`.
     """
-    groups = [
-        *_memory(_folders(pid, ""), "memory.max", "memory.current", "inactive_file"),
+    groups = _read(f"/proc/{pid}/cgroup")
+    limited = [
+        *_memory(_folders(groups, ""), "memory.max", "memory.current", "inactive_file"),
         *_memory(
-            _folders(pid, "memory"),
+            _folders(groups, "memory"),
             "memory.limit_in_bytes",
             "memory.usage_in_bytes",
             "total_inactive_file",
         ),
     ]
-    return min(groups, default=None)
+    return min(limited, default=None)
 
 
 def _memory(folders: list[str], limit: str, usage: str, droppable: str) -> Iterator[MemoryLeft]:
@@ -64,9 +67,10 @@ def _memory(folders: list[str], limit: str, usage: str, droppable: str) -> Itera
         yield MemoryLeft(int(allowed) - int(used) + cached, int(allowed))
 
 
-def _folders(pid: int, controller: str) -> list[str]:
-    """The process's group and those above it, innermost first; "" is version 2."""
-    for line in _read(f"/proc/{pid}/cgroup").splitlines():
+def _folders(groups: str, controller: str) -> list[str]:
+    """Of the groups in a text of /proc/PID/cgroup, that of the controller and those above it,
+    innermost first; "" is version 2."""
+    for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)
         if controller not in controllers.split(","):
             continue
@@ -83,8 +87,11 @@ def _upwards(mount: str, path: str) -> Iterator[str]:
     yield mount
 
 
-def _mounts(controller: str) -> Iterator[tuple[str, str]]:
-    """(mounted part of the hierarchy, mount point), from /proc/self/mountinfo; proc(5)."""
+@cache
+def _mounts(controller: str) -> Sequence[tuple[str, str]]:
+    """(mounted part of the hierarchy, mount point), from /proc/self/mountinfo; proc(5). It is read
+    once: each switch asks, and hierarchies are mounted when a system starts."""
+    mounts = []
     for line in _read("/proc/self/mountinfo").splitlines():
         mount, _, kind = line.partition(" - ")
         root, mount_point = mount.split(" ")[3:5]
@@ -92,7 +99,8 @@ def _mounts(controller: str) -> Iterator[tuple[str, str]]:
         if name == ("cgroup" if controller else "cgroup2") and (
             not controller or controller in options.split(",")
         ):
-            yield root, mount_point
+            mounts.append((root, mount_point))
+    return mounts
 
 
 def _read(path: str) -> str:

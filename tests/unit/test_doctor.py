@@ -325,8 +325,9 @@ def test_a_machine_that_promises_no_more_than_it_has_is_a_warning(limited: Calla
 
 
 @pytest.fixture
-def groups(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """Files of control groups: a container that sees its own part of both hierarchies."""
+    cgroup._mounts.cache_clear()
     files = {
         "/proc/self/mountinfo": (
             "30 25 0:26 /docker/1 /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
@@ -338,7 +339,8 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         "/sys/fs/cgroup/unified/app:x/cgroup.events": "populated 1\nfrozen 0\n",
     }
     monkeypatch.setattr(cgroup, "_read", lambda path: files.get(path, ""))
-    return files
+    yield files
+    cgroup._mounts.cache_clear()
 
 
 @pytest.mark.parametrize(
