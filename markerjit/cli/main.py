@@ -15,7 +15,7 @@ import sys
 TYPE_CHECKING = False  # type checkers take it for true; typing is not imported this early
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
+    from argparse import ArgumentParser, Namespace
     from collections.abc import Sequence
     from typing import Any, NoReturn, TextIO
 
@@ -185,6 +185,22 @@ def _parser(chosen: str) -> ArgumentParser:
             # with that all archives.
             return argparse.HelpFormatter(self.prog, width=_columns() - 2)
 
+    class Command(Parser):
+        """The parser of a command. Options may stand between its other arguments, also before one
+        that may be left out: argparse would take that as left out where it meets an option. Not so
+        with `--`, which parse_known_intermixed_args of Python 3.11 forgets."""
+
+        _is_intermixed = False
+
+        def parse_known_args(  # type: ignore[override]
+            self, args: Sequence[str], namespace: Namespace | None = None
+        ) -> tuple[Namespace, list[str]]:
+            # parse_known_intermixed_args comes back here for each of its two passes.
+            if self._is_intermixed or "--" in args:
+                return super().parse_known_args(args, namespace)
+            self._is_intermixed = True
+            return self.parse_known_intermixed_args(args, namespace)
+
     parser = Parser(
         prog="markerjit",
         description="Markers in running programs: find them, switch them on and off, watch them.",
@@ -193,7 +209,9 @@ def _parser(chosen: str) -> ArgumentParser:
         "markerjit/probes.h, --version the version.",
     )
     # With its name, because argparse would import shutil to find it out.
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", prog="markerjit")
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", prog="markerjit", parser_class=Command
+    )
     for name in [chosen] if chosen in COMMANDS else COMMANDS:
         line = COMMANDS[name]
         command = commands.add_parser(name, help=line, description=f"{line}.".capitalize())

@@ -14,6 +14,7 @@ import pytest
 
 import markerjit
 from markerjit.arena.lease import Reader
+from markerjit.cli import list as cli_list
 from markerjit.cli import main, output
 from markerjit.cli.arguments import as_pid
 from markerjit.elf import parse_format
@@ -154,6 +155,27 @@ def test_wrong_usage_exits_with_2(
     shown = capsys.readouterr()
     assert "Traceback" not in shown.err
     assert "usage: markerjit" in shown.out + shown.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("list", "7", "--usdt", "kv_*"),
+        ("list", "--usdt", "7", "kv_*"),
+        ("list", "7", "kv_*", "--usdt"),
+        ("list", "--usdt", "--", "7", "kv_*"),
+    ],
+)
+def test_options_may_stand_between_other_arguments(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = []
+    monkeypatch.setattr(cli_list, "run", lambda options: listed.append(options) or 0)
+
+    assert run(*arguments) == 0
+
+    (options,) = listed
+    assert (options.target, options.pattern, options.usdt) == ("7", "kv_*", True)
 
 
 @pytest.mark.parametrize("duration", ["nan", "inf"])
