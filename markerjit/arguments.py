@@ -8,7 +8,6 @@ Nothing is converted here, and the meaning of a name is not known.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -32,15 +31,16 @@ def check_power_of_two(name: str, value: object, least: int, most: int) -> None:
 
 
 def check_pid(value: object) -> None:
-    """Check the type of a pid. Whether the process exists is for the kernel to say."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    """Check the type of a pid, and that it has at most 64 bits: messages print it, and str raises
+    ValueError for thousands of digits. Whether the process exists is for the kernel to say."""
+    if not isinstance(value, int) or isinstance(value, bool) or value.bit_length() > 64:
         raise BadArgument("pid", value, "the number of a process")
 
 
 def check_seconds(name: str, value: object) -> None:
     """Check that `value` is a number of seconds that sleep accepts."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not 0 <= value < 1e9:  # type: ignore[arg-type,operator]
+    if not number or not 0 <= value < 1e9:  # type: ignore[operator]
         raise BadArgument(name, value, "a number of seconds")
 
 

@@ -8,6 +8,9 @@ import os
 from markerjit.errors import Refused
 from markerjit.model import Mode, Quiescence, Seccomp
 
+_MOST_DIGITS = 40
+"""Of the number of a process, far more than one has. Of thousands int() raises ValueError."""
+
 
 def add_pid(parser: argparse.ArgumentParser) -> None:
     """PID: a process."""
@@ -112,7 +115,8 @@ def process_id(text: str) -> int:
 
 def as_pid(target: str) -> int | None:
     """The pid that a PID|FILE means, None for a file. A file whose name is a number is `./123`."""
-    return int(target) if target.isascii() and target.isdigit() and int(target) else None
+    is_number = target.isascii() and target.isdigit() and len(target) <= _MOST_DIGITS
+    return int(target) if is_number and int(target) else None
 
 
 def pid_or_file(target: str) -> int | None:

@@ -240,7 +240,16 @@ def test_cflags_are_enough_to_compile_a_marker(
 
 
 @pytest.mark.parametrize(
-    ("target", "pid"), [("12", 12), ("0", None), ("kv", None), ("./12", None), ("1²", None)]
+    ("target", "pid"),
+    [
+        ("12", 12),
+        ("0", None),
+        ("kv", None),
+        ("./12", None),
+        ("1²", None),
+        ("9" * 40, 10**40 - 1),
+        ("9" * 5000, None),  # int() takes no more than 4300 digits
+    ],
 )
 def test_digits_are_a_pid(target: str, pid: int | None) -> None:
     assert as_pid(target) == pid
@@ -253,6 +262,7 @@ def test_digits_are_a_pid(target: str, pid: int | None) -> None:
     "arguments",
     [
         ("list", NOBODY),
+        ("list", "9" * 5000),
         ("list", "/dev/null/nothing"),
         ("list", "/etc/passwd"),
         ("on", NOBODY, "a"),
