@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from markerjit.elf.image import PF_X, PT_LOAD, Image
+from markerjit.elf.image import MAX_ADDRESS, PF_X, PT_LOAD, Image
 from markerjit.elf.imports import MAX_TABLE_BYTES, dynamic_tags
 from markerjit.errors import MemoryFault
 
@@ -31,7 +31,8 @@ def code_pointers(image: Image) -> Addresses:
     Raises MemoryFault where tables that the object names cannot be read.
     """
     tags = dict(dynamic_tags(image))
-    pointers = [np.array([tags[tag] for tag in (_DT_INIT, _DT_FINI) if tag in tags], np.int64)]
+    called = [tags.get(tag, MAX_ADDRESS) for tag in (_DT_INIT, _DT_FINI)]
+    pointers = [np.array([address for address in called if address < MAX_ADDRESS], np.int64)]
     pointers.append(_rela(image, tags))
     pointers.append(_relr(image, tags))
     if image.fixed_address:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from markerjit.elf.image import FileImage
+from markerjit.elf.image import MAX_ADDRESS, FileImage
 from markerjit.elf.sections import SHT_DYNSYM, SHT_SYMTAB, read_sections, section_bytes
 from markerjit.errors import BadFile
 
@@ -62,6 +62,7 @@ def function_names(image: FileImage) -> FunctionNames:
             continue
         symbols = np.frombuffer(table, _SYMBOL, len(table) // _SYMBOL.itemsize)
         symbols = symbols[(symbols["section"] > 0) & (symbols["section"] < 0xFF00)]
+        symbols = symbols[symbols["value"] < MAX_ADDRESS]
         types = symbols["info"] & 15
         labels.update(symbols["value"][types == _NOTYPE].tolist())
         resolvers.update(symbols["value"][types == _IFUNC].tolist())

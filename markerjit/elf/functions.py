@@ -79,6 +79,8 @@ class Functions:
             raise NoFunctions(f"{image.name}: its .eh_frame cannot be read: {error}") from None
         self._bytes = np.frombuffer(self.data, np.uint8)
         self._select(pairs[:, 0], pairs[:, 1] - self.base)
+        if not len(self.starts):
+            raise NoFunctions(f"{image.name}: its .eh_frame_hdr has no function")
         self._sorted = self.starts.tolist()  # bisecting a list makes no numbers of numpy
 
     def __len__(self) -> int:
@@ -157,6 +159,8 @@ def _header(image: Image) -> tuple[int, NDArray[np.int64]]:
     segment = next((s for s in image.segments if s.type == PT_GNU_EH_FRAME), None)
     if segment is None:
         raise NoFunctions(f"{image.name}: it has no .eh_frame_hdr")
+    if segment.file_size > _HEADER.size + 8 * MAX_FUNCTIONS:
+        raise NoFunctions(f"{image.name}: its .eh_frame_hdr claims {segment.file_size} bytes")
     try:
         header = image.read(segment.address, segment.file_size)
         version, encodings, frame, count = _HEADER.unpack_from(header)

@@ -14,6 +14,7 @@ import os
 import stat
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -28,6 +29,8 @@ Read = Callable[[RemoteAddress, int], bytes]
 MAX_SEGMENTS = 4096
 MAX_LOADED = 256
 MAX_NOTE_BYTES = 64 << 20
+MAX_ADDRESS = 1 << 56
+"""Addresses of programs are below, with five levels of pages, too."""
 
 PT_LOAD = 1
 PT_NOTE = 4
@@ -137,6 +140,8 @@ class Image:
         self.segments = tuple(Segment._make(fields) for fields in _SEGMENT.iter_unpack(table))
         if len(self.loaded()) > MAX_LOADED:
             raise BadFile(f"{self.name}: it claims {len(self.loaded())} loaded segments")
+        if any(span.stop > MAX_ADDRESS for span in self.loaded()):
+            raise BadFile(f"{self.name}: it claims addresses that no program has")
         if sum(segment.file_size for segment in self.note_segments()) > MAX_NOTE_BYTES:
             raise BadFile(f"{self.name}: it claims more than {MAX_NOTE_BYTES >> 20} MiB of notes")
 
@@ -182,6 +187,7 @@ class FileImage(Image):
         self.name = path
         self._file = _open(path)
         try:
+            self._size = os.fstat(self._file).st_size
             self._set_headers(self._head(), self.read_file)
             self._check_notes_are_in_file()
             # Kept: each read looks them up, and there may be thousands of other segments.
@@ -204,10 +210,10 @@ class FileImage(Image):
 
     def read_file(self, offset: int, size: int) -> bytes:
         """Exactly `size` bytes at an offset of the file, or MemoryFault."""
-        try:
-            data = os.pread(self._file, size, offset)
-        except (OverflowError, OSError):
-            data = b""
+        data = b""
+        if size <= self._size - offset:  # else pread asks for room for what is not there
+            with suppress(OverflowError, OSError):
+                data = os.pread(self._file, size, offset)
         if len(data) < size:
             raise MemoryFault(offset, size, "read", f"{self.name} ends before")
         return data
@@ -234,8 +240,7 @@ class FileImage(Image):
 
         A small file may claim the same bytes many times, or the zeros behind a segment.
         """
-        size = os.fstat(self._file).st_size
-        if sum(segment.file_size for segment in self.note_segments()) > size:
+        if sum(segment.file_size for segment in self.note_segments()) > self._size:
             raise BadFile(f"{self.name}: it claims more notes than it has bytes")
 
     def _head(self) -> bytes:

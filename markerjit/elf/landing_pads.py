@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from markerjit.elf.functions import OMITTED, Functions, encoded, uleb
+from markerjit.elf.image import MAX_ADDRESS
 
 
 def landing_pads(functions: Functions) -> set[int]:
@@ -45,5 +46,7 @@ def _pads(data: bytes, base: int, table: int, start: int) -> Iterator[int]:
             _, at = encoded(data, at, encoding, 0)
         pad, at = encoded(data, at, encoding, 0)
         _, at = uleb(data, at)
+        if not 0 <= start + pad < MAX_ADDRESS:
+            raise ValueError(pad)
         if pad:
             yield start + pad

@@ -25,8 +25,8 @@ import numpy as np
 
 from markerjit.elf.code_pointers import code_pointers
 from markerjit.elf.function_names import FunctionNames, function_names
-from markerjit.elf.functions import Functions
-from markerjit.elf.image import PF_X, FileImage
+from markerjit.elf.functions import Functions, NoFunctions
+from markerjit.elf.image import PF_X, PT_LOAD, FileImage, Segment
 from markerjit.elf.landing_pads import landing_pads
 from markerjit.elf.unwind_rows import is_entry_row
 from markerjit.spans.tables import table_targets
@@ -92,7 +92,13 @@ class Code:
         """Raises NoFunctions, MemoryFault."""
         self.functions = Functions(image)
         self.names = function_names(image)
-        self._texts = [_text(image, span) for span in image.loaded(PF_X)]
+        self._texts = [
+            _text(image, segment)
+            for segment in image.segments
+            if segment.type == PT_LOAD and segment.flags & PF_X
+        ]
+        if not self._texts:
+            raise NoFunctions(f"{image.name}: it has no code")
         loads = [loaded_addresses(text.code, text.address) for text in self._texts]
         loaded = np.concatenate([pair[0] for pair in loads])
         places = np.concatenate([pair[1] for pair in loads])
@@ -207,8 +213,7 @@ class Code:
         return flow(self.read(start, min(size, MAX_DECODED)), start)
 
 
-def _text(image: FileImage, span: range) -> _Text:
-    segment = next(s for s in image.segments if s.address == span.start)
+def _text(image: FileImage, segment: Segment) -> _Text:
     code = image.read(segment.address, segment.file_size)
     # Code that is loaded anywhere has no absolute operands.
     absolute = code if image.fixed_address else b""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from elftools.dwarf.callframe import FDE
 from elftools.elf.elffile import ELFFile
 
-from markerjit.elf.functions import Functions, NoFunctions
+from markerjit.elf.functions import PT_GNU_EH_FRAME, Functions, NoFunctions
 from markerjit.elf.image import FileImage
 from markerjit.elf.landing_pads import landing_pads
 from markerjit.errors import MarkerError
@@ -116,7 +118,7 @@ def test_damaged_tables_are_refused_or_read(program: Path, tmp_path: Path) -> No
     """Every error is one of ours, whatever bytes are in the segment of the tables."""
     good = program.read_bytes()
     with FileImage(str(program)) as image:
-        segment = next(s for s in image.segments if s.type == 0x6474E550)
+        segment = next(s for s in image.segments if s.type == PT_GNU_EH_FRAME)
     generator = random.Random(15)
     damaged = tmp_path / "damaged"
     for _ in range(200):
@@ -131,6 +133,31 @@ def test_damaged_tables_are_refused_or_read(program: Path, tmp_path: Path) -> No
             continue
         landing_pads(functions)
         assert len(functions.parts) == len(functions) == len(functions.ends)
+
+
+def test_table_without_a_function_is_refused(program: Path, tmp_path: Path) -> None:
+    with FileImage(str(program)) as image:
+        segment = next(s for s in image.segments if s.type == PT_GNU_EH_FRAME)
+    data = bytearray(program.read_bytes())
+    data[segment.offset + 8 : segment.offset + 12] = bytes(4)  # the count
+    empty = tmp_path / "empty"
+    empty.write_bytes(data)
+
+    with pytest.raises(NoFunctions, match="has no function"):
+        functions_of(empty)
+
+
+def test_landing_pad_that_is_no_address_is_left_out() -> None:
+    number = b"\xff" * 9 + b"\x7f"  # ULEB128, of 70 bits
+    good, bad = b"\0\0\x10\0", b"\0\0" + number + b"\0"  # where, size, pad, action
+    lists = b"\xff\xff\x01" + bytes([len(good + bad)]) + good + bad
+    functions = SimpleNamespace(
+        base=0x1000,
+        data=(0x1008).to_bytes(8, "little") + lists,
+        with_exceptions=lambda: [(0x2000, 0x1000, 0)],
+    )
+
+    assert landing_pads(cast("Functions", functions)) == {0x2010}
 
 
 def test_object_without_unwind_tables_is_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from markerjit.elf import FileImage, MappedImage
-from markerjit.elf.image import MAX_NOTE_BYTES, PF_W, PF_X, PT_LOAD, PT_NOTE
+from markerjit.elf.image import MAX_ADDRESS, MAX_NOTE_BYTES, PF_W, PF_X, PT_LOAD, PT_NOTE
 from markerjit.errors import BadFile, MarkerError, MemoryFault, Unsupported
 from markerjit.memory import FakeMemory, ProcessMemory, read_maps
 from markerjit.model import RemoteAddress
@@ -249,6 +249,29 @@ def test_note_segment_of_claimed_gigabytes_is_refused(
 
     with pytest.raises(BadFile, match="64 MiB of notes"):
         FileImage(path)
+
+
+def test_segment_at_an_address_that_no_program_has_is_refused(
+    shared_bytes: bytes, file_of: Callable[[bytes], str]
+) -> None:
+    (table,) = struct.unpack_from("<Q", shared_bytes, 32)
+    (count,) = struct.unpack_from("<H", shared_bytes, 56)
+    header = next(table + i * 56 for i in range(count) if shared_bytes[table + i * 56] == PT_LOAD)
+    content = patched(shared_bytes, header + 40, "<Q", MAX_ADDRESS + 1)
+
+    with pytest.raises(BadFile, match="addresses that no program has"):
+        FileImage(file_of(content))
+    with pytest.raises(BadFile, match="addresses that no program has"):
+        MappedImage(FakeMemory({0x10000: content}).read, RemoteAddress(0x10000))
+
+
+@pytest.mark.parametrize(("offset", "size"), [(0, 1 << 62), (1 << 70, 1), (-1, 1)])
+def test_bytes_that_a_file_does_not_have_are_a_fault(
+    plain: OBJECTS, offset: int, size: int
+) -> None:
+    """A size without an end was a MemoryError."""
+    with FileImage(str(plain("exe"))) as image, pytest.raises(MemoryFault):
+        image.read_file(offset, size)
 
 
 @pytest.mark.parametrize("size", [0, 3, 4, 16, 63, 64, 100])

@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from markerjit.elf.image import FileImage
+from markerjit.elf.functions import NoFunctions
+from markerjit.elf.image import PF_X, FileImage
+from markerjit.elf.imports import PT_DYNAMIC
+from markerjit.elf.sections import SHT_SYMTAB, read_sections
+from markerjit.errors import MarkerError
 from markerjit.spans import Closed, Code, Opening, TargetKind, Way, best_opening
 from markerjit.spans.openings import Why
 from markerjit.x86.decode import disassemble
@@ -332,3 +336,57 @@ def test_what_cannot_be_opened_says_why(
     assert isinstance(closed, Closed)
     assert closed.turned_down[-1].reason is reason
     assert closed.turned_down[-1].way is Way.INT3
+
+
+# ---- objects that lie --------------------------------------------------------------------------
+
+
+def words_that_are_believed(path: Path) -> list[int]:
+    """The offsets in a file of its program headers, its dynamic section and two symbols, by 8."""
+    with FileImage(str(path)) as image:
+        tables = [range(64, 64 + 56 * len(image.segments))]
+        for segment in image.segments:
+            if segment.type == PT_DYNAMIC:
+                tables.append(range(segment.offset, segment.offset + segment.file_size))
+        for section in read_sections(image):
+            if section.type == SHT_SYMTAB:
+                tables.append(range(section.offset + 24, section.offset + 3 * 24))
+        return [offset for table in tables for offset in table[::8]]
+
+
+@pytest.mark.parametrize("flags", [["-shared"], ["-static", "-no-pie"]], ids=["shared", "fixed"])
+def test_object_that_lies_is_refused_or_analysed(flags: list[str], tmp_path: Path) -> None:
+    """A number that fits into no address was an OverflowError; a segment without an end, a
+    MemoryError."""
+    source, built, damaged = (tmp_path / name for name in ("code.S", "built", "damaged"))
+    source.write_text(SOURCE + ".globl _start\n_start = plain\n")
+    subprocess.run(["gcc", *flags, "-nostdlib", source, "-o", built], check=True)
+    good = built.read_bytes()
+    wrong = []
+    for offset in words_that_are_believed(built):
+        for word in (0, 1 << 56, 1 << 62, (1 << 64) - 1):
+            damaged.write_bytes(good[:offset] + word.to_bytes(8, "little") + good[offset + 8 :])
+            try:
+                with FileImage(str(damaged)) as image:
+                    code = Code(image)
+                best_opening(code, int(code.functions.starts[0]))
+            except MarkerError:
+                continue
+            except Exception as error:
+                wrong.append(f"{word:#x} at {offset}: {error!r}")
+
+    assert wrong == []
+
+
+def test_object_without_code_is_refused(tmp_path: Path) -> None:
+    source, built = tmp_path / "code.S", tmp_path / "code.so"
+    source.write_text(SOURCE)
+    subprocess.run(["gcc", "-shared", "-nostdlib", source, "-o", built], check=True)
+    data = bytearray(built.read_bytes())
+    with FileImage(str(built)) as image:
+        for index, segment in enumerate(image.segments):
+            data[64 + 56 * index + 4] = segment.flags & ~PF_X
+    built.write_bytes(data)
+
+    with FileImage(str(built)) as image, pytest.raises(NoFunctions, match="it has no code"):
+        Code(image)
