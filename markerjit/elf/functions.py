@@ -31,7 +31,7 @@ OMITTED = 0xFF
 _HEADER = struct.Struct("<B3siI")  # version, three encodings, .eh_frame, count
 _VERSION = 1
 _ENCODINGS = b"\x1b\x03\x3b"  # pcrel sdata4, udata4, datarel sdata4
-_PCREL_SDATA4 = 0x1B
+_PCREL, _PCREL_SDATA4 = 0x10, 0x1B
 
 _ENTRY_ROW = b"\x0c\x07\x08"  # DW_CFA_def_cfa: rsp + 8, with which the rows of a CIE begin
 _DEF_CFA, _DEF_CFA_REGISTER, _DEF_CFA_OFFSET, _DEF_CFA_EXPRESSION = 0x0C, 0x0D, 0x0E, 0x0F
@@ -250,6 +250,8 @@ def encoded(data: bytes, at: int, encoding: int, here: int) -> tuple[int, int]:
 
     `here` is the address of offset `at`. Raises IndexError and ValueError.
     """
+    if encoding & 0xF0 not in (0, _PCREL):  # such as a pointer to the pointer
+        raise ValueError(encoding)
     if encoding & 0xF == 1:
         value, after = uleb(data, at)
     else:
@@ -257,8 +259,6 @@ def encoded(data: bytes, at: int, encoding: int, here: int) -> tuple[int, int]:
         if after > len(data):
             raise IndexError(at)
         value = int.from_bytes(data[at:after], "little", signed=encoding & 8 != 0)
-    if encoding & 0x70 == 0x10 and value:
+    if value and encoding & _PCREL:
         value += here
-    elif encoding & 0xF0:
-        raise ValueError(encoding)
     return value, after

@@ -15,7 +15,7 @@ _RSP = 7
 _ENTRY = (_RSP, 8)
 
 _ADVANCE, _OFFSET, _RESTORE = 1, 2, 3  # the two high bits
-_ADVANCES = {0x01: 8, 0x02: 1, 0x03: 2, 0x04: 4}  # set_loc, advance_loc1, 2, 4: bytes of operand
+_ADVANCES = {0x02: 1, 0x03: 2, 0x04: 4}  # advance_loc1, 2, 4: bytes of operand
 _REMEMBER, _RESTORE_STATE = 0x0A, 0x0B
 _DEF_CFA, _DEF_CFA_REGISTER, _DEF_CFA_OFFSET, _DEF_CFA_EXPRESSION = 0x0C, 0x0D, 0x0E, 0x0F
 _EXPRESSIONS = (0x10, 0x16)

@@ -12,7 +12,7 @@ import pytest
 from elftools.dwarf.callframe import FDE
 from elftools.elf.elffile import ELFFile
 
-from markerjit.elf.functions import PT_GNU_EH_FRAME, Functions, NoFunctions
+from markerjit.elf.functions import PT_GNU_EH_FRAME, Functions, NoFunctions, encoded
 from markerjit.elf.image import FileImage
 from markerjit.elf.landing_pads import landing_pads
 from markerjit.errors import MarkerError
@@ -158,6 +158,25 @@ def test_landing_pad_that_is_no_address_is_left_out() -> None:
     )
 
     assert landing_pads(cast("Functions", functions)) == {0x2010}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data", "value"),
+    [
+        (0x0B, b"\xfc\xff\xff\xff", -4),  # sdata4
+        (0x1B, b"\xfc\xff\xff\xff", 0xFFC),  # relative to 0x1000, where it stands
+        (0x1B, bytes(4), 0),  # there is none
+        (0x01, b"\x81\x01", 129),
+    ],
+)
+def test_pointer_is_read_by_its_encoding(encoding: int, data: bytes, value: int) -> None:
+    assert encoded(data, 0, encoding, 0x1000) == (value, len(data))
+
+
+@pytest.mark.parametrize("encoding", [0x9B, 0x80, 0x3B, 0x50, 0x0F])
+def test_pointer_of_an_encoding_that_is_not_known_is_not_guessed(encoding: int) -> None:
+    with pytest.raises(ValueError, match=str(encoding)):
+        encoded(b"\1" * 16, 0, encoding, 0x1000)
 
 
 def test_object_without_unwind_tables_is_refused(tmp_path: Path) -> None:

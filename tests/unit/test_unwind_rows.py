@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from elftools.dwarf.callframe import FDE
@@ -38,6 +40,14 @@ def test_rows_are_those_that_pyelftools_reads() -> None:
                     assert is_entry_row(functions, address) is expected, hex(address)
                     checked += 1
     assert checked > 1000
+
+
+def test_rows_that_are_not_understood_say_nothing() -> None:
+    """DW_CFA_set_loc has an address, and was read as a distance that lies behind everything."""
+    rows = b"\x01" + (0x1001).to_bytes(4, "little") + b"\x0e\x10"  # from 0x1001 on: CFA = rsp + 16
+    functions = SimpleNamespace(starts=[0x1000], index=lambda _: 0, rows=lambda _: rows)
+
+    assert not is_entry_row(cast("Functions", functions), 0x1002)
 
 
 def test_nothing_is_known_outside_of_functions(tmp_path: Path) -> None:
