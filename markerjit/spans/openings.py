@@ -104,7 +104,7 @@ def best_opening(code: Code, address: int) -> Opening | Closed:
         address += run.endbr
         run = whole_instructions(body[run.endbr :], address)
     turned_down: list[TurnedDown] = []
-    for opening in _openings(code, run, end):
+    for opening in _openings(code, run):
         if isinstance(opening, Opening):
             return opening._replace(turned_down=tuple(turned_down))
         turned_down.append(opening)
@@ -121,7 +121,7 @@ def _unknown(code: Code, function: int | None, address: int) -> Why | None:
     return None
 
 
-def _openings(code: Code, run: Run, end: int) -> Iterator[Opening | TurnedDown]:
+def _openings(code: Code, run: Run) -> Iterator[Opening | TurnedDown]:
     """Each way in its order: the opening, or why it is none."""
     near = run.first(NEAR_LENGTH)
     no_ops = run.no_ops()
@@ -131,9 +131,12 @@ def _openings(code: Code, run: Run, end: int) -> Iterator[Opening | TurnedDown]:
         yield _tried(code, Way.JUMP, run.address, near, NEAR_LENGTH)
     else:
         yield TurnedDown(Way.JUMP, run.obstacle or Why.SHORT, run.address + len(near))
-        yield _into_padding(code, run, near, end)
+        yield _into_padding(code, run, near)
     yield _by_hole(code, run)
-    yield _tried(code, Way.INT3, run.address, run.first(1), 1)
+    if run.codes:
+        yield _tried(code, Way.INT3, run.address, run.first(1), 1)
+    else:
+        yield TurnedDown(Way.INT3, run.obstacle or Why.SHORT, run.address)
 
 
 def _tried(code: Code, way: Way, address: int, displaced: bytes, size: int) -> Opening | TurnedDown:
@@ -147,7 +150,7 @@ def _tried(code: Code, way: Way, address: int, displaced: bytes, size: int) -> O
     return Opening(way, address, displaced, size, None, ())
 
 
-def _into_padding(code: Code, run: Run, near: bytes, end: int) -> Opening | TurnedDown:
+def _into_padding(code: Code, run: Run, near: bytes) -> Opening | TurnedDown:
     behind = run.address + len(near)
     missing = NEAR_LENGTH - len(near)
     if not run.ends or not _is_free(code, behind, missing):

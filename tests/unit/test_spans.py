@@ -173,6 +173,11 @@ taken_label:
     jmp *%rax
     end tail
 
+    begin only_protected
+    endbr64
+    end only_protected
+    .byte 0x31, 0xc0
+
     .p2align 4
 uncovered:
     jne uncovered_target - 0
@@ -326,6 +331,7 @@ def test_call_that_would_return_into_the_span_is_not_displaced(
         ("unknown", 0, Why.UNEXPLAINED),
         ("plain", 2, Why.NO_START),
         ("uncovered", 0, Why.NOT_COVERED),
+        ("only_protected", 0, Why.SHORT),  # a breakpoint behind it is not in it
     ],
 )
 def test_what_cannot_be_opened_says_why(
