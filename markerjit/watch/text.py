@@ -47,7 +47,7 @@ def number(value: float | None) -> str:
     for size, unit in _UNITS:
         if value >= size * 0.9995:
             scaled = value / size
-            return f"{scaled:.0f}{unit}" if scaled >= 100 else f"{scaled:.1f}{unit}"
+            return f"{scaled:.0f}{unit}" if scaled >= 99.95 else f"{scaled:.1f}{unit}"
     return f"{value:.0f}"
 
 

@@ -221,7 +221,7 @@ def test_what_a_program_says_of_itself_is_made_printable() -> None:
     ("value", "said"),
     [
         (None, "-"), (0, "0"), (0.4, "0"), (999.4, "999"), (999.7, "1.0k"), (12_345, "12.3k"),
-        (999_600, "1.0M"), (1.234e8, "123M"), (5e9, "5.0G"),
+        (99_960, "100k"), (999_600, "1.0M"), (1.234e8, "123M"), (5e9, "5.0G"),
     ],
 )  # fmt: skip
 def test_a_number_has_five_characters_at_most(value: float | None, said: str) -> None:
