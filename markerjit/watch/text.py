@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -137,11 +138,19 @@ def _facts(detail: Detail) -> Iterator[Line]:
 def _who(detail: Detail) -> str:
     if not detail.row.is_on:
         return ""
-    since = time.strftime("%H:%M:%S", time.localtime(detail.since)) if detail.since else "?"
+    since = _time_of_day(detail.since)
     if detail.row.is_mine:
         end = "stays on" if detail.row.is_kept else "off"
         return f"by this view since {since}; {end} when it ends"
     return f"by {detail.holder or 'the program'} since {since}"
+
+
+def _time_of_day(seconds: int) -> str:
+    """`12:34:56`; `?` for 0, and for a number that is no time: the process may have written it."""
+    if seconds:
+        with suppress(OverflowError, OSError):
+            return time.strftime("%H:%M:%S", time.localtime(seconds))
+    return "?"
 
 
 def _steps(detail: Detail, *, brief: bool) -> Iterator[Line]:

@@ -198,6 +198,12 @@ def test_who_switched_it_on_and_what_becomes_of_it() -> None:
     assert "stays on when it ends" in text_of(shown(mine._replace(kept=frozenset(["kv_get"]))))
 
 
+@pytest.mark.parametrize("since", [0, 1 << 56, (1 << 64) - 1])
+def test_a_time_that_is_none_is_not_known(since: int) -> None:
+    """The time is in the memory of the process, which can write there."""
+    assert "since ?" in text_of(shown(look(1, {**ON, "since": since})))
+
+
 def test_events_come_newest_first_and_none_says_how_to_get_them() -> None:
     assert "EVENTS  e records them" in text_of(shown(look(1, ON)))
     assert "none yet" in text_of(shown(look(1, ON, events=())))
