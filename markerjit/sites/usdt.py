@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -169,7 +170,8 @@ class _Collector:
 
 
 def _file_of(pid: int, mapping: Mapping, loaded: MappedImage) -> FileImage:
-    """The file that is mapped, open. Raises BadFile where there is none, or another one."""
+    """The file that is mapped, open. Raises BadFile where there is none, or another one, and what
+    reading `loaded` raises when the process ends."""
     ways = (
         f"/proc/{pid}/map_files/{mapping.start:x}-{mapping.end:x}",  # for root, also if deleted
         f"/proc/{pid}/root{mapping.path}",
@@ -180,10 +182,12 @@ def _file_of(pid: int, mapping: Mapping, loaded: MappedImage) -> FileImage:
             image = FileImage(path)
         except (BadFile, Unsupported):
             continue
-        image.name = mapping.path
-        if _is_same(image, loaded) and (image.build_id() or _is_inode(path, mapping)):
-            return image
-        image.close()
+        with ExitStack() as opened:
+            opened.enter_context(image)
+            image.name = mapping.path
+            if _is_same(image, loaded) and (image.build_id() or _is_inode(path, mapping)):
+                opened.pop_all()  # it is the caller's
+                return image
         reason = "its file was replaced since it was loaded"
     raise BadFile(f"{mapping.path}: {reason}, and only the file has notes of USDT probes")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from markerjit.elf import parse_format
-from markerjit.errors import UnknownMarker, Unsupported
+from markerjit.errors import TargetGone, UnknownMarker, Unsupported
 from markerjit.memory import ProcessMemory, read_maps
 from markerjit.model import Constant, General, RemoteAddress, UsdtSite
 from markerjit.sites import parse_name
@@ -23,6 +23,7 @@ from markerjit.sites.usdt import (
     usdt_of_process,
     usdt_states,
 )
+from tests.support.shortage import open_descriptors
 from tests.support.usdt import DEBIAN, build, debian
 
 PROBES = (
@@ -96,6 +97,23 @@ def test_site_that_is_not_understood_is_left_out_and_others_are_found(made: Path
     ]  # fmt: skip
     assert "%zax is not supported" in str(problems[0])
     assert "has no no-op: its code is c3" in str(problems[1])
+
+
+def test_no_descriptor_stays_open_when_the_process_ends(made: Path, memory: ProcessMemory) -> None:
+    """The build id is read after the file is open."""
+    maps = [mapping for mapping in read_maps("self") if mapping.path == str(made)]
+    headers = iter(["the first page"])
+
+    def read(address: RemoteAddress, size: int) -> bytes:
+        if next(headers, None) is None:
+            raise TargetGone(os.getpid())
+        return memory.read(address, size)
+
+    before = open_descriptors()
+    with pytest.raises(TargetGone):
+        usdt_of_process(os.getpid(), read, maps)
+
+    assert open_descriptors() == before
 
 
 @pytest.mark.parametrize(
