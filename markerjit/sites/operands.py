@@ -176,11 +176,11 @@ def _constant(text: str, ctype: CType, names: Names) -> Constant:
     if symbol:
         if ctype.size != 8 and not names.fixed_address:
             raise BadNote("an address does not fit into it")
-        return Constant(names.address(symbol, value, 1), symbol)
+        value = names.address(symbol, value, 1)
     bits = ctype.size * 8
     if not -(1 << bits - 1) <= value < 1 << bits:
         raise BadNote(f"the constant does not fit into {ctype.size} bytes")
-    return Constant(value)
+    return Constant(value, symbol)
 
 
 def _sum(text: str) -> tuple[str, int]:

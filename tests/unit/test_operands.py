@@ -113,6 +113,18 @@ def test_constant_may_be_the_address_of_a_symbol(names: Names, made: Path) -> No
     assert argument.operand == Constant(address_of(made, "counter") + 8 + BIAS, "counter")
 
 
+def test_address_that_a_constant_has_no_room_for_is_refused(tmp_path: Path) -> None:
+    path = build(tmp_path, ['PROBE one, ""'], "-no-pie")
+    with FileImage(str(path)) as image:
+        names = Names(image, read_sdt_notes(image).symbols, 0)
+
+        (argument,) = parse_operands("4@$counter", names)
+        with pytest.raises(BadNote, match="does not fit into 2 bytes"):
+            parse_operands("2@$counter", names)
+
+    assert argument.operand == Constant(address_of(path, "counter"), "counter")
+
+
 def test_symbol_with_a_register_is_read_where_addresses_are_fixed(tmp_path: Path) -> None:
     path = build(tmp_path, ['PROBE one, ""'], "-no-pie")
     with FileImage(str(path)) as image:
