@@ -128,9 +128,11 @@ def parse_parameters(text: str) -> tuple[Parameter, ...] | None:
         stars = match["stars"].count("*") * "*"
         type_ = " ".join([*words, *([stars] if stars else [])])
         parameters.append(Parameter(match["name"], type_, match["length"] or ""))
-    names = [parameter.name for parameter in parameters]
-    lengths = {parameter.length for parameter in parameters if parameter.length}
-    if len(set(names)) < len(names) or not lengths <= set(names):
+    plain = {parameter.name for parameter in parameters if not parameter.length}
+    texts = [parameter for parameter in parameters if parameter.length]
+    if len({parameter.name for parameter in parameters}) < len(parameters):
+        return None
+    if any(text.type != "char" or text.length not in plain for text in texts):
         return None
     return tuple(parameters)
 

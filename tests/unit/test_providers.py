@@ -53,7 +53,20 @@ def test_parameters_are_those_of_c(text: str, parameters: tuple[Parameter, ...])
     assert parse_parameters(text) == parameters
 
 
-@pytest.mark.parametrize("text", ["int", "int a,", "int a, int a", "char a[n]", "int (*f)(int)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "int",
+        "int a,",
+        "int a, int a",
+        "char a[n]",
+        "int (*f)(int)",
+        "int a[n], int n",  # the length is of bytes
+        "char *a[n], int n",
+        "char a[a]",
+        "char a[b], char b[n], int n",
+    ],
+)
 def test_text_that_is_no_list_of_parameters_is_refused(text: str) -> None:
     assert parse_parameters(text) is None
 
