@@ -407,7 +407,10 @@ def round_yama(scope: int) -> str:
 
 
 def _name(pid: int) -> str:
+    """The name of another process, for a message about this one."""
     try:
         return read_status(pid).name
     except NoSuchProcess:
         return "gone"
+    except NotPermitted:
+        return "hidden from us"

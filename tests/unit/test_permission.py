@@ -351,6 +351,8 @@ class Facts:
             return self.status
         if pid == 9:
             return self.status._replace(name="gdb")
+        if pid == 11:
+            raise NotPermitted("process 11 is hidden from us")
         raise NoSuchProcess(pid)
 
 
@@ -376,6 +378,14 @@ def test_why_not_of_a_process_whose_tracer_has_gone(facts: Facts) -> None:
     facts.status = facts.status._replace(tracer=10)
 
     assert "process 10 (gone) traces it" in why_not(7)
+
+
+def test_a_tracer_that_is_hidden_is_named_by_its_number(facts: Facts) -> None:
+    facts.status = facts.status._replace(tracer=11, has_memory=True)
+
+    assert "process 11 (hidden from us) traces it" in why_not(7)
+    with pytest.raises(NotPermitted, match=r"process 7 is being traced by process 11 \(hidden"):
+        check_before_stopping(7)
 
 
 def test_why_not_although_we_may_trace_everything(facts: Facts) -> None:
