@@ -19,7 +19,7 @@ DATA = CODE + 0x100000
 SCRATCH = DATA + 8 * PAGE  # of abi.SCRATCH_SIZE
 DATA_SIZE = 32 * PAGE
 
-WORDS = ("old", "new", "torn", "trapped", "goes_on", "inside", "left", "hold")
+WORDS = ("old", "new", "torn", "trapped", "goes_on", "inside", "left", "hold", "held")
 """Words of eight bytes, which code names as `[rip + old]`."""
 
 ENTRY = CODE + 0x100

@@ -53,7 +53,7 @@ def until_torn(span: Span, tell: Tell, name: str, lacks: str, most: int, write: 
                 break
             flips += 1
             tell(name, flips, most)
-        return _run_of(span, child, name, lacks, flips)
+        return _run_of(span, child, name, lacks, flips, most)
 
 
 def by_breakpoint(span: Span, tell: Tell) -> Run:
@@ -65,12 +65,14 @@ def by_breakpoint(span: Span, tell: Tell) -> Run:
             new, end = span.form(flip)
             child.change(span.site, old, new, strategy=MEMBARRIER, goes_on=end)
             tell(name, flip + 1, SAFE_FLIPS)
-        return _run_of(span, child, name, "", SAFE_FLIPS)
+        return _run_of(span, child, name, "", SAFE_FLIPS, SAFE_FLIPS)
 
 
-def _run_of(span: Span, child: Child, name: str, lacks: str, flips: int) -> Run:
-    ending = child.ending(_DIES_S if child.word("torn") else 0)
+def _run_of(span: Span, child: Child, name: str, lacks: str, flips: int, most: int) -> Run:
+    """What happened in a child. One whose memory is gone, so that there were fewer than `most`
+    changes, may take a moment until its parent is told of its death."""
     counts = child.counts("old", "new", "torn", "trapped")
+    ending = child.ending(_DIES_S if counts["torn"] or flips < most else 0)
     if counts["torn"]:
         story = (
             f"Within {counted(flips, 'change')} the thread executed an instruction that was never "

@@ -16,14 +16,23 @@ PROBE = CODE + 0x700
 OFF = assembled(SITE, ["test eax, 0x1000"])  # five bytes that do nothing here
 ON = assembled(SITE, [f"jmp {BODY:#x}"])
 END = SITE + len(OFF)
-WAIT = ("wait:", "pause", "cmp qword ptr [rip + hold], 0", "jne wait")
+WAIT = (
+    "wait:",
+    "pause",
+    "cmp qword ptr [rip + hold], 0",
+    "je leave",
+    "lock inc qword ptr [rip + held]",
+    "jmp wait",
+    "leave:",
+)
 GONE = bytes(Image().bytes[:1])
 """`hlt`: what an image has where it has no code."""
 LIMIT_S = 30
 
 
 def image() -> Image:
-    """A loop through a site that is on. Its probe waits while `hold` is not zero."""
+    """A loop through a site that is on. Its probe waits while `hold` is not zero, and counts in
+    `held` how often it found so."""
     made = Image()
     made.add(ENTRY, f"jmp {SITE:#x}")
     made.put(SITE, ON)
@@ -40,15 +49,13 @@ PROBE_CODE = bytes(image().bytes[PROBE - CODE : PROBE - CODE + 2])
 
 
 def hold_inside(child: Child) -> None:
-    """Return when the thread is in the probe, or in the call of it, and cannot leave."""
+    """Switch the site off while the thread is in the probe, and cannot leave it."""
     child.set_word("hold", 1)
-    child.change(SITE, ON, OFF, goes_on=END)  # the product's way: nobody else enters
     deadline = time.monotonic() + LIMIT_S
-    while child.word("inside") == child.word("left"):
-        child.change(SITE, OFF, ON, goes_on=BODY)
-        child.change(SITE, ON, OFF, goes_on=END)
+    while not child.word("held"):
         if time.monotonic() > deadline:
             raise MarkerError(f"no thread entered the probe in {LIMIT_S} seconds")
+    child.change(SITE, ON, OFF, goes_on=END)  # the product's way: nobody else enters
 
 
 def take_away(child: Child) -> None:
