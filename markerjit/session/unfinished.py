@@ -141,7 +141,7 @@ def _patched(memory: Memory, arena: Arena) -> Iterator[tuple[int, int]]:
             probe = int.from_bytes(memory.read(RemoteAddress(entry.slot), 8), "little")
             if probe in probes:
                 yield entry.address, entry.address + entry.size
-                yield from _of_slot(entry.slot)
+                yield from _of_slot(entry.slot, has_adapter=True)  # nothing says how it is called
 
 
 def _note_breakpoints(arena: Arena, places: Sequence[Place], *, complete: bool) -> None:
@@ -185,13 +185,15 @@ def _spans(sites: Sequence[Site]) -> Iterator[tuple[int, int]]:
         if site.form.head:
             yield site.address, site.address + len(site.form.head)
         if site.slot:
-            yield from _of_slot(site.slot)
+            yield from _of_slot(site.slot, has_adapter=site.body.preserving)
 
 
-def _of_slot(slot: int) -> Iterator[tuple[int, int]]:
-    """Not the counts between them, which the target changes."""
+def _of_slot(slot: int, *, has_adapter: bool) -> Iterator[tuple[int, int]]:
+    """The words of a slot that a switch writes. The target changes the counts between them. The
+    slot of an ordinary call ends behind its counts."""
     yield slot, slot + SLOT_SIZE
-    yield slot + SLOT_ADAPTER, slot + SLOT_ADAPTER + 8
+    if has_adapter:
+        yield slot + SLOT_ADAPTER, slot + SLOT_ADAPTER + 8
 
 
 def _back(now: Sequence[tuple[Place, bytes]]) -> Iterator[Edit]:

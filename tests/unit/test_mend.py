@@ -215,6 +215,20 @@ def test_a_place_that_cannot_be_read_is_left_alone_and_the_others_are_mended() -
     assert "0x5001" in reason
 
 
+@pytest.mark.parametrize("preserving", [True, False])
+def test_a_slot_has_an_adapter_where_its_body_makes_a_preserving_call(preserving: bool) -> None:
+    """Behind the slot of an ordinary call stands something else."""
+    site = make_site(Kind.JUMP)
+    site = site._replace(body=site.body._replace(preserving=preserving))
+    adapter = Place(RemoteAddress(SLOT + 32), bytes(8), b"x" * 8, frozenset((bytes(8),)), False, 0)
+    memory = FakeMemory()
+    memory.add(RemoteAddress(SLOT + 32), bytes(8))
+
+    ours, _ = split(memory, [adapter], site)
+
+    assert ours == ([adapter] if preserving else [])
+
+
 def test_a_place_half_outside_of_a_slot_is_not_taken_for_its_end() -> None:
     """A word that begins in a slot and ends behind it is nobody's."""
     state = SiteState(make_site(Kind.JUMP), None, PROBE, ENTRY)
