@@ -222,10 +222,11 @@ class Session(View):
         check_text("pattern", pattern)
         name = parse_name(pattern)
         check_flag("on", on)
-        check_int("lease_s", lease_s, 1, 3600)
+        from markerjit.arena.journal import LONGEST_LEASE_S
         from markerjit.patch.stages import between
         from markerjit.session.stepping import Stepper
 
+        check_int("lease_s", lease_s, 1, LONGEST_LEASE_S)
         strategy = self._switcher.planner.strategy(quiesce)
         request = Request(on, between(strategy), as_mode(mode))
         stepper = Stepper(self._switcher, name, request, strategy, lease_s=lease_s)

@@ -36,8 +36,6 @@ from markerjit.session.switch import Ready, Switcher
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
 
-LEASE_S = 60
-
 
 class Stepper:
     """A switch in the making; see `Session.stepping`. `stages` is the plan in stages, and `done`
@@ -50,7 +48,7 @@ class Stepper:
         request: Request,
         strategy: Strategy,
         *,
-        lease_s: int = LEASE_S,
+        lease_s: int,
     ) -> None:
         """Do 1. `request` is for the strategy between the stages, each of which `strategy` makes.
         Raises what a switch raises."""
