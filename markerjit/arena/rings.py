@@ -56,7 +56,7 @@ class RingHeads:
 
     def growth(self, most: int) -> Growth:
         """Room for the rings to grow by, so that they have grown by no more than `most` bytes in
-        all. None where the memory could not be given back."""
+        all. There is no room where the memory could not be given back."""
         grown = sum(max(size - self.first_size, 0) for size in self.sizes())
         room = max(most - grown, 0) if self._store.gives_back else 0
         return Growth(room, self.geometry.ring_stride)
