@@ -68,9 +68,9 @@ def _guards(
     is a step of its own, the `last`: among code it would keep that from being written by runs."""
     for state in states:
         site = state.site
-        words = tuple(_words(state))
+        words = dict(_words(state))
         head = range(site.address, site.address + len(state.head))
-        changed = [steps[place] for place in (*head, *dict(words)) if place in steps]
+        changed = [steps[place] for place in (*head, *words) if place in steps]
         in_head = [steps[place] for place in head if place in steps]
         if not changed or (state.head and not in_head):
             yield None
@@ -79,7 +79,7 @@ def _guards(
             if place not in steps:
                 byte = state.head[index : index + 1]
                 yield _guard(place, byte, site.marker, code=True, step=in_head[0])
-        for place, word in words:
+        for place, word in words.items():
             if place not in steps:
                 yield _guard(place, word.to_bytes(8, "little"), site.marker, code=False, step=last)
 
