@@ -7,12 +7,12 @@
  * some microseconds, and then sleeps for up to a millisecond at a time. It never waits
  *
  *   - for a reader that has asked for no records for MJ_READER_NS: the reader writes
- * `wait_until_ns` when it does, and 0 when it ends. So all threads go on at full speed at the
- * latest that long after a reader was killed, stopped, or held up
+ *     `wait_until_ns` when it does, and 0 when it ends. So all threads go on at full speed at the
+ *     latest that long after a reader was killed, stopped, or held up
  *   - for longer than MJ_WAIT_NS for one event, while other threads take the room
  *   - for a shared ring that the reader cannot empty: it has passed the ring several times, and the
  *     limit is where it was. A record is unfinished there, perhaps of the very thread that waits,
- * in a signal handler
+ *     in a signal handler
  *   - in the child of a fork
  *
  * A time that cannot be (of another time namespace, or written over) is as if there were no reader.
@@ -25,6 +25,7 @@
 #define SPINS 64
 #define PAUSES 16 /* in a spin; 0.2 to 0.7 us */
 #define FIRST_SLEEP_NS 50000l
+#define DOUBLINGS 5 /* of the first sleep: more than to the longest one */
 #define LONGEST_SLEEP_NS 1000000l
 #define BLOCKED_PASSES 3
 #define BLOCKED_NS (100 * MJ_MILLISECOND)
@@ -86,20 +87,18 @@ int mj_wait_begin(struct mj_wait *wait, struct mj_control *control) {
 }
 
 int mj_wait_turn(struct mj_wait *wait, const struct mj_control *control, int shared) {
-    long sleep = FIRST_SLEEP_NS;
-
     if (wait->turns++ < SPINS) {
         for (int i = 0; i < PAUSES; i++)
             __asm__ __volatile__("pause");
         return 1;
     }
+    const uint32_t sleeps = wait->turns - SPINS - 1; /* before this one */
+    const long sleep = FIRST_SLEEP_NS << (sleeps < DOUBLINGS ? sleeps : DOUBLINGS);
     const uint64_t now = now_of(control);
 
     if (now - wait->began >= MJ_WAIT_NS || !has_reader(control, now) ||
         (shared && is_blocked(wait, control, now)))
         return 0;
-    for (uint32_t turn = SPINS + 1; turn < wait->turns && sleep < LONGEST_SLEEP_NS; turn++)
-        sleep *= 2;
     sleep_for(sleep < LONGEST_SLEEP_NS ? sleep : LONGEST_SLEEP_NS);
     return 1;
 }
