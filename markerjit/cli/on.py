@@ -60,8 +60,8 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Within, the collector of circles rests. What is made of a hundred thousand sites are values,
-    which have none, and all of them would be gone through again and again: a sixth of the time."""
+    """Within, the collector of reference cycles rests. A hundred thousand sites become values
+    without cycles, and it would go through all of them again and again: a sixth of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

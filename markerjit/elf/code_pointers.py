@@ -1,8 +1,8 @@
-"""The addresses that an object's data holds as pointers: whatever a program may jump through.
+"""The addresses that an object's data holds as pointers, through which a program may jump.
 
 Of a position-independent object they are in its relocations, `.rela.dyn` and the compact
 `DT_RELR`. One that is loaded at a fixed address needs none, so each aligned word that could be an
-address of its code counts as one. What is in the operands of its code is not looked at here.
+address of its code counts as one. The operands of its code are not looked at here.
 
 Authority: System V gABI, chapter 5 (dynamic section, RELR); the psABI for x86-64, 4.4.1.
 """

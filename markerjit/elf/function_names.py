@@ -26,7 +26,7 @@ _NOTYPE, _FUNC, _IFUNC = 0, 2, 10
 
 
 class FunctionNames(NamedTuple):
-    """What an object's sections say of its functions; addresses of the object file.
+    """The functions of an object by its sections; addresses of the object file.
 
     names      by address, all names of a function, in the order of the tables
     resolvers  the addresses of functions that choose the function of a name (IFUNC)

@@ -46,7 +46,7 @@ class NoFunctions(MarkerError):
 
 
 class Cie(NamedTuple):
-    """What the entries of one CIE have in common.
+    """The properties that the entries of one CIE share.
 
     lsda      the encoding of their pointers to a table of exceptions; OMITTED for none
     is_plain  their first row is that of a function's entry, if they do not change it

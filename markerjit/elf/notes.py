@@ -119,8 +119,8 @@ def read_notes(image: Image) -> tuple[tuple[Note, ...], tuple[BadNote, ...]]:
 
 
 class _Description:
-    """What a note says besides its addresses: name, kind, whether the body is inline, whether its
-    call preserves registers, types. With the signatures that it has by the formats that were
+    """The facts of a note besides its addresses: name, kind, whether the body is inline, whether
+    its call preserves registers, types; and the signatures that it has by the formats that were
     met."""
 
     def __init__(

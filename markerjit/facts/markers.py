@@ -27,7 +27,7 @@ def list_facts(
 
 
 def marker_facts(marker: MarkerStatus) -> Json:
-    """A marker with its sites. What is not known, or does not apply, is None."""
+    """A marker with its sites. A fact that is not known, or does not apply, is None."""
     altered = {problem.address: problem for problem in marker.altered}
     return {
         "name": marker.name,

@@ -34,7 +34,7 @@ def status_facts(
 
 
 def stray_facts(stray: StrayHead) -> Json:
-    """A stray head; bytes are in hexadecimal. What is not known is None."""
+    """A stray head; bytes are in hexadecimal. A fact that is not known is None."""
     return {
         "address": stray.address,
         "object": stray.object,

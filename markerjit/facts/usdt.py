@@ -35,7 +35,7 @@ def _probe_facts(probe: UsdtProbe) -> Json:
 
 
 def _site_facts(state: UsdtState) -> Json:
-    """A site. What is not known, or does not apply, is None."""
+    """A site. A fact that is not known, or does not apply, is None."""
     site, problem = state.site, state.problem
     return {
         "address": site.address,

@@ -1,6 +1,7 @@
 """The values of the lab: an experiment, and what happened in its runs. Rendering is elsewhere.
 
-What a run tells is read from the child: its counts, the signal it died of, the bytes of its site.
+The facts of a run are read from the child: its counts, the signal it died of, the bytes of its
+site.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def runs(tell: Tell) -> Iterator[Run]:
 
 
 def story_of(passes: int, ending: str) -> str:
-    """What happened."""
+    """The story of the run."""
     ran = (
         f"Two threads ran through the site {passes:,} times while its second byte changed "
         f"{FLIPS:,} times."

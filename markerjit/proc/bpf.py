@@ -2,8 +2,8 @@
 
 A filter is a list of instructions that looks at the number of a system call, the architecture, the
 instruction pointer and six arguments, and returns an action. We run a target's filters on the calls
-that we would have a thread make. What we do not know of a call is unknown here too: a filter that
-looks at it raises `LooksAtUnknown` and is not guessed.
+that we would have a thread make. The parts of a call that we do not know are unknown here too: a
+filter that looks at one raises `LooksAtUnknown` and is not guessed.
 
 What this does not do: read filters (markerjit/remote/filters.py).
 
@@ -99,7 +99,7 @@ Filter = tuple[Instruction, ...]
 
 
 class Action(NamedTuple):
-    """What a filter answers: the action without its data, and the data (an errno)."""
+    """The answer of a filter: the action without its data, and the data (an errno)."""
 
     kind: int
     data: int
@@ -209,7 +209,7 @@ def run_filter(code: Filter, call: CallData) -> Action:
 
 
 def _loaded(op: int, k: int, a: int, memory: Sequence[int]) -> int:
-    """What goes to A, or for an odd operation to X."""
+    """The value that is loaded into A, or by an odd operation into X."""
     if op in (_LD_MEM, _LDX_MEM):
         return memory[k]
     if op == _TAX:

@@ -129,7 +129,7 @@ class Filters:
 def objection(
     filters: tuple[Filter, ...], needed: tuple[NeededCall, ...], *, trust: bool = False
 ) -> str:
-    """What the filters of a thread do not allow of these calls, in words; "" where nothing."""
+    """The objection of a thread's filters to one of these calls, in words; "" for none."""
     from markerjit.proc.bpf import ERRNO, CallData, LooksAtUnknown, run_filters
 
     for call in needed:

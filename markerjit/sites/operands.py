@@ -47,7 +47,7 @@ _SYMBOL = re.compile(r"[A-Za-z_.$][\w.$]*", re.ASCII)
 _MEMORY = re.compile(r"([^()]*)\(\s*(%\w+)?\s*(?:,\s*(%\w+)\s*(?:,\s*([1248])\s*)?)?\)")
 _VECTOR = re.compile(r"%xmm([0-9]|1[0-5])")
 _LEAST, _MOST = -(1 << 31), (1 << 31) - 1
-"""What a displacement can be."""
+"""The range of a displacement."""
 
 
 def _general() -> Iterator[General]:

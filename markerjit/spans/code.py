@@ -48,7 +48,7 @@ MAX_DECODED = 1 << 20
 
 
 class TargetKind(Enum):
-    """What leads to a place, as a class that can be counted."""
+    """The kind of a way into a place, which can be counted."""
 
     BRANCH = "a branch"
     UNCOVERED = "bytes outside of known functions, which could be a branch"
@@ -184,7 +184,7 @@ class Code:
         return candidates
 
     def _judge(self, target: int, end: int) -> TargetKind | None:
-        """What a candidate that ends here is; None for bytes that are no branch."""
+        """The kind of a candidate that ends here; None for bytes that are no branch."""
         function = self.functions.index(end - 1)
         if function is None:
             return None if self._is_linkage(end - 1) else TargetKind.UNCOVERED

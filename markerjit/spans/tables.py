@@ -26,7 +26,7 @@ MAX_ENTRIES = 1 << 14
 
 
 class _Tables(NamedTuple):
-    """What could be tables, an array for each property.
+    """The candidates for tables, an array for each property.
 
     table       the address of the first entry
     origin      what the entries are distances from

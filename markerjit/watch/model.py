@@ -1,7 +1,7 @@
-"""What a live view shows, as values. Made of one look after the other, and of nothing else.
+"""The contents of a live view, as values. Each comes of the one before and of a look.
 
 A look has the documents that `status --json` and `explain --json` print, so a web page can show the
-same. What is made of several looks is here: rates, and bytes that have changed.
+same. This makes what takes several looks: rates, and bytes that have changed.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ EMPTY = Shown(0.0, 0, (), None, "", "", {}, {})
 
 
 def show(before: Shown, look: Look, costs: Mapping[str, float] | None = None) -> Shown:
-    """What is shown after a look. `costs` are nanoseconds of a hit by mode and probe, as `markerjit
+    """The contents after a look. `costs` are nanoseconds of a hit by mode and probe, as `markerjit
     bench` names them: "jump, count"."""
     known = {row.name: row for row in before.rows}
     passed_s = look.at_s - before.at_s if before.rows else 0.0

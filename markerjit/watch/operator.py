@@ -191,7 +191,7 @@ class Operator:
 
     def end(self) -> list[str]:
         """Take back what is half made, end the recording, and switch off what the view has switched
-        on, but for what is kept. What could not be done, and what stays on, a sentence each."""
+        on, but for what is kept. Returns a sentence for each failure, and for each that stays."""
         left = []
         with suppress(TargetGone):
             for tidy in (self._end_change, self._end_recording):

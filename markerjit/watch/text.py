@@ -1,5 +1,5 @@
-"""What is shown, as lines of text. Each piece of a line has a role; the terminal gives a role its
-style, and a role is never told by its colour alone.
+"""The contents of a live view as lines of text. Each piece of a line has a role; the terminal
+gives a role its style, and a role is never told by its colour alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ROOMY = 24
 
 
 class Role(StrEnum):
-    """What a piece of text is."""
+    """The role of a piece of text."""
 
     PLAIN = "plain"
     TITLE = "title"
@@ -193,7 +193,7 @@ def _slots(detail: Detail) -> Iterator[Line]:
 
 
 def _legend(pieces: Sequence[Piece]) -> Line:
-    """What brackets mean, where there are any."""
+    """The meaning of brackets, where there are any."""
     if not any(byte.lit for piece in pieces for byte in piece.data):
         return ()
     return Span("  "), Span("[ ] just changed", Role.LIT)

@@ -287,7 +287,7 @@ def test_another_mode_than_now_is_one_plan_and_no_step_of_it_is_off(
 def test_a_jump_becomes_a_breakpoint_and_back_with_the_breakpoint_over_its_tail(
     current: Mode, wanted: Mode, edits: list[tuple], strategy: Strategy, own: bool
 ) -> None:
-    """Whoever comes while the tail is written falls into the trap, and so to the body."""
+    """A thread that comes while the tail is written falls into the trap, and so to the body."""
     state = make_state(Kind.JUMP, current)
 
     found = changes(on([state], wanted, strategy=strategy, own=own))

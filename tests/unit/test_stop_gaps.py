@@ -126,7 +126,7 @@ def test_a_change_in_a_gap_before_the_stop_is_left_as_it_is(memory: FaultyMemory
 def test_a_change_in_a_gap_after_the_write_is_noticed_and_all_is_taken_back(
     memory: FaultyMemory,
 ) -> None:
-    """Whoever made it may have made another one that we have written over."""
+    """Its maker may have made another one that we have written over."""
     memory.sneak[READ_BACK] = (BETWEEN, INT3)
 
     assert memory.apply(EDITS, nobody_runs=True) == native.DISTURBED

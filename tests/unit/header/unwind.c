@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* unwind.c: two functions of which one has a frame and the other is a leaf, with probes of the
-   program's own. Who called in_probe? */
+   program's own. A debugger that stops in in_probe has to find its callers. */
 #include <markerjit/marker.h>
 #include <markerjit/probes.h>
 
