@@ -145,8 +145,6 @@ class Operator:
         assert stepper is not None
         try:
             steps = stepper.step()
-        except TargetGone:
-            raise
         except Refused as refused:
             if not refused.try_again:
                 self._end_change()
