@@ -37,6 +37,20 @@ def test_table_of_the_package_is_of_its_provider_and_names_its_source(path: Path
     assert any(word in text.split("[")[0] for word in ("https://", ".txt", ".cc"))
 
 
+@pytest.mark.parametrize("provider", ["libc", "libpthread"])
+def test_the_return_of_pthread_join_has_what_it_returns_and_what_the_thread_did(
+    provider: str, own: Path
+) -> None:
+    """nptl/pthread_join_common.c: LIBC_PROBE (pthread_join_ret, 3, threadid, result, pd_result)."""
+    parameters = Providers().parameters(provider, "pthread_join_ret")
+
+    assert parameters == (
+        Parameter("thread", "void *"),
+        Parameter("result", "int"),
+        Parameter("value", "void *"),
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "parameters"),
     [
