@@ -23,6 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="also show what a hit costs: a result of `markerjit bench active --json FILE`",
     )
+    arguments.add_seccomp(parser)
     parser.set_defaults(run=run)
 
 
@@ -34,7 +35,9 @@ def run(options: argparse.Namespace) -> int:
 
     # A session is for one thread, so the one that looks also attaches and ends.
     with ThreadPoolExecutor(1) as thread:
-        operator = thread.submit(Operator, options.pid, options.pattern).result()
+        operator = thread.submit(
+            Operator, options.pid, options.pattern, seccomp=options.seccomp
+        ).result()
         try:
             from markerjit.watch.terminal import Watch
 

@@ -21,7 +21,7 @@ from markerjit.errors import MarkerError, Refused, TargetGone
 from markerjit.explain import hot_path
 from markerjit.facts.plans import memory_facts, stages_facts
 from markerjit.facts.process import status_facts
-from markerjit.model import Mode, Site
+from markerjit.model import Mode, Seccomp, Site
 from markerjit.printable import counted
 from markerjit.watch.model import SLOT_WORDS, Json, Look
 
@@ -33,10 +33,12 @@ EVENTS = 40
 
 
 class Operator:
-    """Attached to a process for the markers that match. Raises what attaching raises, and
-    UnknownMarker."""
+    """Attached to a process for the markers that match; `seccomp` as for attaching. Raises what
+    attaching raises, and UnknownMarker."""
 
-    def __init__(self, pid: int, pattern: str = "*") -> None:
+    def __init__(
+        self, pid: int, pattern: str = "*", *, seccomp: Seccomp | str = Seccomp.READ
+    ) -> None:
         self._pattern = pattern
         self._mine: set[str] = set()
         self._kept: set[str] = set()
@@ -48,7 +50,7 @@ class Operator:
         self._stream: markerjit.EventStream | None = None
         self._line: Callable[[markerjit.Event], str] = str
         self._events: deque[str] = deque(maxlen=EVENTS)
-        self._session = markerjit.attach(pid)
+        self._session = markerjit.attach(pid, seccomp=seccomp)
         self.pid = pid
         self.command = self._session.command
         try:

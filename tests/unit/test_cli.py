@@ -16,6 +16,7 @@ import markerjit
 from markerjit.arena.lease import Reader
 from markerjit.cli import list as cli_list
 from markerjit.cli import main, output
+from markerjit.cli import watch as cli_watch
 from markerjit.cli.arguments import as_pid
 from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, NoSuchProcess
@@ -253,6 +254,21 @@ def test_cflags_are_enough_to_compile_a_marker(
 )
 def test_digits_are_a_pid(target: str, pid: int | None) -> None:
     assert as_pid(target) == pid
+
+
+def test_watch_attaches_with_the_choice_about_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It switches markers, as `on` does, and a filter would stop it as it stops that."""
+    attached = []
+
+    def attach(pid: int, **options: object) -> None:
+        attached.append((pid, options))
+        raise NoSuchProcess(pid)
+
+    monkeypatch.setattr(cli_watch, "_check_terminal", lambda _: None)
+    monkeypatch.setattr(markerjit, "attach", attach)
+
+    assert run("watch", "7", "--seccomp", "trust-errno") == 1
+    assert attached == [(7, {"seccomp": "trust-errno"})]
 
 
 # ---- errors --------------------------------------------------------------------------------------
