@@ -29,8 +29,8 @@ PARTS = 16
 (
     PART_MARKERS, PART_COUNTS, PART_PATCHES, PART_EDITS, PART_HEADS, PART_COMMITS, PART_RINGS,
     PART_UNITS, PART_ISLANDS, PART_SCRATCH, PART_DATA, PART_CALLERS, PART_READABLE,
-    PART_CALLS,
-) = range(14)  # fmt: skip
+    PART_CALLS, PART_SLOTS,
+) = range(15)  # fmt: skip
 NAME = b"markerjit"
 MAX_ARGS = 12
 WORDS_SHIFT = 22
@@ -68,6 +68,10 @@ TIME_MONOTONIC = 2
 TIME_COARSE = 3
 
 PROBE_COUNTED = 1
+SLOT_SIZE = 64
+SLOT_OWNER = 40
+RED_ZONE = 128
+SHAPE_FLOATS = 8
 CALL_WORDS = 24
 """Where a preserving call has the words, from the stack pointer of the callee on."""
 
@@ -86,6 +90,7 @@ MOST_EDITS = 1 << 20
 MOST_UNITS = 1 << 16
 MOST_ISLANDS = 1 << 12
 MOST_CALLERS = 1 << 16
+MOST_SLOTS = 1 << 16
 LARGEST_RING = 1 << 30
 LARGEST_ENTRY = 1 << 12
 """What a control block may claim at most, all of them: what is read is sized by it, and the target
@@ -449,15 +454,19 @@ class Geometry(NamedTuple):
         return self.parts[PART_DATA]
 
     @property
+    def slots(self) -> Part:
+        return self.parts[PART_SLOTS]
+
+    @property
     def max_markers(self) -> int:
         return self.markers.entries
 
     @property
     def private_size(self) -> int:
-        """Bytes from `alive` on that are private memory of the process: that page, and what is
-        known of the pages of the process."""
-        readable = self.parts[PART_READABLE]
-        return page_up(readable.end) - ALIVE if readable.entries else PAGE
+        """Bytes from `alive` on that are private memory of the process: that page, what is known of
+        the pages of the process, and slots."""
+        last = max(self.parts[PART_READABLE].end, self.slots.end)
+        return page_up(last) - ALIVE if last else PAGE
 
     @property
     def ring_stride(self) -> int:
@@ -505,6 +514,7 @@ class Sizes(NamedTuple):
     max_units: int = 1024
     max_islands: int = 256
     max_callers: int = 1 << 16
+    max_slots: int = 1 << 12
 
 
 def lay_out(sizes: Sizes) -> Geometry:
@@ -512,6 +522,7 @@ def lay_out(sizes: Sizes) -> Geometry:
     rings = 2 * sizes.cpus
     shapes = {
         PART_READABLE: (8, READABLE),  # first: it is mapped together with `alive`
+        PART_SLOTS: (SLOT_SIZE, sizes.max_slots),  # and so are these
         PART_SCRATCH: (1, SCRATCH_SIZE),
         PART_DATA: (1, DATA_SIZE),
         PART_MARKERS: (ctypes.sizeof(MarkerEntry), sizes.max_markers),
@@ -601,6 +612,8 @@ def _has_sane_sizes(geometry: Geometry) -> bool:
         and geometry.counts.entry_size == COUNT_SIZE
         and geometry.calls[1:] in ((0, 0), (CALLS_SIZE, geometry.counts.entries))
         and geometry.parts[PART_READABLE][1:] in ((0, 0), (8, READABLE))
+        and geometry.slots.entry_size in (0, SLOT_SIZE)
+        and geometry.slots.entries <= MOST_SLOTS
     )
 
 

@@ -190,6 +190,7 @@ class Form(NamedTuple):
     inside  where in the head other instructions begin, counted from its start; (): it is one
             instruction, or a part of one
     lead    how many bytes of the instruction stand before the head
+    closed  why there is no way, as a clause; "" where the name of the form says it
 
     The head is empty where the slot alone decides: then nothing of the code changes, and there is
     one way. Without any way a site cannot be switched.
@@ -201,6 +202,7 @@ class Form(NamedTuple):
     ways: Mapping[Mode, bytes]
     inside: tuple[int, ...] = ()
     lead: int = 0
+    closed: str = ""
 
     @property
     def modes(self) -> tuple[Mode, ...]:
@@ -226,6 +228,7 @@ class Body(NamedTuple):
     inline  the body has code of the program's own too, besides the call of the probe
     preserving  the probe gets a block of words and changes no register (abi.h, struct mj_slot);
                 otherwise it is called as a C function
+    semaphore   where the program has the 16-bit count of those that look at the site
     """
 
     slot: RemoteAddress
@@ -234,14 +237,14 @@ class Body(NamedTuple):
     idle: RemoteAddress = RemoteAddress(0)
     inline: bool = False
     preserving: bool = False
+    semaphore: RemoteAddress = RemoteAddress(0)
 
 
 class Site(NamedTuple):
     """One place in the code of the target that can be opened, or of a file: then the bias of its
     object is 0.
 
-    A compiler has made the body. A site that nobody prepared will have the recipe for one in its
-    place.
+    A compiler has made the body, or we have, from the recipe of a UsdtSite.
     """
 
     signature: Signature

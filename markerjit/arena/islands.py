@@ -140,10 +140,14 @@ class Islands:
                 return island
         return self._make(span, -(-max(size, SIZE) // PAGE) * PAGE, code, process)
 
+    def place(self, island: Island, align: int = 16) -> RemoteAddress:
+        """Where the next code of an island will stand."""
+        return RemoteAddress(island.start + -(-island.used // align) * align)
+
     def put(self, island: Island, code: bytes, arena_code: Code, align: int = 16) -> RemoteAddress:
         """Write code into an island that has room for it: its address there. Raises what
         `Code.write` raises, and Refused without room."""
-        at = -(-island.used // align) * align
+        at = self.place(island, align) - island.start
         if at + len(code) > island.size:
             raise Refused(f"the island at {island.start:#x} has no room for {len(code)} bytes")
         arena_code.write(RemoteAddress(self._base + island.offset + at), code)

@@ -3,8 +3,8 @@
 A plan is made from what was seen at the sites, and is checked again when it is applied: every edit
 names the bytes that it expects. Switching one site is:
 
-    on    slot.data and slot.adapter, slot.probe, then the code that opens the site
-    off   the code back, then slot.probe
+    on    slot.data and slot.adapter, slot.probe, the code that opens the site, then its semaphore
+    off   the semaphore, the code back, then slot.probe
 
 so no thread can enter a body whose probe is not there, and one that is inside finds either the
 probe or NULL. How bytes are changed while threads run is for the protocols
@@ -52,6 +52,8 @@ SLOT_SIZE = 16
 SLOT_ENTERED = 16
 SLOT_LEFT = 24
 SLOT_ADAPTER = 32
+SEMAPHORE_SIZE = 2
+_MOST_RAISED = (1 << 8 * SEMAPHORE_SIZE) - 1
 
 
 class Plan(NamedTuple):
@@ -137,7 +139,11 @@ def plan_on(
             after = form.ways[chosen]
             heads.append(new(Head, (address, form.head, after, chosen, body.slot, traps_at)))
     context = Context(strategy, own, handler=bool(traps) or _any_breakpoint(states))
-    edits = _edits((*_slot_changes(states, bindings), _code_changes(states, modes_after)), context)
+    groups = (
+        *_slot_changes(states, bindings), _code_changes(states, modes_after),
+        _semaphore_changes(states, modes_after),
+    )  # fmt: skip
+    edits = _edits(groups, context)
     if isinstance(edits, Refusal):
         return edits
     if edits:
@@ -192,7 +198,8 @@ def plan_off(
                 f"{state.site.marker} has a probe in C, and under {strategy.name} a thread may be "
                 "on its way into it unseen, so its end cannot be waited for; use --quiesce stop",
             )
-    edits = _edits((code, slots), Context(strategy, own, handler=_any_breakpoint(states)))
+    context = Context(strategy, own, handler=_any_breakpoint(states))
+    edits = _edits((_semaphore_changes(states, modes_after), code, slots), context)
     if isinstance(edits, Refusal):
         return edits
     return Plan(
@@ -296,6 +303,25 @@ def _code_changes(
         start, old, bytes_after, what = difference
         completion = None if form.inside else site.body.entry
         yield new(Change, (address + start, old, bytes_after, what, True, False, completion))
+
+
+def _semaphore_changes(
+    states: Iterable[SiteState], modes: Mapping[RemoteAddress, Mode | None]
+) -> Iterator[Change]:
+    """Each open site has raised its semaphore by one, so that what others have added stays. A count
+    that somebody has set back is not lowered below 0, and a full one is not raised."""
+    raised: dict[RemoteAddress, tuple[SiteState, int]] = {}
+    for state in states:
+        semaphore = state.site.body.semaphore
+        added = bool(modes[state.site.address]) - bool(state.code_mode)
+        if semaphore and added:
+            first, sum_ = raised.get(semaphore, (state, 0))
+            raised[semaphore] = first, sum_ + added
+    for semaphore, (state, added) in raised.items():
+        after = min(max(state.raised + added, 0), _MOST_RAISED)
+        if after != state.raised:
+            old, new_ = (n.to_bytes(SEMAPHORE_SIZE, "little") for n in (state.raised, after))
+            yield Change(semaphore, old, new_, f"{state.site.marker}: semaphore", code=False)
 
 
 def _difference(old: bytes, new: bytes) -> tuple[int, bytes, bytes]:

@@ -7,6 +7,7 @@ A marker that cannot be switched, whatever is asked for, is left out of a plan a
                                  away (the Kernel Markers refused with EBUSY)
     code in a shared mapping     a write would change the file for everybody
     two formats for one slot     its records could not be decoded; such a marker is never on
+    a closed site                nobody prepared it, and no way to open it is safe
     altered code                 it is not what the note says. Left out of `off` only: a user
                                  who switches all markers on wants to know before
 
@@ -32,6 +33,7 @@ class SiteState(NamedTuple):
     problem    what is wrong with its code: then it is in no mode, and no plan may change it
     is_shared  its code is in a shared mapping: writing there would change the file
     adapter    what its slot has for probes that are C functions; 0 where it has no such word
+    raised     the count in its semaphore; 0 without one
     """
 
     site: Site
@@ -42,6 +44,7 @@ class SiteState(NamedTuple):
     problem: UnexpectedBytes | None = None
     is_shared: bool = False
     adapter: RemoteAddress = RemoteAddress(0)
+    raised: int = 0
 
     @property
     def mode(self) -> Mode | None:
@@ -105,6 +108,8 @@ def _left_out(reasons: dict[str, _Why]) -> tuple[LeftOut, ...]:
 def _reason_against(state: SiteState, ours: Container[int]) -> _Why | None:
     """Why no request may switch this site."""
     site = state.site
+    if site.form.closed:
+        return Reason.NO_OPENING, f"{site.marker} ({site.source}) {site.form.closed}"
     if not site.form.ways:
         return Reason.ALWAYS_ON, (
             f"{site.marker} is compiled as {site.kind} ({site.source}): it always calls its probe "

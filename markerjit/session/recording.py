@@ -80,6 +80,7 @@ def ready_to_record(
     """The arena's recorders and the sites that match. The runtime knows of the markers then, but
     none is switched on. Raises Refused, UnknownMarker, and what a plan raises."""
     request, compiled = recording
+    switcher.need_stubs(turn, name, request)
     sites = turn.target.matching(name)
     check_fields([site.signature for site in sites], request.probe.options.fields or ())
     if compiled:

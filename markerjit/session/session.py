@@ -31,7 +31,7 @@ from markerjit.arguments import (
     check_seconds,
     check_text,
 )
-from markerjit.errors import Refused
+from markerjit.errors import Refused, Unsupported
 from markerjit.model import Mode, Seccomp
 from markerjit.patch.apply import Applied
 from markerjit.patch.plan import Plan
@@ -49,7 +49,7 @@ from markerjit.session.probes_in_c import (
 )
 from markerjit.session.switch import Switcher
 from markerjit.session.view import View
-from markerjit.sites import parse_name
+from markerjit.sites import NameKind, parse_name
 
 if TYPE_CHECKING:  # what records is imported when something is recorded
     from markerjit.events.flight import Flight
@@ -171,6 +171,7 @@ class Session(View):
             probe_of(compiled or probe, nothing_read(probe, strings)),
         )  # fmt: skip
         with switcher.turn() as turn:
+            switcher.need_stubs(turn, name, request)
             if compiled:
                 load_probe(turn, switcher, turn.target.matching(name), request, compiled)
             took = take(self._target, switcher.recorders, name, request, force=force)
@@ -222,6 +223,10 @@ class Session(View):
         check_text("pattern", pattern)
         name = parse_name(pattern)
         check_flag("on", on)
+        if name.kind is NameKind.USDT:
+            raise Unsupported(
+                f"'{name}' names USDT probes, which are not switched in steps; switch them at once"
+            )
         from markerjit.arena.journal import LONGEST_LEASE_S
         from markerjit.patch.stages import between
         from markerjit.session.stepping import Stepper

@@ -12,6 +12,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from markerjit.arena import lease
@@ -38,7 +39,7 @@ from markerjit.session.planning import Planner, one_format
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn, Turns
 from markerjit.session.unfinished import Settled, settle
-from markerjit.sites import Objects, ProbeName
+from markerjit.sites import NameKind, Objects, ProbeName
 from markerjit.sites.vforks import may_share_memory
 
 
@@ -153,6 +154,7 @@ class Switcher:
     def switch_again(self, turn: Turn, name: ProbeName, request: Request) -> Applied:
         """Switch all markers that match; as before, if it was done before and nothing came or
         went."""
+        self.need_stubs(turn, name, request)
         remembered = self._remembered.pop((name, request), None)
         if remembered and remembered.objects is turn.seen.objects and self.recorders:
             prepared = remembered.prepared or self._prepare(turn, remembered.done)
@@ -291,6 +293,23 @@ class Switcher:
             return self.recorders
         states = self.target.states(sites)
         return self._make_arena(turn, self.planner.plan(states, request, None))
+
+    def _need_current_arena(self, turn: Turn) -> None:
+        """Have an arena of our version in the process, for what is put there before a plan."""
+        if self.recorders and self.recorders.arena.is_current:
+            self._check_own_rings(turn, self.recorders.arena)
+        else:
+            self._make_arena(turn, Plan("nothing yet", ()))
+
+    def need_stubs(self, turn: Turn, name: ProbeName, request: Request) -> None:
+        """Before USDT probes are switched on each of their sites has a stub, or a reason why it
+        cannot have one. Raises UnknownMarker, and what making stubs raises."""
+        if request.on and name.kind is NameKind.USDT:
+            from markerjit.session.stubs import make_stubs  # decodes all of an object's code
+            from markerjit.sites.usdt import matching_usdt
+
+            sites = matching_usdt(turn.target.usdt().sites, name)
+            make_stubs(turn, sites, partial(self._need_current_arena, turn))
 
     def _make_arena(self, turn: Turn, plan: Plan) -> Recorders:
         """Put the runtime into the process, for a plan that was not refused."""

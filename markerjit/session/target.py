@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from markerjit.abi import PAGE
 from markerjit.arena.arena import Arena
@@ -30,11 +30,20 @@ from markerjit.errors import (
 )
 from markerjit.memory import Mapping, ProcessMemory, has_ended, parse_maps, read_maps_text
 from markerjit.model import RemoteAddress, Seccomp, Site, new
-from markerjit.patch.plan import SLOT_ADAPTER, SLOT_SIZE, SiteState, entries_of
+from markerjit.patch.plan import (
+    SEMAPHORE_SIZE,
+    SLOT_ADAPTER,
+    SLOT_SIZE,
+    SiteState,
+    entries_of,
+)
 from markerjit.proc.permission import check_before_looking, why_not
-from markerjit.sites import Objects, ProbeName, discover_process, matching
+from markerjit.sites import NameKind, Objects, ProbeName, discover_process, matching
 from markerjit.sites.names import check_is_marker
 from markerjit.sites.verify import code_state
+
+if TYPE_CHECKING:  # most processes have no USDT probe that is looked for
+    from markerjit.sites.usdt import UsdtSites
 
 _MANY = 16
 
@@ -46,6 +55,8 @@ class Seen(NamedTuple):
     files      those mappings in which markers can be
     objects    the objects that have markers, and their sites
     arenas     those of the runtime in the process
+    opened     the sites of USDT probes that have a stub in the process: opened, or once so
+    patches    the count of changes of the arena's table when `opened` was read
     """
 
     maps_text: str = ""
@@ -53,6 +64,8 @@ class Seen(NamedTuple):
     files: tuple[Mapping, ...] = ()
     objects: Objects = Objects((), (), ())
     arenas: Arenas = NO_ARENAS
+    opened: tuple[Site, ...] = ()
+    patches: int = -1
 
     @property
     def arena(self) -> Arena | None:
@@ -66,8 +79,8 @@ class Seen(NamedTuple):
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """The sites of all markers."""
-        return self.objects.sites
+        """The sites of all markers, and of the USDT probes that have a stub."""
+        return (*self.objects.sites, *self.opened) if self.opened else self.objects.sites
 
 
 class Target:
@@ -82,6 +95,8 @@ class Target:
         self.trusts_filters = seccomp is Seccomp.TRUST_ERRNO
         self.own = pid == os.getpid()
         self.seen = Seen()
+        self._usdt: tuple[tuple[Mapping, ...], UsdtSites] | None = None
+        self._closed: dict[RemoteAddress, Site] = {}
         check_before_looking(pid)
         self.command = command_of(pid)
         with self.known():
@@ -116,7 +131,7 @@ class Target:
         markers. Raises TargetGone."""
         self.check_open()
         with self.memory.watched():
-            self.seen = self._look()
+            self.seen = self._with_opened(self._look())
         return self.seen
 
     def note_arena(self, arena: Arena) -> None:
@@ -147,15 +162,46 @@ class Target:
             arenas = find_arenas(self.pid, self.memory, maps, arenas.open)
         return Seen(text, maps, files, objects, arenas)
 
+    def _with_opened(self, seen: Seen) -> Seen:
+        """With the sites of USDT probes that have a stub. Islands have nothing but stubs, so most
+        processes are asked nothing."""
+        arena = seen.arena
+        if arena is None or not seen.arenas.probes.islands:
+            return seen._replace(opened=(), patches=-1) if seen.opened else seen
+        changed = arena.patches.changed
+        if changed == seen.patches and seen.files == self.seen.files:
+            return seen._replace(opened=self.seen.opened)
+        from markerjit.session.opened import opened_sites
+
+        opened = opened_sites(arena, self.usdt(seen).sites)
+        return seen._replace(opened=opened, patches=changed)
+
+    def usdt(self, seen: Seen | None = None) -> UsdtSites:
+        """The sites of the USDT probes of what is mapped, with a stub or without."""
+        seen = seen or self.seen
+        if self._usdt is None or self._usdt[0] != seen.files:
+            from markerjit.sites.usdt import usdt_of_process
+
+            self._usdt = seen.files, usdt_of_process(self.pid, self.memory.read, seen.maps)
+            self._closed.clear()
+        return self._usdt[1]
+
+    def note_closed(self, sites: Sequence[Site]) -> None:
+        """Sites of USDT probes that cannot be opened, until something else is mapped."""
+        self._closed.update({site.address: site for site in sites})
+
     def matching(self, name: ProbeName) -> tuple[Site, ...]:
-        """The sites that were seen of the markers whose names match the shell glob.
+        """The sites that were seen of the markers whose names match the shell glob; of USDT probes
+        those that have a stub, or can have none.
 
         Raises UnknownMarker, NoMarkers where the process has none at all, and Unsupported for a
-        name that is not of markers.
+        name of anything else.
         """
+        if name.kind is NameKind.USDT:
+            return self._matching_usdt(name)
         check_is_marker(name)
         seen = self.seen
-        if not seen.sites:
+        if not seen.objects.sites:
             self.check_has_memory()  # else what ends would seem to have none
             problems = seen.objects.problems
             raise NoMarkers(
@@ -164,7 +210,14 @@ class Target:
                 else f"process {self.pid} has no markers; was it built with marker.h, and not with "
                 "MJ_MODE=none?"
             )
-        return matching(seen.sites, name)
+        return matching(seen.objects.sites, name)
+
+    def _matching_usdt(self, name: ProbeName) -> tuple[Site, ...]:
+        from markerjit.sites.usdt import matching_usdt
+
+        known = {**self._closed, **{site.address: site for site in self.seen.opened}}
+        sites = matching_usdt(self.usdt().sites, name)
+        return tuple(known[site.address] for site in sites if site.address in known)
 
     def files_changed(self) -> bool:
         """Whether files were mapped or unmapped since the last look."""
@@ -298,6 +351,11 @@ def words_of(read: Read, slot: RemoteAddress, *, preserving: bool) -> Words:
     return Words(*(RemoteAddress(int.from_bytes(content[at], "little")) for at in places))
 
 
+def raised_of(read: Read, semaphore: RemoteAddress) -> int:
+    """The count in a semaphore."""
+    return int.from_bytes(read(semaphore, SEMAPHORE_SIZE), "little")
+
+
 def states_of(read: Read, sites: Sequence[Site], breakpoints: Breakpoints) -> list[SiteState]:
     """How sites are now. The sites of a marker share a slot, which is read once."""
     states: list[SiteState] = []
@@ -314,7 +372,9 @@ def states_of(read: Read, sites: Sequence[Site], breakpoints: Breakpoints) -> li
             mode, head = code_state(read, site, probe, breakpoints.has)
         except UnexpectedBytes as unexpected:
             problem = unexpected
-        states.append(new(SiteState, (site, mode, probe, data, head, problem, False, adapter)))
+        raised = raised_of(read, body.semaphore) if body.semaphore else 0
+        fields = (site, mode, probe, data, head, problem, False, adapter, raised)
+        states.append(new(SiteState, fields))
     return states
 
 

@@ -146,7 +146,7 @@ def _site(note: Note, mapped: MappedObject) -> Site:
     idle = entry if kind is Kind.SENTINEL else 0  # which does nothing
     place = new(Place, (mapped, at, f"{file}:{line}"))
     of_slot = slot + bias if slot else 0
-    of_body = new(Body, (of_slot, entry, end + bias, idle, has_inline, preserving))
+    of_body = new(Body, (of_slot, entry, end + bias, idle, has_inline, preserving, 0))
     return new(Site, (signature, place, at + bias, marker_form(kind, at, body), of_body))
 
 

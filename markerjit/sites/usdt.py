@@ -99,6 +99,15 @@ def usdt_of_process(pid: int, read: Read, maps: Sequence[Mapping]) -> UsdtSites:
     return collector.result()
 
 
+def image_of(pid: int, read: Read, maps: Sequence[Mapping], mapped: MappedObject) -> FileImage:
+    """The file of an object that a process has mapped, open. Raises BadFile where it is not mapped
+    any more, or where there is no such file."""
+    for mapping, loaded in mapped_images(read, maps, []):
+        if (mapping.path, loaded.bias) == (mapped.path, mapped.bias):
+            return _file_of(pid, mapping, loaded)
+    raise BadFile(f"{mapped.path}: it is not mapped any more")
+
+
 def usdt_states(read: Read, sites: Sequence[UsdtSite]) -> list[UsdtState]:
     """How these sites of a process are now. Raises what `read` raises when the process ends."""
     return [UsdtState(site, _raised(read, site), _problem(read, site)) for site in sites]

@@ -71,7 +71,7 @@ def marker_form(kind: Kind, address: int, body: int) -> Form:
         tail = relative(body - address, NEAR_LENGTH)
     else:
         return form
-    return new(Form, (kind, form.head, tail, form.ways, form.inside, form.lead))
+    return new(Form, (kind, form.head, tail, form.ways, form.inside, form.lead, form.closed))
 
 
 _JMP_NEAR = bytes([JMP_NEAR])
@@ -82,8 +82,10 @@ def relative(target: int, end: int) -> bytes:
     return (target - end).to_bytes(4, "little", signed=True)
 
 
+USDT = "usdt"
+"""The name of the form of a USDT probe's site."""
 _NO_OPS = tuple(
-    Form("usdt", code, b"", MappingProxyType({}))
+    Form(USDT, code, b"", MappingProxyType({}))
     for code in (
         b"\x0f\x1f\x44\x00\x00",  # nop dword ptr [rax+rax*1+0], of headers that leave room
         bytes([NOP]),
@@ -95,8 +97,29 @@ NO_OP_LENGTH = 5
 
 def usdt_form(code: bytes) -> Form | None:
     """The form of a USDT probe's site, whose code begins with these bytes; None where it begins
-    with no no-op that sys/sdt.h and others write. There is no way to open it yet."""
+    with no no-op that sys/sdt.h and others write. It has no way to be opened, without a stub."""
     return next((form for form in _NO_OPS if code.startswith(form.head)), None)
+
+
+def form_with_stub(head: bytes, address: int, stub: int) -> Form:
+    """The form of a USDT probe's site whose head may become a jump to its stub; a breakpoint where
+    it is too short for one.
+
+    Raises OverflowError where no displacement of 32 bits leads there.
+    """
+    ways = {Mode.INT3: _TRAP + head[1:]}
+    if len(head) == NEAR_LENGTH:
+        jump = bytes([JMP_NEAR]) + relative(stub, address + NEAR_LENGTH)
+        ways = {Mode.JUMP: jump, **ways}
+    inside = (1,) if head[:1] == bytes([NOP]) and len(head) > 1 else ()
+    return Form(USDT, head, b"", MappingProxyType(ways), inside)
+
+
+def stub_of(after: bytes, address: int) -> int | None:
+    """Where the jump at an open head leads; None where it is no jump."""
+    if len(after) != NEAR_LENGTH or after[0] != JMP_NEAR:
+        return None
+    return address + NEAR_LENGTH + int.from_bytes(after[1:], "little", signed=True)
 
 
 def is_breakpoint(code: bytes) -> bool:

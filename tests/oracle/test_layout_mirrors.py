@@ -114,6 +114,10 @@ CONSTANTS = {
     "MJ_SLOT_ENTERED": plan.SLOT_ENTERED,
     "MJ_SLOT_LEFT": plan.SLOT_LEFT,
     "MJ_SLOT_ADAPTER": plan.SLOT_ADAPTER,
+    "MJ_SLOT_OWNER": abi.SLOT_OWNER,
+    "MJ_SLOT_SIZE": abi.SLOT_SIZE,
+    "MJ_RED_ZONE": abi.RED_ZONE,
+    "MJ_SHAPE_FLOATS": abi.SHAPE_FLOATS,
     "MJ_PROBE_COUNTED": abi.PROBE_COUNTED,
     "MJ_SEQUENCES": abi.SEQUENCES,
     "MJ_RSEQ_SIGNATURE": abi.RSEQ_SIGNATURE,
@@ -165,10 +169,7 @@ NOT_MIRRORED = {
     "MJ_PROBE_INLINE": "between a program and its own library",
     **dict.fromkeys(
         (
-            "MJ_SLOT_SIZE",
             "MJ_SLOT_SIZE_OF_C",
-            "MJ_RED_ZONE",
-            "MJ_SHAPE_FLOATS",
             "MJ_CALL_SHAPE",
             "MJ_CALL_SLOT",
         ),
@@ -408,7 +409,7 @@ def test_both_mirrors_of_the_number_of_arguments_are_the_same() -> None:
 def test_every_constant_of_the_arena_in_python_is_one_of_the_headers() -> None:
     bounds = {
         "LARGEST_RING", "LARGEST_ENTRY", "MOST_CPUS", "MOST_EDITS", "MOST_MARKERS", "MOST_PATCHES",
-        "MOST_UNITS", "MOST_ISLANDS", "MOST_CALLERS", "SMALLEST_PATCH",
+        "MOST_UNITS", "MOST_ISLANDS", "MOST_CALLERS", "MOST_SLOTS", "SMALLEST_PATCH",
     }  # fmt: skip
     derived = {
         "CONTROL", "TABLES", "OP_SIZE_SHIFT", "NO_LIMIT", "COUNT_SIZE", "CALLS_SIZE", "TURN_FULL",

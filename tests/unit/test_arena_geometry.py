@@ -32,7 +32,7 @@ NUMBERS = ("arena_size", "cpus", "ring_size")
 FIELDS = ("offset", "entry_size", "count")
 NOT_COUNTED_BY = (
     abi.PART_EDITS, abi.PART_UNITS, abi.PART_ISLANDS, abi.PART_SCRATCH, abi.PART_DATA,
-    abi.PART_CALLERS,
+    abi.PART_CALLERS, abi.PART_SLOTS,
 )  # fmt: skip
 NAMES = {value: name for name, value in vars(abi).items() if name.startswith("PART_")}
 

@@ -115,6 +115,7 @@ def test_a_look_at_an_arena_that_claims_the_most_takes_little_memory(
         ("max_units", abi.MOST_UNITS),
         ("max_islands", abi.MOST_ISLANDS),
         ("max_callers", abi.MOST_CALLERS),
+        ("max_slots", abi.MOST_SLOTS),
     ],
 )
 def test_more_than_the_most_is_not_believed(name: str, most: int) -> None:

@@ -118,7 +118,7 @@ def test_from_outside_a_pointer_that_threads_may_read_is_for_threads_that_stand(
 def test_what_is_no_aligned_word_of_data_is_no_pointer(
     change: Change, strategy: Strategy, own: bool
 ) -> None:
-    assert "not an aligned pointer" in refused(pointer_swap.plan(change, Context(strategy, own)))
+    assert "not an aligned word" in refused(pointer_swap.plan(change, Context(strategy, own)))
 
 
 # ---- aligned store -------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def test_the_safest_protocol_that_covers_a_change_makes_it(
     [
         (code("9090", "eb00"), Context(MEMBARRIER), "2 bytes change at once, and threads run"),
         (code("9090", "eb00", PAGE - 1), Context(STOP), "has no breakpoint to lean on"),
-        (data(1, 2, HERE + 1), Context(STOP), "not an aligned pointer"),
+        (data(1, 2, HERE + 1), Context(STOP), "not an aligned word"),
         (data(1, 2), Context(NONE), "quiescence none does not cover it"),
     ],
 )

@@ -122,6 +122,7 @@ struct mj_slot {
 #define MJ_SLOT_ENTERED 16
 #define MJ_SLOT_LEFT 24
 #define MJ_SLOT_ADAPTER 32
+#define MJ_SLOT_OWNER 40 /* of a slot in an arena */
 
 #define MJ_RED_ZONE 128
 #define MJ_SHAPE_FLOATS 8
@@ -138,6 +139,8 @@ struct mj_slot {
  *     control   one page: struct mj_control
  *     alive     a page that is not of the memfd but private, and wiped in the child of a fork
  *     readable  uint64_t[MJ_READABLE]: pages that can be read, in private memory like `alive`
+ *     slots     struct mj_slot of sites that no compiler prepared; private, too, so that those of a
+ *               fork's child are empty. MJ_SLOT_OWNER has the name_hash of the marker
  *
  * The other parts are where the table in the control block says, `count` entries of `entry_size`
  * bytes each:
@@ -216,6 +219,7 @@ struct mj_slot {
 #define MJ_PART_CALLERS 11
 #define MJ_PART_READABLE 12
 #define MJ_PART_CALLS 13
+#define MJ_PART_SLOTS 14
 #define MJ_PARTS 16
 
 /* Whether the runtime's handler is the action for SIGTRAP, in `trap_installed`. It is INSTALLING

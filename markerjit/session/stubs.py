@@ -1,0 +1,199 @@
+"""Stubs for sites of USDT probes: made in a turn, before the sites can be opened.
+
+    1  nothing is put into the process before each site was looked at: its opening (spans/), its
+       code in memory, its semaphore
+    2  the runtime, if it is not there
+    3  an island within reach of the object's code, a slot for each probe, and the stubs
+    4  the arena's table gets each head, closed: from now on every controller finds the stub
+
+A site that cannot be opened stays as it is, with the reason, and the others go on. A stub is never
+taken away, so a thread may be in it at any time, and a controller that dies in 3 leaves room that
+is lost and nothing else.
+
+What this does not do: open a site. A switch does (switch.py), as it does for markers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+from markerjit.abi import PAGE
+from markerjit.arena.find import process_of
+from markerjit.arena.islands import Island, Span
+from markerjit.arena.markers import fnv1a
+from markerjit.arena.patches import Head
+from markerjit.arena.slots import take_slot
+from markerjit.elf.functions import NoFunctions
+from markerjit.errors import BadFile, MemoryFault, Refused, UnexpectedBytes
+from markerjit.model import Body, MappedObject, Mode, RemoteAddress, Site, UsdtSite
+from markerjit.patch.plan import SEMAPHORE_SIZE
+from markerjit.probes.stub import LARGEST, Displaced, make_stub
+from markerjit.session.opened import with_stub
+from markerjit.session.turn import Turn
+from markerjit.sites.usdt import image_of
+from markerjit.spans.code import Code
+from markerjit.spans.openings import Closed, Opening, Way, best_opening
+from markerjit.x86.assemble import WronglyAssembled
+from markerjit.x86.forms import NEAR_LENGTH, is_breakpoint
+from markerjit.x86.relocate import Unmovable
+
+_OBJECT = attrgetter("place.object")
+_BY_JUMP = (Way.NO_OP, Way.JUMP, Way.PADDING)
+
+
+class Ready(NamedTuple):
+    """A site that may get a stub: the bytes of its head, and the instructions that it loses."""
+
+    site: UsdtSite
+    head: bytes
+    displaced: bytes
+
+
+def make_stubs(turn: Turn, sites: Sequence[UsdtSite], need_arena: Callable[[], object]) -> None:
+    """Have a stub for each of these sites that can be opened. `need_arena` makes the runtime if it
+    is not there.
+
+    Raises Refused where there is no room for stubs, and what making an arena raises.
+    """
+    target = turn.target
+    if target.own:
+        raise Refused(
+            "USDT probes of our own process cannot be switched: its threads cannot all be stopped; "
+            "do it from another process"
+        )
+    known = {site.address for site in turn.seen.opened}
+    ready: list[Ready] = []
+    closed: list[Site] = []
+    new = [site for site in sites if site.address not in known]
+    for mapped, group in groupby(new, key=_OBJECT):
+        for answer in _looked_at(turn, mapped, list(group)):
+            if isinstance(answer, Ready):
+                ready.append(answer)
+            else:
+                closed.append(answer)
+    if ready:
+        need_arena()
+        for mapped, of_object in groupby(ready, key=attrgetter("site.place.object")):
+            closed += _put(turn, mapped, list(of_object))
+        target.look()
+    target.note_closed(closed)
+
+
+# ---- 1: what is there ----------------------------------------------------------------------------
+
+
+def _looked_at(
+    turn: Turn, mapped: MappedObject, sites: Sequence[UsdtSite]
+) -> Iterator[Ready | Site]:
+    """Each site as it may be opened, or as one that cannot be, with the reason."""
+    try:
+        with image_of(turn.target.pid, turn.target.memory.read, turn.seen.maps, mapped) as image:
+            code = Code(image)
+    except (BadFile, NoFunctions) as problem:
+        yield from (_closed(site, f"cannot be opened: {problem}") for site in sites)
+        return
+    for site in sites:
+        answer = _against(turn, site) or _ready(turn, code, site)
+        yield answer if isinstance(answer, Ready) else _closed(site, answer)
+
+
+def _against(turn: Turn, site: UsdtSite) -> str | None:
+    """Why a site cannot be opened, as far as its semaphore says it."""
+    semaphore = site.recipe.semaphore
+    if not semaphore:
+        return None
+    mapping = next((each for each in turn.seen.maps if each.start <= semaphore < each.end), None)
+    if mapping is None:
+        return f"has its semaphore at {semaphore:#x}, where nothing is mapped"
+    if not mapping.writable or mapping.shared or semaphore % SEMAPHORE_SIZE:
+        return f"has its semaphore at {semaphore:#x}, where no count of this process can be"
+    return None
+
+
+def _ready(turn: Turn, code: Code, site: UsdtSite) -> Ready | str:
+    opening = best_opening(code, site.place.offset)
+    if isinstance(opening, Closed):
+        reasons = dict.fromkeys(str(way.reason) for way in opening.turned_down)
+        return f"cannot be opened: {', '.join(reasons)}"
+    if opening.address != site.place.offset:
+        return "has no no-op where its note says it"
+    head = _head(code, opening)
+    size = max(len(head), len(opening.code))
+    expected = code.read(site.place.offset, size)
+    try:
+        now = turn.target.memory.read(site.address, size)
+    except MemoryFault as fault:
+        return f"cannot be opened: {fault}"
+    if now != expected:
+        return _changed(site, now, expected)
+    return Ready(site, head, opening.code)
+
+
+def _head(code: Code, opening: Opening) -> bytes:
+    """The bytes that may change: those of a jump, unless its write could be interrupted at the
+    border of two pages; else the first one, for a breakpoint."""
+    crosses = opening.address // PAGE != (opening.address + NEAR_LENGTH - 1) // PAGE
+    by_jump = opening.way in _BY_JUMP and not crosses
+    return code.read(opening.address, NEAR_LENGTH if by_jump else 1)
+
+
+def _changed(site: UsdtSite, now: bytes, expected: bytes) -> str:
+    problem = UnexpectedBytes(
+        site.address, now, expected, site.place.object.path, is_breakpoint=is_breakpoint(now)
+    )
+    return f"is not as its file has it: {problem}"
+
+
+def _closed(site: UsdtSite, why: str) -> Site:
+    form = site.form._replace(closed=why)
+    body = Body(RemoteAddress(0), RemoteAddress(0), site.address)
+    return Site(site.signature, site.place, site.address, form, body)
+
+
+# ---- 3 and 4: stubs, and their heads in the table ------------------------------------------------
+
+
+def _put(turn: Turn, mapped: MappedObject, ready: Sequence[Ready]) -> list[Site]:
+    """Make the stubs of an object's sites. The result are sites that cannot have one."""
+    arena, memory = turn.seen.arena, turn.target.memory
+    assert arena
+    code = [each for each in turn.seen.maps if each.executable and each.path == mapped.path]
+    span = Span(code[0].start, code[-1].end)
+    near = partial(arena.islands.near, span, LARGEST, arena.code)
+    process = process_of(arena, turn.caller())
+    island: Island | None = None
+    heads: list[Head] = []
+    closed: list[Site] = []
+    for site, head, displaced in ready:
+        if island is None or island.size - island.used < LARGEST:
+            island = near(process)
+        slot = take_slot(memory, arena, fnv1a(site.signature.text.encode()))
+        stub = _stub(site, displaced, slot, arena.islands.place(island))
+        if isinstance(stub, str):
+            closed.append(_closed(site, stub))
+            continue
+        address = arena.islands.put(island, stub, arena.code)
+        island = island._replace(used=address + len(stub) - island.start)
+        made = with_stub(site, head, slot, address)
+        mode = made.form.modes[0]
+        body = address if mode is Mode.INT3 else RemoteAddress(0)
+        heads.append(Head(site.address, head, made.form.ways[mode], mode, slot, body))
+    if heads:
+        arena.patches.put(heads)
+    return closed
+
+
+def _stub(
+    site: UsdtSite, displaced: bytes, slot: RemoteAddress, address: RemoteAddress
+) -> bytes | str:
+    try:
+        stub = make_stub(
+            site.signature, site.recipe.operands, slot, Displaced(site.address, displaced), address
+        )
+    except WronglyAssembled as problem:
+        return f"has operands that cannot be loaded: {problem}"
+    return f"cannot be opened: {stub.obstacle}" if isinstance(stub, Unmovable) else stub

@@ -1,0 +1,321 @@
+"""The bodies of sites that nobody prepared: every form of operand, executed with known values."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from markerjit.model import (
+    Constant,
+    CType,
+    Operand,
+    RemoteAddress,
+    Signature,
+    Static,
+    TypeClass,
+    Vector,
+)
+from markerjit.probes.stub import LARGEST, Displaced, make_stub
+from markerjit.sites.operands import parse_operands
+from markerjit.x86.assemble import WronglyAssembled
+from tests.support.own_arena import Slot
+
+SITE = Path(__file__).parent / "stub" / "site.S"
+NAMES = (
+    *("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi"),
+    *(f"r{number}" for number in range(8, 16)),
+)
+VALUES = {name: 0x8182_8384_8586_8788 ^ number * 0x0101_0101_0101_0101
+          for number, name in enumerate(NAMES)}  # fmt: skip
+FLAGS = 0x8D7
+"""All that arithmetic sets. The direction is clear in compiled code."""
+STATE = struct.Struct("<16QQ256s")
+
+
+class Outcome(NamedTuple):
+    """What a probe was given, and how the registers were behind the site."""
+
+    words: tuple[int, ...]
+    shape: int
+    slot: int
+    registers: dict[str, int]
+    flags: int
+    vectors: bytes
+    stack: int
+
+
+class Host:
+    """site.S, a stack, and room for a stub near it."""
+
+    def __init__(self, path: Path) -> None:
+        self.library = ctypes.CDLL(str(path))
+        self.site = self.address("site")
+        self.size = self.address("site_end") - self.site
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        access = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        hint = (self.site & -4096) - (1 << 24)
+        self.room = RemoteAddress(libc.mmap(hint, 4096, access, flags, -1, 0))
+        assert abs(self.room - self.site) < 1 << 30
+        self.stack = ctypes.create_string_buffer(1 << 16)
+        self.slot = Slot()
+
+    def address(self, name: str) -> RemoteAddress:
+        return RemoteAddress(ctypes.addressof(ctypes.c_char.in_dll(self.library, name)))
+
+    def run(
+        self, operands: tuple[Operand, ...], args: tuple[CType, ...], *,
+        registers: dict[str, int] | None = None, vectors: bytes = bytes(range(256)),
+        on: bool = True,
+    ) -> Outcome | None:  # fmt: skip
+        """Run the site with these operands; None where the probe was not called."""
+        top = ctypes.addressof(self.stack) + (1 << 15) & -16
+        before = {**VALUES, "rsp": top, **(registers or {})}
+        state = STATE.pack(*(before[name] for name in NAMES), FLAGS, vectors)
+        ctypes.memmove(self.address("before"), state, len(state))
+        self.slot.probe = self.address("probe") if on else 0
+        calls = ctypes.c_uint64.in_dll(self.library, "calls")
+        calls.value = 0
+        slot = RemoteAddress(ctypes.addressof(self.slot))
+        displaced = Displaced(self.site, ctypes.string_at(self.site, self.size))
+        code = make_stub(Signature("made:one", "", args), operands, slot, displaced, self.room)
+        assert isinstance(code, bytes) and len(code) < LARGEST
+        ctypes.memmove(self.room, code, len(code))
+        self.library.run_site(ctypes.c_void_p(self.room))
+        *after, flags, seen = STATE.unpack(ctypes.string_at(self.address("after"), STATE.size))
+        block = struct.unpack("<16Q", ctypes.string_at(self.address("block"), 128))
+        named = dict(zip(NAMES, after, strict=True))
+        named["r15"] -= 1  # the copy of the site's own instruction
+        assert named == before
+        assert seen == vectors
+        if not on:
+            assert not calls.value
+            return None
+        assert calls.value == 1
+        return Outcome(block[2:], block[0], block[1], named, flags, seen, top)
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    path = tmp_path_factory.mktemp("stub") / "site.so"
+    options = ["gcc", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-o", path, SITE]
+    subprocess.run([str(word) for word in options], check=True)
+    return Host(path)
+
+
+class NoNames:
+    """No symbols."""
+
+    fixed_address = False
+
+
+def parsed(text: str) -> tuple[tuple[Operand, ...], tuple[CType, ...]]:
+    arguments = parse_operands(text, NoNames())  # type: ignore[arg-type]
+    return tuple(one.operand for one in arguments), tuple(one.ctype for one in arguments)
+
+
+def extended(value: int, size: int, *, signed: bool) -> int:
+    low = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
+    return int.from_bytes(low, "little", signed=signed) & (1 << 64) - 1
+
+
+REGISTERS = {8: [*NAMES], 4: [], 2: [], 1: []}
+for _name in ("ax", "bx", "cx", "dx", "si", "di", "bp"):
+    REGISTERS[4].append(f"e{_name}")
+    REGISTERS[2].append(_name)
+    REGISTERS[1].append(f"{_name[0]}l" if _name[1] == "x" else f"{_name}l")
+for _number in range(8, 16):
+    REGISTERS[4].append(f"r{_number}d")
+    REGISTERS[2].append(f"r{_number}w")
+    REGISTERS[1].append(f"r{_number}b")
+ALL_REGISTERS = [(size, name) for size, names in REGISTERS.items() for name in names]
+
+
+def whole(name: str) -> str:
+    """The 64-bit register that a name is a part of."""
+    if name in NAMES:
+        return name
+    if name[1].isdigit():
+        return name.rstrip("dwb")
+    core = name.removeprefix("e").removesuffix("l")
+    return f"r{core if len(core) == 2 else core + 'x'}"
+
+
+@pytest.mark.parametrize(("size", "name"), ALL_REGISTERS)
+def test_a_register_of_any_width_is_passed_with_its_sign(host: Host, size: int, name: str) -> None:
+    seen = host.run(*parsed(f"{size}@%{name} -{size}@%{name}"))
+
+    assert seen
+    value = seen.registers[whole(name)]
+    assert seen.words[0] == extended(value, size, signed=False)
+    assert seen.words[1] == extended(value, size, signed=True)
+    assert seen.shape == 2
+    assert seen.slot == ctypes.addressof(host.slot)
+
+
+@pytest.mark.parametrize("letter", "abcd")
+def test_a_high_byte_is_passed(host: Host, letter: str) -> None:
+    seen = host.run(*parsed(f"1@%{letter}h -1@%{letter}h"))
+
+    assert seen
+    value = VALUES[f"r{letter}x"] >> 8
+    assert seen.words[0] == extended(value, 1, signed=False)
+    assert seen.words[1] == extended(value, 1, signed=True)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@pytest.mark.parametrize("base", [*NAMES, ""])
+@pytest.mark.parametrize("scaled", ["", "rax", "rcx", "r12"])
+def test_memory_is_loaded_from_base_offset_and_index(
+    host: Host, size: int, base: str, scaled: str
+) -> None:
+    if not base and not scaled:
+        pytest.skip("no address")
+    if base and base == scaled:
+        pytest.skip("one register cannot be chosen twice")
+    data = ctypes.create_string_buffer(bytes(range(0x70, 0xF0)))
+    middle = ctypes.addressof(data) + 64
+    registers = {}
+    if scaled:
+        registers[scaled] = 5
+    offset = -24
+    if base and base != "rsp":
+        registers[base] = middle - offset - 5 * 8 * bool(scaled)
+    elif scaled and not base:
+        registers[scaled] = (middle - offset) // 8
+        middle = registers[scaled] * 8 + offset
+    else:  # what stands on the program's own stack, above its top
+        top = ctypes.addressof(host.stack) + (1 << 15) & -16
+        offset = 48
+        middle = top + offset + 5 * 8 * bool(scaled)
+        ctypes.memmove(middle, bytes(range(0xA0, 0xA8)), 8)
+    place = f"{offset}({f'%{base}' if base else ''}{f',%{scaled},8' if scaled else ''})"
+    expected = int.from_bytes(ctypes.string_at(middle, size), "little")
+
+    seen = host.run(*parsed(f"{size}@{place} 4@$7 -{size}@{place}"), registers=registers)
+
+    assert seen
+    assert seen.words[0] == extended(expected, size, signed=False)
+    assert seen.words[1] == 7
+    assert seen.words[2] == extended(expected, size, signed=True)
+
+
+def test_the_red_zone_is_loaded_and_stays(host: Host) -> None:
+    top = ctypes.addressof(host.stack) + (1 << 15) & -16
+    zone = bytes(range(128))
+    ctypes.memmove(top - 128, zone, 128)
+
+    seen = host.run(*parsed("8@-128(%rsp) 8@-8(%rsp)"))
+
+    assert seen and seen.words[:2] == tuple(
+        int.from_bytes(zone[at : at + 8], "little") for at in (0, 120)
+    )
+    assert ctypes.string_at(top - 128, 128) == zone
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("-4@$-1", (1 << 64) - 1),
+        ("4@$-1", 0xFFFF_FFFF),
+        ("4@$4294967295", 0xFFFF_FFFF),
+        ("-4@$4294967295", (1 << 64) - 1),
+        ("1@$255", 255),
+        ("-1@$255", (1 << 64) - 1),
+        ("8@$-1", (1 << 64) - 1),
+        ("-8@$-9223372036854775808", 1 << 63),
+        ("8@$0x123456789abcdef0", 0x1234_5678_9ABC_DEF0),
+        ("2@$0", 0),
+    ],
+)
+def test_a_constant_is_passed_with_its_size_and_sign(host: Host, text: str, word: int) -> None:
+    seen = host.run(*parsed(text))
+
+    assert seen and seen.words[0] == word
+
+
+def test_a_static_variable_is_loaded_and_an_address_passed(host: Host) -> None:
+    place = host.address("word")
+    operands: tuple[Operand, ...] = (
+        Static(place, "word"), Static(RemoteAddress(place + 4), "word"), Constant(place, "word"),
+    )  # fmt: skip
+    args = (
+        CType(TypeClass.UNSIGNED, 8), CType(TypeClass.SIGNED, 2), CType(TypeClass.POINTER, 8),
+    )  # fmt: skip
+
+    seen = host.run(operands, args)
+
+    assert seen and seen.words[:3] == (0x1122334455667788, 0x3344, place)
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_doubles_and_floats_are_passed_as_doubles(host: Host, number: int) -> None:
+    vectors = bytearray(256)
+    vectors[16 * number : 16 * number + 16] = struct.pack("<f", 1.5) + bytes(range(12))
+    as_double = struct.unpack("<d", vectors[16 * number : 16 * number + 8])[0]
+    args = CType(TypeClass.FLOAT, 4), CType(TypeClass.FLOAT, 8), CType(TypeClass.UNSIGNED, 4)
+
+    seen = host.run((Vector(number), Vector(number), Constant(3)), args, vectors=bytes(vectors))
+
+    assert seen and seen.shape == 3 | 0b011 << 8
+    assert struct.unpack("<2d", struct.pack("<2Q", *seen.words[:2])) == (1.5, as_double)
+    assert seen.words[2] == 3
+
+
+def test_a_float_in_memory_becomes_a_double_and_leaves_the_status(host: Host) -> None:
+    data = ctypes.c_uint32(0x7FA0_0000)  # a signalling NaN: an exception, if it were not masked
+    registers = {"rdi": ctypes.addressof(data)}
+
+    seen = host.run(*parsed("4f@(%rdi) 8f@(%rdi)"), registers=registers)
+
+    assert seen and seen.words[0] >> 51 == 0xFFF, "quiet by now"
+
+
+def test_twelve_operands_arrive_in_their_order(host: Host) -> None:
+    text = " ".join(f"4@${number}" for number in range(12))
+
+    seen = host.run(*parsed(text))
+
+    assert seen and seen.words[:12] == tuple(range(12))
+    assert seen.shape == 12
+
+
+def test_nothing_is_loaded_where_the_slot_has_no_probe(host: Host) -> None:
+    assert host.run(*parsed("8@(%rax) 8@0(%rcx)"), on=False) is None
+
+
+def test_flags_stay(host: Host) -> None:
+    seen = host.run(*parsed("8@%rax"))
+
+    # site.S saves them after its own stack is back, by instructions that change none.
+    assert seen and seen.flags & 0x8D5 == FLAGS & 0x8D5
+
+
+def test_a_probe_in_c_is_called_through_its_adapter(host: Host) -> None:
+    host.slot.adapter = host.address("probe")
+    operands, args = parsed("8@%rdi")
+    original = host.address
+
+    host.address = lambda name: RemoteAddress(  # type: ignore[method-assign]
+        original(name) | (name == "probe")
+    )
+    try:
+        seen = host.run(operands, args)
+    finally:
+        host.address = original  # type: ignore[method-assign]
+
+    assert seen and seen.words[0] == VALUES["rdi"]
+
+
+def test_an_offset_that_does_not_fit_any_more_is_refused(host: Host) -> None:
+    with pytest.raises(WronglyAssembled, match="too far"):
+        host.run(*parsed("8@2147483640(%rsp)"))
