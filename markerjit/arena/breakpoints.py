@@ -48,7 +48,7 @@ class Breakpoints:
             if self._pages.has_planted(site.address, site.body.entry):
                 return True
         return any(
-            probe in Probes([arena.base])
+            (probe in Probes([arena.base]) or _is_slot_of(arena, site.slot))
             and arena.patches.look().had(site.address, site.body.entry)
             for arena in self._inherited()
         )
@@ -65,3 +65,9 @@ class Breakpoints:
                 if edit.code and (is_breakpoint(edit.old) or is_breakpoint(edit.new))
             )
         return self._changing
+
+
+def _is_slot_of(arena: Arena, slot: RemoteAddress) -> bool:
+    """Whether this is one of the arena's own slots, which are empty in the child of a fork."""
+    slots = arena.geometry.slots
+    return arena.base + slots.offset <= slot < arena.base + slots.end

@@ -146,7 +146,8 @@ def _side_by_side(explanation: Explanation) -> Iterator[str]:
 def _plan_lines(explanation: Explanation) -> Iterator[str]:
     plan = explanation.plan
     if not isinstance(plan, markerjit.Plan):
-        yield f"cannot be switched on: {plan.sentence}"
+        is_later = plan.reason is markerjit.Reason.NO_OPENING
+        yield f"{'no plan yet' if is_later else 'cannot be switched on'}: {plan.sentence}"
         return
     yield f"plan: {plan.title}"
     for step in plan.steps():

@@ -81,6 +81,8 @@ def _print_usdt(probe: markerjit.UsdtProbe, *, running: bool) -> None:
     facts = [counted(len(probe.states), "site")]
     if running:
         facts.append(words.semaphore_words(probe))
+        modes = {str(state.mode) for state in probe.states if state.mode}
+        facts += [f"on ({', '.join(sorted(modes))})"] if modes else []
     output.say(f"{probe.name}  {', '.join(facts)}, in {words.objects_words(probe)}")
     if probe.fields:
         for line in words.wrapped(words.field_words(probe.fields), indent=4):

@@ -46,6 +46,7 @@ def _site_facts(state: UsdtState) -> Json:
         "operands": site.recipe.text,
         "semaphore": site.recipe.semaphore or None,
         "raised": state.raised,
+        "mode": str(state.mode) if state.mode else None,
         "altered": problem
         and {
             "found": problem.found.hex(),

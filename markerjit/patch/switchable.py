@@ -88,10 +88,12 @@ def to_be_opened(
 def to_be_closed(
     states: Sequence[SiteState], ours: Container[int]
 ) -> tuple[list[SiteState], tuple[LeftOut, ...]]:
-    """Sites that can be switched off, and the markers of the others."""
+    """Sites that can be switched off, and the markers of the others. A closed site is off."""
     reasons: dict[str, _Why] = {}
     switchable = []
     for state in states:
+        if state.site.form.closed:
+            continue
         problem = state.problem
         reason = (problem.reason, problem.fact) if problem else _reason_against(state, ours)
         if reason:

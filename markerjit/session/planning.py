@@ -58,7 +58,7 @@ class Planner:
 
         Raises Refused, UnexpectedBytes, MarkerError for code that is not what its note says.
         """
-        problems = [state.problem for state in states if state.problem]
+        problems = [state.problem for state in states if state.problem and not _is_closed(state)]
         if problems and (request.on or len(problems) == len(states)):
             raise problems[0]
         self._confirm([state.site for state in states if not state.problem])
@@ -108,6 +108,11 @@ class Planner:
                         "writing there would change the file",
                         reason=Reason.SHARED_CODE,
                     )
+
+
+def _is_closed(state: SiteState) -> bool:
+    """Whether it is left out, whatever its code is."""
+    return bool(state.site.form.closed)
 
 
 def _bindings(

@@ -136,6 +136,11 @@ class Session(View):
         request = Request(on, planner.strategy(quiesce), as_mode(mode), asked)
         self._target.look()
         self._target.refuse_unknown_runtime()
+        if on and name.kind is NameKind.USDT:
+            from markerjit.session.stubs import say_openings
+            from markerjit.sites.usdt import matching_usdt
+
+            say_openings(self._target, matching_usdt(self._target.usdt().sites, name))
         sites, recorders = self._target.matching(name), self._switcher.recorders
         take(self._target, recorders, name, request)
         return planner.plan(self._target.states(sites), request, recorders)

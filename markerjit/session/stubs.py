@@ -15,7 +15,7 @@ What this does not do: open a site. A switch does (switch.py), as it does for ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -29,10 +29,11 @@ from markerjit.arena.patches import Head
 from markerjit.arena.slots import take_slot
 from markerjit.elf.functions import NoFunctions
 from markerjit.errors import BadFile, MemoryFault, Refused, UnexpectedBytes
-from markerjit.model import Body, MappedObject, Mode, RemoteAddress, Site, UsdtSite
+from markerjit.model import MappedObject, Mode, RemoteAddress, Site, UsdtSite
 from markerjit.patch.plan import SEMAPHORE_SIZE
 from markerjit.probes.stub import LARGEST, Displaced, make_stub
-from markerjit.session.opened import with_stub
+from markerjit.session.opened import with_stub, without_stub
+from markerjit.session.target import Target
 from markerjit.session.turn import Turn
 from markerjit.sites.usdt import image_of
 from markerjit.spans.code import Code
@@ -65,16 +66,7 @@ def make_stubs(turn: Turn, sites: Sequence[UsdtSite], need_arena: Callable[[], o
             "USDT probes of our own process cannot be switched: its threads cannot all be stopped; "
             "do it from another process"
         )
-    known = {site.address for site in turn.seen.opened}
-    ready: list[Ready] = []
-    closed: list[Site] = []
-    new = [site for site in sites if site.address not in known]
-    for mapped, group in groupby(new, key=_OBJECT):
-        for answer in _looked_at(turn, mapped, list(group)):
-            if isinstance(answer, Ready):
-                ready.append(answer)
-            else:
-                closed.append(answer)
+    ready, closed = _looked_at(target, sites)
     if ready:
         need_arena()
         for mapped, of_object in groupby(ready, key=attrgetter("site.place.object")):
@@ -83,30 +75,52 @@ def make_stubs(turn: Turn, sites: Sequence[UsdtSite], need_arena: Callable[[], o
     target.note_closed(closed)
 
 
+def say_openings(target: Target, sites: Sequence[UsdtSite]) -> None:
+    """Note of each of these sites that has no stub how it would be opened, or why not. Changes
+    nothing in the process."""
+    ready, closed = _looked_at(target, sites)
+    later = [without_stub(each.site, _later(each)) for each in ready]
+    target.note_closed([*later, *closed])
+
+
+def _later(ready: Ready) -> str:
+    way = "a jump" if len(ready.head) == NEAR_LENGTH else "a breakpoint"
+    code = ready.displaced.hex(" ")
+    return f"gets its stub when it is first switched on, and is opened by {way} over {code}"
+
+
 # ---- 1: what is there ----------------------------------------------------------------------------
 
 
-def _looked_at(
-    turn: Turn, mapped: MappedObject, sites: Sequence[UsdtSite]
-) -> Iterator[Ready | Site]:
-    """Each site as it may be opened, or as one that cannot be, with the reason."""
-    try:
-        with image_of(turn.target.pid, turn.target.memory.read, turn.seen.maps, mapped) as image:
-            code = Code(image)
-    except (BadFile, NoFunctions) as problem:
-        yield from (_closed(site, f"cannot be opened: {problem}") for site in sites)
-        return
-    for site in sites:
-        answer = _against(turn, site) or _ready(turn, code, site)
-        yield answer if isinstance(answer, Ready) else _closed(site, answer)
+def _looked_at(target: Target, sites: Sequence[UsdtSite]) -> tuple[list[Ready], list[Site]]:
+    """Those of the sites without a stub that may get one, and the others, with the reason."""
+    known = {site.address for site in target.seen.opened}
+    new = [site for site in sites if site.address not in known]
+    ready: list[Ready] = []
+    closed: list[Site] = []
+    for mapped, group in groupby(new, key=_OBJECT):
+        of_object = list(group)
+        try:
+            with image_of(target.pid, target.memory.read, target.seen.maps, mapped) as image:
+                code = Code(image)
+        except (BadFile, NoFunctions) as problem:
+            closed += [without_stub(site, f"cannot be opened: {problem}") for site in of_object]
+            continue
+        for site in of_object:
+            answer = _against(target, site) or _ready(target, code, site)
+            if isinstance(answer, Ready):
+                ready.append(answer)
+            else:
+                closed.append(without_stub(site, answer))
+    return ready, closed
 
 
-def _against(turn: Turn, site: UsdtSite) -> str | None:
+def _against(target: Target, site: UsdtSite) -> str | None:
     """Why a site cannot be opened, as far as its semaphore says it."""
     semaphore = site.recipe.semaphore
     if not semaphore:
         return None
-    mapping = next((each for each in turn.seen.maps if each.start <= semaphore < each.end), None)
+    mapping = next((each for each in target.seen.maps if each.start <= semaphore < each.end), None)
     if mapping is None:
         return f"has its semaphore at {semaphore:#x}, where nothing is mapped"
     if not mapping.writable or mapping.shared or semaphore % SEMAPHORE_SIZE:
@@ -114,7 +128,7 @@ def _against(turn: Turn, site: UsdtSite) -> str | None:
     return None
 
 
-def _ready(turn: Turn, code: Code, site: UsdtSite) -> Ready | str:
+def _ready(target: Target, code: Code, site: UsdtSite) -> Ready | str:
     opening = best_opening(code, site.place.offset)
     if isinstance(opening, Closed):
         reasons = dict.fromkeys(str(way.reason) for way in opening.turned_down)
@@ -125,7 +139,7 @@ def _ready(turn: Turn, code: Code, site: UsdtSite) -> Ready | str:
     size = max(len(head), len(opening.code))
     expected = code.read(site.place.offset, size)
     try:
-        now = turn.target.memory.read(site.address, size)
+        now = target.memory.read(site.address, size)
     except MemoryFault as fault:
         return f"cannot be opened: {fault}"
     if now != expected:
@@ -148,12 +162,6 @@ def _changed(site: UsdtSite, now: bytes, expected: bytes) -> str:
     return f"is not as its file has it: {problem}"
 
 
-def _closed(site: UsdtSite, why: str) -> Site:
-    form = site.form._replace(closed=why)
-    body = Body(RemoteAddress(0), RemoteAddress(0), site.address)
-    return Site(site.signature, site.place, site.address, form, body)
-
-
 # ---- 3 and 4: stubs, and their heads in the table ------------------------------------------------
 
 
@@ -174,7 +182,7 @@ def _put(turn: Turn, mapped: MappedObject, ready: Sequence[Ready]) -> list[Site]
         slot = take_slot(memory, arena, fnv1a(site.signature.text.encode()))
         stub = _stub(site, displaced, slot, arena.islands.place(island))
         if isinstance(stub, str):
-            closed.append(_closed(site, stub))
+            closed.append(without_stub(site, stub))
             continue
         address = arena.islands.put(island, stub, arena.code)
         island = island._replace(used=address + len(stub) - island.start)

@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # most processes have no USDT probe that is looked for
     from markerjit.sites.usdt import UsdtSites
 
 _MANY = 16
+_NO_STUB = "gets its stub when it is first switched on"
 
 
 class Seen(NamedTuple):
@@ -56,7 +57,8 @@ class Seen(NamedTuple):
     objects    the objects that have markers, and their sites
     arenas     those of the runtime in the process
     opened     the sites of USDT probes that have a stub in the process: opened, or once so
-    patches    the count of changes of the arena's table when `opened` was read
+    tables     the arenas that have stubs, a parent's too, and how often the table of patches of
+               each had changed when `opened` was read
     """
 
     maps_text: str = ""
@@ -65,7 +67,7 @@ class Seen(NamedTuple):
     objects: Objects = Objects((), (), ())
     arenas: Arenas = NO_ARENAS
     opened: tuple[Site, ...] = ()
-    patches: int = -1
+    tables: tuple[tuple[RemoteAddress, int], ...] = ()
 
     @property
     def arena(self) -> Arena | None:
@@ -164,17 +166,20 @@ class Target:
 
     def _with_opened(self, seen: Seen) -> Seen:
         """With the sites of USDT probes that have a stub. Islands have nothing but stubs, so most
-        processes are asked nothing."""
-        arena = seen.arena
-        if arena is None or not seen.arenas.probes.islands:
-            return seen._replace(opened=(), patches=-1) if seen.opened else seen
-        changed = arena.patches.changed
-        if changed == seen.patches and seen.files == self.seen.files:
-            return seen._replace(opened=self.seen.opened)
+        processes are asked nothing. The child of a fork has those of its parent, too."""
+        islands = seen.arenas.probes.islands
+        if not islands:
+            return seen._replace(opened=(), tables=()) if seen.opened else seen
+        own = seen.arenas.open
+        bases = [arena.base for arena in own]
+        arenas = (*own, *inherited_arenas(self.pid, self.memory, seen.maps, bases))
+        tables = tuple((arena.base, arena.patches.changed) for arena in arenas)
+        if tables == self.seen.tables and seen.files == self.seen.files:
+            return seen._replace(opened=self.seen.opened, tables=tables)
         from markerjit.session.opened import opened_sites
 
-        opened = opened_sites(arena, self.usdt(seen).sites)
-        return seen._replace(opened=opened, patches=changed)
+        opened = opened_sites(arenas, islands, self.usdt(seen).sites)
+        return seen._replace(opened=opened, tables=tables)
 
     def usdt(self, seen: Seen | None = None) -> UsdtSites:
         """The sites of the USDT probes of what is mapped, with a stub or without."""
@@ -191,8 +196,8 @@ class Target:
         self._closed.update({site.address: site for site in sites})
 
     def matching(self, name: ProbeName) -> tuple[Site, ...]:
-        """The sites that were seen of the markers whose names match the shell glob; of USDT probes
-        those that have a stub, or can have none.
+        """The sites that were seen of the markers, or of the USDT probes, whose names match the
+        shell glob. A site of a USDT probe without a stub is closed, and says why.
 
         Raises UnknownMarker, NoMarkers where the process has none at all, and Unsupported for a
         name of anything else.
@@ -213,11 +218,12 @@ class Target:
         return matching(seen.objects.sites, name)
 
     def _matching_usdt(self, name: ProbeName) -> tuple[Site, ...]:
+        from markerjit.session.opened import without_stub
         from markerjit.sites.usdt import matching_usdt
 
         known = {**self._closed, **{site.address: site for site in self.seen.opened}}
         sites = matching_usdt(self.usdt().sites, name)
-        return tuple(known[site.address] for site in sites if site.address in known)
+        return tuple(known.get(site.address) or without_stub(site, _NO_STUB) for site in sites)
 
     def files_changed(self) -> bool:
         """Whether files were mapped or unmapped since the last look."""

@@ -23,7 +23,7 @@ from markerjit.arena.journal import Journal
 from markerjit.errors import MemoryFault
 from markerjit.memory import Memory
 from markerjit.model import Edit, RemoteAddress, Site
-from markerjit.patch.plan import SLOT_ADAPTER, SLOT_SIZE, Plan
+from markerjit.patch.plan import SEMAPHORE_SIZE, SLOT_ADAPTER, SLOT_SIZE, Plan
 from markerjit.probes.recorders import Recorders
 from markerjit.proc.owner import Owner
 from markerjit.quiesce.strategies import default_strategy
@@ -186,6 +186,8 @@ def _spans(sites: Sequence[Site]) -> Iterator[tuple[int, int]]:
             yield site.address, site.address + len(site.form.head)
         if site.slot:
             yield from _of_slot(site.slot, has_adapter=site.body.preserving)
+        if site.body.semaphore:
+            yield site.body.semaphore, site.body.semaphore + SEMAPHORE_SIZE
 
 
 def _of_slot(slot: int, *, has_adapter: bool) -> Iterator[tuple[int, int]]:

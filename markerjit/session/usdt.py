@@ -1,9 +1,9 @@
-"""The USDT probes of a process or of a file, by name. They are looked at, and not switched yet."""
+"""The USDT probes of a process or of a file, by name, as they are now. Nothing is changed."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from markerjit.arguments import check_path, check_text
@@ -50,7 +50,7 @@ def usdt_of(target: Target, name: ProbeName) -> UsdtView:
         sites, problems = usdt_of_process(target.pid, read, maps)
         if name.text != "*":
             sites = matching_usdt(sites, name)
-        return UsdtView(_probes(usdt_states(read, sites)), problems)
+        return UsdtView(_probes(_as_we_have_them(target, usdt_states(read, sites))), problems)
 
 
 def list_file_usdt(path: str, pattern: str = "*") -> UsdtView:
@@ -65,6 +65,18 @@ def list_file_usdt(path: str, pattern: str = "*") -> UsdtView:
     if name.text != "*":
         sites = matching_usdt(sites, name)
     return UsdtView(_probes(map(UsdtState, sites)), problems)
+
+
+def _as_we_have_them(target: Target, states: Iterable[UsdtState]) -> Iterator[UsdtState]:
+    """Those that we have opened are not altered."""
+    seen = target.look()
+    ours = {state.site.address: state for state in target.states(seen.opened)}
+    for state in states:
+        known = ours.get(state.site.address)
+        if known is None:
+            yield state
+        else:
+            yield state._replace(problem=known.problem, mode=known.mode)
 
 
 def _probes(states: Iterable[UsdtState]) -> tuple[UsdtProbe, ...]:

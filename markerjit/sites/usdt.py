@@ -30,6 +30,7 @@ from markerjit.model import (
     CType,
     Form,
     MappedObject,
+    Mode,
     Place,
     Recipe,
     RemoteAddress,
@@ -61,11 +62,13 @@ class UsdtState(NamedTuple):
     raised   the count in its semaphore: how many look at the probe; None without a semaphore, or
              where it cannot be read
     problem  what is wrong with the code: another tool's breakpoint, for instance
+    mode     how we have it open; None where we have not
     """
 
     site: UsdtSite
     raised: int | None = None
     problem: UnexpectedBytes | None = None
+    mode: Mode | None = None
 
 
 def usdt_of_file(path: str) -> UsdtSites:

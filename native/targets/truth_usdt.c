@@ -10,7 +10,9 @@
  *
  * Commands: `run N`: N turns in the main thread. `resume` and `pause`: the second thread runs at
  * full speed until it stands still again (at first it does). `fork N`: a child passes its probe N
- * times and exits; answered when it is gone. `counts`, with the semaphores; `quit`.
+ * times and exits; answered when it is gone. `child`: a child goes on with the commands, after its
+ * own line `ready`; when it has quit, the command is answered. `counts`, with the semaphores;
+ * `quit`.
  */
 #include <sys/wait.h>
 
@@ -84,10 +86,15 @@ static void *spin(void *argument) {
     return NULL;
 }
 
-static void fork_and_wait(long times) {
+/* A child that is to serve comes back with true. */
+static bool fork_and_wait(long times, bool serving) {
     int status = -1;
     const pid_t pid = fork();
 
+    if (pid == 0 && serving) {
+        truth_ready();
+        return true;
+    }
     if (pid == 0) {
         for (int i = 0; i < times; i++)
             __asm__ volatile(NOTE("child", "-4@%0", "0")::"nor"(i));
@@ -97,6 +104,7 @@ static void fork_and_wait(long times) {
         ;
     if (!status)
         truth_add(&children);
+    return false;
 }
 
 int main(void) {
@@ -111,8 +119,11 @@ int main(void) {
         if ((rest = truth_is(line, "run")))
             run(truth_number(rest, 1));
         else if ((rest = truth_is(line, "fork")))
-            fork_and_wait(truth_number(rest, 1));
-        else if (truth_is(line, "pause"))
+            fork_and_wait(truth_number(rest, 1), false);
+        else if (truth_is(line, "child")) {
+            if (fork_and_wait(0, true))
+                continue;
+        } else if (truth_is(line, "pause"))
             truth_close(&gate, 1);
         else if (truth_is(line, "resume"))
             truth_open(&gate);

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 import markerjit
 from markerjit import Mode
+from tests.support.c_probes import values
+from tests.support.commands import cli, facts, one_line
+from tests.support.pictures import rows
 from tests.support.programs import Target
+from tests.support.usdt import build, debian
 
 pytestmark = pytest.mark.live
+
+PYTHON = "/usr/bin/python3.11"
+COUNTED = """
+#include <markerjit/probe.h>
+
+MJ_COUNTER(turns);
+MJ_COUNTER(sum);
+
+void count(struct mj_slot *slot, int i, unsigned long n) {
+    mj_count(&turns);
+    mj_add(&sum, (uint64_t)i + n);
+}
+
+void look(struct mj_slot *slot, signed char small, short medium, double wide, double narrow,
+          unsigned seven, unsigned long text) {
+    mj_emit(looked, "small %d medium %d wide %g narrow %g seven %u", small, medium, wide,
+            narrow, seven);
+}
+"""
 
 
 def code_of(program: Target) -> bytes:
@@ -140,3 +166,282 @@ def test_unknown_probe_is_named_with_its_nearest(target: Callable) -> None:
         with pytest.raises(markerjit.UnknownMarker, match="truth:turn"):
             session.enable("truth:turm")
         assert not session.has_runtime
+
+
+def test_child_of_a_fork_is_switched_by_itself(target: Callable) -> None:
+    program = target("truth_usdt")
+    before = code_of(program)
+
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth:turn")
+        session.enable("truth:guarded", mode=Mode.INT3)
+        child = int(program.command("child").removeprefix("ready pid="))
+        inherited = program.ask("run 10")
+        with markerjit.attach(child) as other:
+            assert {one.name: one.mode for one in other.statistics("truth:[gt]*")} == {
+                "truth:guarded": Mode.INT3, "truth:turn": Mode.JUMP,
+            }  # fmt: skip
+            with other.trace("truth:turn") as stream:
+                program.ask("run 20")
+                events = list(stream.drain())
+            other.disable("truth:*")
+            off = program.ask("run 5")
+            assert not other.stray_heads()
+            spans = [
+                (each.start, each.end) for each in other._target.seen.maps
+                if each.executable and each.path.endswith("truth_usdt")
+            ]  # fmt: skip
+            code = b"".join(other.read(start, end - start) for start, end in spans)
+        program.command("quit")
+        program.ask("run 7")
+        parents = {one.name: one.hits for one in session.statistics("truth:[gt]*")}
+        session.disable("truth:*")
+
+    assert (inherited["turns_raised"], inherited["guarded_raised"]) == (1, 1)
+    assert [event.fields["arg0"] for event in events] == [*range(20)]
+    assert (off["turns_raised"], off["guarded_raised"]) == (0, 0)
+    assert code == before
+    assert parents == {"truth:guarded": 7, "truth:turn": 7}
+    assert code_of(program) == before
+
+
+def test_probe_in_c_gets_the_values_with_their_types(target: Callable, probe: Callable) -> None:
+    program = target("truth_usdt")
+
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth:turn", probe=probe(COUNTED, "count"))
+        program.ask("run 10")
+        counted = values(program.pid)
+        session.disable("truth:turn")
+        with session.trace("truth:values", probe=probe(COUNTED, "look", "other.c")) as stream:
+            program.ask("run 3")
+            events = [event.fields for event in stream.drain()]
+
+    assert counted["turns"] == 10
+    assert counted["sum"] == sum(range(10)) + sum(range(1, 11))
+    assert [list(fields.values()) for fields in events] == [
+        [-i, i * 1000, i + 0.5, i - 0.25, 7] for i in range(3)
+    ]
+
+
+def test_flight_recorder_keeps_the_newest_events(target: Callable) -> None:
+    program = target("truth_usdt")
+
+    with markerjit.attach(program.pid, ring_size=1 << 16) as session:
+        session.record("truth:turn")
+        program.ask("run 10000")
+        picture = session.flight().picture()
+        session.disable("truth:turn")
+    kept = [turn for columns in picture.batch.columns for _, turn, _ in rows(columns)]
+
+    assert kept
+    assert sorted(kept) == [*range(10000 - len(kept), 10000)]
+
+
+# ---- what commands say ---------------------------------------------------------------------------
+
+
+def test_explain_says_how_a_site_would_be_opened_and_then_how_it_is(target: Callable) -> None:
+    program = target("truth_usdt")
+
+    before = cli("explain", program.pid, "truth:turn")
+    switched = cli("on", program.pid, "truth:turn")
+    after = cli("explain", program.pid, "truth:turn")
+
+    assert before.returncode == switched.returncode == after.returncode == 0
+    assert "no plan yet: truth:turn" in before.stdout
+    assert "is opened by a jump over 90 " in before.stdout
+    assert switched.stdout.startswith("truth:turn: on (jump, count), 1 site\n")
+    assert "movsxd rax, edi" in after.stdout
+    assert "now       on (jump)" in after.stdout
+    assert "nothing to write" in after.stdout
+
+
+def test_list_and_status_say_that_a_probe_is_on(target: Callable) -> None:
+    program = target("truth_usdt")
+    cli("on", program.pid, "truth:turn")
+
+    listed = cli("list", program.pid, "truth:turn", "--usdt")
+    (probe,) = facts("list", program.pid, "truth:turn", "--usdt")["probes"]
+    status = cli("status", program.pid, "truth:*")
+    off = cli("off", program.pid, "truth:*")
+
+    assert "1 site, semaphore raised (1), on (jump), in truth_usdt" in listed.stdout
+    assert "altered" not in listed.stdout
+    assert (probe["sites"][0]["mode"], probe["sites"][0]["altered"]) == ("jump", None)
+    assert "truth:turn  on (jump, count)" in status.stdout
+    assert "truth:turn: off, 1 site\n" in off.stdout
+    assert off.stderr == ""
+
+
+def test_a_pattern_for_markers_names_no_usdt_probe(target: Callable) -> None:
+    program = target("truth_usdt")
+
+    one_line(cli("on", program.pid, "turn"), "has no markers")
+    one_line(cli("on", program.pid, "truth:nothing"), "no USDT probe matches")
+
+
+# ---- refusals ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def started(tmp_path: Path, probes: list[str]) -> Iterator[int]:
+    """A program of these lines of assembly that sleeps, by its pid."""
+    path = build(tmp_path, [*START, *probes, *END], "-no-pie", "-Wl,--build-id")
+    with subprocess.Popen([path]) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+START = [".cfi_startproc"]
+END = ["again: mov $34, %eax", "syscall", "jmp again", ".cfi_endproc"]
+
+
+def test_probe_that_another_tool_has_hooked_is_left_out_and_named(target: Callable) -> None:
+    program = target("truth_usdt")
+
+    with markerjit.attach(program.pid) as session:
+        (probe,) = session.usdt("truth:child").probes
+        site = probe.states[0].site
+        session._target.memory.write(site.address, b"\xcc")
+        applied = session.enable("truth:*")
+        with pytest.raises(markerjit.Refused, match="a breakpoint of another tool"):
+            session.enable("truth:child")
+        session.disable("truth:*")
+        assert session.read(site.address, 1) == b"\xcc"
+        session._target.memory.write(site.address, b"\x90")
+
+    assert [one.marker for one in applied.left_out] == ["truth:child"]
+    assert "a breakpoint of another tool" in applied.left_out[0].sentence
+
+
+def test_operand_that_is_not_understood_leaves_out_its_probe_only(tmp_path: Path) -> None:
+    lines = ['PROBE good, "8@%rdi"', "nop; nop; nop; nop", 'PROBE bad, "8@%fs:(%rax)"']
+    with started(tmp_path, lines) as pid, markerjit.attach(pid) as session:
+        applied = session.enable("made:*")
+        view = session.usdt("made:*")
+        session.disable("made:*")
+
+    assert applied.written
+    assert not applied.left_out
+    assert [probe.name for probe in view.probes] == ["made:good"]
+    assert any("made:bad" in str(problem) for problem in view.problems)
+
+
+def test_semaphore_that_is_none_is_refused(tmp_path: Path) -> None:
+    lines = ['PROBE one, "8@%rdi", raised+1', "nop; nop; nop; nop"]
+    with started(tmp_path, lines) as pid, markerjit.attach(pid) as session:
+        with pytest.raises(markerjit.Refused, match="no count of this process"):
+            session.enable("made:one")
+        assert not session.has_runtime
+
+
+def test_site_in_bytes_that_no_function_covers_is_refused(tmp_path: Path) -> None:
+    lines = ["jmp again", ".cfi_endproc", 'PROBE one, "8@%rdi"', "ret", ".cfi_startproc"]
+    with (
+        started(tmp_path, lines) as pid,
+        markerjit.attach(pid) as session,
+        pytest.raises(markerjit.Refused, match="no function is known there"),
+    ):
+        session.enable("made:one")
+
+
+def test_file_that_was_replaced_since_is_named(tmp_path: Path) -> None:
+    lines = ['PROBE one, "8@%rdi"', "nop; nop; nop; nop"]
+    with started(tmp_path, lines) as pid:
+        (tmp_path / "made").unlink()
+        build(tmp_path, [*START, *lines, "nop", *END], "-no-pie", "-Wl,--build-id")
+        with markerjit.attach(pid) as session:
+            view = session.usdt()
+
+    # Root reads the image that was deleted; nobody takes the new file for it.
+    assert view.probes or any("replaced" in str(problem) for problem in view.problems)
+
+
+def test_our_own_process_is_refused(tmp_path: Path) -> None:
+    import ctypes
+
+    path = build(tmp_path, ['PROBE own, "8@%rdi"'], "-shared", "-nostdlib", name="libown.so")
+    ctypes.CDLL(str(path))
+
+    with (
+        markerjit.attach() as session,
+        pytest.raises(markerjit.Refused, match="from another process"),
+    ):
+        session.enable("made:own")
+
+
+def test_steps_are_refused(target: Callable) -> None:
+    program = target("truth_usdt")
+
+    with markerjit.attach(program.pid) as session:
+        with pytest.raises(markerjit.Unsupported, match="in steps"):
+            session.stepping("truth:turn").__enter__()
+        with pytest.raises(markerjit.Refused, match="--quiesce stop"):
+            session.enable("truth:spin", quiesce="membarrier")
+        session.enable("truth:spin", quiesce="membarrier", mode="int3")
+        assert program.ask("run 1")["turn"] == 1
+        session.disable("truth:spin", quiesce="membarrier")
+
+
+# ---- Debian's own programs -----------------------------------------------------------------------
+
+SCRIPT = """
+import gc, sys
+def called(n):
+    return n
+def generates():
+    yield 1
+for line in sys.stdin:
+    for n in range(50):
+        called(n)
+    for n in range(3):
+        gc.collect()
+    for n in range(4):
+        generator = generates()
+        next(generator)
+        try:
+            generator.throw(KeyError)
+        except KeyError:
+            pass
+    print("done", flush=True)
+"""
+
+
+def test_python_tells_of_functions_and_collections(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    pipe = subprocess.PIPE
+    program = [debian(PYTHON), "-I", script]
+    with subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True, bufsize=1) as process:
+        assert process.stdin and process.stdout
+        try:
+            with markerjit.attach(process.pid) as session:
+                before = [
+                    session.read(site.address, 16)
+                    for probe in session.usdt("python:*").probes
+                    for site in [probe.states[0].site]
+                ]
+                with session.trace("python:*") as stream:
+                    process.stdin.write("go\n")
+                    process.stdin.flush()
+                    assert process.stdout.readline() == "done\n"
+                    events = list(stream.drain())
+                probes = session.usdt("python:*").probes
+                after = [session.read(probe.states[0].site.address, 16) for probe in probes]
+        finally:
+            process.kill()
+    of_script = [event for event in events if event.fields.get("file") == str(script)]
+    returns = [e.fields for e in of_script if e.name == "python:function__return"]
+    entries = [e.fields for e in of_script if e.name == "python:function__entry"]
+    collections = [event.name for event in events if event.name.startswith("python:gc")]
+
+    # Python 3.11 passes `function__entry` only while `line` is looked at, too.
+    called = {"file": str(script), "function": "called"}
+    for found, line in ((entries, 3), (returns, 4)):
+        of_called = [fields for fields in found if fields["function"] == "called"]
+        assert of_called == [{**called, "line": line}] * 50
+    assert collections == ["python:gc__start", "python:gc__done"] * 3
+    assert after == before
