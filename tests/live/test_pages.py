@@ -99,6 +99,15 @@ def test_numbers_of_a_run_may_differ_where_the_page_says_so() -> None:
     assert not matches(["kv_hit 54,237 0"], ["kv_miss 1 0"], numbers=True)
 
 
+def test_what_a_linker_gives_may_differ_where_the_page_says_so() -> None:
+    shown = ["file  4a14  eb 05 e9 57 db ff ff  jmp 0x2572"]
+
+    assert matches(shown, ["file  51c8  eb 05 e9 a7 d9 ff ff  jmp 0x2e33"], linked=True)
+    assert not matches(shown, ["file  51c8  eb 05 e9 a7 d9 ff ff  jmp 0x2e33"])
+    assert not matches(shown, ["file  4a14  eb 00 e9 57 db ff ff  jmp 0x2572"], linked=True)
+    assert not matches(shown, ["file  4a14  eb 05 a9 57 db ff ff  jmp 0x2572"], linked=True)
+
+
 def test_a_block_is_cut_into_its_commands() -> None:
     found = list(blocks("$ one\n1\n2\n$ two \\\n  more\n$ three\n", 10))
 

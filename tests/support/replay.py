@@ -13,6 +13,8 @@ beyond that stands in HTML comments, which a reader of the page does not see:
     <!-- replay: file A.c of PAGE --> write the file A.c as another page shows it
     <!-- replay: numbers A B -->      every number of the next block may differ; the words A and B
                                       may stand for each other
+    <!-- replay: linked -->           addresses and displacements of the next block may be others,
+                                      as a compiler and a linker give them
     <!-- replay: pipe COMMAND -->     the next block is the input of the command, and the block
                                       after it is the output
     <!-- replay: needs TOOL -->       the next block is run where this tool is installed;
@@ -78,6 +80,11 @@ _OF_A_RUN = (
     (r"[^\S\n]*[│┆][^\S\n]*", r"[^\S\n]*[│┆][^\S\n]*"),
 )
 _NUMBER = (r"\d[\d.,]*", r"\d[\d.,]*")
+_LINKED = (
+    (r"\be9(?: [0-9a-f]{2}){4}\b", r"e9(?: [0-9a-f]{2}){4}"),
+    (r"\ba9(?: [0-9a-f]{2}){4}\b", r"a9(?: [0-9a-f]{2}){4}"),
+    (r"\b(?:0x)?[0-9a-f]{4,6}\b", r"(?:0x)?[0-9a-f]{4,12}"),
+)
 
 
 class Block(NamedTuple):
@@ -88,6 +95,7 @@ class Block(NamedTuple):
     output: tuple[str, ...]
     numbers: bool
     words: tuple[str, ...] = ()
+    linked: bool = False
 
 
 class Difference(NamedTuple):
@@ -108,6 +116,7 @@ class _Ahead(NamedTuple):
 
     numbers: bool = False
     words: tuple[str, ...] = ()
+    linked: bool = False
     pipe: str = ""
     skipped: bool = False
 
@@ -171,6 +180,8 @@ class _Replay:
             (self._directory / name).write_text(_file_in(self._page.parent / page, name))
         elif verb == "numbers":
             self._ahead = self._ahead._replace(numbers=True, words=tuple(rest.split()))
+        elif verb == "linked":
+            self._ahead = self._ahead._replace(linked=True)
         elif verb == "pipe":
             self._ahead = self._ahead._replace(pipe=rest)
         elif verb == "skip" or (verb == "needs" and not all(map(_is_installed, rest.split()))):
@@ -193,7 +204,7 @@ class _Replay:
             self._piped = Block(line, command, (), ahead.numbers, ahead.words)
         elif language == "console":
             for block in blocks(body, line, numbers=ahead.numbers):
-                yield from self._compare(block._replace(words=ahead.words))
+                yield from self._compare(block._replace(words=ahead.words, linked=ahead.linked))
 
     def _compare(self, block: Block) -> Iterator[Difference]:
         printed = self._shell.run(self._renamed(block.command), len(block.output))
@@ -201,7 +212,9 @@ class _Replay:
             if (shown := _PID.search(line)) and (actual := _PID.search(real)):
                 self._names[shown[1]] = actual[1]
         output = [self._renamed(line) for line in block.output]
-        if not matches(output, printed, numbers=block.numbers, words=block.words):
+        if not matches(
+            output, printed, numbers=block.numbers, words=block.words, linked=block.linked
+        ):
             yield Difference(block, tuple(printed))
 
     def _renamed(self, text: str) -> str:
@@ -244,21 +257,25 @@ def matches(
     *,
     numbers: bool = False,
     words: Sequence[str] = (),
+    linked: bool = False,
 ) -> bool:
     """Whether the printed lines are those that a page shows, apart from what differs by run."""
-    pattern = "".join(
-        r"(?:[^\n]*\n)*?" if line.strip() == "…" else f"{pattern_of(line, numbers=numbers)}\n"
+    lines = (
+        r"(?:[^\n]*\n)*?"
+        if line.strip() == "…"
+        else f"{pattern_of(line, numbers=numbers, linked=linked)}\n"
         for line in shown
     )
+    pattern = "".join(lines)
     if words:
         any_word = "|".join(map(re.escape, words))
         pattern = re.sub(rf"\b(?:{any_word})\b", f"(?:{any_word})", pattern)
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in printed)) is not None
 
 
-def pattern_of(line: str, *, numbers: bool = False) -> str:
+def pattern_of(line: str, *, numbers: bool = False, linked: bool = False) -> str:
     """The pattern of a line that a page shows."""
-    kinds = (*_OF_A_RUN, _NUMBER) if numbers else _OF_A_RUN
+    kinds = (*_OF_A_RUN, *(_LINKED if linked else ()), *((_NUMBER,) if numbers else ()))
     any_kind = re.compile("|".join(f"({kind})" for kind, _ in kinds) + r"|(\s*…)|(\s+)")
     pattern, end = "", 0
     for found in any_kind.finditer(line):
@@ -289,7 +306,8 @@ class _Shell:
             command = tools / name
             command.write_text(f'#!/bin/sh\nexec {sys.executable} {arguments} "$@"\n')
             command.chmod(0o755)
-        (directory / "markerjit").symlink_to(_ROOT / "markerjit")
+        for name in ("markerjit", "docs"):
+            (directory / name).symlink_to(_ROOT / name)
         environment = {
             **os.environ,
             "PATH": f"{tools}:{os.environ['PATH']}",
