@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from markerjit.events.flight import Flight, Picture
     from markerjit.events.merging import Merged, Merger, merge
     from markerjit.events.stream import EventStream
+    from markerjit.facts.table import Table, table
     from markerjit.model import Event, Field, Kind, Mode, Seccomp, Site
     from markerjit.patch.apply import Applied
     from markerjit.patch.plan import LeftOut, Plan, Refusal
@@ -118,6 +119,7 @@ _HOME = {
     "line_formatter": "trace",
     "list_file": "session.status",
     "EventStream": "events.stream",
+    **dict.fromkeys(("Table", "table"), "facts.table"),
     "StreamStatistics": "events.feed",
     "Waits": "arena.waiting",
     "ArenaStatus": "session.status",
@@ -195,6 +197,7 @@ __all__ = [
     "StrayHead",
     "StreamStatistics",
     "Summary",
+    "Table",
     "TargetGone",
     "Trace",
     "UnexpectedBytes",
@@ -226,6 +229,7 @@ __all__ = [
     "reason_for_waiting",
     "repair",
     "summarise",
+    "table",
     "takes_packets",
 ]
 

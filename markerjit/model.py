@@ -286,6 +286,24 @@ class Site(NamedTuple):
     def __hash__(self) -> int:
         return hash(self.address)  # there are sets of a hundred thousand
 
+    def _repr_html_(self) -> str:
+        from markerjit.printable.html import html_of
+
+        return html_of([self])
+
+    def _repr_cells_(self) -> Mapping[str, str]:
+        from markerjit.printable.html import Code
+
+        ways = [f"{mode}: {head.hex(' ')}" for mode, head in self.form.ways.items() if head]
+        return {
+            "marker": self.marker,
+            "kind": str(self.kind),
+            "address": Code(f"{self.address:#x}"),
+            "off": Code(self.form.head.hex(" ")),
+            "on": Code(", ".join(ways)),
+            "source": self.source,
+        }
+
 
 class General(NamedTuple):
     """A value in a general register, which is named by its size: 1, 2, 4 and 8 bytes."""
@@ -378,6 +396,20 @@ class Event(NamedTuple):
     tid: int
     name: str
     fields: dict[str, Value]
+
+    def _repr_html_(self) -> str:
+        from markerjit.printable.html import html_of
+
+        return html_of([self])
+
+    def _repr_cells_(self) -> Mapping[str, str]:
+        return {
+            "time": f"{self.time / 1e9:.9f} s",
+            "cpu": str(self.cpu),
+            "thread": str(self.tid or "-"),
+            "marker": self.name,
+            "fields": " ".join(f"{name}={value!r}" for name, value in self.fields.items()),
+        }
 
 
 class Change(NamedTuple):

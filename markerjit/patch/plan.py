@@ -92,6 +92,13 @@ class Plan(NamedTuple):
             heads=len(self.heads), traps=len(self.traps), needs_runtime=self.needs_runtime,
         )  # fmt: skip
 
+    def _repr_html_(self) -> str:
+        from markerjit.printable.html import html_table
+
+        rows = (step._repr_cells_() for step in self.steps())
+        remarks = [f"left out: {marker.sentence}" for marker in self.left_out]
+        return html_table(rows, caption=self.title, remarks=remarks)
+
 
 class Binding(NamedTuple):
     """The content of a marker's slot: the address of the probe, and the address of its data; and of

@@ -9,7 +9,7 @@ What this does not do: choose a protocol or an order. The plan has done both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter
@@ -81,6 +81,18 @@ class Step(NamedTuple):
             case Verb.NOTHING:
                 return "nothing to write: it is so already"
         return f"{self.verb}: {self.what}"
+
+    def _repr_html_(self) -> str:
+        from markerjit.printable.html import html_of
+
+        return html_of([self])
+
+    def _repr_cells_(self) -> Mapping[str, str]:
+        return {
+            "step": str(self.number),
+            "what is done": self.sentence,
+            "what holds afterwards": self.proves,
+        }
 
 
 def steps_of(

@@ -24,6 +24,7 @@ UNKNOWN = (-1, "")
 """In place of (cpu, marker), for lost events that the file does not attribute."""
 
 _EVENTS_AT_ONCE = 20_000
+_EVENTS_SHOWN = 20
 
 
 class Trace:
@@ -66,6 +67,21 @@ class Trace:
         from markerjit.trace.lines import time_of_day
 
         return time_of_day(time + self.info.clock.wall_offset_ns)
+
+    def _repr_html_(self) -> str:
+        from markerjit.printable.html import html_table
+
+        rows = []
+        remarks = []
+        try:
+            for event in islice(self.events(), _EVENTS_SHOWN + 1):
+                rows.append({**event._repr_cells_(), "time": self.time_of_day(event.time)})
+        except BadTrace as problem:
+            remarks.append(str(problem))
+        if len(rows) > _EVENTS_SHOWN:
+            remarks.append(f"the first {_EVENTS_SHOWN} events")
+        remarks += self.problems
+        return html_table(rows[:_EVENTS_SHOWN], caption=self.path, remarks=remarks)
 
     def complain(self, problem: str) -> None:
         """Add a problem, once however often the trace is read."""

@@ -110,6 +110,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "Flight": (markerjit.Flight, {"arena": session._target.seen.arena, "known": dict}),
         "Watch": (markerjit.Watch, of_watch),
         "repair": (markerjit.repair, opened),
+        "table": (markerjit.table, {"values": session.sites()}),
         "list_file": (markerjit.list_file, listed),
         "list_file_usdt": (markerjit.list_file_usdt, listed),
         "compile_probe": (markerjit.compile_probe, probe),

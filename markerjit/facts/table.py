@@ -1,0 +1,46 @@
+"""Values of one kind as a table, for a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, cast
+
+from markerjit.errors import BadArgument
+from markerjit.facts.words import state_words
+from markerjit.printable.html import Shown, html_table
+from markerjit.session.status import MarkerStatus
+
+
+class Table(NamedTuple):
+    """Rows that a notebook shows as a table: the texts of the cells, by column."""
+
+    rows: tuple[Mapping[str, str], ...]
+
+    def _repr_html_(self) -> str:
+        return html_table(self.rows)
+
+
+def table(values: Iterable[Shown | MarkerStatus]) -> Table:
+    """A table with a row for each value: a Site, a Step, an Event or a MarkerStatus.
+
+    Raises BadArgument for anything else.
+    """
+    if not isinstance(values, Iterable):
+        raise BadArgument("values", values, "sites, steps, events or statuses of markers")
+    return Table(tuple(_cells(value) for value in values))
+
+
+def _cells(value: object) -> Mapping[str, str]:
+    if isinstance(value, MarkerStatus):
+        return {
+            "marker": value.name,
+            "kind": str(value.kind),
+            "state": state_words(value),
+            "sites": str(len(value.sites)),
+            "fields": ", ".join(f"{field.name}: {field.type}" for field in value.fields),
+            "hits": str(value.hits),
+            "lost": str(value.lost),
+        }
+    if not hasattr(value, "_repr_cells_"):
+        raise BadArgument("values", value, "a site, a step, an event or the status of a marker")
+    return cast(Shown, value)._repr_cells_()
