@@ -325,7 +325,7 @@ RUFF_FLAGS := --isolated --quiet
 RUFF_FORMAT := --target-version py311 --line-length 100
 RUFF_LINT := $(RUFF_FORMAT) --select E,F,W,B,C4,I,PIE,RET,RUF,SIM,UP \
 	--ignore RUF001,RUF002,RUF003
-PYTHON_FILES := $(wildcard markerjit tests bench docs/course/*.py native/build_backend.py)
+PYTHON_FILES := $(wildcard markerjit tests bench docs/course/*.py docs/course/*.ipynb native/build_backend.py)
 C_STYLE := file:native/.clang-format
 C_FILES = $$(find native tests bench -name '*.[ch]' 2>/dev/null)
 
