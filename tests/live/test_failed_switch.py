@@ -10,7 +10,7 @@ import pytest
 
 import markerjit
 from markerjit.arena.arena import Arena
-from markerjit.arena.find import is_memfd
+from markerjit.arena.find import MAPPING_PATH, is_memfd
 from markerjit.arena.journal import Journal
 from markerjit.errors import ChangeFailed, MarkerError, NotRolledBack
 from markerjit.probes.loaded import loaded
@@ -41,8 +41,8 @@ def test_a_controller_that_may_not_have_large_files_leaves_no_arena(target: Call
             session.enable(MARKER)
 
         assert not session.has_runtime
-        assert "markerjit" not in Path(f"/proc/{program.pid}/maps").read_text()
-        links = [os.readlink(one) for one in Path(f"/proc/{program.pid}/fd").iterdir()]
+        assert MAPPING_PATH not in Path(f"/proc/{program.pid}/maps").read_text()
+        links = [os.readlink(link) for link in Path(f"/proc/{program.pid}/fd").iterdir()]
         assert not any(map(is_memfd, links))
         session.enable(MARKER)
 

@@ -12,6 +12,7 @@ import pytest
 
 import markerjit
 from markerjit.abi import SCRATCH_SIZE
+from markerjit.arena.find import MAPPING_PATH
 from tests.support.programs import ROOT, make
 
 pytestmark = [pytest.mark.races, pytest.mark.live]
@@ -101,7 +102,7 @@ def test_repair_removes_an_arena_that_was_never_finished(target, left):
     repaired = cli("repair", program.pid)
 
     assert repaired.stdout == "1 unfinished arena removed\n"
-    assert "markerjit" not in Path(f"/proc/{program.pid}/maps").read_text()
+    assert MAPPING_PATH not in Path(f"/proc/{program.pid}/maps").read_text()
 
 
 def test_a_reader_that_was_killed_is_switched_off_by_the_next_command(target, left):
