@@ -217,10 +217,11 @@ class Pages:
         self._step = part.entry_size
         self._table = Table(store, part, PatchEntry)
         self._chunks: dict[int, bytearray] = {}
+        self._addresses: dict[int, list[int]] = {}  # of the entries, by chunk
         self._dirty: set[int] = set()
-        self._new: list[tuple[int, bytearray, int, int]] = []  # chunk, place in it, and address
+        self._new: list[tuple[bytearray, int, int]] = []  # chunk, place in it, and address
         self._mask = part.entries - 1
-        self._tries = range(min(part.entries, _FURTHEST))
+        self._tries = min(part.entries, _FURTHEST)
 
     @property
     def is_dirty(self) -> bool:
@@ -229,16 +230,19 @@ class Pages:
 
     def find(self, address: int) -> tuple[int | None, bool]:
         """Where an address stands, or may be put: and whether that is new. None without a place."""
-        mask = self._mask
-        index = self._place(address, mask)
-        for _ in self._tries:
-            chunk = self._chunks.get(index // _PER_CHUNK) or self._read(index // _PER_CHUNK)
-            (entered,) = _ADDRESS.unpack_from(chunk, index % _PER_CHUNK * self._step)
-            if entered == address:
-                return index, False
-            if not entered:
-                return index, True
-            index = index + 1 & mask
+        index = self._place(address, self._mask)
+        tries = self._tries
+        while tries > 0:
+            number, first = divmod(index, _PER_CHUNK)
+            addresses = self._addresses.get(number) or self._read(number)
+            for entered in addresses[first : first + tries]:
+                if entered == address:
+                    return index, False
+                if not entered:
+                    return index, True
+                index += 1
+            tries -= len(addresses) - first
+            index &= self._mask
         return None, False
 
     def at(self, address: int) -> PatchEntry | None:
@@ -277,34 +281,32 @@ class Pages:
         chunk = self._chunks[number]  # `find` has read it
         entry = _packed(head, head.body, 0, 0)[: self._step]
         chunk[start : start + len(entry)] = entry
+        self._addresses[number][index % _PER_CHUNK] = head.address
         self._dirty.add(number)
-        self._new.append((number, chunk, start, head.address))
+        self._new.append((chunk, start, head.address))
 
     def put(self, index: int, entry: bytes) -> None:
         """An entry, as far as the table's are as long."""
         self.set(index, 0, entry[: self._step])
 
     def set(self, index: int, place: int, data: bytes) -> None:
-        """Bytes of an entry; it is written only if they are others."""
-        number = index // _PER_CHUNK
-        chunk = self._chunks.get(number) or self._read(number)
-        start = index % _PER_CHUNK * self._step + place
+        """Bytes of an entry, which keeps its address; it is written only if they are others."""
+        chunk, offset = self._at(index)
+        start = offset + place
         end = start + len(data)
         if chunk[start:end] != data:
             chunk[start:end] = data
-            self._dirty.add(number)
+            self._dirty.add(index // _PER_CHUNK)
 
     def write(self) -> None:
         """All that was changed: new entries at first without their addresses."""
+        put = _ADDRESS.pack_into
+        for chunk, place, _ in self._new:
+            put(chunk, place, 0)
+        self._write_runs(self._dirty)
         if self._new:
-            put = _ADDRESS.pack_into
-            for _, chunk, place, _ in self._new:
-                put(chunk, place, 0)
-            self._write_runs(self._dirty)
-            for _, chunk, place, address in self._new:
+            for chunk, place, address in self._new:
                 put(chunk, place, address)
-            self._write_runs({number for number, *_ in self._new})
-        else:
             self._write_runs(self._dirty)
         self._dirty, self._new = set(), []
 
@@ -326,15 +328,19 @@ class Pages:
 
     def _at(self, index: int) -> tuple[bytearray, int]:
         number = index // _PER_CHUNK
-        chunk = self._chunks.get(number) or self._read(number)
-        return chunk, index % _PER_CHUNK * self._step
+        if number not in self._chunks:
+            self._read(number)
+        return self._chunks[number], index % _PER_CHUNK * self._step
 
-    def _read(self, number: int) -> bytearray:
+    def _read(self, number: int) -> list[int]:
+        """Read a chunk. The result are the addresses of its entries."""
         first = number * _PER_CHUNK
         count = min(_PER_CHUNK, self._part.entries - first)
         data = self._store.read(self._part.at(first), count * self._step)
-        chunk = self._chunks[number] = bytearray(data)
-        return chunk
+        self._chunks[number] = bytearray(data)
+        layout = struct.Struct(f"<Q{self._step - _ADDRESS.size}x")
+        addresses = self._addresses[number] = [address for (address,) in layout.iter_unpack(data)]
+        return addresses
 
 
 def mode_of(entry: PatchEntry) -> Mode | None:

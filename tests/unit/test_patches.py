@@ -10,6 +10,7 @@ from markerjit.arena.patches import Head
 from markerjit.arena.store import MemoryStore
 from markerjit.errors import MarkerError, Refused
 from markerjit.model import Mode, RemoteAddress
+from tests.support.calls import calls_of
 from tests.support.made_arena import geometry_of, make_arena, make_store
 
 SLOT, BODY = RemoteAddress(0x5000), RemoteAddress(0x6000)
@@ -105,6 +106,16 @@ def test_many_heads_take_few_reads_and_writes() -> None:
     assert store.reads - first[0] <= 4, "only whether the table was changed"
     assert store.writes - first[1] < 300
     assert all(entry_at(arena, one.address).planted for one in heads[::100])
+
+
+def test_a_head_among_thousands_takes_a_few_calls() -> None:
+    """Also where heads are so close that an entry is far from its first place."""
+    arena, _ = arena_of(1 << 14)
+    heads = [head(0x400000 + 28 * number) for number in range(5000)]
+
+    calls = calls_of(lambda: arena.patches.put(heads))
+
+    assert calls < 20 * len(heads)
 
 
 def test_whoever_changed_the_table_meanwhile_is_seen() -> None:
