@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         MarkerError,
         MemoryFault,
         NoMarkers,
+        NoMatch,
         NoSuchProcess,
         NotPermitted,
         NotRolledBack,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from markerjit.events.merging import Merged, Merger, merge
     from markerjit.events.stream import EventStream
     from markerjit.facts.table import Table, table
+    from markerjit.fleet.failed import Failed
+    from markerjit.fleet.fleet import Fleet
     from markerjit.model import Event, Field, Kind, Mode, Seccomp, Site
     from markerjit.patch.apply import Applied
     from markerjit.patch.plan import LeftOut, Plan, Refusal
@@ -62,6 +65,8 @@ if TYPE_CHECKING:
     from markerjit.session.usdt import UsdtProbe, UsdtView, list_file_usdt
     from markerjit.session.view import View
     from markerjit.session.watch import Watch
+    from markerjit.targets.find import choose_one, find_processes
+    from markerjit.targets.request import Targets, parse_targets
     from markerjit.trace import line_formatter
     from markerjit.trace.convert import convert
     from markerjit.trace.open import check_output, open_sink, open_trace, open_traces, takes_packets
@@ -96,6 +101,10 @@ _HOME = {
     "Merger": "events.merging",
     "merge": "events.merging",
     "Watch": "session.watch",
+    "Failed": "fleet.failed",
+    "Fleet": "fleet.fleet",
+    **dict.fromkeys(("Targets", "parse_targets"), "targets.request"),
+    **dict.fromkeys(("choose_one", "find_processes"), "targets.find"),
     "convert": "trace.convert",
     "Trace": "trace.reading",
     **dict.fromkeys(
@@ -137,6 +146,7 @@ _HOME = {
             "MarkerError",
             "MemoryFault",
             "NoMarkers",
+            "NoMatch",
             "NoSuchProcess",
             "NotPermitted",
             "NotRolledBack",
@@ -166,7 +176,9 @@ __all__ = [
     "Compiled",
     "Event",
     "EventStream",
+    "Failed",
     "Field",
+    "Fleet",
     "Flight",
     "Kind",
     "LeftOut",
@@ -178,6 +190,7 @@ __all__ = [
     "Merger",
     "Mode",
     "NoMarkers",
+    "NoMatch",
     "NoSuchProcess",
     "NotPermitted",
     "NotRolledBack",
@@ -199,6 +212,7 @@ __all__ = [
     "Summary",
     "Table",
     "TargetGone",
+    "Targets",
     "Trace",
     "UnexpectedBytes",
     "UnknownMarker",
@@ -214,10 +228,12 @@ __all__ = [
     "__version__",
     "attach",
     "check_output",
+    "choose_one",
     "compile_probe",
     "compiled_probe",
     "convert",
     "event_lines",
+    "find_processes",
     "line_formatter",
     "list_file",
     "list_file_usdt",
@@ -225,6 +241,7 @@ __all__ = [
     "open_sink",
     "open_trace",
     "open_traces",
+    "parse_targets",
     "raised_priority",
     "reason_for_waiting",
     "repair",

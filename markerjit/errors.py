@@ -175,6 +175,10 @@ class Refused(MarkerError):
         self.try_again = try_again
 
 
+class NoMatch(Refused):
+    """No process is as it was asked for."""
+
+
 class ChangeFailed(MarkerError):
     """The system prevented a change of the target; what had been written was rolled back.
 

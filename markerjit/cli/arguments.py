@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
+import markerjit
 from markerjit.errors import Refused
 from markerjit.model import Mode, Quiescence, Seccomp
 
@@ -19,7 +20,11 @@ def add_pid(parser: argparse.ArgumentParser) -> None:
 
 def add_target(parser: argparse.ArgumentParser) -> None:
     """PID|FILE: a process or a file."""
-    parser.add_argument("target", metavar="PID|FILE", help="a process, or an executable or library")
+    parser.add_argument(
+        "target",
+        metavar="PID|FILE",
+        help="a process, also by the name of its program, or an executable or library",
+    )
 
 
 def add_pattern(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
@@ -120,16 +125,27 @@ def as_pid(target: str) -> int | None:
 
 
 def pid_or_file(target: str) -> int | None:
-    """The pid that a PID|FILE means, None for a file that exists. Raises Refused for neither."""
+    """The pid that a PID|NAME|FILE means, None for a file that exists. Raises Refused for none of
+    them, and for a name that several processes have."""
     pid = as_pid(target)
-    if pid is None:
-        try:
-            os.lstat(target)
-        except FileNotFoundError:
-            raise Refused(
-                f"'{target}' is neither the number of a process nor a file; "
-                "pgrep NAME finds a process by its name"
-            ) from None
-        except OSError as error:
-            raise Refused(f"cannot read {target}: {error.strerror}") from None
-    return pid
+    if pid is not None:
+        return pid
+    try:
+        os.lstat(target)
+    except FileNotFoundError:
+        return _pid_of_name(target)
+    except OSError as error:
+        raise Refused(f"cannot read {target}: {error.strerror}") from None
+    return None
+
+
+def _pid_of_name(name: str) -> int:
+    neither = f"'{name}' is neither the number of a process nor a file"
+    try:
+        targets = markerjit.parse_targets(name)
+    except markerjit.BadArgument:
+        raise Refused(neither) from None
+    try:
+        return markerjit.choose_one(targets)
+    except markerjit.NoMatch as error:
+        raise Refused(f"{neither}, and {error}") from None

@@ -115,7 +115,7 @@ def _run_first(arguments: Sequence[str]) -> int:
 
 
 def _run_command(arguments: Sequence[str]) -> int:
-    parser = _parser(arguments[0] if arguments else "")
+    parser = _parser(*arguments)
     options = parser.parse_args(arguments)
     if not options.command:
         parser.print_help()
@@ -168,8 +168,9 @@ def package_path(name: str) -> str:
     return os.path.join(package, "_native", name)
 
 
-def _parser(chosen: str) -> ArgumentParser:
-    """A parser with the chosen command and its arguments, or with the names of all commands."""
+def _parser(chosen: str = "", *given: str) -> ArgumentParser:
+    """A parser with the chosen command and its arguments, or with the names of all commands. The
+    words that are `given` decide which arguments the command has (targets.py)."""
     import argparse
     from importlib import import_module
 
@@ -216,6 +217,7 @@ def _parser(chosen: str) -> ArgumentParser:
         line = COMMANDS[name]
         command = commands.add_parser(name, help=line, description=f"{line}.".capitalize())
         if name == chosen:
+            command.set_defaults(given=given)
             import_module(f"markerjit.cli.{name}").configure(command)
     return parser
 

@@ -1,17 +1,16 @@
-"""`markerjit off PID PATTERN`: switch markers off, whoever switched them on."""
+"""`markerjit off TARGET PATTERN`: switch markers off, whoever switched them on."""
 
 from __future__ import annotations
 
 import argparse
 
-import markerjit
-from markerjit.cli import arguments, signals
-from markerjit.cli.on import report, still_kept, uncollected
+from markerjit.cli import arguments, targets
+from markerjit.cli.on import switch_each
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    arguments.add_pid(parser)
+    targets.add_targets(parser)
     arguments.add_pattern(parser)
     arguments.add_quiesce(parser)
     arguments.add_force(parser)
@@ -22,13 +21,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Switch off, and say what that took."""
-    with (
-        signals.Held() as held,
-        uncollected(),
-        markerjit.attach(options.pid, seccomp=options.seccomp) as session,
-    ):
-        applied = session.disable(options.pattern, quiesce=options.quiesce, force=options.force)
-        markers = session.statistics(options.pattern, look=False)
-        kept = still_kept(session, applied)
-    report(options, markers, applied, kept)
-    return held.code
+    return switch_each(
+        options,
+        lambda session: session.disable(
+            options.pattern, quiesce=options.quiesce, force=options.force
+        ),
+    )

@@ -1,14 +1,15 @@
-"""`markerjit on PID PATTERN`: switch markers on and leave them on."""
+"""`markerjit on TARGET PATTERN`: switch markers on and leave them on."""
 
 from __future__ import annotations
 
 import argparse
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import markerjit
-from markerjit.cli import arguments, output, recording, signals
+from markerjit.cli import arguments, output, recording, signals, targets
 from markerjit.facts import words
 from markerjit.facts.process import switch_facts
 from markerjit.printable import counted
@@ -16,7 +17,7 @@ from markerjit.printable import counted
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    arguments.add_pid(parser)
+    targets.add_targets(parser)
     arguments.add_pattern(parser)
     arguments.add_mode(parser)
     arguments.add_quiesce(parser)
@@ -39,23 +40,68 @@ def run(options: argparse.Namespace) -> int:
     """Switch on, and say what that took."""
     mode = markerjit.Mode(options.mode) if options.mode else None
     probe = recording.probe_of(options.probe)
-    with (
-        signals.Held() as held,
-        uncollected(),
-        markerjit.attach(options.pid, seccomp=options.seccomp) as session,
-    ):
-        applied = session.enable(
+    return switch_each(
+        options,
+        lambda session: session.enable(
             options.pattern,
             mode=mode,
             probe=probe,
             quiesce=options.quiesce,
             force=options.force,
             strings=options.strings or "fast",
-        )
+        ),
+    )
+
+
+class Switched(NamedTuple):
+    """The outcome of a switch of one process: its markers afterwards, and those that a flight
+    recorder keeps still, where it was ended for others."""
+
+    markers: Sequence[markerjit.MarkerStatus]
+    applied: markerjit.Applied
+    kept: Sequence[str]
+
+
+def switch_each(
+    options: argparse.Namespace, change: Callable[[markerjit.Session], markerjit.Applied]
+) -> int:
+    """Switch markers of each process, and say what that took; shared by `on` and `off`. Returns the
+    exit code. What was done is not printed while signals are held: the reader of our output may
+    take as long as it likes."""
+
+    def switch(session: markerjit.Session) -> Switched:
+        applied = change(session)
         markers = session.statistics(options.pattern, look=False)
-        kept = still_kept(session, applied)
-    report(options, markers, applied, kept)
-    return held.code
+        return Switched(markers, applied, still_kept(session, applied))
+
+    processes = targets.chosen(options)
+    with (
+        signals.Held() as held,
+        uncollected(),
+        markerjit.Fleet(processes.pids, seccomp=options.seccomp) as fleet,
+    ):
+        switched = fleet.each(switch)
+    print_switched(options, processes, switched, fleet.failed)
+    return held.code or bool(fleet.failed)
+
+
+def print_switched(
+    options: argparse.Namespace,
+    processes: targets.Chosen,
+    switched: Mapping[int, Switched],
+    failed: Sequence[markerjit.Failed],
+) -> None:
+    """Say what was switched, and what was not; shared with `record`."""
+    targets.print_failed(failed)
+    for done in switched.values():
+        output.print_left_out(done.applied.left_out)
+    if options.json:
+        documents = (
+            switch_facts(pid, done.markers, done.applied) for pid, done in switched.items()
+        )
+        targets.print_documents(processes, documents, failed)
+    else:
+        targets.print_each(processes, switched, lambda pid: _print(switched[pid]))
 
 
 @contextmanager
@@ -77,18 +123,9 @@ def still_kept(session: markerjit.Session, applied: markerjit.Applied) -> list[s
     return [marker.name for marker in statuses if marker.held == "flight"]
 
 
-def report(
-    options: argparse.Namespace,
-    markers: Sequence[markerjit.MarkerStatus],
-    applied: markerjit.Applied,
-    kept: Sequence[str] = (),
-) -> None:
-    """What was switched and for how long the process stood still; shared by `on` and `off`. Not
-    printed while signals are held: the reader of our output may take as long as it likes."""
-    output.print_left_out(applied.left_out)
-    if options.json:
-        output.print_json(switch_facts(options.pid, markers, applied))
-        return
+def _print(switched: Switched) -> None:
+    """Print what was switched in a process, and for how long it stood still."""
+    markers, applied, kept = switched
     for marker in markers:
         sites = counted(len(marker.sites), "site")
         output.say(f"{marker.name}: {words.state_words(marker)}, {sites}")

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import markerjit
 from markerjit.cli.end import End, Output
+
+if TYPE_CHECKING:
+    from markerjit.lowlevel import RecordType
 
 POLL_S = 0.02
 _CALLS_AT_ONCE = 1000
@@ -21,7 +25,8 @@ _AFTERWARDS = 200_000
 
 
 class Printer:
-    """Prints the events of streams, or calls a function with each.
+    """Prints the events of streams, or calls a function with each. Lines have the pids that are
+    given for the types of records.
 
     count       events that were printed
     left_out    events that were recorded and not printed
@@ -31,6 +36,7 @@ class Printer:
         self,
         options: argparse.Namespace,
         streams: Sequence[markerjit.EventStream],
+        pids: Mapping[RecordType, int] | None,
         callback: Callable[[markerjit.Event], object] | None,
         end: End,
         output: Output,
@@ -43,10 +49,7 @@ class Printer:
         self._output = output
         self._merger = markerjit.Merger(streams)
         self._clock: markerjit.Calibration | None = None
-        self._pids = None
-        if len(streams) > 1:
-            pids = zip(options.pids, streams, strict=True)
-            self._pids = {kind: pid for pid, stream in pids for kind in stream.types.values()}
+        self._pids = pids
         self._unseen: list[markerjit.Merged] = []
 
     def print_until_end(self, after_poll: Callable[[], None]) -> None:

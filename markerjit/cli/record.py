@@ -1,4 +1,4 @@
-"""`markerjit record PID PATTERN --flight`: keep the newest events, without a reader.
+"""`markerjit record TARGET PATTERN --flight`: keep the newest events, without a reader.
 
 The markers stay on, and the rings in the process keep the newest of their events. `dump` saves a
 picture of them at any time. With -o we wait, and save when the process ends, because the rings
@@ -19,15 +19,15 @@ from types import FrameType
 from typing import TypeVar
 
 import markerjit
-from markerjit.cli import arguments, output, recording, signals
-from markerjit.cli.on import report
+from markerjit.cli import arguments, output, recording, signals, targets
+from markerjit.cli.on import Switched, print_switched
 
 T = TypeVar("T")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    arguments.add_pid(parser)
+    targets.add_targets(parser)
     arguments.add_pattern(parser)
     arguments.add_mode(parser)
     arguments.add_quiesce(parser)
@@ -53,22 +53,29 @@ def run(options: argparse.Namespace) -> int:
         raise markerjit.Refused("--on-crash saves into a file; name it with -o FILE")
     if options.output:
         markerjit.check_output(options.output, force=options.force)
+    processes = targets.chosen(options)
+    if options.output and len(processes.pids) > 1:
+        raise markerjit.Refused(
+            f"-o saves the events of one process, and these are {len(processes.pids)}; without it "
+            "each keeps its own, and markerjit dump PID -o FILE saves them"
+        )
     mode = markerjit.Mode(options.mode) if options.mode else None
     parts = recording.parts(options)
+
+    def record(session: markerjit.Session) -> Switched:
+        applied = session.record(options.pattern, mode=mode, quiesce=options.quiesce, **parts)
+        return Switched(session.statistics(options.pattern), applied, ())
+
     with (
         _End() as end,
-        markerjit.attach(
-            options.pid, ring_size=options.ring_size, seccomp=options.seccomp
-        ) as session,
+        markerjit.Fleet(
+            processes.pids, ring_size=options.ring_size, seccomp=options.seccomp
+        ) as fleet,
     ):
-        applied = session.record(options.pattern, mode=mode, quiesce=options.quiesce, **parts)
-        markers = session.statistics(options.pattern)
-        next_line = (
-            f"the newest {session.ring_size >> 10} KiB of events per CPU are kept; "
-            f"markerjit dump {options.pid} -o FILE saves them, "
-            f"markerjit off {options.pid} '*' ends it"
-        )
+        switched = fleet.each(record)
+        next_lines = [_what_is_next(session) for session in fleet.sessions.values()]
         if options.output:
+            (session,) = fleet.sessions.values()
             try:
                 watch = session.watch_flight()
             except markerjit.Refused:
@@ -77,13 +84,22 @@ def run(options: argparse.Namespace) -> int:
             child = _go_into_background() if options.on_crash else 0
             if not child:
                 if not options.on_crash:
-                    output.print_left_out(applied.left_out)
+                    output.print_left_out(switched[session.pid].applied.left_out)
                 return _wait_and_save(session, watch, options, end)
-            next_line = f"waiting for a crash in the background, as process {child}"
-    report(options, markers, applied)
+            next_lines = [f"waiting for a crash in the background, as process {child}"]
+    print_switched(options, processes, switched, fleet.failed)
     if not options.json:
-        output.say(next_line)
-    return end.code
+        for line in next_lines:
+            output.say(line)
+    return end.code or bool(fleet.failed)
+
+
+def _what_is_next(session: markerjit.Session) -> str:
+    return (
+        f"the newest {session.ring_size >> 10} KiB of events per CPU are kept; "
+        f"markerjit dump {session.pid} -o FILE saves them, "
+        f"markerjit off {session.pid} '*' ends it"
+    )
 
 
 def _go_into_background() -> int:
@@ -138,7 +154,7 @@ def _wait_and_save(
             session.end_record(options.pattern)
     recording.print_picture(picture, options)
     if ending is not None and not options.on_crash:
-        output.say(f"process {options.pid} {ending}", error=True)
+        output.say(f"process {session.pid} {ending}", error=True)
     return 0
 
 

@@ -273,7 +273,7 @@ def write_picture(
             raise  # a bug of ours
         raise markerjit.MarkerError(
             f"{options.output}: {error.strerror}; the file has at most a part of what process "
-            f"{options.pid} had recorded"
+            f"{session.pid} had recorded"
         ) from error
     return picture
 

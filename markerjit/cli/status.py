@@ -1,11 +1,13 @@
-"""`markerjit status PID`: what is on, since when, by which process, hits and losses."""
+"""`markerjit status TARGET`: what is on, since when, by which process, hits and losses."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import markerjit
-from markerjit.cli import arguments, output
+from markerjit.cli import arguments, output, targets
 from markerjit.facts import words
 from markerjit.facts.process import status_facts
 
@@ -15,23 +17,48 @@ _BAR = 40
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    arguments.add_pid(parser)
+    targets.add_targets(parser)
     arguments.add_pattern(parser, default="*")
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
 
+class Look(NamedTuple):
+    """A process, as it was seen."""
+
+    pid: int
+    arena: markerjit.ArenaStatus | None
+    markers: Sequence[markerjit.MarkerStatus]
+    values: Sequence[markerjit.Values]
+    strays: Sequence[markerjit.StrayHead]
+
+
 def run(options: argparse.Namespace) -> int:
     """Print what is on; with --json all markers."""
-    with markerjit.View(options.pid) as view:
-        markers = view.statistics(options.pattern)
-        arena = view.arena()
-        values = view.probe_values()
-        strays = view.stray_heads()
-        output.offer_repair(view)
+    processes = targets.chosen(options)
+    seen, failed = targets.look_at_each(processes, lambda pid: _look(pid, options.pattern))
+    targets.print_failed(failed)
     if options.json:
-        output.print_json(status_facts(options.pid, arena, markers, values, strays))
-        return 0
+        documents = (
+            status_facts(look.pid, look.arena, look.markers, look.values, look.strays)
+            for look in seen.values()
+        )
+        targets.print_documents(processes, documents, failed)
+    else:
+        targets.print_each(processes, seen, lambda pid: _print(seen[pid]))
+    return bool(failed)
+
+
+def _look(pid: int, pattern: str) -> Look:
+    with markerjit.View(pid) as view:
+        markers = view.statistics(pattern)
+        look = Look(pid, view.arena(), markers, view.probe_values(), view.stray_heads())
+        output.offer_repair(view)
+    return look
+
+
+def _print(look: Look) -> None:
+    pid, arena, markers, values, strays = look
     shown = [marker for marker in markers if marker.mode or marker.hits or marker.altered]
     if shown:
         output.print_table(
@@ -54,12 +81,11 @@ def run(options: argparse.Namespace) -> int:
     if markers:
         output.say(f"{off} of {len(markers)} markers are off")
     else:
-        output.say(f"process {options.pid} has no markers")
+        output.say(f"process {pid} has no markers")
     for of_file in values:
         _print_values(of_file)
     if arena:
-        _print_arena(options.pid, arena)
-    return 0
+        _print_arena(pid, arena)
 
 
 def _print_arena(pid: int, arena: markerjit.ArenaStatus) -> None:

@@ -1,8 +1,8 @@
-"""`markerjit trace PID PATTERN`: switch on, stream events or write a file, switch off at the end.
+"""`markerjit trace TARGET PATTERN`: stream events or write a file, and switch off at the end.
 
 A trace ends after --duration or --events, by Ctrl-C or SIGTERM, with the process, or when its
 output is not read any more. The markers are off afterwards, except after a SIGKILL. Several
-processes, `PID,PID`, are traced together, and their events come in one order of time.
+processes are traced together, and their events come in one order of time.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import markerjit
-from markerjit.cli import arguments, output, recording
+from markerjit.cli import arguments, output, recording, targets
 from markerjit.cli.end import End, Output
 from markerjit.cli.printer import POLL_S, Printer
 from markerjit.facts import Json
@@ -23,10 +24,13 @@ from markerjit.facts.markers import left_out_facts
 from markerjit.facts.traces import remedies
 from markerjit.printable import counted
 
+if TYPE_CHECKING:
+    from markerjit.lowlevel import RecordType
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("pids", metavar="PID", type=_pids, help="a process, or several: PID,PID")
+    targets.add_targets(parser)
     arguments.add_pattern(parser)
     arguments.add_mode(parser)
     arguments.add_quiesce(parser)
@@ -56,53 +60,52 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Stream until the end."""
     end = End()
-    if len(options.pids) > 1 and options.time == "none":
+    processes = targets.chosen(options)
+    if len(processes.pids) > 1 and options.time == "none":
         raise markerjit.Refused("without a time (--time none) several processes have no order")
     if options.lossless and options.probe.is_in_c:
         raise markerjit.Refused("a probe in C does not wait; leave out --lossless")
     if options.output:
-        _check_output(options)
+        _check_output(options, processes)
     callback = recording.callback_of(options.probe)
     if callback and options.output:
         raise markerjit.Refused("a function in Python is called with the events; leave out -o")
+    parts = recording.parts(options)
+    growth = {} if options.ring_growth is None else {"ring_growth": options.ring_growth}
+    mode = markerjit.Mode(options.mode) if options.mode else None
     with ExitStack() as stack:
         stack.callback(end.disarm)
-        sessions = [
-            stack.enter_context(
-                markerjit.attach(pid, ring_size=options.ring_size, seccomp=options.seccomp)
-            )
-            for pid in options.pids
-        ]
+        fleet = stack.enter_context(
+            markerjit.Fleet(processes.pids, ring_size=options.ring_size, seccomp=options.seccomp)
+        )
         after = stack.enter_context(ExitStack())  # is left when the markers are off
-        parts = recording.parts(options)
-        growth = {} if options.ring_growth is None else {"ring_growth": options.ring_growth}
-        mode = markerjit.Mode(options.mode) if options.mode else None
-        streams = [
-            stack.enter_context(
-                session.trace(
-                    options.pattern,
-                    mode=mode,
-                    quiesce=options.quiesce,
-                    lossless=options.lossless,
-                    **growth,
-                    resume=options.resume,
-                    **parts,
-                )
+        stack.callback(fleet.end_traces)
+        by_pid = fleet.trace(
+            lambda session: session.trace(
+                options.pattern,
+                mode=mode,
+                quiesce=options.quiesce,
+                lossless=options.lossless,
+                **growth,
+                resume=options.resume,
+                **parts,
             )
-            for session in sessions
-        ]
+        )
+        streams = [*by_pid.values()]
         end.arm(streams, options.duration)
         if options.lossless:
             output.say("lossless: where a ring is full, the process waits for us", error=True)
+        targets.print_failed(fleet.failed)
         for stream in streams:
             output.print_left_out(stream.unswitched)
         _print_dropped(streams)
-        taken = _Taken(options.pids, streams)
+        taken = _Taken(by_pid)
         printing = Output(end, streams)
         if options.output:
-            _write_files(sessions, streams, options, end, taken, after)
+            _write_files(fleet, options, len(processes.pids) > 1, end, taken, after)
         else:
-            printer = Printer(options, streams, callback, end, printing)
+            pids = None if processes.is_single else _pids_by_type(by_pid)
+            printer = Printer(options, streams, pids, callback, end, printing)
             printer.print_until_end(taken.print_new)
     taken.print_new()
     if not options.output:
@@ -112,19 +115,32 @@ def run(options: argparse.Namespace) -> int:
         count = sum(stream.statistics().events for stream in streams), 0
     would_help = _remedies(streams, options)
     _print_summary(*count, streams, options, printing, would_help)
-    for session, stream in zip(sessions, streams, strict=True):
+    _refuse_lost(by_pid)
+    if processes.by_pid:
+        for pid, stream in by_pid.items():
+            if stream.target_ended:
+                raise markerjit.TargetGone(pid)
+    return bool(fleet.failed)
+
+
+def _pids_by_type(
+    streams: Mapping[int, markerjit.EventStream],
+) -> dict[RecordType, int]:
+    return {kind: pid for pid, stream in streams.items() for kind in stream.types.values()}
+
+
+def _refuse_lost(streams: Mapping[int, markerjit.EventStream]) -> None:
+    """Raise Refused where another controller has taken a stream's rings, or its markers."""
+    for pid, stream in streams.items():
         if stream.dispossessed:
             raise markerjit.Refused(
-                f"another controller took the rings of process {session.pid}: we did not read them "
-                "for too long"
+                f"another controller took the rings of process {pid}: we did not read them for too "
+                "long"
             )
         if stream.all_taken:
             raise markerjit.Refused(
-                f"another controller took all markers of this trace of process {session.pid}"
+                f"another controller took all markers of this trace of process {pid}"
             )
-        if stream.target_ended:
-            raise markerjit.TargetGone(session.pid)
-    return 0
 
 
 def _print_dropped(streams: Sequence[markerjit.EventStream]) -> None:
@@ -140,8 +156,8 @@ def _print_dropped(streams: Sequence[markerjit.EventStream]) -> None:
 class _Taken:
     """Markers that another controller has taken. Each is printed once."""
 
-    def __init__(self, pids: Sequence[int], streams: Sequence[markerjit.EventStream]) -> None:
-        self._streams = dict(zip(pids, streams, strict=True))
+    def __init__(self, streams: Mapping[int, markerjit.EventStream]) -> None:
+        self._streams = streams
         self._printed: set[tuple[int, str]] = set()
 
     def print_new(self) -> None:
@@ -158,9 +174,9 @@ class _Taken:
 
 
 def _write_files(
-    sessions: Sequence[markerjit.Session],
-    streams: Sequence[markerjit.EventStream],
+    fleet: markerjit.Fleet,
     options: argparse.Namespace,
+    several: bool,
     end: End,
     taken: _Taken,
     closing: ExitStack,
@@ -168,11 +184,13 @@ def _write_files(
     """Write a file, or for several processes a directory of traces. The caller ends the files by
     leaving `closing`, when no more events can come."""
     progress = recording.Progress()
+    streams = [*fleet.streams.values()]
     for stream in streams[1:]:
         stream.use_clock_of(streams[0])  # so that the traces have one order of time
     writers = []
-    for session, stream in zip(sessions, streams, strict=True):
-        writer = recording.Writer(session, stream, _path_for(session.pid, options), options)
+    for pid, stream in fleet.streams.items():
+        path = _path_for(pid, options) if several else options.output
+        writer = recording.Writer(fleet.sessions[pid], stream, path, options)
         closing.callback(writer.close)
         writers.append(writer)
     while not end.has_come and not all(stream.is_over() for stream in streams):
@@ -190,20 +208,18 @@ def _write_files(
 
 
 def _path_for(pid: int, options: argparse.Namespace) -> str:
-    if len(options.pids) == 1:
-        return str(options.output)
     return os.path.join(options.output, f"pid-{pid}.ctf")
 
 
-def _check_output(options: argparse.Namespace) -> None:
+def _check_output(options: argparse.Namespace, processes: targets.Chosen) -> None:
     """Refuse an output that cannot be written, before anything is switched on."""
-    if len(options.pids) == 1:
+    if len(processes.pids) == 1:
         markerjit.check_output(options.output, force=options.force)
     elif options.output.rstrip("/").endswith(".ctf"):
         if not os.path.isdir(options.output):
             markerjit.check_output(options.output)
             os.mkdir(options.output)
-        for pid in options.pids:
+        for pid in processes.pids:
             markerjit.check_output(_path_for(pid, options), force=options.force)
     else:
         raise markerjit.Refused(
@@ -301,10 +317,3 @@ def _remedies(streams: Sequence[markerjit.EventStream], options: argparse.Namesp
         markers=len({kind.marker for kind in kinds}),
         fields=max((len(kind.fields) for kind in kinds), default=0),
     )
-
-
-def _pids(text: str) -> list[int]:
-    pids = [arguments.process_id(pid) for pid in text.split(",")]
-    if len({*pids}) < len(pids):
-        raise argparse.ArgumentTypeError(f"{text} names a process twice")
-    return pids

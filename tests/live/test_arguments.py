@@ -78,6 +78,13 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     return {
         "attach": (markerjit.attach, {**opened, "ring_size": 1 << 20}),
         "Session": (markerjit.Session, {**opened, "ring_size": 1 << 20}),
+        "Fleet": (
+            markerjit.Fleet,
+            {"pids": [place.program.pid], "ring_size": 1 << 20, "seccomp": "read"},
+        ),
+        "parse_targets": (markerjit.parse_targets, {"text": "1,2"}),
+        "find_processes": (markerjit.find_processes, {"targets": markerjit.Targets((1,))}),
+        "choose_one": (markerjit.choose_one, {"targets": markerjit.Targets((1,))}),
         "View": (markerjit.View, opened),
         "View.usdt": (session.usdt, pattern),
         "View.sites": (session.sites, pattern),

@@ -19,31 +19,48 @@ from tests.support.commands import CLI, ENVIRONMENT, cli, one_line, running
 from tests.support.made_traces import EVENTS, make_batch, make_info
 from tests.support.markers import modes_of, wait_on
 
-NOT_A_PID = ["kvserver", "", "0", "+5", " 5", "1_0", "\uff15", "3.14"]
+NOT_A_PID = ["", "0", "+5", " 5", "1_0", "\uff15", "3.14"]
+NOBODY = "no such program"
 
 
-@pytest.mark.parametrize("text", NOT_A_PID)
-@pytest.mark.parametrize(
-    "command",
-    [("on", "{}", "*"), ("status", "{}"), ("trace", "{}", "*"), ("trace", "1,{}", "*"),
-     ("repair", "{}"), ("doctor", "{}"), ("dump", "{}"), ("record", "{}", "*", "--flight")],
-)  # fmt: skip
+@pytest.mark.parametrize("text", ["kvserver", *NOT_A_PID])
+@pytest.mark.parametrize("command", [("repair", "{}"), ("doctor", "{}"), ("dump", "{}")])
 def test_what_is_no_number_of_a_process_is_told_to_be_none(
     command: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert last_line(command, text, capsys).endswith(
+        f"'{text}' is not the number of a process; pgrep NAME finds it"
+    )
+
+
+@pytest.mark.parametrize("text", ["a/path", "5,postgres", "5,,6", "5,5", *NOT_A_PID])
+@pytest.mark.parametrize(
+    "command",
+    [("on", "{}", "*"), ("off", "{}", "*"), ("status", "{}"), ("trace", "{}", "*"),
+     ("record", "{}", "*", "--flight")],
+)  # fmt: skip
+def test_what_is_neither_a_pid_nor_a_name_is_told_to_be_neither(
+    command: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "argument TARGET: target is " in last_line(command, text, capsys)
+
+
+def last_line(command: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command says of wrong usage."""
     with pytest.raises(SystemExit) as ended:
         run([word.format(text) for word in command])
 
     assert ended.value.code == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.endswith(f"'{text}' is not the number of a process; pgrep NAME finds it")
+    return capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("command", ["list", "explain"])
 def test_what_is_neither_a_process_nor_a_file_is_told_to_be_neither(command: str) -> None:
     one_line(
-        cli(command, "kvserver", "*"), "'kvserver' is neither the number of a process nor a fi"
+        cli(command, NOBODY, "*"),
+        f"'{NOBODY}' is neither the number of a process nor a file, and no process is named",
     )
+    one_line(cli(command, "no/such", "*"), "'no/such' is neither the number of a process nor a fi")
 
 
 @pytest.mark.parametrize("command", ["list", "explain"])

@@ -1,0 +1,131 @@
+"""The processes that a command is for, as its arguments name them: a pid, several, a program's
+name, or options such as --user. The lists that one command prints of several processes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import markerjit
+from markerjit.cli import arguments, output
+
+if TYPE_CHECKING:
+    from markerjit.facts import Json
+
+T = TypeVar("T")
+
+# In the order of Targets.
+_CRITERIA = {
+    "name": ("NAME", "the processes of a program: its file's name, or what ps shows"),
+    "exe": ("PATH", "those that execute this file"),
+    "cgroup": ("PATH", "those in this control group, or below it; also nginx.service"),
+    "container": ("ID", "those in this container of Docker, podman or Kubernetes"),
+    "user": ("NAME", "those of this user (default: ours, and for root everyone's)"),
+}
+
+
+class Chosen(NamedTuple):
+    """The processes that a command is for. `by_pid` says that each was named by its number."""
+
+    pids: list[int]
+    by_pid: bool
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it is for one process, as its arguments say and not as it happens to be."""
+        return self.by_pid and len(self.pids) == 1
+
+
+def add_targets(parser: argparse.ArgumentParser) -> None:
+    """TARGET: a process, several, or the name of a program; or options that say which, instead."""
+    given = parser.get_default("given") or ()
+    if not any(_is_criterion(word) for word in given):
+        parser.add_argument(
+            "targets",
+            metavar="TARGET",
+            type=_targets,
+            help="a process: PID, or several: PID,PID or the name of a program. It is left out "
+            "where options say which processes are meant: --name, --exe, --cgroup, --container, "
+            "--user",
+        )
+    for name, (metavar, meaning) in _CRITERIA.items():
+        parser.add_argument(f"--{name}", metavar=metavar, type=_criterion, help=meaning)
+
+
+def chosen(options: argparse.Namespace) -> Chosen:
+    """The processes that are there now. Raises Refused where there is none, or too many."""
+    targets = getattr(options, "targets", None)
+    if isinstance(targets, list):
+        return Chosen(targets, by_pid=True)
+    if targets is None:
+        targets = markerjit.Targets((), *(getattr(options, name) or "" for name in _CRITERIA))
+    return Chosen(markerjit.find_processes(targets), by_pid=False)
+
+
+def look_at_each(
+    processes: Chosen, look: Callable[[int], T]
+) -> tuple[dict[int, T], list[markerjit.Failed]]:
+    """What `look` returns for each process, and the processes that could not be looked at. Raises
+    the reason where it is the only one."""
+    seen: dict[int, T] = {}
+    failed: list[markerjit.Failed] = []
+    for pid in processes.pids:
+        try:
+            seen[pid] = look(pid)
+        except markerjit.MarkerError as error:
+            if len(processes.pids) == 1:
+                raise
+            failed.append(markerjit.Failed(pid, error))
+    return seen, failed
+
+
+def print_failed(failed: Iterable[markerjit.Failed]) -> None:
+    """Say on standard error which processes were left out, and why."""
+    for process in failed:
+        output.say(f"markerjit: left out: {process.sentence}", error=True)
+
+
+def print_documents(
+    processes: Chosen, documents: Iterable[Json], failed: Sequence[markerjit.Failed]
+) -> None:
+    """Print a document for each process: for one, the document itself."""
+    listed = list(documents)
+    if processes.is_single:
+        output.print_json(listed[0])
+    else:
+        from markerjit.facts.fleet import failed_facts
+
+        output.print_json({"processes": listed, "failed": failed_facts(failed)})
+
+
+def print_each(processes: Chosen, pids: Iterable[int], show: Callable[[int], None]) -> None:
+    """Show each process, below a line with its pid where there may be several."""
+    for pid in pids:
+        if not processes.is_single:
+            output.say(f"process {pid}:")
+        show(pid)
+
+
+def _is_criterion(word: str) -> bool:
+    """Whether a word is one of the options, or short for it, as argparse takes that."""
+    option = word.partition("=")[0]
+    return len(option) > 2 and any(f"--{name}".startswith(option) for name in _CRITERIA)
+
+
+def _criterion(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("it cannot be empty")
+    return text
+
+
+def _targets(text: str) -> list[int] | markerjit.Targets:
+    """The pids, or the request that has to be looked up; the usual case needs no room for that."""
+    words = text.split(",")
+    pids = [pid for word in words if (pid := arguments.as_pid(word)) is not None]
+    if len(pids) == len({*words}):
+        return pids
+    try:
+        return markerjit.parse_targets(text)
+    except markerjit.BadArgument as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

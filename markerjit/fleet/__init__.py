@@ -1,0 +1,1 @@
+"""Several processes with one request: a fleet of sessions."""
