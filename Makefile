@@ -262,6 +262,7 @@ TARGETS := $(PROGRAMS:native/targets/%.c=%)
 TARGETS += $(if $(wildcard native/targets/kvserver.c),kvserver-nop kvserver-pointer kvserver-none)
 TARGETS += $(if $(wildcard native/targets/truth_plugin.c),truth_plugin.so)
 TARGETS += $(if $(wildcard native/targets/truth_threads.c),truth_static)
+TARGETS += $(if $(wildcard native/targets/truth_start.c),truth_start_static)
 TARGETS += $(if $(wildcard tests/headers/1),truth_threads-1 truth_values-1)
 TARGETS += $(if $(wildcard native/targets/truth_modes.c),$(MODES:%=truth_modes-%))
 
@@ -287,6 +288,9 @@ build/targets/truth_plugin.so: native/targets/truth_plugin.c Makefile | build/.t
 	@$(target) -shared -fPIC -o $@ $<
 
 build/targets/truth_static: native/targets/truth_threads.c Makefile | build/.tools-here
+	@$(target) -static -o $@ $<
+
+build/targets/truth_start_static: native/targets/truth_start.c Makefile | build/.tools-here
 	@$(target) -static -o $@ $<
 
 # As the headers of note version 1 make them, whose bodies make an ordinary C call.

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from markerjit.facts.table import Table, table
     from markerjit.fleet.failed import Failed
     from markerjit.fleet.fleet import Fleet
+    from markerjit.fleet.launch import Launched
     from markerjit.model import Event, Field, Kind, Mode, Seccomp, Site
     from markerjit.patch.apply import Applied
     from markerjit.patch.plan import LeftOut, Plan, Refusal
@@ -103,6 +104,7 @@ _HOME = {
     "Watch": "session.watch",
     "Failed": "fleet.failed",
     "Fleet": "fleet.fleet",
+    "Launched": "fleet.launch",
     **dict.fromkeys(("Targets", "parse_targets"), "targets.request"),
     **dict.fromkeys(("choose_one", "find_processes"), "targets.find"),
     "convert": "trace.convert",
@@ -181,6 +183,7 @@ __all__ = [
     "Fleet",
     "Flight",
     "Kind",
+    "Launched",
     "LeftOut",
     "MarkerError",
     "MarkerStatus",

@@ -52,6 +52,14 @@ class End:
         """Whether to give up what is being done: to switch off, and later for good."""
         return self.is_hurried if self._off else self.has_come
 
+    def leave_signals_to(self, program: markerjit.Launched) -> None:
+        """A program that was started here ends the trace, and signals are for that: those of the
+        terminal it gets itself, and a SIGTERM is passed on."""
+        for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+            signal.signal(signal.SIGTERM, lambda number, _: program.send(number))
+
     def arm(self, streams: Sequence[markerjit.EventStream], duration: float | None) -> None:
         """From here on signals end these streams, and so does the time, after `duration`
         seconds."""

@@ -40,6 +40,9 @@ COMMANDS = {
 SWITCHING = ("on", "off", "repair")
 """Commands that do nothing else, and end."""
 
+LAUNCHING = ("trace",)
+"""Commands that take `-- COMMAND ARGS...`, a program to start."""
+
 _OUTPUT_ERRORS = (
     errno.EAGAIN,
     errno.EBADF,
@@ -115,12 +118,21 @@ def _run_first(arguments: Sequence[str]) -> int:
 
 
 def _run_command(arguments: Sequence[str]) -> int:
-    parser = _parser(*arguments)
-    options = parser.parse_args(arguments)
+    words, program = _split(arguments)
+    parser = _parser(*words, program=program)
+    options = parser.parse_args(words)
     if not options.command:
         parser.print_help()
         return 2
     return int(options.run(options))
+
+
+def _split(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str] | None]:
+    """The words of our command, and the program behind `--`; None without one."""
+    if arguments[:1] and arguments[0] in LAUNCHING and "--" in arguments:
+        at = arguments.index("--")
+        return arguments[:at], arguments[at + 1 :]
+    return arguments, None
 
 
 def _prepare_output() -> int:
@@ -168,9 +180,9 @@ def package_path(name: str) -> str:
     return os.path.join(package, "_native", name)
 
 
-def _parser(chosen: str = "", *given: str) -> ArgumentParser:
+def _parser(chosen: str = "", *given: str, program: Sequence[str] | None = None) -> ArgumentParser:
     """A parser with the chosen command and its arguments, or with the names of all commands. The
-    words that are `given` decide which arguments the command has (targets.py)."""
+    words that are `given`, and a program, decide which arguments the command has (targets.py)."""
     import argparse
     from importlib import import_module
 
@@ -217,7 +229,9 @@ def _parser(chosen: str = "", *given: str) -> ArgumentParser:
         line = COMMANDS[name]
         command = commands.add_parser(name, help=line, description=f"{line}.".capitalize())
         if name == chosen:
-            command.set_defaults(given=given)
+            command.set_defaults(given=given, program=program)
+            if program == []:
+                command.error("-- is followed by a program and its arguments")
             import_module(f"markerjit.cli.{name}").configure(command)
     return parser
 

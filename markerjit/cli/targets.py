@@ -38,9 +38,13 @@ class Chosen(NamedTuple):
 
 
 def add_targets(parser: argparse.ArgumentParser) -> None:
-    """TARGET: a process, several, or the name of a program; or options that say which, instead."""
+    """TARGET: a process, several, or the name of a program; or options that say which, instead. It
+    is left out, too, where a program is started."""
     given = parser.get_default("given") or ()
-    if not any(_is_criterion(word) for word in given):
+    has_criteria = any(_is_criterion(word) for word in given)
+    if has_criteria and parser.get_default("program"):
+        parser.error("a program that is started is the target: leave out the others")
+    if not has_criteria and not parser.get_default("program"):
         parser.add_argument(
             "targets",
             metavar="TARGET",

@@ -2,7 +2,8 @@
 
 A trace ends after --duration or --events, by Ctrl-C or SIGTERM, with the process, or when its
 output is not read any more. The markers are off afterwards, except after a SIGKILL. Several
-processes are traced together, and their events come in one order of time.
+processes are traced together, and their events come in one order of time. `trace PATTERN -- COMMAND
+ARGS...` starts a program: the trace ends with that, and has its exit code.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import markerjit
 from markerjit.cli import arguments, output, recording, targets
@@ -60,17 +61,56 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Stream until the end."""
     end = End()
-    processes = targets.chosen(options)
+    processes = targets.Chosen([0], by_pid=True) if options.program else targets.chosen(options)
+    _check(options, processes)
+    job = Job(options, end, recording.callback_of(options.probe), recording.parts(options))
+    if job.callback and options.output:
+        raise markerjit.Refused("a function in Python is called with the events; leave out -o")
+    if options.program:
+        return _launch(job)
+    return _trace(job, processes)
+
+
+class Job(NamedTuple):
+    """What is to be traced and how, whichever the processes are."""
+
+    options: argparse.Namespace
+    end: End
+    callback: Callable[[markerjit.Event], object] | None
+    parts: dict[str, Any]
+
+
+def _check(options: argparse.Namespace, processes: targets.Chosen) -> None:
+    """Refuse what cannot be, before anything is started or switched on."""
     if len(processes.pids) > 1 and options.time == "none":
         raise markerjit.Refused("without a time (--time none) several processes have no order")
     if options.lossless and options.probe.is_in_c:
         raise markerjit.Refused("a probe in C does not wait; leave out --lossless")
     if options.output:
         _check_output(options, processes)
-    callback = recording.callback_of(options.probe)
-    if callback and options.output:
-        raise markerjit.Refused("a function in Python is called with the events; leave out -o")
-    parts = recording.parts(options)
+
+
+def _launch(job: Job) -> int:
+    """Start a program, trace it from its entry point on, and return its exit code."""
+    with markerjit.Launched(job.options.program) as program:
+        if job.end.has_come:  # a signal, before there was a program to have it
+            return 130
+        job.end.leave_signals_to(program)
+        if not program.wait_until_held():
+            output.say("markerjit: the program ended before its entry point", error=True)
+            return program.wait()
+        try:
+            _trace(job, targets.Chosen([program.pid], by_pid=True), program)
+        except markerjit.MarkerError as error:
+            if not program.has_begun:
+                raise
+            output.say(f"markerjit: {error}", error=True)
+        return program.wait()
+
+
+def _trace(job: Job, processes: targets.Chosen, program: markerjit.Launched | None = None) -> int:
+    """Stream until the end. A program that waits is let go when its markers are on."""
+    options, end, callback, parts = job
     growth = {} if options.ring_growth is None else {"ring_growth": options.ring_growth}
     mode = markerjit.Mode(options.mode) if options.mode else None
     with ExitStack() as stack:
@@ -93,6 +133,8 @@ def run(options: argparse.Namespace) -> int:
         )
         streams = [*by_pid.values()]
         end.arm(streams, options.duration)
+        if program and not program.go():
+            output.say("the program had begun before its markers were on", error=True)
         if options.lossless:
             output.say("lossless: where a ring is full, the process waits for us", error=True)
         targets.print_failed(fleet.failed)
@@ -116,7 +158,7 @@ def run(options: argparse.Namespace) -> int:
     would_help = _remedies(streams, options)
     _print_summary(*count, streams, options, printing, would_help)
     _refuse_lost(by_pid)
-    if processes.by_pid:
+    if processes.by_pid and not program:
         for pid, stream in by_pid.items():
             if stream.target_ended:
                 raise markerjit.TargetGone(pid)

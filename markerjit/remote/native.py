@@ -31,6 +31,7 @@ SIGTRAP_BLOCKED = 13
 DISTURBED = 14
 FAULTED = 15
 STACK_UNKNOWN = 16
+NO_ROOM = 17
 
 STOP = 1
 MEMBARRIER = 2
@@ -40,6 +41,8 @@ NONE = 4
 MAX_EDIT = 16
 CALL_TEXT = 64
 
+
+HOLD_ROOM = 160
 
 FILTERS = 8192
 FILTER_ROOM = 32768
@@ -108,6 +111,20 @@ class NativeThread(ctypes.Structure):
     ]
 
 
+class Launched(ctypes.Structure):
+    """struct mj_launched."""
+
+    _fields_ = [
+        ("pid", ctypes.c_int32),
+        ("size", ctypes.c_uint32),
+        ("hold", ctypes.c_uint64),
+        ("released", ctypes.c_uint64),
+        ("entry", ctypes.c_uint64),
+        ("before", ctypes.c_uint8 * HOLD_ROOM),
+        ("code", ctypes.c_uint8 * HOLD_ROOM),
+    ]
+
+
 class Report(ctypes.Structure):
     """struct mj_report."""
 
@@ -147,6 +164,8 @@ def library() -> ctypes.CDLL:
     calls = ctypes.POINTER(NativeCall)
     loaded.mj_borrow.argtypes = [target, calls, u32, threads, ctypes.POINTER(u32), report]
     loaded.mj_read_filters.argtypes = [target, ctypes.c_int32, ctypes.POINTER(Filters), report]
+    words = ctypes.POINTER(ctypes.c_char_p)
+    loaded.mj_launch.argtypes = [ctypes.c_char_p, words, ctypes.POINTER(Launched), report]
     loaded.mj_clock_pair.argtypes = [ctypes.POINTER(u64), ctypes.POINTER(u64)]
     loaded.mj_clock_pair.restype = None
     return loaded

@@ -82,6 +82,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             markerjit.Fleet,
             {"pids": [place.program.pid], "ring_size": 1 << 20, "seccomp": "read"},
         ),
+        "Launched": (markerjit.Launched, {"command": ["/bin/true"]}),
         "parse_targets": (markerjit.parse_targets, {"text": "1,2"}),
         "find_processes": (markerjit.find_processes, {"targets": markerjit.Targets((1,))}),
         "choose_one": (markerjit.choose_one, {"targets": markerjit.Targets((1,))}),

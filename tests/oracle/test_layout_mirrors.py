@@ -60,6 +60,7 @@ CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_call": native.NativeCall,
     "mj_thread": native.NativeThread,
     "mj_report": native.Report,
+    "mj_launched": native.Launched,
 }
 
 # Where the mirror is a struct format: its fields in order, and their names.
@@ -161,6 +162,7 @@ STATUSES = [
     "DISTURBED",
     "FAULTED",
     "STACK_UNKNOWN",
+    "NO_ROOM",
 ]
 QUIESCENCES = ["STOP", "MEMBARRIER", "SIGNALS", "NONE"]
 
@@ -441,6 +443,7 @@ def test_every_status_and_quiescence_of_the_helper_has_its_number(
         "CALL_TEXT",
         "FILTERS",
         "FILTER_ROOM",
+        "HOLD_ROOM",
     }
     assert compiled["fields"]["mj_edit"]["old_bytes"][1] == native.MAX_EDIT
     assert compiled["fields"]["mj_call"]["text"][1] == native.CALL_TEXT

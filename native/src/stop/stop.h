@@ -36,6 +36,7 @@ enum mj_status {
     MJ_DISTURBED = 14, /* another tool changed code near edit report->index; rolled back         */
     MJ_FAULTED = 15,   /* a borrowed thread, report->tid, met a fault; it has its registers back */
     MJ_STACK_UNKNOWN = 16, /* report->tid's stack cannot be searched for frames; not written    */
+    MJ_NO_ROOM = 17,       /* a program that was launched has no room for its hold              */
 };
 
 /* How threads are kept from harm: docs/explanation/quiescence.md says what each proves. */
@@ -143,6 +144,25 @@ struct mj_filters {
    CAP_SYS_ADMIN, or under seccomp ourselves; with EMEDIUMTYPE: one is not in the classic form. */
 MJ_EXPORT int mj_read_filters(const struct mj_target *target, int32_t tid,
                               struct mj_filters *filters, struct mj_report *report);
+
+#define MJ_HOLD_ROOM 160
+
+/* A program that was launched, and waits at its entry point: in a loop of `size` bytes of code at
+   `hold`, where `before` was. It is let go by 1 in the 32 bits at `released`. */
+struct mj_launched {
+    int32_t pid;
+    uint32_t size;
+    uint64_t hold, released, entry;
+    uint8_t before[MJ_HOLD_ROOM], code[MJ_HOLD_ROOM];
+};
+
+/*
+ * Start a program that waits: see launch.c. It has our descriptors, environment, process group and
+ * terminal. MJ_GONE with report->error where it cannot be executed. On any other failure it was
+ * ended, before its first instruction.
+ */
+MJ_EXPORT int mj_launch(const char *path, char *const argv[], struct mj_launched *launched,
+                        struct mj_report *report);
 
 struct sock_filter;
 struct seccomp_data;

@@ -1,0 +1,263 @@
+"""A program that is started here and waits at its entry point until its markers are switched.
+
+Its libraries are mapped and initialised there. What it runs itself, its constructors and `main`,
+comes afterwards, so that no execution of a marker of its own is missed. It is traced by nobody
+while it waits (native/src/stop/launch.c), and it begins by itself when this process is gone.
+
+It has our descriptors, environment, process group and terminal.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+import stat
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from markerjit.arena.pack import as_native, pack
+from markerjit.arguments import check_all
+from markerjit.errors import (
+    BadArgument,
+    MarkerError,
+    NotPermitted,
+    Refused,
+    Unsupported,
+    refuse_own_shortage,
+)
+from markerjit.memory import ProcessMemory
+from markerjit.model import Edit, RemoteAddress
+from markerjit.proc.permission import why_not
+from markerjit.remote import native
+
+_POLL_S = 0.001
+_HOLD_S = 10
+"""A program waits for so long at least: ten thousand times a millisecond."""
+
+_REMOVE_S = 2
+_RELEASED = (1).to_bytes(4, "little")
+
+
+class Launched:
+    """A program that waits. It is to be let go by `go`, and otherwise killed at the end of the
+    `with`. `pid` is its process, a child of this one; `has_begun` says whether it was let go.
+
+    Raises Refused for what cannot be executed, or is set-user-ID; NotPermitted; Unsupported for a
+    32-bit program, and for one without room for a few instructions.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        check_all("command", command, str)
+        if not command or isinstance(command, str) or any("\0" in word for word in command):
+            raise BadArgument("command", command, "a program and its arguments, without NUL")
+        self._path = program_path(command[0])
+        _refuse_more_rights(self._path)
+        self._launched = native.Launched()
+        self._code: int | None = None
+        self.has_begun = False
+        self._since = time.monotonic()
+        report = native.Report()
+        words = (ctypes.c_char_p * (len(command) + 1))(*map(os.fsencode, command))
+        status = native.library().mj_launch(
+            os.fsencode(self._path), words, ctypes.byref(self._launched), ctypes.byref(report)
+        )
+        if status != native.OK:
+            raise _reason(self._path, status, report)
+        self.pid = self._launched.pid
+        self._pidfd = _open_pidfd(self.pid)
+
+    @property
+    def code(self) -> int | None:
+        """The exit code as a shell has it, 128 and its number for a signal; None while it runs."""
+        if self._code is None:
+            with suppress(ChildProcessError):  # a signal handler of ours has asked meanwhile
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                if pid:
+                    self._code = _as_shell(status)
+        return self._code
+
+    def wait_until_held(self) -> bool:
+        """Wait until the program is at its entry point. False if it has ended before, as one does
+        that lacks a library."""
+        while not self._is_in_hold():
+            if self.code is not None:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def go(self) -> bool:
+        """Let the program begin. Returns False where it may have begun by itself, after ten
+        seconds."""
+        self.has_begun = True
+        is_waiting = False
+        with suppress(MarkerError), ProcessMemory(self.pid, why_not=why_not) as memory:
+            memory.write(RemoteAddress(self._launched.released), _RELEASED)
+            is_waiting = time.monotonic() - self._since < _HOLD_S
+            self._remove_hold(memory)
+        return is_waiting
+
+    def wait(self) -> int:
+        """Wait until the program ends. Returns its exit code, as `code` has it."""
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        code = self.code
+        assert code is not None
+        return code
+
+    def send(self, number: int) -> None:
+        """Send a signal to the program, unless it has ended. Safe to call from a signal handler."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    def close(self) -> None:
+        """Kill the program if it was not let go. May be called again."""
+        if self._pidfd < 0:
+            return
+        if not self.has_begun and self.code is None:
+            self.send(signal.SIGKILL)
+            self.wait()
+        os.close(self._pidfd)
+        self._pidfd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _is_in_hold(self) -> bool:
+        """Whether the program sleeps in its hold: its instruction pointer is the last word of
+        /proc/PID/syscall."""
+        try:
+            with open(f"/proc/{self.pid}/syscall", encoding="ascii") as file:
+                words = file.read().split()
+        except OSError:
+            return False
+        at = int(words[-1], 16) if len(words) > 1 else 0
+        return int(self._launched.hold) <= at < int(self._launched.hold + self._launched.size)
+
+    def _remove_hold(self, memory: ProcessMemory) -> None:
+        """Put back what was where the hold is, when the program has left it. A hold that stays
+        behind, because the program is being traced by another tool, is executed by nobody."""
+        launched = self._launched
+        now = bytearray(launched.code[: launched.size])
+        at = launched.released - launched.hold
+        now[at : at + len(_RELEASED)] = _RELEASED
+        before = bytes(launched.before[: launched.size])
+        pieces = range(0, launched.size, native.MAX_EDIT)
+        edits = [
+            Edit(
+                RemoteAddress(launched.hold + start),
+                bytes(now[start : start + native.MAX_EDIT]),
+                before[start : start + native.MAX_EDIT],
+                "the hold",
+                True,
+            )
+            for start in pieces
+        ]
+        packed = pack(edits)
+        process = native.NativeTarget(
+            pid=self.pid, pidfd=memory.pidfd, mem_fd=memory.fileno(), mapped=b"", mapped_size=0
+        )
+        until = time.monotonic() + _REMOVE_S
+        status = native.IN_SPAN
+        while status in (native.IN_SPAN, native.BUSY) and time.monotonic() < until:
+            time.sleep(_POLL_S)
+            report = native.Report()
+            status = native.library().mj_apply(
+                process, native.STOP, as_native(packed), len(edits), report
+            )
+
+
+def _open_pidfd(pid: int) -> int:
+    """A descriptor of our child, which is killed where we have none left."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        refuse_own_shortage(error)
+        raise
+
+
+def program_path(name: str) -> str:
+    """The path of a program as a shell finds it. Raises Refused with the reason."""
+    if "/" in name:
+        return _checked(name)
+    for folder in os.get_exec_path():
+        path = os.path.join(folder, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    raise Refused(f"there is no program '{name}' on the path; give a path for one elsewhere: ./x")
+
+
+def _checked(path: str) -> str:
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise Refused(f"cannot execute {path}: {error.strerror}") from None
+    if not stat.S_ISREG(mode):
+        raise Refused(f"cannot execute {path}: it is not a regular file")
+    if not os.access(path, os.X_OK):
+        raise Refused(f"cannot execute {path}: no permission (chmod +x makes a file executable)")
+    return path
+
+
+def _refuse_more_rights(path: str) -> None:
+    """Raise Refused for a program that has rights that we do not have. Under ptrace the kernel
+    would not give it those, and it would be another program."""
+    mode = os.stat(path).st_mode
+    rights = {
+        "set-user-ID": mode & stat.S_ISUID,
+        "set-group-ID": mode & stat.S_ISGID and mode & stat.S_IXGRP,
+        "given capabilities by its file": _has_capabilities(path),
+    }
+    for kind, has in rights.items():
+        if has:
+            raise Refused(
+                f"{path} is {kind}, and would run without those rights; start it as usual, and "
+                "trace it by its PID as root"
+            )
+
+
+def _has_capabilities(path: str) -> bool:
+    try:
+        return bool(os.getxattr(path, "security.capability"))
+    except OSError:
+        return False
+
+
+def _reason(path: str, status: int, report: native.Report) -> MarkerError:
+    """Why a program could not be launched. It has not run."""
+    text = os.strerror(report.error)
+    if status == native.GONE:
+        script = " (a script needs #! and an interpreter)" if report.error == errno.ENOEXEC else ""
+        return Refused(f"cannot execute {path}: {text}{script}")
+    if status == native.NOT_64_BIT:
+        return Unsupported(f"{path} is a 32-bit program; markerjit supports 64-bit ones")
+    if status == native.NO_ROOM:
+        return Unsupported(
+            f"{path} leaves no room behind its code for the instructions with which it would wait; "
+            "start it, and trace it by its PID"
+        )
+    if report.error in (errno.EPERM, errno.EACCES):
+        return NotPermitted(
+            f"{path} may not be traced by us ({text}): can its file not be read, or is "
+            "kernel.yama.ptrace_scope 3?"
+        )
+    return MarkerError(f"cannot launch {path}: {text}")
+
+
+def _as_shell(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code

@@ -1,0 +1,388 @@
+"""A program that is started to be traced: no marker of its own is missed, and it is as if it had
+been started by a shell."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import markerjit
+from markerjit.cli.end import End
+from markerjit.cli.main import run
+from markerjit.memory import ProcessMemory, read_maps
+from tests.support.commands import CLI, ENVIRONMENT, cli, one_line, running
+from tests.support.programs import ROOT, make
+from tests.support.timing import Limited, wait_until
+
+BUILDS = ("truth_start", "truth_start_static")
+WHOLE_LIFE = ["truth_constructed", "truth_main", "truth_end"]
+in_both_builds = pytest.mark.parametrize("name", BUILDS)
+
+
+@pytest.fixture(scope="module")
+def start(build: Path) -> Callable[[str], Path]:
+    return lambda name: build / name
+
+
+def traced(*arguments: object, path: Path) -> tuple[subprocess.CompletedProcess[str], list[Any]]:
+    """A trace into a file, and its events."""
+    done = cli("trace", "*", "-o", path, "--", *arguments)
+    return done, list(markerjit.open_trace(path).events())
+
+
+# ---- the events ----------------------------------------------------------------------------------
+
+
+@in_both_builds
+def test_program_is_traced_from_its_first_constructor_to_its_last_line(
+    name: str, start: Callable[[str], Path], tmp_path: Path
+) -> None:
+    done, events = traced(start(name), "exit", 5, path=tmp_path / "trace.jsonl")
+
+    assert done.returncode == 5
+    assert done.stderr == f"3 events in {tmp_path / 'trace.jsonl'}, 0 lost\n"
+    assert [event.name for event in events] == WHOLE_LIFE
+    assert [event.fields for event in events[1:]] == [{"argc": 3}, {"code": 5}]
+
+
+def test_events_and_what_the_program_prints_are_both_there(start: Callable[[str], Path]) -> None:
+    done = cli("trace", "truth_main", "--json", "--", start("truth_start"), "exit", 0)
+
+    assert done.returncode == 0
+    assert done.stdout.startswith("args exit 0\n")
+    *_, event, summary = map(json.loads, re.findall(r"^\{.*\}$", done.stdout, re.MULTILINE))
+    assert event["name"] == "truth_main"
+    assert summary["summary"]["events"] == 1
+
+
+# ---- the program is as it would be --------------------------------------------------------------
+
+
+@in_both_builds
+def test_program_has_what_a_shell_would_give_it(
+    name: str, start: Callable[[str], Path], tmp_path: Path
+) -> None:
+    words = [start(name), "-x", "--", "a b", ""]
+    plain = subprocess.run(words, capture_output=True, text=True, check=True)
+
+    tracing = [*CLI, "trace", "*", "-o", tmp_path / "trace.jsonl", "--", *words]
+    done = subprocess.run(tracing, capture_output=True, text=True, check=True, env=ENVIRONMENT)
+
+    assert done.stdout == plain.stdout.replace("descriptors 3", "descriptors 4")  # the runtime's
+    assert "entry 1\n" in plain.stdout
+    assert "args -x -- a b \n" in plain.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGSEGV, signal.SIGKILL])
+def test_signal_that_ends_the_program_is_in_the_exit_code(
+    number: signal.Signals, start: Callable[[str], Path], tmp_path: Path
+) -> None:
+    done, events = traced(start("truth_start"), "kill", number, path=tmp_path / "trace.jsonl")
+
+    assert done.returncode == 128 + number
+    assert [event.name for event in events] == WHOLE_LIFE[:2]
+
+
+def test_interrupt_of_the_terminal_is_the_programs(
+    start: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Both get it, and the program handles it and ends in its own way."""
+    path = tmp_path / "trace.jsonl"
+    words = ("trace", "*", "-o", path, "--", start("truth_start"), "count")
+    with running(*words, process_group=0) as tracer:
+        assert tracer.stdout is not None
+        line = next(line for line in tracer.stdout if line.startswith("counting"))
+        assert line
+        os.killpg(tracer.pid, signal.SIGINT)
+        tracer.communicate()
+
+    assert tracer.returncode == 7
+    assert [event.name for event in markerjit.open_trace(path).events()] == WHOLE_LIFE
+
+
+def test_signal_that_asks_us_to_end_is_passed_on(
+    start: Callable[[str], Path], tmp_path: Path
+) -> None:
+    words = ("trace", "*", "-o", tmp_path / "trace.jsonl", "--", start("truth_start"), "count")
+    with running(*words) as tracer:
+        assert tracer.stdout is not None
+        assert next(line for line in tracer.stdout if line.startswith("counting"))
+        tracer.send_signal(signal.SIGTERM)
+        tracer.communicate()
+
+    assert tracer.returncode == 128 + signal.SIGTERM
+
+
+def test_code_that_a_handler_has_asked_for_is_known_to_all(start: Callable[[str], Path]) -> None:
+    """A signal comes while the program is waited for, and its handler sees that it has ended."""
+    with markerjit.Launched([str(start("truth_start")), "exit", "6"]) as program:
+        assert program.wait_until_held()
+        program.go()
+        wait_until(lambda: program.code is not None, "its end")
+        program.send(signal.SIGKILL)
+
+        assert program.wait() == program.code == 6
+
+
+def test_program_goes_on_when_the_trace_is_over(
+    start: Callable[[str], Path], tmp_path: Path
+) -> None:
+    words = ("trace", "*", "-o", tmp_path / "trace.jsonl", "--events", 2, "--")
+    with running(*words, start("truth_start"), "wait", stdin=subprocess.PIPE) as tracer:
+        assert tracer.stderr is not None
+        assert tracer.stderr.readline().startswith("2 events in ")
+        assert tracer.poll() is None
+        tracer.communicate("")
+
+    assert tracer.returncode == 0
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+def refused(words: list[object], why: str) -> None:
+    one_line(cli("trace", "*", "--", *words), why)
+
+
+def test_program_that_cannot_be_started_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    script, text = tmp_path / "script", tmp_path / "text"
+    script.write_text("true\n")
+    script.chmod(0o755)
+    text.write_text("true\n")
+    text.chmod(0o644)
+
+    refused(["no such program"], "there is no program 'no such program' on the path; give a pa")
+    refused([tmp_path / "none"], "cannot execute /.*/none: No such file or directory$")
+    refused([tmp_path], "cannot execute /.*: it is not a regular file$")
+    refused([text], "cannot execute /.*/text: no permission")
+    refused([script], r"cannot execute /.*/script: Exec format error \(a script needs #! and an")
+
+
+@pytest.mark.parametrize("mode", [0o4755, 0o2755])
+def test_program_with_more_rights_is_refused(
+    mode: int, start: Callable[[str], Path], tmp_path: Path
+) -> None:
+    program = Path(shutil.copy(start("truth_start"), tmp_path))
+    program.chmod(mode)
+
+    refused([program], f"{program} is set-(user|group)-ID, and would run without those rights; st")
+
+
+def test_program_that_cannot_be_traced_does_not_run(
+    start: Callable[[str], Path], tmp_path: Path
+) -> None:
+    mark = tmp_path / "it ran"
+
+    refused(["touch", mark], r"process \d+ has no markers")
+    done = cli("trace", "nothing*", "--", start("truth_start"))
+
+    assert not mark.exists()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "markerjit: no marker matches 'nothing*'\n"
+
+
+def test_interrupt_before_there_is_a_program_starts_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signals_kept: None
+) -> None:
+    mark = tmp_path / "it ran"
+    monkeypatch.setattr(End, "has_come", True)
+
+    assert run(["trace", "*", "--", "touch", str(mark)]) == 130
+    assert not mark.exists()
+
+
+@pytest.fixture
+def signals_kept() -> Iterator[None]:
+    """Handlers are as before afterwards: a command sets some."""
+    before = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    yield
+    for number, handler in before.items():
+        if signal.getsignal(number) is not handler and handler is not None:
+            signal.signal(number, handler)
+
+
+def test_program_and_another_target_are_wrong_usage() -> None:
+    for words in (("--user", "root", "*", "--", "true"), ("*", "--"), ("1", "*", "--", "true")):
+        assert cli("trace", *words).returncode == 2
+
+
+def test_program_that_ends_in_its_loader_has_that_exit_code(
+    start: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Its library is not there."""
+    make("build/targets/truth_start")
+    program = tmp_path / "lacks"
+    (tmp_path / "none.c").write_text("void none(void) {}\n")
+    (tmp_path / "main.c").write_text("void none(void);\nint main(void) { none(); }\n")
+    library = tmp_path / "libnone.so"
+    subprocess.run(["cc", "-shared", "-o", library, tmp_path / "none.c"], check=True)
+    subprocess.run(["cc", "-o", program, tmp_path / "main.c", library], check=True)
+    library.unlink()
+
+    done = cli("trace", "*", "--", program)
+
+    assert done.returncode == 127
+    assert "libnone.so: cannot open shared object file" in done.stderr
+    assert done.stderr.endswith("markerjit: the program ended before its entry point\n")
+
+
+# ---- nothing is left -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def waiting(start: Callable[[str], Path]) -> Iterator[markerjit.Launched]:
+    """A program at its entry point."""
+    command = [str(start("truth_start")), "count"]
+    with markerjit.Launched(command) as program:
+        assert program.wait_until_held()
+        yield program
+        program.send(signal.SIGKILL)
+
+
+def code_of(pid: int) -> bytes:
+    """All code of the program's file, to the end of its pages."""
+    with ProcessMemory(pid) as memory:
+        return b"".join(
+            memory.read(mapping.start, mapping.size)
+            for mapping in read_maps(pid)
+            if mapping.executable and mapping.path.endswith("/truth_start")
+        )
+
+
+def test_program_that_was_let_go_has_the_code_of_its_file(
+    waiting: markerjit.Launched, start: Callable[[str], Path]
+) -> None:
+    with subprocess.Popen([start("truth_start"), "wait"], stdin=subprocess.PIPE) as plain:
+        wait_until(lambda: code_of(plain.pid), "its code")
+        expected = code_of(plain.pid)
+        held = code_of(waiting.pid)
+        with markerjit.attach(waiting.pid) as session, session.trace("*"):
+            assert waiting.go()
+        after = code_of(waiting.pid)
+        plain.kill()
+
+    assert held != expected
+    assert after == expected
+
+
+def test_program_that_waits_is_traced_by_nobody(waiting: markerjit.Launched) -> None:
+    text = Path(f"/proc/{waiting.pid}/status").read_text()
+
+    assert "TracerPid:\t0\n" in text
+    assert re.search(r"^State:\s+[SR]", text, re.MULTILINE)
+
+
+def test_program_that_is_not_let_go_is_killed(start: Callable[[str], Path]) -> None:
+    with markerjit.Launched([str(start("truth_start")), "exit", "3"]) as program:
+        assert program.wait_until_held()
+
+    assert program.code == 128 + signal.SIGKILL
+
+
+HOLDS = """\
+import sys, time, markerjit
+program = markerjit.Launched(sys.argv[1:])
+assert program.wait_until_held()
+print(program.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_program_begins_by_itself_when_its_controller_is_killed(
+    start: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """It says goodbye into a pipe that only it has left, and nothing stays stopped."""
+    command = ["python3", "-c", HOLDS, start("truth_start"), "exit", "0"]
+    command[0] = CLI[0]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
+    ) as controller:
+        assert controller.stdout is not None
+        pid = int(controller.stdout.readline())
+        held = Path(f"/proc/{pid}/stat").exists()
+        controller.kill()
+        output = controller.stdout.read()
+
+    assert held
+    assert output.startswith("args exit 0\n")
+    assert "entry 1\n" in output
+
+
+SEIZE = """\
+import ctypes, sys
+print(ctypes.CDLL(None).ptrace(0x4206, int(sys.argv[1]), 0, 0), flush=True)
+input()
+"""
+KILLED = """\
+import sys, markerjit
+from markerjit.remote import native
+from tests.races.killed import use_hooked_library
+use_hooked_library()
+native.library().mj_race_begin()
+markerjit.Launched(sys.argv[1:])
+print("not killed")
+"""
+
+
+@in_both_builds
+@pytest.mark.parametrize(
+    ("point", "begins"),
+    [
+        ("child made", False),
+        ("executed", True),
+        ("hold written", True),
+        ("held", True),
+        ("launched", True),
+    ],
+)
+def test_controller_that_is_killed_while_it_launches_leaves_nothing_stopped(
+    name: str, point: str, begins: bool, start: Callable[[str], Path]
+) -> None:
+    """The program runs to its end, or was never executed."""
+    make("build/hooks/libmjstop.so")
+    command = [CLI[0], "-B", "-c", KILLED, start(name), "exit", "9"]
+    faults = {"MJ_KILL_POINT": point, "MJ_KILL_AT": "1"}
+    with Limited(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**ENVIRONMENT, **faults},
+    ) as controller:
+        printed, errors = controller.communicate()  # both ends: the program's, too
+
+    assert controller.returncode == -signal.SIGKILL, errors
+    assert printed.startswith("args exit 9\n") is begins
+    assert printed.endswith("group 0\n") or not begins
+
+
+def test_another_tracer_does_not_stop_a_launch_halfway(start: Callable[[str], Path]) -> None:
+    """A debugger that comes while the program waits: its markers cannot be switched, which is said,
+    and the program is not left behind. One that comes later is nobody's business."""
+    with markerjit.Launched([str(start("truth_start")), "count"]) as program:
+        assert program.wait_until_held()
+        with Limited(
+            [CLI[0], "-c", SEIZE, str(program.pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as tracer:
+            assert tracer.stdout is not None
+            assert tracer.stdout.readline() == b"0\n"
+            with (
+                markerjit.attach(program.pid) as session,
+                pytest.raises(markerjit.NotPermitted, match=rf"by process {tracer.pid} "),
+            ):
+                session.enable("*")
+            assert program.go()
+            tracer.communicate(b"\n")
+        program.send(signal.SIGTERM)
+
+        assert program.wait() == 128 + signal.SIGTERM
