@@ -2,6 +2,8 @@
 
 A site's note says where it is and what its arguments are; the entry of its address has the bytes of
 its head, the slot, and the way to the stub. So any controller finds what another one has opened.
+Before a stub stands a mark of the build and the note that it was made for: another object may have
+been loaded at the same address since, and tables of names and types may have been edited.
 
 What this does not do: make stubs (stubs.py), or say whether a site is open, which its code says.
 """
@@ -13,12 +15,27 @@ from itertools import islice
 
 from markerjit.abi import PatchEntry
 from markerjit.arena.arena import Arena
+from markerjit.arena.markers import fnv1a
+from markerjit.elf import Read
+from markerjit.errors import MemoryFault
 from markerjit.model import Body, RemoteAddress, Site, UsdtSite
 from markerjit.x86.forms import form_with_stub, stub_of
 
+MARK_SIZE = 16
+
+
+def mark_of(site: UsdtSite) -> bytes:
+    """What stands before the stub of a site."""
+    known = site.place.object.build_id or site.place.object.path
+    text = f"{known}\0{site.place.offset}\0{site.signature.text}\0{site.recipe.text}"
+    return b"mj stub\0" + fnv1a(text.encode()).to_bytes(8, "little")
+
 
 def opened_sites(
-    arenas: Sequence[Arena], islands: Sequence[tuple[int, int]], sites: Sequence[UsdtSite]
+    read: Read,
+    arenas: Sequence[Arena],
+    islands: Sequence[tuple[int, int]],
+    sites: Sequence[UsdtSite],
 ) -> tuple[Site, ...]:
     """Those of these sites that have a stub, by the tables of these arenas, the process's own ones
     first. A stub that does not lie in an island of the process is none: its parent may have made
@@ -27,8 +44,16 @@ def opened_sites(
     opened = []
     for site in sites:
         stubs = (_with_known_stub(site, table.at(site.address), islands) for table in tables)
-        opened += list(islice(filter(None, stubs), 1))
+        alike = (each for each in stubs if each and _is_marked(read, site, each.body.entry))
+        opened += list(islice(alike, 1))
     return tuple(opened)
+
+
+def _is_marked(read: Read, site: UsdtSite, stub: RemoteAddress) -> bool:
+    try:
+        return read(RemoteAddress(stub - MARK_SIZE), MARK_SIZE) == mark_of(site)
+    except MemoryFault:
+        return False
 
 
 def _with_known_stub(

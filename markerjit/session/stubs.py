@@ -32,7 +32,8 @@ from markerjit.errors import BadFile, MemoryFault, Refused, UnexpectedBytes
 from markerjit.model import MappedObject, Mode, RemoteAddress, Site, UsdtSite
 from markerjit.patch.plan import SEMAPHORE_SIZE
 from markerjit.probes.stub import LARGEST, Displaced, make_stub
-from markerjit.session.opened import with_stub, without_stub
+from markerjit.proc.shadow import uses_shadow_stacks
+from markerjit.session.opened import MARK_SIZE, mark_of, with_stub, without_stub
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn
 from markerjit.sites.usdt import image_of
@@ -40,7 +41,8 @@ from markerjit.spans.code import Code
 from markerjit.spans.openings import Closed, Opening, Way, best_opening
 from markerjit.x86.assemble import WronglyAssembled
 from markerjit.x86.forms import NEAR_LENGTH, is_breakpoint
-from markerjit.x86.relocate import Unmovable
+from markerjit.x86.relocate import Relocated, Unmovable, relocate
+from markerjit.x86.run import whole_instructions
 
 _OBJECT = attrgetter("place.object")
 _BY_JUMP = (Way.NO_OP, Way.JUMP, Way.PADDING)
@@ -135,8 +137,12 @@ def _ready(target: Target, code: Code, site: UsdtSite) -> Ready | str:
         return f"cannot be opened: {', '.join(reasons)}"
     if opening.address != site.place.offset:
         return "has no no-op where its note says it"
+    displaced = opening.code
     head = _head(code, opening)
-    size = max(len(head), len(opening.code))
+    if uses_shadow_stacks(target.pid) and _calls(site, displaced):
+        displaced = whole_instructions(displaced, site.address).first(1)
+        head = head[:1]
+    size = max(len(head), len(displaced))
     expected = code.read(site.place.offset, size)
     try:
         now = target.memory.read(site.address, size)
@@ -144,7 +150,14 @@ def _ready(target: Target, code: Code, site: UsdtSite) -> Ready | str:
         return f"cannot be opened: {fault}"
     if now != expected:
         return _changed(site, now, expected)
-    return Ready(site, head, opening.code)
+    return Ready(site, head, displaced)
+
+
+def _calls(site: UsdtSite, displaced: bytes) -> bool:
+    """Whether a call is among these instructions. Its copy pushes the return address by itself,
+    which a shadow stack does not allow."""
+    moved = relocate(displaced, site.address, site.address)
+    return isinstance(moved, Relocated) and moved.calls
 
 
 def _head(code: Code, opening: Opening) -> bytes:
@@ -171,24 +184,25 @@ def _put(turn: Turn, mapped: MappedObject, ready: Sequence[Ready]) -> list[Site]
     assert arena
     code = [each for each in turn.seen.maps if each.executable and each.path == mapped.path]
     span = Span(code[0].start, code[-1].end)
-    near = partial(arena.islands.near, span, LARGEST, arena.code)
+    near = partial(arena.islands.near, span, LARGEST + 2 * MARK_SIZE, arena.code)
     process = process_of(arena, turn.caller())
     island: Island | None = None
     heads: list[Head] = []
     closed: list[Site] = []
     for site, head, displaced in ready:
-        if island is None or island.size - island.used < LARGEST:
+        if island is None or island.size - island.used < LARGEST + 2 * MARK_SIZE:
             island = near(process)
         slot = take_slot(memory, arena, fnv1a(site.signature.text.encode()))
-        stub = _stub(site, displaced, slot, arena.islands.place(island))
+        place = RemoteAddress(arena.islands.place(island) + MARK_SIZE)
+        stub = _stub(site, displaced, slot, place)
         if isinstance(stub, str):
             closed.append(without_stub(site, stub))
             continue
-        address = arena.islands.put(island, stub, arena.code)
-        island = island._replace(used=address + len(stub) - island.start)
-        made = with_stub(site, head, slot, address)
+        arena.islands.put(island, mark_of(site) + stub, arena.code)
+        island = island._replace(used=place + len(stub) - island.start)
+        made = with_stub(site, head, slot, place)
         mode = made.form.modes[0]
-        body = address if mode is Mode.INT3 else RemoteAddress(0)
+        body = place if mode is Mode.INT3 else RemoteAddress(0)
         heads.append(Head(site.address, head, made.form.ways[mode], mode, slot, body))
     if heads:
         arena.patches.put(heads)

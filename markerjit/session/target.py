@@ -178,7 +178,7 @@ class Target:
             return seen._replace(opened=self.seen.opened, tables=tables)
         from markerjit.session.opened import opened_sites
 
-        opened = opened_sites(arenas, islands, self.usdt(seen).sites)
+        opened = opened_sites(self.memory.read, arenas, islands, self.usdt(seen).sites)
         return seen._replace(opened=opened, tables=tables)
 
     def usdt(self, seen: Seen | None = None) -> UsdtSites:

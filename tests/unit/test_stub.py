@@ -23,6 +23,7 @@ from markerjit.model import (
     Vector,
 )
 from markerjit.probes.stub import LARGEST, Displaced, make_stub
+from markerjit.proc.shadow import has_shadow_stack
 from markerjit.sites.operands import parse_operands
 from markerjit.x86.assemble import WronglyAssembled
 from tests.support.own_arena import Slot
@@ -172,16 +173,19 @@ def test_a_high_byte_is_passed(host: Host, letter: str) -> None:
     assert seen.words[1] == extended(value, 1, signed=True)
 
 
+ADDRESSES = [
+    (base, scaled)
+    for base in (*NAMES, "")
+    for scaled in ("", "rax", "rcx", "r12")
+    if base != scaled  # one register cannot be chosen twice, and none is no address
+]
+
+
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
-@pytest.mark.parametrize("base", [*NAMES, ""])
-@pytest.mark.parametrize("scaled", ["", "rax", "rcx", "r12"])
+@pytest.mark.parametrize(("base", "scaled"), ADDRESSES)
 def test_memory_is_loaded_from_base_offset_and_index(
     host: Host, size: int, base: str, scaled: str
 ) -> None:
-    if not base and not scaled:
-        pytest.skip("no address")
-    if base and base == scaled:
-        pytest.skip("one register cannot be chosen twice")
     data = ctypes.create_string_buffer(bytes(range(0x70, 0xF0)))
     middle = ctypes.addressof(data) + 64
     registers = {}
@@ -319,3 +323,16 @@ def test_a_probe_in_c_is_called_through_its_adapter(host: Host) -> None:
 def test_an_offset_that_does_not_fit_any_more_is_refused(host: Host) -> None:
     with pytest.raises(WronglyAssembled, match="too far"):
         host.run(*parsed("8@2147483640(%rsp)"))
+
+
+@pytest.mark.parametrize(
+    ("line", "has"),
+    [
+        ("x86_Thread_features:\tshstk wrss\n", True),
+        ("x86_Thread_features:\t\n", False),
+        ("Name:\tshstk\n", False),
+        ("", False),
+    ],
+)
+def test_a_shadow_stack_is_known_by_the_features_of_the_thread(line: str, *, has: bool) -> None:
+    assert has_shadow_stack(f"Name:\tcat\n{line}Threads:\t1\n") is has
