@@ -43,6 +43,16 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def add_web(parser: argparse.ArgumentParser) -> None:
+    """--web and --port: the same in a browser."""
+    parser.add_argument(
+        "--web", action="store_true", help="show it in a browser of this machine instead"
+    )
+    parser.add_argument(
+        "--port", metavar="N", type=port, help="for --web: this port, or the next one that is free"
+    )
+
+
 def add_mode(parser: argparse.ArgumentParser) -> None:
     """--mode: how to switch sites on."""
     parser.add_argument(
@@ -149,3 +159,11 @@ def _pid_of_name(name: str) -> int:
         return markerjit.choose_one(targets)
     except markerjit.NoMatch as error:
         raise Refused(f"{neither}, and {error}") from None
+
+
+def port(text: str) -> int:
+    """The type of a TCP port."""
+    number = positive(text)
+    if number >= 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text} is no port")
+    return number

@@ -31,6 +31,15 @@ SITES = 3
 EVENTS = 40
 """Events that are shown, of the last ones."""
 
+LOOK_S = 0.5
+"""A view looks so often."""
+
+SHARE = 4
+"""A look that takes long is made less often: a quarter of the time goes into looks at most."""
+
+STRATEGIES = ("stop", "membarrier", "none")
+AS_COMPILED = "as compiled"
+
 
 class Operator:
     """Attached to a process for the markers that match; `seccomp` as for attaching. Raises what
@@ -45,6 +54,7 @@ class Operator:
         self._change = ExitStack()
         self._stepper: markerjit.Stepper | None = None
         self._stepped, self._steps_on = "", False
+        self._way: tuple[str | None, str | None] = (None, None)
         self._recording = ExitStack()
         self._recorded = ""
         self._stream: markerjit.EventStream | None = None
@@ -67,11 +77,12 @@ class Operator:
         self._go_on()
         markers = self._session.statistics(self._pattern)
         arena = self._session.arena()
+        values = self._session.probe_values() if arena else ()
         sites = [site for marker in markers if marker.name == name for site in marker.sites]
         is_recorded = self._stream is not None and self._recorded == name
         return Look(
             time.monotonic(),
-            status_facts(self.pid, arena, markers, (), ()),
+            status_facts(self.pid, arena, markers, values, ()),
             name,
             [self._memory(site) for site in sites[:SITES]],
             stages_facts(self._stepper) if self._stepper else None,
@@ -134,6 +145,7 @@ class Operator:
         on = not self._is_on(name, mode)
         stepping = self._session.stepping(name, on=on, mode=mode if on else None, quiesce=quiesce)
         self._stepper = stepper = self._change.enter_context(stepping)
+        self._way = mode, quiesce
         self._stepped, self._steps_on = name, on and not self._is_on(name)
         if stepper.is_finished:
             self._end_change()
@@ -166,6 +178,26 @@ class Operator:
         left_alone = self._stepper.take_back()
         self._end_change()
         return "; ".join(left_alone) or "the change is taken back; all bytes are as they were"
+
+    def go_to(self, stage: int) -> str:
+        """Have so many stages of the switch in the making be made. Where fewer are than now, all
+        are taken back, and the first ones are made anew. Raises what `step` raises, and ValueError
+        where there is no such stage."""
+        stepper = self._stepper
+        if stepper is None:
+            return "nothing is being made in stages"
+        if not 0 <= stage <= len(stepper.stages.stages):
+            raise ValueError(f"there is no stage {stage}")
+        if stepper.is_finished:
+            raise Refused("all stages are made, and the change is whole: n begins the way back")
+        sentence = f"stage {stage} is where the change stands"
+        if stage < stepper.done:
+            name, way = self._stepped, self._way
+            sentence = self.take_back()
+            self.step(name, *way)
+        while self._stepper and self._stepper.done < stage:
+            sentence = self._step()
+        return sentence
 
     def keep(self, name: str) -> str:
         """Have a marker stay on when the view ends, or not; of those that it has switched on."""

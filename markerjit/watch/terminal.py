@@ -26,7 +26,7 @@ from textual.widgets import DataTable, Static
 from markerjit.errors import MarkerError, TargetGone
 from markerjit.printable import printable
 from markerjit.watch.model import EMPTY, Row, Shown, show
-from markerjit.watch.operator import Operator
+from markerjit.watch.operator import AS_COMPILED, LOOK_S, SHARE, STRATEGIES, Operator
 from markerjit.watch.text import (
     Line,
     Role,
@@ -37,13 +37,7 @@ from markerjit.watch.text import (
     state_of,
 )
 
-LOOK_S = 0.5
 _TICK_S = 0.1
-_SHARE = 4
-"""A look that takes long is made less often: a quarter of the time goes into looks at most."""
-
-STRATEGIES = ("stop", "membarrier", "none")
-AS_COMPILED = "as compiled"
 
 STYLES = {
     Role.PLAIN: "",
@@ -169,7 +163,7 @@ class Watch(App[int]):
                 self._refresh_all()
         finally:
             took_s = time.monotonic() - began
-            self._next_look = began + max(LOOK_S, _SHARE * took_s)
+            self._next_look = began + max(LOOK_S, SHARE * took_s)
             self._looking = False
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:

@@ -126,7 +126,7 @@ def _facts(detail: Detail) -> Iterator[Line]:
         Span(f'  "{printable(detail.format)}"', Role.FAINT),
     )
     yield (Span(f"{printable(detail.source)}{more}, compiled as {detail.kind}"),)
-    yield (state_of(row), Span(f"  {_who(detail)}"))
+    yield (state_of(row), Span(f"  {who(detail)}"))
     yield (
         Span(f"hits {row.hits:,}  lost {row.lost:,}", Role.BAD if row.lost else Role.PLAIN),
         Span("" if row.cost_ns is None else f"  {row.cost_ns:.1f} ns a hit (bench)"),
@@ -135,7 +135,8 @@ def _facts(detail: Detail) -> Iterator[Line]:
     )
 
 
-def _who(detail: Detail) -> str:
+def who(detail: Detail) -> str:
+    """Which controller has switched a marker on, since when, and until when."""
     if not detail.row.is_on:
         return ""
     since = _time_of_day(detail.since)

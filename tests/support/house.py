@@ -27,6 +27,7 @@ FLOORS = (
     ("explain", "doctor", "lab"),
     ("facts",),
     ("apps", "watch"),
+    ("web",),
     ("cli",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -38,9 +39,10 @@ DOORS = ("markerjit", "markerjit.__main__", "markerjit.lowlevel")
 OUTSIDE = {
     "apps": ("markerjit", "markerjit.lowlevel", "errors", "model"),
     "watch": ("markerjit", "errors", "printable", "model", "explain", "facts"),
+    "web": ("errors", "printable", "facts", "watch"),
     "cli": (
         *("markerjit", "markerjit.lowlevel", "errors", "printable", "model"),
-        *("explain", "doctor", "lab", "facts", "apps", "watch"),
+        *("explain", "doctor", "lab", "facts", "apps", "watch", "web"),
     ),
 }
 
