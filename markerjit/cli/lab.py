@@ -1,4 +1,7 @@
-"""`markerjit lab list|run|source`: experiments, each with a question before and a picture after."""
+"""`markerjit lab list|run|source`: experiments, each with a question before and a picture after.
+
+With --web the same in a browser.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from markerjit.cli import arguments, output
+from markerjit.cli import arguments, browser, output, signals
 from markerjit.errors import MarkerError
 from markerjit.facts.lab import experiment_facts, outcome_facts
 from markerjit.lab import EXPERIMENTS, Experiment, Outcome, Picture, Run, conduct, source_of
@@ -25,6 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         metavar="ACTION",
+        nargs="?",
         choices=("list", "run", "source"),
         help="list: the experiments; run: run some; source: print the source of some",
     )
@@ -32,18 +36,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="every experiment")
     parser.add_argument("--no-ask", action="store_true", help="do not ask for a prediction")
     arguments.add_json(parser)
+    arguments.add_web(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """List, run or show experiments. The exit code is 1 where a way with all its safeties did not
     go well."""
+    if options.web == bool(options.action):
+        raise MarkerError("name an action (list, run or source), or --web")
+    if options.web:
+        return _run_in_browser(options)
     if options.action == "list":
         return _list(options)
     if options.all == bool(options.letters):
         raise MarkerError("name the experiments, or --all; `markerjit lab list` has them")
     experiments = list(EXPERIMENTS.values()) if options.all else _chosen(options.letters)
     return _source(experiments) if options.action == "source" else _run(experiments, options)
+
+
+def _run_in_browser(options: argparse.Namespace) -> int:
+    browser.check()
+    from concurrent.futures import ThreadPoolExecutor
+
+    from markerjit.web.lab import Lab
+
+    with signals.Held() as held, ThreadPoolExecutor(1) as thread:
+        browser.serve(Lab(thread), options.port, lambda: held.code)
+    return held.code
 
 
 def _list(options: argparse.Namespace) -> int:

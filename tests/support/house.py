@@ -39,7 +39,7 @@ DOORS = ("markerjit", "markerjit.__main__", "markerjit.lowlevel")
 OUTSIDE = {
     "apps": ("markerjit", "markerjit.lowlevel", "errors", "model"),
     "watch": ("markerjit", "errors", "printable", "model", "explain", "facts"),
-    "web": ("errors", "printable", "facts", "watch"),
+    "web": ("errors", "printable", "lab", "facts", "watch"),
     "cli": (
         *("markerjit", "markerjit.lowlevel", "errors", "printable", "model"),
         *("explain", "doctor", "lab", "facts", "apps", "watch", "web"),

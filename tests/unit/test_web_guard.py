@@ -92,7 +92,7 @@ def test_other_methods_are_not_served(method: str) -> None:
 
 # ---- the page ------------------------------------------------------------------------------------
 
-PAGES = ("watch",)
+PAGES = ("watch", "lab")
 
 
 @pytest.mark.parametrize("name", PAGES)
