@@ -43,7 +43,9 @@ def _run_in_browser(options: argparse.Namespace) -> int:
     from markerjit.web.watching import Watching
 
     with signals.Held() as held, ThreadPoolExecutor(1) as thread:
-        operator = thread.submit(Operator, options.pid, options.pattern).result()
+        operator = thread.submit(
+            Operator, options.pid, options.pattern, seccomp=options.seccomp
+        ).result()
         view = Watching(operator, thread, costs, samples)
         try:
             browser.serve(view, options.port, lambda: held.code)

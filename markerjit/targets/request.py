@@ -7,7 +7,6 @@ from typing import NamedTuple
 from markerjit.arguments import check_text
 from markerjit.errors import BadArgument
 
-
 _MOST_DIGITS = 40
 """Of the number of a process, far more than one has. Of thousands int() raises ValueError."""
 

@@ -99,7 +99,8 @@ def test_word_is_pids_or_a_name(text: str, targets: Targets) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0", "-1", "1,", ",1", "1,1", "1,x", "x,y", "3.5", "\uff15", "/bin/true", "a/b", "1" * 99]
+    "text",
+    ["", "0", "-1", "1,", ",1", "1,1", "1,x", "x,y", "3.5", "\uff15", "/bin/true", "a/b", "1" * 99],
 )
 def test_word_that_is_neither_is_refused(text: str) -> None:
     with pytest.raises(BadArgument, match=r"^target is "):
