@@ -42,9 +42,14 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-_STEP_AND_ADDRESS = attrgetter("step", "address")
+_STEP = attrgetter("step")
+_ADDRESS = attrgetter("address")
 _SLOT_OF_SITE = attrgetter("body.slot")
 _SLOT_OF_STATE = attrgetter("site.body.slot")
+_ADDRESS_OF_STATE = attrgetter("site.address")
+_MARKER_OF_STATE = attrgetter("site.signature.name")
+_CODE_MODE = attrgetter("code_mode")
+_SEMAPHORE = attrgetter("site.body.semaphore")
 
 SLOT_PROBE = 0
 SLOT_DATA = 8
@@ -100,6 +105,18 @@ class Plan(NamedTuple):
         return html_table(rows, caption=self.title, remarks=remarks)
 
 
+class Alike(NamedTuple):
+    """A change, and all addresses at which the same is to be made, its own among them. Only flips
+    of one byte have more than one: what is planned for one of them holds for all."""
+
+    change: Change
+    addresses: list[RemoteAddress]
+
+
+def _alone(change: Change) -> Alike:
+    return Alike(change, [change.address])
+
+
 class Binding(NamedTuple):
     """The content of a marker's slot: the address of the probe, and the address of its data; and of
     the adapter through which a preserving body reaches a C function, 0 where it needs none."""
@@ -130,14 +147,18 @@ def plan_on(
     traps: list[tuple[RemoteAddress, RemoteAddress]] = []
     modes_after: dict[RemoteAddress, Mode | None] = {}
     heads: list[Head] = []
+    chosen_before: dict[tuple[int, Mode | None], Mode] = {}
     for state in states:
-        site = state.site
-        form, body, address = site.form, site.body, site.address
+        site, before = state[:2]
+        _, _, address, form, body = site
         if state.problem:
             return Refusal(state.problem.reason, str(state.problem))
-        chosen = _choose_mode(site, mode or state.code_mode)
-        if isinstance(chosen, Refusal):
-            return chosen
+        chosen = chosen_before.get((id(form.ways), before))
+        if chosen is None:
+            choice = _choose_mode(site, mode or before)
+            if isinstance(choice, Refusal):
+                return choice
+            chosen = chosen_before[id(form.ways), before] = choice
         modes_after[address] = chosen
         traps_at = body.entry if chosen is Mode.INT3 else 0
         if traps_at:
@@ -191,14 +212,15 @@ def plan_off(
     if not states and left_out:
         return Refusal(left_out[0].reason, left_out[0].sentence)
     modes_after: dict[RemoteAddress, Mode | None]
-    modes_after = dict.fromkeys([state.site.address for state in states])
+    modes_after = dict.fromkeys(map(_ADDRESS_OF_STATE, states))
     code = _code_changes(states, modes_after)
     slots = []
     for state in _slot_states(states):
         if state.probe == state.site.body.idle:
             continue
         if strategy.stops or own or state.site.form.is_decided_by_slot:
-            slots.append(_word_change(state, SLOT_PROBE, state.site.body.idle, "slot.probe, none"))
+            idle = state.site.body.idle
+            slots.append(_alone(_word_change(state, SLOT_PROBE, idle, "slot.probe, none")))
         elif state.probe & PROBE_COUNTED:
             return Refusal(
                 Reason.QUIESCENCE,
@@ -229,29 +251,24 @@ def complete(plan: Plan, bindings: Mapping[RemoteAddress, Binding]) -> Plan:
     return plan._replace(edits=edits, needs_runtime=False)
 
 
-def _edits(groups: Iterable[Iterable[Change]], context: Context) -> tuple[Edit, ...] | Refusal:
+def _edits(groups: Iterable[Iterable[Alike]], context: Context) -> tuple[Edit, ...] | Refusal:
     """The edits of the groups, one group after the other; inside a group all first steps, then all
     second ones, each in the order of addresses."""
     edits: list[Edit] = []
     step = 0
-    flips = False
     for group in groups:
         of_group: list[Edit] = []
-        for change in group:
-            address, old, bytes_after, what, code, *_ = change
-            if flips and code and len(old) == len(bytes_after) == 1:
-                fields = (address, old, bytes_after, what, code, step, False, False)
-                of_group.append(new(Edit, fields))
-                continue
+        for change, addresses in group:
             planned = plan_change(change, context)
             if isinstance(planned, Refusal):
                 return planned
-            if step:
-                planned = tuple(edit._replace(step=step + edit.step) for edit in planned)
-            of_group += planned
-            # What holds for one byte of code holds for all of them: the answer is kept.
-            flips = flips or is_byte_flip(change)
-        of_group.sort(key=_STEP_AND_ADDRESS)
+            for edit in planned:
+                _, old, bytes_after, what, code, of_change, again, store = edit
+                fields = (old, bytes_after, what, code, step + of_change, again, store)
+                away = edit.address - change.address
+                of_group += [new(Edit, (address + away, *fields)) for address in addresses]
+        of_group.sort(key=_ADDRESS)
+        of_group.sort(key=_STEP)  # stable; two sorts by a number take less than one by both
         edits += of_group
         step = edits[-1].step + 1 if edits else 0
     return tuple(edits)
@@ -260,16 +277,18 @@ def _edits(groups: Iterable[Iterable[Change]], context: Context) -> tuple[Edit, 
 def _untraps(
     states: Sequence[SiteState], stay: Container[RemoteAddress] = ()
 ) -> tuple[RemoteAddress, ...]:
+    if not _any_breakpoint(states):
+        return ()
     addresses = (state.site.address for state in states if state.code_mode is Mode.INT3)
     return tuple(address for address in addresses if address not in stay)
 
 
 def _any_breakpoint(states: Sequence[SiteState]) -> bool:
-    return any(state.code_mode is Mode.INT3 for state in states)
+    return Mode.INT3 in map(_CODE_MODE, states)
 
 
 def _title(how: str, states: Sequence[SiteState]) -> str:
-    markers = counted(len({state.site.marker for state in states}), "marker")
+    markers = counted(len(set(map(_MARKER_OF_STATE, states))), "marker")
     return f"switch {how} {markers} at {counted(len(states), 'site')}"
 
 
@@ -289,46 +308,52 @@ def _choose_mode(site: Site, mode: Mode | None) -> Mode | Refusal:
 
 def _code_changes(
     states: Iterable[SiteState], modes: Mapping[RemoteAddress, Mode | None]
-) -> Iterator[Change]:
+) -> list[Alike]:
     """From the first byte of each head that changes to the last one; most often the same."""
-    known: dict[tuple[object, ...], tuple[int, bytes, bytes, str]] = {}
-    for state in states:
-        site, before, left = state.site, state.code_mode, state.head
-        address, form = site.address, site.form
+    changes: list[Alike] = []
+    known: dict[tuple[object, ...], tuple[int, Alike]] = {}
+    for site, before, _, _, left, *_ in states:
+        signature, _, address, form, body = site
         after = modes[address]
         if before is after or not form.head:
             continue
-        name, ways = site.signature.name, form.ways
+        name, ways = signature.name, form.ways
         alike = (name, id(ways), form.head, before, left, after)
-        difference = known.get(alike)
-        if difference is None:
-            # Behind a breakpoint a change that was left half done may differ from the usual.
-            head = left or (ways[before] if before else form.head)
-            what = f"{name}: {form.name} site {after or 'off'}"
-            difference = (*_difference(head, ways[after] if after else form.head), what)
-            known[alike] = difference
-        start, old, bytes_after, what = difference
-        completion = None if form.inside else site.body.entry
-        yield new(Change, (address + start, old, bytes_after, what, True, False, completion))
+        if alike in known:
+            start, change = known[alike]
+            change.addresses.append(RemoteAddress(address + start))
+            continue
+        # Behind a breakpoint a change that was left half done may differ from the usual.
+        head = left or (ways[before] if before else form.head)
+        start, old, bytes_after = _difference(head, ways[after] if after else form.head)
+        at = RemoteAddress(address + start)
+        what = f"{name}: {form.name} site {after or 'off'}"
+        completion = None if form.inside else body.entry
+        change = _alone(Change(at, old, bytes_after, what, True, completion=completion))
+        changes.append(change)
+        if is_byte_flip(change.change):
+            known[alike] = start, change
+    return changes
 
 
 def _semaphore_changes(
     states: Iterable[SiteState], modes: Mapping[RemoteAddress, Mode | None]
-) -> Iterator[Change]:
+) -> Iterator[Alike]:
     """Each open site has raised its semaphore by one, so that what others have added stays. A count
     that somebody has set back is not lowered below 0, and a full one is not raised."""
     raised: dict[RemoteAddress, tuple[SiteState, int]] = {}
-    for state in states:
+    for state in filter(_SEMAPHORE, states):
         semaphore = state.site.body.semaphore
         added = bool(modes[state.site.address]) - bool(state.code_mode)
-        if semaphore and added:
+        if added:
             first, sum_ = raised.get(semaphore, (state, 0))
             raised[semaphore] = first, sum_ + added
     for semaphore, (state, added) in raised.items():
         after = min(max(state.raised + added, 0), _MOST_RAISED)
         if after != state.raised:
             old, new_ = (n.to_bytes(SEMAPHORE_SIZE, "little") for n in (state.raised, after))
-            yield Change(semaphore, old, new_, f"{state.site.marker}: semaphore", code=False)
+            what = f"{state.site.marker}: semaphore"
+            yield _alone(Change(semaphore, old, new_, what, code=False))
 
 
 def _difference(old: bytes, new: bytes) -> tuple[int, bytes, bytes]:
@@ -341,13 +366,13 @@ def _difference(old: bytes, new: bytes) -> tuple[int, bytes, bytes]:
 
 def _slot_changes(
     states: Sequence[SiteState], bindings: Mapping[RemoteAddress, Binding] | None
-) -> tuple[list[Change], list[Change]]:
+) -> tuple[list[Alike], list[Alike]]:
     """All data and adapters, then all probes: a thread that finds the probe finds those. An adapter
     that the new probe does not need stays, for threads that are on their way to it."""
     open_slots = {
-        state.site.body.slot
-        for state in states
-        if state.code_mode or state.site.form.is_decided_by_slot
+        site.body.slot
+        for site, before, *_ in states
+        if before or (not site.form.head and site.form.is_decided_by_slot)
     }
     data, probes = [], []
     for state in _slot_states(states):
@@ -359,7 +384,7 @@ def _slot_changes(
             data.append(_word_change(state, SLOT_ADAPTER, new.adapter, "slot.adapter", quiet))
         if new is None or state.probe != new.probe:
             probes.append(_word_change(state, SLOT_PROBE, new and new.probe, "slot.probe", quiet))
-    return data, probes
+    return list(map(_alone, data)), list(map(_alone, probes))
 
 
 def is_entered(read: Callable[[RemoteAddress, int], bytes], slot: RemoteAddress) -> bool:

@@ -109,7 +109,7 @@ def _left_out(reasons: dict[str, _Why]) -> tuple[LeftOut, ...]:
 
 def _reason_against(state: SiteState, ours: Container[int]) -> _Why | None:
     """Why no request may switch this site."""
-    site = state.site
+    site, probe = state.site, state.probe
     if site.form.closed:
         return Reason.NO_OPENING, f"{site.marker} ({site.source}) {site.form.closed}"
     if not site.form.ways:
@@ -117,9 +117,9 @@ def _reason_against(state: SiteState, ours: Container[int]) -> _Why | None:
             f"{site.marker} is compiled as {site.kind} ({site.source}): it always calls its probe "
             "and cannot be switched"
         )
-    if state.probe != site.body.idle and state.probe not in ours:
+    if probe != site.body.idle and probe not in ours:
         return Reason.PROGRAMS_PROBE, (
-            f"{site.marker} has a probe of the program itself at {state.probe:#x}; "
+            f"{site.marker} has a probe of the program itself at {probe:#x}; "
             "only the program can take that away (marker_disable_probe)"
         )
     if state.is_shared:

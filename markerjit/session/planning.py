@@ -100,7 +100,7 @@ class Planner:
         """Raise Refused for a write into a shared mapping, which would change the file for
         everybody."""
         shared = [mapping for mapping in self._target.seen.maps if mapping.shared]
-        for edit in plan.edits:
+        for edit in plan.edits if shared else ():
             for mapping in shared:
                 if mapping.start <= edit.address < mapping.end:
                     raise Refused(

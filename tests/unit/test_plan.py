@@ -26,6 +26,7 @@ from markerjit.patch.plan import (
 )
 from markerjit.quiesce.strategies import MEMBARRIER, NONE, SIGNALS, STOP, Strategy
 from markerjit.sites.verify import code_mode
+from tests.support.calls import calls_of
 from tests.support.made_sites import (
     BINDING,
     ENTRY,
@@ -672,3 +673,27 @@ def test_what_another_tool_did_is_a_reason_of_its_own(is_breakpoint: bool) -> No
     assert isinstance(opening, Refusal) and isinstance(closing, Refusal)
     assert opening.reason is closing.reason is expected
     assert "0x1000" in opening.sentence
+
+
+@pytest.mark.parametrize("mode", [Mode.JUMP, Mode.INT3])
+def test_a_site_among_thousands_takes_a_few_calls(mode: Mode) -> None:
+    """What holds for one of them is asked for once: the protocol, the mode, the marker."""
+    sites = [make_site(Kind.JUMP, address=0x400000 + 32 * number) for number in range(1000)]
+    dormant = [make_state(Kind.JUMP, None, site=site) for site in sites]
+    opened = [make_state(Kind.JUMP, mode, site=site) for site in sites]
+
+    of_on = calls_of(lambda: on(dormant, mode))
+    of_off = calls_of(lambda: off(opened))
+
+    assert of_on < 15 * len(sites)
+    assert of_off < 10 * len(sites)
+
+
+def test_sites_that_differ_in_their_addresses_only_get_the_edits_of_each_one_alone() -> None:
+    sites = [make_site(Kind.NOP, address=0x400000 + 32 * number) for number in range(50)]
+    states = [make_state(Kind.NOP, None, site=site) for site in sites]
+
+    edits = on(states, Mode.INT3).edits
+    alone = [edit for state in states for edit in on([state], Mode.INT3).edits]
+
+    assert set(edits) == set(alone)
