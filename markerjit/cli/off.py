@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from markerjit.cli import arguments, targets
-from markerjit.cli.on import switch_each
+from markerjit.cli.on import switch_each, uncollected
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
+@uncollected()
 def run(options: argparse.Namespace) -> int:
     """Switch off, and say what that took."""
     return switch_each(

@@ -15,6 +15,20 @@ from markerjit.facts.process import switch_facts
 from markerjit.printable import counted
 
 
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Within, the collector of reference cycles rests. A hundred thousand sites become values
+    without cycles, and it would go through all of them again and again: a sixth of the time. It is
+    for a whole function, whose values have gone when the collector works again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     targets.add_targets(parser)
@@ -36,6 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
+@uncollected()
 def run(options: argparse.Namespace) -> int:
     """Switch on, and say what that took."""
     mode = markerjit.Mode(options.mode) if options.mode else None
@@ -77,7 +92,6 @@ def switch_each(
     processes = targets.chosen(options)
     with (
         signals.Held() as held,
-        uncollected(),
         markerjit.Fleet(processes.pids, seccomp=options.seccomp) as fleet,
     ):
         switched = fleet.each(switch)
@@ -102,19 +116,6 @@ def print_switched(
         targets.print_documents(processes, documents, failed)
     else:
         targets.print_each(processes, switched, lambda pid: _print(switched[pid]))
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Within, the collector of reference cycles rests. A hundred thousand sites become values
-    without cycles, and it would go through all of them again and again: a sixth of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def still_kept(session: markerjit.Session, applied: markerjit.Applied) -> list[str]:
