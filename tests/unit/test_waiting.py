@@ -189,6 +189,7 @@ def test_event_gives_up_where_the_reader_cannot_empty_the_ring(build: Path, one_
 
     # As where a signal handler records and has interrupted another recorder of its thread: the
     # first record of the ring is not finished, so that the reader takes nothing.
+    waiting.allow()
     with hitting(slot, 0, 1) as thread:
         while thread.is_alive():
             waiting.allow()
