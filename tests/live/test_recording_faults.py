@@ -25,7 +25,7 @@ from tests.support.commands import cli, facts, one_line, running
 from tests.support.markers import modes_of, wait_on, wait_switched
 from tests.support.programs import Target
 from tests.support.timing import wait_until
-from tests.support.turns import by_thread, turns_in
+from tests.support.turns import by_thread, let_turn, turns_in
 
 RATE = "1000"
 """Turns of a thread in a second, so few that none is lost while a tracer begins."""
@@ -333,7 +333,7 @@ def test_nonsense_in_rings_is_counted_and_harms_nobody(
                 for _ in range(10):
                     getattr(mutator, what)()
                 names |= {event.name for event in stream.poll()}
-                time.sleep(0.002)
+                let_turn(program)
         stream.drain()
         assert sum(stream.statistics()[2:4]) > 0
         assert names <= {"truth_loop", "truth_birth"}
@@ -342,7 +342,7 @@ def test_nonsense_in_rings_is_counted_and_harms_nobody(
         before = program.ask("pause")["truth_loop"]
         with session.trace("truth_*") as stream:  # and what comes next is whole again
             program.ask("resume")
-            time.sleep(0.05)
+            let_turn(program)
             after = program.ask("pause")["truth_loop"]
         events = stream.drain()
     if what == "content":  # to a head that was elsewhere the runtime may have come back

@@ -6,6 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.support.programs import Target
+from tests.support.timing import wait_until
+
 Turn = tuple[int, int]
 """Which thread it was, and its how manieth turn."""
 
@@ -17,6 +20,12 @@ def turns_in(path: Path) -> list[Turn]:
         if line.endswith("\n") and '"summary"' not in line:
             found.append(tuple(json.loads(line)["fields"].values()))
     return found
+
+
+def let_turn(program: Target) -> None:
+    """Wait until a running program has passed its marker some twenty times more."""
+    turns = program.ask("counts")["truth_loop"]
+    wait_until(lambda: program.ask("counts")["truth_loop"] >= turns + 20, "turns")
 
 
 def by_thread(turns: Sequence[Turn]) -> dict[int, list[int]]:
