@@ -16,6 +16,7 @@ import pytest
 import markerjit
 from tests.support.commands import CLI, ENVIRONMENT, cli, running
 from tests.support.markers import modes_of, wait_on
+from tests.support.timing import HANG_S
 
 # Counts the calls from the moment at which `main` has taken the signals.
 INTERRUPTED = """
@@ -46,7 +47,7 @@ def shell(script: str, *args: object) -> subprocess.CompletedProcess[str]:
     """Run a command with the redirections of a shell: "$@" is the command."""
     return subprocess.run(
         ["sh", "-c", script, "sh", *CLI, *map(str, args)],
-        env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False,
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def interrupted(at: int, number: int, *args: object) -> subprocess.CompletedProc
     """A command that gets a signal at its `at`-th call."""
     command = [sys.executable, "-c", INTERRUPTED, str(at), str(int(number)), *map(str, args)]
     return subprocess.run(
-        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
+        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=HANG_S, check=False
     )
 
 
@@ -183,7 +184,7 @@ def test_no_file_takes_the_place_of_a_standard_stream_that_is_closed(target: Cal
     )
     done = subprocess.run(
         ["sh", "-c", '"$@" <&- 2>&-', "sh", sys.executable, "-c", inside.format(server.pid)],
-        env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False,
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
 
     lowest, *inherited = done.stdout.split()

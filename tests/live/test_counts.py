@@ -22,7 +22,7 @@ from tests.support.markers import losses, wait_on
 from tests.support.processes import text_of
 from tests.support.programs import ROOT
 from tests.support.server import Client, Truth
-from tests.support.timing import wait_until
+from tests.support.timing import HANG_S, wait_until
 
 SERVERS = [
     ("kvserver", Mode.JUMP),
@@ -36,7 +36,7 @@ SERVERS = [
 def make_load(build: Path, port: str, requests: int = 20_000) -> None:
     """Every marker is passed: gets and sets by kvload, the rest by hand."""
     load = [build / "kvload", "--port", port, "--requests", str(requests), "--connections", "8"]
-    subprocess.run(load, check=True, capture_output=True, timeout=120)
+    subprocess.run(load, check=True, capture_output=True, timeout=HANG_S)
     for turn in range(20):
         with Client(port) as client:
             client.ask("SET", f"key {turn}", "x" * turn)
@@ -279,7 +279,7 @@ def test_strings_longer_than_the_limit_are_cut_and_say_so(
     source = tmp_path / "longer.c"
     source.write_text(LONG)
     flags = ["-O2", f"-I{ROOT}/native/include", "-o", tmp_path / "longer", source]
-    subprocess.run([*compiler.split(), *flags], check=True, timeout=60)
+    subprocess.run([*compiler.split(), *flags], check=True, timeout=HANG_S)
 
     with subprocess.Popen(
         [tmp_path / "longer"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
@@ -293,7 +293,7 @@ def test_strings_longer_than_the_limit_are_cut_and_say_so(
             events = stream.drain()
         unchanged = text_of(program.pid) == text
         program.stdin.close()
-        assert program.wait(10) == 0
+        assert program.wait(HANG_S) == 0
 
     assert unchanged
     (event,) = events

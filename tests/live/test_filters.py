@@ -28,7 +28,7 @@ from tests.support.filters import ERRNO, KILL, answers, container_filter, only
 from tests.support.processes import text_of
 from tests.support.programs import ROOT, Target
 from tests.support.server import Client
-from tests.support.timing import wait_until
+from tests.support.timing import HANG_S, wait_until
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="filters are read with CAP_SYS_ADMIN")
 
@@ -99,7 +99,7 @@ def filtered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.write_text(PROGRAM)
     path = source.with_suffix("")
     flags = ["-O2", "-w", "-pthread", f"-I{ROOT}/native/include", "-o", path, source]
-    subprocess.run(["cc", *flags], check=True, timeout=60)
+    subprocess.run(["cc", *flags], check=True, timeout=HANG_S)
     return path
 
 
@@ -324,7 +324,7 @@ def without_right(*arguments: object) -> subprocess.CompletedProcess[str]:
     drop = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
     command = [*(drop if os.geteuid() == 0 else []), *CLI, *map(str, arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, env=ENVIRONMENT, check=False
+        command, capture_output=True, text=True, timeout=HANG_S, env=ENVIRONMENT, check=False
     )
 
 

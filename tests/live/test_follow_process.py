@@ -17,7 +17,7 @@ from markerjit import Mode
 from tests.support.commands import ENVIRONMENT, cli
 from tests.support.native_calls import BORROW, WRITE, just_after, just_before
 from tests.support.processes import text_of
-from tests.support.timing import wait_until, within
+from tests.support.timing import HANG_S, wait_until, within
 
 pytestmark = pytest.mark.user
 
@@ -233,7 +233,7 @@ def by_a_user(rehearsal: int, *args: object) -> subprocess.CompletedProcess[str]
         return cli(*args)
     return subprocess.run(
         [sys.executable, "-c", AS_NOBODY, str(rehearsal), *map(str, args)],
-        env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False,
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
 
 
@@ -272,7 +272,7 @@ def end_and_be_followed(target: Callable, program: Any, *command: object) -> Any
 def chosen_pids(build: Path) -> None:
     """Skips where the kernel does not let us choose the id of a process."""
     with subprocess.Popen(["true"]) as gone:
-        gone.wait(10)
+        gone.wait()
     done = subprocess.run([build / "truth_heir", str(gone.pid), "/bin/true"], check=False)
     if done.returncode == 125:
         pytest.skip("needs clone3 with set_tid (CAP_CHECKPOINT_RESTORE)")

@@ -18,6 +18,7 @@ from tests.support.commands import cli, one_line
 from tests.support.markers import altered, modes_of
 from tests.support.processes import text_of
 from tests.support.programs import ROOT
+from tests.support.timing import HANG_S
 
 MAIN = r"""
 #include <markerjit/marker.h>
@@ -65,7 +66,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library = ROOT / "markerjit" / "_native" / "libmarkerjit.a"
     sources = [folder / "main.c", folder / "direct.c", library]
     flags = ["-O2", "-w", "-pthread", f"-I{ROOT}/native/include", "-o", folder / "mixed"]
-    subprocess.run(["cc", *flags, *sources], check=True, timeout=60)
+    subprocess.run(["cc", *flags, *sources], check=True, timeout=HANG_S)
     return folder / "mixed"
 
 
@@ -256,7 +257,7 @@ def test_what_is_in_a_shared_mapping_is_left_out(tmp_path: Path, build: Path) ->
     source = tmp_path / "sharing.c"
     source.write_text(SHARING)
     flags = ["-O2", "-w", f"-I{ROOT}/native/include", "-o", tmp_path / "sharing"]
-    subprocess.run(["cc", *flags, source, "-ldl"], check=True, timeout=60)
+    subprocess.run(["cc", *flags, source, "-ldl"], check=True, timeout=HANG_S)
     plugin = Path(shutil.copy(build / "truth_plugin.so", tmp_path / "plugin.so"))
     before = plugin.read_bytes()
 

@@ -21,6 +21,7 @@ from tests.support.markers import wait_on
 from tests.support.processes import text_of
 from tests.support.programs import ROOT
 from tests.support.server import Client
+from tests.support.timing import HANG_S
 
 pytestmark = pytest.mark.user
 
@@ -87,7 +88,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for mode, path in built.items():
         flags = ["-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-pthread", f"-DMJ_MODE={mode}"]
         command = ["cc", *flags, f"-I{ROOT}/native/include", "-o", path, source]
-        subprocess.run(command, check=True, timeout=60)
+        subprocess.run(command, check=True, timeout=HANG_S)
     return built
 
 
@@ -99,7 +100,7 @@ def run_own(library: Path, body: str) -> None:
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_S,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
@@ -307,7 +308,7 @@ def test_program_outside_the_repository_needs_only_cflags(tmp_path: Path) -> Non
     )
     flags = cli("--cflags")
     command = ["cc", "-O2", *flags.stdout.split(), "-o", tmp_path / "outside", source]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=HANG_S)
 
     with subprocess.Popen(
         [tmp_path / "outside"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -318,7 +319,7 @@ def test_program_outside_the_repository_needs_only_cflags(tmp_path: Path) -> Non
             program.stdin.flush()
             out, errors = tracer.communicate()
         program.stdin.close()
-        assert program.wait(10) == 0
+        assert program.wait(HANG_S) == 0
 
     fields = [json.loads(line)["fields"] for line in out.splitlines()[:3]]
     assert fields == [{"i": n, "c": c} for n, c in enumerate("xyz")], errors

@@ -18,7 +18,7 @@ import markerjit
 from tests.support.commands import CLI, ENVIRONMENT, cli, one_line
 from tests.support.processes import is_gone
 from tests.support.programs import Target
-from tests.support.timing import wait_until
+from tests.support.timing import HANG_S, wait_until
 
 ROOM = 1 << 16
 EVENTS = 20_000
@@ -101,7 +101,7 @@ def test_a_crash_that_cannot_be_saved_is_in_the_system_log_where_nobody_reads_er
 
     begun = subprocess.run(  # its pipes end, though the watcher lives on
         [*command, "--flight", "--on-crash", "-o", path],
-        env=ENVIRONMENT, capture_output=True, text=True, check=True, timeout=60,
+        env=ENVIRONMENT, capture_output=True, text=True, check=True, timeout=HANG_S,
     )  # fmt: skip
     crash(program, begun, EVENTS)
 

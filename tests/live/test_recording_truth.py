@@ -21,6 +21,7 @@ from markerjit.ring.types import Time
 from tests.support.commands import cli
 from tests.support.markers import losses
 from tests.support.programs import ROOT, Target
+from tests.support.timing import HANG_S
 from tests.support.truth_values import TURNS, shown, told
 
 KINDS = [
@@ -150,7 +151,7 @@ def built_otherwise(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str],
             path = tmp_path_factory.mktemp("crowd") / "truth_crowd"
             flags = ["-O2", "-pthread", f"-I{ROOT}/native/include", "-o", str(path)]
             source = f"{ROOT}/native/targets/truth_crowd.c"
-            subprocess.run([*compiler.split(), *flags, source], check=True, timeout=60)
+            subprocess.run([*compiler.split(), *flags, source], check=True, timeout=HANG_S)
             built[compiler] = path
         return built[compiler]
 

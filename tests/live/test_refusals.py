@@ -24,7 +24,7 @@ from tests.support.commands import CLI, ENVIRONMENT, cli, facts, one_line
 from tests.support.processes import state_of, text_of
 from tests.support.programs import ROOT
 from tests.support.server import Client
-from tests.support.timing import wait_until
+from tests.support.timing import HANG_S, wait_until
 
 PROGRAM = r"""
 #define _GNU_SOURCE
@@ -99,7 +99,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.write_text(PROGRAM)
     path = source.with_suffix("")
     flags = ["-O2", "-w", "-pthread", f"-I{ROOT}/native/include", "-o", path, source]
-    subprocess.run(["cc", *flags], check=True, timeout=60)
+    subprocess.run(["cc", *flags], check=True, timeout=HANG_S)
     return path
 
 
@@ -116,7 +116,7 @@ def started(*command: object) -> Iterator[Answering]:
 @pytest.mark.parametrize("command", ["list", "on", "off", "status", "trace", "explain"])
 def test_process_that_does_not_exist_is_named(command: str) -> None:
     with subprocess.Popen(["true"]) as gone:
-        gone.wait(10)
+        gone.wait()
 
     for pid in (gone.pid, 2**22 + 1, 2**40):
         one_line(cli(command, pid, "kv_*"), f"no process {pid}")
@@ -177,7 +177,7 @@ main.main(sys.argv[1:])"""
     for action in ("list", "on", "trace"):
         done = subprocess.run(
             [*command, action, str(pid), "kv_*"],
-            env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False,
+            env=ENVIRONMENT, capture_output=True, text=True, timeout=HANG_S, check=False,
         )  # fmt: skip
         one_line(done, f"process {pid}: it belongs to uid 0 and we are [1-9]")
 

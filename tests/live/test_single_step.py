@@ -8,6 +8,7 @@ from pathlib import Path
 import markerjit
 from tests.support import answering
 from tests.support.programs import ROOT
+from tests.support.timing import HANG_S
 
 # The alarm ends a thread that steps over one instruction for ever.
 PROGRAM = r"""
@@ -53,7 +54,7 @@ def test_a_program_steps_over_a_site_that_once_had_a_breakpoint(tmp_path: Path) 
     source.write_text(PROGRAM)
     path = source.with_suffix("")
     flags = ["-O2", "-Wall", "-Werror", "-mno-red-zone", f"-I{ROOT}/native/include"]
-    subprocess.run(["cc", *flags, "-o", path, source], check=True, timeout=60)
+    subprocess.run(["cc", *flags, "-o", path, source], check=True, timeout=HANG_S)
 
     with answering.started(path) as program, markerjit.attach(program.pid) as session:
         assert program.answers()

@@ -24,7 +24,7 @@ from tests.support.commands import cli, facts, one_line, running
 from tests.support.markers import modes_of, wait_on
 from tests.support.processes import text_of
 from tests.support.server import Client
-from tests.support.timing import Limited, wait_until
+from tests.support.timing import HANG_S, Limited, wait_until
 
 FLIPS = int(os.environ.get("MARKERJIT_FLIPS", "1200"))
 REQUESTS = 100_000  # for GET and for SET, in each case
@@ -136,7 +136,7 @@ def test_redis_cli_is_traced_command_by_command(target: Callable, needs_tool: Ca
     def redis(*words: str) -> str:
         command = [client, "-p", program.ready["port"], *words]
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=30, check=True
+            command, capture_output=True, text=True, timeout=HANG_S, check=True
         ).stdout.strip()
 
     with running("trace", program.pid, "kv_[chmsd]*", "--json") as tracer:

@@ -15,6 +15,7 @@ import pytest
 import markerjit
 from tests.support.commands import CLI, ENVIRONMENT, cli, one_line
 from tests.support.markers import modes_of
+from tests.support.timing import HANG_S
 from tests.support.turns import by_thread
 
 # Pieces of a file that are written whole are larger in some formats: a full ring, 65536 events.
@@ -138,7 +139,7 @@ def test_nobody_takes_the_events_and_the_trace_ends_all_the_same(
         command = [*CLI, "trace", str(program.pid), "truth_loop"]
         done = subprocess.run(
             command, env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, text=True,
-            timeout=60, check=False,
+            timeout=HANG_S, check=False,
         )  # fmt: skip
 
     assert done.returncode == 1

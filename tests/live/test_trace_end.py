@@ -14,7 +14,7 @@ import pytest
 import markerjit
 from tests.support.commands import cli, running
 from tests.support.programs import Target
-from tests.support.timing import wait_until
+from tests.support.timing import HANG_S, wait_until
 
 MANY = 70_000
 MORE = 250_000
@@ -171,7 +171,7 @@ def test_trace_that_lost_events_says_what_would_have_helped(
         program.command(f"pass {MORE}")
         tracer.send_signal(signal.SIGCONT)
         tracer.send_signal(signal.SIGINT)
-        out, errors = tracer.communicate(timeout=60)
+        out, errors = tracer.communicate(timeout=HANG_S)
 
     would_help = [
         "--ring-size 8: each ring began with 1 MiB",

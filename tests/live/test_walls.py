@@ -27,7 +27,7 @@ from tests.support.answering import started
 from tests.support.commands import CLI, ENVIRONMENT, facts
 from tests.support.processes import state_of
 from tests.support.programs import ROOT
-from tests.support.timing import Limited, wait_until
+from tests.support.timing import HANG_S, Limited, wait_until
 
 pytestmark = pytest.mark.user
 
@@ -155,7 +155,7 @@ def hostile() -> Iterator[Path]:
         Path(folder).chmod(0o755)
         path = Path(folder) / "hostile"
         flags = ["-O2", "-w", "-pthread", f"-I{ROOT}/native/include", "-xc", "-", "-o", path]
-        subprocess.run(["cc", *flags], input=PROGRAM, text=True, check=True, timeout=60)
+        subprocess.run(["cc", *flags], input=PROGRAM, text=True, check=True, timeout=HANG_S)
         yield path
 
 
@@ -163,7 +163,7 @@ def through(command: Sequence[str], *args: object) -> subprocess.CompletedProces
     """The command line, begun by another program or by other means than CLI."""
     return subprocess.run(
         [*command, *map(str, args)],
-        env=ENVIRONMENT, capture_output=True, text=True, timeout=30, check=False,
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=HANG_S, check=False,
     )  # fmt: skip
 
 
@@ -305,7 +305,7 @@ def test_limit_is_a_wall_and_the_way_round_leads_past_it(
         way_round = assert_wall(program.pid, "room", found, "failed in the target|too |limit|room")
         assert program.answers()
 
-        subprocess.run(shlex.split(way_round), check=True, timeout=10)
+        subprocess.run(shlex.split(way_round), check=True, timeout=HANG_S)
 
         assert_works(program.pid)
         assert program.answers()

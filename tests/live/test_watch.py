@@ -459,7 +459,7 @@ def test_a_terminal_that_goes_away_ends_the_view_and_switches_off(target: Callab
         shown.press(b"o")
         shown.read_until(rb"truth_loop is on")
         os.close(shown.master)
-        shown.process.wait(30)
+        shown.process.wait(HANG_S)
 
     assert mode_of(program.pid) is None
 

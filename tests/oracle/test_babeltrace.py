@@ -47,6 +47,7 @@ from tests.support.made_records import (
     whole,
 )
 from tests.support.programs import ROOT
+from tests.support.timing import HANG_S
 
 pytestmark = pytest.mark.oracle
 
@@ -94,7 +95,7 @@ def look(newest: str) -> Look:
             [newest, "--clock-seconds", "--no-delta", trace],
             capture_output=True,
             check=False,
-            timeout=60,
+            timeout=HANG_S,
         )
         errors = done.stderr.decode(errors="replace").splitlines()
         warnings = [line for line in errors if line.startswith("WARNING: Tracer discarded")]

@@ -23,6 +23,7 @@ from tests.support.commands import running
 from tests.support.markers import losses, modes_of, wait_on
 from tests.support.programs import Target
 from tests.support.server import Client, Truth
+from tests.support.timing import HANG_S
 from tests.support.trace_processor import TraceProcessor, find_module
 
 pytestmark = [pytest.mark.oracle, pytest.mark.live]
@@ -50,7 +51,7 @@ def load(port: str) -> None:
     if tool:
         what = ["-t", "get,set", "-r", "100", "-d", "20"]
         command = [tool, "-p", port, "-n", str(REQUESTS), "-c", "4", "-q", *what]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=HANG_S)
 
 
 def trace(
@@ -107,7 +108,7 @@ def traced(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Traced:
 def babeltrace(tool: str, path: Path) -> tuple[list[tuple[int, str]], int]:
     """Time since 1970 and text of each event, and how many it says that were lost."""
     command = [tool, "--clock-seconds", "--no-delta", path]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
     lines = [re.fullmatch(r"\[(\d+)\.(\d{9})\] (.*)", one) for one in done.stdout.splitlines()]
     events = [(int(one[1]) * 10**9 + int(one[2]), one[3]) for one in lines if one]
     assert len(events) == len(lines)

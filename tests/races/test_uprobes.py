@@ -13,6 +13,7 @@ import pytest
 
 import markerjit
 from tests.support.programs import ROOT, Target, make
+from tests.support.timing import HANG_S
 
 HERE = Path(__file__).parent
 NO_OPS = {"one": b"\x90", "five": b"\x0f\x1f\x44\0\0"}
@@ -53,7 +54,7 @@ def switch(program: Target) -> Switch:
                     program.ask("visit")
                     controller.stdin.write("\n")
                     controller.stdin.flush()
-            out, errors = controller.communicate(timeout=60)
+            out, errors = controller.communicate(timeout=HANG_S)
         if controller.returncode == NO_UPROBES:
             pytest.skip(errors.strip())
         assert controller.returncode == 0, errors

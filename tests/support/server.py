@@ -7,14 +7,14 @@ import socket
 from types import TracebackType
 from typing import Self
 
-from tests.support.timing import wait_until
+from tests.support.timing import HANG_S, wait_until
 
 
 class Client:
     """A connection to kvserver."""
 
     def __init__(self, port: str) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", int(port)), timeout=30)
+        self.socket = socket.create_connection(("127.0.0.1", int(port)), timeout=HANG_S)
         self.file = self.socket.makefile("rb")
 
     def ask(self, *words: str) -> bytes | int | None:

@@ -34,6 +34,7 @@ from tests.support.compilers import (
     each_at_once,
     need,
 )
+from tests.support.timing import HANG_S
 
 SOURCES = Path(__file__).parent / "header"
 KINDS = {mode: number for number, mode in enumerate(MODES, 1)}
@@ -73,7 +74,7 @@ def by_name(compilers: list[Compiler]) -> Callable[..., object]:
 
 
 def run(program: Path) -> str:
-    done = subprocess.run([program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([program], capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, (
         f"{program.name} ended with {done.returncode}\n{done.stdout[:2000]}"
     )

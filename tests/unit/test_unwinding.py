@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.compilers import INCLUDE
 from tests.support.programs import ROOT
+from tests.support.timing import HANG_S
 
 SOURCE = Path(__file__).parent / "header" / "unwind.c"
 LIBRARY = ROOT / "markerjit" / "_native" / "libmarkerjit.a"
@@ -30,7 +31,7 @@ def test_gdb_finds_the_marked_function_from_inside_a_probe(
 
     done = subprocess.run(
         [gdb, "-q", "-nx", "-batch", *arguments, tmp_path / "unwind"],
-        capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL, timeout=60,
+        capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL, timeout=HANG_S,
     )  # fmt: skip
 
     frames = re.findall(r"^#\d+ +(?:0x[0-9a-f]+ in )?(\w+) \(", done.stdout, re.M)
