@@ -354,7 +354,7 @@ format: $(VENV)/.test-ready
 # Only as root, only what is missing, and never a reason to stop: a test without its tool skips
 # and names the package.
 
-DEBIAN_PACKAGES := babeltrace2 clang g++ gdb liblttng-ust-dev lld lttng-tools musl-tools redis-tools \
+DEBIAN_PACKAGES := babeltrace2 chromium clang g++ gdb liblttng-ust-dev lld lttng-tools musl-tools redis-tools \
 	strace systemtap-sdt-dev valgrind
 APT := DEBIAN_FRONTEND=noninteractive timeout 600 apt-get -y -qq -o DPkg::Lock::Timeout=120 \
 	-o Acquire::Retries=1
