@@ -10,8 +10,9 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from markerjit.watch.operator import Operator
@@ -53,9 +54,9 @@ async def draw(pid: int, size: tuple[int, int], keys: Sequence[str], seconds: fl
             thread.submit(operator.end).result()
 
 
-def main() -> None:
-    """Draw both."""
-    os.chdir(ROOT)  # the view shows the command line
+@contextmanager
+def loaded_server() -> Iterator[Target]:
+    """The bundled server, under load for two minutes at most."""
     server = Target(Path("build/targets/kvserver"))
     server.wait_ready()
     load = Limited(
@@ -66,15 +67,22 @@ def main() -> None:
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
     try:
+        yield server
+    finally:
+        load.kill()
+        load.wait()
+        server.end()
+
+
+def main() -> None:
+    """Draw both."""
+    os.chdir(ROOT)  # the view shows the command line
+    with loaded_server() as server:
         for size, keys in (((80, 24), BY_BREAKPOINT), ((140, 40), IN_STAGES)):
             picture = asyncio.run(draw(server.pid, size, keys, SECONDS))
             path = PICTURES / f"watch-{size[0]}x{size[1]}.svg"
             path.write_text(picture)
             print(path.relative_to(ROOT), file=sys.stderr)
-    finally:
-        load.kill()
-        load.wait()
-        server.end()
 
 
 if __name__ == "__main__":
