@@ -22,6 +22,7 @@ import capstone
 import keystone
 
 from markerjit.errors import MarkerError
+from markerjit.x86.decode import decoder
 
 _RELATIVE = re.compile(r"\[rip \+ (\w+)\]")
 _SOMEWHERE = 0x11111111
@@ -44,13 +45,6 @@ def _keystone() -> keystone.Ks:
     return keystone.Ks(keystone.KS_ARCH_X86, keystone.KS_MODE_64)
 
 
-@cache
-def _capstone() -> capstone.Cs:
-    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    decoder.detail = True
-    return decoder
-
-
 def assemble(source: Sequence[str], address: int, names: Mapping[str, int]) -> Assembled:
     """The code of these lines at an address, checked.
 
@@ -59,7 +53,7 @@ def assemble(source: Sequence[str], address: int, names: Mapping[str, int]) -> A
     lines = [line for line in source if not line.endswith(":")]
     labels = dict(names)
     code = bytearray(_make(source, address, labels))
-    instructions = list(_capstone().disasm(bytes(code), address))
+    instructions = list(decoder().disasm(bytes(code), address))
     if len(instructions) != len(lines):
         raise WronglyAssembled(f"{len(lines)} instructions became {len(instructions)}")
     labels.update(_labels(source, instructions, address + len(code)))
@@ -69,7 +63,7 @@ def assemble(source: Sequence[str], address: int, names: Mapping[str, int]) -> A
             at = instruction.address - address + instruction.disp_offset
             code[at : at + 4] = _displacement(line, relative[1], instruction, labels)
     encoded = bytes(code)
-    _check(lines, list(_capstone().disasm(encoded, address)), labels)
+    _check(lines, list(decoder().disasm(encoded, address)), labels)
     return Assembled(encoded, labels)
 
 

@@ -24,17 +24,18 @@ class Instruction(NamedTuple):
 
 
 @cache
-def _decoder() -> capstone.Cs:
-    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    decoder.detail = True
-    return decoder
+def decoder() -> capstone.Cs:
+    """Capstone for code of 64 bits, with the details of each instruction."""
+    engine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    engine.detail = True
+    return engine
 
 
 def disassemble(code: bytes, address: int) -> list[Instruction]:
     """Decode from the first byte on; what cannot be decoded ends the list."""
     return [
         Instruction(insn.address, bytes(insn.bytes), f"{insn.mnemonic} {insn.op_str}".strip())
-        for insn in _decoder().disasm(code, address)
+        for insn in decoder().disasm(code, address)
     ]
 
 
@@ -48,7 +49,7 @@ def disagreement(form: Form, code: bytes, address: int, body: int, end: int) -> 
     promised = _PROMISES.get(form.name)
     if promised is None:
         return None
-    return promised(list(_decoder().disasm(code, address)), address, body, end)
+    return promised(list(decoder().disasm(code, address)), address, body, end)
 
 
 def _jump(insns: list[capstone.CsInsn], start: int, body: int, end: int) -> str | None:

@@ -28,13 +28,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import cache
 from types import MappingProxyType
 from typing import NamedTuple
 
 import capstone
 from capstone import x86_const as x86
 
+from markerjit.x86.decode import decoder
 from markerjit.x86.forms import JMP_NEAR, JMP_SHORT, NEAR_LENGTH
 
 _RIP_OPERAND = re.compile(r"\[rip[^\]]*\]")
@@ -142,7 +142,7 @@ def relocate(code: bytes, address: int, target: int) -> Relocated | Unmovable:
     copy = bytearray()
     places: dict[int, int] = {}
     at, falls_through, calls = address, True, False
-    for insn in _decoder().disasm(code, address):
+    for insn in decoder().disasm(code, address):
         if not falls_through:
             return Unmovable(Obstacle.BEHIND_END, at)
         move = _Move(insn, target + len(copy), address, end)
@@ -165,13 +165,6 @@ def ends_block(insn: capstone.CsInsn) -> bool:
     """Whether what stands behind the instruction is not executed next. A call comes back."""
     stops = insn.id in (x86.X86_INS_JMP, x86.X86_INS_UD2, x86.X86_INS_HLT, *_FAR)
     return bool(stops or insn.group(x86.X86_GRP_RET))
-
-
-@cache
-def _decoder() -> capstone.Cs:
-    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    decoder.detail = True
-    return decoder
 
 
 def _forbidden(move: _Move) -> Obstacle | None:
@@ -282,7 +275,7 @@ def _meaning(insn: capstone.CsInsn) -> str:
 
 
 def _decode(code: bytes, address: int) -> list[capstone.CsInsn]:
-    return list(_decoder().disasm(code, address))
+    return list(decoder().disasm(code, address))
 
 
 # ---- what is made anew -------------------------------------------------------------------------

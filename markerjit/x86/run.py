@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
-import capstone
 from capstone import x86_const as x86
 
+from markerjit.x86.decode import decoder
 from markerjit.x86.relocate import Obstacle, ends_block
 
 
@@ -51,7 +50,7 @@ def whole_instructions(code: bytes, address: int) -> Run:
     codes: list[bytes] = []
     no_op: list[bool] = []
     endbr = size = 0
-    for insn in _decoder().disasm(code, address):
+    for insn in decoder().disasm(code, address):
         codes.append(bytes(insn.bytes))
         no_op.append(insn.id == x86.X86_INS_NOP)
         size += insn.size
@@ -61,10 +60,3 @@ def whole_instructions(code: bytes, address: int) -> Run:
             return Run(address, tuple(codes), tuple(no_op), ends_block(insn), None, endbr)
     undecoded = Obstacle.UNDECODED if len(code) - size > 15 else None
     return Run(address, tuple(codes), tuple(no_op), False, undecoded, endbr)
-
-
-@cache
-def _decoder() -> capstone.Cs:
-    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    decoder.detail = True
-    return decoder

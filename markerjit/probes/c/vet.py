@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import NamedTuple
 
 import capstone
 from capstone import x86_const as x86
+
+from markerjit.x86.decode import decoder
 
 MAX_FRAME = 1024
 """Bytes of stack that a function may take at once."""
@@ -63,7 +64,7 @@ class Objection(NamedTuple):
 def objections(code: bytes, address: int) -> Iterator[Objection]:
     """The objections to code at this address."""
     end = address
-    for instruction in _decoder().disasm(code, address):
+    for instruction in decoder().disasm(code, address):
         end = instruction.address + instruction.size
         why = _why_not(instruction)
         if why:
@@ -78,7 +79,7 @@ def objections(code: bytes, address: int) -> Iterator[Objection]:
 def can_return(code: bytes, address: int) -> bool:
     """Whether a function with this code has a way out: a return, or a jump to somewhere else."""
     inside = range(address, address + len(code))
-    for instruction in _decoder().disasm(code, address):
+    for instruction in decoder().disasm(code, address):
         if instruction.group(capstone.CS_GRP_RET):
             return True
         if instruction.group(capstone.CS_GRP_JUMP):
@@ -92,7 +93,7 @@ def uses_vectors(code: bytes, address: int) -> bool:
     """Whether code at this address changes or reads registers besides the general ones: vectors,
     masks, the x87 stack. What cannot be decoded might."""
     end = address
-    for instruction in _decoder().disasm(code, address):
+    for instruction in decoder().disasm(code, address):
         end = instruction.address + instruction.size
         numbers = {number for access in instruction.regs_access() for number in access}
         numbers |= {
@@ -106,13 +107,6 @@ def uses_vectors(code: bytes, address: int) -> bool:
 
 def _is_general(register: str) -> bool:
     return register in _NO_VECTORS or _GENERAL.fullmatch(register) is not None
-
-
-@cache
-def _decoder() -> capstone.Cs:
-    decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    decoder.detail = True
-    return decoder
 
 
 def _why_not(instruction: capstone.CsInsn) -> str | None:
