@@ -242,17 +242,16 @@ def forced_writes() -> bool:
         libc.munmap(ctypes.c_void_p(page), ctypes.c_size_t(_PAGE))
 
 
+def _cpu_flags() -> list[str]:
+    """The features of the first processor, as /proc/cpuinfo names them."""
+    lines = text_of("/proc/cpuinfo").splitlines()
+    return next((line.split() for line in lines if line.startswith("flags")), [])
+
+
 def _clock() -> Finding:
     source = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
     name = text_of(source).strip() or "unknown"
-    flags = next(
-        (
-            line.split()
-            for line in text_of("/proc/cpuinfo").splitlines()
-            if line.startswith("flags")
-        ),
-        [],
-    )
+    flags = _cpu_flags()
     if flags and "tsc" not in flags:
         way = "trace on a processor with a time stamp counter"
         return Finding(WALL, "clock", "the processor has no time stamp counter", way)
@@ -268,14 +267,7 @@ def _clock() -> Finding:
 
 
 def _strings() -> Finding:
-    flags = next(
-        (
-            line.split()
-            for line in text_of("/proc/cpuinfo").splitlines()
-            if line.startswith("flags")
-        ),
-        [],
-    )
+    flags = _cpu_flags()
     if "rtm" in flags:
         return Finding(GOOD, "strings", "are read in memory transactions (RTM)")
     if counter.is_trusted(text_of(counter.SOURCES)):
