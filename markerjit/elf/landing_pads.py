@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from markerjit.elf.functions import OMITTED, Functions, encoded, uleb
+from markerjit.elf.functions import OMITTED, Functions, NoFunctions, encoded, uleb
 from markerjit.elf.image import MAX_ADDRESS
 
 
 def landing_pads(functions: Functions) -> set[int]:
     """The addresses of all landing pads of an object.
 
-    Of a table that is damaged or outside the segment of `.eh_frame`, those before the damage.
+    Raises NoFunctions for a table that is damaged, or outside the segment of `.eh_frame`: a pad
+    that is not known could be in the middle of what a jump is put over.
     """
     pads: set[int] = set()
     for start, pointer, encoding in functions.with_exceptions():
@@ -24,7 +25,7 @@ def landing_pads(functions: Functions) -> set[int]:
             if table:
                 pads.update(_pads(functions.data, functions.base, table, start))
         except (IndexError, ValueError):
-            continue
+            raise NoFunctions(f"the table of exceptions of {start:#x} cannot be read") from None
     return pads
 
 
