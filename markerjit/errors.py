@@ -25,7 +25,6 @@ class Reason(Enum):
     NOT_ITS_CHANGE = "a change that the protocol is not for"
     NO_PROTOCOL = "no protocol covers it"
     NO_OPENING = "no way to open it"
-    SEMAPHORE = "a semaphore that cannot be raised"
     HELD = "held by a reader or a flight recorder"
     OTHER = "other"
 

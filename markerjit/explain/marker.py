@@ -16,6 +16,7 @@ from markerjit.patch.plan import Plan, Refusal, SiteState, plan_on
 from markerjit.session.status import dormant
 from markerjit.session.view import View
 from markerjit.sites import discover_file, matching, parse_name
+from markerjit.sites.names import check_is_marker
 from markerjit.sites.verify import dormant_code, verify
 from markerjit.x86.decode import Instruction, disassemble
 from markerjit.x86.forms import is_breakpoint
@@ -82,11 +83,14 @@ def explain_file(path: str, pattern: str, *, mode: Mode | None = None) -> list[E
 
 
 def states_of_file(path: str, pattern: str) -> list[SiteState]:
-    """Every site that matches, as it is in a process that was just started. Raises as above."""
+    """Every site that matches, as it is in a process that was just started. Raises as above, and
+    Unsupported for a name of USDT probes."""
+    name = parse_name(pattern)
+    check_is_marker(name)
     objects = discover_file(path)
     if not objects.sites:
         raise NoMarkers(f"{path} has no markers; was it built with marker.h?")
-    return [dormant(site) for site in matching(objects.sites, parse_name(pattern))]
+    return [dormant(site) for site in matching(objects.sites, name)]
 
 
 def _explain(

@@ -39,8 +39,12 @@ class Way(NamedTuple):
 
 
 def ways_of_process(session: Session, pattern: str) -> list[Way]:
-    """Every way for the markers of a process. Raises UnknownMarker."""
+    """Every way for the markers of a process. Raises UnknownMarker, and Refused for USDT probes
+    that have no stub yet, or can have none: their ways are known when they have."""
     modes = _modes(session.sites(pattern))
+    refused = None if modes else plan_or_refusal(session, pattern, None, None)
+    if isinstance(refused, Refusal):
+        raise Refused(refused.sentence, reason=refused.reason)
     return [
         Way(mode, quiescence, plan_or_refusal(session, pattern, str(mode), str(quiescence)))
         for mode, quiescence in product(modes, FROM_OUTSIDE)

@@ -9,8 +9,8 @@
 NAME, CALLER and CALLEE are shell globs, and so are the names of markers and USDT probes. A function
 may be said to be of an object, by the name of its file: `malloc@libc.so*`.
 
-What this does not do: look for anything. Today only markers can be found. The other kinds
-are parsed, and the caller refuses them.
+What this does not do: look for anything. Today markers and USDT probes can be found. The other
+kinds are parsed, and the caller refuses them.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ _LOOKS = {
 
 
 def check_is_marker(name: ProbeName) -> None:
-    """Raises Unsupported for a name of anything else: only markers can be found."""
+    """Raises Unsupported for a name of anything else."""
     if name.kind is not NameKind.MARKER:
         raise Unsupported(
-            f"'{name}' names {name.kind.value}, which this version does not support: it finds "
-            "markers only, such as 'kv_*'"
+            f"'{name}' names {name.kind.value}, which are not supported here: markers such as "
+            "'kv_*' are, and USDT probes of a running process"
         )

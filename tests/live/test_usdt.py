@@ -257,6 +257,18 @@ def test_explain_says_how_a_site_would_be_opened_and_then_how_it_is(target: Call
     assert "nothing to write" in after.stdout
 
 
+def test_explain_of_all_ways_needs_a_stub_and_of_a_file_a_process(target: Callable) -> None:
+    program = target("truth_usdt")
+
+    one_line(cli("explain", program.pid, "truth:turn", "--all"), "gets its stub when")
+    one_line(cli("explain", program.path, "truth:turn"), "USDT probes of a running process")
+    cli("on", program.pid, "truth:turn")
+    ways = cli("explain", program.pid, "truth:turn", "--all")
+
+    assert (ways.returncode, ways.stderr) == (0, "")
+    assert "--quiesce stop" in ways.stdout
+
+
 def test_list_and_status_say_that_a_probe_is_on(target: Callable) -> None:
     program = target("truth_usdt")
     cli("on", program.pid, "truth:turn")
