@@ -15,6 +15,7 @@ from tests.support.c_probes import values
 from tests.support.commands import cli, facts, one_line
 from tests.support.pictures import rows
 from tests.support.programs import Target
+from tests.support.timing import wait_until
 from tests.support.usdt import build, debian
 
 pytestmark = pytest.mark.live
@@ -301,7 +302,10 @@ def started(tmp_path: Path, probes: list[str]) -> Iterator[int]:
     """A program of these lines of assembly that sleeps, by its pid."""
     path = build(tmp_path, [*START, *probes, *END], "-no-pie", "-Wl,--build-id")
     with subprocess.Popen([path]) as process:
+        sleeps = Path(f"/proc/{process.pid}/syscall")
         try:
+            # An execve has begun when Popen returns; what it maps may come later.
+            wait_until(lambda: sleeps.read_text().startswith("34 "), "a program that sleeps")
             yield process.pid
         finally:
             process.kill()
@@ -406,6 +410,7 @@ def called(n):
     return n
 def generates():
     yield 1
+print("ready", flush=True)
 for line in sys.stdin:
     for n in range(50):
         called(n)
@@ -430,6 +435,7 @@ def test_python_tells_of_functions_and_collections(tmp_path: Path) -> None:
     with subprocess.Popen(program, stdin=pipe, stdout=pipe, text=True, bufsize=1) as process:
         assert process.stdin and process.stdout
         try:
+            assert process.stdout.readline() == "ready\n"
             with markerjit.attach(process.pid) as session:
                 before = [
                     session.read(site.address, 16)
