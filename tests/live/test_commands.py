@@ -191,7 +191,7 @@ def test_help_of_every_command_says_how_to_use_it(command: str) -> None:
         ["nonsense"],
         ["on"],
         ["on", "1"],
-        ["on", "abc", "kv_*"],
+        ["on", "/abc", "kv_*"],
         ["on", "-5", "kv_*"],
         ["on", "1", "kv_*", "--mode", "magic"],
         ["trace", "1", "kv_*", "--events", "0"],
