@@ -7,7 +7,6 @@ import json
 import re
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -26,7 +25,6 @@ from tests.support.markers import modes_of, wait_on
 from tests.support.programs import ROOT, Target
 from tests.support.server import Truth
 from tests.support.timing import HANG_S, wait_until
-from tests.support.turns import let_turn
 
 SUFFIXES = ["ctf", "ctf2", "parquet", "arrow", "pftrace", "json", "jsonl", "txt"]
 DEMO = ROOT / "markerjit" / "_native" / "demo"
@@ -230,33 +228,24 @@ def two_at_work(target: Callable, **kwargs: Any) -> list[Target]:
     return [target("truth_threads", "2", "--rate", "1000", "--paused", **kwargs) for _ in range(2)]
 
 
-def counts_of(programs: Sequence[Target]) -> dict[int, int]:
-    return {one.pid: one.ask("pause")["truth_loop"] for one in programs}
-
-
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "JSON lines"])
 def test_events_of_two_processes_come_in_one_order_of_time(
     target: Callable, tmp_path: Path, as_json: bool
 ) -> None:
-    programs = two_at_work(target)
-    pids, path = [one.pid for one in programs], tmp_path / "events"
+    programs = [target("truth_modes-jump") for _ in range(2)]
+    pids, path = [program.pid for program in programs], tmp_path / "events"
     args = ["--json"] * as_json
 
     with (
         path.open("w") as file,
-        running("trace", ",".join(map(str, pids)), "truth_*", *args, stdout=file) as tracer,
+        running("trace", ",".join(map(str, pids)), "truth_mode", *args, stdout=file) as tracer,
     ):
         for pid in pids:
-            wait_on(pid, "truth_loop", tracer)
+            wait_on(pid, "truth_mode", tracer)
         for _ in range(3):
             for program in programs:
-                program.ask("resume")
-            for program in programs:
-                let_turn(program)
-            counts = counts_of(programs)
-        wait_until(
-            lambda: path.read_text().count("truth_loop") == sum(counts.values()), "all events"
-        )
+                program.command("run 100")
+        wait_until(lambda: path.read_text().count("truth_mode") == 600, "all events")
         tracer.send_signal(signal.SIGINT)
         _, errors = tracer.communicate()
 
@@ -269,11 +258,10 @@ def test_events_of_two_processes_come_in_one_order_of_time(
     else:
         assert errors == f"{len(lines)} events, 0 lost\n"
         found = [(int(line.split()[0]), line.split()[1]) for line in lines]
-    assert Counter(pid for pid, _ in found) == counts
+    assert Counter(pid for pid, _ in found) == dict.fromkeys(pids, 300)
     times = [when for _, when in found]
     assert times == sorted(times)
-    # Both have made some in each of three rounds.
-    assert len([*groupby(pid for pid, _ in found)]) >= 4
+    assert [pid for pid, _ in groupby(pid for pid, _ in found)] == pids * 3
 
 
 @pytest.mark.parametrize("clock", [Time.TSC, Time.MONOTONIC, Time.COARSE])
@@ -325,16 +313,14 @@ def test_losses_of_merged_processes_are_all_told(target: Callable) -> None:
 
 
 def test_two_processes_are_written_into_one_directory(target: Callable, tmp_path: Path) -> None:
-    programs = two_at_work(target)
-    pids, path = [one.pid for one in programs], tmp_path / "both.ctf"
+    programs = [target("truth_modes-jump") for _ in range(2)]
+    counts = {program.pid: turns for program, turns in zip(programs, (100, 200), strict=True)}
+    pids, path = [*counts], tmp_path / "both.ctf"
 
-    with running("trace", ",".join(map(str, pids)), "truth_*", "-o", path) as tracer:
-        for pid in pids:
-            wait_on(pid, "truth_loop", tracer)
-        for one in programs:
-            one.ask("resume")
-        time.sleep(0.1)
-        counts = counts_of(programs)
+    with running("trace", ",".join(map(str, pids)), "truth_mode", "-o", path) as tracer:
+        for program in programs:
+            wait_on(program.pid, "truth_mode", tracer)
+            program.command(f"run {counts[program.pid]}")
         tracer.send_signal(signal.SIGINT)
         _, errors = tracer.communicate()
 
