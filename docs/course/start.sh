@@ -16,6 +16,9 @@ trap 'kill "$pid" 2>/dev/null' EXIT
 echo "ready pid=$pid"
 
 load() {
+    local n='([0-9]+)'
+    local all="\"requests\": $n, \"errors\": 0, \"wrong\": 0, \"gets\": $n, \"sets\": $n"
+    local gets="\"hits\": $n, \"misses\": $n"
     markerjit/_native/demo/kvload --port "$port" --requests "$1" --connections 1 --keys 50 |
-        grep -o '"requests.*misses": [0-9]*'
+        sed -E "s/.*$all, $gets.*/\\1 requests: \\2 GET (\\4 hits, \\5 misses), \\3 SET/"
 }
