@@ -211,7 +211,7 @@ class Operator:
         self._refuse_in_stages()
         recorded = self._recorded
         self._end_recording()
-        if recorded == name:
+        if recorded and recorded == name:
             return f"the events of {name} are recorded no more"
         trace = self._session.trace(name, mode=mode, quiesce=quiesce)
         self._stream = self._recording.enter_context(trace)

@@ -251,6 +251,16 @@ def test_events_are_recorded_and_shown(target: Callable) -> None:
     assert mode_of(program.pid) is None
 
 
+def test_events_of_no_marker_are_refused(target: Callable) -> None:
+    """A key may come before the first look has found a marker to choose."""
+    operator = Operator(target("truth_threads", "1").pid)
+    try:
+        with pytest.raises(markerjit.MarkerError):
+            operator.record("", None, None)
+    finally:
+        assert operator.end() == []
+
+
 def test_two_viewers_of_one_process_are_told_of_each_other(target: Callable) -> None:
     program = target("truth_threads", "1", "--rate", "500")
 
