@@ -64,7 +64,7 @@ def _set(nice: int) -> bool:
 def _permitted() -> int:
     """The least nice value that the limit allows, of /proc/self/limits."""
     try:
-        with open("/proc/self/limits", encoding="ascii", errors="replace") as lines:
+        with open("/proc/self/limits", encoding="utf-8", errors="replace") as lines:
             limit = next(line.split()[3] for line in lines if line.startswith("Max nice priority"))
         return _FIRST if limit == "unlimited" else max(_FIRST, _NICE_LIMIT_ZERO - int(limit))
     except (OSError, LookupError, ValueError, StopIteration):
