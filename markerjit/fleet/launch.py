@@ -20,11 +20,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from markerjit.arena.pack import as_native, pack
 from markerjit.arguments import check_all
 from markerjit.errors import (
     BadArgument,
     MarkerError,
+    NoSuchProcess,
     NotPermitted,
     Refused,
     Unsupported,
@@ -32,7 +32,10 @@ from markerjit.errors import (
 )
 from markerjit.memory import ProcessMemory
 from markerjit.model import Edit, RemoteAddress
+from markerjit.patch.apply import apply
+from markerjit.patch.plan import Plan
 from markerjit.proc.permission import why_not
+from markerjit.proc.positions import thread_positions
 from markerjit.remote import native
 
 _POLL_S = 0.001
@@ -136,15 +139,12 @@ class Launched:
         self.close()
 
     def _is_in_hold(self) -> bool:
-        """Whether the program sleeps in its hold: its instruction pointer is the last word of
-        /proc/PID/syscall."""
+        """Whether the program sleeps in its hold."""
+        hold = range(self._launched.hold, self._launched.hold + self._launched.size)
         try:
-            with open(f"/proc/{self.pid}/syscall", encoding="ascii") as file:
-                words = file.read().split()
-        except OSError:
+            return any(thread.pc in hold for thread in thread_positions(self.pid))
+        except NoSuchProcess:
             return False
-        at = int(words[-1], 16) if len(words) > 1 else 0
-        return int(self._launched.hold) <= at < int(self._launched.hold + self._launched.size)
 
     def _remove_hold(self, memory: ProcessMemory) -> None:
         """Put back what was where the hold is, when the program has left it. A hold that stays
@@ -165,18 +165,20 @@ class Launched:
             )
             for start in pieces
         ]
-        packed = pack(edits)
+        plan = Plan("put back what was where the hold is", tuple(edits))
         process = native.NativeTarget(
             pid=self.pid, pidfd=memory.pidfd, mem_fd=memory.fileno(), mapped=b"", mapped_size=0
         )
         until = time.monotonic() + _REMOVE_S
-        status = native.IN_SPAN
-        while status in (native.IN_SPAN, native.BUSY) and time.monotonic() < until:
+        while time.monotonic() < until:
             time.sleep(_POLL_S)
-            report = native.Report()
-            status = native.library().mj_apply(
-                process, native.STOP, as_native(packed), len(edits), report
-            )
+            try:
+                apply(plan, process, None)
+            except Refused as refused:
+                if not refused.try_again:  # as where a thread is still inside
+                    raise
+            else:
+                return
 
 
 def _open_pidfd(pid: int) -> int:
