@@ -21,13 +21,46 @@ class MemoryLeft(NamedTuple):
     limit: int
 
 
+class Group(NamedTuple):
+    """A control group. `controllers` is "" for version 2."""
+
+    controllers: str
+    path: str
+
+
+class Mount(NamedTuple):
+    """A mount of a hierarchy: the part of it that is mounted, and where. `controllers` has the
+    options of the mount, and is None for version 2."""
+
+    root: str
+    point: str
+    controllers: tuple[str, ...] | None
+
+
+def groups_of(text: str) -> tuple[Group, ...]:
+    """The groups of /proc/PID/cgroup. Lines that make no sense are left out."""
+    parts = (line.split(":", 2) for line in text.splitlines())
+    return tuple(Group(part[1], part[2]) for part in parts if len(part) == 3)
+
+
+def mounts_of(mountinfo: str) -> Iterator[Mount]:
+    """The mounts of control groups in the text of /proc/PID/mountinfo, proc(5)."""
+    for line in mountinfo.splitlines():
+        mount, _, rest = line.partition(" - ")
+        if not rest.startswith("cgroup"):
+            continue
+        root, point = mount.split(" ")[3:5]
+        kind, _, options = rest.split(" ", 2)
+        yield Mount(root, point, tuple(options.split(",")) if kind == "cgroup" else None)
+
+
 def frozen_by(pid: int) -> int:
     """The version of the freezer that froze the process, 1 or 2; 0 where it is not frozen.
 
     Under version 1 ptrace can stop no thread, as in uninterruptible sleep. Under version 2 a thread
     stops, but a borrowed one does not run until the group is thawed.
     """
-    groups = _read(f"/proc/{pid}/cgroup")
+    groups = groups_of(_read(f"/proc/{pid}/cgroup"))
     for folder in _folders(groups, "freezer")[:1]:
         if _read(f"{folder}/freezer.state").startswith("F"):  # FREEZING, FROZEN; else THAWED
             return 1
@@ -42,7 +75,7 @@ def memory_left(pid: int) -> MemoryLeft | None:
 
     Page cache that can be dropped counts as free, as in `docker stats`.
     """
-    groups = _read(f"/proc/{pid}/cgroup")
+    groups = groups_of(_read(f"/proc/{pid}/cgroup"))
     limited = [
         *_memory(_folders(groups, ""), "memory.max", "memory.current", "inactive_file"),
         *_memory(
@@ -67,16 +100,16 @@ def _memory(folders: list[str], limit: str, usage: str, droppable: str) -> Itera
         yield MemoryLeft(int(allowed) - int(used) + cached, int(allowed))
 
 
-def _folders(groups: str, controller: str) -> list[str]:
-    """Of the groups in a text of /proc/PID/cgroup, that of the controller and those above it,
-    innermost first; "" is version 2."""
-    for line in groups.splitlines():
-        _, controllers, path = line.split(":", 2)
+def _folders(groups: Sequence[Group], controller: str) -> list[str]:
+    """The folders of the group of this controller and of those above it, innermost first; "" is
+    version 2."""
+    for controllers, path in groups:
         if controller not in controllers.split(","):
             continue
-        for root, mount in _mounts(controller):
-            if path == root or path.startswith(root.rstrip("/") + "/"):
-                return list(_upwards(mount, path[len(root.rstrip("/")) :]))
+        for root, point, mounted in _mounts():
+            is_its = controller in mounted if mounted is not None else not controller
+            if is_its and (path == root or path.startswith(root.rstrip("/") + "/")):
+                return list(_upwards(point, path[len(root.rstrip("/")) :]))
     return []
 
 
@@ -88,19 +121,10 @@ def _upwards(mount: str, path: str) -> Iterator[str]:
 
 
 @cache
-def _mounts(controller: str) -> Sequence[tuple[str, str]]:
-    """(mounted part of the hierarchy, mount point), from /proc/self/mountinfo; proc(5). It is read
-    once: each switch asks, and hierarchies are mounted when a system starts."""
-    mounts = []
-    for line in _read("/proc/self/mountinfo").splitlines():
-        mount, _, kind = line.partition(" - ")
-        root, mount_point = mount.split(" ")[3:5]
-        name, _, options = kind.split(" ", 2)
-        if name == ("cgroup" if controller else "cgroup2") and (
-            not controller or controller in options.split(",")
-        ):
-            mounts.append((root, mount_point))
-    return mounts
+def _mounts() -> Sequence[Mount]:
+    """As they are here. They are read once: each switch asks, and hierarchies are mounted when a
+    system starts."""
+    return tuple(mounts_of(_read("/proc/self/mountinfo")))
 
 
 def _read(path: str) -> str:

@@ -16,25 +16,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+
+from markerjit.proc.cgroup import Group, mounts_of
 
 _ID = re.compile(
     r"(?:docker-|libpod-|crio-|cri-containerd-|cri-containerd:|containerd-)?([0-9a-f]{64})"
     r"(?:\.scope)?"
 )
-
-
-class Group(NamedTuple):
-    """A control group. `controllers` is "" for version 2."""
-
-    controllers: str
-    path: str
-
-
-def groups_of(text: str) -> tuple[Group, ...]:
-    """The groups of /proc/PID/cgroup. Lines that make no sense are left out."""
-    parts = (line.split(":", 2) for line in text.splitlines())
-    return tuple(Group(part[1], part[2]) for part in parts if len(part) == 3)
 
 
 def containers_of(groups: Iterable[Group]) -> set[str]:
@@ -67,12 +55,8 @@ def _is_below(group: str, path: str) -> bool:
 def paths_of_group(path: str, mountinfo: str) -> list[str]:
     """The paths of a group as /proc/PID/cgroup has them, for a path as it is written: below a mount
     of `mountinfo`, the text of /proc/self/mountinfo, or below the root of the hierarchy."""
-    paths = [path]
-    for line in mountinfo.splitlines():
-        mount, _, kind = line.partition(" - ")
-        if not kind.startswith("cgroup"):
-            continue
-        root, mount_point = mount.split(" ")[3:5]
-        if f"{path}/".startswith(f"{mount_point}/"):
-            paths.append(f"{root.rstrip('/')}/{path[len(mount_point) :].strip('/')}")
-    return paths
+    below = (mount for mount in mounts_of(mountinfo) if f"{path}/".startswith(f"{mount.point}/"))
+    return [
+        path,
+        *(f"{root.rstrip('/')}/{path[len(point) :].strip('/')}" for root, point, _ in below),
+    ]

@@ -64,13 +64,6 @@ def choose_one(targets: Targets) -> int:
     )
 
 
-def is_meant(targets: Targets) -> _Test:
-    """A test of a process by all criteria of a request without pids. Raises BadArgument as
-    find_processes does."""
-    tests = [_of_user(targets.user), *_criteria(targets)]
-    return lambda process: all(test(process) for test in tests)
-
-
 def _criteria(targets: Targets) -> list[_Test]:
     """A test for each criterion but the user."""
     tests: list[_Test] = []
@@ -93,9 +86,9 @@ def _criteria(targets: Targets) -> list[_Test]:
 
 
 def _matching(targets: Targets) -> list[Process]:
-    meant = is_meant(targets)
+    tests = [_of_user(targets.user), *_criteria(targets)]
     everyone = list(processes())
-    matching = [process for process in everyone if meant(process)]
+    matching = [process for process in everyone if all(test(process) for test in tests)]
     if not matching:
         raise NoMatch(_none_is(targets, everyone))
     if targets.container:

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 import pytest
 
 from markerjit.errors import BadArgument, NoMatch, Refused
+from markerjit.proc.cgroup import Group, groups_of
 from markerjit.targets import find
 from markerjit.targets.containers import (
-    Group,
     containers_of,
-    groups_of,
     in_container,
     in_group,
     paths_of_group,
