@@ -53,7 +53,8 @@ _SEMAPHORE = attrgetter("site.body.semaphore")
 
 SLOT_PROBE = 0
 SLOT_DATA = 8
-SLOT_SIZE = 16
+BINDING_SIZE = 16
+"""Of a slot's probe and data, without the counts behind them."""
 SLOT_ENTERED = 16
 SLOT_LEFT = 24
 SLOT_ADAPTER = 32

@@ -42,6 +42,7 @@ class ProcessStatus(NamedTuple):
     threads: int
     descriptor_slots: int
     has_memory: bool
+    shadow_stack: bool = False
 
 
 class Credentials(NamedTuple):
@@ -67,6 +68,7 @@ def read_status(pid: int) -> ProcessStatus:
         threads=int(_line(text, "Threads", "0")),
         descriptor_slots=int(_line(text, "FDSize", "0")),
         has_memory="\nVmSize:" in text,
+        shadow_stack="shstk" in _line(text, "x86_Thread_features", "").split(),
     )
 
 

@@ -22,6 +22,7 @@ from markerjit.model import Body, RemoteAddress, Site, UsdtSite
 from markerjit.x86.forms import form_with_stub, stub_of
 
 MARK_SIZE = 16
+NO_STUB = "gets its stub when it is first switched on"
 
 
 def mark_of(site: UsdtSite) -> bytes:

@@ -29,7 +29,7 @@ from markerjit.arena.patches import mode_of
 from markerjit.errors import MemoryFault
 from markerjit.memory import Mapping, Memory
 from markerjit.model import Mode, RemoteAddress
-from markerjit.patch.plan import SLOT_SIZE
+from markerjit.patch.plan import BINDING_SIZE
 from markerjit.session.target import Seen, words_of
 from markerjit.x86.forms import is_breakpoint
 
@@ -149,7 +149,7 @@ def _remedy(pid: int, arena: Arena, *, stands: bool, is_ours: bool) -> tuple[Rem
 def _words(memory: Memory, entry: PatchEntry) -> tuple[RemoteAddress, RemoteAddress]:
     """The probe and the data of its slot; zeros where that cannot be read."""
     with suppress(MemoryFault):
-        if 0 < entry.slot <= (1 << 64) - SLOT_SIZE:
+        if 0 < entry.slot <= (1 << 64) - BINDING_SIZE:
             return words_of(memory.read, RemoteAddress(entry.slot), preserving=False)[:2]
     return RemoteAddress(0), RemoteAddress(0)
 

@@ -32,8 +32,8 @@ from markerjit.errors import BadFile, MemoryFault, Refused, UnexpectedBytes
 from markerjit.model import MappedObject, Mode, RemoteAddress, Site, UsdtSite
 from markerjit.patch.plan import SEMAPHORE_SIZE
 from markerjit.probes.stub import LARGEST, Displaced, make_stub
-from markerjit.proc.shadow import uses_shadow_stacks
-from markerjit.session.opened import MARK_SIZE, mark_of, with_stub, without_stub
+from markerjit.proc.permission import read_status
+from markerjit.session.opened import MARK_SIZE, NO_STUB, mark_of, with_stub, without_stub
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn
 from markerjit.sites.usdt import image_of
@@ -88,7 +88,7 @@ def say_openings(target: Target, sites: Sequence[UsdtSite]) -> None:
 def _later(ready: Ready) -> str:
     way = "a jump" if len(ready.head) == NEAR_LENGTH else "a breakpoint"
     code = ready.displaced.hex(" ")
-    return f"gets its stub when it is first switched on, and is opened by {way} over {code}"
+    return f"{NO_STUB}, and is opened by {way} over {code}"
 
 
 # ---- 1: what is there ----------------------------------------------------------------------------
@@ -100,6 +100,7 @@ def _looked_at(target: Target, sites: Sequence[UsdtSite]) -> tuple[list[Ready], 
     new = [site for site in sites if site.address not in known]
     ready: list[Ready] = []
     closed: list[Site] = []
+    copy_calls = not (new and read_status(target.pid).shadow_stack)
     for mapped, group in groupby(new, key=_OBJECT):
         of_object = list(group)
         try:
@@ -109,7 +110,7 @@ def _looked_at(target: Target, sites: Sequence[UsdtSite]) -> tuple[list[Ready], 
             closed += [without_stub(site, f"cannot be opened: {problem}") for site in of_object]
             continue
         for site in of_object:
-            answer = _against(target, site) or _ready(target, code, site)
+            answer = _against(target, site) or _ready(target, code, site, copy_calls=copy_calls)
             if isinstance(answer, Ready):
                 ready.append(answer)
             else:
@@ -130,7 +131,7 @@ def _against(target: Target, site: UsdtSite) -> str | None:
     return None
 
 
-def _ready(target: Target, code: Code, site: UsdtSite) -> Ready | str:
+def _ready(target: Target, code: Code, site: UsdtSite, *, copy_calls: bool) -> Ready | str:
     opening = best_opening(code, site.place.offset)
     if isinstance(opening, Closed):
         reasons = dict.fromkeys(str(way.reason) for way in opening.turned_down)
@@ -139,7 +140,7 @@ def _ready(target: Target, code: Code, site: UsdtSite) -> Ready | str:
         return "has no no-op where its note says it"
     displaced = opening.code
     head = _head(code, opening)
-    if uses_shadow_stacks(target.pid) and _calls(site, displaced):
+    if not copy_calls and _calls(site, displaced):
         displaced = whole_instructions(displaced, site.address).first(1)
         head = head[:1]
     size = max(len(head), len(displaced))

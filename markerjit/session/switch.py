@@ -233,7 +233,7 @@ class Switcher:
         states, recorders = self.target.states(sites), self.recorders
         if request.on and not (recorders and recorders.arena.is_current):
             plan = self.planner.plan(states, request, None)
-            recorders = made = self._make_arena(turn, plan)
+            recorders = made = self._make_arena(turn, traps=bool(plan.traps))
             tell_of_markers(turn, sites, request, made)
             plan = self.planner.complete(plan, states, request, made)
         else:
@@ -292,14 +292,15 @@ class Switcher:
             self._check_own_rings(turn, self.recorders.arena)
             return self.recorders
         states = self.target.states(sites)
-        return self._make_arena(turn, self.planner.plan(states, request, None))
+        plan = self.planner.plan(states, request, None)
+        return self._make_arena(turn, traps=bool(plan.traps))
 
     def _need_current_arena(self, turn: Turn) -> None:
         """Have an arena of our version in the process, for what is put there before a plan."""
         if self.recorders and self.recorders.arena.is_current:
             self._check_own_rings(turn, self.recorders.arena)
         else:
-            self._make_arena(turn, Plan("nothing yet", ()))
+            self._make_arena(turn, traps=False)
 
     def need_stubs(self, turn: Turn, name: ProbeName, request: Request) -> None:
         """Before USDT probes are switched on each of their sites has a stub, or a reason why it
@@ -311,9 +312,9 @@ class Switcher:
             sites = matching_usdt(turn.target.usdt().sites, name)
             make_stubs(turn, sites, partial(self._need_current_arena, turn))
 
-    def _make_arena(self, turn: Turn, plan: Plan) -> Recorders:
-        """Put the runtime into the process, for a plan that was not refused."""
-        if plan.traps:
+    def _make_arena(self, turn: Turn, *, traps: bool) -> Recorders:
+        """Put the runtime into the process. `traps` where it will have to handle breakpoints."""
+        if traps:
             self._refuse_blocked_sigtrap()
         self._refuse_older_in_use()
         seen = turn.seen

@@ -31,9 +31,9 @@ from markerjit.errors import (
 from markerjit.memory import Mapping, ProcessMemory, has_ended, parse_maps, read_maps_text
 from markerjit.model import RemoteAddress, Seccomp, Site, new
 from markerjit.patch.plan import (
+    BINDING_SIZE,
     SEMAPHORE_SIZE,
     SLOT_ADAPTER,
-    SLOT_SIZE,
     SiteState,
     entries_of,
 )
@@ -46,7 +46,6 @@ if TYPE_CHECKING:  # most processes have no USDT probe that is looked for
     from markerjit.sites.usdt import UsdtSites
 
 _MANY = 16
-_NO_STUB = "gets its stub when it is first switched on"
 
 
 class Seen(NamedTuple):
@@ -218,12 +217,12 @@ class Target:
         return matching(seen.objects.sites, name)
 
     def _matching_usdt(self, name: ProbeName) -> tuple[Site, ...]:
-        from markerjit.session.opened import without_stub
+        from markerjit.session.opened import NO_STUB, without_stub
         from markerjit.sites.usdt import matching_usdt
 
         known = {**self._closed, **{site.address: site for site in self.seen.opened}}
         sites = matching_usdt(self.usdt().sites, name)
-        return tuple(known.get(site.address) or without_stub(site, _NO_STUB) for site in sites)
+        return tuple(known.get(site.address) or without_stub(site, NO_STUB) for site in sites)
 
     def files_changed(self) -> bool:
         """Whether files were mapped or unmapped since the last look."""
@@ -351,9 +350,9 @@ class Words(NamedTuple):
 
 def words_of(read: Read, slot: RemoteAddress, *, preserving: bool) -> Words:
     """The words of a slot, whose bodies make preserving calls or not."""
-    size = SLOT_ADAPTER + 8 if preserving else SLOT_SIZE
+    size = SLOT_ADAPTER + 8 if preserving else BINDING_SIZE
     content = read(slot, size) if slot else b""
-    places = slice(0, 8), slice(8, SLOT_SIZE), slice(SLOT_ADAPTER, SLOT_ADAPTER + 8)
+    places = slice(0, 8), slice(8, BINDING_SIZE), slice(SLOT_ADAPTER, SLOT_ADAPTER + 8)
     return Words(*(RemoteAddress(int.from_bytes(content[at], "little")) for at in places))
 
 

@@ -23,7 +23,7 @@ from markerjit.arena.journal import Journal
 from markerjit.errors import MemoryFault
 from markerjit.memory import Memory
 from markerjit.model import Edit, RemoteAddress, Site
-from markerjit.patch.plan import SEMAPHORE_SIZE, SLOT_ADAPTER, SLOT_SIZE, Plan
+from markerjit.patch.plan import BINDING_SIZE, SEMAPHORE_SIZE, SLOT_ADAPTER, Plan
 from markerjit.probes.recorders import Recorders
 from markerjit.proc.owner import Owner
 from markerjit.quiesce.strategies import default_strategy
@@ -193,7 +193,7 @@ def _spans(sites: Sequence[Site]) -> Iterator[tuple[int, int]]:
 def _of_slot(slot: int, *, has_adapter: bool) -> Iterator[tuple[int, int]]:
     """The words of a slot that a switch writes. The target changes the counts between them. The
     slot of an ordinary call ends behind its counts."""
-    yield slot, slot + SLOT_SIZE
+    yield slot, slot + BINDING_SIZE
     if has_adapter:
         yield slot + SLOT_ADAPTER, slot + SLOT_ADAPTER + 8
 

@@ -9,16 +9,13 @@ from typing import NamedTuple
 from markerjit.arguments import check_path, check_text
 from markerjit.elf import parse_format
 from markerjit.errors import BadFile, BadNote
-from markerjit.memory import parse_maps, read_maps_text
 from markerjit.model import Field, Signature
-from markerjit.proc.permission import why_not
 from markerjit.session.target import Target
 from markerjit.sites import ProbeName, parse_name
 from markerjit.sites.usdt import (
     UsdtState,
     matching_usdt,
     usdt_of_file,
-    usdt_of_process,
     usdt_states,
 )
 
@@ -45,12 +42,12 @@ def usdt_of(target: Target, name: ProbeName) -> UsdtView:
     TargetGone."""
     target.check_open()
     with target.memory.watched():
-        maps = parse_maps(read_maps_text(target.pid, why_not=why_not))
-        read = target.memory.read
-        sites, problems = usdt_of_process(target.pid, read, maps)
+        target.look()
+        sites, problems = target.usdt()
         if name.text != "*":
             sites = matching_usdt(sites, name)
-        return UsdtView(_probes(_as_we_have_them(target, usdt_states(read, sites))), problems)
+        states = usdt_states(target.memory.read, sites)
+        return UsdtView(_probes(_as_we_have_them(target, states)), problems)
 
 
 def list_file_usdt(path: str, pattern: str = "*") -> UsdtView:
@@ -69,8 +66,7 @@ def list_file_usdt(path: str, pattern: str = "*") -> UsdtView:
 
 def _as_we_have_them(target: Target, states: Iterable[UsdtState]) -> Iterator[UsdtState]:
     """Those that we have opened are not altered."""
-    seen = target.look()
-    ours = {state.site.address: state for state in target.states(seen.opened)}
+    ours = {state.site.address: state for state in target.states(target.seen.opened)}
     for state in states:
         known = ours.get(state.site.address)
         if known is None:

@@ -359,7 +359,7 @@ def test_slot_ring_and_record_have_their_words_where_they_are_looked_for(
     assert slot["data"] == (plan.SLOT_DATA, 8)
     assert slot["adapter"] == (plan.SLOT_ADAPTER, 8)
     assert set(slot) == {"probe", "data", "entered", "left", "adapter", "reserved"}
-    assert plan.SLOT_SIZE == 16 <= compiled["sizes"]["mj_slot"]
+    assert plan.BINDING_SIZE == 16 <= compiled["sizes"]["mj_slot"]
     assert ring == {
         name: (getattr(abi, f"RING_{name.upper()}"), 8)
         for name in ("head", "room", "data", "mask", "limit", "begun")

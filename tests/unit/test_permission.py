@@ -299,6 +299,23 @@ def test_a_process_that_is_being_traced_names_its_tracer(start: Start) -> None:
     check_before_stopping(pid)
 
 
+@pytest.mark.parametrize(
+    ("line", "has"),
+    [
+        ("x86_Thread_features:\tshstk wrss\n", True),
+        ("x86_Thread_features:\t\n", False),
+        ("Groups:\tshstk\n", False),
+        ("", False),
+    ],
+)
+def test_a_shadow_stack_is_known_by_the_features_of_the_thread(
+    monkeypatch: pytest.MonkeyPatch, line: str, *, has: bool
+) -> None:
+    monkeypatch.setattr(permission, "_status_text", lambda *_: f"\n{STATUS}{line}Threads:\t1\n")
+
+    assert read_status(7).shadow_stack is has
+
+
 def test_a_kernel_thread_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "\nName:\tkthreadd\nState:\tS (sleeping)\nUid:\t0\t0\t0\t0\n"
     monkeypatch.setattr(permission, "_status_text", lambda *_: text)

@@ -23,7 +23,6 @@ from markerjit.model import (
     Vector,
 )
 from markerjit.probes.stub import LARGEST, Displaced, make_stub
-from markerjit.proc.shadow import has_shadow_stack
 from markerjit.sites.operands import parse_operands
 from markerjit.x86.assemble import WronglyAssembled
 from tests.support.own_arena import Slot
@@ -323,16 +322,3 @@ def test_a_probe_in_c_is_called_through_its_adapter(host: Host) -> None:
 def test_an_offset_that_does_not_fit_any_more_is_refused(host: Host) -> None:
     with pytest.raises(WronglyAssembled, match="too far"):
         host.run(*parsed("8@2147483640(%rsp)"))
-
-
-@pytest.mark.parametrize(
-    ("line", "has"),
-    [
-        ("x86_Thread_features:\tshstk wrss\n", True),
-        ("x86_Thread_features:\t\n", False),
-        ("Name:\tshstk\n", False),
-        ("", False),
-    ],
-)
-def test_a_shadow_stack_is_known_by_the_features_of_the_thread(line: str, *, has: bool) -> None:
-    assert has_shadow_stack(f"Name:\tcat\n{line}Threads:\t1\n") is has
