@@ -142,6 +142,7 @@ STOP_C := $(wildcard native/src/stop/*.c)
 LIB_C := $(wildcard native/lib/*.c native/lib/*.S)
 FENCE_C := $(wildcard native/src/fence/*.c)
 DEMO := kvserver kvserver-nop kvserver-pointer kvserver-none kvload
+LAB := lab_turns
 
 # A part whose sources are not there is left out here, and named by native-complete at the end.
 native: $(HEADERS) \
@@ -149,6 +150,7 @@ native: $(HEADERS) \
 	$(if $(STOP_C),$(NATIVE)/libmjstop.so) \
 	$(if $(LIB_C),$(NATIVE)/libmarkerjit.a) \
 	$(if $(wildcard native/targets/kvserver.c native/targets/kvload.c),$(DEMO:%=$(NATIVE)/demo/%)) \
+	$(if $(wildcard native/targets/lab_turns.c),$(LAB:%=$(NATIVE)/lab/%)) \
 	$(BENCH) $(BENCH_PROGRAMS:%=$(NATIVE)/bench/%) \
 	native-complete
 
@@ -243,6 +245,10 @@ $(NATIVE)/libmarkerjit.a: $(addsuffix .o,$(basename $(LIB_C:native/%=build/obj/%
 
 # -f: one that runs just now keeps the file that it has.
 $(NATIVE)/demo/%: build/targets/%
+	@mkdir -p $(@D)
+	@cp -f $< $@
+
+$(NATIVE)/lab/%: build/targets/%
 	@mkdir -p $(@D)
 	@cp -f $< $@
 

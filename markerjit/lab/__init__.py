@@ -16,6 +16,7 @@ from markerjit.lab import (
     copy_on_write,
     five_bytes,
     inside,
+    killed,
     no_synchronising,
     one_byte,
     red_zone,
@@ -46,6 +47,7 @@ EXPERIMENTS = {
         copy_on_write.EXPERIMENT,
         taken_away.EXPERIMENT,
         red_zone.EXPERIMENT,
+        killed.EXPERIMENT,
     )
 }
 """By letter."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from markerjit.errors import Refused
+from markerjit.errors import MarkerError, Refused
 from markerjit.lab import (
     EXPERIMENTS,
     Outcome,
@@ -24,11 +24,13 @@ from markerjit.lab import (
     conduct,
     five_bytes,
     inside,
+    killed,
     no_synchronising,
     two_bytes,
 )
 from markerjit.lab.child import ALIVE, Child
 from markerjit.lab.mixture import SAFE_FLIPS, Span
+from markerjit.lab.program import Program
 from tests.support.timing import HANG_S, Wait
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -127,6 +129,37 @@ def test_the_copy_is_private_and_the_file_keeps_its_byte() -> None:
     assert in_file.code != in_memory.code
 
 
+def test_each_step_of_a_switch_is_left_once_and_repaired() -> None:
+    left = {run.name: [picture.code.hex(" ") for picture in run.pictures]
+            for run in outcome("j").runs}  # fmt: skip
+
+    assert left == {
+        "from off to jump, killed after 0 of 3 steps": ["eb 05", "eb 05", "eb 05"],
+        "from off to jump, killed after 1 of 3 steps": ["eb 05", "eb 05", "eb 05"],
+        "from off to jump, killed after 2 of 3 steps": ["eb 05", "eb 05", "eb 05"],
+        "from off to jump, killed after 3 of 3 steps": ["eb 05", "eb 00", "eb 00"],
+        "from int3 to jump, killed after 0 of 2 steps": ["cc 05", "cc 05", "cc 05"],
+        "from int3 to jump, killed after 1 of 2 steps": ["cc 05", "cc 00", "cc 05"],
+        "from int3 to jump, killed after 2 of 2 steps": ["cc 05", "eb 00", "eb 00"],
+    }
+    for run in outcome("j").runs:
+        whole = "3 of 3" in run.name or "2 of 2" in run.name
+        assert ("nothing to repair" in run.story) is whole
+        assert ("is gone and left a change half done" in run.story) is not whole
+        assert ("was taken back" in run.story) is not whole
+        assert min(run.counts.values()) >= killed.PASSES
+
+
+def test_a_controller_that_is_not_killed_is_an_error() -> None:
+    with Program("lab_turns") as program, pytest.raises(MarkerError, match="ended before"):
+        killed.killed_after(program.pid, "no-such-mode", 0)
+
+
+def test_a_program_that_is_not_built_is_an_error() -> None:
+    with pytest.raises(MarkerError, match="is not built"):
+        Program("no_such_program")
+
+
 def test_a_thread_that_goes_astray_dies_in_its_child() -> None:
     with Child(inside.image()) as child:
         inside.wait_until_inside(child)
@@ -198,13 +231,20 @@ def test_nonsense_is_one_line_and_exit_code_1(arguments: tuple[str, ...]) -> Non
     assert len(done.stderr.splitlines()) == 1
 
 
+CHILDREN = {
+    "an image": "from markerjit.lab.child import Child\nheld = Child(inside.image())\n",
+    "a program": "from markerjit.lab.program import Program\nheld = Program('lab_turns')\n",
+}
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_children_end_with_the_lab(number: signal.Signals) -> None:
+@pytest.mark.parametrize("kind", CHILDREN)
+def test_children_end_with_the_lab(kind: str, number: signal.Signals) -> None:
     code = (
         "import sys\n"
         "from markerjit.lab import inside\n"
-        "from markerjit.lab.child import Child\n"
-        "with Child(inside.image()) as child:\n"
+        f"{CHILDREN[kind]}"
+        "with held as child:\n"
         "    print(child.pid, flush=True)\n"
         "    sys.stdin.read()\n"
     )

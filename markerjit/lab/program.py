@@ -1,0 +1,97 @@
+"""A sacrificial program with markers, compiled with the product: the user may have no compiler.
+
+It ends with the `with`, and with the lab, however the lab ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from markerjit.errors import MarkerError
+from markerjit.lab.child import ALIVE
+from markerjit.memory.process import ProcessMemory
+from markerjit.model import RemoteAddress
+
+LIMIT_S = 30
+_NATIVE = Path(__file__).parents[1] / "_native" / "lab"
+
+
+class Program:
+    """A program of `_native/lab`, which says how many turns its threads made. Raises MarkerError
+    where it was not built or does not start."""
+
+    def __init__(self, name: str) -> None:
+        path = _NATIVE / name
+        if not os.access(path, os.X_OK):
+            raise MarkerError(f"{name} is not built; run make native, or install the package again")
+        self._process = subprocess.Popen(
+            [str(path), str(os.getpid())],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
+            start_new_session=True,  # Ctrl-C is for the lab, whose end is the program's
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        try:
+            self._line()
+            self._memory = ProcessMemory(self.pid)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._memory.close()
+        self._end()
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        """Whether it has not died yet."""
+        return self._process.poll() is None
+
+    def ending(self) -> str:
+        """`alive`, or the name of the signal that it died of."""
+        status = self._process.poll()
+        if status is None:
+            return ALIVE
+        return signal.Signals(-status).name if status < 0 else f"exit code {status}"
+
+    def read(self, address: int, size: int) -> bytes:
+        """Bytes of its memory. Raises TargetGone when it has died."""
+        return self._memory.read(RemoteAddress(address), size)
+
+    def turns(self) -> int:
+        """The turns of its threads so far. Raises MarkerError when it has died."""
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(b"\n")
+        except BrokenPipeError:
+            raise MarkerError("the program of this experiment has ended") from None
+        return self._line()
+
+    def _line(self) -> int:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise MarkerError("the program of this experiment has ended")
+        return int(line)
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait(LIMIT_S)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream:
+                stream.close()
