@@ -142,7 +142,7 @@ STOP_C := $(wildcard native/src/stop/*.c)
 LIB_C := $(wildcard native/lib/*.c native/lib/*.S)
 FENCE_C := $(wildcard native/src/fence/*.c)
 DEMO := kvserver kvserver-nop kvserver-pointer kvserver-none kvload
-LAB := lab_turns
+LAB := lab_turns lab_registers.so
 
 # A part whose sources are not there is left out here, and named by native-complete at the end.
 native: $(HEADERS) \
@@ -254,19 +254,21 @@ $(NATIVE)/lab/%: build/targets/%
 
 # ---- targets: build/targets ----------------------------------------------------------------------
 #
-# Every native/targets/NAME.c is a program, but for three: kv_*.c are parts of kvserver,
-# truth_plugin.c is a shared object, truth_modes.c is only built once for each mode.
+# Every native/targets/NAME.c is a program, but for a few: kv_*.c are parts of kvserver,
+# truth_plugin.c and lab_registers.c are shared objects, truth_modes.c is only built once for each
+# mode.
 # One program's own wishes: FLAGS_name (compiling) and LIBS_name (linking).
 
 MODES := jump nop pointer sentinel direct immediate symbol none
 TARGET_CFLAGS := -O2 -g -pthread
 
-SPECIAL := native/targets/truth_plugin.c native/targets/truth_modes.c
+SPECIAL := native/targets/truth_plugin.c native/targets/truth_modes.c native/targets/lab_registers.c
 KV_PARTS := $(wildcard native/targets/kv_*.c)
 PROGRAMS := $(filter-out $(SPECIAL) $(KV_PARTS),$(wildcard native/targets/*.c))
 TARGETS := $(PROGRAMS:native/targets/%.c=%)
 TARGETS += $(if $(wildcard native/targets/kvserver.c),kvserver-nop kvserver-pointer kvserver-none)
 TARGETS += $(if $(wildcard native/targets/truth_plugin.c),truth_plugin.so)
+TARGETS += $(if $(wildcard native/targets/lab_registers.c),lab_registers.so)
 TARGETS += $(if $(wildcard native/targets/truth_threads.c),truth_static)
 TARGETS += $(if $(wildcard native/targets/truth_start.c),truth_start_static)
 TARGETS += $(if $(wildcard tests/headers/1),truth_threads-1 truth_values-1)
@@ -290,7 +292,7 @@ build/targets/kvserver: native/targets/kvserver.c $(KV_PARTS) Makefile | build/.
 build/targets/kvserver-%: native/targets/kvserver.c $(KV_PARTS) Makefile | build/.tools-here
 	@$(kvserver)
 
-build/targets/truth_plugin.so: native/targets/truth_plugin.c Makefile | build/.tools-here
+build/targets/%.so: native/targets/%.c Makefile | build/.tools-here
 	@$(target) -shared -fPIC -o $@ $<
 
 build/targets/truth_static: native/targets/truth_threads.c Makefile | build/.tools-here

@@ -20,6 +20,7 @@ from markerjit.lab import (
     no_synchronising,
     one_byte,
     red_zone,
+    registers,
     taken_away,
     two_bytes,
 )
@@ -48,6 +49,7 @@ EXPERIMENTS = {
         taken_away.EXPERIMENT,
         red_zone.EXPERIMENT,
         killed.EXPERIMENT,
+        registers.EXPERIMENT,
     )
 }
 """By letter."""

@@ -11,7 +11,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -90,6 +91,14 @@ class Child:
     def counts(self, *names: str) -> dict[str, int]:
         """Some of the words."""
         return {name: self.word(name) for name in names}
+
+    def wait_for(self, name: str, count: int, limit_s: float, tell: Callable[[int], None]) -> None:
+        """Return when a word has reached a count, the child has died, or time is up; `tell` is
+        called with the word meanwhile."""
+        deadline = time.monotonic() + limit_s
+        while self.word(name) < count and self.is_alive() and time.monotonic() < deadline:
+            tell(self.word(name))
+            time.sleep(0.001)
 
     def is_alive(self) -> bool:
         """Whether it has not died yet."""

@@ -21,16 +21,22 @@ LIMIT_S = 30
 _NATIVE = Path(__file__).parents[1] / "_native" / "lab"
 
 
+def built(name: str) -> str:
+    """The path of a program, or shared object, of `_native/lab`. Raises MarkerError where it was
+    not built."""
+    path = _NATIVE / name
+    if not os.access(path, os.X_OK):
+        raise MarkerError(f"{name} is not built; run make native, or install the package again")
+    return str(path)
+
+
 class Program:
     """A program of `_native/lab`, which says how many turns its threads made. Raises MarkerError
     where it was not built or does not start."""
 
     def __init__(self, name: str) -> None:
-        path = _NATIVE / name
-        if not os.access(path, os.X_OK):
-            raise MarkerError(f"{name} is not built; run make native, or install the package again")
         self._process = subprocess.Popen(
-            [str(path), str(os.getpid())],
+            [built(name), str(os.getpid())],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
             start_new_session=True,  # Ctrl-C is for the lab, whose end is the program's
         )  # fmt: skip

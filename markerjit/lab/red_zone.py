@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from markerjit.lab.child import ALIVE, Child
@@ -46,10 +45,7 @@ def run_with(tell: Tell, name: str, lacks: str, code: bytes, goes_on: int) -> Ru
     """Switch the site on by the product's way, and let the probe be called many times."""
     with Child(image()) as child:
         child.change(SITE, OFF, code, goes_on=goes_on)
-        deadline = time.monotonic() + LIMIT_S
-        while child.word("new") < PASSES and child.is_alive() and time.monotonic() < deadline:
-            tell(name, min(child.word("new"), PASSES), PASSES)
-            time.sleep(0.005)
+        child.wait_for("new", PASSES, LIMIT_S, lambda new: tell(name, min(new, PASSES), PASSES))
         child.change(SITE, code, OFF, goes_on=END)
         ending, counts = child.ending(), child.counts("new", "torn")
     overwritten = counts["torn"]

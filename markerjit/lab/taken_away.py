@@ -92,9 +92,8 @@ def after_a_wait(tell: Tell) -> Run:
 
 def run_of(child: Child, name: str, lacks: str, inside: int) -> Run:
     """The outcome in a child: whether its thread died, or passed the site again."""
-    passed, deadline = child.word("old"), time.monotonic() + LIMIT_S
-    while child.is_alive() and child.word("old") < passed + 1000 and time.monotonic() < deadline:
-        time.sleep(0.001)
+    passed = child.word("old")
+    child.wait_for("old", passed + 1000, LIMIT_S, lambda _: None)
     ending = child.ending()
     again = child.word("old") - passed
     if ending != ALIVE:

@@ -26,6 +26,7 @@ from markerjit.lab import (
     inside,
     killed,
     no_synchronising,
+    registers,
     two_bytes,
 )
 from markerjit.lab.child import ALIVE, Child
@@ -153,6 +154,35 @@ def test_each_step_of_a_switch_is_left_once_and_repaired() -> None:
 def test_a_controller_that_is_not_killed_is_an_error() -> None:
     with Program("lab_turns") as program, pytest.raises(MarkerError, match="ended before"):
         killed.killed_after(program.pid, "no-such-mode", 0)
+
+
+def test_an_ordinary_call_costs_a_function_that_does_not_make_it() -> None:
+    bare, ordinary, preserving = (run.counts for run in outcome("k").runs)
+
+    assert outcome("k").answer == 0
+    assert ordinary["for the stack"] > 0
+    assert bare["for the stack"] == preserving["for the stack"] == 0
+    assert bare["instructions executed"] < preserving["instructions executed"]
+    assert preserving["instructions executed"] < ordinary["instructions executed"]
+    for run in outcome("k").runs:
+        assert run.counts["instructions executed"] == len(run.pictures)
+        assert run.counts["calls"] >= registers.CALLS
+        assert run.counts["wrong results"] == 0
+
+
+@pytest.mark.parametrize("code", ["740090c3", "9090", "ebfe"], ids=["branch", "no end", "circle"])
+def test_code_that_is_not_one_way_is_not_counted(code: str) -> None:
+    with pytest.raises(MarkerError, match="does not end in its return"):
+        registers.path_of(bytes.fromhex(code))
+
+
+def test_a_wrong_result_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registers, "RESULT", 0x30)
+
+    run = registers.run_of(lambda *_: None, "leaf_bare", "no marker")
+
+    assert run.counts["wrong results"] >= registers.CALLS
+    assert not run.went_well
 
 
 def test_a_program_that_is_not_built_is_an_error() -> None:
