@@ -250,3 +250,59 @@ def test_a_slot_that_decides_cannot_be_switched_in_stages(target: Callable) -> N
         session.stepping("kv_hit") as stepper,
     ):
         stepper.step()
+
+
+# ---- a fork between stages -----------------------------------------------------------------------
+
+
+@contextmanager
+def held_child(program: Target) -> Iterator[int]:
+    """A child of truth_fork that waits, so that it can be looked at; killed at the end."""
+    assert program.process.stdin
+    program.process.stdin.write(b"fork 10 600000\n")
+    program.process.stdin.flush()
+    children = Path(f"/proc/{program.pid}/task/{program.pid}/children")
+    wait_until(lambda: children.read_text(), "a child of the program")
+    child = int(children.read_text())
+    try:
+        yield child
+    finally:
+        os.kill(child, signal.SIGKILL)
+        assert program.read_line() == f"forked pid={child} status={signal.SIGKILL}"
+
+
+PAUSES = [
+    ("", "int3", 1, "eb05"),
+    ("", "int3", 2, "eb05"),
+    ("int3", "jump", 0, "cc05"),
+    ("int3", "jump", 1, "cc00"),
+]
+
+
+@pytest.mark.parametrize(("before", "mode", "stages", "head"), PAUSES)
+def test_a_child_that_is_forked_between_stages_runs_and_has_no_journal(
+    target: Callable, before: str, mode: str, stages: int, head: str
+) -> None:
+    program, name = target("truth_fork"), "truth_child"
+
+    with markerjit.attach(program.pid) as session:
+        (site,) = session.sites(name)
+        if before:
+            session.enable(name, mode=before)
+        with session.stepping(name, mode=mode) as stepper:
+            for _ in range(stages):
+                stepper.step()
+            assert program.command("fork 10").endswith(" status=0")
+            with held_child(program) as child, markerjit.attach(child) as of_child:
+                assert of_child.read(site.address, 2).hex() == head
+                assert of_child.arena() is None
+                assert not markerjit.repair(child).anything
+                of_child.disable(name)
+                assert of_child.read(site.address, 2) == site.form.head
+            assert session.read(site.address, 2).hex() == head
+            stepper.finish()
+        assert program.command("fork 10").endswith(" status=0")
+        assert program.ask("counts")[name] == 20
+        (marker,) = session.statistics(name)
+        assert (marker.mode, marker.total) == (markerjit.Mode(mode), 0)  # a child counts nothing
+        assert session.arena().to_mend is None  # type: ignore[union-attr]
