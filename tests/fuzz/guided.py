@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import sys
 import time
 from collections import Counter
@@ -84,11 +85,13 @@ def main() -> None:
         return
     FINDINGS.mkdir(parents=True, exist_ok=True)
     campaign = Campaign(harness, args.runs, args.seconds)
+    # exec keeps the peak of the process that forked us, and libFuzzer reads that peak as ours
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     options = [
         f"-seed={args.seed}",
         f"-artifact_prefix={FINDINGS}/{harness.name}-",
         f"-timeout={_HANGS_S}",
-        f"-rss_limit_mb={_MEMORY_MIB}",
+        f"-rss_limit_mb={peak_mib + _MEMORY_MIB}",
         "-max_len=4096",
         "-len_control=0",
         f"-seed_inputs={','.join(_written_seeds(harness))}",
