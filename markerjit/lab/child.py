@@ -32,6 +32,23 @@ _LIMIT_S = 300
 _END_S = 10
 
 
+def ending_of(status: int | None) -> str:
+    """What became of a process with this return code of subprocess: `alive`, the name of the signal
+    that it died of, or its exit code."""
+    if status is None:
+        return ALIVE
+    return signal.Signals(-status).name if status < 0 else f"exit code {status}"
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill our child, wait for it, and close its pipes."""
+    process.kill()
+    process.wait(_END_S)
+    for stream in (process.stdin, process.stdout):
+        if stream:
+            stream.close()
+
+
 class Child:
     """A process that executes an image; killed at the end of the `with`."""
 
@@ -107,12 +124,9 @@ class Child:
     def ending(self, wait_s: float = 0) -> str:
         """`alive`, or the name of the signal that it died of, for which this waits so long."""
         try:
-            status = self._process.wait(wait_s) if wait_s else self._process.poll()
+            return ending_of(self._process.wait(wait_s) if wait_s else self._process.poll())
         except subprocess.TimeoutExpired:
             return ALIVE
-        if status is None:
-            return ALIVE
-        return signal.Signals(-status).name if status < 0 else f"exit code {status}"
 
     def in_memory(self, address: int, size: int) -> bytes:
         """Bytes of its memory. Raises TargetGone when it has died."""
@@ -170,11 +184,7 @@ class Child:
         )
 
     def _end(self) -> None:
-        self._process.kill()
-        self._process.wait(_END_S)
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream:
-                stream.close()
+        end(self._process)
         self._words.close()
         os.close(self._code_fd)
         os.close(self._data_fd)

@@ -6,14 +6,13 @@ It ends with the `with`, and with the lab, however the lab ends.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from markerjit.errors import MarkerError
-from markerjit.lab.child import ALIVE
+from markerjit.lab.child import end, ending_of
 from markerjit.memory.process import ProcessMemory
 from markerjit.model import RemoteAddress
 
@@ -46,7 +45,7 @@ class Program:
             self._line()
             self._memory = ProcessMemory(self.pid)
         except BaseException:
-            self._end()
+            end(self._process)
             raise
         return self
 
@@ -57,7 +56,7 @@ class Program:
         trace: TracebackType | None,
     ) -> None:
         self._memory.close()
-        self._end()
+        end(self._process)
 
     @property
     def pid(self) -> int:
@@ -70,10 +69,7 @@ class Program:
 
     def ending(self) -> str:
         """`alive`, or the name of the signal that it died of."""
-        status = self._process.poll()
-        if status is None:
-            return ALIVE
-        return signal.Signals(-status).name if status < 0 else f"exit code {status}"
+        return ending_of(self._process.poll())
 
     def read(self, address: int, size: int) -> bytes:
         """Bytes of its memory. Raises TargetGone when it has died."""
@@ -94,10 +90,3 @@ class Program:
         if not line:
             raise MarkerError("the program of this experiment has ended")
         return int(line)
-
-    def _end(self) -> None:
-        self._process.kill()
-        self._process.wait(LIMIT_S)
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream:
-                stream.close()

@@ -9,12 +9,11 @@ from markerjit.errors import MarkerError
 from markerjit.lab.child import ALIVE, Child
 from markerjit.lab.experiment import Experiment, Picture, Run, Tell
 from markerjit.lab.image import CODE, ENTRY, Image
-from markerjit.lab.program import built
+from markerjit.lab.program import LIMIT_S, built
 from markerjit.x86.decode import Instruction, disassemble
 
 FUNCTION = CODE + 0x200
 CALLS = 10_000
-LIMIT_S = 30
 A, B, RESULT = 6, 7, 6 * 7 + 7
 FUNCTIONS = (
     ("leaf_bare", "no marker"),
