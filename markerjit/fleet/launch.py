@@ -148,7 +148,8 @@ class Launched:
 
     def _remove_hold(self, memory: ProcessMemory) -> None:
         """Put back what was where the hold is, when the program has left it. A hold that stays
-        behind, because the program is being traced by another tool, is executed by nobody."""
+        behind, because the program is being traced by another tool, is executed by nobody. So
+        each part of it may be put back without the others, and no journal is needed."""
         launched = self._launched
         now = bytearray(launched.code[: launched.size])
         at = launched.released - launched.hold

@@ -254,7 +254,6 @@ static int lay_hold(pid_t pid, struct image *image, struct mj_launched *launched
         return fail(report, MJ_NO_ROOM, 0);
     if (!image->loader)
         image->place = 0;
-    launched->entry = image->entry;
     const int status = write_hold(image, launched, report);
 
     if (status != MJ_OK)

@@ -152,7 +152,7 @@ MJ_EXPORT int mj_read_filters(const struct mj_target *target, int32_t tid,
 struct mj_launched {
     int32_t pid;
     uint32_t size;
-    uint64_t hold, released, entry;
+    uint64_t hold, released;
     uint8_t before[MJ_HOLD_ROOM], code[MJ_HOLD_ROOM];
 };
 
