@@ -36,7 +36,7 @@ from markerjit.proc.permission import read_status
 from markerjit.session.opened import MARK_SIZE, NO_STUB, mark_of, with_stub, without_stub
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn
-from markerjit.sites.usdt import image_of
+from markerjit.sites.mapped_files import image_of
 from markerjit.spans.code import Code
 from markerjit.spans.openings import Closed, Opening, Way, best_opening
 from markerjit.x86.assemble import WronglyAssembled

@@ -1,8 +1,7 @@
 """Find the USDT probes of a process or of a file.
 
-Their notes are not loaded with the program. So the file of each mapped object is read, and only
-where its build id is that of the image in memory: a file that was replaced since would lie. Nothing
-is changed, and no thread is stopped.
+Their notes are not loaded with the program. So the file of each mapped object is read
+(mapped_files.py). Nothing is changed, and no thread is stopped.
 
 What this does not do: decide how a site can be opened, or look at code behind the no-op.
 """
@@ -11,11 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from markerjit.elf import FileImage, MappedImage, Read
+from markerjit.elf import FileImage, Read
 from markerjit.elf.stapsdt import SdtNote, read_sdt_notes
 from markerjit.errors import (
     BadFile,
@@ -39,6 +37,7 @@ from markerjit.model import (
     UsdtSite,
 )
 from markerjit.sites.discover import mapped_images, nearest
+from markerjit.sites.mapped_files import file_of
 from markerjit.sites.names import NameKind, ProbeName
 from markerjit.sites.operands import Argument, Names, parse_operands
 from markerjit.sites.providers import Parameter, Providers
@@ -88,7 +87,7 @@ def usdt_of_process(pid: int, read: Read, maps: Sequence[Mapping]) -> UsdtSites:
     code = [range(mapping.start, mapping.end) for mapping in maps if mapping.executable]
     for mapping, loaded in mapped_images(read, maps, collector.problems):
         try:
-            image = _file_of(pid, mapping, loaded)
+            image = file_of(pid, mapping, loaded)
         except BadFile as problem:
             collector.problems.append(problem)
             continue
@@ -100,15 +99,6 @@ def usdt_of_process(pid: int, read: Read, maps: Sequence[Mapping]) -> UsdtSites:
                 code,
             )
     return collector.result()
-
-
-def image_of(pid: int, read: Read, maps: Sequence[Mapping], mapped: MappedObject) -> FileImage:
-    """The file of an object that a process has mapped, open. Raises BadFile where it is not mapped
-    any more, or where there is no such file."""
-    for mapping, loaded in mapped_images(read, maps, []):
-        if (mapping.path, loaded.bias) == (mapped.path, mapped.bias):
-            return _file_of(pid, mapping, loaded)
-    raise BadFile(f"{mapped.path}: it is not mapped any more")
 
 
 def usdt_states(read: Read, sites: Sequence[UsdtSite]) -> list[UsdtState]:
@@ -179,40 +169,6 @@ class _Collector:
     def result(self) -> UsdtSites:
         problems = (*self.problems, *self._providers.problems)
         return UsdtSites(tuple(self._sites), problems)
-
-
-def _file_of(pid: int, mapping: Mapping, loaded: MappedImage) -> FileImage:
-    """The file that is mapped, open. Raises BadFile where there is none, or another one, and what
-    reading `loaded` raises when the process ends."""
-    ways = (
-        f"/proc/{pid}/map_files/{mapping.start:x}-{mapping.end:x}",  # for root, also if deleted
-        f"/proc/{pid}/root{mapping.path}",
-    )
-    reason = "its file cannot be read"
-    for path in ways:
-        try:
-            image = FileImage(path)
-        except (BadFile, Unsupported):
-            continue
-        with ExitStack() as opened:
-            opened.enter_context(image)
-            image.name = mapping.path
-            if _is_same(image, loaded) and (image.build_id() or _is_inode(path, mapping)):
-                opened.pop_all()  # it is the caller's
-                return image
-        reason = "its file was replaced since it was loaded"
-    raise BadFile(f"{mapping.path}: {reason}, and only the file has notes of USDT probes")
-
-
-def _is_same(image: FileImage, loaded: MappedImage) -> bool:
-    return image.segments == loaded.segments and image.build_id() == loaded.build_id()
-
-
-def _is_inode(path: str, mapping: Mapping) -> bool:
-    try:
-        return os.stat(path).st_ino == mapping.inode
-    except OSError:
-        return False
 
 
 def _form(image: FileImage, site: int) -> Form:
