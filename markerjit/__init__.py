@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from markerjit.proc.priority import raised_priority, reason_for_waiting
     from markerjit.ring.batch import Batch, Columns
     from markerjit.ring.clock import Calibration
+    from markerjit.session.functions import Function, FunctionView, list_file_functions
     from markerjit.session.repair import Repaired, repair
     from markerjit.session.session import Session, attach
     from markerjit.session.status import ArenaStatus, MarkerStatus, list_file
@@ -136,6 +137,7 @@ _HOME = {
     "ArenaStatus": "session.status",
     "MarkerStatus": "session.status",
     "StrayHead": "session.strays",
+    **dict.fromkeys(("Function", "FunctionView", "list_file_functions"), "session.functions"),
     **dict.fromkeys(("UsdtProbe", "UsdtView", "list_file_usdt"), "session.usdt"),
     **dict.fromkeys(("Event", "Field", "Kind", "Mode", "Seccomp", "Site"), "model"),
     **dict.fromkeys(
@@ -182,6 +184,8 @@ __all__ = [
     "Field",
     "Fleet",
     "Flight",
+    "Function",
+    "FunctionView",
     "Kind",
     "Launched",
     "LeftOut",
@@ -239,6 +243,7 @@ __all__ = [
     "find_processes",
     "line_formatter",
     "list_file",
+    "list_file_functions",
     "list_file_usdt",
     "merge",
     "open_sink",

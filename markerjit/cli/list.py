@@ -1,4 +1,4 @@
-"""`markerjit list PID|FILE [PATTERN]`: the markers, and how they are switched; or USDT probes."""
+"""`markerjit list PID|FILE [PATTERN]`: markers, USDT probes or functions, and how they are on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import markerjit
 from markerjit.cli import arguments, output
 from markerjit.facts import words
+from markerjit.facts.functions import function_facts
 from markerjit.facts.markers import list_facts
 from markerjit.facts.usdt import usdt_facts
 from markerjit.printable import counted
@@ -29,6 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the markers of a process or a file."""
     pid = arguments.pid_or_file(options.target)
+    if options.pattern.startswith("func:"):
+        return _list_functions(options, pid)
     if options.usdt:
         return _list_usdt(options, pid)
     others = 0
@@ -74,6 +77,29 @@ def _list_usdt(options: argparse.Namespace, pid: int | None) -> int:
     for problem in problems:
         output.say(f"markerjit: left out: {problem}", error=True)
     return 0
+
+
+def _list_functions(options: argparse.Namespace, pid: int | None) -> int:
+    if pid is not None:
+        with markerjit.View(pid) as process:
+            view = process.functions(options.pattern)
+    else:
+        view = markerjit.list_file_functions(options.target, options.pattern)
+    if options.json:
+        output.print_json(function_facts(options.target, pid, view))
+    else:
+        header = ["FUNCTION", *(["STATE"] if pid is not None else []), "ENTRY"]
+        output.print_table(header, [_row(function, pid) for function in view.functions])
+    for problem in view.problems:
+        output.say(f"markerjit: left out: {problem}", error=True)
+    return 0
+
+
+def _row(function: markerjit.Function, pid: int | None) -> list[str]:
+    symbol = function.name.removeprefix("func:")
+    name = function.name if function.text == symbol else f"{function.name} ({function.text})"
+    state = [f"on ({function.mode})" if function.mode else "off"] if pid is not None else []
+    return [name, *state, function.site.place.source]
 
 
 def _print_usdt(probe: markerjit.UsdtProbe, *, running: bool) -> None:

@@ -76,7 +76,7 @@ def with_stub(site: UsdtSite, head: bytes, slot: RemoteAddress, stub: RemoteAddr
         slot, stub, RemoteAddress(site.address + len(head)),
         preserving=True, semaphore=site.recipe.semaphore,
     )  # fmt: skip
-    form = form_with_stub(head, site.address, stub)
+    form = form_with_stub(site.form.name, head, site.address, stub)
     return Site(site.signature, site.place, site.address, form, body)
 
 

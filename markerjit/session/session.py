@@ -49,7 +49,7 @@ from markerjit.session.probes_in_c import (
 )
 from markerjit.session.switch import Switcher
 from markerjit.session.view import View
-from markerjit.sites import NameKind, parse_name
+from markerjit.sites import parse_name
 
 if TYPE_CHECKING:  # what records is imported when something is recorded
     from markerjit.events.flight import Flight
@@ -136,11 +136,10 @@ class Session(View):
         request = Request(on, planner.strategy(quiesce), as_mode(mode), asked)
         self._target.look()
         self._target.refuse_unknown_runtime()
-        if on and name.kind is NameKind.USDT:
+        if on and name.is_of_stubs:
             from markerjit.session.stubs import say_openings
-            from markerjit.sites.usdt import matching_usdt
 
-            say_openings(self._target, matching_usdt(self._target.usdt().sites, name))
+            say_openings(self._target, self._target.unprepared(name))
         sites, recorders = self._target.matching(name), self._switcher.recorders
         take(self._target, recorders, name, request)
         return planner.plan(self._target.states(sites), request, recorders)
@@ -228,9 +227,10 @@ class Session(View):
         check_text("pattern", pattern)
         name = parse_name(pattern)
         check_flag("on", on)
-        if name.kind is NameKind.USDT:
+        if name.is_of_stubs:
             raise Unsupported(
-                f"'{name}' names USDT probes, which are not switched in steps; switch them at once"
+                f"'{name}' names {name.kind.value}, which are not switched in steps; switch them "
+                "at once"
             )
         from markerjit.arena.journal import LONGEST_LEASE_S
         from markerjit.patch.stages import between

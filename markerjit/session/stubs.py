@@ -137,7 +137,7 @@ def _ready(target: Target, code: Code, site: UsdtSite, *, copy_calls: bool) -> R
         reasons = dict.fromkeys(str(way.reason) for way in opening.turned_down)
         return f"cannot be opened: {', '.join(reasons)}"
     if opening.address != site.place.offset:
-        return "has no no-op where its note says it"
+        return "begins with an endbr64, where indirect branches land"
     displaced = opening.code
     head = _head(code, opening)
     if not copy_calls and _calls(site, displaced):

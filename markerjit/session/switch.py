@@ -39,7 +39,7 @@ from markerjit.session.planning import Planner, one_format
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn, Turns
 from markerjit.session.unfinished import Settled, settle
-from markerjit.sites import NameKind, Objects, ProbeName
+from markerjit.sites import Objects, ProbeName
 from markerjit.sites.vforks import may_share_memory
 
 
@@ -303,13 +303,12 @@ class Switcher:
             self._make_arena(turn, traps=False)
 
     def need_stubs(self, turn: Turn, name: ProbeName, request: Request) -> None:
-        """Before USDT probes are switched on each of their sites has a stub, or a reason why it
+        """Before code that nobody prepared is switched on each site has a stub, or a reason why it
         cannot have one. Raises UnknownMarker, and what making stubs raises."""
-        if request.on and name.kind is NameKind.USDT:
+        if request.on and name.is_of_stubs:
             from markerjit.session.stubs import make_stubs  # decodes all of an object's code
-            from markerjit.sites.usdt import matching_usdt
 
-            sites = matching_usdt(turn.target.usdt().sites, name)
+            sites = turn.target.unprepared(name)
             make_stubs(turn, sites, partial(self._need_current_arena, turn))
 
     def _make_arena(self, turn: Turn, *, traps: bool) -> Recorders:

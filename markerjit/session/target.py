@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from markerjit.abi import PAGE
@@ -26,6 +27,7 @@ from markerjit.errors import (
     NoSuchProcess,
     TargetGone,
     UnexpectedBytes,
+    UnknownMarker,
     Unsupported,
 )
 from markerjit.memory import Mapping, ProcessMemory, has_ended, parse_maps, read_maps_text
@@ -43,6 +45,7 @@ from markerjit.sites.names import check_is_marker
 from markerjit.sites.verify import code_state
 
 if TYPE_CHECKING:  # most processes have no USDT probe that is looked for
+    from markerjit.model import UsdtSite
     from markerjit.sites.usdt import UsdtSites
 
 _MANY = 16
@@ -177,8 +180,26 @@ class Target:
             return seen._replace(opened=self.seen.opened, tables=tables)
         from markerjit.session.opened import opened_sites
 
-        opened = opened_sites(self.memory.read, arenas, islands, self.usdt(seen).sites)
+        sites = [*self.usdt(seen).sites, *self._entered_functions(seen, arenas)]
+        opened = opened_sites(self.memory.read, arenas, islands, sites)
         return seen._replace(opened=opened, tables=tables)
+
+    def _entered_functions(self, seen: Seen, arenas: Sequence[Arena]) -> tuple[UsdtSite, ...]:
+        """The functions of which a table of patches has the entry: of what is neither a marker nor
+        a USDT probe."""
+        known = {site.address for site in seen.objects.sites}
+        known |= {site.address for site in self.usdt(seen).sites}
+        others = {
+            RemoteAddress(entry.address)
+            for arena in arenas
+            for entry in arena.patches.entries(known)
+            if not entry.gone
+        }
+        if not others:
+            return ()
+        from markerjit.sites.functions import functions_at
+
+        return functions_at(self.pid, self.memory.read, seen.maps, others)
 
     def usdt(self, seen: Seen | None = None) -> UsdtSites:
         """The sites of the USDT probes of what is mapped, with a stub or without."""
@@ -201,6 +222,8 @@ class Target:
         Raises UnknownMarker, NoMarkers where the process has none at all, and Unsupported for a
         name of anything else.
         """
+        if name.kind is NameKind.FUNCTION:
+            return self._matching_functions(name)
         if name.kind is NameKind.USDT:
             return self._matching_usdt(name)
         check_is_marker(name)
@@ -218,11 +241,48 @@ class Target:
 
     def _matching_usdt(self, name: ProbeName) -> tuple[Site, ...]:
         from markerjit.session.opened import NO_STUB, without_stub
-        from markerjit.sites.usdt import matching_usdt
 
-        known = {**self._closed, **{site.address: site for site in self.seen.opened}}
-        sites = matching_usdt(self.usdt().sites, name)
+        known = self._known()
+        sites = self.unprepared(name)
         return tuple(known.get(site.address) or without_stub(site, NO_STUB) for site in sites)
+
+    def _matching_functions(self, name: ProbeName) -> tuple[Site, ...]:
+        """Those that were opened once, or that were to be: of a process with ten thousands of
+        functions, nothing is known of the others that a switch or a status could say."""
+        from markerjit.sites.functions import PREFIX, check_is_entry, is_of
+
+        check_is_entry(name)
+        functions = [
+            site for site in self._known().values() if site.signature.name.startswith(PREFIX)
+        ]
+        sites = [
+            site
+            for site in functions
+            if is_of(name, site.signature.name.removeprefix(PREFIX), site.place.object.path)
+        ]
+        if not sites:
+            asked = {site.address for site in self.unprepared(name)}
+            sites = [site for site in functions if site.address in asked]
+        if not sites:
+            raise UnknownMarker(name.text, (), what="function that was switched on")
+        return tuple(sorted(sites, key=attrgetter("address")))
+
+    def _known(self) -> dict[RemoteAddress, Site]:
+        """The sites that have a stub, or cannot have one, by address."""
+        return {**self._closed, **{site.address: site for site in self.seen.opened}}
+
+    def unprepared(self, name: ProbeName) -> tuple[UsdtSite, ...]:
+        """The sites of a name in code that nobody prepared, with a stub or without.
+
+        Raises UnknownMarker, and Unsupported for a name of markers, or of what cannot be found.
+        """
+        if name.kind is not NameKind.FUNCTION:
+            from markerjit.sites.usdt import matching_usdt
+
+            return matching_usdt(self.usdt().sites, name)
+        from markerjit.sites.functions import functions_of_process
+
+        return functions_of_process(self.pid, self.memory.read, self.seen.maps, name).sites
 
     def files_changed(self) -> bool:
         """Whether files were mapped or unmapped since the last look."""

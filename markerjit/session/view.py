@@ -22,6 +22,7 @@ from markerjit.sites import ProbeName, parse_name
 
 if TYPE_CHECKING:
     from markerjit.probes.loaded import Values
+    from markerjit.session.functions import FunctionView
     from markerjit.session.usdt import UsdtView
 
 
@@ -119,6 +120,18 @@ class View:
         from markerjit.session.usdt import usdt_of
 
         return usdt_of(self._target, name)
+
+    def functions(self, pattern: str) -> FunctionView:
+        """The functions of the process that a name such as `func:pg_*` is of, in the objects that
+        are mapped, or in one: `func:libc.so*:malloc`.
+
+        Raises UnknownMarker when none is, and Unsupported for a name of anything else.
+        """
+        check_text("pattern", pattern)
+        name = parse_name(pattern)
+        from markerjit.session.functions import functions_of
+
+        return functions_of(self._target, name)
 
     def stray_heads(self) -> list[StrayHead]:
         """Heads that were opened for markers and belong to none that is mapped now, by address."""

@@ -2,15 +2,16 @@
 
     kv_get, kv_*              markers
     provider:name             USDT probes
-    func:NAME[:return]        a function, entered or left
+    func:NAME[:return]        functions, where they are entered or left
     insn:NAME+0xOFF           an instruction of a function
     call:CALLER->CALLEE       a call of one function in another
 
 NAME, CALLER and CALLEE are shell globs, and so are the names of markers and USDT probes. A function
-may be said to be of an object, by the name of its file: `malloc@libc.so*`.
+may be said to be of an object, by the name of its file: `func:libc.so*:malloc`, `malloc@libc.so*`.
+In the names of C++ there are colons by twos.
 
-What this does not do: look for anything. Today markers and USDT probes can be found. The other
-kinds are parsed, and the caller refuses them.
+What this does not do: look for anything. Today markers, USDT probes and the entries of functions
+can be found. The other kinds are parsed, and the caller refuses them.
 """
 
 from __future__ import annotations
@@ -55,8 +56,13 @@ class ProbeName(NamedTuple):
     def __str__(self) -> str:
         return self.text
 
+    @property
+    def is_of_stubs(self) -> bool:
+        """Whether its sites are in code that nobody prepared for us, and so need stubs."""
+        return self.kind in (NameKind.USDT, NameKind.FUNCTION)
 
-_FUNCTION = r"(?P<name>[^@:][^@]*?)(?:@(?P<object>[^@]+?))?"
+
+_FUNCTION = r"(?:(?P<file>[^@:]+):(?!:))??(?P<name>[^@:](?:[^@:]|::)*?)(?:@(?P<object>[^@]+?))?"
 _AFTER = {
     "func": (NameKind.FUNCTION, _FUNCTION + r"(?P<leaves>(?<!:):return)?"),
     "insn": (NameKind.INSTRUCTION, _FUNCTION + r"\+(?P<offset>0x[0-9a-fA-F]{1,16})"),
@@ -82,7 +88,8 @@ def parse_name(text: str) -> ProbeName:
         raise BadArgument("pattern", text, _LOOKS[kind])
     fields = match.groupdict()
     return ProbeName(
-        text, kind, fields["name"], fields.get("object") or "", fields.get("caller") or "",
+        text, kind, fields["name"], fields.get("object") or fields.get("file") or "",
+        fields.get("caller") or "",
         int(fields.get("offset") or "0", 16), bool(fields.get("leaves")),
     )  # fmt: skip
 
@@ -112,5 +119,5 @@ def check_is_marker(name: ProbeName) -> None:
     if name.kind is not NameKind.MARKER:
         raise Unsupported(
             f"'{name}' names {name.kind.value}, which are not supported here: markers such as "
-            "'kv_*' are, and USDT probes of a running process"
+            "'kv_*' are, and in a running process USDT probes and functions"
         )

@@ -16,7 +16,7 @@ from markerjit.elf import Read
 from markerjit.errors import MarkerError, UnexpectedBytes
 from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.sites.remembered import recall, remember
-from markerjit.x86.forms import USDT, is_breakpoint, mode_of
+from markerjit.x86.forms import STUBBED, is_breakpoint, mode_of
 
 _OBJECT = attrgetter("place.object")
 _MOST = 4096
@@ -73,7 +73,7 @@ def confirm(read: Read, sites: Sequence[Site]) -> None:
     """Ask for the second opinion on sites whose bytes are as they should be. Raises MarkerError for
     the first one that does not agree. Instructions of foreign code were decoded when their copies
     were made, and are not asked about."""
-    ours = [site for site in sites if site.form.name != USDT]
+    ours = [site for site in sites if site.form.name not in STUBBED]
     for mapped, group in groupby(ours, key=_OBJECT):
         of_object = list(group)
         digest = _digest(of_object)

@@ -101,8 +101,23 @@ def usdt_form(code: bytes) -> Form | None:
     return next((form for form in _NO_OPS if code.startswith(form.head)), None)
 
 
-def form_with_stub(head: bytes, address: int, stub: int) -> Form:
-    """The form of a USDT probe's site whose head may become a jump to its stub; a breakpoint where
+FUNCTION = "function"
+"""The name of the form of a function's entry."""
+ENDBR64 = b"\xf3\x0f\x1e\xfa"
+"""Indirect branches have to land on it, so it stays where a function has one."""
+
+STUBBED = frozenset((USDT, FUNCTION))
+"""The names of the forms of code that nobody prepared for us: each site gets a stub."""
+
+
+def function_form(code: bytes) -> Form | None:
+    """The form of a function's entry, whose code begins with these bytes, behind an endbr64; None
+    without any. It has no way to be opened, without a stub."""
+    return Form(FUNCTION, code[:NEAR_LENGTH], b"", MappingProxyType({})) if code else None
+
+
+def form_with_stub(name: str, head: bytes, address: int, stub: int) -> Form:
+    """The form of this name of a site whose head may become a jump to its stub; a breakpoint where
     it is too short for one.
 
     Raises OverflowError where no displacement of 32 bits leads there.
@@ -111,8 +126,10 @@ def form_with_stub(head: bytes, address: int, stub: int) -> Form:
     if len(head) == NEAR_LENGTH:
         jump = bytes([JMP_NEAR]) + relative(stub, address + NEAR_LENGTH)
         ways = {Mode.JUMP: jump, **ways}
-    inside = (1,) if head[:1] == bytes([NOP]) and len(head) > 1 else ()
-    return Form(USDT, head, b"", MappingProxyType(ways), inside)
+    # What a function begins with is not known without decoding it.
+    begins_short = name == FUNCTION or head[:1] == bytes([NOP])
+    inside = (1,) if begins_short and len(head) > 1 else ()
+    return Form(name, head, b"", MappingProxyType(ways), inside)
 
 
 def stub_of(after: bytes, address: int) -> int | None:

@@ -262,7 +262,7 @@ def test_explain_of_all_ways_needs_a_stub_and_of_a_file_a_process(target: Callab
     program = target("truth_usdt")
 
     one_line(cli("explain", program.pid, "truth:turn", "--all"), "gets its stub when")
-    one_line(cli("explain", program.path, "truth:turn"), "USDT probes of a running process")
+    one_line(cli("explain", program.path, "truth:turn"), "in a running process USDT probes")
     cli("on", program.pid, "truth:turn")
     ways = cli("explain", program.pid, "truth:turn", "--all")
 

@@ -1,0 +1,309 @@
+"""Functions of programs that nobody prepared: counted, traced, and off again byte for byte."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import markerjit
+from markerjit import Mode
+from tests.support.c_probes import values
+from tests.support.commands import cli, facts, one_line, running
+from tests.support.programs import Target
+from tests.support.timing import wait_until
+
+pytestmark = pytest.mark.live
+
+PROGRAM = "truth_functions"
+BY_JUMP = ("turn", "landing", "brief", "again", "thrown", "handle", "spun", "passed")
+COUNTED = """
+#include <markerjit/probe.h>
+
+MJ_COUNTER(turns);
+MJ_COUNTER(sum);
+
+void count(struct mj_slot *slot, unsigned long i, unsigned long text, unsigned long square,
+           unsigned long arg3, unsigned long arg4, unsigned long arg5) {
+    mj_count(&turns);
+    mj_add(&sum, square - i * i);
+}
+"""
+
+
+def code_of(program: Target) -> bytes:
+    """All bytes of the program's own code, as they are now."""
+    with markerjit.View(program.pid) as view:
+        spans = [
+            (each.start, each.end) for each in view._target.seen.maps
+            if each.executable and each.path.endswith(PROGRAM)
+        ]  # fmt: skip
+        return b"".join(view.read(start, end - start) for start, end in spans)
+
+
+def name_of(function: str) -> str:
+    return f"func:{PROGRAM}:{function}"
+
+
+def test_every_entry_is_counted_and_off_again_byte_for_byte(target: Callable) -> None:
+    program = target(PROGRAM)
+    before = code_of(program)
+
+    with markerjit.attach(program.pid) as session:
+        for name in (*BY_JUMP, "looping"):
+            session.enable(name_of(name))
+        program.ask("run 100")
+        on = {one.name: (one.mode, one.hits) for one in session.statistics("func:*")}
+        opened = code_of(program)
+        session.disable("func:*")
+        program.ask("run 10")
+        off = {one.name: (one.mode, one.total) for one in session.statistics("func:*")}
+
+    assert on == {
+        **{f"func:{name}": (Mode.JUMP, 100) for name in BY_JUMP},
+        "func:again": (Mode.JUMP, 1000),
+        "func:looping": (Mode.INT3, 100),
+        **{f"func:{name}": (Mode.JUMP, 0) for name in ("spun", "passed")},
+    }
+    assert opened != before
+    assert off == {name: (None, hits) for name, (_, hits) in on.items()}
+    assert code_of(program) == before
+
+
+@pytest.mark.parametrize("mode", [Mode.JUMP, Mode.INT3])
+def test_events_have_the_arguments(target: Callable, mode: Mode) -> None:
+    program = target(PROGRAM)
+
+    with (
+        markerjit.attach(program.pid) as session,
+        session.trace(name_of("turn"), mode=mode) as stream,
+    ):
+        program.ask("run 100")
+        events = list(stream.drain())
+
+    assert [event.name for event in events] == ["func:turn"] * 100
+    for i, event in enumerate(events):
+        assert [*event.fields] == [f"arg{number}" for number in range(6)]
+        assert (event.fields["arg0"], event.fields["arg2"]) == (i, i * i)
+    with markerjit.View(program.pid) as view:
+        for event, text in zip(events, (b"even\0", b"odd\0") * 50, strict=True):
+            assert view.read(event.fields["arg1"], len(text)) == text
+
+
+def test_function_that_runs_at_full_speed_is_switched_again_and_again(target: Callable) -> None:
+    program = target(PROGRAM)
+    before = code_of(program)
+    program.command("resume")
+
+    with markerjit.attach(program.pid) as session:
+        for _ in range(100):
+            session.enable("func:spun")
+            session.disable("func:spun")
+        program.command("pause")
+        start = program.ask("counts")["spin"]
+        session.enable("func:spun")
+        program.command("resume")
+        while program.ask("counts")["spin"] < start + 1000:
+            pass
+        program.command("pause")
+        (spun,) = session.statistics("func:spun")
+        end = program.ask("counts")["spin"]
+        session.disable("func:spun")
+
+    assert spun.hits == end - start
+    assert code_of(program) == before
+
+
+def test_another_controller_switches_off_what_one_has_left_on(target: Callable) -> None:
+    program = target(PROGRAM)
+    before = code_of(program)
+    with markerjit.attach(program.pid) as session:
+        session.enable(name_of("t*n"))
+        session.enable(name_of("looping"))
+
+    with markerjit.attach(program.pid) as other:
+        assert {one.name for one in other.statistics() if one.mode} == {
+            "func:turn", "func:thrown", "func:looping",
+        }  # fmt: skip
+        other.disable("func:*")
+
+    assert code_of(program) == before
+
+
+def test_a_function_is_one_whichever_of_its_names_is_given(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with markerjit.attach(program.pid) as session:
+        session.enable("func:turned")
+        program.ask("run 3")
+        session.enable("func:turn")
+        (status,) = session.statistics("func:turned")
+        session.disable("func:turned")
+        (off,) = session.statistics("func:turn")
+
+    assert (status.name, status.mode, status.hits) == ("func:turn", Mode.JUMP, 3)
+    assert off.mode is None
+
+
+def test_an_endbr64_stays_where_indirect_calls_land(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with markerjit.attach(program.pid) as session:
+        session.enable("func:landing")
+        (site,) = session.sites("func:landing")
+        code = session.read(site.address - 4, 5)
+
+    assert code == b"\xf3\x0f\x1e\xfa\xe9"
+
+
+def test_child_of_a_fork_runs_on_and_records_nothing(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with markerjit.attach(program.pid) as session, session.trace("func:passed") as stream:
+        answer = program.ask("fork 100")
+        events = list(stream.drain())
+
+    assert answer["children"] == 1
+    assert events == []
+
+
+def test_probe_in_c_gets_the_six_registers(target: Callable, probe: Callable) -> None:
+    program = target(PROGRAM)
+
+    with markerjit.attach(program.pid) as session:
+        session.enable("func:turn", probe=probe(COUNTED, "count"))
+        program.ask("run 10")
+        counted = values(program.pid)
+        session.disable("func:turn")
+
+    assert (counted["turns"], counted["sum"]) == (10, 0)
+
+
+def test_unknown_function_is_named_with_its_nearest_and_nothing_is_touched(
+    target: Callable,
+) -> None:
+    program = target(PROGRAM)
+
+    with markerjit.attach(program.pid) as session:
+        with pytest.raises(markerjit.UnknownMarker, match="func:turn"):
+            session.enable("func:turm")
+        with pytest.raises(markerjit.UnknownMarker, match="function"):
+            session.disable("func:turn")
+        with pytest.raises(markerjit.Unsupported, match="IFUNC"):
+            session.enable("func:memcpy")
+        with pytest.raises(markerjit.Unsupported, match="return"):
+            session.enable("func:turn:return")
+        with pytest.raises(markerjit.Unsupported, match="steps"), session.stepping("func:turn"):
+            pass
+        assert not session.has_runtime
+
+
+def test_our_own_process_is_refused() -> None:
+    with (
+        markerjit.attach(os.getpid()) as session,
+        pytest.raises(markerjit.Refused, match="own process"),
+    ):
+        session.enable("func:malloc")
+
+
+# ---- what commands say ---------------------------------------------------------------------------
+
+
+def test_list_shows_functions_and_how_they_are_on(target: Callable) -> None:
+    program = target(PROGRAM)
+    cli("on", program.pid, "func:turn")
+
+    listed = cli("list", program.pid, name_of("t*n"))
+    document = facts("list", program.pid, name_of("t*n"))
+    of_file = facts("list", program.path, "func:t*n")
+    wrong = cli("list", program.path, "func:nothing_like_it")
+
+    assert [line.split()[:3] for line in listed.stdout.splitlines()] == [
+        ["FUNCTION", "STATE", "ENTRY"], ["func:turn", "on", "(jump)"], ["func:thrown", "off",
+        listed.stdout.split()[-1]],
+    ]  # fmt: skip
+    assert {each["name"]: each["mode"] for each in document["functions"]} == {
+        "func:turn": "jump", "func:thrown": None,
+    }  # fmt: skip
+    assert [each["offset"] for each in of_file["functions"]] == [
+        each["offset"] for each in document["functions"]
+    ]
+    one_line(wrong, "no function matches")
+
+
+def test_explain_says_how_a_function_would_be_opened_and_then_how_it_is(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    before = cli("explain", program.pid, "func:turn")
+    cli("on", program.pid, "func:turn")
+    after = cli("explain", program.pid, "func:turn")
+
+    assert before.returncode == after.returncode == 0
+    assert "is opened by a jump over f0 48 83 05" in before.stdout
+    assert "in turn+0x0" in before.stdout
+    assert "now       on (jump)" in after.stdout
+
+
+def test_a_trace_is_printed_and_leaves_the_program_as_it_was(target: Callable) -> None:
+    program = target(PROGRAM)
+    before = code_of(program)
+    with running("trace", program.pid, "func:turn", "--json") as tracer:
+        wait_until(
+            lambda: tracer.poll() is not None or code_of(program) != before, "the function on"
+        )
+        program.ask("run 5")
+        assert tracer.stdout
+        lines = [tracer.stdout.readline() for _ in range(5)]
+        tracer.terminate()
+        assert tracer.wait() == 0
+
+    assert all('"func:turn"' in line for line in lines)
+    assert code_of(program) == before
+
+
+REPEATING = """
+import sys
+for line in sys.stdin:
+    for each in range(1000):
+        float("1.5")
+    print(line, end="", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "name", "least"),
+    [
+        (["/usr/bin/python3.11", "-c", REPEATING], "once", "func:PyFloat_FromString", 1000),
+        (["/bin/bash", "-s"], "for n in {1..100}; do x=$n; done; echo once", "func:xmalloc", 100),
+    ],
+    ids=["python3", "bash"],
+)
+def test_programs_of_debian_are_counted_and_go_on(
+    command: list[str], line: str, name: str, least: int
+) -> None:
+    if not Path(command[0]).exists():
+        pytest.skip(f"needs {command[0]}")
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdin and program.stdout
+
+        def ask() -> str:
+            print(line, file=program.stdin, flush=True)
+            return program.stdout.readline()
+
+        assert ask() == "once\n"
+        with markerjit.attach(program.pid) as session:
+            session.enable(name)
+            answers = [ask() for _ in range(3)]
+            (on,) = session.statistics(name)
+            session.disable(name)
+        answers.append(ask())
+        program.stdin.close()
+        assert program.wait() == 0
+
+    assert answers == ["once\n"] * 4
+    assert on.hits >= 3 * least
