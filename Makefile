@@ -136,6 +136,8 @@ compile = $(CC) -Inative/include $(WARNINGS) -MMD -MP
 
 BENCH := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/bench/*/*.[ch]))
 BENCH_PROGRAMS := dormant/runner active/crew active/tracer reading/fill
+BRIEF_FORMS := no-marker no-marker--again jump 5-byte-no-op call
+BRIEF := $(foreach form,$(BRIEF_FORMS),$(patsubst %,brief/hot-$(form)-%.so,0 1 2 3 4 5 6 7))
 HEADERS := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/include/markerjit/*.h))
 RUNTIME_C := $(wildcard native/src/runtime/*.c native/src/runtime/*.S)
 STOP_C := $(wildcard native/src/stop/*.c)
@@ -152,6 +154,7 @@ native: $(HEADERS) \
 	$(if $(wildcard native/targets/kvserver.c native/targets/kvload.c),$(DEMO:%=$(NATIVE)/demo/%)) \
 	$(if $(wildcard native/targets/lab_turns.c),$(LAB:%=$(NATIVE)/lab/%)) \
 	$(BENCH) $(BENCH_PROGRAMS:%=$(NATIVE)/bench/%) \
+	$(if $(wildcard native/bench/dormant/hot.c),$(BRIEF:%=$(NATIVE)/bench/%)) \
 	native-complete
 
 native-complete: $(HEADERS) | build/.tools-here
@@ -175,6 +178,28 @@ $(BENCH_PROGRAMS:%=$(NATIVE)/bench/%): $(NATIVE)/bench/%: native/bench/%.c Makef
 	@echo "cc      $@"
 	@mkdir -p $(@D)
 	@$(CC) -Inative/include $(WARNINGS) $(CFLAGS) -pthread -o $@ $< -ldl
+
+# Loops of the bench for a machine without a compiler, as sampling/build.py makes them: each form in each layout.
+BRIEF_no-marker := -DBENCH_FORM=mark -DMJ_MODE=none
+BRIEF_no-marker--again := $(BRIEF_no-marker)
+BRIEF_jump := -DBENCH_FORM=mark -DMJ_MODE=jump
+BRIEF_5-byte-no-op := -DBENCH_FORM=nop5
+BRIEF_call := -DBENCH_FORM=call
+SKIP_0 := 16
+SKIP_1 := 544
+SKIP_2 := 1072
+SKIP_3 := 1600
+SKIP_4 := 2128
+SKIP_5 := 2656
+SKIP_6 := 3184
+SKIP_7 := 3712
+layout = $(lastword $(subst -, ,$*))
+
+$(NATIVE)/bench/brief/hot-%.so: native/bench/dormant/hot.c native/bench/dormant/site.h $(HEADERS) Makefile | build/.tools-here
+	@echo "cc      $@"
+	@mkdir -p $(@D)
+	@$(CC) -Inative/include -Inative/bench/dormant -O2 -fPIC -shared -s -Wl,-z,noseparate-code $(BRIEF_$(patsubst %-$(layout),%,$*)) \
+		-DBENCH_ARGS=2 -DBENCH_COMPUTED=0 -DBENCH_SKIP=$(SKIP_$(layout)) -o $@ $<
 
 # The runtime: a freestanding position-independent blob, linked by its own script, stripped of ELF.
 RUNTIME_CFLAGS := -O2 -mgeneral-regs-only -ffreestanding -fPIC -fvisibility=hidden -fno-stack-protector \

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from markerjit.apps.bench import table
+from markerjit.apps.bench import brief, table
 from markerjit.apps.bench.dormant import check, controls, large
 from markerjit.apps.bench.dormant.forms import FORMS
 from markerjit.apps.bench.sampling import results
@@ -298,5 +298,8 @@ def test_the_sources_are_part_of_the_package(programs: Path, runner: Path) -> No
     there = {str(path.relative_to(programs)) for path in programs.glob("*/*")}
     sources = {str(path.relative_to(SOURCES)) for path in SOURCES.glob("*/*")}
 
-    assert there == sources | {"dormant/runner", "active/crew", "active/tracer", "reading/fill"}
+    loops = {f"brief/{each.path.name}" for each in brief.objects()}
+
+    built = {"dormant/runner", "active/crew", "active/tracer", "reading/fill"} | loops
+    assert there == sources | built
     assert subprocess.run([runner], check=False).returncode == 2
