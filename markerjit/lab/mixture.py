@@ -12,7 +12,6 @@ from typing import NamedTuple
 from markerjit.lab.child import ALIVE, Child
 from markerjit.lab.experiment import Picture, Run, Tell
 from markerjit.lab.image import Image
-from markerjit.printable import counted
 from markerjit.quiesce.strategies import MEMBARRIER
 
 SAFE_FLIPS = 200
@@ -68,6 +67,10 @@ def by_breakpoint(span: Span, tell: Tell) -> Run:
         return _run_of(span, child, name, "", SAFE_FLIPS, SAFE_FLIPS)
 
 
+def _changes(flips: int) -> str:
+    return "1 change" if flips == 1 else f"{flips:,} changes"
+
+
 def _run_of(span: Span, child: Child, name: str, lacks: str, flips: int, most: int) -> Run:
     """What happened in a child. One whose memory is gone, so that there were fewer than `most`
     changes, may take a moment until its parent is told of its death."""
@@ -75,11 +78,11 @@ def _run_of(span: Span, child: Child, name: str, lacks: str, flips: int, most: i
     ending = child.ending(_DIES_S if counts["torn"] or flips < most else 0)
     if counts["torn"]:
         story = (
-            f"Within {counted(flips, 'change')} the thread executed an instruction that was never "
+            f"Within {_changes(flips)} the thread executed an instruction that was never "
             f"written: one part of the old one and one of the new one. It died by {ending}."
         )
     elif ending != ALIVE:
-        story = f"Within {counted(flips, 'change')} the child died by {ending}."
+        story = f"Within {_changes(flips)} the child died by {ending}."
     else:
         story = (
             f"The thread passed {counts['old'] + counts['new']:,} times while the bytes changed "
