@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from markerjit.cli import arguments, browser, output, signals
+from markerjit.cli.chart import chart_lines
 from markerjit.errors import MarkerError
 from markerjit.facts.lab import experiment_facts, outcome_facts
 from markerjit.lab import EXPERIMENTS, Experiment, Outcome, Picture, Run, conduct, source_of
@@ -156,7 +157,7 @@ class _Page:
         self._say()
         self._say(experiment.question)
         for number, choice in zip(_CHOICES, experiment.choices, strict=False):
-            self._say(f"{number}. {choice}", indent=_INDENT)
+            self._say(f"{number}. {choice}", indent=_INDENT, hanging=3)
         self._say()
 
     def show(self, outcome: Outcome, prediction: int | None) -> None:
@@ -164,11 +165,7 @@ class _Page:
         experiment = outcome.experiment
         for run in outcome.runs:
             self._show_run(run, experiment)
-        self._say(f"What came true: {_CHOICES[outcome.answer]}. "
-                  f"{experiment.choices[outcome.answer]}.", style=_ANSWER)  # fmt: skip
-        if prediction is not None:
-            right = prediction == outcome.answer
-            self._say("Your prediction was right." if right else "You predicted otherwise.")
+        self._answer(outcome, prediction)
         self._say()
         for paragraph in experiment.explanation:
             self._say(paragraph)
@@ -179,6 +176,17 @@ class _Page:
         self._say(f"The source: markerjit lab source {experiment.letter}")
         self._say()
 
+    def _answer(self, outcome: Outcome, prediction: int | None) -> None:
+        answer = outcome.answer
+        if answer is None:
+            self._say("What came true: this cannot be told from these runs.", style=_ANSWER)
+            return
+        choice = outcome.experiment.choices[answer]
+        self._say(f"What came true: {_CHOICES[answer]}. {choice}.", style=_ANSWER)
+        if prediction is not None:
+            right = prediction == answer
+            self._say("Your prediction was right." if right else "You predicted otherwise.")
+
     def _show_run(self, run: Run, experiment: Experiment) -> None:
         mark = "[safe]" if run.is_safe else "[dangerous]"
         self._say(f"{mark} {run.name}", style=_SAFE if run.is_safe else _DANGEROUS)
@@ -186,6 +194,9 @@ class _Page:
             self._say(f"left out: {run.lacks}", indent=_INDENT)
         for line in _picture_lines(run.pictures):
             self._say(line, indent=_INDENT, fill=False)
+        if run.chart:
+            for line in chart_lines(run.chart, self._width - len(_INDENT)):
+                self._say(line, indent=_INDENT, fill=False)
         for what, count in run.counts.items():
             self._say(f"{count:>13,}  {what}", indent=_INDENT, fill=False)
         self._say(run.story, indent=_INDENT)
@@ -194,13 +205,21 @@ class _Page:
                       indent=_INDENT)  # fmt: skip
         self._say()
 
-    def _say(self, text: str = "", *, indent: str = "", style: str = "", fill: bool = True) -> None:
+    def _say(
+        self,
+        text: str = "",
+        *,
+        indent: str = "",
+        hanging: int = 0,
+        style: str = "",
+        fill: bool = True,
+    ) -> None:
         lines = (
             textwrap.wrap(
                 text,
                 self._width,
                 initial_indent=indent,
-                subsequent_indent=indent,
+                subsequent_indent=indent + " " * hanging,
                 break_on_hyphens=False,
             )
             if fill
@@ -211,8 +230,8 @@ class _Page:
 
 
 def _picture_lines(pictures: Sequence[Picture]) -> Iterator[str]:
-    captions = max(len(picture.caption) for picture in pictures)
-    codes = max(len(picture.code) for picture in pictures) * 3 - 1
+    captions = max((len(picture.caption) for picture in pictures), default=0)
+    codes = max((len(picture.code) for picture in pictures), default=0) * 3 - 1
     for picture in pictures:
         assembly = "; ".join(picture.assembly)
         yield f"{picture.caption:<{captions}}  {picture.code.hex(' '):<{codes}}  {assembly}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from markerjit.facts import Json
-from markerjit.lab import Experiment, Outcome, Picture, Run
+from markerjit.lab import Chart, Experiment, Outcome, Picture, Run
 
 
 def experiment_facts(experiment: Experiment) -> Json:
@@ -17,7 +17,8 @@ def experiment_facts(experiment: Experiment) -> Json:
 
 
 def outcome_facts(outcome: Outcome) -> Json:
-    """An experiment with its runs. `answer` is the index of the choice that came true."""
+    """An experiment with its runs. `answer` is the index of the choice that came true, None where
+    the runs cannot tell."""
     experiment = outcome.experiment
     return {
         **experiment_facts(experiment),
@@ -33,6 +34,7 @@ def outcome_facts(outcome: Outcome) -> Json:
 def _run_facts(run: Run) -> Json:
     facts = run._asdict()
     facts["pictures"] = [_picture_facts(picture) for picture in run.pictures]
+    facts["chart"] = run.chart and _chart_facts(run.chart)
     return {**facts, "is_safe": run.is_safe, "went_well": run.went_well}
 
 
@@ -43,3 +45,7 @@ def _picture_facts(picture: Picture) -> Json:
         "code": picture.code.hex(),
         "assembly": picture.assembly,
     }
+
+
+def _chart_facts(chart: Chart) -> Json:
+    return {**chart._asdict(), "bars": [bar._asdict() for bar in chart.bars]}

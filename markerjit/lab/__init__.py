@@ -14,6 +14,7 @@ import sys
 
 from markerjit.lab import (
     copy_on_write,
+    cost,
     five_bytes,
     inside,
     killed,
@@ -24,10 +25,11 @@ from markerjit.lab import (
     taken_away,
     two_bytes,
 )
-from markerjit.lab.experiment import Experiment, Outcome, Picture, Run, Tell, conduct
+from markerjit.lab.experiment import Chart, Experiment, Outcome, Picture, Run, Tell, conduct
 
 __all__ = [
     "EXPERIMENTS",
+    "Chart",
     "Experiment",
     "Outcome",
     "Picture",
@@ -48,6 +50,7 @@ EXPERIMENTS = {
         copy_on_write.EXPERIMENT,
         taken_away.EXPERIMENT,
         red_zone.EXPERIMENT,
+        cost.EXPERIMENT,
         killed.EXPERIMENT,
         registers.EXPERIMENT,
     )

@@ -32,6 +32,30 @@ class Picture(NamedTuple):
         return texts if whole else [*texts, "no instruction"]
 
 
+class Bar(NamedTuple):
+    """A measured difference with its interval; `differs` where it is not called noise."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    differs: bool
+
+
+class Chart(NamedTuple):
+    """Measured differences, drawn as bars. `floor` is the noise, in the unit of the caption, and
+    `noisy` the reason why nothing can be told from these; empty: there is none."""
+
+    caption: str
+    bars: tuple[Bar, ...]
+    floor: float
+    noisy: str
+
+    def bar(self, name: str) -> Bar:
+        """The bar of this name."""
+        return next(bar for bar in self.bars if bar.name == name)
+
+
 class Run(NamedTuple):
     """A run of an experiment in one child.
 
@@ -43,6 +67,7 @@ class Run(NamedTuple):
     ending   `alive`, or the name of the signal that the child died of
     pictures the bytes of the site, in order
     story    what happened, a sentence or two
+    chart    what was measured; None: nothing was
     """
 
     name: str
@@ -53,6 +78,7 @@ class Run(NamedTuple):
     ending: str
     pictures: tuple[Picture, ...]
     story: str
+    chart: Chart | None = None
 
     @property
     def is_safe(self) -> bool:
@@ -71,7 +97,7 @@ class Experiment(NamedTuple):
     letter       its name on the command line
     question     with `choices` to predict from
     conduct      makes the runs, each in a child of its own
-    happened     the index of the choice that came true in these runs
+    happened     the index of the choice that came true in these runs; None: they cannot tell
     forgiven     why a run that went well without its safety is no reason to leave it out
     explanation  paragraphs
     references   manuals, kernel files, papers
@@ -82,7 +108,7 @@ class Experiment(NamedTuple):
     question: str
     choices: tuple[str, ...]
     conduct: Callable[[Tell], Iterator[Run]]
-    happened: Callable[[tuple[Run, ...]], int]
+    happened: Callable[[tuple[Run, ...]], int | None]
     forgiven: str
     explanation: tuple[str, ...]
     references: tuple[str, ...]
@@ -95,8 +121,8 @@ class Outcome(NamedTuple):
     runs: tuple[Run, ...]
 
     @property
-    def answer(self) -> int:
-        """The index of the choice that came true."""
+    def answer(self) -> int | None:
+        """The index of the choice that came true; None where the runs cannot tell."""
         return self.experiment.happened(self.runs)
 
     @property

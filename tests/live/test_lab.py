@@ -11,9 +11,11 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+import psutil
 import pytest
 
 from markerjit.errors import MarkerError, Refused
@@ -22,6 +24,7 @@ from markerjit.lab import (
     Outcome,
     Run,
     conduct,
+    cost,
     five_bytes,
     inside,
     killed,
@@ -32,7 +35,8 @@ from markerjit.lab import (
 from markerjit.lab.child import ALIVE, Child
 from markerjit.lab.mixture import SAFE_FLIPS, Span
 from markerjit.lab.program import Program
-from tests.support.timing import HANG_S, Wait
+from tests.support.commands import running
+from tests.support.timing import HANG_S, Wait, wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -154,6 +158,23 @@ def test_each_step_of_a_switch_is_left_once_and_repaired() -> None:
 def test_a_controller_that_is_not_killed_is_an_error() -> None:
     with Program("lab_turns") as program, pytest.raises(MarkerError, match="ended before"):
         killed.killed_after(program.pid, "no-such-mode", 0)
+
+
+def test_the_story_of_the_cost_is_that_of_the_figures() -> None:
+    (run,) = outcome("i").runs
+
+    assert run.chart
+    assert [bar.name for bar in run.chart.bars] == list(cost.SHOWN.values())
+    assert all(bar.low <= bar.value <= bar.high for bar in run.chart.bars)
+    assert run.tries == run.counts["rounds, in which each form runs"] > 0
+    assert outcome("i").answer == cost.answer_of(run.chart)
+    if run.chart.noisy:
+        assert run.chart.noisy in run.story
+    elif outcome("i").answer in (1, 2):
+        for name in ("a marker, off", "call"):
+            assert f"{run.chart.bar(name).value:.2f} ns" in run.story
+    else:
+        assert "cannot be told" in run.story or "less" in run.story or "too close" in run.story
 
 
 def test_an_ordinary_call_costs_a_function_that_does_not_make_it() -> None:
@@ -295,3 +316,25 @@ def test_children_end_with_the_lab(kind: str, number: signal.Signals) -> None:
         parent.stdin.close()
         parent.stdout.close()
         os.close(child)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_the_bench_ends_with_the_lab(number: signal.Signals) -> None:
+    """It and the process in which its loops run."""
+    with running("lab", "run", "i", "--json") as process:
+        started: list[psutil.Process] = []
+
+        def runs() -> bool:
+            started[:] = psutil.Process(process.pid).children(recursive=True)
+            return len(started) == 2
+
+        wait_until(runs, "the loops of the bench")
+        process.send_signal(number)
+        process.wait(HANG_S)
+        wait_until(lambda: not any(map(is_alive, started)), "the end of the bench")
+
+
+def is_alive(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

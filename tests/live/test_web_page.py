@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import markerjit
+from markerjit.lab import cost
 from tests.support.browser import browser, missing, violations
 from tests.support.pages import Served, served
 from tests.support.timing import HANG_S, wait_until
@@ -18,6 +19,8 @@ LOOP = "truth_loop"
 REBOUND = "rebound.example"
 """A name that is resolved to this machine."""
 
+FIGURE = r"{0} \[{0}, {0}\]".format(r"[+-]\d+\.\d\d")
+"""An estimate and its interval."""
 PHONE, LAPTOP, PROJECTOR = (390, 844), (1280, 800), (2560, 1440)
 
 
@@ -337,6 +340,24 @@ def test_lab_is_predicted_run_explained_and_accessible(
         assert seen.errors == []
         seen.page.keyboard.press("ArrowUp")
         seen.shows("#title", r"^\(c\)")
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("light", LAPTOP), ("dark", PHONE)])
+def test_measured_costs_are_bars_with_figures(
+    chromium, lab: Served, scheme: str, size: tuple[int, int]
+) -> None:
+    with Visitor(chromium, lab.url, scheme, size) as seen:
+        seen.page.locator("[data-letter=i]").click()
+        seen.page.locator("#run").click()
+        seen.shows("#message", "^experiment i: what came true: ")
+        names = seen.page.locator(".chart th").all_inner_texts()
+        figures = seen.page.locator(".chart td:last-child").all_inner_texts()
+        assert names == list(cost.SHOWN.values())
+        assert len(figures) == seen.page.locator(".chart svg .interval").count() == len(names)
+        assert all(re.fullmatch(FIGURE, figure) for figure in figures)
+        assert violations(seen.page) == []
+        assert seen.width() <= size[0]
+        assert seen.errors == []
 
 
 @pytest.fixture(scope="module")

@@ -27,9 +27,14 @@ function announce() {
   if (seen !== null && number !== seen) {
     const each = state.experiments.find((other) => other.letter === letter);
     const failure = state.failures[letter];
-    say(failure || `experiment ${letter}: what came true: ${each.choices[each.answer]}`, Boolean(failure));
+    say(failure || `experiment ${letter}: what came true: ${cameTrue(each)}`, Boolean(failure));
   }
   seen = number;
+}
+
+// Runs may be unable to tell which of the choices it was.
+function cameTrue(each) {
+  return each.answer === null ? "this cannot be told from these runs" : each.choices[each.answer];
 }
 
 function showList() {
@@ -78,9 +83,10 @@ function outcomeOf(each) {
   if (state.failures[chosen]) return [make("p", { class: "bad" }, state.failures[chosen])];
   if (!each.runs) return [];
   const prediction = predictions[chosen];
-  const verdict = prediction === undefined ? "" : prediction === each.answer ? " You predicted it." : " You predicted otherwise.";
+  const number = each.answer === null ? "" : `${each.answer + 1}. `;
+  const verdict = prediction === undefined || each.answer === null ? "" : prediction === each.answer ? " You predicted it." : " You predicted otherwise.";
   return [
-    make("p", { class: "answer" }, `What came true: ${each.answer + 1}. ${each.choices[each.answer]}.${verdict}`),
+    make("p", { class: "answer" }, `What came true: ${number}${cameTrue(each)}.${verdict}`),
     ...each.runs.map((run) => runOf(run, each)),
     make("h3", {}, "Why"),
     ...each.explanation.map((paragraph) => make("p", {}, paragraph)),
@@ -96,6 +102,7 @@ function runOf(run, each) {
     make("h3", {}, make("span", { class: run.is_safe ? "on" : "bad" }, run.is_safe ? "safe" : "dangerous"), ` ${run.name}`),
     ...(run.lacks ? [make("p", {}, `left out: ${run.lacks}`)] : []),
     ...run.pictures.map(pictureOf),
+    ...(run.chart ? [chartOf(run.chart)] : []),
     make("dl", {}, ...counts),
     make("p", {}, run.story),
   ];
@@ -112,6 +119,22 @@ function pictureOf(picture, index, pictures) {
   const data = bytes(picture.code).map((byte, at) => ({ value: parseInt(byte, 16), lit: before !== null && before[at] !== byte }));
   return make("figure", { class: "picture" }, make("figcaption", {}, picture.caption),
     make("ol", { class: "code" }, instruction(picture.address, data, picture.assembly.join("; "))));
+}
+
+// Measured differences as bars on one scale. The figures beside them say the same as text.
+function chartOf(chart) {
+  const least = Math.min(0, ...chart.bars.map((bar) => bar.low));
+  const span = Math.max(0, ...chart.bars.map((bar) => bar.high)) - least || 1;
+  const signed = (value) => (value < 0 ? "" : "+") + value.toFixed(2);
+  const at = (value) => 1 + 98 * (value - least) / span;
+  const box = (kind, from, to, y, height) => draw("rect", { class: kind, x: Math.min(at(from), at(to)), width: Math.abs(at(to) - at(from)), y, height });
+  const rows = chart.bars.map((bar) => make("tr", {},
+    make("th", { scope: "row" }, bar.name),
+    make("td", {}, draw("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+      box("bar", 0, bar.value, 2, 6), box("interval", bar.low, bar.high, 4, 2),
+      draw("rect", { class: "zero", x: at(0) - 0.2, width: 0.4, y: 0, height: 10 }))),
+    make("td", { class: "mono" }, `${signed(bar.value)} [${signed(bar.low)}, ${signed(bar.high)}]`)));
+  return make("figure", { class: "chart" }, make("figcaption", {}, `${chart.caption}. A bar ends at the estimate, and the thin line on it is the interval.`), make("table", {}, make("tbody", {}, ...rows)));
 }
 
 // ---- what the user asks for ---------------------------------------------------------------------
