@@ -32,9 +32,13 @@ _LIMIT_S = 300
 _END_S = 10
 
 
-def ending_of(status: int | None) -> str:
-    """What became of a process with this return code of subprocess: `alive`, the name of the signal
-    that it died of, or its exit code."""
+def wait_for_ending(process: subprocess.Popen[bytes], wait_s: float) -> str:
+    """What became of our child within this time: `alive`, the name of the signal that it died of,
+    or its exit code."""
+    try:
+        status = process.wait(wait_s) if wait_s else process.poll()
+    except subprocess.TimeoutExpired:
+        return ALIVE
     if status is None:
         return ALIVE
     return signal.Signals(-status).name if status < 0 else f"exit code {status}"
@@ -123,10 +127,7 @@ class Child:
 
     def ending(self, wait_s: float = 0) -> str:
         """`alive`, or the name of the signal that it died of, for which this waits so long."""
-        try:
-            return ending_of(self._process.wait(wait_s) if wait_s else self._process.poll())
-        except subprocess.TimeoutExpired:
-            return ALIVE
+        return wait_for_ending(self._process, wait_s)
 
     def in_memory(self, address: int, size: int) -> bytes:
         """Bytes of its memory. Raises TargetGone when it has died."""

@@ -14,12 +14,14 @@ from markerjit.errors import MarkerError
 from markerjit.lab.child import ALIVE
 from markerjit.lab.experiment import Experiment, Picture, Run, Tell
 from markerjit.lab.program import LIMIT_S, Program
-from markerjit.model import Mode, RemoteAddress
-from markerjit.session.repair import Repaired, repair
+from markerjit.model import Mode, Site
+from markerjit.printable import counted
+from markerjit.session.repair import repair
 from markerjit.session.session import attach
 
 MARKER = "lab_turn"
 PASSES = 100
+DIES_S = 10
 SWITCHES = (("off", "jump"), ("int3", "jump"))
 """How the marker is on before, and how it is to be on."""
 
@@ -68,68 +70,100 @@ def passes_since(program: Program) -> int:
     return 0
 
 
-def run_of(before: str, mode: str, steps: int) -> tuple[Run, int]:
-    """A child whose controller is killed, and the number of steps that the switch has."""
-    with Program("lab_turns") as program:
+class Trial:
+    """A program whose controller is killed after some steps, and what was seen of it so far.
+
+    moment    what was being done last
+    steps     of the controller; `total` is how many the switch has, None before that is known
+    pictures  the head of the site
+    passes    the turns of the threads after the kill, and after repair
+    faults    how many things are not as they have to be
+    """
+
+    def __init__(self, program: Program, before: str, mode: str, steps: int) -> None:
+        self._program, self._before, self._mode, self.steps = program, before, mode, steps
+        self.moment = "before the controller began"
+        self.total: int | None = None
+        self.pictures: list[Picture] = []
+        self.passes = {"passes after the kill": 0, "passes after repair": 0}
+        self.faults = 0
+
+    def make(self) -> str:
+        """Kill a controller and repair. The story. Raises MarkerError where the program dies."""
+        program = self._program
         with attach(program.pid) as session:
-            if before != "off":
-                session.enable(MARKER, mode=before)
+            if self._before != "off":
+                session.enable(MARKER, mode=self._before)
             (site,) = session.sites(MARKER)
-        at, size = site.address, len(site.form.head)
-        old = program.read(at, size)
-        total = killed_after(program.pid, mode, steps)
-        left, passes = program.read(at, size), passes_since(program)
+        old = self._look(site, "before")
+        self.moment = "while the controller made its steps"
+        self.total = killed_after(program.pid, self._mode, self.steps)
+        self.moment = "after the controller was killed"
+        self._look(site, "after the kill")
+        self.passes["passes after the kill"] = passes_since(program)
         status = status_of(program.pid)
+        self.moment = "while it was repaired"
         repaired = repair(program.pid)
-        now = program.read(at, size)
-        later, ending = passes_since(program), program.ending()
+        self.moment = "after repair"
+        now = self._look(site, "after repair")
+        self.passes["passes after repair"] = passes_since(program)
         still = status_of(program.pid)
-    is_whole = steps == total
-    new = site.form.ways[Mode(mode)] if is_whole else old
-    wrong = [
-        now != new, not passes, not later, bool(still),
-        bool(status) is is_whole, repaired.anything is is_whole,
-    ]  # fmt: skip
+        is_whole = self.steps == self.total
+        new = site.form.ways[Mode(self._mode)] if is_whole else old
+        self.faults = sum([
+            now != new, not all(self.passes.values()), bool(still),
+            bool(status) is is_whole, repaired.anything is is_whole,
+        ])  # fmt: skip
+        repairs = "; ".join(repaired.sentences()) or "nothing to repair"
+        return f"status: {status or 'nothing is left'}. repair: {repairs}."
+
+    def _look(self, site: Site, caption: str) -> bytes:
+        code = self._program.read(site.address, len(site.form.head))
+        self.pictures.append(Picture(caption, site.address, code))
+        return code
+
+
+def run_of(before: str, mode: str, steps: int) -> tuple[Run, int | None]:
+    """A child whose controller is killed, and the number of steps that the switch has, None where
+    the child died before that was known."""
+    with Program("lab_turns") as program:
+        trial = Trial(program, before, mode, steps)
+        try:
+            story = trial.make()
+            ending = program.ending()
+        except MarkerError:
+            ending, story = program.ending(DIES_S), ""
+            if ending == ALIVE:
+                raise
+    if ending == ALIVE:
+        story = f"The program ran on. {story}"
+    else:
+        story = f"{story} The program died by {ending} {trial.moment}.".lstrip()
+    made = counted(steps, "step") if trial.total is None else f"{steps} of {trial.total} steps"
     run = Run(
-        f"from {before} to {mode}, killed after {steps} of {total} steps",
+        f"from {before} to {mode}, killed after {made}",
         "",
         1,
-        {"passes after the kill": passes, "passes after repair": later},
-        sum(wrong),
+        trial.passes,
+        trial.faults + (ending != ALIVE),
         ending,
-        pictures_of(at, old, left, now),
-        story_of(status, repaired, ending),
+        tuple(trial.pictures),
+        story,
     )
-    return run, total
-
-
-def pictures_of(at: RemoteAddress, old: bytes, left: bytes, now: bytes) -> tuple[Picture, ...]:
-    """The head of the site, three times."""
-    return (
-        Picture("before", at, old),
-        Picture("after the kill", at, left),
-        Picture("after repair", at, now),
-    )
-
-
-def story_of(status: str, repaired: Repaired, ending: str) -> str:
-    """What status and repair said, and what became of the program."""
-    repairs = "; ".join(repaired.sentences()) or "nothing to repair"
-    story = f"status: {status or 'nothing is left'}. repair: {repairs}."
-    if ending == ALIVE:
-        return f"The program ran on. {story}"
-    return f"{story} The program died by {ending}."
+    return run, trial.total
 
 
 def runs(tell: Tell) -> Iterator[Run]:
     """A controller killed after each number of steps of two switches."""
     for before, mode in SWITCHES:
-        steps = total = 0
+        steps, total = 0, 0
         while steps <= total:
             tell(f"from {before} to {mode}", steps, total + 1)
-            run, total = run_of(before, mode, steps)
+            run, steps_in_all = run_of(before, mode, steps)
             yield run
-            steps += 1
+            if steps_in_all is None:
+                break
+            steps, total = steps + 1, steps_in_all
 
 
 EXPERIMENT = Experiment(

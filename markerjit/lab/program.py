@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from markerjit.errors import MarkerError
-from markerjit.lab.child import end, ending_of
+from markerjit.lab.child import end, wait_for_ending
 from markerjit.memory.process import ProcessMemory
 from markerjit.model import RemoteAddress
 
@@ -67,9 +67,9 @@ class Program:
         """Whether it has not died yet."""
         return self._process.poll() is None
 
-    def ending(self) -> str:
-        """`alive`, or the name of the signal that it died of."""
-        return ending_of(self._process.poll())
+    def ending(self, wait_s: float = 0) -> str:
+        """`alive`, or the name of the signal that it died of, for which this waits so long."""
+        return wait_for_ending(self._process, wait_s)
 
     def read(self, address: int, size: int) -> bytes:
         """Bytes of its memory. Raises TargetGone when it has died."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -69,7 +71,7 @@ def test_the_story_names_the_signal_and_no_other(letter: str) -> None:
         if run.ending == ALIVE:
             assert "died by" not in run.story
         else:
-            assert f"died by {run.ending}." in run.story
+            assert re.search(rf"died by {run.ending}\b[^.]*\.", run.story)
             assert run.faults or not run.went_well
 
 
@@ -153,6 +155,80 @@ def test_each_step_of_a_switch_is_left_once_and_repaired() -> None:
         assert ("is gone and left a change half done" in run.story) is not whole
         assert ("was taken back" in run.story) is not whole
         assert min(run.counts.values()) >= killed.PASSES
+
+
+def die(pid: int, number: signal.Signals) -> None:
+    """Return when the process is dead."""
+    pidfd = os.pidfd_open(pid)
+    try:
+        os.kill(pid, number)
+        assert Wait("the death of a program").for_input(pidfd)
+    finally:
+        os.close(pidfd)
+
+
+def dies_when(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program of experiment j dies at the end of a function of it, in the second trial."""
+    function = getattr(killed, name)
+    calls: list[object] = []
+
+    def deadly(pid: int, *arguments: Any) -> Any:
+        result = function(pid, *arguments)
+        calls.append(result)
+        if len(calls) == 2:
+            die(pid, signal.SIGSEGV)
+        return result
+
+    monkeypatch.setattr(killed, name, deadly)
+
+
+@pytest.mark.parametrize(
+    ("name", "moment", "captions"),
+    [
+        ("killed_after", "after the controller was killed", ["before"]),
+        ("repair", "after repair", ["before", "after the kill"]),
+    ],
+)
+def test_a_program_that_dies_is_told_with_its_moment(
+    name: str, moment: str, captions: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the trials after it are made all the same."""
+    dies_when(name, monkeypatch)
+
+    seen = conduct(EXPERIMENTS["j"], lambda *_: None)
+
+    assert [run.went_well for run in seen.runs] == [True, False, *[True] * 5]
+    died = seen.runs[1]
+    assert died.name == "from off to jump, killed after 1 of 3 steps"
+    assert (died.ending, died.faults) == ("SIGSEGV", 1)
+    assert died.story == f"The program died by SIGSEGV {moment}."
+    assert [picture.caption for picture in died.pictures] == captions
+    assert seen.answer == 1
+    assert not seen.safe_ways_hold
+
+
+def test_a_program_that_dies_before_a_step_is_made_ends_its_trials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """How many steps there would have been is not known then."""
+    function = killed.killed_after
+
+    def deadly(pid: int, mode: str, steps: int) -> int:
+        if steps == 1:
+            die(pid, signal.SIGKILL)
+        return function(pid, mode, steps)
+
+    monkeypatch.setattr(killed, "killed_after", deadly)
+
+    seen = conduct(EXPERIMENTS["j"], lambda *_: None)
+
+    assert [run.name for run in seen.runs if not run.went_well] == [
+        "from off to jump, killed after 1 step",
+        "from int3 to jump, killed after 1 step",
+    ]
+    assert len(seen.runs) == 4
+    assert seen.runs[1].story == "The program died by SIGKILL while the controller made its steps."
+    assert seen.runs[1].counts == {"passes after the kill": 0, "passes after repair": 0}
 
 
 def test_a_controller_that_is_not_killed_is_an_error() -> None:
