@@ -26,6 +26,7 @@ from markerjit.lab import (
     two_bytes,
 )
 from markerjit.lab.experiment import Chart, Experiment, Outcome, Picture, Run, Tell, conduct
+from markerjit.lab.processes import kill_all
 
 __all__ = [
     "EXPERIMENTS",
@@ -36,6 +37,7 @@ __all__ = [
     "Run",
     "Tell",
     "conduct",
+    "kill_all",
     "source_of",
 ]
 

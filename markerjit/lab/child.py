@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from typing import Self
 
 from markerjit.errors import MarkerError, Refused
 from markerjit.lab.image import CODE, DATA, DATA_SIZE, ENTRY, SCRATCH, WORDS, Image
+from markerjit.lab.processes import end, ending_of, start
 from markerjit.memory.process import ProcessMemory
 from markerjit.model import Change, RemoteAddress
 from markerjit.patch.apply import apply
@@ -27,30 +27,7 @@ from markerjit.patch.protocol import Context, Refusal, plan_change
 from markerjit.quiesce.strategies import STOP, Strategy
 from markerjit.remote.native import NativeTarget
 
-ALIVE = "alive"
 _LIMIT_S = 300
-_END_S = 10
-
-
-def wait_for_ending(process: subprocess.Popen[bytes], wait_s: float) -> str:
-    """What became of our child within this time: `alive`, the name of the signal that it died of,
-    or its exit code."""
-    try:
-        status = process.wait(wait_s) if wait_s else process.poll()
-    except subprocess.TimeoutExpired:
-        return ALIVE
-    if status is None:
-        return ALIVE
-    return signal.Signals(-status).name if status < 0 else f"exit code {status}"
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill our child, wait for it, and close its pipes."""
-    process.kill()
-    process.wait(_END_S)
-    for stream in (process.stdin, process.stdout):
-        if stream:
-            stream.close()
 
 
 class Child:
@@ -127,7 +104,7 @@ class Child:
 
     def ending(self, wait_s: float = 0) -> str:
         """`alive`, or the name of the signal that it died of, for which this waits so long."""
-        return wait_for_ending(self._process, wait_s)
+        return ending_of(self._process, wait_s)
 
     def in_memory(self, address: int, size: int) -> bytes:
         """Bytes of its memory. Raises TargetGone when it has died."""
@@ -175,13 +152,11 @@ class Child:
             self._image.handler, threads, _LIMIT_S,
         )  # fmt: skip
         host = Path(__file__).with_name("host.py")
-        return subprocess.Popen(
+        return start(
             [sys.executable, "-I", "-S", str(host), *map(str, numbers)],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             pass_fds=(self._code_fd, self._data_fd),
-            start_new_session=True,  # Ctrl-C is for the parent, whose end is the child's
         )
 
     def _end(self) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from markerjit.errors import MarkerError
-from markerjit.lab.child import ALIVE, end
 from markerjit.lab.experiment import Bar, Chart, Experiment, Run, Tell
+from markerjit.lab.processes import ALIVE, end, start
 
 SECONDS = 3
 NAME = "the same loop in several forms"
@@ -37,10 +37,9 @@ BENCH = (
 def measured(tell: Tell) -> dict[str, Any]:
     """A brief run of the bench. Raises MarkerError with the reason where there is none."""
     root = str(Path(__file__).parents[2])
-    process = subprocess.Popen(
+    process = start(
         [sys.executable, "-P", "-c", BENCH, root, str(os.getpid()), str(SECONDS)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        start_new_session=True,  # Ctrl-C is for the lab, whose end is the bench's
+        stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert process.stdout
     remark = ""

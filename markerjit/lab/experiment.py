@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from markerjit.lab.child import ALIVE
+from markerjit.lab.processes import ALIVE
 from markerjit.x86.decode import disassemble
 
 Tell = Callable[[str, int, int], None]

@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterator
 
 from markerjit.errors import MarkerError, Refused
-from markerjit.lab.child import ALIVE, Child
+from markerjit.lab.child import Child
 from markerjit.lab.experiment import Experiment, Picture, Run, Tell, first_or_second
 from markerjit.lab.image import CODE, ENTRY, Image, assembled
+from markerjit.lab.processes import ALIVE
 
 SITE = CODE + 0x200
 WAIT = SITE + 1

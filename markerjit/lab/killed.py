@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from markerjit.errors import MarkerError
-from markerjit.lab.child import ALIVE
 from markerjit.lab.experiment import Experiment, Picture, Run, Tell
+from markerjit.lab.processes import ALIVE
 from markerjit.lab.program import LIMIT_S, Program
 from markerjit.model import Mode, Site
 from markerjit.printable import counted

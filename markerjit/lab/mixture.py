@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from markerjit.lab.child import ALIVE, Child
+from markerjit.lab.child import Child
 from markerjit.lab.experiment import Picture, Run, Tell
 from markerjit.lab.image import Image
+from markerjit.lab.processes import ALIVE
 from markerjit.quiesce.strategies import MEMBARRIER
 
 SAFE_FLIPS = 200

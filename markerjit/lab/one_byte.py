@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from markerjit.lab.child import ALIVE, Child
+from markerjit.lab.child import Child
 from markerjit.lab.experiment import Experiment, Picture, Run, Tell
 from markerjit.lab.image import CODE, ENTRY, Image
+from markerjit.lab.processes import ALIVE
 from markerjit.model import Kind
 from markerjit.quiesce.strategies import NONE
 from markerjit.x86.forms import marker_form

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from markerjit.errors import MarkerError
-from markerjit.lab.child import end, wait_for_ending
+from markerjit.lab.processes import end, ending_of, start
 from markerjit.memory.process import ProcessMemory
 from markerjit.model import RemoteAddress
 
@@ -34,11 +34,9 @@ class Program:
     where it was not built or does not start."""
 
     def __init__(self, name: str) -> None:
-        self._process = subprocess.Popen(
-            [built(name), str(os.getpid())],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
-            start_new_session=True,  # Ctrl-C is for the lab, whose end is the program's
-        )  # fmt: skip
+        self._process = start(
+            [built(name), str(os.getpid())], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
 
     def __enter__(self) -> Self:
         try:
@@ -69,7 +67,7 @@ class Program:
 
     def ending(self, wait_s: float = 0) -> str:
         """`alive`, or the name of the signal that it died of, for which this waits so long."""
-        return wait_for_ending(self._process, wait_s)
+        return ending_of(self._process, wait_s)
 
     def read(self, address: int, size: int) -> bytes:
         """Bytes of its memory. Raises TargetGone when it has died."""

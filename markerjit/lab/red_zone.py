@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from markerjit.lab.child import ALIVE, Child
+from markerjit.lab.child import Child
 from markerjit.lab.experiment import Experiment, Picture, Run, Tell, first_or_second
 from markerjit.lab.image import CODE, ENTRY, Image, assembled
+from markerjit.lab.processes import ALIVE
 
 SITE = CODE + 0x240
 BODY = CODE + 0x600

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from markerjit.errors import MarkerError
-from markerjit.lab.child import ALIVE, Child
+from markerjit.lab.child import Child
 from markerjit.lab.experiment import Experiment, Picture, Run, Tell
 from markerjit.lab.image import CODE, ENTRY, Image
+from markerjit.lab.processes import ALIVE
 from markerjit.lab.program import LIMIT_S, built
 from markerjit.x86.decode import Instruction, disassemble
 

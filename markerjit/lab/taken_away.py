@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterator
 
 from markerjit.errors import MarkerError
-from markerjit.lab.child import ALIVE, Child
+from markerjit.lab.child import Child
 from markerjit.lab.experiment import Experiment, Picture, Run, Tell, first_or_second
 from markerjit.lab.image import CODE, ENTRY, Image, assembled
+from markerjit.lab.processes import ALIVE
 
 SITE = CODE + 0x200
 BODY = CODE + 0x600
@@ -52,7 +53,7 @@ def hold_inside(child: Child) -> None:
     """Switch the site off while the thread is in the probe, and cannot leave it."""
     child.set_word("hold", 1)
     deadline = time.monotonic() + LIMIT_S
-    while not child.word("held"):
+    while child.is_alive() and not child.word("held"):
         if time.monotonic() > deadline:
             raise MarkerError(f"no thread entered the probe in {LIMIT_S} seconds")
     child.change(SITE, ON, OFF, goes_on=END)  # the product's way: nobody else enters
@@ -83,7 +84,7 @@ def after_a_wait(tell: Tell) -> Run:
         inside = child.word("inside") - child.word("left")
         child.set_word("hold", 0)
         deadline = time.monotonic() + LIMIT_S
-        while child.word("left") != child.word("inside"):
+        while child.is_alive() and child.word("left") != child.word("inside"):
             if time.monotonic() > deadline:
                 raise MarkerError(f"a thread did not leave the probe in {LIMIT_S} seconds")
         take_away(child)

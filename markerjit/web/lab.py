@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from markerjit.errors import MarkerError
 from markerjit.facts.lab import experiment_facts, outcome_facts
-from markerjit.lab import EXPERIMENTS, Experiment, conduct, source_of
+from markerjit.lab import EXPERIMENTS, Experiment, conduct, kill_all, source_of
 from markerjit.printable import printable
 from markerjit.web.board import Board
 from markerjit.web.command import Json, NotACommand, text
@@ -45,7 +45,11 @@ class Lab:
             await asyncio.sleep(TICK_S)
         self._is_over = True
         board.publish({**self.document(), "ended": "markerjit lab has ended"})
-        await asyncio.gather(*self._tasks)
+        tasks = running = set(self._tasks)
+        while running:
+            kill_all()  # again and again: the experiment may just be starting one
+            _, running = await asyncio.wait(running, timeout=TICK_S)
+        await asyncio.gather(*tasks)
 
     async def obey(self, command: Json) -> Json:
         """Begin to run an experiment, unless one is running; or answer with its source."""
@@ -88,6 +92,9 @@ class Lab:
             self._failures[letter] = printable(str(error))
         except _Ended:
             pass
+        except Exception:
+            if not self._is_over:  # else its child was killed at any moment
+                raise
         finally:
             self._running, self._progress = "", None
             self._last = {"number": self._last["number"] + 1, "letter": letter}

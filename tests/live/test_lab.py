@@ -34,8 +34,9 @@ from markerjit.lab import (
     registers,
     two_bytes,
 )
-from markerjit.lab.child import ALIVE, Child
+from markerjit.lab.child import Child
 from markerjit.lab.mixture import SAFE_FLIPS, Span
+from markerjit.lab.processes import ALIVE
 from markerjit.lab.program import Program
 from tests.support.commands import running
 from tests.support.timing import HANG_S, Wait, wait_until

@@ -12,8 +12,8 @@ from markerjit.cli.chart import LEGEND, chart_lines
 from markerjit.cli.main import run as run_command
 from markerjit.errors import MarkerError
 from markerjit.lab import Chart, Run, cost
-from markerjit.lab.child import ALIVE
 from markerjit.lab.experiment import Bar, Tell
+from markerjit.lab.processes import ALIVE
 
 NOISY = "no verdict, the machine is too noisy: a call does not show"
 

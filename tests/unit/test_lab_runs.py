@@ -7,8 +7,9 @@ from typing import Self, cast
 import pytest
 
 from markerjit.lab import mixture, taken_away
-from markerjit.lab.child import ALIVE, Child
+from markerjit.lab.child import Child
 from markerjit.lab.five_bytes import SPAN
+from markerjit.lab.processes import ALIVE
 
 
 class FakeChild:

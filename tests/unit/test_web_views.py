@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -17,10 +18,13 @@ pytest.importorskip("starlette", reason="the extra web is not installed")
 pytest.importorskip("uvicorn", reason="the extra web is not installed")
 
 from markerjit.errors import MarkerError, Refused
+from markerjit.lab import inside
+from markerjit.lab.child import Child
 from markerjit.lab.experiment import Experiment, Picture, Run, Tell
 from markerjit.web import lab, server
 from markerjit.web.board import Board
 from markerjit.web.lab import Lab
+from tests.support.timing import HANG_S
 
 
 def states(board: Board) -> Iterator[Any]:
@@ -185,6 +189,61 @@ def test_the_end_of_the_view_ends_the_experiment_that_runs(held: Held) -> None:
     (state,) = states(board)
     assert state["ended"] == "markerjit lab has ended"
     assert all("runs" not in each for each in state["experiments"])
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before the end", "after the end"])
+def test_the_end_of_the_view_ends_a_child_that_is_waited_for(
+    is_late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a word of the experiment: also a child that it starts when the end has come."""
+    began, over = threading.Event(), threading.Event()
+    endings: list[str] = []
+
+    def wait_for_child(_: Tell) -> Iterator[Run]:
+        if is_late:
+            began.set()
+            over.wait(HANG_S)
+        with Child(inside.image()) as child:
+            began.set()
+            endings.append(child.ending(HANG_S))
+        child.in_memory(inside.SITE, 1)
+        yield RUN
+
+    monkeypatch.setattr(lab, "EXPERIMENTS", {"w": made_up("w", wait_for_child)})
+    board = Board()
+
+    async def watch() -> None:
+        with ThreadPoolExecutor(1) as thread:
+            view = Lab(thread)
+            assert await begin(view, "w")
+            await asyncio.to_thread(began.wait)
+            running = asyncio.create_task(view.run(board, lambda: True))
+            await asyncio.sleep(0)
+            over.set()
+            await running
+        board.close()
+
+    asyncio.run(watch())
+
+    assert endings == ["SIGKILL"]
+
+
+def test_an_error_of_ours_in_an_experiment_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def conduct_wrongly(_: Tell) -> Iterator[Run]:
+        os.stat("/nowhere/at/all")
+        yield RUN
+
+    monkeypatch.setattr(lab, "EXPERIMENTS", {"w": made_up("w", conduct_wrongly)})
+
+    async def watch() -> None:
+        with ThreadPoolExecutor(1) as thread:
+            view = Lab(thread)
+            assert await begin(view, "w")
+            (task,) = view._tasks
+            with pytest.raises(OSError, match="/nowhere"):
+                await task
+
+    asyncio.run(watch())
 
 
 # ---- ports ---------------------------------------------------------------------------------------
