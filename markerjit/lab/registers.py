@@ -42,6 +42,13 @@ def is_for_stack(instruction: Instruction) -> bool:
     return text.split()[0] in _STACK or text.startswith(_MOVES)
 
 
+def purpose_of(instruction: Instruction) -> str:
+    """Why the function has an instruction: for the stack, as the marker's site, or for its work."""
+    if is_for_stack(instruction):
+        return "stack"
+    return "site" if instruction.text.startswith("jmp") else "work"
+
+
 def code_of(function: str) -> bytes:
     """The compiled code of a function, without the part that the compiler split off. Raises
     MarkerError where it was not built."""
@@ -122,10 +129,7 @@ def run_of(tell: Tell, function: str, name: str) -> Run:
         },
         counts["torn"] + int(counts["old"] < CALLS),
         ending,
-        tuple(
-            Picture("stack" if is_for_stack(each) else "", each.address, each.code)
-            for each in path.instructions
-        ),
+        tuple(Picture(purpose_of(each), each.address, each.code) for each in path.instructions),
         story,
     )
 

@@ -263,7 +263,11 @@ def test_an_ordinary_call_costs_a_function_that_does_not_make_it() -> None:
     assert bare["instructions executed"] < preserving["instructions executed"]
     assert preserving["instructions executed"] < ordinary["instructions executed"]
     for run in outcome("k").runs:
-        assert run.counts["instructions executed"] == len(run.pictures)
+        captions = [picture.caption for picture in run.pictures]
+        assert run.counts["instructions executed"] == len(captions)
+        assert run.counts["for the stack"] == captions.count("stack")
+        assert captions.count("site") == int(run.name != "no marker")
+        assert set(captions) <= {"stack", "site", "work"}
         assert run.counts["calls"] >= registers.CALLS
         assert run.counts["wrong results"] == 0
 
