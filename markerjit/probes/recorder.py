@@ -53,9 +53,10 @@ from markerjit.abi import (
 from markerjit.errors import MarkerError
 from markerjit.model import General, Memory, Vector
 from markerjit.probes.calls import Frame, Operand, c_call, preserving_call
+from markerjit.probes.parts import Name, part
 from markerjit.probes.texts import BEHIND, put_text, window
 from markerjit.ring.types import HEAD, WORD
-from markerjit.x86.assemble import assemble, number, plus
+from markerjit.x86.assemble import Part, assemble, number, plus
 
 _ACCUMULATOR = ("al", "ax", "eax", "rax")
 _SIZES = ("byte", "word", "dword", "qword")
@@ -121,10 +122,12 @@ class Shape(NamedTuple):
 
 
 class Recorder(NamedTuple):
-    """Code to be put at the address that it was made for; the probe's own is `entry`."""
+    """Code to be put at the address that it was made for; the probe's own is `entry`. Each byte
+    belongs to one of the `parts`, which are in the order of their addresses."""
 
     code: bytes
     entry: int
+    parts: tuple[Part, ...]
 
 
 def make_recorder(shape: Shape, setting: Setting, address: int) -> Recorder:
@@ -140,19 +143,37 @@ def make_recorder(shape: Shape, setting: Setting, address: int) -> Recorder:
     handlers = []
     at = descriptors[-1] + _SEQUENCE.size
     interrupted = [*(frame.back if shape.reads_clock else ()), *frame.to_record]
-    for source in (interrupted, list(frame.to_count))[: len(spans)]:
+    described = zip((Name.DESCRIPTOR, Name.COUNT_DESCRIPTOR), descriptors, strict=False)
+    parts = [Part(name, start, start + _SEQUENCE.size) for name, start in described]
+    sources = [part(Name.INTERRUPTED), *interrupted], [part(Name.UNCOUNTED), *frame.to_count]
+    for source in sources[: len(spans)]:
         at = _aligned(at + len(_SIGNATURE))
-        handlers.append((at, assemble(source, at, names).code))
-        at += len(handlers[-1][1])
+        made = assemble(source, at, names)
+        handlers.append((at, made.code))
+        parts += [Part(Name.SIGNATURE, at - len(_SIGNATURE), at), *made.parts]
+        at += len(made.code)
     entry = _aligned(at)
     main = assemble(list(_source(shape, frame, setting)), entry, names)
     code = bytearray(_aligned(entry + len(main.code) - address))
-    for descriptor, (start, end), (handler, made) in zip(descriptors, spans, handlers, strict=True):
+    for descriptor, (start, end), (handler, back) in zip(descriptors, spans, handlers, strict=True):
         first, behind = main.labels[start], main.labels[end]
         _put(code, descriptor - address, _SEQUENCE.pack(0, 0, first, behind - first, handler))
-        _put(code, handler - address - len(_SIGNATURE), _SIGNATURE + made)
+        _put(code, handler - address - len(_SIGNATURE), _SIGNATURE + back)
     _put(code, entry - address, main.code)
-    return Recorder(bytes(code), entry)
+    whole = _with_padding([*parts, *main.parts], address + len(code))
+    return Recorder(bytes(code), entry, whole)
+
+
+def _with_padding(parts: Sequence[Part], end: int) -> tuple[Part, ...]:
+    """These parts, and what lies between them and up to the end."""
+    padded: list[Part] = []
+    for each in (*parts, Part(Name.PADDING, end, end)):
+        behind = padded[-1].end if padded else each.start
+        if behind < each.start:
+            padded.append(Part(Name.PADDING, behind, each.start))
+        if each.start < each.end:
+            padded.append(each)
+    return tuple(padded)
 
 
 def _names(shape: Shape, setting: Setting) -> dict[str, int]:
@@ -177,16 +198,20 @@ def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
     control = setting.control
     sequence = f"qword ptr fs:[{_offset(control.rseq_offset + RSEQ_SEQUENCE)}]"
     cpu = f"dword ptr fs:[{_offset(control.rseq_offset + RSEQ_CPU)}]"
+    yield part(Name.SAVED)
     yield from frame.begin
     if shape.reads_clock:
         yield from frame.keep
+    yield part(Name.NAMED)
     yield "again:"
     yield "lea r10, [rip + record_sequence]"  # 1
     yield f"mov {sequence}, r10"
+    yield part(Name.CPU)
     yield "start:"
     yield f"mov r10d, {cpu}"  # 2
     yield "cmp r10d, dword ptr [rip + alive]"
     yield "jae slow"
+    yield part(Name.CLAIM)
     yield "lea rax, [rip + heads]"  # 3
     yield f"shl r10, {number(_log2(RING_HEAD_SIZE))}"
     yield "add r10, rax"
@@ -204,6 +229,7 @@ def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
         yield f"lea r11, [rdi + r11 - {number(shape.size + BEHIND)}]"
         yield "mov r12, rdi"
     if shape.reads_clock:  # 4
+        yield part(Name.CLOCK)
         yield "rdtsc"
         yield "shl rdx, 0x20"
         yield "or rax, rdx"
@@ -212,26 +238,34 @@ def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
         yield from frame.back
     if shape.has_text:
         yield from window()
+    yield part(Name.RECORD)
     yield from _head(shape, control)  # 5
     behind = yield from _stores(shape, frame.operands)
     if shape.has_text:
         yield from _head_of_texts(shape.marker, behind)
+    yield part(Name.COMMIT)
+    if shape.has_text:
         yield "mov qword ptr [r10], r11"  # 6
     else:
         yield f"add qword ptr [r10], {number(shape.size)}"
     yield "end:"
     if shape.counted:  # 7
+        yield part(Name.COUNT_NAMED)
         yield "lea r10, [rip + count_sequence]"
         yield f"mov {sequence}, r10"
+        yield part(Name.COUNT_CPU)
         yield "count:"
         yield f"mov r10d, {cpu}"
         yield "cmp r10d, dword ptr [rip + alive]"  # a signal handler may have forked just now
         yield "jae counted"
+        yield part(Name.COUNT)
         yield "lea rax, [rip + counts]"
         yield f"shl r10, {number(_log2(setting.geometry.max_markers * COUNT_SIZE))}"
         yield "inc qword ptr [r10 + rax]"
         yield "counted:"
+    yield part(Name.BACK)
     yield from frame.end
+    yield part(Name.ROOM)
     yield "turn:"
     yield from frame.make_room
     yield "test eax, eax"
@@ -239,9 +273,11 @@ def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
     if not shape.waits:
         yield f"cmp eax, {number(TURN_FULL)}"
         yield "je full"
+    yield part(Name.LEFT)
     yield "slow:"
     yield from frame.to_record
     if not shape.waits:
+        yield part(Name.LOST)
         yield "full:"
         yield from frame.to_lose
 
@@ -286,8 +322,10 @@ def _stores(shape: Shape, operands: Sequence[Operand]) -> Generator[str, None, i
     for index, (op, operand) in enumerate(zip(shape.ops, operands, strict=True)):
         kind, size_bits = op & (1 << OP_SIZE_SHIFT) - 1, op >> OP_SIZE_SHIFT
         if kind == OP_STRING:
+            yield part(Name.TEXT)
             yield f"mov r13, {_word(operand)}"
             yield from put_text(index, -(-at // WORD) * WORD, shape.limits[index])
+            yield part(Name.RECORD)
             at = 0
         if kind not in (OP_GP, OP_FP):
             continue

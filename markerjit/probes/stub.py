@@ -37,7 +37,8 @@ from markerjit.model import (
     Vector,
 )
 from markerjit.patch.plan import SLOT_ADAPTER
-from markerjit.x86.assemble import WronglyAssembled, assemble, number, plus
+from markerjit.probes.parts import Name, part
+from markerjit.x86.assemble import Part, WronglyAssembled, assemble, number, plus
 from markerjit.x86.forms import JMP_NEAR, NEAR_LENGTH, relative
 from markerjit.x86.relocate import Unmovable, relocate
 
@@ -60,25 +61,38 @@ class Displaced(NamedTuple):
     code: bytes
 
 
+class Stub(NamedTuple):
+    """The code of a stub. Each byte belongs to one of the parts, which are in its order."""
+
+    code: bytes
+    parts: tuple[Part, ...]
+
+
 def make_stub(
     signature: Signature,
     operands: Sequence[Operand],
     slot: RemoteAddress,
     displaced: Displaced,
     address: RemoteAddress,
-) -> bytes | Unmovable:
+) -> Stub | Unmovable:
     """The stub for `address`. Returns Unmovable where an instruction of the site cannot be moved
     there.
 
     Raises WronglyAssembled, also for an operand whose displacement is too large.
     """
-    head = assemble(list(_source(signature, operands, slot)), address, {}).code
-    moved = relocate(displaced.code, displaced.address, address + len(head))
-    if isinstance(moved, Unmovable) or not moved.falls_through:
-        return moved if isinstance(moved, Unmovable) else head + moved.code
-    end = address + len(head) + len(moved.code) + NEAR_LENGTH
-    back = relative(displaced.address + len(displaced.code), end)
-    return head + moved.code + bytes([JMP_NEAR]) + back
+    head = assemble(list(_source(signature, operands, slot)), address, {})
+    copies = address + len(head.code)
+    moved = relocate(displaced.code, displaced.address, copies)
+    if isinstance(moved, Unmovable):
+        return moved
+    end = copies + len(moved.code)
+    code, parts = head.code + moved.code, (*head.parts, Part(Name.MOVED, copies, end))
+    if not moved.falls_through:
+        return Stub(code, parts)
+    back = end + NEAR_LENGTH
+    displacement = relative(displaced.address + len(displaced.code), back)
+    jump = Part(Name.INTO_PROGRAM, end, back)
+    return Stub(code + bytes([JMP_NEAR]) + displacement, (*parts, jump))
 
 
 def _source(
@@ -90,22 +104,27 @@ def _source(
         for index, ctype in enumerate(signature.args)
         if ctype.type_class is TypeClass.FLOAT
     )
+    yield part(Name.RED_ZONE)
     yield f"lea rsp, [rsp - {number(RED_ZONE)}]"  # 1
     yield "push rax"
     yield "lahf"
     yield "seto al"
     yield "push rax"
+    yield part(Name.ASKED)
     yield f"movabs rax, {number(slot)}"  # 2
     yield "cmp qword ptr [rax], 0"
     yield "je none"
+    yield part(Name.OPERANDS)
     for pushed, (operand, ctype) in enumerate(
         zip(reversed(operands), reversed(signature.args), strict=True)
     ):
         yield from _word(operand, ctype, _WORD * pushed)  # 3
         yield "push rax"
+    yield part(Name.SHAPE)
     yield f"movabs rax, {number(slot)}"
     yield "push rax"
     yield f"push {number(count | floats << SHAPE_FLOATS)}"
+    yield part(Name.CALL)
     yield "mov rax, qword ptr [rax]"  # 4
     yield "test al, 1"
     yield "je call_it"
@@ -115,8 +134,10 @@ def _source(
     yield "test rax, rax"  # it may have gone since
     yield "je gone"
     yield "call rax"
+    yield part(Name.DROPPED)
     yield "gone:"
     yield f"lea rsp, [rsp + {number(_WORD * (count + 2))}]"  # 5
+    yield part(Name.RESTORED)
     yield "none:"
     yield "pop rax"  # 6
     yield "add al, 0x7f"

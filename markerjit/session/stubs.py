@@ -219,4 +219,4 @@ def _stub(
         )
     except WronglyAssembled as problem:
         return f"has operands that cannot be loaded: {problem}"
-    return f"cannot be opened: {stub.obstacle}" if isinstance(stub, Unmovable) else stub
+    return f"cannot be opened: {stub.obstacle}" if isinstance(stub, Unmovable) else stub.code

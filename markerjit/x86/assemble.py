@@ -5,6 +5,7 @@ made can be compared as text. keystone 0.9.2 makes wrong code of some forms with
 `sub reg, fs:[disp]`: what capstone does not read as it was meant is refused.
 
     "start:"                         a label, for jumps and for the caller that asks for its address
+    "# the clock"                    a heading: the name of the part that begins here
     "ja full"                        a jump to a label, or to an address by name
     "lea rax, [rip + heads]"         an operand at an address by name
 
@@ -25,15 +26,26 @@ from markerjit.errors import MarkerError
 from markerjit.x86.decode import decoder
 
 _RELATIVE = re.compile(r"\[rip \+ (\w+)\]")
+_HEADING = "# "
 _SOMEWHERE = 0x11111111
 """A displacement of four bytes, until the right one is put in its place."""
 
 
+class Part(NamedTuple):
+    """Code from `start` up to `end`, with a name for people."""
+
+    name: str
+    start: int
+    end: int
+
+
 class Assembled(NamedTuple):
-    """Machine code, and the addresses of its labels."""
+    """Machine code, the addresses of its labels, and its parts: each byte behind the first heading
+    belongs to one of them. A heading without an instruction makes none."""
 
     code: bytes
     labels: dict[str, int]
+    parts: tuple[Part, ...] = ()
 
 
 class WronglyAssembled(MarkerError):
@@ -50,6 +62,7 @@ def assemble(source: Sequence[str], address: int, names: Mapping[str, int]) -> A
 
     `names` are addresses that lines may refer to; labels have other names. Raises WronglyAssembled.
     """
+    source, headings = _without_headings(source)
     lines = [line for line in source if not line.endswith(":")]
     labels = dict(names)
     code = bytearray(_make(source, address, labels))
@@ -64,7 +77,35 @@ def assemble(source: Sequence[str], address: int, names: Mapping[str, int]) -> A
             code[at : at + 4] = _displacement(line, relative[1], instruction, labels)
     encoded = bytes(code)
     _check(lines, list(decoder().disasm(encoded, address)), labels)
-    return Assembled(encoded, labels)
+    return Assembled(encoded, labels, _parts(headings, instructions, address + len(code)))
+
+
+def heading(name: str) -> str:
+    """The line with which a part of this name begins."""
+    return f"{_HEADING}{name}"
+
+
+def _without_headings(source: Sequence[str]) -> tuple[list[str], list[tuple[str, int]]]:
+    """The other lines, and the name of each part with the number of its first instruction."""
+    others: list[str] = []
+    headings = []
+    count = 0
+    for line in source:
+        if line.startswith(_HEADING):
+            headings.append((line[len(_HEADING) :], count))
+            continue
+        others.append(line)
+        count += not line.endswith(":")
+    return others, headings
+
+
+def _parts(
+    headings: Sequence[tuple[str, int]], instructions: Sequence[capstone.CsInsn], end: int
+) -> tuple[Part, ...]:
+    places = [insn.address for insn in instructions] + [end]
+    starts = [places[index] for _, index in headings] + [end]
+    parts = zip((name for name, _ in headings), starts, starts[1:], strict=False)
+    return tuple(Part(*part) for part in parts if part[1] < part[2])
 
 
 def _make(source: Sequence[str], address: int, names: Mapping[str, int]) -> bytes:

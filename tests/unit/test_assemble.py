@@ -20,15 +20,19 @@ from markerjit.abi import (
     OP_GP,
     OP_SKIP,
     OP_SKIP_FP,
+    OP_STRING,
     RSEQ_SIGNATURE,
     Control,
     Restartable,
 )
 from markerjit.errors import MarkerError
-from markerjit.probes.recorder import LARGEST, Setting, Shape, make_recorder
+from markerjit.probes.parts import Name
+from markerjit.probes.recorder import LARGEST, Recorder, Setting, Shape, make_recorder
 from markerjit.x86 import assemble as module
 from markerjit.x86.assemble import WronglyAssembled, assemble, number
+from markerjit.x86.decode import disassemble
 from tests.support.made_arena import geometry_of
+from tests.support.parts import check_parts
 
 ADDRESS = 0x7F00_0000_1000
 NAMES = {"near": ADDRESS + 0x40, "behind": ADDRESS - 0x2000, "far": ADDRESS + 0x4000_0000}
@@ -72,7 +76,7 @@ def test_numbers_are_written_as_capstone_does(value: int, text: str) -> None:
 
 
 def test_no_lines_are_no_code() -> None:
-    assert assemble([], ADDRESS, {}) == (b"", {})
+    assert assemble([], ADDRESS, {}) == (b"", {}, ())
 
 
 # ---- labels and names ----------------------------------------------------------------------------
@@ -205,9 +209,13 @@ PLACE = BASE + 0x8000
 ENDBR64 = b"\xf3\x0f\x1e\xfa"
 
 
-def recorder(
+def recorder(ops: Sequence[int], **facts: object) -> bytes:
+    return whole_recorder(ops, **facts).code  # type: ignore[arg-type]
+
+
+def whole_recorder(
     ops: Sequence[int], *, rseq: int = -0x40, tid: int = 0x2D0, marker: int = 5, **shape: object
-) -> bytes:
+) -> Recorder:
     control = Control(rseq_offset=rseq, tid_offset=tid)
     places = {"record_event": 0x990, "pass_": 0xAA0, "turn": 0x1020, "lose": 0xA30}
     places |= {"gate_record": 0xB00, "gate_pass": 0xB40, "gate_lose": 0xB80}
@@ -218,7 +226,8 @@ def recorder(
     made = make_recorder(whole, setting, PLACE)
     assert made.entry % 32 == 0
     assert PLACE < made.entry < PLACE + len(made.code) <= PLACE + LARGEST
-    return made.code
+    check_parts(made.parts, PLACE, made.code)
+    return made
 
 
 def test_a_large_id_makes_no_recorder_longer() -> None:
@@ -273,6 +282,62 @@ def test_a_recorder_of_any_shape_is_assembled_and_checked(
         assert not one.start <= one.abort < one.start + one.length
         before = made[one.abort - 4 - PLACE : one.abort - PLACE]
         assert before == RSEQ_SIGNATURE.to_bytes(4, "little")
+
+
+every_op_or_text = st.one_of(every_op, st.just(OP_STRING))
+
+
+@given(
+    ops=st.lists(every_op_or_text, max_size=5),
+    tid=st.sampled_from([-1, 0x2D0]),
+    timed=st.booleans(),
+    counted=st.booleans(),
+    preserving=st.booleans(),
+    waits=st.booleans(),
+)
+def test_the_parts_of_a_recorder_are_those_that_the_kernel_is_told_of(
+    ops: list[int], tid: int, **facts: bool
+) -> None:
+    whole = whole_recorder(ops, tid=tid, limits=(64,) * len(ops), **facts)
+
+    parts = {Name(part.name): part for part in whole.parts}
+    sequence = Restartable.from_buffer_copy(whole.code, 0)
+    assert sequence.start == parts[Name.CPU].start
+    assert sequence.start + sequence.length == parts[Name.COMMIT].end
+    assert sequence.abort == parts[Name.INTERRUPTED].start
+    assert (Name.COUNT in parts) == facts["counted"]
+    if facts["counted"]:
+        counting = Restartable.from_buffer_copy(whole.code, 32)
+        assert counting.start == parts[Name.COUNT_CPU].start
+        assert counting.start + counting.length == parts[Name.COUNT].end
+        assert counting.abort == parts[Name.UNCOUNTED].start
+    assert sum(part.name == Name.TEXT for part in whole.parts) == ops.count(OP_STRING)
+    assert (Name.CLOCK in parts) == (facts["timed"] or OP_STRING in ops)
+    assert (Name.LOST in parts) == (not facts["waits"])
+
+
+def test_a_part_has_the_instructions_that_its_name_says() -> None:
+    whole = whole_recorder([OP_GP | 2 << 4] * 2, preserving=False)
+
+    def lines(name: Name) -> list[str]:
+        (part,) = (part for part in whole.parts if part.name == name)
+        piece = whole.code[part.start - PLACE : part.end - PLACE]
+        return [each.text for each in disassemble(piece, part.start)]
+
+    assert lines(Name.CLOCK)[0] == "rdtsc"
+    assert lines(Name.COMMIT) == ["add qword ptr [r10], 0x78"]
+    assert lines(Name.BACK) == ["ret"]
+    assert lines(Name.COUNT)[-1] == "inc qword ptr [r10 + rax]"
+
+
+def test_headings_make_no_code_and_name_what_follows() -> None:
+    lines = ["nop", "# first", "again:", "nop", "je again", "# none", "# last", "ret"]
+
+    made = assemble(lines, ADDRESS, {})
+
+    assert made.code == assemble([line for line in lines if line[0] != "#"], ADDRESS, {}).code
+    assert made.parts == (("first", ADDRESS + 1, ADDRESS + 4), ("last", ADDRESS + 4, ADDRESS + 5))
+    assert made.labels == {"again": ADDRESS + 1}
 
 
 @pytest.mark.parametrize("kind", ["timed", "untimed"])

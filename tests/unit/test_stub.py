@@ -22,10 +22,11 @@ from markerjit.model import (
     TypeClass,
     Vector,
 )
-from markerjit.probes.stub import LARGEST, Displaced, make_stub
+from markerjit.probes.stub import LARGEST, Displaced, Stub, make_stub
 from markerjit.sites.operands import parse_operands
 from markerjit.x86.assemble import WronglyAssembled
 from tests.support.own_arena import Slot
+from tests.support.parts import check_parts
 
 SITE = Path(__file__).parent / "stub" / "site.S"
 NAMES = (
@@ -87,8 +88,10 @@ class Host:
         calls.value = 0
         slot = RemoteAddress(ctypes.addressof(self.slot))
         displaced = Displaced(self.site, ctypes.string_at(self.site, self.size))
-        code = make_stub(Signature("made:one", "", args), operands, slot, displaced, self.room)
-        assert isinstance(code, bytes) and len(code) < LARGEST
+        stub = make_stub(Signature("made:one", "", args), operands, slot, displaced, self.room)
+        assert isinstance(stub, Stub) and len(stub.code) < LARGEST
+        check_parts(stub.parts, self.room, stub.code)
+        code = stub.code
         ctypes.memmove(self.room, code, len(code))
         self.library.run_site(ctypes.c_void_p(self.room))
         *after, flags, seen = STATE.unpack(ctypes.string_at(self.address("after"), STATE.size))
