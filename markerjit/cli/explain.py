@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
 import markerjit
 from markerjit.cli import arguments, output
+from markerjit.cli.active_path import show_path, show_summary
 from markerjit.explain import (
     Explanation,
     Way,
     explain_file,
     explain_process,
+    paths_of_process,
     plan_or_refusal,
     ways_of_file,
     ways_of_process,
@@ -31,6 +33,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a table of every mode under every kind of quiescence, in place of one plan",
     )
+    parser.add_argument(
+        "--path",
+        action="store_true",
+        help="the active path through the recorder and back, instruction by instruction, in place "
+        "of the rest",
+    )
+    parser.add_argument(
+        "--probe",
+        choices=["count", "record"],
+        default="count",
+        help="the probe of sites that are off: count each execution (default), or record it",
+    )
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
@@ -43,12 +57,25 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         output.print_json(explanation_facts(options.target, explanations))
         return 0
+    if options.path:
+        return _show_paths(explanations)
     for explanation in explanations:
         for line in _site_lines(explanation):
             output.say(line)
+        if explanation.path:
+            show_summary(explanation.path)
         output.say("")
     for line in _plan_lines(explanations[0]):
         output.say(line)
+    return 0
+
+
+def _show_paths(explanations: Sequence[Explanation]) -> int:
+    paths = [explanation.path for explanation in explanations if explanation.path]
+    if not paths:
+        raise markerjit.Refused("--path is for a process: a file has no recorder")
+    for path in paths:
+        show_path(path)
     return 0
 
 
@@ -93,8 +120,10 @@ def _explanations(options: argparse.Namespace) -> list[Explanation]:
     if pid is None:
         return explain_file(options.target, options.pattern, mode=mode)
     with markerjit.attach(pid) as session:
-        plan = plan_or_refusal(session, options.pattern, options.mode, options.quiesce)
-        explanations = explain_process(session, options.pattern, plan)
+        probe = options.probe
+        plan = plan_or_refusal(session, options.pattern, options.mode, options.quiesce, probe=probe)
+        paths = paths_of_process(pid, options.pattern, mode=mode, probe=probe)
+        explanations = explain_process(session, options.pattern, plan, paths)
         output.offer_repair(session)
     return explanations
 

@@ -6,7 +6,6 @@ With --web the same in a browser.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 import textwrap
@@ -148,7 +147,7 @@ class _Page:
 
     def __init__(self) -> None:
         is_terminal = sys.stdout.isatty()
-        self._coloured = is_terminal and not os.environ.get("NO_COLOR")
+        self._coloured = output.is_coloured()
         self._width = min(shutil.get_terminal_size().columns, _WIDTH) if is_terminal else _WIDTH
 
     def ask(self, experiment: Experiment) -> None:

@@ -5,6 +5,7 @@ What comes from a target or a file may be in any of it, so that everything is ma
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -25,6 +26,11 @@ def say(line: str, *, error: bool = False, style: str = "") -> None:
     if style:
         shown = f"\x1b[{style}m{shown}\x1b[0m"
     print(shown, file=sys.stderr if error else sys.stdout)
+
+
+def is_coloured() -> bool:
+    """Whether standard output takes colours: a terminal, unless NO_COLOR is set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def print_json(document: object) -> None:

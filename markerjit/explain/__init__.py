@@ -1,16 +1,22 @@
 """Teaching views: what a marker is made of, and what switching it would do."""
 
 from markerjit.explain.marker import Explanation, explain_file, explain_process, hot_path
+from markerjit.explain.path import ActivePath, PathPart, paths_of_process
 from markerjit.explain.ways import Way, plan_or_refusal, ways_of_file, ways_of_process
+from markerjit.probes.parts import Role
 from markerjit.x86.decode import Instruction
 
 __all__ = [
+    "ActivePath",
     "Explanation",
     "Instruction",
+    "PathPart",
+    "Role",
     "Way",
     "explain_file",
     "explain_process",
     "hot_path",
+    "paths_of_process",
     "plan_or_refusal",
     "ways_of_file",
     "ways_of_process",

@@ -5,12 +5,13 @@ The plan is the object that `enable` would apply, not a description of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from markerjit.elf import FileImage, Read, parse_format
 from markerjit.elf.symbols import function_at
 from markerjit.errors import MemoryFault, NoMarkers, UnexpectedBytes
+from markerjit.explain.path import ActivePath
 from markerjit.model import Field, Mode, RemoteAddress, Site
 from markerjit.patch.plan import Plan, Refusal, SiteState, plan_on
 from markerjit.session.status import dormant
@@ -36,6 +37,7 @@ class Explanation(NamedTuple):
     body       where the arguments are evaluated, up to and including the call
     plan       what would be written; a Refusal where it cannot be switched
     remarks    what else to know, a line each
+    path       its active path; None for a file
     """
 
     site: Site
@@ -48,10 +50,17 @@ class Explanation(NamedTuple):
     plan: Plan | Refusal
     remarks: tuple[str, ...]
     problem: UnexpectedBytes | None = None
+    path: ActivePath | None = None
 
 
-def explain_process(view: View, pattern: str, plan: Plan | Refusal) -> list[Explanation]:
-    """Every site of a process whose marker matches, with the plan that a session made for them.
+def explain_process(
+    view: View,
+    pattern: str,
+    plan: Plan | Refusal,
+    paths: Mapping[RemoteAddress, ActivePath],
+) -> list[Explanation]:
+    """Every site of a process whose marker matches, with the plan that a session made for them, and
+    the active paths by the addresses of sites.
 
     Raises UnknownMarker.
     """
@@ -64,7 +73,12 @@ def explain_process(view: View, pattern: str, plan: Plan | Refusal) -> list[Expl
     # In another mount namespace the path means another file here, or none.
     root = f"/proc/{view.pid}/root"
     states = view.states(view.sites(pattern))
-    return [_explain(view.read, state, plan, remarks, root=root) for state in states]
+    return [
+        _explain(view.read, state, plan, remarks, root=root)._replace(
+            path=paths.get(state.site.address)
+        )
+        for state in states
+    ]
 
 
 def explain_file(path: str, pattern: str, *, mode: Mode | None = None) -> list[Explanation]:

@@ -14,7 +14,7 @@ from markerjit.explain.marker import states_of_file
 from markerjit.model import Mode, Quiescence, Site
 from markerjit.patch.plan import Plan, Refusal, plan_on
 from markerjit.quiesce.strategies import STRATEGIES
-from markerjit.session.session import Session
+from markerjit.session.session import COUNT, Session
 
 __all__ = ["Way", "plan_or_refusal", "ways_of_file", "ways_of_process"]
 
@@ -62,11 +62,16 @@ def ways_of_file(path: str, pattern: str) -> list[Way]:
 
 
 def plan_or_refusal(
-    session: Session, pattern: str, mode: str | None, quiescence: str | None
+    session: Session,
+    pattern: str,
+    mode: str | None,
+    quiescence: str | None,
+    *,
+    probe: str = COUNT,
 ) -> Plan | Refusal:
     """The plan that `enable` would apply, or the reason against it. Raises UnknownMarker."""
     try:
-        return session.plan(pattern, mode=mode, quiesce=quiescence)
+        return session.plan(pattern, mode=mode, probe=probe, quiesce=quiescence)
     except Refused as refused:
         return Refusal(refused.reason, refused.sentence, refused.try_again)
     except UnexpectedBytes as error:

@@ -11,7 +11,7 @@ from markerjit.patch.plan import Plan, Refusal
 from markerjit.patch.steps import Step
 
 if TYPE_CHECKING:
-    from markerjit.explain import Explanation, Instruction, Way
+    from markerjit.explain import ActivePath, Explanation, Instruction, PathPart, Way
     from markerjit.model import Edit, Site
     from markerjit.session.stepping import Stepper
 
@@ -43,6 +43,33 @@ def explained_site_facts(explanation: Explanation) -> Json:
         "dormant": instruction_lines(explanation.dormant),
         "active": {str(mode): instruction_lines(code) for mode, code in explanation.active.items()},
         "body_code": instruction_lines(explanation.body),
+        "path": path_facts(explanation.path) if explanation.path else None,
+    }
+
+
+def path_facts(path: ActivePath) -> Json:
+    """The active path of a site: its parts on the usual way, in the order in which they are
+    executed, and the rest of the same code."""
+    return {
+        "mode": str(path.mode) if path.mode else None,
+        "parts": [path_part_facts(part) for part in path.parts],
+        "rest": [path_part_facts(part) for part in path.rest],
+        "remarks": list(path.remarks),
+    }
+
+
+def path_part_facts(part: PathPart) -> Json:
+    """A part of a path. Bytes are in hexadecimal; `in_memory` is false for those that a switch
+    would put there. Data has no code."""
+    piece = part.piece
+    return {
+        "name": piece.name,
+        "role": str(piece.role),
+        "where": piece.where,
+        "address": piece.address,
+        "bytes": piece.code.hex(),
+        "in_memory": piece.in_memory,
+        "code": instruction_lines(part.instructions),
     }
 
 

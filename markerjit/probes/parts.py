@@ -51,7 +51,7 @@ class Name(StrEnum):
     TEXT = "a text is copied"
     COMMIT = "commit: the ring's head moves behind the record"
     COUNT_NAMED = "the sequence that counts is named"
-    COUNT_CPU = "the CPU is read once more"
+    COUNT_CPU = "the counter of this CPU is found"
     COUNT = "commit: the execution is counted"
     BACK = "the way back"
     ROOM = "no room in the page: the runtime makes some"

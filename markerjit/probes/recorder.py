@@ -49,7 +49,9 @@ from markerjit.abi import (
     WORDS_SHIFT,
     Control,
     Geometry,
+    MarkerEntry,
 )
+from markerjit.arena.arena import Arena
 from markerjit.errors import MarkerError
 from markerjit.model import General, Memory, Vector
 from markerjit.probes.calls import Frame, Operand, c_call, preserving_call
@@ -128,6 +130,39 @@ class Recorder(NamedTuple):
     code: bytes
     entry: int
     parts: tuple[Part, ...]
+
+
+def setting_of(arena: Arena) -> Setting:
+    """Where the recorders of an arena run."""
+    entry = arena.entry
+    return Setting(
+        arena.base,
+        arena.facts,
+        arena.geometry,
+        record_event=arena.base + entry.record_event,
+        pass_=arena.base + entry.pass_,
+        turn=arena.base + entry.turn,
+        lose=arena.base + entry.lose,
+        gate_record=arena.base + entry.gate_record,
+        gate_pass=arena.base + entry.gate_pass,
+        gate_lose=arena.base + entry.gate_lose,
+    )
+
+
+def shape_of(marker: int, address: int, entry: MarkerEntry, *, preserving: bool) -> Shape:
+    """The record of a marker that is recorded as its entry says, which is at this address."""
+    return Shape(
+        marker,
+        address,
+        bytes(entry.ops[: entry.argc]),
+        int(entry.size),
+        timed=bool(entry.time),
+        tid=bool(entry.tid),
+        counted=bool(entry.counted),
+        limits=tuple(entry.limits[: entry.argc]),
+        preserving=preserving,
+        waits=bool(entry.waits),
+    )
 
 
 def make_recorder(shape: Shape, setting: Setting, address: int) -> Recorder:
@@ -258,9 +293,9 @@ def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
         yield f"mov r10d, {cpu}"
         yield "cmp r10d, dword ptr [rip + alive]"  # a signal handler may have forked just now
         yield "jae counted"
-        yield part(Name.COUNT)
         yield "lea rax, [rip + counts]"
         yield f"shl r10, {number(_log2(setting.geometry.max_markers * COUNT_SIZE))}"
+        yield part(Name.COUNT)
         yield "inc qword ptr [r10 + rax]"
         yield "counted:"
     yield part(Name.BACK)

@@ -141,37 +141,14 @@ class Recorders:
         known = arena.markers.entry(marker)
         if known.recorder if preserving else known.recorder_of_c:
             return
-        from markerjit.probes.recorder import LARGEST, Setting, Shape, make_recorder
+        from markerjit.probes.recorder import LARGEST, make_recorder, setting_of, shape_of
 
         address = arena.code.place(LARGEST)
         if address is None:
             return
-        entry = arena.entry
-        setting = Setting(
-            arena.base,
-            arena.facts,
-            arena.geometry,
-            record_event=arena.base + entry.record_event,
-            pass_=arena.base + entry.pass_,
-            turn=arena.base + entry.turn,
-            lose=arena.base + entry.lose,
-            gate_record=arena.base + entry.gate_record,
-            gate_pass=arena.base + entry.gate_pass,
-            gate_lose=arena.base + entry.gate_lose,
-        )
-        shape = Shape(
-            marker,
-            arena.markers.address(marker),
-            made.ops,
-            made.type.size,
-            timed=bool(made.time),
-            tid=bool(made.tid),
-            counted=bool(made.counted),
-            limits=made.limits,
-            preserving=preserving,
-            waits=bool(made.waits),
-        )
-        recorder = make_recorder(shape, setting, address)
+        place = arena.markers.address(marker)
+        shape = shape_of(marker, place, made.entry(), preserving=preserving)
+        recorder = make_recorder(shape, setting_of(arena), address)
         with suppress(Refused):  # mj_record does it then
             arena.code.put(address, recorder.code)
             arena.markers.set_recorder(marker, RemoteAddress(recorder.entry), preserving=preserving)

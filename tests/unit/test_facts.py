@@ -13,11 +13,11 @@ from markerjit.doctor import GOOD, WALL, Finding
 from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, Reason, UnexpectedBytes
 from markerjit.events.flight import Kept, Picture
-from markerjit.explain import Explanation, Instruction
+from markerjit.explain import ActivePath, Explanation, Instruction, PathPart
 from markerjit.facts import words
 from markerjit.facts.findings import doctor_facts
 from markerjit.facts.markers import list_facts, marker_facts, site_facts
-from markerjit.facts.plans import explanation_facts, plan_facts
+from markerjit.facts.plans import explanation_facts, path_facts, plan_facts
 from markerjit.facts.process import (
     arena_facts,
     picture_facts,
@@ -44,6 +44,8 @@ from markerjit.patch.apply import Applied
 from markerjit.patch.plan import LeftOut, Plan, Refusal
 from markerjit.probes.c.values import Histogram
 from markerjit.probes.loaded import Values
+from markerjit.probes.parts import Role
+from markerjit.probes.reached import Piece
 from markerjit.proc.owner import Owner
 from markerjit.quiesce.strategies import MEMBARRIER, STRATEGIES
 from markerjit.session.status import ArenaStatus, MarkerStatus
@@ -336,9 +338,48 @@ def test_explanation_is_a_site_with_assembly_and_the_plan() -> None:
                 "dormant": ["1010  eb 05  jmp 0x1017"],
                 "active": {"jump": ["1010  eb 05  jmp 0x1017"]},
                 "body_code": [],
+                "path": None,
             }
         ],
         "plan": {**PLAN_FACTS, "remarks": ["a remark"]},
+    }
+
+
+def test_path_is_its_parts_and_says_which_are_in_memory() -> None:
+    address = RemoteAddress(BASE + 16)
+    head = Piece("the head", Role.HEAD, "the program", address, b"\xeb\x00", False)
+    word = Piece("the slot", Role.SLOT, "the slot", BASE + 64, bytes(8))
+    jump = (Instruction(address, b"\xeb\x00", "jmp 0x1012"),)
+    parts, rest = (PathPart(head, jump),), (PathPart(word, ()),)
+    path = ActivePath(SITE, Mode.JUMP, parts, rest, ("a remark",))
+
+    facts = as_read(path_facts(path))
+
+    assert facts == {
+        "mode": "jump",
+        "parts": [
+            {
+                "name": "the head",
+                "role": "head",
+                "where": "the program",
+                "address": BASE + 16,
+                "bytes": "eb00",
+                "in_memory": False,
+                "code": ["1010  eb 00  jmp 0x1012"],
+            }
+        ],
+        "rest": [
+            {
+                "name": "the slot",
+                "role": "slot",
+                "where": "the slot",
+                "address": BASE + 64,
+                "bytes": "0000000000000000",
+                "in_memory": True,
+                "code": [],
+            }
+        ],
+        "remarks": ["a remark"],
     }
 
 

@@ -1,0 +1,289 @@
+"""The active path of a site: all that an execution runs through, from the head to the probe and
+back, in parts with names.
+
+Of a site that is on, every byte is read from the process. Of one that is off it is the path that a
+switch would make: what the process has already is read from it too, the head, the slot and the
+recorder are those that would be written, and say so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import NamedTuple
+
+from markerjit.abi import CODE_SIZE, PROBE_COUNTED
+from markerjit.arena.arena import Arena
+from markerjit.errors import MarkerError, MemoryFault
+from markerjit.model import Mode, RemoteAddress, Site, UsdtSite
+from markerjit.patch.plan import SLOT_ADAPTER, SLOT_DATA, SiteState
+from markerjit.patch.request import Probe
+from markerjit.probes.parts import Role, role_of
+from markerjit.probes.reached import Content, Piece, Reached, pieces_of, planned, reached
+from markerjit.probes.recorders import nothing_read, probe_of
+from markerjit.probes.stub import Displaced, Stub, make_stub
+from markerjit.session.target import Target
+from markerjit.sites import parse_name
+from markerjit.sites.verify import dormant_code
+from markerjit.x86.decode import Instruction, disassemble
+from markerjit.x86.forms import is_breakpoint
+
+_PROGRAM = "the program"
+_BODY = "the body"
+_STUB = "the stub, which is the body"
+_SLOT = "the slot"
+_BODY_BYTES = 512
+_MOST_DISPLACED = 16
+"""Bytes of instructions that a stub may have copies of: five, and the rest of the last one."""
+_HEADS = {
+    Mode.JUMP: "the head: jumps to the body",
+    Mode.NOP: "the head: jumps to the body",
+    Mode.INT3: "the head: a breakpoint",
+    Mode.POINTER: "the head: asks the slot for a probe",
+    Mode.SENTINEL: "the head: calls what the slot has",
+    Mode.IMMEDIATE: "the head: a number that the program tests",
+}
+
+
+class PathPart(NamedTuple):
+    """A part of the path: a Piece, decoded. Data has no instructions."""
+
+    piece: Piece
+    instructions: tuple[Instruction, ...]
+
+
+class ActivePath(NamedTuple):
+    """The active path of a site.
+
+    mode     how the site is on, or would be
+    parts    on the usual way, in the order in which they are executed
+    rest     what belongs to the same code and is not on the usual way
+    remarks  what else there is to say, or why something is missing, a sentence each
+    """
+
+    site: Site
+    mode: Mode | None
+    parts: tuple[PathPart, ...]
+    rest: tuple[PathPart, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def paths_of_process(
+    pid: int, pattern: str, *, mode: Mode | None = None, probe: str = "count"
+) -> Mapping[RemoteAddress, ActivePath]:
+    """The path of every site of a process whose marker matches, by its address. `mode` and `probe`
+    ("count" or "record") are for sites that are off. Raises as `attach` does, and UnknownMarker."""
+    with closing(Target(pid)) as target:
+        states = target.states(target.matching(parse_name(pattern)))
+        asked = probe_of(probe, nothing_read(probe))
+        return {
+            state.site.address: _Pathfinder(target, state, mode, asked).path() for state in states
+        }
+
+
+class _Pathfinder:
+    """Puts the path of one site together."""
+
+    def __init__(self, target: Target, state: SiteState, mode: Mode | None, probe: Probe) -> None:
+        self._target = target
+        self._read = target.memory.read
+        self._state = state
+        self._site = state.site
+        self._probe = probe
+        self._is_on = state.mode is not None
+        ways = state.site.form.ways
+        self._mode = state.mode or (mode if mode in ways else next(iter(ways), None))
+        self._remarks: list[str] = []
+
+    def path(self) -> ActivePath:
+        """The path."""
+        if self._state.problem:
+            return self._without("the code is neither off nor on, so nobody knows where it leads")
+        if self._mode is None:
+            return self._without(self._site.form.closed or "the site cannot be switched")
+        try:
+            before, behind = self._body()
+            usual, rest = [*self._head(), *before], list[Piece]()
+            for behind_slot in self._behind_slot():
+                usual += behind_slot.usual
+                rest += behind_slot.rest
+                self._remarks += behind_slot.remarks
+            usual += behind
+        except MemoryFault as fault:
+            return self._without(f"cannot be read: {fault}")
+        parts, others = ([_decoded(piece) for piece in pieces] for pieces in (usual, rest))
+        return ActivePath(self._site, self._mode, tuple(parts), tuple(others), tuple(self._remarks))
+
+    def _without(self, remark: str) -> ActivePath:
+        return ActivePath(self._site, self._state.mode, (), remarks=(remark,))
+
+    # ---- the head --------------------------------------------------------------------------------
+
+    def _head(self) -> Iterator[Piece]:
+        assert self._mode
+        form = self._site.form
+        start, code = dormant_code(self._read, self._site)
+        if self._is_on:
+            code = self._read(start, len(code))
+        else:
+            at, new = form.lead, form.ways[self._mode]
+            code = code[:at] + new + code[at + len(new) :]
+        if form.head and is_breakpoint(code[form.lead :]):
+            code = code[: form.lead + 1]  # nothing behind it is executed
+        is_written = self._is_on or not form.head
+        if code:
+            yield Piece(_HEADS[self._mode], Role.HEAD, _PROGRAM, start, code, is_written)
+        if self._mode is Mode.INT3:
+            self._remarks.append(
+                "at the breakpoint the kernel calls the runtime's handler of SIGTRAP, which sends "
+                "the thread to the body"
+            )
+
+    # ---- the body --------------------------------------------------------------------------------
+
+    def _body(self) -> tuple[list[Piece], list[Piece]]:
+        """What is executed of it before the probe is called, and behind."""
+        body = self._site.body
+        if not body.entry or body.idle:
+            return [], []
+        stub = self._stub()
+        if stub is not None:
+            return stub
+        code = self._body_code()
+        # By the slot's word. Arguments that call functions of the program do so by their address.
+        calls = [each for each in code if re.match(r"call (?!0x)", each.text)]
+        if not calls:
+            return [_of(code, "the body", Role.PROGRAM)], []
+        at = code.index(calls[-1]) + 1
+        return (
+            [_of(code[:at], "arguments are pushed, the probe is called", Role.SAVE)],
+            [_of(code[at:], "back into the program", Role.BACK)] if code[at:] else [],
+        )
+
+    def _body_code(self) -> list[Instruction]:
+        """The instructions up to the jump back into the program, as far as they lie in a row."""
+        body = self._site.body
+        code: bytes = b""
+        for size in (_BODY_BYTES, _BODY_BYTES // 8):
+            try:
+                code = self._read(body.entry, size)
+                break
+            except MemoryFault:
+                continue
+        shown: list[Instruction] = []
+        for instruction in disassemble(code, body.entry):
+            shown.append(instruction)
+            if instruction.text in ("ret", f"jmp {body.end:#x}"):
+                break
+        return shown
+
+    def _stub(self) -> tuple[list[Piece], list[Piece]] | None:
+        """The stub of a USDT probe, whose parts the assembler says: it is made once more. None for
+        the body of a marker."""
+        site = self._site
+        if site.kind != "usdt":
+            return None
+        recipe = next(
+            (each for each in self._target.usdt().sites if each.address == site.address), None
+        )
+        stub = recipe and self._made_again(recipe)
+        if not stub:
+            self._remarks.append(
+                f"the stub at {site.body.entry:#x} is not as this markerjit makes it: its "
+                "parts are not known"
+            )
+            return [], []
+        pieces = [
+            Piece(
+                part.name, role_of(part.name), _STUB, part.start,
+                stub.code[part.start - site.body.entry : part.end - site.body.entry],
+            )
+            for part in stub.parts
+        ]  # fmt: skip
+        at = next(
+            index for index, piece in enumerate(pieces)
+            if piece.role in (Role.BACK, Role.PROGRAM)
+        )  # fmt: skip
+        return pieces[:at], pieces[at:]
+
+    def _made_again(self, recipe: UsdtSite) -> Stub | None:
+        """The stub, as it is in memory. How many instructions it has copies of is not written
+        down, so each number is tried."""
+        site = self._site
+        lost = site.form.head + self._read(site.body.end, _MOST_DISPLACED - len(site.form.head))
+        sizes = [each.address + len(each.code) - site.address
+                 for each in disassemble(lost, site.address)]  # fmt: skip
+        for size in sizes:
+            try:
+                stub = make_stub(
+                    site.signature, recipe.recipe.operands, site.slot,
+                    Displaced(site.address, lost[:size]), site.body.entry,
+                )  # fmt: skip
+            except MarkerError:
+                return None
+            if isinstance(stub, Stub) and self._read(site.body.entry, len(stub.code)) == stub.code:
+                return stub
+        return None
+
+    # ---- the slot, and what it leads to ----------------------------------------------------------
+
+    def _behind_slot(self) -> Iterator[Reached]:
+        preserving = self._site.body.preserving
+        state = self._state
+        if self._is_on:
+            content = Content(state.probe, state.data, state.adapter)
+            yield Reached(usual=tuple(self._slot(content)))
+            arena = self._arena_of(content.probe)
+            if arena is None:
+                yield Reached(remarks=(_foreign(content.probe),))
+                return
+            yield reached(arena, self._read, content, preserving=preserving)
+            return
+        arena = self._target.seen.arena
+        if arena is None or not arena.is_current:
+            yield Reached(remarks=("the slot and what it leads to are known when the runtime is in "
+                                   "the process: `on` puts it there",))  # fmt: skip
+            return
+        plan = planned(arena, self._site.signature, self._probe, preserving=preserving)
+        yield Reached(usual=tuple(self._slot(plan.content)))
+        if plan.recorder:
+            yield pieces_of(plan.recorder, plan.recorder.code, in_memory=False)
+        else:
+            yield reached(arena, self._read, plan.content, preserving=preserving)
+
+    def _slot(self, content: Content) -> Iterator[Piece]:
+        """The words of the slot that are read on the way."""
+        slot = self._site.slot
+        if not slot:
+            return
+        words = [("its probe", 0, content.probe), ("the probe's data", SLOT_DATA, content.data)]
+        if content.probe & PROBE_COUNTED and content.adapter:
+            words.append(("the adapter", SLOT_ADAPTER, content.adapter))
+        for name, offset, word in words:
+            yield Piece(
+                f"the slot: {name} is {word:#x}", Role.SLOT, _SLOT, slot + offset,
+                word.to_bytes(8, "little"), self._is_on,
+            )  # fmt: skip
+
+    def _arena_of(self, probe: RemoteAddress) -> Arena | None:
+        """The arena in whose code a probe is, if its layout is ours."""
+        for arena in self._target.seen.arenas.open:
+            if arena.base <= probe < arena.base + CODE_SIZE and arena.is_current:
+                return arena
+        return None
+
+
+def _foreign(probe: RemoteAddress) -> str:
+    if not probe:
+        return "the slot is empty, so nothing is called"
+    return f"{probe:#x} is code of the program's own, or of another markerjit: it is not shown"
+
+
+def _of(code: list[Instruction], name: str, role: Role) -> Piece:
+    return Piece(name, role, _BODY, code[0].address, b"".join(each.code for each in code))
+
+
+def _decoded(piece: Piece) -> PathPart:
+    data = piece.role in (Role.DATA, Role.SLOT)
+    return PathPart(piece, () if data else tuple(disassemble(piece.code, piece.address)))
