@@ -102,6 +102,18 @@ def planned(arena: Arena, signature: Signature, probe: Probe, *, preserving: boo
 def reached(arena: Arena, read: Read, content: Content, *, preserving: bool) -> Reached:
     """The code that a slot with this content leads to, as it is in memory. Raises MemoryFault,
     TargetGone."""
+    try:
+        return _reached(arena, read, content, preserving=preserving)
+    except _NoSense:
+        remark = f"what the runtime says of its code at {content.probe:#x} makes no sense"
+        return Reached(remarks=(remark,))
+
+
+class _NoSense(MarkerError):
+    """The process has written over what its arena says."""
+
+
+def _reached(arena: Arena, read: Read, content: Content, *, preserving: bool) -> Reached:
     probe, data, _ = content
     if probe & PROBE_COUNTED:
         return _function(arena, read, content, preserving=preserving)
@@ -149,7 +161,7 @@ def _recorder(
         trial = make_recorder(shape, setting, probe)
         start = RemoteAddress(2 * probe - trial.entry)
         made = make_recorder(shape, setting, start)
-    except (MarkerError, LookupError):  # the process can write anything into the entry
+    except (MarkerError, LookupError, ValueError):  # the process can write anything into the entry
         return unknown
     code = read(start, len(made.code))
     return pieces_of(made, code, in_memory=True) if code == made.code else unknown
@@ -204,8 +216,8 @@ def _function_piece(arena: Arena, read: Read, address: RemoteAddress) -> Piece |
         for name, entry in file.entries.items():
             if entry == address:
                 ends = [*file.entries.values(), arena.base + file.unit.code.end]
-                end = min(end for end in ends if end > address)
-                code = read(address, min(end - address, CODE_SIZE))
+                end = min((end for end in ends if end > address), default=address)
+                code = _read(read, address, RemoteAddress(end), CODE_SIZE)
                 return Piece(f"{file.source}:{name}", Role.WORK, "a probe in C", address, code)
     return None
 
@@ -220,7 +232,10 @@ def _sequence_pieces(
     read: Read, start: RemoteAddress, end: RemoteAddress, before: str, commit: str
 ) -> tuple[Piece, Piece]:
     """A restartable sequence, and by itself its last instruction, which makes it true."""
-    last = disassemble(read(start, end - start), start)[-1].address
+    instructions = disassemble(_read(read, start, end), start)
+    if not instructions:
+        raise _NoSense("the sequence has no instruction")
+    last = instructions[-1].address
     return (
         _piece(read, before, Role.SEQUENCE, start, RemoteAddress(last)),
         _piece(read, commit, Role.COMMIT, RemoteAddress(last), end),
@@ -228,7 +243,13 @@ def _sequence_pieces(
 
 
 def _piece(read: Read, name: str, role: Role, start: RemoteAddress, end: RemoteAddress) -> Piece:
-    return Piece(name, role, _RUNTIME, start, read(start, end - start))
+    return Piece(name, role, _RUNTIME, start, _read(read, start, end))
+
+
+def _read(read: Read, start: RemoteAddress, end: RemoteAddress, most: int = _LONGEST) -> bytes:
+    if not start < end <= start + most:
+        raise _NoSense(f"code from {start:#x} to {end:#x}")
+    return read(start, end - start)
 
 
 def _up_to_return(read: Read, name: str, role: Role, start: RemoteAddress) -> Piece:
