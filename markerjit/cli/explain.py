@@ -11,6 +11,7 @@ from markerjit.cli import arguments, output
 from markerjit.cli.active_path import show_path, show_summary
 from markerjit.explain import (
     Explanation,
+    Page,
     Way,
     explain_file,
     explain_process,
@@ -118,7 +119,7 @@ def _explanations(options: argparse.Namespace) -> list[Explanation]:
     pid = arguments.pid_or_file(options.target)
     mode = markerjit.Mode(options.mode) if options.mode else None
     if pid is None:
-        return explain_file(options.target, options.pattern, mode=mode)
+        return explain_file(options.target, options.pattern, mode=mode, quiescence=options.quiesce)
     with markerjit.attach(pid) as session:
         probe = options.probe
         plan = plan_or_refusal(session, options.pattern, options.mode, options.quiesce, probe=probe)
@@ -149,6 +150,8 @@ def _site_lines(explanation: Explanation) -> Iterator[str]:
     else:
         state = f"on ({explanation.mode})" if explanation.mode else "off"
     yield f"  now       {state}"
+    if explanation.path and explanation.path.page:
+        yield f"  page      {_page_text(explanation.path.page)}"
     yield ""
     yield from _side_by_side(explanation)
     if explanation.body:
@@ -157,6 +160,18 @@ def _site_lines(explanation: Explanation) -> Iterator[str]:
         width = max(len(instruction.code.hex(" ")) for instruction in explanation.body)
         for line in instruction_lines(explanation.body, width):
             yield f"    {line}"
+
+
+def _page_text(page: Page) -> str:
+    if page.access.endswith("s"):
+        whose = "a shared mapping: a write would change the file"
+    elif page.copied is None:
+        whose = "private; the kernel does not say whether it is a copy by now"
+    elif page.copied:
+        whose = "the process has its own copy of it"
+    else:
+        whose = "as the file has it; a write makes a private copy"
+    return f"{page.address:#x} {page.access}: {whose}"
 
 
 def _side_by_side(explanation: Explanation) -> Iterator[str]:

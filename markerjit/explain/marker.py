@@ -14,6 +14,7 @@ from markerjit.errors import MemoryFault, NoMarkers, UnexpectedBytes
 from markerjit.explain.path import ActivePath
 from markerjit.model import Field, Mode, RemoteAddress, Site
 from markerjit.patch.plan import Plan, Refusal, SiteState, plan_on
+from markerjit.quiesce.strategies import STRATEGIES, default_strategy
 from markerjit.session.status import dormant
 from markerjit.session.view import View
 from markerjit.sites import discover_file, matching, parse_name
@@ -81,11 +82,14 @@ def explain_process(
     ]
 
 
-def explain_file(path: str, pattern: str, *, mode: Mode | None = None) -> list[Explanation]:
+def explain_file(
+    path: str, pattern: str, *, mode: Mode | None = None, quiescence: str | None = None
+) -> list[Explanation]:
     """Every site of an executable or library whose marker matches, with the plan for a process that
     was just started. Raises BadFile, NoMarkers, UnknownMarker."""
     states = states_of_file(path, pattern)
-    plan = plan_on(states, None, mode=mode)
+    strategy = STRATEGIES[quiescence] if quiescence else default_strategy(own=False)
+    plan = plan_on(states, None, mode=mode, strategy=strategy)
     remarks = ["addresses are those of the file; in a process its load address is added"]
     with FileImage(path) as image:
 
@@ -121,7 +125,8 @@ def _explain(
     if isinstance(plan, Plan) and any(edit.code for edit in plan.edits) and not site.object.deleted:
         own.append(
             "writing to a page of code gives the process a private copy of it: the file and other "
-            "processes do not change"
+            "processes do not change; it is written through /proc/PID/mem, which leaves the "
+            "protection of the page as it is"
         )
     if site.object.deleted:
         own.append(f"{site.object.path} was deleted or replaced; this is what the process runs")

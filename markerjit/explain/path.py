@@ -16,6 +16,7 @@ from typing import NamedTuple
 from markerjit.abi import CODE_SIZE, PROBE_COUNTED
 from markerjit.arena.arena import Arena
 from markerjit.errors import MarkerError, MemoryFault
+from markerjit.memory.pages import Page, page_at
 from markerjit.model import Mode, RemoteAddress, Site, UsdtSite
 from markerjit.patch.plan import SLOT_ADAPTER, SLOT_DATA, SiteState
 from markerjit.patch.request import Probe
@@ -60,6 +61,7 @@ class ActivePath(NamedTuple):
     parts    on the usual way, in the order in which they are executed
     rest     what belongs to the same code and is not on the usual way
     remarks  what else there is to say, or why something is missing, a sentence each
+    page     the page in which the site is
     """
 
     site: Site
@@ -67,6 +69,7 @@ class ActivePath(NamedTuple):
     parts: tuple[PathPart, ...]
     rest: tuple[PathPart, ...] = ()
     remarks: tuple[str, ...] = ()
+    page: Page | None = None
 
 
 def paths_of_process(
@@ -78,7 +81,10 @@ def paths_of_process(
         states = target.states(target.matching(parse_name(pattern)))
         asked = probe_of(probe, nothing_read(probe))
         return {
-            state.site.address: _Pathfinder(target, state, mode, asked).path() for state in states
+            state.site.address: _Pathfinder(target, state, mode, asked)
+            .path()
+            ._replace(page=page_at(pid, target.seen.maps, state.site.address))
+            for state in states
         }
 
 

@@ -12,6 +12,7 @@ from markerjit.patch.steps import Step
 
 if TYPE_CHECKING:
     from markerjit.explain import ActivePath, Explanation, Instruction, PathPart, Way
+    from markerjit.memory.pages import Page
     from markerjit.model import Edit, Site
     from markerjit.session.stepping import Stepper
 
@@ -44,6 +45,17 @@ def explained_site_facts(explanation: Explanation) -> Json:
         "active": {str(mode): instruction_lines(code) for mode, code in explanation.active.items()},
         "body_code": instruction_lines(explanation.body),
         "path": path_facts(explanation.path) if explanation.path else None,
+        "page": page_facts(explanation.path.page) if explanation.path else None,
+    }
+
+
+def page_facts(page: Page | None) -> Json | None:
+    """The page of a site. `copied` is null where the kernel does not say it."""
+    return page and {
+        "address": page.address,
+        "access": page.access,
+        "path": page.path,
+        "copied": page.copied,
     }
 
 

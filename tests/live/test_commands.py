@@ -122,6 +122,36 @@ def test_explain_shows_the_plan_that_on_applies(target: Callable, mode: str) -> 
         assert value in said.stdout
 
 
+def test_explain_says_whose_the_page_of_a_site_is(target: Callable) -> None:
+    program = target("kvserver")
+    document, said = {}, {}
+
+    for step in ("before", "on", "off"):
+        if step != "before":
+            cli(step, program.pid, "kv_hit")
+        document[step] = facts("explain", program.pid, "kv_hit")["sites"][0]
+        said[step] = cli("explain", program.pid, "kv_hit").stdout
+
+    pages = {step: site["page"] for step, site in document.items()}
+    assert [page["copied"] for page in pages.values()] == [False, True, True]
+    for page in pages.values():
+        assert page["access"] == "r-xp"
+        assert page["path"] == str(program.path)
+        assert page["address"] == document["on"]["address"] // 4096 * 4096
+    assert "r-xp: as the file has it; a write makes a private copy" in said["before"]
+    for step in ("on", "off"):
+        assert "r-xp: the process has its own copy of it" in said[step]
+
+
+@pytest.mark.parametrize("quiesce", ["stop", "membarrier", "none"])
+def test_explain_of_a_file_plans_for_the_quiescence_that_is_chosen(
+    build: Path, quiesce: str
+) -> None:
+    plan = facts("explain", build / "kvserver", "kv_hit", "--quiesce", quiesce)["plan"]
+
+    assert plan["strategy"] == quiesce
+
+
 def test_explain_all_has_the_plan_of_each_way(target: Callable) -> None:
     pid = target("kvserver").pid
 

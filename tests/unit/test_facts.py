@@ -339,6 +339,7 @@ def test_explanation_is_a_site_with_assembly_and_the_plan() -> None:
                 "active": {"jump": ["1010  eb 05  jmp 0x1017"]},
                 "body_code": [],
                 "path": None,
+                "page": None,
             }
         ],
         "plan": {**PLAN_FACTS, "remarks": ["a remark"]},
