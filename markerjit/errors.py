@@ -10,6 +10,9 @@ from __future__ import annotations
 import errno
 from enum import Enum
 
+_BEFORE_CARET = 60
+"""Characters of an expression that are shown before a place in it, and from there on."""
+
 
 class Reason(Enum):
     """Why a site is not switched, as a class that can be counted; the sentence is separate."""
@@ -114,6 +117,50 @@ class BadNote(MarkerError):
 
 class BadTrace(MarkerError):
     """A file is not a trace, or does not conform to its format."""
+
+
+class BadQuestion(MarkerError):
+    """An expression cannot be asked: it is wrong in itself, or with the fields that there are.
+
+    The message is one sentence. The expression with carets under the place, and the names that
+    exist, are notes of the exception, a line each.
+
+    text        the expression
+    start, end  the place in it, in characters
+    names       the names that exist; () where they do not matter
+    """
+
+    def __init__(
+        self, sentence: str, text: str, start: int, end: int, names: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(_printable(sentence))
+        self.text = text
+        self.start = start
+        self.end = end
+        self.names = names
+        if not text.strip():
+            return
+        low = max(0, start - _BEFORE_CARET)
+        before, marked, behind = (
+            _printable(part) for part in (text[low:start], text[start:end], text[end:])
+        )
+        behind = behind[: max(0, _BEFORE_CARET - len(marked))]
+        self.add_note(f"  {before}{marked[:_BEFORE_CARET]}{behind}")
+        carets = "^" * max(1, _cells(marked[:_BEFORE_CARET]))
+        self.add_note(f"  {' ' * _cells(before)}{carets}")
+        if names:
+            self.add_note(f"names: {_printable(', '.join(names))}")
+
+
+def _cells(text: str) -> int:
+    """The cells of a terminal that a text takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(
+        0 if combining(char) else 1 + (east_asian_width(char) in ("W", "F")) for char in text
+    )
 
 
 class MemoryFault(MarkerError):

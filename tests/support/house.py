@@ -15,7 +15,7 @@ from pathlib import Path
 FLOORS = (
     ("errors", "printable"),
     ("model", "arguments"),
-    ("abi", "memory", "elf", "x86"),
+    ("abi", "memory", "elf", "x86", "questions"),
     ("proc", "ring", "sites", "spans"),
     ("remote", "targets", "trace"),
     ("arena", "quiesce"),

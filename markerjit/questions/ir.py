@@ -1,0 +1,176 @@
+"""Typed expressions. Each has its type, and its span in the text of the question.
+
+Both operands of an operator have one type, and so has its result, except where a class says
+otherwise. All conversions are explicit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from markerjit.questions.types import Type
+
+
+class Span(NamedTuple):
+    """A place in the text of the question, in characters."""
+
+    start: int
+    end: int
+
+
+class Constant(NamedTuple):
+    """A number or a text that is known. A bool is 0 or 1."""
+
+    type: Type
+    value: int | float | bytes
+    span: Span
+
+
+class Value(NamedTuple):
+    """A field of the event, or a name that every event has."""
+
+    type: Type
+    name: str
+    span: Span
+
+
+class Load(NamedTuple):
+    """A number in memory. The address is a u64. Memory that cannot be read makes the whole question
+    false."""
+
+    type: Type
+    address: Node
+    span: Span
+
+
+class Convert(NamedTuple):
+    """A number in another type, as C converts it; an f64 that an i64 cannot hold is its least."""
+
+    type: Type
+    operand: Node
+    span: Span
+
+
+class Unary(NamedTuple):
+    """`-` and `~`; `not` (bool); `truth`: whether a number is not 0 (bool); `log2`: the number of
+    the highest bit of an integer that is set, or -1 (i32); `len` of a text (i32); `missing`:
+    whether a text is NULL or could not be read (bool)."""
+
+    type: Type
+    operator: str
+    operand: Node
+    span: Span
+
+
+class Binary(NamedTuple):
+    """Arithmetic and bit operations. The count of a shift is an i64 or u64, whatever is shifted."""
+
+    type: Type
+    operator: str
+    left: Node
+    right: Node
+    span: Span
+
+
+class Compare(NamedTuple):
+    """`==`, `!=`, `<`, `<=`, `>`, `>=` of two numbers, by their values (bool). Their types are
+    equal, or i64 and u64."""
+
+    type: Type
+    operator: str
+    left: Node
+    right: Node
+    span: Span
+
+
+class TextTest(NamedTuple):
+    """`==` of two texts, `startswith` or `contains` with a constant (bool). A text that is missing
+    passes none."""
+
+    type: Type
+    operator: str
+    text: Node
+    other: Node
+    span: Span
+
+
+class Slice(NamedTuple):
+    """The bytes of a text from `low` up to, and without, `high`; None is its end."""
+
+    type: Type
+    text: Node
+    low: int
+    high: int | None
+    span: Span
+
+
+class Logic(NamedTuple):
+    """`and` or `or` of bools. What follows the one that decides is not computed."""
+
+    type: Type
+    operator: str
+    parts: tuple[Node, ...]
+    span: Span
+
+
+class Choice(NamedTuple):
+    """One of two numbers of its type, as a bool says."""
+
+    type: Type
+    condition: Node
+    yes: Node
+    no: Node
+    span: Span
+
+
+Node = (
+    Constant | Value | Load | Convert | Unary | Binary | Compare | TextTest | Slice | Logic | Choice
+)
+
+
+def operands(node: Node) -> tuple[Node, ...]:
+    """The expressions that an expression is made of."""
+    match node:
+        case Constant() | Value():
+            return ()
+        case Load(address=inner) | Slice(text=inner):
+            return (inner,)
+        case Convert(operand=inner) | Unary(operand=inner):
+            return (inner,)
+        case Binary(left=left, right=right) | Compare(left=left, right=right):
+            return (left, right)
+        case TextTest(text=left, other=right):
+            return (left, right)
+        case Logic(parts=parts):
+            return parts
+        case Choice(condition=condition, yes=yes, no=no):
+            return (condition, yes, no)
+
+
+def show(node: Node) -> Iterator[str]:
+    """The expression as lines, an operation each, its operands below it and indented."""
+    yield f"{_label(node)} : {node.type}"
+    for operand in operands(node):
+        for line in show(operand):
+            yield f"  {line}"
+
+
+def _label(node: Node) -> str:
+    match node:
+        case Constant(value=value):
+            return f"constant {value!r}"
+        case Value(name=name):
+            return f"value {name}"
+        case Load():
+            return "load"
+        case Convert(operand=operand):
+            return f"convert from {operand.type}"
+        case Slice(low=low, high=high):
+            return f"bytes {low}:{'' if high is None else high}"
+        case Choice():
+            return "choice"
+        case TextTest(operator=operator) | Compare(operator=operator) | Logic(operator=operator):
+            return operator
+        case Unary(operator=operator) | Binary(operator=operator):
+            return operator

@@ -1,0 +1,42 @@
+"""The names that an expression may use, which differ from one sort of event to the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from markerjit.model import Field
+from markerjit.questions.types import Type, type_of
+
+TIME, TID, CPU, NAME, CALLER = "time", "tid", "cpu", "name", "caller"
+ALWAYS = {TIME: Type.I64, TID: Type.U32, CPU: Type.U32}
+"""Of every event. `time` is nanoseconds of CLOCK_MONOTONIC. A field of the same name hides it."""
+
+
+class Scope(NamedTuple):
+    """The names of one sort of event.
+
+    marker   its name, which is the value of `name`
+    types    the types of names; that of `name` is TEXT unless a field has this name
+    fields   the names of types that are fields
+    unknown  why other names are not known, by name: a clause
+    memory   why memory cannot be read, as a clause; "" where it can
+    """
+
+    marker: str
+    types: Mapping[str, Type]
+    fields: frozenset[str]
+    unknown: Mapping[str, str]
+    memory: str = ""
+
+
+def scope_of(
+    marker: str, fields: Iterable[Field], unknown: Mapping[str, str], memory: str = ""
+) -> Scope:
+    """The scope of a marker's events. Names that are not known hide no fields."""
+    own = {field.name: type_of(field) for field in fields}
+    always = {name: type_ for name, type_ in ALWAYS.items() if name not in unknown}
+    types = {**own, **{name: type_ for name, type_ in always.items() if name not in own}}
+    types.setdefault(NAME, Type.TEXT)
+    rest = {name: reason for name, reason in unknown.items() if name not in own}
+    return Scope(marker, types, frozenset(own), rest, memory)
