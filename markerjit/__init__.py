@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         BadArgument,
         BadFile,
         BadNote,
+        BadQuestion,
         BadTrace,
         ChangeFailed,
         MarkerError,
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
         ValueSummary,
         summarise,
     )
+    from markerjit.trace.where import where
 
 __version__ = "0.6.0"
 
@@ -119,6 +121,7 @@ _HOME = {
     "open_trace": "trace.open",
     "open_traces": "trace.open",
     "takes_packets": "trace.open",
+    "where": "trace.where",
     "Applied": "patch.apply",
     "LeftOut": "patch.plan",
     "Plan": "patch.plan",
@@ -145,6 +148,7 @@ _HOME = {
             "BadArgument",
             "BadFile",
             "BadNote",
+            "BadQuestion",
             "BadTrace",
             "ChangeFailed",
             "MarkerError",
@@ -172,6 +176,7 @@ __all__ = [
     "BadArgument",
     "BadFile",
     "BadNote",
+    "BadQuestion",
     "BadTrace",
     "Batch",
     "Calibration",
@@ -256,6 +261,7 @@ __all__ = [
     "summarise",
     "table",
     "takes_packets",
+    "where",
 ]
 
 

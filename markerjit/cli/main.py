@@ -72,7 +72,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         try:
             return _run(arguments)
         except MarkerError as error:
-            return _complain(str(error))
+            return _complain(str(error), *getattr(error, "__notes__", ()))
         except KeyboardInterrupt as interrupted:
             return int(getattr(interrupted, "code", 130))
         finally:
@@ -158,12 +158,12 @@ def _prepare_output() -> int:
     return 0
 
 
-def _complain(reason: str) -> int:
-    """Say why a command failed, in one line, and return its exit code."""
+def _complain(reason: str, *notes: str) -> int:
+    """Say why a command failed, in one line and its notes, and return its exit code."""
     from markerjit.printable import printable
 
     try:
-        print(f"markerjit: {printable(reason)}", file=sys.stderr)
+        print(f"markerjit: {printable(reason)}", *map(printable, notes), sep="\n", file=sys.stderr)
     except OSError:
         _abandon(sys.stderr)
     return 1

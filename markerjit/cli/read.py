@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _LINES_AT_ONCE = 2000
 _TEXT_SHOWN = 40
+_MARKERS_NAMED = 5
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +32,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--marker", metavar="PATTERN", help="only markers that match, such as 'kv_*'"
+    )
+    parser.add_argument(
+        "--where",
+        metavar="EXPR",
+        help="only events that meet a condition, such as 'size > 100 and key != \"\"'",
     )
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--stats", action="store_true", help="sum it up instead of printing events")
@@ -48,8 +54,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print, sum up or convert the trace."""
-    traces = markerjit.open_traces(options.file)
+    traces: Sequence[Trace] = markerjit.open_traces(options.file)
     matches = _matching(traces, options.marker)
+    if options.where is not None:
+        traces = _selected(traces, matches, options.where)
     try:
         if options.output:
             _convert(traces, matches, options)
@@ -78,6 +86,24 @@ def _matching(traces: Sequence[Trace], pattern: str | None) -> Callable[[str], b
 
         raise markerjit.UnknownMarker(pattern, tuple(difflib.get_close_matches(pattern, names)))
     return chosen.__contains__
+
+
+def _selected(
+    traces: Sequence[Trace], matches: Callable[[str], bool], text: str
+) -> Sequence[Trace]:
+    """The events that meet the condition. Says which markers do not have a name of it."""
+    selections = [markerjit.where(trace, text, matches) for trace in traces]
+    markers: dict[str, dict[str, None]] = {}
+    for selection in selections:
+        for lack in selection.lacks:
+            markers.setdefault(lack.name, {})[lack.marker] = None
+    for name, lacking in markers.items():
+        shown = ", ".join(list(lacking)[:_MARKERS_NAMED])
+        more = f" and {len(lacking) - _MARKERS_NAMED} more" if len(lacking) > _MARKERS_NAMED else ""
+        output.say(
+            f"markerjit: no event of {shown}{more} meets the condition: no {name}", error=True
+        )
+    return selections
 
 
 def _convert(

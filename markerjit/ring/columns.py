@@ -36,7 +36,7 @@ def merge(parts: Sequence[Columns]) -> Columns:
     )
     if whole.type.time is Time.NONE or is_sorted(whole.time):
         return whole
-    return _picked(whole, np.argsort(whole.time, kind="stable"))
+    return picked(whole, np.argsort(whole.time, kind="stable"))
 
 
 def merge_types(columns: Iterable[Columns]) -> list[Columns]:
@@ -122,7 +122,7 @@ class Slices:
             rows = places - (end - len(part.time))
             rows = rows[(rows >= 0) & (rows < len(part.time))]
             if len(rows):
-                taken.append(_picked(part, rows))
+                taken.append(picked(part, rows))
         return taken
 
 
@@ -137,7 +137,7 @@ def order_of(columns: Sequence[Columns]) -> Array:
     return np.argsort(time, kind="stable")
 
 
-def _picked(columns: Columns, rows: Array) -> Columns:
+def picked(columns: Columns, rows: Array) -> Columns:
     """The records of these rows, in this order."""
     type_, time, cpu, tid, fields = columns
     picked = {name: _reordered(column, rows) for name, column in fields.items()}

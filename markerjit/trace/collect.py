@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,11 +29,18 @@ class Collector:
 
     def columns(self, events: Iterable[Event]) -> list[Columns]:
         """The columns of these events, in the order of the first event of each type."""
+        return [columns for columns, _ in self.columns_with_events(events)]
+
+    def columns_with_events(
+        self, events: Iterable[Event]
+    ) -> Iterator[tuple[Columns, Sequence[Event]]]:
+        """The same, with the events of each in the order of its rows."""
         by_type: dict[int, tuple[RecordType, list[Event]]] = {}
         for event in events:
             kind = self._type_of(event)
             by_type.setdefault(kind.id, (kind, []))[1].append(event)
-        return [_columns(kind, of_kind) for kind, of_kind in by_type.values()]
+        for kind, of_kind in by_type.values():
+            yield _columns(kind, of_kind)
 
     def _type_of(self, event: Event) -> RecordType:
         kinds = self._types.get((event.name, *event.fields))
@@ -47,10 +54,10 @@ class Collector:
         return next((kind for kind in kinds if all(map(fits, kind.fields, values))), kinds[0])
 
 
-def _columns(kind: RecordType, events: Sequence[Event]) -> Columns:
+def _columns(kind: RecordType, events: Sequence[Event]) -> tuple[Columns, Sequence[Event]]:
     try:
         ordered = sorted(events, key=lambda event: event.time)
-        return Columns(
+        columns = Columns(
             kind,
             np.array([event.time for event in ordered], np.int64).astype(np.uint64),
             np.array([event.cpu for event in ordered], np.uint16),
@@ -60,6 +67,7 @@ def _columns(kind: RecordType, events: Sequence[Event]) -> Columns:
                 for field in kind.fields
             },
         )
+        return columns, ordered
     except (TypeError, ValueError, OverflowError) as error:
         raise BadTrace(f"an event of {kind.marker} does not fit its marker: {error}") from error
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 UNKNOWN = (-1, "")
 """In place of (cpu, marker), for lost events that the file does not attribute."""
 
-_EVENTS_AT_ONCE = 20_000
+EVENTS_AT_ONCE = 20_000
+"""The most events that are made into columns at a time, which bounds memory."""
 _EVENTS_SHOWN = 20
 
 
@@ -108,7 +109,7 @@ class EventTrace(Trace):
 
         collector = Collector(self.info.types)
         events = self.events()
-        while piece := list(islice(events, _EVENTS_AT_ONCE)):
+        while piece := list(islice(events, EVENTS_AT_ONCE)):
             yield collector.columns(piece)
 
 

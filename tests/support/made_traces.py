@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from markerjit.elf import parse_format
 from markerjit.model import CType, Event, TypeClass
@@ -10,6 +11,8 @@ from markerjit.ring.batch import Batch
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import RecordType, Time
 from markerjit.trace.collect import Collector
+from markerjit.trace.encode import with_packets
+from markerjit.trace.open import open_sink, takes_packets
 from markerjit.trace.sink import Sink, TraceInfo
 
 I8, I32, I64 = (CType(TypeClass.SIGNED, size) for size in (1, 4, 8))
@@ -86,3 +89,13 @@ def put(sink: Sink, info: TraceInfo, *batches: Sequence[Event]) -> None:
     for events in batches or (EVENTS,):
         sink.write(make_batch(info, events))
     sink.close({})
+
+
+def write_trace(path: Path, events: Iterable[Event], lost: Mapping[tuple[int, str], int]) -> str:
+    """A trace of these events of `make_info`, in the format of its name."""
+    info = make_info()
+    sink = open_sink(str(path), info)
+    batch = make_batch(info, events, lost)
+    sink.write(with_packets(batch) if takes_packets(sink) else batch)
+    sink.close(lost)
+    return str(path)

@@ -12,9 +12,8 @@ import pytest
 from markerjit.cli import main
 from markerjit.model import Event
 from markerjit.trace import lines
-from markerjit.trace.encode import with_packets
-from markerjit.trace.open import FORMATS, open_sink, open_trace, takes_packets
-from tests.support.made_traces import EVENTS, START_NS, make_batch, make_info
+from markerjit.trace.open import FORMATS, open_trace
+from tests.support.made_traces import EVENTS, START_NS, make_info, write_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 LOST = {(0, "kv_get"): 3, (1, "odd"): 1}
@@ -29,12 +28,7 @@ def _needed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(path: Path, *events: Event) -> str:
-    info = make_info()
-    sink = open_sink(str(path), info)
-    batch = make_batch(info, events or EVENTS, LOST)
-    sink.write(with_packets(batch) if takes_packets(sink) else batch)
-    sink.close(LOST)
-    return str(path)
+    return write_trace(path, events or EVENTS, LOST)
 
 
 def run(*arguments: str) -> int:

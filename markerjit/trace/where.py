@@ -1,0 +1,121 @@
+"""The events of a trace that meet a condition. Needs numpy.
+
+The records of each type are asked as columns, whatever the format. Types that have the same name
+and different fields are asked one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from markerjit.arguments import check_callable, check_is
+from markerjit.model import Event
+from markerjit.questions import Lack, Question, ask, scope_of
+from markerjit.questions.columns import TextColumn, answers
+from markerjit.questions.scope import CALLER, CPU, TID, TIME, Scope
+from markerjit.ring.batch import Columns, Texts
+from markerjit.ring.columns import monotonic, picked
+from markerjit.ring.types import RecordType, TextState, Time
+from markerjit.trace.collect import Collector
+from markerjit.trace.reading import EVENTS_AT_ONCE, EventTrace, Trace
+
+if TYPE_CHECKING:
+    from markerjit.ring.batch import Array, Column
+
+_MEMORY = "a stored trace has no memory of the process"
+_CALLER = "a stored trace does not have it"
+_UNTIMED = "the trace was recorded without a clock"
+_NO_THREADS = "the trace was recorded without thread ids"
+
+
+def where(trace: Trace, text: str, select: Callable[[str], bool] = lambda name: True) -> Selection:
+    """The events of a trace that meet a condition (docs/reference/questions.md).
+
+    `select` chooses markers by name; others have no event in it. Raises BadQuestion.
+    """
+    check_is("trace", trace, Trace)
+    check_is("text", text, str)
+    check_callable("select", select)
+    return Selection(trace, text, select)
+
+
+class Selection(Trace):
+    """The events of another trace that meet a condition. Its losses are those of the whole trace:
+    nothing is known of lost events.
+
+    lacks  the types that do not have a name of the condition, so that none of their events meets it
+    """
+
+    def __init__(self, trace: Trace, text: str, select: Callable[[str], bool]) -> None:
+        super().__init__(trace.path)
+        self.problems = trace.problems
+        self.info = trace.info
+        self._trace = trace
+        types = [kind for kind in trace.info.types if select(kind.marker)]
+        asked = ask(text, [_scope(kind) for kind in types])
+        self.lacks = tuple(lack for lack in asked if isinstance(lack, Lack))
+        self._questions = {
+            kind.id: question
+            for kind, question in zip(types, asked, strict=True)
+            if isinstance(question, Question)
+        }
+
+    @property
+    def lost(self) -> Mapping[tuple[int, str], int]:
+        return self._trace.lost
+
+    def batches(self) -> Iterator[Sequence[Columns]]:
+        for batch in self._trace.batches():
+            parts = [picked(part, np.flatnonzero(self._meets(part))) for part in batch]
+            yield [part for part in parts if len(part.time)]
+
+    def events(self) -> Iterator[Event]:
+        if isinstance(self._trace, EventTrace):
+            yield from self._chosen(self._trace.events())
+            return
+        from markerjit.trace.records import to_events
+
+        for batch in self.batches():
+            for events in to_events(batch, self.info.clock):
+                yield from events
+
+    def _chosen(self, events: Iterator[Event]) -> Iterator[Event]:
+        """Those of these events that meet the condition, in their order."""
+        collector = Collector(self.info.types)
+        while piece := list(islice(events, EVENTS_AT_ONCE)):
+            chosen: set[int] = set()
+            for columns, of_kind in collector.columns_with_events(piece):
+                rows = np.flatnonzero(self._meets(columns))
+                chosen.update(id(of_kind[row]) for row in rows.tolist())
+            yield from (event for event in piece if id(event) in chosen)
+
+    def _meets(self, columns: Columns) -> Array:
+        question = self._questions.get(columns.type.id)
+        if question is None:
+            return np.zeros(len(columns.time), np.bool_)
+        values = {name: _column(column) for name, column in columns.fields.items()}
+        always = {CPU: columns.cpu, TID: columns.tid}
+        if columns.type.time is not Time.NONE:
+            always[TIME] = monotonic(columns.time, self.info.clock)
+        return answers(question.condition, {**always, **values}, len(columns.time))
+
+
+def _scope(kind: RecordType) -> Scope:
+    unknown = {CALLER: _CALLER}
+    if kind.time is Time.NONE:
+        unknown[TIME] = _UNTIMED
+    if not kind.tid:
+        unknown[TID] = _NO_THREADS
+    return scope_of(kind.marker, kind.fields, unknown, _MEMORY)
+
+
+def _column(column: Column) -> Array | TextColumn:
+    if not isinstance(column, Texts):
+        return column
+    missing = column.states >= TextState.NULL
+    lengths = np.where(missing, 0, np.diff(column.offsets))
+    return TextColumn(column.data, column.offsets[:-1], lengths, missing)
