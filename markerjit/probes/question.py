@@ -123,6 +123,16 @@ def _mentioned(text: str) -> list[str]:
     return [wide.get(word, word) for word in words]
 
 
+def _immediate(node: Node) -> str | None:
+    """An integer constant as an operand of a comparison, whose upper bits are its sign."""
+    if isinstance(node, Constant) and isinstance(node.value, int):
+        if 0 <= node.value < 1 << 31:
+            return number(node.value)
+        if node.type.signed and -(1 << 31) <= node.value < 0:
+            return f"-{number(-node.value)}"
+    return None
+
+
 class _Condition:
     """The lines of a condition, one behind the other. `words` is where the arguments are, from
     rsp."""
@@ -174,12 +184,17 @@ class _Condition:
         if left.type is Type.F64:
             self._jump_of_floats(node, symbol, left, right, label, when)
             return
-        self._operands(left, right)
         symbol = symbol if when else _OPPOSITE[symbol]
         if left.type.signed == right.type.signed:
             jumps = _SIGNED_JUMPS if left.type.signed else _UNSIGNED_JUMPS
-            self._emit(node, "cmp rax, rcx", f"{jumps[symbol]} {label}")
+            immediate = _immediate(right)
+            if immediate is None:
+                self._operands(left, right)
+            else:
+                self._number(left)
+            self._emit(node, f"cmp rax, {immediate or _RIGHT}", f"{jumps[symbol]} {label}")
             return
+        self._operands(left, right)
         # An i64 and a u64. A negative one is less than the other, whatever that is.
         register = _LEFT if left.type.signed else _RIGHT
         less = "<" if left.type.signed else ">"

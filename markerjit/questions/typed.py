@@ -311,8 +311,8 @@ class _Typing:
         self._check_fit(second, first, right)
         if isinstance(first, Constant) and isinstance(second, Constant):
             return _bool(COMPARE[symbol](first.value, second.value), span)
-        type_ = compared(first.type, second.type)
-        first, second = (_converted(node, type_ or promoted(node.type)) for node in (first, second))
+        left_type, right_type = _types_compared(first, second)
+        first, second = _converted(first, left_type), _converted(second, right_type)
         return Compare(Type.BOOL, symbol, first, second, span)
 
     def _texts_compared(self, symbol: str, first: Node, second: Node, span: Span) -> Node:
@@ -435,6 +435,17 @@ class _Typing:
                 return _bool(other.value in text.value, span)
             return _bool(text.value.startswith(other.value), span)
         return TextTest(Type.BOOL, symbol, text, other, span)
+
+
+def _types_compared(left: Node, right: Node) -> tuple[Type, Type]:
+    """The types in which two numbers are compared. An integer constant fits the other's type."""
+    for constant, other in ((left, right), (right, left)):
+        if isinstance(constant, Constant) and Type.F64 not in (constant.type, other.type):
+            return promoted(other.type), promoted(other.type)
+    type_ = compared(left.type, right.type)
+    if type_ is not None:
+        return type_, type_
+    return (Type.I64, Type.U64) if promoted(left.type).signed else (Type.U64, Type.I64)
 
 
 def _bool(value: object, span: Span) -> Constant:

@@ -24,7 +24,7 @@ CODES = {
     Type.POINTER: np.uint64,
 }
 PROPERTY = settings(
-    max_examples=120,
+    max_examples=80,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],

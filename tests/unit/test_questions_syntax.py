@@ -157,6 +157,12 @@ def test_numbers_meet_as_in_c() -> None:
     assert shown("flags << size")[1] == "  << : i32"
 
 
+def test_a_constant_is_compared_in_the_type_of_the_other_side() -> None:
+    assert shown("size > 100")[1:] == ["  value size : u32", "  constant 100 : u32"]
+    assert shown("100 < flags")[1] == "  constant 100 : i32"
+    assert shown("p == 1")[2:] == ["    value p : pointer", "  constant 1 : u64"]
+
+
 def test_a_calculation_with_constants_is_exact() -> None:
     assert shown("time > 5 * 1000 * 1000 * 1000")[2] == "  constant 5000000000 : i64"
     assert shown("id == -7 / 2")[2] == "  constant -3 : i32"
