@@ -20,6 +20,7 @@ the rounding and the masks of a fresh MXCSR, which is put back.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from markerjit.abi import RED_ZONE, SHAPE_FLOATS
@@ -38,7 +39,7 @@ from markerjit.model import (
 )
 from markerjit.patch.plan import SLOT_ADAPTER
 from markerjit.probes.parts import Name, part
-from markerjit.x86.assemble import Part, WronglyAssembled, assemble, number, plus
+from markerjit.x86.assemble import Assembled, Part, WronglyAssembled, assemble, number, plus
 from markerjit.x86.forms import JMP_NEAR, NEAR_LENGTH, relative
 from markerjit.x86.relocate import Unmovable, relocate
 
@@ -51,6 +52,9 @@ _SAVED = 2 * _WORD
 _RAX = ("al", "ax", "eax", "rax")
 _POINTERS = ("byte", "word", "dword", "qword")
 _FRESH_MXCSR = 0x1F80
+_ANY_SLOT = 0x5AFE_5107_5AFE_5107
+"""Not the address of any slot, nor of anything else: the processor takes it for none."""
+_HEADS = 64
 _REACH = range(-(1 << 31), 1 << 31)
 
 
@@ -80,13 +84,17 @@ def make_stub(
 
     Raises WronglyAssembled, also for an operand whose displacement is too large.
     """
-    head = assemble(list(_source(signature, operands, slot)), address, {})
+    head = _head(signature.args, tuple(operands))
     copies = address + len(head.code)
     moved = relocate(displaced.code, displaced.address, copies)
     if isinstance(moved, Unmovable):
         return moved
     end = copies + len(moved.code)
-    code, parts = head.code + moved.code, (*head.parts, Part(Name.MOVED, copies, end))
+    code = _of_slot(head.code, slot) + moved.code
+    parts = (
+        *(Part(name, address + start, address + stop) for name, start, stop in head.parts),
+        Part(Name.MOVED, copies, end),
+    )
     if not moved.falls_through:
         return Stub(code, parts)
     back = end + NEAR_LENGTH
@@ -95,14 +103,37 @@ def make_stub(
     return Stub(code + bytes([JMP_NEAR]) + displacement, (*parts, jump))
 
 
-def _source(
-    signature: Signature, operands: Sequence[Operand], slot: RemoteAddress
-) -> Iterator[str]:
+@lru_cache(_HEADS)
+def _head(args: tuple[CType, ...], operands: tuple[Operand, ...]) -> Assembled:
+    """The code of all stubs with these operands, up to the instructions that the site lost: at
+    address 0, of the slot _ANY_SLOT. It is the same at every address."""
+    head = assemble(list(_source(args, operands)), 0, {})
+    if [head.code.count(word) for word in _SLOT_WORDS] != [2, 1]:
+        raise WronglyAssembled("the slot is not where it should be")
+    return head
+
+
+def _of_slot(code: bytes, slot: RemoteAddress) -> bytes:
+    """The code with the address of this slot in place of _ANY_SLOT."""
+    words = _slot_words(slot)
+    for any_word, word in zip(_SLOT_WORDS, words, strict=True):
+        code = code.replace(any_word, word)
+    return code
+
+
+def _slot_words(slot: int) -> tuple[bytes, bytes]:
+    """The addresses of a slot and of its adapter, as movabs has them."""
+    return slot.to_bytes(_WORD, "little"), (slot + SLOT_ADAPTER).to_bytes(_WORD, "little")
+
+
+_SLOT_WORDS = _slot_words(_ANY_SLOT)
+
+
+def _source(args: Sequence[CType], operands: Sequence[Operand]) -> Iterator[str]:
+    slot = _ANY_SLOT
     count = len(operands)
     floats = sum(
-        1 << index
-        for index, ctype in enumerate(signature.args)
-        if ctype.type_class is TypeClass.FLOAT
+        1 << index for index, ctype in enumerate(args) if ctype.type_class is TypeClass.FLOAT
     )
     yield part(Name.RED_ZONE)
     yield f"lea rsp, [rsp - {number(RED_ZONE)}]"  # 1
@@ -115,9 +146,7 @@ def _source(
     yield "cmp qword ptr [rax], 0"
     yield "je none"
     yield part(Name.OPERANDS)
-    for pushed, (operand, ctype) in enumerate(
-        zip(reversed(operands), reversed(signature.args), strict=True)
-    ):
+    for pushed, (operand, ctype) in enumerate(zip(reversed(operands), reversed(args), strict=True)):
         yield from _word(operand, ctype, _WORD * pushed)  # 3
         yield "push rax"
     yield part(Name.SHAPE)
