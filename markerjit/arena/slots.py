@@ -7,33 +7,68 @@ its slots empty, so the code that it has inherited calls nothing.
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
+
 from markerjit.abi import PAGE, SLOT_OWNER
 from markerjit.arena.arena import Arena
 from markerjit.errors import Refused
 from markerjit.memory import Memory
 from markerjit.model import RemoteAddress
 
+_OWNER = struct.Struct("<Q")
 
-def take_slot(memory: Memory, arena: Arena, owner: int) -> RemoteAddress:
-    """The slot of an owner, which is the hash of its signature and not 0. The caller must hold the
-    target's lock. Raises Refused where the arena has no slots, or no more of them."""
-    part = arena.geometry.slots
-    if not part.entries:
-        raise Refused(
-            f"the runtime in process {arena.pid} was made by an older markerjit and has no slots "
-            "for USDT probes; restart the process"
-        )
-    start, at = arena.base + part.offset, 0
-    while at < part.size:
-        page = memory.read(RemoteAddress(start + at), min(PAGE, part.size - at))
-        for place in range(0, len(page), part.entry_size):
-            field = place + SLOT_OWNER
-            known = int.from_bytes(page[field : field + 8], "little")
-            if known == owner:
-                return RemoteAddress(start + at + place)
-            if not known:
-                slot = RemoteAddress(start + at + place)
-                memory.write(RemoteAddress(slot + SLOT_OWNER), owner.to_bytes(8, "little"))
-                return slot
-        at += PAGE
-    raise Refused(f"the arena has room for {part.entries} USDT probes")
+
+class Slots:
+    """The slots of an arena, as they are while the caller holds the target's lock.
+
+    Owners are hashes of signatures, and not 0.
+    """
+
+    def __init__(self, memory: Memory, arena: Arena) -> None:
+        """Raises Refused for an arena without slots."""
+        part = arena.geometry.slots
+        if not part.entries:
+            raise Refused(
+                f"the runtime in process {arena.pid} was made by an older markerjit and has no "
+                "slots for USDT probes and functions; restart the process"
+            )
+        self._memory = memory
+        self._start = arena.base + part.offset
+        self._part = part
+        self._taken = {owner: number for number, owner in enumerate(self._owners())}
+
+    def _owners(self) -> Iterable[int]:
+        """The owners, in the order of their slots, up to the first slot that is free."""
+        step = self._part.entry_size
+        for at in range(0, self._part.size, PAGE):
+            size = min(PAGE, self._part.size - at)
+            page = self._memory.read(RemoteAddress(self._start + at), size)
+            for place in range(SLOT_OWNER, size, step):
+                (owner,) = _OWNER.unpack_from(page, place)
+                if not owner:
+                    return
+                yield owner
+
+    def check_room(self, owners: Iterable[int]) -> None:
+        """Raises Refused where there are not as many free slots as these owners would take."""
+        new = set(owners).difference(self._taken)
+        room = self._part.entries
+        if len(self._taken) + len(new) > room:
+            raise Refused(
+                f"the arena has room for {room} USDT probes and functions in all, and has "
+                f"{len(self._taken)}: {len(new)} more are too many; name fewer"
+            )
+
+    def take(self, owner: int) -> RemoteAddress:
+        """The slot of an owner, its own from now on. `check_room` has said that there is one."""
+        number = self._taken.get(owner)
+        if number is not None:
+            return self._at(number)
+        slot = self._at(len(self._taken))
+        self._memory.write(RemoteAddress(slot + SLOT_OWNER), _OWNER.pack(owner))
+        self._taken[owner] = len(self._taken)
+        return slot
+
+    def _at(self, number: int) -> RemoteAddress:
+        return RemoteAddress(self._start + number * self._part.entry_size)

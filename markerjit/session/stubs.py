@@ -26,7 +26,7 @@ from markerjit.arena.find import process_of
 from markerjit.arena.islands import Island, Span
 from markerjit.arena.markers import fnv1a
 from markerjit.arena.patches import Head
-from markerjit.arena.slots import take_slot
+from markerjit.arena.slots import Slots
 from markerjit.elf.functions import NoFunctions
 from markerjit.errors import BadFile, MemoryFault, Refused, UnexpectedBytes
 from markerjit.model import MappedObject, Mode, RemoteAddress, Site, UsdtSite
@@ -71,8 +71,11 @@ def make_stubs(turn: Turn, sites: Sequence[UsdtSite], need_arena: Callable[[], o
     ready, closed = _looked_at(target, sites)
     if ready:
         need_arena()
+        assert turn.seen.arena
+        slots = Slots(target.memory, turn.seen.arena)
+        slots.check_room(_owner(each.site) for each in ready)
         for mapped, of_object in groupby(ready, key=attrgetter("site.place.object")):
-            closed += _put(turn, mapped, list(of_object))
+            closed += _put(turn, mapped, list(of_object), slots)
         target.look()
     target.note_closed(closed)
 
@@ -179,9 +182,9 @@ def _changed(site: UsdtSite, now: bytes, expected: bytes) -> str:
 # ---- 3 and 4: stubs, and their heads in the table ------------------------------------------------
 
 
-def _put(turn: Turn, mapped: MappedObject, ready: Sequence[Ready]) -> list[Site]:
+def _put(turn: Turn, mapped: MappedObject, ready: Sequence[Ready], slots: Slots) -> list[Site]:
     """Make the stubs of an object's sites. The result are sites that cannot have one."""
-    arena, memory = turn.seen.arena, turn.target.memory
+    arena = turn.seen.arena
     assert arena
     code = [each for each in turn.seen.maps if each.executable and each.path == mapped.path]
     span = Span(code[0].start, code[-1].end)
@@ -193,7 +196,7 @@ def _put(turn: Turn, mapped: MappedObject, ready: Sequence[Ready]) -> list[Site]
     for site, head, displaced in ready:
         if island is None or island.size - island.used < LARGEST + 2 * MARK_SIZE:
             island = near(process)
-        slot = take_slot(memory, arena, fnv1a(site.signature.text.encode()))
+        slot = slots.take(_owner(site))
         place = RemoteAddress(arena.islands.place(island) + MARK_SIZE)
         stub = _stub(site, displaced, slot, place)
         if isinstance(stub, str):
@@ -208,6 +211,10 @@ def _put(turn: Turn, mapped: MappedObject, ready: Sequence[Ready]) -> list[Site]
     if heads:
         arena.patches.put(heads)
     return closed
+
+
+def _owner(site: UsdtSite) -> int:
+    return fnv1a(site.signature.text.encode())
 
 
 def _stub(
