@@ -27,7 +27,6 @@ from markerjit.errors import (
     NoSuchProcess,
     TargetGone,
     UnexpectedBytes,
-    UnknownMarker,
     Unsupported,
 )
 from markerjit.memory import Mapping, ProcessMemory, has_ended, parse_maps, read_maps_text
@@ -247,8 +246,9 @@ class Target:
         return tuple(known.get(site.address) or without_stub(site, NO_STUB) for site in sites)
 
     def _matching_functions(self, name: ProbeName) -> tuple[Site, ...]:
-        """Those that were opened once, or that were to be: of a process with ten thousands of
-        functions, nothing is known of the others that a switch or a status could say."""
+        """Those that were opened once, or that were to be. Only where there are none, all that the
+        name is of: a process has ten thousands of functions."""
+        from markerjit.session.opened import NO_STUB, without_stub
         from markerjit.sites.functions import PREFIX, check_is_entry, is_of
 
         check_is_entry(name)
@@ -261,10 +261,10 @@ class Target:
             if is_of(name, site.signature.name.removeprefix(PREFIX), site.place.object.path)
         ]
         if not sites:
-            asked = {site.address for site in self.unprepared(name)}
-            sites = [site for site in functions if site.address in asked]
-        if not sites:
-            raise UnknownMarker(name.text, (), what="function that was switched on")
+            asked = self.unprepared(name)
+            addresses = {site.address for site in asked}
+            sites = [site for site in functions if site.address in addresses]
+            sites = sites or [without_stub(site, NO_STUB) for site in asked]
         return tuple(sorted(sites, key=attrgetter("address")))
 
     def _known(self) -> dict[RemoteAddress, Site]:

@@ -190,8 +190,8 @@ def test_unknown_function_is_named_with_its_nearest_and_nothing_is_touched(
     with markerjit.attach(program.pid) as session:
         with pytest.raises(markerjit.UnknownMarker, match="func:turn"):
             session.enable("func:turm")
-        with pytest.raises(markerjit.UnknownMarker, match="function"):
-            session.disable("func:turn")
+        with pytest.raises(markerjit.UnknownMarker, match="func:turn"):
+            session.disable("func:turm")
         with pytest.raises(markerjit.Unsupported, match="IFUNC"):
             session.enable("func:memcpy")
         with pytest.raises(markerjit.Unsupported, match="return"):
