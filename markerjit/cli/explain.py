@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 import markerjit
 from markerjit.cli import arguments, output
@@ -21,6 +22,10 @@ from markerjit.explain import (
     ways_of_process,
 )
 from markerjit.facts.plans import explanation_facts, instruction_lines, way_facts
+from markerjit.printable import counted
+
+if TYPE_CHECKING:
+    from markerjit.explain.question import AskedMarker
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -46,12 +51,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="count",
         help="the probe of sites that are off: count each execution (default), or record it",
     )
+    parser.add_argument(
+        "--where",
+        metavar="EXPR",
+        help="explain a question in place of the sites: its types, and the code that answers it",
+    )
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Explain every site that matches. Nothing is changed."""
+    if options.where is not None:
+        return _run_where(options)
     if options.all:
         return _run_all(options)
     explanations = _explanations(options)
@@ -93,6 +105,41 @@ def _run_all(options: argparse.Namespace) -> int:
         [_way_cells(way) for way in ways],
     )
     return 0
+
+
+def _run_where(options: argparse.Namespace) -> int:
+    if options.all or options.mode or options.quiesce:
+        raise markerjit.Refused("--where explains a question; leave out --all, --mode, --quiesce")
+    from markerjit.explain.question import explain_question
+    from markerjit.facts.questions import question_facts
+
+    sites = [explanation.site for explanation in _explanations(options)]
+    signatures = list(dict.fromkeys(site.signature for site in sites))
+    markers = explain_question(options.where, signatures)
+    if options.json:
+        output.print_json(question_facts(options.target, options.where, markers))
+        return 0
+    for number, marker in enumerate(markers):
+        if number:
+            output.say("")
+        for line in _question_lines(marker):
+            output.say(line)
+    return 0
+
+
+def _question_lines(marker: AskedMarker) -> Iterator[str]:
+    types = ", ".join(f"{name}: {type_}" for name, type_ in marker.types.items())
+    yield f"{marker.marker}  ({types or 'no fields'})"
+    for line in marker.expression:
+        yield f"  {line}"
+    if marker.remark:
+        yield f"  no code: {marker.remark}"
+        return
+    yield f"  code before the probe, {counted(marker.size, 'byte')}:"
+    width = max(len(line.text) for line in marker.code) + 3
+    for instruction, part in marker.code:
+        indent = "  " if instruction.endswith(":") else "    "
+        yield f"{indent}{instruction.ljust(width)}{part}".rstrip()
 
 
 def _ways(options: argparse.Namespace) -> list[Way]:

@@ -1,0 +1,85 @@
+"""A question explained: its types for each marker, the typed expression, and the code that answers
+it before a probe, with the part of the question that each instruction belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markerjit.elf import parse_format
+from markerjit.errors import Unsupported
+from markerjit.model import Signature
+from markerjit.questions import Lack, Question, Scope, ask, scope_of
+from markerjit.questions.ir import show
+from markerjit.questions.scope import CALLER, CPU, TID, TIME
+
+_ADDRESS, _PROBE = 0x10000, 0x20000
+"""Somewhere: the code is the same everywhere, but for the distance of the probe."""
+_UNKNOWN = "the code of a question has the arguments only"
+_MEMORY = "the code of a question reads none yet"
+
+
+class CodeLine(NamedTuple):
+    """An instruction or a label, and the part of the question that it belongs to; "" for what
+    stands around the condition."""
+
+    text: str
+    part: str
+
+
+class AskedMarker(NamedTuple):
+    """A question as it is asked of one sort of events.
+
+    types       of the marker's fields, by name
+    expression  the typed expression, a line for each operation, its operands below it
+    code        empty where there is none
+    size        of the code, bytes
+    remark      why there is no expression, or no code; "" where there are both
+    """
+
+    marker: str
+    types: dict[str, str]
+    expression: tuple[str, ...]
+    code: tuple[CodeLine, ...]
+    size: int
+    remark: str
+
+
+def explain_question(text: str, signatures: Sequence[Signature]) -> list[AskedMarker]:
+    """The question for each of these signatures. Raises BadQuestion."""
+    scopes = [_scope(signature) for signature in signatures]
+    return [
+        _asked(signature, scope, question)
+        for signature, scope, question in zip(signatures, scopes, ask(text, scopes), strict=True)
+    ]
+
+
+def _scope(signature: Signature) -> Scope:
+    fields = parse_format(signature.format, signature.args)
+    unknown = dict.fromkeys((TIME, TID, CPU, CALLER), _UNKNOWN)
+    return scope_of(signature.name, fields, unknown, _MEMORY)
+
+
+def _asked(signature: Signature, scope: Scope, question: Question | Lack) -> AskedMarker:
+    fields = parse_format(signature.format, signature.args)
+    types = {field.name: str(scope.types[field.name]) for field in fields}
+    if isinstance(question, Lack):
+        remark = f"no event meets the condition: no {question.name}"
+        return AskedMarker(signature.name, types, (), (), 0, remark)
+    expression = tuple(show(question.condition))
+    try:
+        code, size = _code(question, {field.name: field.arg for field in fields})
+    except Unsupported as reason:
+        return AskedMarker(signature.name, types, expression, (), 0, str(reason))
+    return AskedMarker(signature.name, types, expression, code, size, "")
+
+
+def _code(question: Question, arguments: dict[str, int]) -> tuple[tuple[CodeLine, ...], int]:
+    from markerjit.probes.question import lines_of, make_question
+
+    lines = lines_of(question.condition, arguments)
+    made = make_question(lines, _ADDRESS, _PROBE)
+    shown = tuple(
+        CodeLine(line.text, question.text[slice(*line.span)] if line.span else "") for line in lines
+    )
+    return shown, len(made.code)

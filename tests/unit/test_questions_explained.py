@@ -1,0 +1,71 @@
+"""`explain --where`: the types, the typed expression and the code of a question."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from markerjit.cli import main
+from markerjit.errors import BadQuestion
+from markerjit.explain.question import explain_question
+from markerjit.model import CType, Signature, TypeClass
+
+I32, CHARS = CType(TypeClass.SIGNED, 4), CType(TypeClass.CHARS, 8)
+STORE = Signature("store", "key %.*s size %d", (I32, CHARS, I32))
+DELETE = Signature("delete", "key %s", (CHARS,))
+
+
+def test_a_field_is_the_word_of_its_argument() -> None:
+    (store,) = explain_question("size > 5", [STORE])
+
+    assert store.types == {"key": "text", "size": "i32"}
+    assert store.expression == ("> : bool", "  value size : i32", "  constant 5 : i32")
+    assert [(line.text, line.part) for line in store.code][2:5] == [
+        ("movsxd rax, dword ptr [rsp + 0x30]", "size"),
+        ("cmp rax, 5", "size > 5"),
+        ("jle no", "size > 5"),
+    ]
+    assert store.size > 0
+    assert store.remark == ""
+
+
+def test_a_marker_without_the_name_is_explained_too() -> None:
+    store, delete = explain_question("size > 5", [STORE, DELETE])
+
+    assert store.code
+    assert delete.code == ()
+    assert delete.remark == "no event meets the condition: no size"
+
+
+def test_what_has_no_code_yet_is_named() -> None:
+    (delete,) = explain_question("key == 'a'", [DELETE])
+
+    assert delete.expression[0] == "== : bool"
+    assert delete.remark == "a question about texts or memory has no code yet"
+    for text in ("time > 3", "tid == 3", "cpu == 3", "caller == 3", "u32(size) == 1"):
+        with pytest.raises(BadQuestion):
+            explain_question(text, [STORE])
+
+
+def test_the_command_shows_lines_and_facts(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["explain", str(build / "truth_inline"), "*", "--where"]
+
+    assert main.run([*arguments, "1 < 2"]) == 0
+    shown = capsys.readouterr().out
+    assert main.run([*arguments, "1 < 2", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+
+    assert "  constant 1 : bool\n" in shown
+    assert "    jmp probe\n  no:\n    ret\n" in shown
+    assert facts["question"] == "1 < 2"
+    assert facts["markers"][0]["code"][-1] == {"line": "ret", "part": ""}
+
+
+def test_a_question_is_explained_alone(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["explain", str(build / "truth_inline"), "*", "--where", "1 < 2"]
+
+    assert main.run([*arguments, "--all"]) == 1
+
+    assert "leave out --all, --mode, --quiesce" in capsys.readouterr().err
