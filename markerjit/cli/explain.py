@@ -108,8 +108,10 @@ def _run_all(options: argparse.Namespace) -> int:
 
 
 def _run_where(options: argparse.Namespace) -> int:
-    if options.all or options.mode or options.quiesce:
-        raise markerjit.Refused("--where explains a question; leave out --all, --mode, --quiesce")
+    if options.all or options.path or options.mode or options.quiesce:
+        raise markerjit.Refused(
+            "--where explains a question; leave out --all, --path, --mode, --quiesce"
+        )
     from markerjit.explain.question import explain_question
     from markerjit.facts.questions import question_facts
 

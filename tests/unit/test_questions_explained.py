@@ -68,4 +68,4 @@ def test_a_question_is_explained_alone(build: Path, capsys: pytest.CaptureFixtur
 
     assert main.run([*arguments, "--all"]) == 1
 
-    assert "leave out --all, --mode, --quiesce" in capsys.readouterr().err
+    assert "leave out --all, --path, --mode, --quiesce" in capsys.readouterr().err
