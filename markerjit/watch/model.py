@@ -100,8 +100,26 @@ class Stage(NamedTuple):
     is_made: bool
 
 
+class Histogram(NamedTuple):
+    """A histogram of a probe in C: how many values are in each bucket that has any, and the lowest
+    and highest value that these stand for."""
+
+    name: str
+    numbers: tuple[int, ...]
+    low: int
+    high: int
+
+
+class Counts(NamedTuple):
+    """The counts of a file of probes in C. A histogram without values is left out."""
+
+    source: str
+    counters: tuple[tuple[str, int], ...]
+    histograms: tuple[Histogram, ...]
+
+
 class Detail(NamedTuple):
-    """One marker closely."""
+    """One marker closely. `counts` are those of the file whose probe it calls, None without."""
 
     row: Row
     format: str
@@ -114,6 +132,7 @@ class Detail(NamedTuple):
     stages: tuple[Stage, ...]
     journal: str
     events: tuple[str, ...] | None
+    counts: Counts | None = None
 
 
 class Shown(NamedTuple):
@@ -241,6 +260,26 @@ def _detail(row: Row, markers: Sequence[Json], look: Look, lit: Mapping[int, flo
         tuple(_place(site, lit) for site in look.sites),
         _stages(look.change), _journal(look.status["arena"], look.change),
         None if look.events is None else tuple(look.events),
+        _counts(first["probe"] or "", look.status.get("probes", ())),
+    )  # fmt: skip
+
+
+def _counts(probe: str, files: Iterable[Json]) -> Counts | None:
+    """The counts of the file of a probe, `FILE.c:function`: of the newest one of that name."""
+    source = probe.rpartition(":")[0]
+    file = next((each for each in reversed(list(files)) if each["source"] == source), None)
+    if file is None:
+        return None
+    return Counts(
+        source,
+        tuple(file["counters"].items()),
+        tuple(
+            Histogram(
+                name, tuple(bucket["number"] for bucket in buckets),
+                buckets[0]["low"], buckets[-1]["high"],
+            )
+            for name, buckets in file["histograms"].items() if buckets
+        ),
     )  # fmt: skip
 
 

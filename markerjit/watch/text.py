@@ -17,6 +17,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _INDENT = " " * 4
 _ROOMY = 24
+_MOST_BARS = 40
 
 
 class Role(StrEnum):
@@ -90,6 +91,7 @@ def detail_lines(detail: Detail | None, width: int, height: int) -> list[Line]:
         return [(Span("no marker is chosen", Role.FAINT),)]
     lines = [
         *_facts(detail),
+        *_counts(detail),
         *_code(detail),
         *_steps(detail, brief=height < _ROOMY),
         *_slots(detail),
@@ -144,6 +146,36 @@ def who(detail: Detail) -> str:
         end = "stays on" if detail.row.is_kept else "off"
         return f"by this view since {since}; {end} when it ends"
     return f"by {detail.holder or 'the program'} since {since}"
+
+
+def _counts(detail: Detail) -> Iterator[Line]:
+    """Counters and histograms of the probe in C. A bar is a bucket with values in it."""
+    counts = detail.counts
+    if counts is None:
+        return
+    yield (
+        Span("PROBE", Role.TITLE),
+        Span(f"  {printable(counts.source)}, in C: what it has counted so far", Role.FAINT),
+    )
+    for name, value in counts.counters:
+        yield (Span(f" {printable(name)} {value:,}"),)
+    for histogram in counts.histograms:
+        total = sum(histogram.numbers)
+        yield (
+            Span(f" {printable(histogram.name)} "),
+            Span(_histogram_bars(histogram.numbers)),
+            Span(
+                f" {counted(total, 'value')} from {histogram.low:,} to {histogram.high:,}",
+                Role.FAINT,
+            ),
+        )
+
+
+def _histogram_bars(numbers: Sequence[int]) -> str:
+    """A bar for each bucket, or for as many neighbours as there have to be."""
+    size = -(-len(numbers) // _MOST_BARS)
+    sums = [sum(numbers[at : at + size]) for at in range(0, len(numbers), size)]
+    return sparkline(sums, len(sums))
 
 
 def _time_of_day(seconds: int) -> str:

@@ -10,6 +10,7 @@ import pytest
 import markerjit
 from markerjit.lab import cost
 from tests.support.browser import browser, missing, violations
+from tests.support.c_probes import TURNS
 from tests.support.pages import Served, served
 from tests.support.timing import HANG_S, wait_until
 
@@ -110,6 +111,24 @@ def test_a_marker_is_switched_by_button_and_key_and_counts(chromium, target: Cal
         assert mode_of(program.pid) is None
         assert seen.errors == []
         assert all(url.startswith((page.url, "data:")) for url in seen.requests)
+
+
+def test_histogram_of_a_probe_in_c_is_shown_as_it_grows(
+    chromium, target: Callable, probe: Callable
+) -> None:
+    program = target("truth_threads", "1", "--rate", "500")
+    with markerjit.attach(program.pid) as session:
+        session.enable(LOOP, probe=probe(TURNS, "count"))
+
+    with served("watch", program.pid) as page, Visitor(chromium, page.url) as seen:
+        shown = seen.page.locator("#probes")
+        shown.locator("rect").first.wait_for()
+        first = shown.locator("rect").count()
+        wait_until(lambda: shown.locator("rect").count() > first, "a bucket more")
+        seen.shows("#probes", r"probe\.c.*turns: [1-9][\d,]*numbers, by bucket")
+        assert shown.get_by_role("img", name="numbers: values from ").count() == 1
+        assert violations(seen.page) == []
+        assert seen.errors == []
 
 
 def test_stages_are_made_by_key_and_by_dragging_and_changed_bytes_are_framed(

@@ -210,6 +210,45 @@ def test_events_come_newest_first_and_none_says_how_to_get_them() -> None:
     assert text_of(shown(look(1, ON, events=("one", "two")))).endswith(" two\n one")
 
 
+def in_c(*files: dict[str, Any], probe: str = "count.c:count") -> Shown:
+    document = {**status({**ON, "probe": probe}), "probes": list(files)}
+    return shown(Look(1, document, "kv_get"))
+
+
+def counts_of(source: str, value: int, *numbers: int) -> dict[str, Any]:
+    buckets = [{"low": 4 * at, "high": 4 * at + 3, "number": n} for at, n in enumerate(numbers, 1)]
+    return {"source": source, "counters": {"turns": value}, "histograms": {"sizes": buckets}}
+
+
+def test_counts_of_a_probe_in_c_are_shown_with_their_histogram() -> None:
+    said = text_of(in_c(counts_of("count.c", 1234, 1, 2, 8)))
+
+    assert "PROBE  count.c, in C" in said
+    assert "\n turns 1,234\n" in said
+    assert "\n sizes ▂▃█ 11 values from 4 to 15\n" in said
+
+
+@pytest.mark.parametrize(("buckets", "bars"), [(1, 1), (40, 40), (41, 21), (252, 36)])
+def test_histogram_has_a_bar_for_each_bucket_or_for_some(buckets: int, bars: int) -> None:
+    said = text_of(in_c(counts_of("count.c", 1, *[1] * buckets)))
+
+    assert f" sizes {'█' * (bars - 1)}" in said
+    assert f" {buckets} value" in said
+
+
+def test_counts_are_those_of_the_file_that_the_marker_calls_and_of_its_newest_version() -> None:
+    files = [counts_of("count.c", 1), counts_of("count.c", 2), counts_of("other.c", 3)]
+
+    said = text_of(in_c(*files))
+
+    assert " turns 2\n" in said
+    assert "turns 1" not in said
+    assert "turns 3" not in said
+    assert "sizes" not in said, "a histogram without a value has no bars"
+    assert "PROBE" not in text_of(in_c(*files, probe="count"))
+    assert "PROBE" not in text_of(in_c(probe="gone.c:count"))
+
+
 def test_what_a_program_says_of_itself_is_made_printable() -> None:
     hostile = {**ON, "format": "\x1b[2J%s", "sites": [{**SITE, "source": "a\nb"}]}
 
