@@ -23,7 +23,10 @@ from typing import NamedTuple
 import pytest
 
 import markerjit
+from markerjit.model import RemoteAddress
+from tests.support.c_probes import TURNS
 from tests.support.commands import CLI, ENVIRONMENT, cli
+from tests.support.markers import altered
 from tests.support.programs import Target
 from tests.support.timing import HANG_S
 
@@ -100,6 +103,12 @@ def mode_of(pid: int, name: str = LOOP) -> str | None:
     with markerjit.View(pid) as view:
         (marker,) = view.statistics(name)
     return str(marker.mode) if marker.mode else None
+
+
+def address_of(pid: int, name: str) -> RemoteAddress:
+    with markerjit.View(pid) as view:
+        (site,) = view.sites(name)
+    return site.address
 
 
 # ---- by keys -------------------------------------------------------------------------------------
@@ -289,6 +298,50 @@ def test_a_refusal_is_a_sentence(target: Callable) -> None:
             with markerjit.attach(program.pid) as session, session.trace(LOOP):
                 await seen.press("o", says="recorded by a trace of this very process")
                 await seen.until(lambda: seen.row().state == "jump, record")
+
+    asyncio.run(watch())
+
+
+def test_a_stage_is_refused_where_the_bytes_are_not_what_they_were(target: Callable) -> None:
+    program = target("truth_threads", "1", "--rate", "500")
+
+    address = address_of(program.pid, LOOP)
+
+    async def watch() -> None:
+        async with viewer(program.pid) as seen:
+            await choose(seen, LOOP)
+            await choose_mode(seen, "int3")
+            await seen.press("o", says="is on")
+            await choose_mode(seen, "jump")
+            await seen.press("n", says="n makes the next")
+            await seen.press("n", says="stage 1 is made")
+            # Behind the breakpoint, where nothing is executed.
+            with altered(program.pid, address, 1) as head:
+                await seen.press("n", says="holds 10, expected 00")
+                await seen.until(lambda: "1 of 2 stages" in seen.text)
+                with markerjit.View(program.pid) as view:
+                    assert view.read(address, 2) == head == b"\xcc\x10"
+            await seen.press("u", says="the change is taken back")
+        assert seen.left == []
+
+    asyncio.run(watch())
+
+    assert mode_of(program.pid) is None
+
+
+def test_counts_of_a_probe_in_c_are_shown_as_they_grow(target: Callable, probe: Callable) -> None:
+    program = target("truth_threads", "1", "--rate", "500")
+    cli("on", program.pid, LOOP, "--probe", probe(TURNS, "count"))
+
+    async def watch() -> None:
+        async with viewer(program.pid, (80, 60)) as seen:
+            await choose(seen, LOOP)
+            await seen.until(lambda: re.search(r" turns [1-9]", seen.text))
+            first = seen.view.shown.detail
+            assert first
+            assert "PROBE  probe.c, in C" in seen.text
+            await seen.until(lambda: seen.view.shown.detail.counts != first.counts)
+            await seen.until(lambda: re.search(r" numbers [▁-█]+ [\d,]+ values from", seen.text))
 
     asyncio.run(watch())
 

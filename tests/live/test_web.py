@@ -14,6 +14,7 @@ import pytest
 
 import markerjit
 from tests.support.commands import ENVIRONMENT, cli, one_line, running
+from tests.support.markers import altered
 from tests.support.pages import Served, States, served
 from tests.support.programs import Target
 
@@ -304,6 +305,33 @@ def test_a_refusal_is_a_sentence_for_all(target: Callable) -> None:
             state = states.until(lambda state: state["message"]["refused"])
             assert "is recorded by process" in state["message"]["sentence"]
             assert page.process.poll() is None
+
+
+def test_a_stage_is_refused_where_the_bytes_are_not_what_they_were(target: Callable) -> None:
+    program = target("truth_threads", "1", "--rate", "500")
+
+    with served("watch", program.pid) as page, page.states() as states:
+        states.until(lambda state: state["detail"])
+        do(page, "choose")
+        do(page, "mode", value="int3")
+        do(page, "on")
+        do(page, "mode", value="jump")
+        do(page, "step")
+        assert do(page, "step").startswith("stage 1 is made")
+        with markerjit.View(program.pid) as view:
+            (site,) = view.sites(LOOP)
+            # Behind the breakpoint, where nothing is executed.
+            with altered(program.pid, site.address, 1) as head:
+                assert head == b"\xcc\x10"
+                assert "holds 10, expected 00" in do(page, "step")
+                state = states.until(lambda state: state["message"]["refused"])
+                assert "holds 10, expected 00" in state["message"]["sentence"]
+                assert made(state) == 1
+                assert view.read(site.address, 2) == head
+        assert do(page, "undo").startswith("the change is taken back")
+        assert page.end(signal.SIGTERM) == (143, "")
+
+    assert mode_of(program.pid) is None
 
 
 def test_a_kept_marker_stays_on_and_is_named_at_the_end(target: Callable) -> None:
