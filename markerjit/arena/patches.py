@@ -175,14 +175,17 @@ class Patches:
         self._write(pages)
 
     def _renew(self, pages: Pages, index: int, head: Head) -> None:
-        body, gone, planted = pages.of_breakpoint(index)
+        before = pages.packed(index)
+        body, gone, planted = _of_breakpoint(before)
         if head.body and body not in (0, head.body):
             raise Refused(
                 f"a breakpoint at {head.address:#x} led to code that process {self._pid} has "
                 "unloaded since, and a child of it may still have that code; switch without "
                 "breakpoints, or restart the process"
             )
-        pages.put(index, _packed(head, head.body or body, not head.body and gone, planted))
+        after = _packed(head, head.body or body, not head.body and gone, planted)[: len(before)]
+        if after != before:
+            pages.set(index, 0, after)
 
     def _held(self) -> Pages:
         """The pages that were read before, if the table has not changed since. A controller that
@@ -217,7 +220,7 @@ class Pages:
         self._step = part.entry_size
         self._table = Table(store, part, PatchEntry)
         self._chunks: dict[int, bytearray] = {}
-        self._addresses: dict[int, list[int]] = {}  # of the entries, by chunk
+        self._addresses: dict[int, list[int]] = {}  # of the entries, by chunk, and a 0 behind them
         self._dirty: set[int] = set()
         self._new: list[tuple[bytearray, int, int]] = []  # chunk, place in it, and address
         self._mask = part.entries - 1
@@ -235,14 +238,16 @@ class Pages:
         while tries > 0:
             number, first = divmod(index, _PER_CHUNK)
             addresses = self._addresses.get(number) or self._read(number)
-            for entered in addresses[first : first + tries]:
-                if entered == address:
-                    return index, False
-                if not entered:
-                    return index, True
-                index += 1
-            tries -= len(addresses) - first
-            index &= self._mask
+            free = addresses.index(0, first)
+            is_new = address not in addresses[first:free]
+            place = free if is_new else addresses.index(address, first)
+            away = place - first
+            if away >= tries:
+                break
+            if place < len(addresses) - 1:
+                return index + away, is_new
+            tries -= away
+            index = index + away & self._mask
         return None, False
 
     def at(self, address: int) -> PatchEntry | None:
@@ -252,14 +257,12 @@ class Pages:
 
     def entry(self, index: int) -> PatchEntry:
         """An entry."""
-        chunk, offset = self._at(index)
-        return self._table.entry(bytes(chunk[offset : offset + self._step]))
+        return self._table.entry(self.packed(index))
 
-    def of_breakpoint(self, index: int) -> tuple[int, int, int]:
-        """The `body` of an entry, whether it is `gone`, and whether the breakpoint is `planted`."""
+    def packed(self, index: int) -> bytes:
+        """The same, as it stands in the table."""
         chunk, offset = self._at(index)
-        body: int = _ADDRESS.unpack_from(chunk, offset + _BODY)[0]
-        return body, chunk[offset + _GONE], chunk[offset + _PLANTED]
+        return bytes(chunk[offset : offset + self._step])
 
     def has_planted(self, address: RemoteAddress, body: RemoteAddress) -> bool:
         """Whether a breakpoint of ours stands there, and leads to this body. While a change is in
@@ -267,7 +270,7 @@ class Pages:
         index, is_new = self.find(address)
         if index is None or is_new:
             return False
-        entered, gone, planted = self.of_breakpoint(index)
+        entered, gone, planted = _of_breakpoint(self.packed(index))
         return entered == body and bool(planted) and not gone
 
     def had(self, address: RemoteAddress, body: RemoteAddress) -> bool:
@@ -277,17 +280,14 @@ class Pages:
 
     def add(self, index: int, head: Head) -> None:
         """A new entry. Its address is written last: the handler believes an entry that has one."""
-        number, start = index // _PER_CHUNK, index % _PER_CHUNK * self._step
+        number, place = divmod(index, _PER_CHUNK)
+        start, address = place * self._step, head.address
         chunk = self._chunks[number]  # `find` has read it
-        entry = _packed(head, head.body, 0, 0)[: self._step]
+        entry = _packed(head, head.body)[: self._step]
         chunk[start : start + len(entry)] = entry
-        self._addresses[number][index % _PER_CHUNK] = head.address
+        self._addresses[number][place] = address
         self._dirty.add(number)
-        self._new.append((chunk, start, head.address))
-
-    def put(self, index: int, entry: bytes) -> None:
-        """An entry, as far as the table's are as long."""
-        self.set(index, 0, entry[: self._step])
+        self._new.append((chunk, start, address))
 
     def set(self, index: int, place: int, data: bytes) -> None:
         """Bytes of an entry, which keeps its address; it is written only if they are others."""
@@ -340,6 +340,7 @@ class Pages:
         self._chunks[number] = bytearray(data)
         layout = struct.Struct(f"<Q{self._step - _ADDRESS.size}x")
         addresses = self._addresses[number] = [address for (address,) in layout.iter_unpack(data)]
+        addresses.append(0)
         return addresses
 
 
@@ -348,7 +349,13 @@ def mode_of(entry: PatchEntry) -> Mode | None:
     return _MODES[entry.mode - 1] if 0 < entry.mode <= len(_MODES) else None
 
 
-def _packed(head: Head, body: int, gone: int, planted: int) -> bytes:
+def _of_breakpoint(entry: bytes) -> tuple[int, int, int]:
+    """The `body` of a packed entry, whether it is `gone`, and whether the breakpoint is
+    `planted`."""
+    return _ADDRESS.unpack_from(entry, _BODY)[0], entry[_GONE], entry[_PLANTED]
+
+
+def _packed(head: Head, body: int, gone: int = 0, planted: int = 0) -> bytes:
     """struct mj_patch."""
     address, before, after, mode, slot, _ = head
     return _WHOLE.pack(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from markerjit.abi import PatchEntry
+from markerjit.abi import PatchEntry, patch_place
 from markerjit.arena.arena import Arena
 from markerjit.arena.patches import Head
 from markerjit.arena.store import MemoryStore
@@ -116,6 +116,30 @@ def test_a_head_among_thousands_takes_a_few_calls() -> None:
     calls = calls_of(lambda: arena.patches.put(heads))
 
     assert calls < 20 * len(heads)
+
+
+def test_heads_that_begin_at_one_place_are_found_behind_the_end_of_the_table() -> None:
+    """The search goes on in the next piece of the table, and at its beginning."""
+    arena, store = arena_of(128)
+    addresses = [at for at in range(0x1000, 0x100000, 64) if patch_place(at, 127) == 120][:80]
+    arena.patches.put([head(address) for address in addresses[:79]])
+
+    fresh = make_arena(arena.geometry, store)
+
+    assert len(addresses) == 80
+    assert [entry_at(fresh, address).address for address in addresses[:79]] == addresses[:79]
+    assert fresh.patches.at(RemoteAddress(addresses[79])) is None
+    indices = [fresh.patches.look().find(address) for address in addresses]
+    assert indices == [((120 + away) % 128, away == 79) for away in range(80)]
+
+
+def test_a_full_table_has_no_place_for_another_head() -> None:
+    arena, store = arena_of(16)
+    used = arena.geometry.patches
+    for index in range(16):
+        store.write(used.at(index), (0x1000 + index).to_bytes(8, "little"))
+
+    assert arena.patches.look().find(0x5000) == (None, False)
 
 
 def test_whoever_changed_the_table_meanwhile_is_seen() -> None:
