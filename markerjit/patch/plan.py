@@ -148,18 +148,18 @@ def plan_on(
     traps: list[tuple[RemoteAddress, RemoteAddress]] = []
     modes_after: dict[RemoteAddress, Mode | None] = {}
     heads: list[Head] = []
-    chosen_before: dict[tuple[int, Mode | None], Mode] = {}
-    for state in states:
-        site, before = state[:2]
+    ways_before: object = None  # of the site before, which most sites are like
+    mode_before: Mode | None = None
+    chosen: Mode | Refusal = Mode.INT3
+    for site, before, _, _, _, problem, _, _, _ in states:
         _, _, address, form, body = site
-        if state.problem:
-            return Refusal(state.problem.reason, str(state.problem))
-        chosen = chosen_before.get((id(form.ways), before))
-        if chosen is None:
-            choice = _choose_mode(site, mode or before)
-            if isinstance(choice, Refusal):
-                return choice
-            chosen = chosen_before[id(form.ways), before] = choice
+        if problem:
+            return Refusal(problem.reason, str(problem))
+        if form.ways is not ways_before or before is not mode_before:
+            chosen = _choose_mode(site, mode or before)
+            ways_before, mode_before = form.ways, before
+        if isinstance(chosen, Refusal):
+            return chosen
         modes_after[address] = chosen
         traps_at = body.entry if chosen is Mode.INT3 else 0
         if traps_at:
@@ -312,8 +312,8 @@ def _code_changes(
 ) -> list[Alike]:
     """From the first byte of each head that changes to the last one; most often the same."""
     changes: list[Alike] = []
-    known: dict[tuple[object, ...], tuple[int, Alike]] = {}
-    for site, before, _, _, left, *_ in states:
+    known: dict[tuple[object, ...], tuple[int, list[RemoteAddress]]] = {}
+    for site, before, _, _, left, _, _, _, _ in states:
         signature, _, address, form, body = site
         after = modes[address]
         if before is after or not form.head:
@@ -321,8 +321,8 @@ def _code_changes(
         name, ways = signature.name, form.ways
         alike = (name, id(ways), form.head, before, left, after)
         if alike in known:
-            start, change = known[alike]
-            change.addresses.append(RemoteAddress(address + start))
+            start, addresses = known[alike]
+            addresses.append(RemoteAddress(address + start))
             continue
         # Behind a breakpoint a change that was left half done may differ from the usual.
         head = left or (ways[before] if before else form.head)
@@ -333,7 +333,7 @@ def _code_changes(
         change = _alone(Change(at, old, bytes_after, what, True, completion=completion))
         changes.append(change)
         if is_byte_flip(change.change):
-            known[alike] = start, change
+            known[alike] = start, change.addresses
     return changes
 
 
