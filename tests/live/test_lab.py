@@ -38,7 +38,6 @@ from markerjit.lab.child import Child
 from markerjit.lab.mixture import SAFE_FLIPS, Span
 from markerjit.lab.processes import ALIVE
 from markerjit.lab.program import Program
-from tests.support.commands import running
 from tests.support.timing import HANG_S, Wait, wait_until
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -401,18 +400,29 @@ def test_children_end_with_the_lab(kind: str, number: signal.Signals) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_the_bench_ends_with_the_lab(number: signal.Signals) -> None:
-    """It and the process in which its loops run."""
-    with running("lab", "run", "i", "--json") as process:
+    """It and the process in which its loops run. It would measure for an hour."""
+    code = (
+        "import signal\n"
+        "from markerjit.lab import cost\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "cost.SECONDS = 3600\n"
+        "cost.measured(lambda *_: None)\n"
+    )
+    lab = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    try:
         started: list[psutil.Process] = []
 
         def runs() -> bool:
-            started[:] = psutil.Process(process.pid).children(recursive=True)
+            started[:] = psutil.Process(lab.pid).children(recursive=True)
             return len(started) == 2
 
         wait_until(runs, "the loops of the bench")
-        process.send_signal(number)
-        process.wait(HANG_S)
+        lab.send_signal(number)
+        lab.wait(HANG_S)
         wait_until(lambda: not any(map(is_alive, started)), "the end of the bench")
+    finally:
+        lab.kill()
+        lab.wait()
 
 
 def is_alive(process: psutil.Process) -> bool:

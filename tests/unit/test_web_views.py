@@ -7,9 +7,11 @@ import errno
 import json
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from subprocess import DEVNULL, PIPE
 from typing import Any
 
 import pytest
@@ -18,9 +20,8 @@ pytest.importorskip("starlette", reason="the extra web is not installed")
 pytest.importorskip("uvicorn", reason="the extra web is not installed")
 
 from markerjit.errors import MarkerError, Refused
-from markerjit.lab import inside
-from markerjit.lab.child import Child
 from markerjit.lab.experiment import Experiment, Picture, Run, Tell
+from markerjit.lab.processes import end, ending_of, start
 from markerjit.web import lab, server
 from markerjit.web.board import Board
 from markerjit.web.lab import Lab
@@ -203,10 +204,11 @@ def test_the_end_of_the_view_ends_a_child_that_is_waited_for(
         if is_late:
             began.set()
             over.wait(HANG_S)
-        with Child(inside.image()) as child:
-            began.set()
-            endings.append(child.ending(HANG_S))
-        child.in_memory(inside.SITE, 1)
+        child = start([sys.executable, "-c", "input()"], stdin=PIPE, stderr=DEVNULL)
+        began.set()
+        endings.append(ending_of(child, HANG_S))
+        end(child)
+        os.stat("/of/a/child/that/is/gone")
         yield RUN
 
     monkeypatch.setattr(lab, "EXPERIMENTS", {"w": made_up("w", wait_for_child)})
