@@ -20,7 +20,9 @@ from typing import Any
 import psutil
 import pytest
 
+from markerjit.cli import lab as command
 from markerjit.errors import MarkerError, Refused
+from markerjit.facts.lab import outcome_facts
 from markerjit.lab import (
     EXPERIMENTS,
     Outcome,
@@ -327,6 +329,33 @@ def test_a_run_in_a_pipe_has_80_columns_and_no_colour() -> None:
     assert "\x1b" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "[dangerous]" in done.stdout and "[safe]" in done.stdout
+
+
+@pytest.mark.parametrize("letter", LETTERS)
+def test_what_is_shown_fits_and_has_captions(
+    letter: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = outcome(letter)
+    page = command._Page()
+    page.ask(seen.experiment)
+    page.show(seen, None)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    for run in seen.runs:
+        assert f"[{'safe' if run.is_safe else 'dangerous'}] {run.name}" in lines
+        assert run.pictures or run.chart
+        assert all(picture.caption for picture in run.pictures)
+        assert " ".join(run.story.split()) in " ".join(" ".join(lines).split())
+
+
+@pytest.mark.parametrize("letter", LETTERS)
+def test_facts_of_an_outcome_are_json(letter: str) -> None:
+    seen = json.loads(json.dumps(outcome_facts(outcome(letter))))
+
+    assert seen["answer"] == outcome(letter).answer
+    assert seen["answer"] is None or seen["choices"][seen["answer"]]
+    assert [run["story"] for run in seen["runs"]] == [run.story for run in outcome(letter).runs]
 
 
 def test_a_reader_that_has_gone_is_no_error() -> None:
