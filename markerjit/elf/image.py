@@ -177,8 +177,9 @@ class MappedImage(Image):
 class FileImage(Image):
     """An object in a file, open for as long as this object is.
 
-    It is read with pread and not mapped. A file that is truncated while we read then gives an
-    error, where a mapping would give SIGBUS. Raises BadFile, Unsupported.
+    `size` is that of the file in bytes. It is read with pread and not mapped. A file that is
+    truncated while we read then gives an error, where a mapping would give SIGBUS. Raises BadFile,
+    Unsupported.
     """
 
     bias = 0
@@ -187,7 +188,7 @@ class FileImage(Image):
         self.name = path
         self._file = _open(path)
         try:
-            self._size = os.fstat(self._file).st_size
+            self.size = os.fstat(self._file).st_size
             self._set_headers(self._head(), self.read_file)
             self._check_notes_are_in_file()
             # Kept: each read looks them up, and there may be thousands of other segments.
@@ -211,7 +212,7 @@ class FileImage(Image):
     def read_file(self, offset: int, size: int) -> bytes:
         """Exactly `size` bytes at an offset of the file, or MemoryFault."""
         data = b""
-        if size <= self._size - offset:  # else pread asks for room for what is not there
+        if size <= self.size - offset:  # else pread asks for room for what is not there
             with suppress(OverflowError, OSError):
                 data = os.pread(self._file, size, offset)
         if len(data) < size:
@@ -240,7 +241,7 @@ class FileImage(Image):
 
         A small file may claim the same bytes many times, or the zeros behind a segment.
         """
-        if sum(segment.file_size for segment in self.note_segments()) > self._size:
+        if sum(segment.file_size for segment in self.note_segments()) > self.size:
             raise BadFile(f"{self.name}: it claims more notes than it has bytes")
 
     def _head(self) -> bytes:

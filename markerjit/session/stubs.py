@@ -27,6 +27,7 @@ from markerjit.arena.islands import Island, Span
 from markerjit.arena.markers import fnv1a
 from markerjit.arena.patches import Head
 from markerjit.arena.slots import Slots
+from markerjit.elf import FileImage
 from markerjit.elf.functions import NoFunctions
 from markerjit.errors import BadFile, MemoryFault, Refused, UnexpectedBytes
 from markerjit.model import MappedObject, Mode, RemoteAddress, Site, UsdtSite
@@ -34,11 +35,11 @@ from markerjit.patch.plan import SEMAPHORE_SIZE
 from markerjit.probes.stub import LARGEST, Displaced, make_stub
 from markerjit.proc.permission import read_status
 from markerjit.session.opened import MARK_SIZE, NO_STUB, mark_of, with_stub, without_stub
+from markerjit.session.openings import openings_of
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn
 from markerjit.sites.mapped_files import image_of
-from markerjit.spans.code import Code
-from markerjit.spans.openings import Closed, Opening, Way, best_opening
+from markerjit.spans.openings import Closed, Opening, Way
 from markerjit.x86.assemble import WronglyAssembled
 from markerjit.x86.forms import NEAR_LENGTH, is_breakpoint
 from markerjit.x86.relocate import Relocated, Unmovable, relocate
@@ -108,17 +109,25 @@ def _looked_at(target: Target, sites: Sequence[UsdtSite]) -> tuple[list[Ready], 
         of_object = list(group)
         try:
             with image_of(target.pid, target.memory.read, target.seen.maps, mapped) as image:
-                code = Code(image)
+                places = [site.place.offset for site in of_object]
+                openings = openings_of(image, places, _probes_of(target, mapped))
+                for site in of_object:
+                    opening = openings[site.place.offset]
+                    answer = _against(target, site) or _ready(
+                        target, image, site, opening, copy_calls=copy_calls
+                    )
+                    if isinstance(answer, Ready):
+                        ready.append(answer)
+                    else:
+                        closed.append(without_stub(site, answer))
         except (BadFile, NoFunctions) as problem:
             closed += [without_stub(site, f"cannot be opened: {problem}") for site in of_object]
-            continue
-        for site in of_object:
-            answer = _against(target, site) or _ready(target, code, site, copy_calls=copy_calls)
-            if isinstance(answer, Ready):
-                ready.append(answer)
-            else:
-                closed.append(without_stub(site, answer))
     return ready, closed
+
+
+def _probes_of(target: Target, mapped: MappedObject) -> list[int]:
+    """The places of all USDT probes of an object: one scan of its code answers for them too."""
+    return [site.place.offset for site in target.usdt().sites if site.place.object == mapped]
 
 
 def _against(target: Target, site: UsdtSite) -> str | None:
@@ -134,20 +143,26 @@ def _against(target: Target, site: UsdtSite) -> str | None:
     return None
 
 
-def _ready(target: Target, code: Code, site: UsdtSite, *, copy_calls: bool) -> Ready | str:
-    opening = best_opening(code, site.place.offset)
+def _ready(
+    target: Target,
+    image: FileImage,
+    site: UsdtSite,
+    opening: Opening | Closed,
+    *,
+    copy_calls: bool,
+) -> Ready | str:
     if isinstance(opening, Closed):
         reasons = dict.fromkeys(str(way.reason) for way in opening.turned_down)
         return f"cannot be opened: {', '.join(reasons)}"
     if opening.address != site.place.offset:
         return "begins with an endbr64, where indirect branches land"
     displaced = opening.code
-    head = _head(code, opening)
+    head = _head(image, opening)
     if not copy_calls and _calls(site, displaced):
         displaced = whole_instructions(displaced, site.address).first(1)
         head = head[:1]
     size = max(len(head), len(displaced))
-    expected = code.read(site.place.offset, size)
+    expected = image.read(site.place.offset, size)
     try:
         now = target.memory.read(site.address, size)
     except MemoryFault as fault:
@@ -164,12 +179,12 @@ def _calls(site: UsdtSite, displaced: bytes) -> bool:
     return isinstance(moved, Relocated) and moved.calls
 
 
-def _head(code: Code, opening: Opening) -> bytes:
+def _head(image: FileImage, opening: Opening) -> bytes:
     """The bytes that may change: those of a jump, unless its write could be interrupted at the
     border of two pages; else the first one, for a breakpoint."""
     crosses = opening.address // PAGE != (opening.address + NEAR_LENGTH - 1) // PAGE
     by_jump = opening.way in _BY_JUMP and not crosses
-    return code.read(opening.address, NEAR_LENGTH if by_jump else 1)
+    return image.read(opening.address, NEAR_LENGTH if by_jump else 1)
 
 
 def _changed(site: UsdtSite, now: bytes, expected: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Results of earlier verifications, by name: small files in the user's cache directory.
+"""Results of earlier verifications and scans, by name: small files in the user's cache directory.
 
 A file that another user could have written is not believed, and nothing is written where another
 user could put a link in our way. So there is no cache for root in another user's HOME (the sudo of
@@ -14,13 +14,13 @@ from contextlib import AbstractContextManager, suppress
 from markerjit.sites.ours import own_directory, read_own_file
 
 _MOST = 64
-"""Bytes of what is remembered."""
+"""Bytes of a digest."""
 
 
-def recall(name: str) -> str | None:
-    """The text stored under this name, or None."""
+def recall(name: str, most: int = _MOST) -> str | None:
+    """The text stored under this name, of which at most so many bytes are read, or None."""
     with suppress(OSError, ValueError), _directory(make=False) as directory:
-        return read_own_file(directory, name, _MOST).decode("ascii")
+        return read_own_file(directory, name, most).decode("ascii")
     return None
 
 

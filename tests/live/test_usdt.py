@@ -11,6 +11,9 @@ import pytest
 
 import markerjit
 from markerjit import Mode
+from markerjit.elf import FileImage
+from markerjit.session import openings
+from markerjit.spans import Code
 from tests.support.c_probes import values
 from tests.support.commands import cli, facts, one_line
 from tests.support.pictures import rows
@@ -48,6 +51,32 @@ def code_of(program: Target) -> bytes:
             if each.executable and each.path.endswith(program.path.name)
         ]  # fmt: skip
         return b"".join(view.read(start, end - start) for start, end in spans)
+
+
+def test_second_program_of_a_build_is_switched_without_a_scan(
+    target: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scans = []
+
+    def code(image: FileImage) -> Code:
+        scans.append(image.name)
+        return Code(image)
+
+    monkeypatch.setattr(openings, "Code", code)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in ("truth:turn", "truth:*"):  # the first scan answers for all of them
+        program = target("truth_usdt")
+        before = code_of(program)
+
+        with markerjit.attach(program.pid) as session:
+            session.enable(name)
+            raised = program.ask("run 1000")["turns_raised"]
+            (on,) = session.statistics("truth:turn")
+            session.disable(name)
+
+        assert (on.hits, raised, code_of(program)) == (1000, 1, before)
+
+    assert len(scans) == 1
 
 
 def test_probe_is_counted_and_off_again_byte_for_byte(target: Callable) -> None:

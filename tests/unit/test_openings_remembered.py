@@ -1,0 +1,247 @@
+"""How sites can be opened: scanned once for a build, and believed as far as it can be checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from markerjit.elf import FileImage
+from markerjit.session import openings
+from markerjit.session.openings import Openings, openings_of
+from markerjit.spans import Closed, Code, Opening
+from tests.support.compilers import Elf
+
+SOURCE = r"""
+    .text
+    .macro begin name
+    .p2align 4
+\name: .cfi_startproc
+    .endm
+    begin first
+    nop
+    mov $1000, %eax
+    ret
+    .cfi_endproc
+    begin second
+    nop
+    mov $2000, %eax
+    ret
+    .cfi_endproc
+    begin crowded
+    nop
+1:  ret
+    jmp 1b
+    .cfi_endproc
+loose:
+    nop
+    ret
+    begin last
+    ret
+    .cfi_endproc
+"""
+NAMES = ("first", "second", "crowded", "loose")
+BUILD_ID = "0123456789abcdef"
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The names of the objects that were scanned, with a cache that is empty at first."""
+    scanned: list[str] = []
+
+    def code(image: FileImage) -> Code:
+        scanned.append(image.name)
+        return Code(image)
+
+    monkeypatch.setattr(openings, "Code", code)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return scanned
+
+
+def built(directory: Path, *, source: str = SOURCE, build_id: str = f"0x{BUILD_ID}") -> Path:
+    text, path = directory / "object.S", directory / "object.so"
+    text.write_text(source)
+    options = ["-shared", "-nostdlib", f"-Wl,--build-id={build_id}"]
+    subprocess.run(["gcc", *options, text, "-o", path], check=True)
+    return path
+
+
+def places(path: Path) -> list[int]:
+    addresses = {symbol.name: symbol.address for symbol in Elf(path).symbols()}
+    return [addresses[name] for name in NAMES]
+
+
+def ask(path: Path, *names: str, others: tuple[int, ...] = ()) -> Openings:
+    addresses = dict(zip(NAMES, places(path), strict=True))
+    with FileImage(str(path)) as image:
+        return openings_of(image, [addresses[name] for name in names], others)
+
+
+def entry(directory: Path) -> Path:
+    return directory / "cache" / "markerjit" / "verified" / f"openings-{BUILD_ID}"
+
+
+def test_a_build_is_scanned_once_and_answers_the_same(tmp_path: Path, scans: list[str]) -> None:
+    path = built(tmp_path)
+
+    scanned, recalled = ask(path, *NAMES), ask(path, *NAMES)
+
+    assert recalled == scanned
+    assert {type(opening) for opening in scanned.values()} == {Opening, Closed}
+    assert scans == [str(path)]
+
+
+def test_one_scan_answers_for_the_other_sites_too(tmp_path: Path, scans: list[str]) -> None:
+    path = built(tmp_path)
+
+    ask(path, "first", others=tuple(places(path)))
+    ask(path, "second")
+    ask(path, "crowded")
+
+    assert len(scans) == 1
+
+
+def test_a_site_that_was_not_asked_for_is_added(tmp_path: Path, scans: list[str]) -> None:
+    path = built(tmp_path)
+
+    ask(path, "first")
+    ask(path, "second")
+    ask(path, "first", "second")
+
+    assert len(scans) == 2
+
+
+def test_another_object_with_the_same_build_id_is_scanned(tmp_path: Path, scans: list[str]) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    after.mkdir()
+    path = built(before)
+    lying = built(after, source=SOURCE.replace("    ret\n", "    jmp first + 2\n", 1))
+
+    ((_, by_jump),) = ask(path, "first").items()
+    answer = ask(lying, "first")
+
+    assert len(scans) == 2
+    assert by_jump not in answer.values()
+    with FileImage(str(lying)) as image:
+        (address,) = answer
+        assert answer == {address: openings.best_opening(Code(image), address)}
+
+
+def test_an_object_without_a_build_id_is_not_remembered(tmp_path: Path, scans: list[str]) -> None:
+    path = built(tmp_path, build_id="none")
+
+    ask(path, "first")
+    ask(path, "first")
+
+    assert len(scans) == 2
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_large_object_is_not_copied(
+    tmp_path: Path, scans: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = built(tmp_path)
+    monkeypatch.setattr(openings, "MAX_BYTES", path.stat().st_size - 1)
+
+    ask(path, "first")
+
+    assert len(scans) == 1
+    assert not (tmp_path / "cache").exists()
+
+
+def test_every_damaged_entry_is_ignored_and_written_again(tmp_path: Path, scans: list[str]) -> None:
+    path = built(tmp_path)
+    answer = ask(path, *NAMES)
+    whole = entry(tmp_path).read_bytes()
+    damaged = [whole[:length] for length in range(0, len(whole), 37)]
+    damaged += [
+        whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(0, len(whole), 11)
+    ]
+
+    for number, content in enumerate(damaged, 2):
+        entry(tmp_path).write_bytes(content)
+
+        assert ask(path, *NAMES) == answer
+        assert len(scans) == number
+        assert entry(tmp_path).read_bytes() == whole
+
+
+def _rules(text: dict[str, Any]) -> None:
+    text["rules"] = "others"
+
+
+def _digest(text: dict[str, Any]) -> None:
+    text["digest"] = text["digest"][::-1]
+
+
+def _code(text: dict[str, Any]) -> None:
+    value = next(value for value in text["openings"].values() if len(value) > 2)
+    value[3] = "cc" + value[3][2:]
+
+
+def _way(text: dict[str, Any]) -> None:
+    value = next(value for value in text["openings"].values() if len(value) > 2)
+    value[2] = "FLIGHT"
+
+
+def _list(text: dict[str, Any]) -> None:
+    text["openings"] = []
+
+
+@pytest.mark.parametrize("change", [_rules, _digest, _code, _way, _list])
+def test_an_entry_that_does_not_fit_is_ignored(
+    tmp_path: Path, scans: list[str], change: Callable[[dict[str, Any]], None]
+) -> None:
+    path = built(tmp_path)
+    answer = ask(path, *NAMES)
+    values = json.loads(entry(tmp_path).read_text().partition("\n")[2])
+    change(values)
+    text = json.dumps(values)
+    checksum = hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
+    entry(tmp_path).write_text(f"{checksum}\n{text}")
+
+    assert ask(path, *NAMES) == answer
+    assert len(scans) == 2
+
+
+def test_an_entry_that_others_can_write_is_not_believed(tmp_path: Path, scans: list[str]) -> None:
+    path = built(tmp_path)
+    ask(path, "first")
+    entry(tmp_path).chmod(0o622)
+
+    ask(path, "first")
+    ask(path, "first")
+
+    assert len(scans) == 2
+    assert entry(tmp_path).stat().st_mode & 0o777 == 0o600
+
+
+def test_the_answers_are_of_the_bytes_that_were_digested(
+    tmp_path: Path, scans: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An owner who changes the file while it is scanned changes nothing."""
+    path = built(tmp_path)
+    whole = path.read_bytes()
+    expected = ask(path, "first")
+    os.unlink(entry(tmp_path))
+    scan = openings._scanned
+
+    def changing(image: FileImage, addresses: list[int]) -> Openings:
+        path.write_bytes(whole[:4096] + bytes(len(whole) - 4096))
+        try:
+            return scan(image, addresses)
+        finally:
+            path.write_bytes(whole)
+
+    monkeypatch.setattr(openings, "_scanned", changing)
+
+    assert ask(path, "first") == expected
+    assert ask(path, "first") == expected
+    assert len(scans) == 2
