@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from markerjit.events.stream import EventStream
     from markerjit.facts.table import Table, table
     from markerjit.fleet.failed import Failed
+    from markerjit.fleet.family import Family, Member, Price
     from markerjit.fleet.fleet import Fleet
     from markerjit.fleet.launch import Launched
     from markerjit.model import Event, Field, Kind, Mode, Seccomp, Site
@@ -106,6 +107,9 @@ _HOME = {
     "merge": "events.merging",
     "Watch": "session.watch",
     "Failed": "fleet.failed",
+    "Family": "fleet.family",
+    "Member": "fleet.family",
+    "Price": "fleet.family",
     "Fleet": "fleet.fleet",
     "Launched": "fleet.launch",
     **dict.fromkeys(("Targets", "parse_targets"), "targets.request"),
@@ -186,6 +190,7 @@ __all__ = [
     "Event",
     "EventStream",
     "Failed",
+    "Family",
     "Field",
     "Fleet",
     "Flight",
@@ -197,6 +202,7 @@ __all__ = [
     "MarkerError",
     "MarkerStatus",
     "MarkerSummary",
+    "Member",
     "MemoryFault",
     "Merged",
     "Merger",
@@ -210,6 +216,7 @@ __all__ = [
     "NumberSummary",
     "Picture",
     "Plan",
+    "Price",
     "Reason",
     "Refusal",
     "Refused",

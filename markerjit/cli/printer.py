@@ -35,7 +35,7 @@ class Printer:
     def __init__(
         self,
         options: argparse.Namespace,
-        streams: Sequence[markerjit.EventStream],
+        streams: list[markerjit.EventStream],
         pids: Mapping[RecordType, int] | None,
         callback: Callable[[markerjit.Event], object] | None,
         end: End,
@@ -52,9 +52,27 @@ class Printer:
         self._pids = pids
         self._unseen: list[markerjit.Merged] = []
 
-    def print_until_end(self, after_poll: Callable[[], None]) -> None:
-        """Print events while the markers are on."""
-        while not self._end.has_come and not self._merger.over and not self._is_enough():
+    def add(self, stream: markerjit.EventStream) -> None:
+        """Print the events of another stream, too."""
+        self._streams.append(stream)
+        self._merger.add(stream)
+
+    def take_finished(self) -> list[markerjit.EventStream]:
+        """The streams of which all events were printed, and no more will come."""
+        return [self._streams[number] for number in self._merger.take_finished()]
+
+    def print_until_end(
+        self,
+        after_poll: Callable[[], None],
+        *,
+        is_over: Callable[[], bool] = lambda: True,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Print events while the markers are on. `is_over` says whether no more streams will be
+        added, and `wait` waits for what may be done in `after_poll`."""
+        while not self._end.has_come and not self._is_enough():
+            if self._merger.over and is_over():
+                break
             if self._callback:
                 events = self._merger.poll(_CALLS_AT_ONCE)
                 after_poll()
@@ -65,7 +83,7 @@ class Printer:
                 after_poll()
                 count = self._print(batches)
             if not count:
-                time.sleep(POLL_S)
+                wait(POLL_S)
 
     def print_rest(self) -> None:
         """Print the events that came before the markers were off, but not for as long as that may

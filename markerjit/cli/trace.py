@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import markerjit
@@ -53,6 +53,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", action="store_true", help="begin with what a reader left that died"
     )
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="also trace all that the process starts from now on, by fork and exec, each from its "
+        "first instruction. MAKES A FORK SLOWER, and each new process wait until its markers are "
+        "on",
+    )
     arguments.add_seccomp(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)
@@ -68,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         raise markerjit.Refused("a function in Python is called with the events; leave out -o")
     if options.program:
         return _launch(job)
-    return _trace(job, processes)
+    return _trace_or_follow(job, processes)
 
 
 class Job(NamedTuple):
@@ -86,8 +93,22 @@ def _check(options: argparse.Namespace, processes: targets.Chosen) -> None:
         raise markerjit.Refused("without a time (--time none) several processes have no order")
     if options.lossless and options.probe.is_in_c:
         raise markerjit.Refused("a probe in C does not wait; leave out --lossless")
+    if options.follow:
+        _check_follow(options)
     if options.output:
         _check_output(options, processes)
+
+
+def _check_follow(options: argparse.Namespace) -> None:
+    """Refuse what a family cannot have."""
+    for word, is_given in {
+        "-o: its events are printed": options.output,
+        "--lossless": options.lossless,
+        "--resume": options.resume,
+        "--time none: several processes have no order then": options.time == "none",
+    }.items():
+        if is_given:
+            raise markerjit.Refused(f"a family is not traced with {word}; leave out one of both")
 
 
 def _launch(job: Job) -> int:
@@ -100,7 +121,7 @@ def _launch(job: Job) -> int:
             output.say("markerjit: the program ended before its entry point", error=True)
             return program.wait()
         try:
-            _trace(job, targets.Chosen([program.pid], by_pid=True), program)
+            _trace_or_follow(job, targets.Chosen([program.pid], by_pid=True), program)
         except markerjit.MarkerError as error:
             if not program.has_begun:
                 raise
@@ -108,11 +129,45 @@ def _launch(job: Job) -> int:
         return program.wait()
 
 
-def _trace(job: Job, processes: targets.Chosen, program: markerjit.Launched | None = None) -> int:
-    """Stream until the end. A program that waits is let go when its markers are on."""
-    options, end, callback, parts = job
+def _trace_or_follow(
+    job: Job, processes: targets.Chosen, program: markerjit.Launched | None = None
+) -> int:
+    if not job.options.follow:
+        return _trace(job, processes, program)
+    from markerjit.cli.follow import print_price, trace_family
+
+    options = job.options
+    printed = trace_family(
+        options, job.end, job.callback, _request(job), processes.pids, program, targets.print_failed
+    )
+    count = printed.printer.count, printed.printer.left_out
+    would_help = _remedies(printed.streams, options)
+    _print_summary(*count, printed.streams, options, printed.printing, would_help)
+    print_price(printed)
+    return bool(printed.family.failed)
+
+
+def _request(
+    job: Job,
+) -> Callable[[markerjit.Session], AbstractContextManager[markerjit.EventStream]]:
+    """The trace that was asked for, for each session."""
+    options = job.options
     growth = {} if options.ring_growth is None else {"ring_growth": options.ring_growth}
     mode = markerjit.Mode(options.mode) if options.mode else None
+    return lambda session: session.trace(
+        options.pattern,
+        mode=mode,
+        quiesce=options.quiesce,
+        lossless=options.lossless,
+        **growth,
+        resume=options.resume,
+        **job.parts,
+    )
+
+
+def _trace(job: Job, processes: targets.Chosen, program: markerjit.Launched | None = None) -> int:
+    """Stream until the end. A program that waits is let go when its markers are on."""
+    options, end, callback, _ = job
     with ExitStack() as stack:
         stack.callback(end.disarm)
         fleet = stack.enter_context(
@@ -120,17 +175,7 @@ def _trace(job: Job, processes: targets.Chosen, program: markerjit.Launched | No
         )
         after = stack.enter_context(ExitStack())  # is left when the markers are off
         stack.callback(fleet.end_traces)
-        by_pid = fleet.trace(
-            lambda session: session.trace(
-                options.pattern,
-                mode=mode,
-                quiesce=options.quiesce,
-                lossless=options.lossless,
-                **growth,
-                resume=options.resume,
-                **parts,
-            )
-        )
+        by_pid = fleet.trace(_request(job))
         streams = [*by_pid.values()]
         end.arm(streams, options.duration)
         if program and not program.go():
@@ -278,6 +323,7 @@ def _print_summary(
     printing: Output,
     would_help: Sequence[str],
 ) -> None:
+    """Print the last line, and what would have helped where events were lost."""
     statistics = [stream.statistics() for stream in streams]
     lost = sum(each.lost for each in statistics)
     others = sum(stream.left_out for stream in streams) if options.resume else 0
@@ -350,6 +396,9 @@ def _print_summary(
 
 
 def _remedies(streams: Sequence[markerjit.EventStream], options: argparse.Namespace) -> list[str]:
+    """What would have kept events from being lost."""
+    if not streams:
+        return []
     kinds = [kind for stream in streams for kind in stream.types.values()]
     return remedies(
         ring_size=min(stream.ring_size for stream in streams),

@@ -10,15 +10,18 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from markerjit.arguments import check_all, check_int, check_seconds
+from markerjit.arguments import check_all, check_int, check_is, check_seconds
 from markerjit.errors import BadArgument
-from markerjit.events.feed import TICK_NS
+from markerjit.events.feed import TICK_NS, Feed
 from markerjit.events.stream import SLICE, EventStream, feeds_of
 from markerjit.model import Event
 from markerjit.ring.types import Time
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Columns
+
+
+_ONE_TIME = "the same for all streams, and not none: else there is no order"
 
 
 class Merged(NamedTuple):
@@ -41,19 +44,45 @@ class Merger:
         times = {stream.time for stream in streams}
         if len(times) > 1 or (len(streams) > 1 and Time.NONE in times):
             kinds = ", ".join(sorted(map(str, times)))
-            raise BadArgument(
-                "time", kinds, "the same for all streams, and not none: else there is no order"
-            )
-        self._feeds = feeds_of(streams)
-        for feed in self._feeds[1:]:
-            feed.use_clock_of(self._feeds[0])
-        self._going = dict(enumerate(self._feeds))
+            raise BadArgument("time", kinds, _ONE_TIME)
+        self._feeds: dict[int, Feed] = {}
+        self._going: dict[int, Feed] = {}
         self._over_at: dict[int, int] = {}
+        self._first: EventStream | None = None
+        self._count = 0
+        for stream in streams:
+            self.add(stream)
+
+    def add(self, stream: EventStream) -> int:
+        """Merge another stream, too, whose events are all later than the last poll; returns its
+        number. Raises BadArgument as `merge` does."""
+        check_is("stream", stream, EventStream)
+        (feed,) = feeds_of([stream])
+        self._first = self._first or stream
+        if stream is not self._first:
+            if stream.time is not self._first.time or stream.time is Time.NONE:
+                raise BadArgument("time", stream.time, _ONE_TIME)
+            stream.use_clock_of(self._first)
+        number, self._count = self._count, self._count + 1
+        self._feeds[number] = self._going[number] = feed
+        return number
+
+    def take_finished(self) -> list[int]:
+        """The numbers of the streams all of whose events were handed out, and of which no more
+        will come. They are not polled again."""
+        finished = [
+            number
+            for number, feed in self._feeds.items()
+            if number not in self._going and not feed.waiting
+        ]
+        for number in finished:
+            del self._feeds[number]
+        return finished
 
     @property
     def waiting(self) -> int:
         """Number of events that were taken out of the rings and not handed out yet."""
-        return sum(feed.waiting for feed in self._feeds)
+        return sum(feed.waiting for feed in self._feeds.values())
 
     @property
     def over(self) -> bool:
@@ -75,7 +104,7 @@ class Merger:
 
     def find_rest(self) -> None:
         """Have all remaining events ready to be handed out."""
-        for feed in self._feeds:
+        for feed in self._feeds.values():
             feed.find(None)
 
     def hand_out(self, most: int) -> list[Merged]:
@@ -83,7 +112,7 @@ class Merger:
         share, until = self._share(most)
         events = [
             Merged(number, event)
-            for number, feed in enumerate(self._feeds)
+            for number, feed in self._feeds.items()
             for event in feed.hand_out(share, until=until)
         ]
         if len(self._feeds) > 1:
@@ -94,7 +123,7 @@ class Merger:
         """The events that `hand_out` would return, as columns. The events of a list have one order
         of time, and come behind those of the list before."""
         share, until = self._share(most)
-        handed = [feed.hand_out_columns(share, until=until) for feed in self._feeds]
+        handed = [feed.hand_out_columns(share, until=until) for feed in self._feeds.values()]
         if len(handed) == 1:
             return handed[0]
         joined = [columns for batches in handed for batch in batches for columns in batch]
@@ -103,10 +132,10 @@ class Merger:
     def _share(self, most: int) -> tuple[int | None, int | None]:
         """The number of events of each stream, or the time up to which all of them are due."""
         check_int("most", most, 1)
-        most = max(1, most // len(self._feeds))
+        most = max(1, most // max(1, len(self._feeds)))
         if len(self._feeds) == 1:
             return most, None
-        due = [time for feed in self._feeds if (time := feed.due(most)) is not None]
+        due = [time for feed in self._feeds.values() if (time := feed.due(most)) is not None]
         return (None, min(due)) if due else (most, None)
 
     def _keep_or_find(self) -> None:
@@ -121,7 +150,9 @@ class Merger:
         for number, feed in self._going.items():
             if number not in self._over_at and feed.is_over():
                 self._over_at[number] = now
-        until = self._feeds[0].now()
+        if not self._first:
+            return
+        until = feeds_of([self._first])[0].now()
         for number, feed in list(self._going.items()):
             feed.find(until)
             # All of its events are before `until` by now: see Feed.now.

@@ -48,7 +48,7 @@ class Fleet:
         ring_size: int | None = None,
         seccomp: Seccomp | str = "read",
     ) -> None:
-        pids = _checked(pids)
+        pids = checked_pids(pids)
         self.failed: list[Failed] = []
         self._sessions: dict[int, Session] = {}
         self._streams: dict[int, EventStream] = {}
@@ -167,7 +167,7 @@ class Fleet:
         )
 
 
-def _checked(pids: Iterable[int]) -> list[int]:
+def checked_pids(pids: Iterable[int]) -> list[int]:
     """The pids, of which there is one at least, and none twice. Raises BadArgument."""
     try:
         checked = list(pids)

@@ -24,26 +24,16 @@ from markerjit.arguments import check_all
 from markerjit.errors import (
     BadArgument,
     MarkerError,
-    NoSuchProcess,
     NotPermitted,
     Refused,
     Unsupported,
     refuse_own_shortage,
 )
-from markerjit.memory import ProcessMemory
-from markerjit.model import Edit, RemoteAddress
-from markerjit.patch.apply import apply
-from markerjit.patch.plan import Plan
-from markerjit.proc.permission import why_not
-from markerjit.proc.positions import thread_positions
+from markerjit.fleet.hold import Hold
 from markerjit.remote import native
 
 _POLL_S = 0.001
-_HOLD_S = 10
-"""A program waits for so long at least: ten thousand times a millisecond."""
-
 _REMOVE_S = 2
-_RELEASED = (1).to_bytes(4, "little")
 
 
 class Launched:
@@ -60,18 +50,18 @@ class Launched:
             raise BadArgument("command", command, "a program and its arguments, without NUL")
         self._path = program_path(command[0])
         _refuse_more_rights(self._path)
-        self._launched = native.Launched()
+        launched = native.Launched()
         self._code: int | None = None
         self.has_begun = False
-        self._since = time.monotonic()
         report = native.Report()
         words = (ctypes.c_char_p * (len(command) + 1))(*map(os.fsencode, command))
         status = native.library().mj_launch(
-            os.fsencode(self._path), words, ctypes.byref(self._launched), ctypes.byref(report)
+            os.fsencode(self._path), words, ctypes.byref(launched), ctypes.byref(report)
         )
         if status != native.OK:
             raise _reason(self._path, status, report)
-        self.pid = self._launched.pid
+        self.pid: int = launched.pid
+        self._hold = Hold(launched)
         self._pidfd = _open_pidfd(self.pid)
 
     @property
@@ -87,7 +77,7 @@ class Launched:
     def wait_until_held(self) -> bool:
         """Wait until the program is at its entry point. False if it has ended before, as one does
         that lacks a library."""
-        while not self._is_in_hold():
+        while not self._hold.is_waiting():
             if self.code is not None:
                 return False
             time.sleep(_POLL_S)
@@ -98,11 +88,18 @@ class Launched:
         seconds."""
         self.has_begun = True
         is_waiting = False
-        with suppress(MarkerError), ProcessMemory(self.pid, why_not=why_not) as memory:
-            memory.write(RemoteAddress(self._launched.released), _RELEASED)
-            is_waiting = time.monotonic() - self._since < _HOLD_S
-            self._remove_hold(memory)
+        with suppress(MarkerError), self._hold.open_memory() as memory:
+            is_waiting = self._hold.release(memory)
+            until = time.monotonic() + _REMOVE_S
+            while time.monotonic() < until:
+                time.sleep(_POLL_S)
+                if self._hold.try_to_remove(memory):
+                    break
         return is_waiting
+
+    def note_end(self, status: int) -> None:
+        """Its exit status, as wait(2) has it, for a program whose end another has seen."""
+        self._code = _as_shell(status)
 
     def wait(self) -> int:
         """Wait until the program ends. Returns its exit code, as `code` has it."""
@@ -137,49 +134,6 @@ class Launched:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _is_in_hold(self) -> bool:
-        """Whether the program sleeps in its hold."""
-        hold = range(self._launched.hold, self._launched.hold + self._launched.size)
-        try:
-            return any(thread.pc in hold for thread in thread_positions(self.pid))
-        except NoSuchProcess:
-            return False
-
-    def _remove_hold(self, memory: ProcessMemory) -> None:
-        """Put back what was where the hold is, when the program has left it. A hold that stays
-        behind, because the program is being traced by another tool, is executed by nobody. So
-        each part of it may be put back without the others, and no journal is needed."""
-        launched = self._launched
-        now = bytearray(launched.code[: launched.size])
-        at = launched.released - launched.hold
-        now[at : at + len(_RELEASED)] = _RELEASED
-        before = bytes(launched.before[: launched.size])
-        pieces = range(0, launched.size, native.MAX_EDIT)
-        edits = [
-            Edit(
-                RemoteAddress(launched.hold + start),
-                bytes(now[start : start + native.MAX_EDIT]),
-                before[start : start + native.MAX_EDIT],
-                "the hold",
-                True,
-            )
-            for start in pieces
-        ]
-        plan = Plan("put back what was where the hold is", tuple(edits))
-        process = native.NativeTarget(
-            pid=self.pid, pidfd=memory.pidfd, mem_fd=memory.fileno(), mapped=b"", mapped_size=0
-        )
-        until = time.monotonic() + _REMOVE_S
-        while time.monotonic() < until:
-            time.sleep(_POLL_S)
-            try:
-                apply(plan, process, None)
-            except Refused as refused:
-                if not refused.try_again:  # as where a thread is still inside
-                    raise
-            else:
-                return
 
 
 def _open_pidfd(pid: int) -> int:

@@ -246,7 +246,8 @@ def check_before_stopping(pid: int) -> None:
     status = check_before_looking(pid)
     if pid == os.getpid():
         return
-    if status.tracer:
+    # A thread of ours that traces it is the follower, which does the stopping.
+    if status.tracer and not os.path.exists(f"/proc/self/task/{status.tracer}"):
         raise NotPermitted(
             f"process {pid} is being traced by process {status.tracer} "
             f"({_name(status.tracer)}); end that first, only one tracer is possible"

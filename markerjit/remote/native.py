@@ -44,6 +44,11 @@ CALL_TEXT = 64
 
 HOLD_ROOM = 160
 
+FORKED = 1
+EXECUTED = 2
+ENDED = 3
+SHARING = 4
+
 FILTERS = 8192
 FILTER_ROOM = 32768
 
@@ -124,6 +129,32 @@ class Launched(ctypes.Structure):
     ]
 
 
+class Followed(ctypes.Structure):
+    """struct mj_followed."""
+
+    _fields_ = [
+        ("kind", ctypes.c_int32),
+        ("pid", ctypes.c_int32),
+        ("parent", ctypes.c_int32),
+        ("status", ctypes.c_int32),
+        ("hold", Launched),
+    ]
+
+
+class FollowTotals(ctypes.Structure):
+    """struct mj_follow_totals."""
+
+    _fields_ = [
+        ("processes", ctypes.c_uint64),
+        ("sharing", ctypes.c_uint64),
+        ("executed", ctypes.c_uint64),
+        ("unknown", ctypes.c_uint64),
+        ("births", ctypes.c_uint64),
+        ("held_ns", ctypes.c_uint64),
+        ("longest_held_ns", ctypes.c_uint64),
+    ]
+
+
 class Report(ctypes.Structure):
     """struct mj_report."""
 
@@ -165,6 +196,14 @@ def library() -> ctypes.CDLL:
     loaded.mj_read_filters.argtypes = [target, ctypes.c_int32, ctypes.POINTER(Filters), report]
     words = ctypes.POINTER(ctypes.c_char_p)
     loaded.mj_launch.argtypes = [ctypes.c_char_p, words, ctypes.POINTER(Launched), report]
+    loaded.mj_follow.argtypes = [target, report]
+    loaded.mj_follow_next.argtypes = [ctypes.POINTER(Followed)]
+    loaded.mj_follow_wait.argtypes = [u32]
+    loaded.mj_follow_wait.restype = None
+    loaded.mj_follow_release.argtypes = [ctypes.c_int32]
+    loaded.mj_follow_totals.argtypes = [ctypes.POINTER(FollowTotals)]
+    loaded.mj_follow_totals.restype = None
+    loaded.mj_follow_end.restype = None
     loaded.mj_clock_pair.argtypes = [ctypes.POINTER(u64), ctypes.POINTER(u64)]
     loaded.mj_clock_pair.restype = None
     return loaded

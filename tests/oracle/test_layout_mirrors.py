@@ -61,6 +61,8 @@ CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_thread": native.NativeThread,
     "mj_report": native.Report,
     "mj_launched": native.Launched,
+    "mj_followed": native.Followed,
+    "mj_follow_totals": native.FollowTotals,
 }
 
 # Where the mirror is a struct format: its fields in order, and their names.
@@ -170,6 +172,7 @@ STATUSES = [
     "NO_ROOM",
 ]
 QUIESCENCES = ["STOP", "MEMBARRIER", "SIGNALS", "NONE"]
+FOLLOWED = ["FORKED", "EXECUTED", "ENDED", "SHARING"]
 
 NOT_MIRRORED = {
     "MJ_KIND_none": "emits no note",
@@ -282,7 +285,10 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, ob
     for name in constants(ABI):
         kind = f'_Generic(({name}), char *: "text {name} %s\\n", default: "number {name} %lu\\n")'
         lines.append(f"printf({kind}, {name});")
-    lines += [f'printf("status {name} %d\\n", MJ_{name});' for name in (*STATUSES, *QUIESCENCES)]
+    lines += [
+        f'printf("status {name} %d\\n", MJ_{name});'
+        for name in (*STATUSES, *QUIESCENCES, *FOLLOWED)
+    ]
     source = (
         f'#include <stdio.h>\n#include "{ABI}"\n#include "{STOP}"\n'
         f"int main(void) {{\n{chr(10).join(lines)}\n}}\n"
@@ -432,13 +438,14 @@ def test_every_status_and_quiescence_of_the_helper_has_its_number(
     compiled: dict[str, dict[str, object]],
 ) -> None:
     in_header = re.findall(r"\bMJ_(\w+) = \d+", _without_comments(STOP))
-    in_python = {name: getattr(native, name) for name in (*STATUSES, *QUIESCENCES)}
+    in_python = {name: getattr(native, name) for name in (*STATUSES, *QUIESCENCES, *FOLLOWED)}
 
-    assert in_header == [*STATUSES, *QUIESCENCES]
+    assert in_header == [*STATUSES, *QUIESCENCES, *FOLLOWED]
     assert in_python == compiled["statuses"]
     assert {n for n, v in vars(native).items() if n.isupper() and isinstance(v, int)} == {
         *STATUSES,
         *QUIESCENCES,
+        *FOLLOWED,
         "MAX_EDIT",
         "CALL_TEXT",
         "FILTERS",

@@ -240,10 +240,11 @@ int mj_apply(const struct mj_target *target, int quiescence, const struct mj_edi
     switch (!own && has_stores(&all) ? 0 : quiescence) {
     case MJ_STOP:
         if (!own)
-            return in_own_thread(apply_stopped, &all, report);
+            return in_own_thread(target->pid, apply_stopped, &all, report);
         break;
     case MJ_MEMBARRIER:
-        return own ? apply_own(&all, quiescence) : in_own_thread(apply_fenced, &all, report);
+        return own ? apply_own(&all, quiescence)
+                   : in_own_thread(target->pid, apply_fenced, &all, report);
     case MJ_SIGNALS:
         if (own)
             return apply_own(&all, quiescence);

@@ -30,6 +30,7 @@
 #define _GNU_SOURCE
 #include "borrow.h"
 
+#include "follow.h"
 #include "lay.h"
 #include "race.h"
 
@@ -342,7 +343,9 @@ int borrow_any(const struct mj_target *target, struct borrowed *borrowed,
     uint32_t busy = 0;
     int status = MJ_GONE;
 
-    if (!has_free_scratch(target))
+    /* While one thread of a followed process is borrowed, no other may execute a file: the number
+       of the borrowed one could be that of the new program. */
+    if (!has_free_scratch(target) || is_followed(target->pid))
         return borrow_alone(target, borrowed, report);
     snprintf(path, sizeof path, "/proc/%d/task", target->pid);
     DIR *tasks = opendir(path);

@@ -99,5 +99,5 @@ int mj_borrow(const struct mj_target *target, struct mj_call *calls, uint32_t co
               struct mj_thread *threads, uint32_t *thread_count, struct mj_report *report) {
     struct borrowing all = {target, calls, count, threads, thread_count, report};
 
-    return in_own_thread(borrow_and_call, &all, report);
+    return in_own_thread(target->pid, borrow_and_call, &all, report);
 }

@@ -226,5 +226,5 @@ int mj_read_filters(const struct mj_target *target, int32_t tid, struct mj_filte
                     struct mj_report *report) {
     struct reading all = {target, tid, filters, report};
 
-    return in_own_thread(read_filters, &all, report);
+    return in_own_thread(target->pid, read_filters, &all, report);
 }

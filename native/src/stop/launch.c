@@ -20,6 +20,8 @@
  */
 
 #define _GNU_SOURCE
+#include "launch.h"
+
 #include "race.h"
 #include "stop.h"
 
@@ -31,6 +33,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,9 +50,13 @@ __asm__(".pushsection .rodata\n"
         "    movl $10000, %ebx\n"
         "1:  cmpl $0, mj_hold_released(%rip)\n"
         "    jne 2f\n"
-        "    movl $110, %eax\n" /* getppid: another one when our process has ended */
+        "    movl mj_hold_question(%rip), %eax\n"
+        "    movl mj_hold_controller(%rip), %edi\n"
+        "    xorl %esi, %esi\n"
         "    syscall\n"
-        "    cmpl mj_hold_controller(%rip), %eax\n"
+        "    cmpl mj_hold_answer(%rip), %eax\n"
+        "    setne %al\n"
+        "    cmpb mj_hold_waits(%rip), %al\n"
         "    jne 2f\n"
         "    movl $35, %eax\n" /* nanosleep */
         "    leaq mj_hold_pause(%rip), %rdi\n"
@@ -67,12 +75,15 @@ __asm__(".pushsection .rodata\n"
         "mj_hold_entry: .quad 0\n"
         "mj_hold_place: .quad 0\n"
         "mj_hold_controller: .long 0\n"
+        "mj_hold_question: .long 0\n" /* is our process there? */
+        "mj_hold_answer: .long 0\n"
+        "mj_hold_waits: .long 0\n" /* 1: this answer says that it is gone; 0: another one does */
         "mj_hold_released: .long 0\n"
         "mj_hold_end:\n"
         ".popsection\n");
 
 extern const char mj_hold_begin[], mj_hold_entry[], mj_hold_place[], mj_hold_controller[],
-    mj_hold_released[], mj_hold_end[];
+    mj_hold_question[], mj_hold_answer[], mj_hold_waits[], mj_hold_released[], mj_hold_end[];
 
 /* A program as execve has left it. `place` is the address of its AT_ENTRY, 0 without a loader. */
 struct image {
@@ -222,9 +233,37 @@ static uint64_t find_room(const struct image *image, size_t size) {
 /* ---- the hold ----------------------------------------------------------------------------------
  */
 
-static int write_hold(struct image *image, struct mj_launched *launched, struct mj_report *report) {
+struct word {
+    const char *place;
+    int32_t value;
+};
+
+static int in_our_pid_namespace(pid_t pid) {
+    struct stat ours, theirs;
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/ns/pid", pid);
+    return !stat("/proc/self/ns/pid", &ours) && !stat(path, &theirs) &&
+           ours.st_ino == theirs.st_ino;
+}
+
+/* Our child asks for its parent, which is another one when our process has ended. A stranger asks
+   for our process; kill(0, 0), where it cannot name that, always succeeds. */
+static void write_question(unsigned char *hold, pid_t pid, int stranger) {
+    const struct word words[] = {
+        {mj_hold_controller, stranger && !in_our_pid_namespace(pid) ? 0 : getpid()},
+        {mj_hold_question, stranger ? SYS_kill : SYS_getppid},
+        {mj_hold_answer, stranger ? -ESRCH : getpid()},
+        {mj_hold_waits, stranger},
+    };
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        memcpy(hold + (words[i].place - mj_hold_begin), &words[i].value, sizeof words[i].value);
+}
+
+static int write_hold(pid_t pid, int stranger, struct image *image, struct mj_launched *launched,
+                      struct mj_report *report) {
     const size_t size = (size_t)(mj_hold_end - mj_hold_begin);
-    const int32_t controller = getpid();
     unsigned char hold[sizeof launched->before], back[sizeof hold];
 
     launched->hold = find_room(image, size);
@@ -236,7 +275,7 @@ static int write_hold(struct image *image, struct mj_launched *launched, struct 
     memcpy(hold, mj_hold_begin, size);
     memcpy(hold + (mj_hold_entry - mj_hold_begin), &image->entry, sizeof image->entry);
     memcpy(hold + (mj_hold_place - mj_hold_begin), &image->place, sizeof image->place);
-    memcpy(hold + (mj_hold_controller - mj_hold_begin), &controller, sizeof controller);
+    write_question(hold, pid, stranger);
     if (pwrite(image->mem_fd, hold, size, (off_t)launched->hold) != (ssize_t)size ||
         !reads(image->mem_fd, back, size, launched->hold) || memcmp(hold, back, size))
         return fail(report, MJ_ERRNO, errno ? errno : EIO);
@@ -244,7 +283,7 @@ static int write_hold(struct image *image, struct mj_launched *launched, struct 
     return MJ_OK;
 }
 
-static int lay_hold(pid_t pid, struct image *image, struct mj_launched *launched,
+static int lay_hold(pid_t pid, int stranger, struct image *image, struct mj_launched *launched,
                     struct mj_report *report) {
     if (ptrace(PTRACE_GETREGS, pid, 0, &image->regs))
         return fail(report, MJ_ERRNO, errno);
@@ -254,7 +293,7 @@ static int lay_hold(pid_t pid, struct image *image, struct mj_launched *launched
         return fail(report, MJ_NO_ROOM, 0);
     if (!image->loader)
         image->place = 0;
-    const int status = write_hold(image, launched, report);
+    const int status = write_hold(pid, stranger, image, launched, report);
 
     if (status != MJ_OK)
         return status;
@@ -270,7 +309,7 @@ static int lay_hold(pid_t pid, struct image *image, struct mj_launched *launched
     return ptrace(PTRACE_SETREGS, pid, 0, &image->regs) ? fail(report, MJ_ERRNO, errno) : MJ_OK;
 }
 
-static int hold(pid_t pid, struct mj_launched *launched, struct mj_report *report) {
+int hold(pid_t pid, int stranger, struct mj_launched *launched, struct mj_report *report) {
     struct image image = {0};
     char path[64];
 
@@ -278,7 +317,7 @@ static int hold(pid_t pid, struct mj_launched *launched, struct mj_report *repor
     image.mem_fd = open(path, O_RDWR | O_CLOEXEC);
     if (image.mem_fd < 0)
         return fail(report, MJ_ERRNO, errno);
-    const int status = lay_hold(pid, &image, launched, report);
+    const int status = lay_hold(pid, stranger, &image, launched, report);
 
     close(image.mem_fd);
     return status;
@@ -313,7 +352,7 @@ static int launch(const char *path, char *const argv[], const sigset_t *mask, co
         return status; /* its status was taken */
     if (status == MJ_OK) {
         MJ_RACE("executed");
-        status = hold(pid, launched, report);
+        status = hold(pid, 0, launched, report);
         MJ_RACE("held");
     }
     if (status == MJ_OK && ptrace(PTRACE_DETACH, pid, 0, 0))

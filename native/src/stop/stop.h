@@ -164,6 +164,53 @@ struct mj_launched {
 MJ_EXPORT int mj_launch(const char *path, char *const argv[], struct mj_launched *launched,
                         struct mj_report *report);
 
+enum mj_followed_kind {
+    MJ_FORKED = 1,   /* a process was made. It is held, before its first instruction          */
+    MJ_EXECUTED = 2, /* a process executes a file. With `status` MJ_OK it goes to its hold    */
+    MJ_ENDED = 3,    /* a process has ended; `status` is as wait(2) has it                    */
+    MJ_SHARING = 4,  /* a process was made, in the memory of its parent. It goes on           */
+};
+
+struct mj_followed {
+    int32_t kind;
+    int32_t pid;
+    int32_t parent;
+    int32_t status;
+    struct mj_launched hold; /* MJ_EXECUTED */
+};
+
+struct mj_follow_totals {
+    uint64_t processes; /* that were made */
+    uint64_t sharing;   /* of these, the ones with the memory of their parent */
+    uint64_t executed;  /* files */
+    uint64_t unknown;   /* processes that there was no memory to know: they were not held */
+    uint64_t births;    /* stops of a thread because it had made a process or a thread */
+    uint64_t held_ns;   /* how long new processes were held; in all, and the longest */
+    uint64_t longest_held_ns;
+};
+
+/*
+ * Follow a process and all that it starts: see follow.c. Processes that it makes from now on are
+ * reported by mj_follow_next, in the order of what happened to each. mj_follow_end lets all go.
+ * The exit status of a child of ours that is followed is in its MJ_ENDED, and nowhere else: no
+ * thread of ours may wait for it.
+ */
+MJ_EXPORT int mj_follow(const struct mj_target *target, struct mj_report *report);
+
+/* The next of what has happened. Returns 0 if there is nothing more. */
+MJ_EXPORT int mj_follow_next(struct mj_followed *followed);
+
+/* Wait until there is something, for so long at most. */
+MJ_EXPORT void mj_follow_wait(uint32_t most_ms);
+
+/* Let a process begin that is held. MJ_GONE: it is not. */
+MJ_EXPORT int mj_follow_release(int32_t pid);
+
+/* Whether a process is followed by us. */
+MJ_EXPORT int mj_follows(int32_t pid);
+MJ_EXPORT void mj_follow_totals(struct mj_follow_totals *totals);
+MJ_EXPORT void mj_follow_end(void);
+
 struct sock_filter;
 struct seccomp_data;
 

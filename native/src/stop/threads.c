@@ -13,6 +13,7 @@
 
 #define _GNU_SOURCE
 #include "threads.h"
+#include "follow.h"
 #include "race.h"
 
 #include <dirent.h>
@@ -129,15 +130,21 @@ static int seize(struct stopped *stopped, pid_t tid, struct mj_report *report) {
         stopped->threads = grown;
         stopped->room = room;
     }
-    if (ptrace(PTRACE_SEIZE, tid, 0, PTRACE_O_TRACESYSGOOD)) {
+    const int followed = is_followed(stopped->pid), held = followed && is_held(tid);
+
+    if (!held && ptrace(PTRACE_SEIZE, tid, 0, followed ? FOLLOW_OPTIONS : PTRACE_O_TRACESYSGOOD)) {
         const int error = errno;
 
-        return error == ESRCH || is_dead(stopped->pid, tid) ? MJ_OK
-                                                            : fail(report, MJ_ERRNO, tid, error);
+        if (error == ESRCH || is_dead(stopped->pid, tid))
+            return MJ_OK;
+        /* One that is traced already, and by us, can be interrupted. */
+        if (!followed || error != EPERM || ptrace(PTRACE_INTERRUPT, tid, 0, 0))
+            return fail(report, MJ_ERRNO, tid, error);
     }
-    stopped->threads[stopped->count++] = (struct stopped_thread){.tid = tid};
+    stopped->threads[stopped->count++] = (struct stopped_thread){.tid = tid, .followed = followed};
     MJ_RACE("seized");
-    ptrace(PTRACE_INTERRUPT, tid, 0, 0); /* fails only if it is gone: wait_all sees that */
+    if (!held)
+        ptrace(PTRACE_INTERRUPT, tid, 0, 0); /* fails only if it is gone: wait_all sees that */
     return MJ_OK;
 }
 
@@ -266,6 +273,27 @@ void leave_sleep(struct stopped_thread *thread) {
 }
 
 /*
+ * The stops of a thread that is followed: it has made a thread or a process, and goes on until our
+ * interrupt stops it again, which the stop has cancelled. Or it has executed a file: then it
+ * stands, and is for the follower.
+ */
+static int goes_on_from_event(struct stopped_thread *thread, const siginfo_t *why) {
+    switch (why->si_code >> 8) {
+    case PTRACE_EVENT_FORK:
+    case PTRACE_EVENT_VFORK:
+    case PTRACE_EVENT_CLONE:
+        thread->stands = 0;
+        ptrace(PTRACE_INTERRUPT, thread->tid, 0, 0);
+        ptrace(PTRACE_CONT, thread->tid, 0, 0);
+        return 1;
+    case PTRACE_EVENT_EXEC:
+        thread->executed = 1;
+        return 1;
+    }
+    return 0;
+}
+
+/*
  * Does the thread stand, and why? Asked of ptrace and not taken from a wait status: another thread
  * of our own process that waits for its child, the target, may have taken that.
  */
@@ -275,12 +303,17 @@ static void look(const struct stopped *stopped, struct stopped_thread *thread) {
     thread->stands = !ptrace(PTRACE_GETREGS, thread->tid, 0, &thread->regs);
     if (!thread->stands)
         return;
+    const int unknown = ptrace(PTRACE_GETSIGINFO, thread->tid, 0, &why) != 0;
+
+    if (thread->followed && !unknown && goes_on_from_event(thread, &why))
+        return;
     if (stopped->repeats_sleeps)
         repeat_sleep(thread);
-    if (ptrace(PTRACE_GETSIGINFO, thread->tid, 0, &why))
+    if (unknown)
         return;
     /* Three kinds: our interrupt, a job-control stop, and a signal on its way to the thread. */
     thread->plain = why.si_code == INTERRUPT_STOP;
+    thread->listens = !thread->plain && why.si_code >> 8 == PTRACE_EVENT_STOP;
     thread->pending_signal = why.si_code >> 8 == PTRACE_EVENT_STOP ? 0 : why.si_signo;
     if (thread->plain)
         mend_system_call(thread);
@@ -409,7 +442,11 @@ static void stay_on_this_cpu(pthread_attr_t *attributes) {
     pthread_attr_setaffinity_np(attributes, sizeof here, &here);
 }
 
-int in_own_thread(int (*work)(void *arguments), void *arguments, struct mj_report *report) {
+int in_own_thread(pid_t pid, int (*work)(void *arguments), void *arguments,
+                  struct mj_report *report) {
+    if (is_followed(pid))
+        return in_follower(work, arguments);
+
     struct job job = {.work = work, .arguments = arguments};
     pthread_attr_t small;
     pthread_t thread;
@@ -478,7 +515,10 @@ void resume_all(struct stopped *stopped, struct mj_report *report) {
         if (!thread->stands)
             continue;
         MJ_RACE("resume");
-        ptrace(PTRACE_DETACH, thread->tid, 0, thread->pending_signal);
+        if (thread->followed)
+            resume_followed(thread);
+        else
+            ptrace(PTRACE_DETACH, thread->tid, 0, thread->pending_signal);
         if (thread->resend_signal)
             syscall(SYS_tgkill, stopped->pid, thread->tid, thread->resend_signal);
     }

@@ -28,6 +28,9 @@ struct stopped_thread {
     int resend_signal;  /* it came while the thread was borrowed, and cannot be blocked */
     int plain;          /* stopped by our interrupt, not by a signal or a job-control stop */
     int repeats_sleep;  /* it was to go on by restart_syscall, and begins its call again instead */
+    int followed;       /* the follower, which we are, traces it for good */
+    int listens;        /* it stands for job control, and stays so when it is resumed */
+    int executed;       /* of one that is followed: it stands in execve, with another program */
     struct user_regs_struct regs;
 };
 
@@ -50,9 +53,10 @@ struct stopped {
  * Do the work in a thread made for it. Whatever it traces is let go by the kernel when it ends:
  * also a thread that never came to its stop (one in vfork does not), which PTRACE_DETACH cannot
  * free and which would stop for good once it could. The priority that is raised here goes with it,
- * too.
+ * too. For a process that is followed the work is done by the follower, which goes on tracing it.
  */
-int in_own_thread(int (*work)(void *arguments), void *arguments, struct mj_report *report);
+int in_own_thread(pid_t pid, int (*work)(void *arguments), void *arguments,
+                  struct mj_report *report);
 
 /* Stop every thread, new ones too, until none is new. On failure all that were stopped run again.
    Returns an mj_status. */

@@ -1,0 +1,84 @@
+"""The loop in which a program waits at its entry point: native/src/stop/launch.c.
+
+Its libraries are mapped and initialised there. What it runs itself, its constructors and `main`,
+comes afterwards.
+"""
+
+from __future__ import annotations
+
+import time
+
+from markerjit.errors import NoSuchProcess, Refused
+from markerjit.memory import ProcessMemory
+from markerjit.model import Edit, RemoteAddress
+from markerjit.patch.apply import apply
+from markerjit.patch.plan import Plan
+from markerjit.proc.permission import why_not
+from markerjit.proc.positions import thread_positions
+from markerjit.remote import native
+
+_HOLD_S = 10
+"""A program waits for so long at least: ten thousand times a millisecond."""
+
+_RELEASED = (1).to_bytes(4, "little")
+
+
+class Hold:
+    """The hold of a program that executes a file. It begins by itself, after ten seconds or when
+    this process is gone."""
+
+    def __init__(self, launched: native.Launched) -> None:
+        self.pid: int = launched.pid
+        self._launched = launched
+        self._since = time.monotonic()
+
+    def is_waiting(self) -> bool:
+        """Whether the program sleeps in its hold."""
+        hold = range(self._launched.hold, self._launched.hold + self._launched.size)
+        try:
+            return any(thread.pc in hold for thread in thread_positions(self.pid))
+        except NoSuchProcess:
+            return False
+
+    def open_memory(self) -> ProcessMemory:
+        """The memory of the program, which the caller closes. Raises MarkerError."""
+        return ProcessMemory(self.pid, why_not=why_not)
+
+    def release(self, memory: ProcessMemory) -> bool:
+        """Let the program begin. Returns False where it may have begun by itself. Raises
+        MarkerError where it has ended."""
+        memory.write(RemoteAddress(self._launched.released), _RELEASED)
+        return time.monotonic() - self._since < _HOLD_S
+
+    def try_to_remove(self, memory: ProcessMemory) -> bool:
+        """Put back what was where the hold is. Returns False while the program is still inside.
+
+        A hold that stays behind is executed by nobody. So each part of it may be put back without
+        the others, and no journal is needed. Raises MarkerError.
+        """
+        launched = self._launched
+        now = bytearray(launched.code[: launched.size])
+        at = launched.released - launched.hold
+        now[at : at + len(_RELEASED)] = _RELEASED
+        before = bytes(launched.before[: launched.size])
+        edits = [
+            Edit(
+                RemoteAddress(launched.hold + start),
+                bytes(now[start : start + native.MAX_EDIT]),
+                before[start : start + native.MAX_EDIT],
+                "the hold",
+                True,
+            )
+            for start in range(0, launched.size, native.MAX_EDIT)
+        ]
+        plan = Plan("put back what was where the hold is", tuple(edits))
+        process = native.NativeTarget(
+            pid=self.pid, pidfd=memory.pidfd, mem_fd=memory.fileno(), mapped=b"", mapped_size=0
+        )
+        try:
+            apply(plan, process, None)
+        except Refused as refused:
+            if not refused.try_again:  # as where a thread is still inside
+                raise
+            return False
+        return True

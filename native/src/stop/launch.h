@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+/* launch.h: the hold of a program that stands in execve, before its first instruction. */
+#ifndef MARKERJIT_LAUNCH_H
+#define MARKERJIT_LAUNCH_H
+
+#include "stop.h"
+
+/* Have a program that its tracer, the calling thread, has stopped in execve wait at its entry
+   point. A program that we have not made ourselves is a `stranger`. Returns an mj_status. */
+int hold(pid_t pid, int stranger, struct mj_launched *launched, struct mj_report *report);
+
+#endif

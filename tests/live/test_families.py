@@ -1,0 +1,206 @@
+"""A process and all that it starts, traced: each marker of each process is seen once, and the
+program counts what it would have counted alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import markerjit
+from tests.support.commands import CLI, ENVIRONMENT, cli, one_line, running
+from tests.support.processes import state_of, text_of
+from tests.support.programs import ROOT, make
+from tests.support.timing import Limited, wait_until
+
+TIMES = {"fork": 5, "quick": 30, "exec": 5, "vfork": 5, "threads": 5}
+in_every_way = pytest.mark.parametrize("way", TIMES)
+
+FIRST, CHILD = 0, 1
+
+
+def is_on(pid: int) -> bool:
+    with markerjit.View(pid) as view:
+        return any(marker.mode for marker in view.statistics())
+
+
+def tracer_of(pid: int) -> int:
+    (line,) = re.findall(r"TracerPid:\s*(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(line)
+
+
+def turns(events: list[dict[str, Any]]) -> Counter[int]:
+    return Counter(event["fields"]["who"] for event in events)
+
+
+def check(counts: dict[str, Any], way: str, events: list[dict[str, Any]]) -> None:
+    """What was seen is what the program counted, and no child of it came to harm."""
+    children = TIMES[way] * (4 if way == "threads" else 1)
+
+    assert counts["bad"] == 0
+    assert counts["reaped"] == counts["turns"] == children
+    assert counts["children"] == children * (1 if way == "quick" else 3)
+    assert turns(events) == {FIRST: counts["turns"], CHILD: counts["children"]}
+    assert all(event["pid"] == event["fields"]["pid"] for event in events)
+    assert len({event["pid"] for event in events}) == children + 1
+    assert events == sorted(events, key=lambda event: event["time"])
+
+
+@in_every_way
+def test_process_is_followed_from_its_pid_on(target: Callable, way: str) -> None:
+    """The trace ends with the family."""
+    program = target("truth_follow")
+    before = text_of(program.pid)
+
+    with running("trace", "--follow", program.pid, "truth_follow", "--json") as tracer:
+        wait_until(lambda: is_on(program.pid), "a trace")
+        counts = program.ask(f"{way} {TIMES[way]}")
+        tracer.send_signal(signal.SIGINT)
+        printed, said = tracer.communicate()
+    *events, summary = map(json.loads, printed.splitlines())
+
+    assert tracer.returncode == 0
+    assert summary["summary"]["events"] == len(events)
+    assert summary["summary"]["lost"] == 0
+    check(counts, way, events)
+    assert "followed " in said
+    assert text_of(program.pid) == before
+    assert tracer_of(program.pid) == 0
+
+
+@in_every_way
+def test_program_that_is_started_is_followed(way: str, build: Path) -> None:
+    command = ["trace", "--follow", "truth_follow", "--json", "--", build / "truth_follow"]
+    with running(*command, stdin=subprocess.PIPE) as tracer:
+        printed, said = tracer.communicate(f"{way} {TIMES[way]}\n")
+    events = [json.loads(line) for line in re.findall(r"^\{.*\}$", printed, re.MULTILINE)][:-1]
+    (answer,) = re.findall(rf"^{way} (.*)$", printed, re.MULTILINE)
+
+    assert tracer.returncode == 0, said
+    assert "left out" not in said
+    check({name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", answer)}, way, events)
+
+
+def test_programs_of_a_shell_script_are_followed(build: Path) -> None:
+    """The shell has no markers, and its exit code is that of the trace."""
+    start = build / "truth_start"
+    script = f"{start} exit 5; (/bin/true; {start}_static exit 6); {start} exit 7; exit 9"
+    done = cli("trace", "--follow", "*", "--json", "--", "sh", "-c", script)
+    events = [json.loads(line) for line in re.findall(r"^\{.*\}$", done.stdout, re.MULTILINE)][:-1]
+
+    assert done.returncode == 9, done.stderr
+    assert [event["name"] for event in events] == [
+        "truth_constructed", "truth_main", "truth_end",
+    ] * 3  # fmt: skip
+    assert [e["fields"]["code"] for e in events if e["name"] == "truth_end"] == [5, 6, 7]
+    assert "no markers here match '*' yet" in done.stderr
+
+
+def test_signals_and_job_control_reach_a_process_that_is_followed(target: Callable) -> None:
+    program = target("truth_follow")
+
+    with running("trace", "--follow", program.pid, "truth_follow", "--json") as tracer:
+        wait_until(lambda: is_on(program.pid), "a trace")
+        os.kill(program.pid, signal.SIGSTOP)
+        wait_until(lambda: state_of(program.pid) in "tT", "the stop")
+        os.kill(program.pid, signal.SIGCONT)
+        counts = program.ask("fork 2")
+        tracer.send_signal(signal.SIGINT)
+        tracer.communicate()
+
+    assert counts["children"] == 6
+    assert tracer.returncode == 0
+
+
+# ---- a controller that is killed -----------------------------------------------------------------
+
+KILLED = """\
+import sys, markerjit
+from markerjit.remote import native
+from tests.races.killed import use_hooked_library
+use_hooked_library()
+native.library().mj_race_begin()
+request = lambda session: session.trace("truth_follow")
+with markerjit.Family([int(sys.argv[1])], request) as family:
+    print("follows", flush=True)
+    while not family.is_over:
+        family.poll()
+        family.wait(0.02)
+"""
+
+
+BIRTHS = [("follow: child", 1), ("follow: child", 3), ("follow: parent", 1)]
+RELEASE = ("follow: release", 1)
+EXECUTIONS = [("follow: executed", 1), ("hold written", 1), ("follow: held", 2)]
+
+
+@pytest.mark.parametrize(
+    ("way", "point", "at"),
+    [
+        *(("exec", *point) for point in (*BIRTHS, RELEASE, *EXECUTIONS)),
+        *(("vfork", *point) for point in (*BIRTHS, *EXECUTIONS)),
+        *(("threads", *point) for point in (*BIRTHS, RELEASE)),
+    ],
+)
+def test_family_goes_on_when_its_controller_is_killed(
+    target: Callable, way: str, point: str, at: int
+) -> None:
+    """No process of it stays behind, stopped, or came to harm."""
+    make("build/hooks/libmjstop.so")
+    program = target("truth_follow")
+    faults = {"MJ_KILL_POINT": point, "MJ_KILL_AT": str(at)}
+    command = [CLI[0], "-B", "-c", KILLED, str(program.pid)]
+
+    with Limited(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**ENVIRONMENT, **faults}
+    ) as controller:
+        assert controller.stdout is not None
+        assert controller.stdout.readline() == "follows\n"
+        counts = program.ask(f"{way} {TIMES[way]}")
+        assert controller.wait() == -signal.SIGKILL
+
+    children = TIMES[way] * (4 if way == "threads" else 1)
+    assert counts["bad"] == 0
+    assert counts["reaped"] == counts["turns"] == children
+    assert counts["children"] == 3 * children
+    assert tracer_of(program.pid) == 0
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["-o", "x.ctf"], "-o"),
+        (["--lossless"], "--lossless"),
+        (["--resume"], "--resume"),
+        (["--time", "none"], "--time none"),
+    ],
+)
+def test_what_a_family_cannot_have_is_refused(
+    target: Callable, words: list[str], sentence: str
+) -> None:
+    program = target("truth_follow")
+
+    one_line(cli("trace", "--follow", program.pid, "*", *words), sentence)
+
+    assert tracer_of(program.pid) == 0
+
+
+def test_child_of_ours_is_not_followed_by_us(target: Callable) -> None:
+    program = target("truth_follow")
+
+    with pytest.raises(markerjit.Refused, match="a child of this process"):
+        markerjit.Family([program.pid], lambda session: session.trace("*"))
+
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth_follow")
