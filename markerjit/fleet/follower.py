@@ -68,7 +68,7 @@ class Follower:
         """Follow a process, and from now on all that it starts. Raises what a stop raises, and
         Refused for a process under a seccomp filter. For a child of ours, of which the exit status
         is taken, `is_ours` is to be said."""
-        check_before_stopping(pid)
+        check_before_stopping(pid, is_followed=native.is_followed(pid))
         if pid == os.getpid():
             raise Refused("this process cannot follow itself")
         if not is_ours and _parent(pid) == os.getpid():

@@ -237,8 +237,9 @@ def check_before_looking(pid: int) -> ProcessStatus:
     return status
 
 
-def check_before_stopping(pid: int) -> None:
-    """Raise the error that a stop would meet, before anything is changed.
+def check_before_stopping(pid: int, *, is_followed: bool = False) -> None:
+    """Raise the error that a stop would meet, before anything is changed. `is_followed`: its tracer
+    is the thread of ours that would stop it.
 
     Also raises NotPermitted (another tracer). Our own process passes: it is never stopped. Seccomp
     is asked about elsewhere (markerjit/remote/filters.py).
@@ -246,8 +247,7 @@ def check_before_stopping(pid: int) -> None:
     status = check_before_looking(pid)
     if pid == os.getpid():
         return
-    # A thread of ours that traces it is the follower, which does the stopping.
-    if status.tracer and not os.path.exists(f"/proc/self/task/{status.tracer}"):
+    if status.tracer and not is_followed:
         raise NotPermitted(
             f"process {pid} is being traced by process {status.tracer} "
             f"({_name(status.tracer)}); end that first, only one tracer is possible"

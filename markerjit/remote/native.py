@@ -204,9 +204,15 @@ def library() -> ctypes.CDLL:
     loaded.mj_follow_totals.argtypes = [ctypes.POINTER(FollowTotals)]
     loaded.mj_follow_totals.restype = None
     loaded.mj_follow_end.restype = None
+    loaded.mj_follows.argtypes = [ctypes.c_int32]
     loaded.mj_clock_pair.argtypes = [ctypes.POINTER(u64), ctypes.POINTER(u64)]
     loaded.mj_clock_pair.restype = None
     return loaded
+
+
+def is_followed(pid: int) -> bool:
+    """Whether the follower of this process traces it (follow.c)."""
+    return bool(library().mj_follows(pid))
 
 
 def tsc_frequency(baseline_s: float = 0.05) -> int:

@@ -214,7 +214,8 @@ class Turns:
         second ago are not asked again: with hundreds it would take longer than the stop. Our own
         process is never stopped."""
         if not self._target.own:
-            check_before_stopping(self._target.pid)
+            pid = self._target.pid
+            check_before_stopping(pid, is_followed=native.is_followed(pid))
         self._target.memory.check_writable()
         if self._target.own:
             return
