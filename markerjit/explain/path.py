@@ -28,15 +28,15 @@ from markerjit.session.target import Target
 from markerjit.sites import parse_name
 from markerjit.sites.verify import dormant_code
 from markerjit.x86.decode import Instruction, disassemble
-from markerjit.x86.forms import is_breakpoint
+from markerjit.x86.forms import STUBBED, is_breakpoint
 
 _PROGRAM = "the program"
 _BODY = "the body"
 _STUB = "the stub, which is the body"
 _SLOT = "the slot"
 _BODY_BYTES = 512
-_MOST_DISPLACED = 16
-"""Bytes of instructions that a stub may have copies of: five, and the rest of the last one."""
+_MOST_DISPLACED = 19
+"""Bytes of instructions that a stub may have copies of: four, and an instruction of fifteen."""
 _HEADS = {
     Mode.JUMP: "the head: jumps to the body",
     Mode.NOP: "the head: jumps to the body",
@@ -185,14 +185,12 @@ class _Pathfinder:
         return shown
 
     def _stub(self) -> tuple[list[Piece], list[Piece]] | None:
-        """The stub of a USDT probe, whose parts the assembler says: it is made once more. None for
-        the body of a marker."""
+        """The stub of a USDT probe or a function, whose parts the assembler says: it is made once
+        more. None for the body of a marker."""
         site = self._site
-        if site.kind != "usdt":
+        if site.form.name not in STUBBED:
             return None
-        recipe = next(
-            (each for each in self._target.usdt().sites if each.address == site.address), None
-        )
+        recipe = self._target.recipe_of(site)
         stub = recipe and self._made_again(recipe)
         if not stub:
             self._remarks.append(

@@ -100,6 +100,7 @@ class Target:
         self.seen = Seen()
         self._usdt: tuple[tuple[Mapping, ...], UsdtSites] | None = None
         self._closed: dict[RemoteAddress, Site] = {}
+        self._recipes: dict[RemoteAddress, UsdtSite] = {}
         check_before_looking(pid)
         self.command = command_of(pid)
         with self.known():
@@ -181,7 +182,12 @@ class Target:
 
         sites = [*self.usdt(seen).sites, *self._entered_functions(seen, arenas)]
         opened = opened_sites(self.memory.read, arenas, islands, sites)
+        self._recipes = {site.address: site for site in sites}
         return seen._replace(opened=opened, tables=tables)
+
+    def recipe_of(self, site: Site) -> UsdtSite | None:
+        """What the stub of a site was made from; None where it has none."""
+        return self._recipes.get(site.address)
 
     def _entered_functions(self, seen: Seen, arenas: Sequence[Arena]) -> tuple[UsdtSite, ...]:
         """The functions of which a table of patches has the entry: of what is neither a marker nor

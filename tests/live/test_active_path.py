@@ -157,12 +157,19 @@ def test_path_of_a_probe_in_c_has_the_adapter_and_the_function(
 
 
 @pytest.mark.parametrize("probe", ["count", "record"])
-def test_path_of_a_usdt_probe_has_the_parts_of_its_stub(target: Callable, probe: str) -> None:
-    pid = target("truth_usdt").pid
-    before = path_of(pid, "truth:turn")
-    cli("on", pid, "truth:turn", "--probe", probe)
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [("truth_usdt", "truth:turn"), ("truth_functions", "func:landing"),
+     ("truth_functions", "func:looping")],
+)  # fmt: skip
+def test_path_of_code_that_nobody_prepared_has_the_parts_of_its_stub(
+    target: Callable, program: str, name: str, probe: str
+) -> None:
+    pid = target(program).pid
+    before = path_of(pid, name)
+    cli("on", pid, name, "--probe", probe)
 
-    path = path_of(pid, "truth:turn")
+    path = path_of(pid, name)
 
     assert before["parts"] == []
     assert "gets its stub when" in before["remarks"][0]
