@@ -6,6 +6,7 @@ The plan is the object that `enable` would apply, not a description of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from markerjit.elf import FileImage, Read, parse_format
@@ -21,10 +22,11 @@ from markerjit.sites import discover_file, matching, parse_name
 from markerjit.sites.names import check_is_marker
 from markerjit.sites.verify import dormant_code, verify
 from markerjit.x86.decode import Instruction, disassemble
-from markerjit.x86.forms import is_breakpoint
+from markerjit.x86.forms import STUBBED, is_breakpoint
 
 _BODY_BYTES = 160
 _BODY_INSTRUCTIONS = 24
+_LONGEST_INSTRUCTION = 15
 
 
 class Explanation(NamedTuple):
@@ -135,13 +137,23 @@ def _explain(
         fields=parse_format(site.signature.format, site.signature.args),
         function=function_at(root + site.object.path, site.object.build_id, site.offset),
         mode=state.mode,
-        dormant=tuple(disassemble(code, start)),
+        dormant=_dormant(read, site, start, code),
         active=_active_forms(site, start, code),
         body=_body(read, site),
         plan=plan,
         remarks=tuple(own),
         problem=state.problem,
     )
+
+
+def _dormant(read: Read, site: Site, start: RemoteAddress, code: bytes) -> tuple[Instruction, ...]:
+    """The instructions of a site. The head of code that nobody prepared may end inside of one."""
+    if site.form.name not in STUBBED:
+        return tuple(disassemble(code, start))
+    end = start + len(code)
+    with suppress(MemoryFault):  # the last page of the object may end before
+        code += read(RemoteAddress(end), _LONGEST_INSTRUCTION)
+    return tuple(each for each in disassemble(code, start) if each.address < end)
 
 
 def hot_path(view: View, site: Site) -> tuple[Instruction, ...]:

@@ -242,6 +242,9 @@ def test_explain_says_how_a_function_would_be_opened_and_then_how_it_is(target: 
     after = cli("explain", program.pid, "func:turn")
 
     assert before.returncode == after.returncode == 0
+    for shown in (before, after):  # the head ends inside of its instruction
+        assert "f0 48 83 05" in shown.stdout.partition("dormant")[2]
+        assert "lock add qword ptr [rip" in shown.stdout
     assert "is opened by a jump over f0 48 83 05" in before.stdout
     assert "in turn+0x0" in before.stdout
     assert "now       on (jump)" in after.stdout
