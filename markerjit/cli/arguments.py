@@ -92,22 +92,32 @@ def add_seccomp(parser: argparse.ArgumentParser) -> None:
     )
 
 
+_COUNTS = {"k": 10**3, "M": 10**6}
+_DURATIONS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
 def positive(text: str) -> int:
-    """The type of a whole number above zero."""
-    number = int(text) if text.isascii() and text.isdigit() else 0
+    """The type of a whole number above zero: `500`, `100k`, `2M`."""
+    digits, factor = text, 1
+    if text[-1:] in _COUNTS:
+        digits, factor = text[:-1], _COUNTS[text[-1]]
+    number = int(digits) if digits.isascii() and digits.isdigit() else 0
     if number <= 0:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
-    return number
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number, such as 500 or 100k")
+    return number * factor
 
 
 def seconds(text: str) -> float:
-    """The type of a duration. A timer takes no other number, nor does it take nan or inf."""
+    """The type of a duration, in seconds without a unit: `0.5`, `500ms`, `10s`, `2min`, `1h`. A
+    timer takes no other number, nor does it take nan or inf."""
+    digits = text.rstrip("µabcdefghijklmnopqrstuvwxyz")
+    factor = _DURATIONS.get(text[len(digits) :] or "s", 0)
     try:
-        number = float(text)
+        number = float(digits) * factor
     except ValueError:
         number = 0
     if not 0 < number < 1e9:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a duration, such as 10s or 500ms")
     return number
 
 

@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def run(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; argparse ends wrong usage, with SystemExit(2)."""
+    """Run one command and return its exit code; wrong usage ends with a line, and SystemExit(2)."""
     from markerjit.errors import MarkerError
 
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -189,6 +189,10 @@ def _parser(chosen: str = "", *given: str, program: Sequence[str] | None = None)
     class Parser(argparse.ArgumentParser):
         """A parser that reports an output which cannot be written. argparse of later Pythons 3.11
         ignores it."""
+
+        def error(self, message: str) -> NoReturn:
+            """End with one line; the usage of some commands would be ten more."""
+            self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` explains it\n")
 
         def _print_message(self, message: str, file: Any = None) -> None:
             print(message, end="", file=file or sys.stderr)

@@ -36,9 +36,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_mode(parser)
     arguments.add_quiesce(parser)
     parser.add_argument(
-        "--duration", metavar="S", type=arguments.seconds, help="end after S seconds"
+        "-d", "--duration", metavar="S", type=arguments.seconds, help="end after so long: 10s"
     )
-    parser.add_argument("--events", metavar="N", type=arguments.positive, help="end after N events")
+    parser.add_argument(
+        "-n", "--events", metavar="N", type=arguments.positive, help="end after so many events"
+    )
     recording.add_probe(parser, ".c", ".py")
     recording.add_parts(parser)
     recording.add_growth(parser)

@@ -51,7 +51,10 @@ def last_line(command: tuple[str, ...], text: str, capsys: pytest.CaptureFixture
         run([word.format(text) for word in command])
 
     assert ended.value.code == 2
-    return capsys.readouterr().err.splitlines()[-1]
+    (line,) = capsys.readouterr().err.splitlines()
+    said, hint = line.rsplit("; ", 1)
+    assert hint == f"`markerjit {command[0]} --help` explains it"
+    return said
 
 
 @pytest.mark.parametrize("command", ["list", "explain"])
