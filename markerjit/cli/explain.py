@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import markerjit
-from markerjit.cli import arguments, output
+from markerjit.cli import arguments, costs, output
 from markerjit.cli.active_path import show_path, show_summary
 from markerjit.explain import (
     Explanation,
@@ -56,12 +56,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="EXPR",
         help="explain a question in place of the sites: its types, and the code that answers it",
     )
+    costs.add_bench(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Explain every site that matches. Nothing is changed."""
+    if options.bench and not options.all:
+        raise markerjit.Refused("--bench is for the table of every way: add --all")
     if options.where is not None:
         return _run_where(options)
     if options.all:
@@ -95,15 +98,20 @@ def _show_paths(explanations: Sequence[Explanation]) -> int:
 def _run_all(options: argparse.Namespace) -> int:
     if options.mode or options.quiesce:
         raise markerjit.Refused("--all shows every way; leave out --mode and --quiesce")
+    known = costs.costs_of(options.bench) if options.bench else {}
     ways = _ways(options)
+    ns = [known.get(f"{way.mode}, count") for way in ways]
     if options.json:
-        facts = [way_facts(way) for way in ways]
+        facts = [way_facts(way, each) for way, each in zip(ways, ns, strict=True)]
         output.print_json({"target": options.target, "pattern": options.pattern, "ways": facts})
         return 0
-    output.print_table(
-        ("mode", "quiesce", "code bytes", "writes", "steps", "what it proves"),
-        [_way_cells(way) for way in ways],
-    )
+    header = ["mode", "quiesce", "code bytes", "writes", "steps", "what it proves"]
+    rows = [[*_way_cells(way)] for way in ways]
+    if options.bench:
+        header.insert(-1, "ns a hit")
+        for row, each in zip(rows, ns, strict=True):
+            row.insert(-1, "-" if each is None else f"{each:.1f}")
+    output.print_table(header, rows)
     return 0
 
 

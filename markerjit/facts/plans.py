@@ -100,12 +100,14 @@ def plan_facts(plan: Plan | Refusal, remarks: Sequence[str] = ()) -> Json:
     }
 
 
-def way_facts(way: Way) -> Json:
-    """One way to switch markers on. `code_bytes` is how many bytes of code differ afterwards."""
+def way_facts(way: Way, ns_a_hit: float | None = None) -> Json:
+    """One way to switch markers on. `code_bytes` is how many bytes of code differ afterwards, and
+    `ns_a_hit` what a hit that is counted costs then; None where that is not known."""
     return {
         "mode": str(way.mode),
         "quiesce": str(way.quiescence),
         "code_bytes": way.code_bytes,
+        "ns_a_hit": ns_a_hit,
         "plan": plan_facts(way.plan),
     }
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import cli, facts, one_line, running
+from markerjit.cli.costs import costs_of
+from tests.support.commands import ROOT, cli, facts, one_line, running
 from tests.support.markers import modes_of, wait_on
 from tests.support.processes import text_of
 from tests.support.server import Client
@@ -162,6 +163,29 @@ def test_explain_all_has_the_plan_of_each_way(target: Callable) -> None:
     assert set(ways) == set(product(["jump", "int3"], ["stop", "membarrier", "none"]))
     assert ways["int3", "membarrier"]["plan"]["steps"] == alone["steps"]
     assert {way["code_bytes"] for way in ways.values()} == {1}
+
+
+def test_explain_all_has_what_a_hit_costs_by_a_result_of_the_bench(build: Path) -> None:
+    result = ROOT / "bench/results/bench.json.gz"
+    costs = costs_of(result)
+
+    ways = facts("explain", build / "kvserver", "kv_hit", "--all", "--bench", result)["ways"]
+    shown = cli("explain", build / "kvserver", "kv_hit", "--all", "--bench", result).stdout
+    without = facts("explain", build / "kvserver", "kv_hit", "--all")["ways"]
+
+    assert {way["mode"]: way["ns_a_hit"] for way in ways} == {
+        "jump": costs["jump, count"], "int3": costs["int3, count"],
+    }  # fmt: skip
+    assert {way["ns_a_hit"] for way in without} == {None}
+    assert "ns a hit" in shown
+    assert f" {costs['jump, count']:.1f} " in shown
+
+
+def test_explain_takes_a_result_of_the_bench_for_all_ways_only(build: Path) -> None:
+    one_line(cli("explain", build / "kvserver", "kv_hit", "--bench", "x.json"), "add --all")
+    one_line(
+        cli("explain", build / "kvserver", "kv_hit", "--all", "--bench", "x.json"), "cannot read"
+    )
 
 
 def test_explain_all_says_which_way_is_refused(target: Callable) -> None:

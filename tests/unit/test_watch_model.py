@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from markerjit.cli.watch import costs_of
+from markerjit.cli.costs import costs_of
 from markerjit.errors import Refused
 from markerjit.watch.model import EMPTY, LIT_S, Byte, Look, Shown, show
 from markerjit.watch.text import (
