@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from markerjit.arguments import check_callable
+from markerjit.arguments import check_callable, check_is
 from markerjit.errors import (
     BadArgument,
     MarkerError,
@@ -100,6 +100,8 @@ class Family:
         seccomp: Seccomp | str = "read",
     ) -> None:
         check_callable("request", request)
+        if program is not None:
+            check_is("program", program, Launched)
         pids = checked_pids(pids)
         self.failed: list[Failed] = []
         self.missed: list[str] = []

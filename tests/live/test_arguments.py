@@ -82,12 +82,23 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             markerjit.Fleet,
             {"pids": [place.program.pid], "ring_size": 1 << 20, "seccomp": "read"},
         ),
+        "Family": (
+            markerjit.Family,
+            {
+                "pids": [place.program.pid],
+                "request": lambda session: session.trace("truth_loop"),
+                "program": None,
+                "ring_size": 1 << 20,
+                "seccomp": "read",
+            },
+        ),
         "Launched": (markerjit.Launched, {"command": ["/bin/true"]}),
         "parse_targets": (markerjit.parse_targets, {"text": "1,2"}),
         "find_processes": (markerjit.find_processes, {"targets": markerjit.Targets((1,))}),
         "choose_one": (markerjit.choose_one, {"targets": markerjit.Targets((1,))}),
         "View": (markerjit.View, opened),
         "View.usdt": (session.usdt, pattern),
+        "View.functions": (session.functions, {"pattern": "func:main"}),
         "View.sites": (session.sites, pattern),
         "View.statistics": (session.statistics, {**pattern, "look": False}),
         "View.states": (session.states, {"sites": session.sites("truth_loop")}),
@@ -120,6 +131,10 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "repair": (markerjit.repair, opened),
         "table": (markerjit.table, {"values": session.sites()}),
         "list_file": (markerjit.list_file, listed),
+        "list_file_functions": (
+            markerjit.list_file_functions,
+            {**listed, "pattern": "func:main"},
+        ),
         "list_file_usdt": (markerjit.list_file_usdt, listed),
         "compile_probe": (markerjit.compile_probe, probe),
         "compiled_probe": (markerjit.compiled_probe, {"probe": "count"}),
@@ -137,6 +152,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             markerjit.event_lines,
             {"columns": [], "clock": CLOCK, "json": False, "pids": None},
         ),
+        "where": (markerjit.where, {**every, "text": "tid > 0"}),
         "summarise": (markerjit.summarise, {**every, "budget": None}),
     }
 
