@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from markerjit.abi import CODE_SIZE, PROBE_COUNTED
 from markerjit.arena.arena import Arena
-from markerjit.errors import MarkerError, MemoryFault
+from markerjit.errors import MarkerError, MemoryFault, NoSuchProcess, TargetGone
 from markerjit.memory.pages import Page, page_at
 from markerjit.model import Mode, RemoteAddress, Site, UsdtSite
 from markerjit.patch.plan import SLOT_ADAPTER, SLOT_DATA, SiteState
@@ -76,8 +76,13 @@ def paths_of_process(
     pid: int, pattern: str, *, mode: Mode | None = None, probe: str = "count"
 ) -> Mapping[RemoteAddress, ActivePath]:
     """The path of every site of a process whose marker matches, by its address. `mode` and `probe`
-    ("count" or "record") are for sites that are off. Raises as `attach` does, and UnknownMarker."""
-    with closing(Target(pid)) as target:
+    ("count" or "record") are for sites that are off. The process was there a moment ago: raises
+    TargetGone, else as `attach` does, and UnknownMarker."""
+    try:
+        seen_again = Target(pid)
+    except NoSuchProcess:
+        raise TargetGone(pid) from None
+    with closing(seen_again) as target:
         states = target.states(target.matching(parse_name(pattern)))
         asked = probe_of(probe, nothing_read(probe))
         return {

@@ -233,6 +233,7 @@ class _PointedLibrary:
             if name != "mj_clock_pair":
                 _around(self, name, f"{name}: call", f"{name}: return")
         self.mj_race = loaded.mj_race
+        self.mj_follows = loaded.mj_follows
 
 
 def _put_points() -> None:
