@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +14,7 @@ from tests.support.c_probes import values
 from tests.support.commands import cli, facts, one_line, running
 from tests.support.programs import Target
 from tests.support.timing import wait_until
+from tests.support.usdt import DEBIAN, debian
 
 pytestmark = pytest.mark.live
 
@@ -201,6 +201,23 @@ def test_unknown_function_is_named_with_its_nearest_and_nothing_is_touched(
         assert not session.has_runtime
 
 
+def test_threads_that_run_take_a_breakpoint_and_no_jump(target: Callable) -> None:
+    program = target(PROGRAM)
+    before = code_of(program)
+    program.command("resume")
+
+    with markerjit.attach(program.pid) as session:
+        with pytest.raises(markerjit.Refused, match="threads run"):
+            session.enable("func:spun", quiesce="membarrier")
+        session.enable("func:spun", quiesce="membarrier", mode="int3")
+        program.command("pause")
+        (spun,) = session.statistics("func:spun")
+        session.disable("func:spun", quiesce="membarrier")
+
+    assert spun.mode is Mode.INT3
+    assert code_of(program) == before
+
+
 def test_our_own_process_is_refused() -> None:
     with (
         markerjit.attach(os.getpid()) as session,
@@ -287,8 +304,8 @@ for line in sys.stdin:
 def test_programs_of_debian_are_counted_and_go_on(
     command: list[str], line: str, name: str, least: int
 ) -> None:
-    if not Path(command[0]).exists():
-        pytest.skip(f"needs {command[0]}")
+    if command[0] in DEBIAN:
+        debian(command[0])
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as program:
