@@ -8,7 +8,8 @@ of the whole object. These make a wrong answer unlikely, and none of them replac
                another one, so the digest of all bytes decides
     digest     of the bytes that were scanned: a scan reads a copy, so that the owner of an object
                cannot put the answers for one under the digest of another
-    rules      a digest of the code that answers: what another version answered is not believed
+    rules      a digest of the code that answers, and the version of its decoder: what others
+               answered is not believed
     checksum   a damaged entry is ignored, and written again
     code       the displaced bytes are compared with the file here, and with the process before they
                are copied and before each write
@@ -29,6 +30,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import capstone
 
 import markerjit.elf as elf
 import markerjit.spans as spans
@@ -67,9 +70,9 @@ def openings_of(image: FileImage, asked: Collection[int], others: Iterable[int] 
     if known.keys() >= set(asked):
         return known
     with _copy_of(image) as copy:
-        digest = _digest(copy)
-        openings = {**known, **_scanned(copy, {*asked, *others})}
-    remember(name, _encoded(digest, openings))
+        # Recalled once more: what was known is not of the copy where the file has changed since.
+        openings = {**_recalled(copy, name), **_scanned(copy, {*asked, *others})}
+        remember(name, _encoded(_digest(copy), openings))
     return openings
 
 
@@ -107,11 +110,12 @@ def _digest(image: FileImage) -> str:
 
 @cache
 def _rules() -> str:
-    """A digest of the code that gives the answers: with other code they may be others."""
+    """A digest of what gives the answers: with other code, or another decoder, they may differ."""
     sources = (
         path for room in (elf, spans, x86) for path in sorted(Path(room.__path__[0]).glob("*.py"))
     )
-    return str(_blake2b(b"".join(path.read_bytes() for path in sources)).hexdigest())
+    code = b"".join(path.read_bytes() for path in sources)
+    return str(_blake2b(code + capstone.__version__.encode()).hexdigest())
 
 
 def _blake2b(data: bytes = b"") -> Any:

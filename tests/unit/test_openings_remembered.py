@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,32 @@ def test_another_object_with_the_same_build_id_is_scanned(tmp_path: Path, scans:
     with FileImage(str(lying)) as image:
         (address,) = answer
         assert answer == {address: openings.best_opening(Code(image), address)}
+
+
+def test_what_was_known_of_a_file_is_not_remembered_of_the_one_that_took_its_place(
+    tmp_path: Path, scans: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at what is remembered and the copy that is scanned."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    after.mkdir()
+    path = built(before)
+    lying = built(after, source=SOURCE.replace("    ret\n", "    jmp first + 2\n", 1))
+    ask(path, "first")
+    copy_of = openings._copy_of
+
+    def changed(image: FileImage) -> AbstractContextManager[FileImage]:
+        path.write_bytes(lying.read_bytes())
+        return copy_of(image)
+
+    monkeypatch.setattr(openings, "_copy_of", changed)
+    ask(path, "second")
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    for address, opening in ask(lying, "second").items():
+        with FileImage(str(lying)) as image:
+            assert opening == openings.best_opening(Code(image), address)
 
 
 def test_an_object_without_a_build_id_is_not_remembered(tmp_path: Path, scans: list[str]) -> None:
