@@ -31,7 +31,7 @@ from markerjit.memory import Mapping, Memory
 from markerjit.model import Mode, RemoteAddress
 from markerjit.patch.plan import BINDING_SIZE
 from markerjit.session.target import Seen, words_of
-from markerjit.x86.forms import is_breakpoint
+from markerjit.x86.forms import is_planted
 
 
 class Remedy(Enum):
@@ -108,7 +108,7 @@ def _of_arena(
             continue
         before, after = bytes(entry.before)[: entry.size], bytes(entry.after)[: entry.size]
         now = _read(memory, RemoteAddress(entry.address), entry.size)
-        stands = now == after or bool(entry.planted and now and is_breakpoint(now))
+        stands = now == after or bool(entry.planted and now and is_planted(now, (before, after)))
         if (not stands and not entry.planted) or now == before:
             continue
         probe, data = _words(memory, entry)

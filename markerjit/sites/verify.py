@@ -56,7 +56,7 @@ def code_state(
         takes_one = Mode.INT3 in form.ways  # elsewhere the byte is an operand
         raise UnexpectedBytes(
             site.address, code, dormant, where,
-            is_breakpoint=takes_one and is_breakpoint(code),
+            is_breakpoint=takes_one and is_breakpoint(code) and not is_ours(site, probe),
         ) from None  # fmt: skip
     return mode, code[:head]
 

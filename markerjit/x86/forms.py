@@ -9,7 +9,8 @@ This file does not decode anything that is not one of these forms (see decode.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from operator import contains
 from types import MappingProxyType
 
 from markerjit.model import Form, Kind, Mode, new
@@ -150,15 +151,22 @@ _TRAP = bytes([INT3])
 def mode_of(form: Form, head: bytes) -> Mode | None:
     """How a site of this form is switched on, whose head is found so; None when it is dormant.
 
-    The bytes behind a breakpoint are not executed, so the first byte decides: a change that was
-    left half done may have another tail. The bytes do not say whether the breakpoint is ours.
-    Raises ValueError for bytes that are neither.
+    Behind a breakpoint a change that was left half done may have bytes of one head and of another;
+    those of somebody else are not ours to write over. The bytes do not say whether the breakpoint
+    is ours. Raises ValueError for bytes that are neither.
     """
     if head == form.head:
         return None
     for mode, active in form.ways.items():
         if head == active:
             return mode
-    if is_breakpoint(head) and Mode.INT3 in form.ways:
+    if Mode.INT3 in form.ways and is_planted(head, (form.head, *form.ways.values())):
         return Mode.INT3
     raise ValueError(head.hex(" "))
+
+
+def is_planted(head: bytes, heads: Iterable[bytes]) -> bool:
+    """Whether a breakpoint stands in one of these heads of a site: each byte behind it is the one
+    that one of them has there."""
+    known = list(map(set, zip(*heads, strict=True)))
+    return is_breakpoint(head) and all(map(contains, known[1:], head[1:]))

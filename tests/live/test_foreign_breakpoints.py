@@ -169,6 +169,36 @@ def test_one_of_ours_is_ours(target: Callable, kind: str) -> None:
         assert text_of(program.pid) == text
 
 
+def test_a_byte_that_another_tool_wrote_behind_ours_is_left_alone(target: Callable) -> None:
+    program = target("truth_modes-jump")
+    address = address_of(program.pid)
+    text = text_of(program.pid)
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth_mode", mode=Mode.INT3)
+
+    with open(f"/proc/{program.pid}/mem", "r+b", buffering=0) as memory:
+        memory.seek(address + 1)
+        ours = memory.read(1)
+        memory.seek(address + 1)
+        memory.write(INT3)
+        before = text_of(program.pid)
+        with markerjit.attach(program.pid) as session:
+            for act in (session.enable, session.disable, partial(session.enable, mode=Mode.JUMP)):
+                with pytest.raises(markerjit.UnexpectedBytes, match="holds cc cc ") as refused:
+                    act("truth_mode")
+                assert not refused.value.is_breakpoint
+        assert not markerjit.repair(program.pid).anything
+        assert text_of(program.pid) == before
+        assert program.ask("run 5")["evaluated"] == 5  # the breakpoint leads to the body still
+        memory.seek(address + 1)
+        memory.write(ours)
+
+    with markerjit.attach(program.pid) as session:
+        assert session.statistics("truth_mode")[0].hits == 5
+        session.disable("truth_mode")
+    assert text_of(program.pid) == text
+
+
 # ---- a controller that dies ----------------------------------------------------------------------
 
 KILLED = """

@@ -178,6 +178,20 @@ def test_a_site_that_is_open_is_recognised_by_its_form(kind: Kind) -> None:
         assert mode_of(state.site.form, found) is mode
 
 
+def test_behind_a_breakpoint_are_only_bytes_of_the_form() -> None:
+    form = make_site(Kind.JUMP).form
+    opcode = form.ways[Mode.INT3][:1]
+    heads = (form.head, *form.ways.values())
+    known = {head[1] for head in heads}
+
+    for byte in range(256):
+        if byte in known:
+            assert mode_of(form, opcode + bytes([byte])) is Mode.INT3
+        else:
+            with pytest.raises(ValueError, match=f"cc {byte:02x}"):
+                mode_of(form, opcode + bytes([byte]))
+
+
 def test_a_site_out_of_reach_of_its_body_is_a_bad_note_and_the_others_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
