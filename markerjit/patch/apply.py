@@ -8,12 +8,14 @@ after it, when everything is written or everything is as it was, the journal is 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import NamedTuple
 
 from markerjit.arena.journal import Journal
 from markerjit.arena.pack import as_native, pack
 from markerjit.errors import UnexpectedBytes
+from markerjit.model import Edit
 from markerjit.patch.plan import LeftOut, Plan
 from markerjit.proc.priority import raised_priority
 from markerjit.remote import native
@@ -45,15 +47,26 @@ class Applied(NamedTuple):
 NOTHING = Applied(0, 0, 0, 0, 0)
 
 
+Copies = Callable[[Edit], Mapping[int, int]]
+"""Of the instructions inside an edit: where a thread that stands there may go on instead."""
+
+
+def no_copies(edit: Edit) -> Mapping[int, int]:
+    """None: nothing inside the edit was copied."""
+    return {}
+
+
 def apply(
     plan: Plan,
     target: native.NativeTarget,
     journal: Journal | None,
     packed: bytearray | None = None,
     changes: int | None = None,
+    copies: Copies = no_copies,
 ) -> Applied:
     """Write a plan, all of it or nothing. `packed` are its edits, if they were packed before, and
-    `changes` how many of them change something.
+    `changes` how many of them change something. `copies` is asked where a thread stays inside an
+    edit.
 
     Without an arena there is no journal. Then every edit must be one byte or a pointer, so that any
     subset of the edits is a safe state.
@@ -70,6 +83,15 @@ def apply(
         packed = pack(plan.edits)
     report = native.Report()
     status = _apply_journalled(plan, target, journal, packed, report)
+    known: dict[int, int] = {}
+    while status == native.IN_SPAN:
+        of_edit = copies(plan.edits[report.index])
+        if of_edit.keys() <= known.keys():
+            break
+        known.update(of_edit)
+        target.moves = (native.Move * len(known))(*(native.Move(*each) for each in known.items()))
+        target.move_count = len(known)
+        status = _apply_journalled(plan, target, journal, packed, report)
     if status == native.UNEXPECTED:
         wrong = plan.edits[report.index]
         actual = bytes(report.found)[: len(wrong.old)]

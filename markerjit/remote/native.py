@@ -69,6 +69,12 @@ class Filters(ctypes.Structure):
     ]
 
 
+class Move(ctypes.Structure):
+    """struct mj_move."""
+
+    _fields_ = [("inside", ctypes.c_uint64), ("copy", ctypes.c_uint64)]
+
+
 class NativeTarget(ctypes.Structure):
     """struct mj_target."""
 
@@ -86,6 +92,8 @@ class NativeTarget(ctypes.Structure):
         ("repeats_sleeps", ctypes.c_int32),
         ("known_count", ctypes.c_uint32),
         ("known", ctypes.POINTER(KnownThread)),
+        ("moves", ctypes.POINTER(Move)),
+        ("move_count", ctypes.c_uint64),
     ]
 
 

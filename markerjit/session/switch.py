@@ -25,7 +25,7 @@ from markerjit.arena.own_rings import close_own_rings, has_own_rings
 from markerjit.arena.readable import forget_pages
 from markerjit.arena.trap import install_trap
 from markerjit.errors import MarkerError, MemoryFault, Refused, UnexpectedBytes
-from markerjit.model import Mode, RemoteAddress, Site
+from markerjit.model import Edit, Mode, RemoteAddress, Site
 from markerjit.patch.apply import NOTHING, Applied, apply
 from markerjit.patch.holds import is_recorded
 from markerjit.patch.plan import Plan, SiteState
@@ -273,7 +273,17 @@ class Switcher:
         arena = turn.seen.arena
         if arena:
             forget_pages(turn.target.memory, arena)
-        return apply(plan, target, Journal(arena) if arena else None, packed, changes)
+        journal = Journal(arena) if arena else None
+        return apply(plan, target, journal, packed, changes, partial(self._copies, turn))
+
+    @staticmethod
+    def _copies(turn: Turn, edit: Edit) -> Mapping[int, int]:
+        """Where a thread may go on that stands inside an edit."""
+        if not turn.seen.opened:
+            return {}
+        from markerjit.session.copies import copies_inside  # decodes and assembles
+
+        return copies_inside(turn.target, edit)
 
     @staticmethod
     def mapped_at(turn: Turn, plan: Plan) -> bytes:

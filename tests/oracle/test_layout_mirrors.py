@@ -56,6 +56,7 @@ CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_edit": abi.EditEntry,
     "mj_target": native.NativeTarget,
     "mj_known": native.KnownThread,
+    "mj_move": native.Move,
     "mj_filters": native.Filters,
     "mj_call": native.NativeCall,
     "mj_thread": native.NativeThread,

@@ -93,7 +93,7 @@ static int apply_stopped_once(const struct application *all, struct runs *runs,
     if (status == MJ_OK && all->target->needs_sigtrap)
         status = check_sigtrap(&stopped, all->report);
     if (status == MJ_OK)
-        status = check_spans(all->target, &stopped, spans, all->report);
+        status = leave_spans(all->target, &stopped, spans, all->report);
     if (status == MJ_OK)
         status = transact(&transaction);
     MJ_RACE("done");

@@ -90,18 +90,52 @@ static const struct span *span_of(const struct spans *spans, const struct user_r
     return span || !begins_call_again(regs) ? span : span_around(spans, regs->rip - SYSCALL_SIZE);
 }
 
-int check_spans(const struct mj_target *target, const struct stopped *stopped,
+/* Where a thread may go on instead; 0 where it has to stay. One that begins its call again begins
+   it at another place, and the handler of a signal that it stopped for may ask where it was. */
+static uint64_t copy_for(const struct mj_target *target, const struct stopped_thread *thread) {
+    if (begins_call_again(&thread->regs) || !(thread->plain || thread->listens))
+        return 0;
+    for (uint64_t i = 0; i < target->move_count; i++)
+        if (target->moves[i].inside == thread->regs.rip)
+            return target->moves[i].copy;
+    return 0;
+}
+
+static int move(struct stopped_thread *thread, uint64_t copy, struct mj_report *report) {
+    struct user_regs_struct regs = thread->regs;
+
+    regs.rip = copy;
+    if (ptrace(PTRACE_SETREGS, thread->tid, 0, &regs)) {
+        report->error = errno;
+        report->tid = thread->tid;
+        return errno == ESRCH ? MJ_GONE : MJ_ERRNO;
+    }
+    thread->regs = regs;
+    return MJ_OK;
+}
+
+int leave_spans(const struct mj_target *target, const struct stopped *stopped,
                 const struct spans *spans, struct mj_report *report) {
+    int status;
+
     if (!spans->count)
         return MJ_OK;
     for (uint32_t t = 0; t < stopped->count; t++) {
-        const struct span *span = span_of(spans, &stopped->threads[t].regs);
+        const struct stopped_thread *thread = &stopped->threads[t];
+        const struct span *span = span_of(spans, &thread->regs);
 
-        if (span) {
-            report->tid = stopped->threads[t].tid;
+        if (span && !copy_for(target, thread)) {
+            report->tid = thread->tid;
             report->index = span->index;
             return MJ_IN_SPAN;
         }
     }
-    return check_stacks(target, stopped, spans, report);
+    status = check_stacks(target, stopped, spans, report);
+    for (uint32_t t = 0; t < stopped->count && status == MJ_OK; t++) {
+        struct stopped_thread *thread = &stopped->threads[t];
+
+        if (span_of(spans, &thread->regs))
+            status = move(thread, copy_for(target, thread), report);
+    }
+    return status;
 }

@@ -6,7 +6,7 @@
 #include "spans.h"
 
 /*
- * Search the stacks of stopped threads for addresses inside a span. Statuses as check_spans.
+ * Search the stacks of stopped threads for addresses inside a span. Statuses as leave_spans.
  */
 int check_stacks(const struct mj_target *target, const struct stopped *stopped,
                  const struct spans *spans, struct mj_report *report);

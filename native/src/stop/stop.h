@@ -62,6 +62,14 @@ struct mj_target {
     int32_t repeats_sleeps; /* a thread that goes on by restart_syscall begins its call again */
     uint32_t known_count;
     const struct mj_known *known; /* threads under filters that may be borrowed; no others may */
+    const struct mj_move *moves;  /* MJ_STOP: for threads that stand inside */
+    uint64_t move_count;
+};
+
+/* An instruction inside an edit, and its copy: that one and those behind it do the same as the
+   instructions from here to the end of the edit, and lead to what stands behind it. */
+struct mj_move {
+    uint64_t inside, copy;
 };
 
 /* A thread whose filters allow what we do. Filters are only ever added to it. */
