@@ -10,6 +10,7 @@ import os
 import struct
 import time
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from markerjit.abi import Geometry, MarkerEntry
@@ -187,6 +188,7 @@ class Markers:
         self._table.write_field(marker, first, words)
 
 
+@lru_cache(4096)
 def fnv1a(data: bytes) -> int:
     """The 64-bit FNV-1a hash. Never 0, which means a free entry."""
     value = 0xCBF29CE484222325

@@ -74,11 +74,21 @@ class Patches:
         self._pages: Pages | None = None
         self._seen = 0
         self._entered: Sequence[Head] = ()
+        self._heads = self._heads_at = 0
 
     @property
     def changed(self) -> int:
         """How often the table was changed, by anybody."""
         return self._control.number("patches_changed")
+
+    @property
+    def heads(self) -> int:
+        """Another number when entries may have come, or say something else of their heads. Not for
+        a breakpoint that we have planted or removed in one that is known."""
+        changed = self.changed
+        if changed != self._heads_at:
+            self._heads, self._heads_at = self._heads + 1, changed
+        return self._heads
 
     def look(self) -> Pages:
         """The table as it is at this moment, and a moment later: others may be changing it."""
@@ -156,7 +166,10 @@ class Patches:
                 index, is_new = pages.find(address)
                 if index is not None and not is_new:
                     pages.set(index, _PLANTED, bytes([stands]))
+        before = self.changed
         self._write(pages)
+        if self._heads_at == before:
+            self._heads_at = self.changed
 
     def forget(self, addresses: Iterable[RemoteAddress]) -> None:
         """The code there is gone, and what comes in its place is not ours.

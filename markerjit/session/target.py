@@ -58,8 +58,8 @@ class Seen(NamedTuple):
     objects    the objects that have markers, and their sites
     arenas     those of the runtime in the process
     opened     the sites of USDT probes that have a stub in the process: opened, or once so
-    tables     the arenas that have stubs, a parent's too, and how often the table of patches of
-               each had changed when `opened` was read
+    tables     the arenas that have stubs, a parent's too, and for each a number that is another
+               one when its table of patches has changed since `opened` was read
     """
 
     maps_text: str = ""
@@ -174,8 +174,12 @@ class Target:
             return seen._replace(opened=(), tables=()) if seen.opened else seen
         own = seen.arenas.open
         bases = [arena.base for arena in own]
-        arenas = (*own, *inherited_arenas(self.pid, self.memory, seen.maps, bases))
-        tables = tuple((arena.base, arena.patches.changed) for arena in arenas)
+        inherited = inherited_arenas(self.pid, self.memory, seen.maps, bases)
+        arenas = (*own, *inherited)
+        tables = (
+            *((arena.base, arena.patches.heads) for arena in own),
+            *((arena.base, arena.patches.changed) for arena in inherited),
+        )
         if tables == self.seen.tables and seen.files == self.seen.files:
             return seen._replace(opened=self.seen.opened, tables=tables)
         from markerjit.session.opened import opened_sites

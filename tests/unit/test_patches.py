@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from markerjit.abi import PatchEntry, patch_place
@@ -89,6 +91,28 @@ def test_a_head_that_was_forgotten_is_none_any_more_and_its_breakpoint_is_for_ot
     assert (entry.gone, entry.size, entry.planted, entry.body) == (1, 0, 0, BODY)
     arena.patches.put([head(0x1000)])  # of what was loaded there since
     assert (entry_at(arena, 0x1000).gone, entry_at(arena, 0x1000).size) == (1, 2)
+
+
+def test_only_our_own_marks_leave_the_number_of_the_heads() -> None:
+    arena, store = arena_of(64)
+    other = make_arena(geometry_of(max_patches=64), store)
+    address = RemoteAddress(0x1000)
+    arena.patches.put([head(0x1000, mode=Mode.INT3, body=BODY)])
+    numbers = [arena.patches.heads]
+
+    for change in (
+        lambda: arena.patches.mark(planted=[address]),
+        lambda: arena.patches.mark(removed=[address]),
+        lambda: other.patches.mark(planted=[address]),  # we cannot know what it did
+        lambda: arena.patches.mark(removed=[address]),
+        lambda: arena.patches.put([head(0x2000)]),
+        lambda: arena.patches.forget([address]),
+    ):
+        change()
+        numbers.append(arena.patches.heads)
+
+    steps = [after - before for before, after in itertools.pairwise(numbers)]
+    assert steps == [0, 0, 1, 0, 1, 1]
 
 
 def test_many_heads_take_few_reads_and_writes() -> None:
