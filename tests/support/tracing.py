@@ -8,7 +8,9 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+from markerjit.proc.permission import read_status
 from tests.support.programs import Target
+from tests.support.timing import wait_until
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CONT, _GETREGS, _SETREGS, _ATTACH, _DETACH = 7, 12, 13, 16, 17
@@ -51,8 +53,11 @@ def stop_at(program: Target, address: int, arrive: Callable[[], object]) -> None
     registers.words[_RIP] = address
     _ptrace(_SETREGS, pid, ctypes.addressof(registers))
     _ptrace(_DETACH, pid, signal.SIGSTOP)
+    wait_until(lambda: read_status(pid).state == "T", f"{pid} stopped")
 
 
 def rip_of(pid: int) -> int:
     """The instruction pointer of the first thread, which is stopped."""
-    return int(Path(f"/proc/{pid}/syscall").read_text().split()[-1], 16)
+    path = Path(f"/proc/{pid}/syscall")
+    wait_until(lambda: path.read_text() != "running\n", f"{pid} stopped")
+    return int(path.read_text().split()[-1], 16)
