@@ -49,8 +49,8 @@ bench-real: $(VENV)/.made native $(VENV)/.demo-ready bytecode
 
 # pytest is the last command, so that its summary is the end of the output. Two processes run the tests,
 # a whole file in one of them. Files whose tests take long come first, so that both processes end at
-# about the same time. Tests that need both CPUs for themselves come last, one after the other. With
-# PYTEST_FLAGS there is one run, of what they choose.
+# about the same time, and those that fork come before all others (tests/conftest.py). Tests that need both
+# CPUs for themselves come last, one after the other. With PYTEST_FLAGS there is one run, of what they choose.
 BESIDE := tests/live tests/races tests/oracle tests/fuzz tests/unit
 ALONE := tests/races/test_torture.py
 IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder

@@ -27,6 +27,8 @@ from tests.support.own_arena import (
 )
 from tests.support.recorder_code import Calls, compile_calls, instructions
 
+pytestmark = pytest.mark.forks
+
 LEAST = {ASSEMBLED: 30, RESTARTABLE: 100, SHARED: 100, OF_C: 30}
 """So many instructions a call comes to, at least."""
 
