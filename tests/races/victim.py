@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from whereabouts import whereabouts
+
 import markerjit
 from markerjit.abi import SCRATCH_SIZE
 from markerjit.arena.find import MAPPING_PATH
@@ -142,6 +144,7 @@ class Victim:
                 waiting = {kind for kind in waiting if now[kind] - start[kind] < 2}
                 if time.monotonic() > deadline:
                     found.append(f"no more rounds: {', '.join(sorted(waiting))}")
+                    found += [whereabouts(self.pid, tid, self.scratch) for tid in self._tids()]
                     break
             found += [f"{now[key]} {key} wrong" for key in WRONG if now[key]]
             if now["eintr"] and not eintr:
@@ -155,14 +158,19 @@ class Victim:
             if state in "tT":
                 found.append(f"thread {tid} is stopped")
             if blocked >> (_BLOCKED_BY_NOBODY - 1) & 1:
-                found.append(f"thread {tid} blocks {blocked:#x}")
+                found.append(
+                    f"thread {tid} blocks {blocked:#x}; " + whereabouts(self.pid, tid, self.scratch)
+                )
         return found
 
+    def _tids(self) -> list[int]:
+        return [int(tid) for tid in os.listdir(f"/proc/{self.pid}/task")]
+
     def _threads(self) -> Iterator[tuple[int, str, int]]:
-        for tid in os.listdir(f"/proc/{self.pid}/task"):
+        for tid in self._tids():
             with contextlib.suppress(OSError), open(f"/proc/{self.pid}/task/{tid}/status") as file:
                 fields = dict(line.split(":\t", 1) for line in file if ":\t" in line)
-                yield int(tid), fields["State"].strip()[0], int(fields["SigBlk"], 16)
+                yield tid, fields["State"].strip()[0], int(fields["SigBlk"], 16)
 
     def code(self) -> Code:
         """How sites and slots are now."""
