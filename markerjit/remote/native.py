@@ -202,6 +202,7 @@ def library() -> ctypes.CDLL:
     calls = ctypes.POINTER(NativeCall)
     loaded.mj_borrow.argtypes = [target, calls, u32, threads, ctypes.POINTER(u32), report]
     loaded.mj_read_filters.argtypes = [target, ctypes.c_int32, ctypes.POINTER(Filters), report]
+    loaded.mj_send_home.argtypes = [target, ctypes.c_int32, report]
     words = ctypes.POINTER(ctypes.c_char_p)
     loaded.mj_launch.argtypes = [ctypes.c_char_p, words, ctypes.POINTER(Launched), report]
     loaded.mj_follow.argtypes = [target, report]

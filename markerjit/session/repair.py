@@ -1,5 +1,6 @@
 """Repairing what a controller left that died in the middle: `markerjit repair PID`.
 
+    0  a thread that was borrowed, and still waits in its call, is sent back
     1  the journal: the change is finished or taken back (unfinished.py); but not one that a live
        controller has paused
     2  the rings: a reader that is gone, or has not renewed its lease, loses its probes
@@ -27,6 +28,7 @@ from markerjit.patch.protocol import Context, Refusal, plan_change
 from markerjit.printable import counted
 from markerjit.proc.owner import Owner
 from markerjit.quiesce.strategies import default_strategy
+from markerjit.remote.left import LeftThread, find_left, send_home
 from markerjit.session.strays import Remedy, StrayHead, find_strays
 from markerjit.session.switch import Switcher
 from markerjit.session.target import Target, as_seccomp
@@ -46,6 +48,7 @@ class Repaired(NamedTuple):
     removed       arenas that were never finished
     closed        stray heads that were closed
     forgotten     stray heads whose code is gone, and whose entries are, too
+    sent_back     threads that still waited in a system call for the controller that is gone
     """
 
     journal: str
@@ -58,15 +61,21 @@ class Repaired(NamedTuple):
     removed: int
     closed: int = 0
     forgotten: int = 0
+    sent_back: tuple[LeftThread, ...] = ()
 
     @property
     def anything(self) -> bool:
         """Whether anything had to be repaired."""
-        numbers = self.removed + self.closed + self.forgotten
+        numbers = self.removed + self.closed + self.forgotten + len(self.sent_back)
         return self.journal != NOTHING or bool(self.switched_off) or numbers > 0
 
     def sentences(self) -> Iterator[str]:
         """The repairs, one line each; none where there was nothing to repair."""
+        for thread in self.sent_back:
+            yield (
+                f"thread {thread.tid} still waited in system call {thread.call} for a controller "
+                "that is gone; it goes back to its own code"
+            )
         if self.journal == FINISHED:
             yield f"a change that {self.owner} began was complete; it stands"
         if self.journal == ROLLED_BACK:
@@ -95,14 +104,35 @@ def repair(pid: int, *, seccomp: Seccomp | str = "read") -> Repaired:
     with closing(Target(pid, seccomp=as_seccomp(seccomp))) as target:
         switcher = Switcher(target)
         with switcher.turn(repairing=True) as turn:
+            back, away = _send_back(turn)
             settled = switcher.settle(turn)
             names = switcher.switch_off_for_the_gone(turn)
             closed, forgotten, strays = _repair_strays(turn, switcher)
             removed, kept = _remove_unfinished(turn)
         return Repaired(
-            *settled._replace(left_alone=(*settled.left_alone, *strays, *kept)),
+            *settled._replace(left_alone=(*away, *settled.left_alone, *strays, *kept)),
             switched_off=tuple(names), removed=removed, closed=closed, forgotten=forgotten,
+            sent_back=tuple(back),
         )  # fmt: skip
+
+
+# ---- 0: a thread that is not back ----------------------------------------------------------------
+
+
+def _send_back(turn: Turn) -> tuple[list[LeftThread], list[str]]:
+    """The thread that was sent back, and why another was not."""
+    target = turn.target
+    arena = turn.seen.arena
+    left = find_left(target.pid, target.memory, arena.scratch) if arena else None
+    if left is None or target.own:
+        return [], []
+    try:
+        send_home(turn.native_target(), left)
+    except MarkerError as error:
+        if target.memory.is_gone():
+            raise
+        return [], [f"thread {left.tid} is still in system call {left.call}: {error}"]
+    return [left], []
 
 
 # ---- 3: stray heads ------------------------------------------------------------------------------

@@ -90,13 +90,13 @@ class Turn:
             mapped=mapped,
             mapped_size=len(mapped),
         )
+        if target.seen.arena and not target.own:
+            process.scratch = target.seen.arena.scratch
         if borrowing and not target.own:
             check_before_borrowing(target.pid)
             # All threads, however lately they were asked: a filter would kill the borrowed one.
             self._filters.check(set())
             process.syscall_ret, process.sigreturn, process.pop_rax_ret = self._gadgets()
-            if target.seen.arena:
-                process.scratch = target.seen.arena.scratch
         self._filters.tell(process)
         return process
 

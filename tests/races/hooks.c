@@ -17,8 +17,9 @@
  *     MJ_FAIL_FROM=N        and every later one
  *     MJ_SPOIL=what         damage the way back of a borrowed thread as soon as it is on it:
  * return, register, vector, mask or eintr. For the proof that tests see it
- *     MJ_SENT_BACK=1        the target's first thread, which sleeps, is found as if its sleep had
- *                           been stopped just before and not begun again yet
+ *     MJ_LASTS=1            at the point of the kill, "borrow: entry", the call of the borrowed
+ * thread is made one that never ends: pause(2) MJ_SENT_BACK=1        the target's first thread,
+ * which sleeps, is found as if its sleep had been stopped just before and not begun again yet
  *
  * mj_race_call has a function called at each point, while everything is as it is there.
  *
@@ -55,7 +56,7 @@ EXPORT void mj_race_call(void (*function)(const char *point));
 
 static long passed = -1; /* points so far; before mj_race_begin -1 */
 static long writes;
-static long kill_at, kill_target, sleep_us, fail_at, fail_from, sent_back;
+static long kill_at, kill_target, sleep_us, fail_at, fail_from, sent_back, lasts;
 static pid_t target;
 static const char *spoil, *kill_point, *pause_point;
 static long pause_us;
@@ -80,6 +81,7 @@ void mj_race_begin(void) {
     target = (pid_t)number("MJ_TARGET");
     spoil = getenv("MJ_SPOIL");
     sent_back = number("MJ_SENT_BACK");
+    lasts = number("MJ_LASTS");
     kill_point = getenv("MJ_KILL_POINT");
     pause_point = getenv("MJ_PAUSE_POINT");
     pause_us = number("MJ_PAUSE_US");
@@ -214,6 +216,18 @@ static void send_back(void) {
     }
 }
 
+/* ---- a call that does not end ---------------------------------------------------------------- */
+
+/* Of those threads that we trace, the one that stands at the entry of a call. */
+static void make_last(pid_t tid) {
+    struct user_regs_struct regs;
+
+    if (ptrace(PTRACE_GETREGS, tid, 0, &regs) || regs.rax != -(uint64_t)ENOSYS)
+        return;
+    regs.orig_rax = SYS_pause;
+    ptrace(PTRACE_SETREGS, tid, 0, &regs);
+}
+
 /* ---- points -------------------------------------------------------------------------------- */
 
 static void wait_us(long us) {
@@ -250,6 +264,8 @@ int mj_race(const char *point) {
     if (kill_at && named == kill_at && (!kill_point || !strcmp(point, kill_point))) {
         if (sleep_us)
             wait_us(sleep_us);
+        if (lasts)
+            each_thread(make_last);
         each_thread(look_at);
         if (kill_target)
             kill_the_target();

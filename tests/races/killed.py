@@ -228,7 +228,7 @@ class _PointedLibrary:
     """The native library, with a point before and after each call."""
 
     def __init__(self, loaded: ctypes.CDLL) -> None:
-        for name in ("mj_apply", "mj_borrow", "mj_clock_pair"):
+        for name in ("mj_apply", "mj_borrow", "mj_send_home", "mj_clock_pair"):
             setattr(self, name, getattr(loaded, name))
             if name != "mj_clock_pair":
                 _around(self, name, f"{name}: call", f"{name}: return")

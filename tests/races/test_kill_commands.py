@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +15,13 @@ import pytest
 import markerjit
 from markerjit.abi import SCRATCH_SIZE
 from markerjit.arena.find import MAPPING_PATH
+from tests.races.whereabouts import whereabouts
 from tests.support.programs import ROOT, make
 
 pytestmark = [pytest.mark.races, pytest.mark.live]
 
+PATIENCE_S = 60
+SYS_PAUSE = 34
 KILLED = Path(__file__).with_name("killed.py")
 
 
@@ -156,3 +161,72 @@ def test_a_later_borrowing_leaves_the_frame_of_a_killed_one_alone(target, left):
     assert int.from_bytes(frame[:8], "little") == program.pid  # the first thread's
     assert later == frame
     assert program.ask("counts")["registers"] == 0
+
+
+def blocks_all(pid: int) -> bool:
+    """Whether the first thread blocks a signal that nobody blocks."""
+    status = Path(f"/proc/{pid}/task/{pid}/status").read_text()
+    (mask,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigBlk")]
+    return bool(int(mask, 16) >> (signal.SIGUSR2 - 1) & 1)
+
+
+def wait_until_it_sleeps_in(pid: int, call: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    path = Path(f"/proc/{pid}/task/{pid}/syscall")
+    while path.read_text().split()[0] != str(call):
+        assert time.monotonic() < deadline, whereabouts(pid, pid)
+
+
+def rounds_go_on(program, kind: str) -> bool:
+    start = program.ask("counts")[kind]
+    deadline = time.monotonic() + PATIENCE_S
+    while program.ask("counts")[kind] < start + 3:
+        if time.monotonic() > deadline:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("occurrence", [1, 3])  # without an open journal, and with one
+@pytest.mark.parametrize("kind", ["epoll", "futex", "nanosleep", "ppoll"])
+def test_repair_sends_a_thread_back_whose_call_does_not_end(target, left, kind, occurrence):
+    """It stands on its frame, with all signals blocked, for as long as the call takes."""
+    program = target("truth_floats", kind)
+    left("jump to int3, membarrier", program.pid, "borrow: entry", occurrence, MJ_LASTS="1")
+    wait_until_it_sleeps_in(program.pid, SYS_PAUSE)
+    assert blocks_all(program.pid)
+
+    repaired = markerjit.repair(program.pid)
+
+    assert repaired.sent_back == ((program.pid, SYS_PAUSE),)
+    assert rounds_go_on(program, kind), whereabouts(program.pid, program.pid)
+    assert not blocks_all(program.pid)
+    assert not markerjit.repair(program.pid).anything
+    counts = program.ask("counts")
+    assert {key: counts[key] for key in ("registers", "masks", "eintr", "odd")} == {
+        "registers": 0, "masks": 0, "eintr": 0, "odd": 0,
+    }  # fmt: skip
+
+
+def test_a_switch_sends_back_a_thread_whose_call_does_not_end(target, left):
+    """Any stop does; a thread that is on the scratch is not borrowed."""
+    program = target("truth_floats", "epoll")
+    left("jump to int3, membarrier", program.pid, "borrow: entry", 1, MJ_LASTS="1")
+    wait_until_it_sleeps_in(program.pid, SYS_PAUSE)
+
+    with markerjit.attach(program.pid) as session:
+        session.disable("*", quiesce="stop")
+
+    assert rounds_go_on(program, "epoll"), whereabouts(program.pid, program.pid)
+    assert not blocks_all(program.pid)
+    assert not markerjit.repair(program.pid).anything
+
+
+def test_a_thread_that_is_back_is_not_sent_back(target, left):
+    program = target("truth_floats", "epoll")
+    left("jump to int3, membarrier", program.pid, "borrow: entry", 3)
+    assert rounds_go_on(program, "epoll"), whereabouts(program.pid, program.pid)
+
+    repaired = markerjit.repair(program.pid)
+
+    assert repaired.journal == "rolled back"
+    assert not repaired.sent_back

@@ -36,6 +36,7 @@ from markerjit.model import (
     TypeClass,
 )
 from markerjit.proc.owner import Owner, ourselves
+from markerjit.remote.left import LeftThread
 from markerjit.session.repair import Repaired
 from markerjit.session.status import ArenaStatus, MarkerStatus
 from markerjit.session.strays import Remedy
@@ -533,6 +534,13 @@ NO_REPAIR = Repaired(NOTHING, None, 0, 0, 0, (), (), 0)
             NO_REPAIR._replace(closed=2, forgotten=1),
             ["2 stray heads closed", "1 stray head forgotten, whose code is gone"],
         ),
+        (
+            NO_REPAIR._replace(sent_back=(LeftThread(8, 324),)),
+            [
+                "thread 8 still waited in system call 324 for a controller that is gone; "
+                "it goes back to its own code"
+            ],
+        ),
     ],
 )  # fmt: skip
 def test_repair_says_what_was_found_and_done(
@@ -562,6 +570,7 @@ def test_repair_says_what_was_found_and_done(
         "removed": repaired.removed,
         "closed": repaired.closed,
         "forgotten": repaired.forgotten,
+        "sent_back": [{"tid": thread.tid, "call": thread.call} for thread in repaired.sent_back],
     }
     assert repaired.anything == (lines != ["process 7 needs no repair"])
 

@@ -405,6 +405,29 @@ static int give_back(struct borrowed *borrowed) {
     return MJ_OK;
 }
 
+struct sending {
+    const struct mj_target *target;
+    pid_t tid;
+    struct mj_report *report;
+};
+
+/* The look at a thread that was stopped does it: threads.c. */
+static int send_home(void *arguments) {
+    const struct sending *all = arguments;
+    struct stopped stopped;
+    const int status = stop_one(all->target, all->tid, &stopped, all->report);
+
+    if (status == MJ_OK)
+        resume_all(&stopped, all->report);
+    return status;
+}
+
+int mj_send_home(const struct mj_target *target, int32_t tid, struct mj_report *report) {
+    struct sending all = {target, tid, report};
+
+    return in_own_thread(target->pid, send_home, &all, report);
+}
+
 int borrow_end(struct borrowed *borrowed) {
     const int status = give_back(borrowed);
 

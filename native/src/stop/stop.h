@@ -56,8 +56,9 @@ struct mj_target {
     uint64_t syscall_ret;  /* address of `syscall; ret` in the target */
     uint64_t sigreturn;    /* of `mov $15, %eax; syscall`, or 0 */
     uint64_t pop_rax_ret;  /* of `pop %rax; ret`, used where there is no sigreturn */
-    uint64_t scratch;      /* MJ_SCRATCH_SIZE bytes that are ours, or 0: there are none yet */
-    const char *mapped;    /* lines of /proc/PID/maps that have to be there still, in order */
+    uint64_t scratch;   /* MJ_SCRATCH_SIZE bytes that are ours, or 0: there are none yet. A thread
+                           that stands there was left by a controller that was killed */
+    const char *mapped; /* lines of /proc/PID/maps that have to be there still, in order */
     uint64_t mapped_size;
     int32_t repeats_sleeps; /* a thread that goes on by restart_syscall begins its call again */
     uint32_t known_count;
@@ -136,6 +137,13 @@ MJ_EXPORT int mj_apply(const struct mj_target *target, int quiescence, const str
 MJ_EXPORT int mj_borrow(const struct mj_target *target, struct mj_call *calls, uint32_t count,
                         struct mj_thread *threads, uint32_t *thread_count,
                         struct mj_report *report);
+
+/*
+ * Stop a thread for a moment that stands in the scratch: it was borrowed by a controller that was
+ * killed. If it waits in its call, and can be interrupted there, the call ends, and the thread goes
+ * back to where it was. MJ_BUSY: it cannot be interrupted.
+ */
+MJ_EXPORT int mj_send_home(const struct mj_target *target, int32_t tid, struct mj_report *report);
 
 #define MJ_FILTER_ROOM 32768 /* instructions in all filters of a thread: the kernel's own limit */
 #define MJ_FILTERS 8192      /* more than can be, since each counts as four instructions more */

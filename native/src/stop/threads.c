@@ -273,6 +273,21 @@ void leave_sleep(struct stopped_thread *thread) {
 }
 
 /*
+ * A thread that stands in the scratch, and not for us, was borrowed by a controller that was
+ * killed, and is on its way back. The result of its call is for nobody. So a call that would be
+ * begun again ends instead, or the thread would wait in it with all of its signals blocked.
+ */
+static int ends_call_for_nobody(const struct stopped *stopped, struct stopped_thread *thread) {
+    if (!stopped->scratch || thread->regs.rsp - stopped->scratch >= MJ_SCRATCH_SIZE)
+        return 0;
+    if (begins_call_again(&thread->regs)) {
+        thread->regs.rax = (uint64_t)-EINTR;
+        ptrace(PTRACE_SETREGS, thread->tid, 0, &thread->regs);
+    }
+    return 1;
+}
+
+/*
  * The stops of a thread that is followed: it has made a thread or a process, and goes on until our
  * interrupt stops it again, which the stop has cancelled. Or it has executed a file: then it
  * stands, and is for the follower.
@@ -307,7 +322,9 @@ static void look(const struct stopped *stopped, struct stopped_thread *thread) {
 
     if (thread->followed && !unknown && goes_on_from_event(thread, &why))
         return;
-    if (stopped->repeats_sleeps)
+    const int for_nobody = ends_call_for_nobody(stopped, thread);
+
+    if (stopped->repeats_sleeps && !for_nobody)
         repeat_sleep(thread);
     if (unknown)
         return;
@@ -315,7 +332,7 @@ static void look(const struct stopped *stopped, struct stopped_thread *thread) {
     thread->plain = why.si_code == INTERRUPT_STOP;
     thread->listens = !thread->plain && why.si_code >> 8 == PTRACE_EVENT_STOP;
     thread->pending_signal = why.si_code >> 8 == PTRACE_EVENT_STOP ? 0 : why.si_signo;
-    if (thread->plain)
+    if (thread->plain && !for_nobody)
         mend_system_call(thread);
 }
 
@@ -390,6 +407,7 @@ static void begin(const struct mj_target *target, struct stopped *stopped) {
     stopped->pid = target->pid;
     stopped->pidfd = target->pidfd;
     stopped->repeats_sleeps = target->repeats_sleeps;
+    stopped->scratch = target->scratch;
     stopped->old_slack = prctl(PR_GET_TIMERSLACK);
     prctl(PR_SET_TIMERSLACK, 1); /* else every short sleep takes 50 us more */
     stopped->started_ns = now_ns();

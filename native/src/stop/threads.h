@@ -38,6 +38,7 @@ struct stopped {
     pid_t pid;
     int pidfd;
     int repeats_sleeps; /* as struct mj_target has it */
+    uint64_t scratch;   /* the same */
     struct stopped_thread *threads;
     uint32_t count;
     uint32_t room;

@@ -1,0 +1,53 @@
+"""A thread that a controller had borrowed when it was killed, and that is not back yet.
+
+The thread finishes its system call and finds its own way back (decision 0008). Here is what can be
+seen of one that still waits in the call, and how it is sent back. Nothing is done to a thread that
+runs, because it is on its way.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from markerjit.abi import SCRATCH_SIZE
+from markerjit.errors import MarkerError
+from markerjit.memory import Memory, has_ended
+from markerjit.model import RemoteAddress
+from markerjit.remote import native
+from markerjit.remote.outcome import explain_failure
+
+_WORD = 8
+
+
+class LeftThread(NamedTuple):
+    """A thread that waits in a call for nobody: its number, and that of the system call."""
+
+    tid: int
+    call: int
+
+
+def find_left(pid: int, memory: Memory, scratch: RemoteAddress) -> LeftThread | None:
+    """The thread that the scratch belongs to, if it waits in the kernel on a stack in there."""
+    with suppress(MarkerError, OSError, ValueError):
+        tid = int.from_bytes(memory.read(scratch, _WORD), "little")
+        if not tid:
+            return None
+        with open(f"/proc/{pid}/task/{tid}/syscall", encoding="ascii") as file:
+            words = file.read().split()
+        stack_pointer = int(words[-2], 16)  # there is none in "running"
+        if 0 <= stack_pointer - scratch < SCRATCH_SIZE:
+            return LeftThread(tid, int(words[0]))
+    return None
+
+
+def send_home(target: native.NativeTarget, left: LeftThread) -> None:
+    """End the call of a thread that was left in it. A thread that has ended needs nothing.
+
+    Raises Refused where the thread cannot be interrupted, NotPermitted and TargetGone.
+    """
+    report = native.Report()
+    status = native.library().mj_send_home(target, left.tid, report)
+    alone = status == native.GONE and not has_ended(target.pid)
+    if status != native.OK and not alone:
+        raise explain_failure(target.pid, status, report)
