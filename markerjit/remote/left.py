@@ -34,10 +34,9 @@ def find_left(pid: int, memory: Memory, scratch: RemoteAddress) -> LeftThread | 
         if not tid:
             return None
         with open(f"/proc/{pid}/task/{tid}/syscall", encoding="ascii") as file:
-            words = file.read().split()
-        stack_pointer = int(words[-2], 16)  # there is none in "running"
-        if 0 <= stack_pointer - scratch < SCRATCH_SIZE:
-            return LeftThread(tid, int(words[0]))
+            call, *_, stack_pointer, _ = file.read().split()  # ValueError: "running"
+        if int(call) >= 0 and 0 <= int(stack_pointer, 16) - scratch < SCRATCH_SIZE:
+            return LeftThread(tid, int(call))
     return None
 
 
