@@ -1,4 +1,4 @@
-"""A thread that was left in a borrowed call is known by its stack pointer, and only while it waits."""
+"""A thread that was left in a borrowed call is known by its stack pointer, while it waits."""
 
 from __future__ import annotations
 
