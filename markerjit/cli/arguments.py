@@ -28,14 +28,47 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def add_pattern(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
-    """PATTERN: the markers that are meant. With a default it may be left out."""
+    """PATTERN…: the markers that are meant, as one text. With a default it may be left out."""
     parser.add_argument(
         "pattern",
         metavar="PATTERN",
-        nargs="?" if default else None,
+        nargs="*" if default else "+",
+        action=_Joined,
         default=default,
-        help="a shell glob over marker names, such as 'kv_*'",
+        help="shell globs over marker names, such as 'kv_*' kv_{hit,miss} '!kv_command' "
+        "kv_store.c:215, over USDT probes, such as 'postgresql:query__*', and functions, such as "
+        "func:malloc",
     )
+    parser.add_argument(
+        "--in",
+        dest="object",
+        metavar="OBJECT",
+        type=_object,
+        help="only in the file of this name, such as 'libkv.so*'",
+    )
+
+
+class _Joined(argparse.Action):
+    """Several patterns as a list in one text."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        patterns = [values] if isinstance(values, str) else list(map(str, values))  # type: ignore[call-overload]
+        number = next((text for text in patterns if text.isdigit()), None)
+        if number:
+            parser.error(f"{number} is no PATTERN; several processes are PID,PID")
+        setattr(namespace, self.dest, ",".join(patterns))
+
+
+def _object(text: str) -> str:
+    if not text or "," in text:
+        raise argparse.ArgumentTypeError("it is the name of one file, or a shell glob")
+    return text
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -124,6 +124,8 @@ def _run_command(arguments: Sequence[str]) -> int:
     if not options.command:
         parser.print_help()
         return 2
+    if getattr(options, "object", None):
+        options.pattern += f",@{options.object}"
     return int(options.run(options))
 
 

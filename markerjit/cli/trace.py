@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     targets.add_targets(parser)
-    arguments.add_pattern(parser)
+    arguments.add_pattern(parser, default="*")
     arguments.add_mode(parser)
     arguments.add_quiesce(parser)
     parser.add_argument(

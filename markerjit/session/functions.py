@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from markerjit.arguments import check_path, check_text
@@ -12,7 +13,9 @@ from markerjit.errors import BadFile
 from markerjit.model import Mode, RemoteAddress, UsdtSite
 from markerjit.session.target import Target
 from markerjit.sites import ProbeName, parse_name
-from markerjit.sites.functions import PREFIX, FunctionSites, functions_of_file, functions_of_process
+from markerjit.sites.functions import FunctionSites, functions_of_file, functions_of_process
+from markerjit.sites.names import PREFIX
+from markerjit.sites.selection import chosen
 
 
 class Function(NamedTuple):
@@ -47,7 +50,8 @@ def functions_of(target: Target, name: ProbeName) -> FunctionView:
     target.check_open()
     with target.memory.watched():
         target.look()
-        entries = functions_of_process(target.pid, target.memory.read, target.seen.maps, name)
+        read, maps = target.memory.read, target.seen.maps
+        entries = _joined(name, partial(functions_of_process, target.pid, read, maps))
         modes = {state.site.address: state.mode for state in target.states(target.seen.opened)}
     return _view(entries, modes)
 
@@ -59,7 +63,21 @@ def list_file_functions(path: str, pattern: str) -> FunctionView:
     """
     check_path("path", path)
     check_text("pattern", pattern)
-    return _view(functions_of_file(os.fspath(path), parse_name(pattern)), {})
+    return _view(_joined(parse_name(pattern), partial(functions_of_file, os.fspath(path))), {})
+
+
+def _joined(name: ProbeName, of: Callable[[ProbeName], FunctionSites]) -> FunctionSites:
+    """The functions of a name that may be a list."""
+    found: list[FunctionSites] = []
+
+    def sites_of(part: ProbeName) -> tuple[UsdtSite, ...]:
+        found.append(of(part))
+        return found[-1].sites
+
+    sites = chosen(name, sites_of)
+    resolvers = dict.fromkeys(each for entries in found for each in entries.resolvers)
+    problems = {str(each): each for entries in found for each in entries.problems}
+    return FunctionSites(sites, tuple(resolvers), tuple(problems.values()))
 
 
 def _view(entries: FunctionSites, modes: Mapping[RemoteAddress, Mode | None]) -> FunctionView:

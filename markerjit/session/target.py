@@ -225,12 +225,19 @@ class Target:
         self._closed.update({site.address: site for site in sites})
 
     def matching(self, name: ProbeName) -> tuple[Site, ...]:
-        """The sites that were seen of the markers, or of the USDT probes, whose names match the
-        shell glob. A site of a USDT probe without a stub is closed, and says why.
+        """The sites that were seen of the markers, USDT probes and functions that the name is of. A
+        site without a stub that needs one is closed, and says why.
 
         Raises UnknownMarker, NoMarkers where the process has none at all, and Unsupported for a
         name of anything else.
         """
+        if name.is_plain:
+            return self._matching(name)
+        from markerjit.sites.selection import chosen
+
+        return chosen(name, self._matching)
+
+    def _matching(self, name: ProbeName) -> tuple[Site, ...]:
         if name.kind is NameKind.FUNCTION:
             return self._matching_functions(name)
         if name.kind is NameKind.USDT:
@@ -259,7 +266,9 @@ class Target:
         """Those that were opened once, or that were to be. Only where there are none, all that the
         name is of: a process has ten thousands of functions."""
         from markerjit.session.opened import NO_STUB, without_stub
-        from markerjit.sites.functions import PREFIX, check_is_entry, is_of
+        from markerjit.sites.functions import check_is_entry
+        from markerjit.sites.names import PREFIX
+        from markerjit.sites.selection import is_of
 
         check_is_entry(name)
         functions = [
@@ -286,6 +295,14 @@ class Target:
 
         Raises UnknownMarker, and Unsupported for a name of markers, or of what cannot be found.
         """
+        if name.is_plain:
+            return self._unprepared(name)
+        from markerjit.sites.selection import chosen
+
+        stubbed = [part for part in name.parts if part.is_of_stubs]
+        return chosen(name._replace(parts=tuple(stubbed)), self._unprepared)
+
+    def _unprepared(self, name: ProbeName) -> tuple[UsdtSite, ...]:
         if name.kind is not NameKind.FUNCTION:
             from markerjit.sites.usdt import matching_usdt
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -82,12 +83,25 @@ def matching(sites: Sequence[Site], name: ProbeName) -> tuple[Site, ...]:
     Raises UnknownMarker, with the nearest names, when there are none, and Unsupported for a name
     that is not of markers.
     """
+    if name.is_plain:
+        return _matching(sites, name)
+    from markerjit.sites.selection import chosen
+
+    return chosen(name, partial(_matching, sites))
+
+
+def _matching(sites: Sequence[Site], name: ProbeName) -> tuple[Site, ...]:
     check_is_marker(name)
     markers = {site.signature.name for site in sites}
     selected = {marker for marker in markers if fnmatchcase(marker, name.name)}
-    if not selected:
-        raise UnknownMarker(name.text, nearest(name.text, markers))
-    return tuple(site for site in sites if site.signature.name in selected)
+    named = [site for site in sites if site.signature.name in selected]
+    if not name.is_plain:
+        from markerjit.sites.selection import is_meant
+
+        named = [site for site in named if is_meant(name, site)]
+    if not named:
+        raise UnknownMarker(name.text, () if selected else nearest(name.text, markers))
+    return tuple(named)
 
 
 def nearest(pattern: str, names: set[str]) -> tuple[str, ...]:

@@ -15,12 +15,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import NamedTuple
 
 from markerjit.elf import FileImage, Read
-from markerjit.elf.demangle import demangled
 from markerjit.elf.function_names import function_names
 from markerjit.errors import BadFile, MemoryFault, UnknownMarker, Unsupported
 from markerjit.memory import Mapping
@@ -37,11 +35,9 @@ from markerjit.model import (
 )
 from markerjit.sites.discover import mapped_images, nearest
 from markerjit.sites.mapped_files import file_of
-from markerjit.sites.names import NameKind, ProbeName
+from markerjit.sites.names import PREFIX, NameKind, ProbeName
+from markerjit.sites.selection import is_named, is_of_object
 from markerjit.x86.forms import ENDBR64, NEAR_LENGTH, function_form
-
-PREFIX = "func:"
-"""Before the symbol, in the name of what a function's site records."""
 
 _ARGUMENTS = (
     General(("dil", "di", "edi", "rdi")),
@@ -83,7 +79,8 @@ def functions_of_process(
     """
     check_is_entry(name)
     finder = _Finder(name)
-    for image, mapped in _files(pid, read, maps, finder.problems, partial(_is_object, name.object)):
+    in_object = partial(is_of_object, name.object)
+    for image, mapped in _files(pid, read, maps, finder.problems, in_object):
         finder.add(image, mapped)
     return finder.result()
 
@@ -94,7 +91,7 @@ def functions_of_file(path: str, name: ProbeName) -> FunctionSites:
     check_is_entry(name)
     finder = _Finder(name)
     with FileImage(path) as image:
-        if _is_object(name.object, path):
+        if is_of_object(name.object, path):
             finder.add(image, MappedObject(path, 0, image.build_id(), False))
     return finder.result()
 
@@ -135,23 +132,6 @@ def check_is_entry(name: ProbeName) -> None:
 def canonical(names: Sequence[str]) -> str:
     """The one of a function's names by which it is known here."""
     return min(names, key=lambda text: (len(text) - len(text.lstrip("_")), len(text), text))
-
-
-def is_of(name: ProbeName, symbol: str, path: str) -> bool:
-    """Whether a name is that of a function, by this symbol of it, in the object with this path."""
-    return _is_object(name.object, path) and _is_named(name.name, symbol)
-
-
-def _is_named(glob: str, symbol: str) -> bool:
-    """By the symbol, or as it was written in C++, with its parameters or without."""
-    if fnmatchcase(symbol, glob) or not symbol.startswith("_Z"):
-        return fnmatchcase(symbol, glob)
-    written = demangled(symbol)
-    return fnmatchcase(written, glob) or fnmatchcase(written.partition("(")[0], glob)
-
-
-def _is_object(glob: str, path: str) -> bool:
-    return not glob or fnmatchcase(path, glob) or fnmatchcase(os.path.basename(path), glob)
 
 
 def _files(
@@ -218,7 +198,7 @@ class _Finder:
         symbols = function_names(image)
         chosen = {text for address in symbols.resolvers for text in symbols.names.get(address, ())}
         for address, names in sorted(symbols.names.items()):
-            matching = [text for text in names if _is_named(self._name.name, text)]
+            matching = [text for text in names if is_named(self._name.name, text)]
             if not matching:
                 continue
             # What had the name in older versions of a library is not what is meant.

@@ -6,12 +6,18 @@
     insn:NAME+0xOFF           an instruction of a function
     call:CALLER->CALLEE       a call of one function in another
 
-NAME, CALLER and CALLEE are shell globs, and so are the names of markers and USDT probes. A function
-may be said to be of an object, by the name of its file: `func:libc.so*:malloc`, `malloc@libc.so*`.
-In the names of C++ there are colons by twos.
+    FILE.c:LINE               the markers of a line of source
+    A,B                       several of these
+    A,!B                      those that A is of, and B is not
+    A,@OBJECT                 those of A in the files of this name
+    A{x,y}B                   AxB and AyB
 
-What this does not do: look for anything. Today markers, USDT probes and the entries of functions
-can be found. The other kinds are parsed, and the caller refuses them.
+NAME, CALLER and CALLEE are shell globs, and so are the names of markers and USDT probes. Each may
+be said to be of an object, by the name of its file: `kv_*@libkv.so*`, `func:libc.so*:malloc`,
+`func:malloc@libc.so*`. In the names of C++ there are colons by twos, and commas between brackets.
+
+What this does not do: look for anything (selection.py). Today markers, USDT probes and the entries
+of functions can be found. The other kinds are parsed, and the caller refuses them.
 """
 
 from __future__ import annotations
@@ -22,6 +28,9 @@ from typing import NamedTuple
 
 from markerjit.errors import BadArgument, Unsupported
 
+PREFIX = "func:"
+"""Of the names of functions, and of the events of their entries."""
+
 
 class NameKind(Enum):
     """The kind of thing that is named. The value is its name in messages, in the plural."""
@@ -31,6 +40,7 @@ class NameKind(Enum):
     FUNCTION = "functions"
     INSTRUCTION = "instructions"
     CALL = "calls"
+    LIST = "several names"
 
 
 class ProbeName(NamedTuple):
@@ -43,6 +53,9 @@ class ProbeName(NamedTuple):
     caller     a glob over functions, "" where none is named
     offset     of an instruction, from the start of its function; 0 of anything else
     at_return  where the function is left, and not where it is entered
+    source     of markers by their line: `kv_store.c:215`
+    parts      the names of a list, of which each has to be of something
+    without    the names that a list excludes
     """
 
     text: str
@@ -52,14 +65,23 @@ class ProbeName(NamedTuple):
     caller: str = ""
     offset: int = 0
     at_return: bool = False
+    source: str = ""
+    parts: tuple[ProbeName, ...] = ()
+    without: tuple[ProbeName, ...] = ()
 
     def __str__(self) -> str:
         return self.text
 
     @property
+    def is_plain(self) -> bool:
+        """Whether it is a glob over the names of markers or USDT probes, and nothing else."""
+        return not (self.parts or self.without or self.object or self.source)
+
+    @property
     def is_of_stubs(self) -> bool:
         """Whether its sites are in code that nobody prepared for us, and so need stubs."""
-        return self.kind in (NameKind.USDT, NameKind.FUNCTION)
+        kinds = {part.kind for part in self.parts} or {self.kind}
+        return not kinds.isdisjoint((NameKind.USDT, NameKind.FUNCTION))
 
 
 _FUNCTION = r"(?:(?P<file>[^@:]+):(?!:))??(?P<name>[^@:](?:[^@:]|::)*?)(?:@(?P<object>[^@]+?))?"
@@ -72,16 +94,39 @@ _AFTER = {
 commands have none of these names, and would wait for it."""
 
 
+_LINE = r"[^:]*\.[A-Za-z+]+:[0-9]+"
+"""The file's name has a dot, which no provider's has."""
+_MOST = 4096
+"""Names of a list, braces expanded."""
+
+
 def parse_name(text: str) -> ProbeName:
-    """The name that a text is. Raises BadArgument for one that is none."""
+    """The name that a text is, or the list of names. Raises BadArgument for one that is none."""
+    items = [item for piece in _pieces(text) for item in _expanded(piece)]
+    if len(items) == 1 and items[0][:1] not in ("!", "@"):
+        return _parse(items[0])._replace(text=text)
+    parts = [_parse(item) for item in items if item[:1] not in ("!", "@")] or [_parse("*")]
+    without = [_parse(item[1:]) for item in items if item.startswith("!")]
+    objects = [item[1:] for item in items if item.startswith("@")]
+    if objects:
+        if len(objects) > 1 or not objects[0]:
+            raise BadArgument("pattern", text, "the name of a file behind the @")
+        parts = [part if part.object else _within(part, objects[0]) for part in parts]
+    return ProbeName(text, NameKind.LIST, text, parts=tuple(parts), without=tuple(without))
+
+
+def _parse(text: str) -> ProbeName:
+    """A single name."""
     colon = _colon(text)
     if colon < 0:
-        return ProbeName(text, NameKind.MARKER, text)
+        return _of_object(text, NameKind.MARKER)
     first, rest = text[:colon], text[colon + 1 :]
     if first not in _AFTER:
         if not first or not rest:
             raise BadArgument("pattern", text, "a name on both sides of the colon")
-        return ProbeName(text, NameKind.USDT, text)
+        if re.fullmatch(_LINE, text):
+            return ProbeName(text, NameKind.MARKER, "*", source=text)
+        return _of_object(text, NameKind.USDT)
     kind, pattern = _AFTER[first]
     match = re.fullmatch(pattern, rest, re.DOTALL)
     if match is None:
@@ -92,6 +137,48 @@ def parse_name(text: str) -> ProbeName:
         fields.get("caller") or "",
         int(fields.get("offset") or "0", 16), bool(fields.get("leaves")),
     )  # fmt: skip
+
+
+def _of_object(text: str, kind: NameKind) -> ProbeName:
+    """`NAME` or `NAME@OBJECT`. No marker or provider has the sign in its name."""
+    name, at, mapped = text.partition("@")
+    if at and not (name and mapped):
+        raise BadArgument("pattern", text, "a name on both sides of the @")
+    return ProbeName(text, kind, name, mapped)
+
+
+def _within(name: ProbeName, mapped: str) -> ProbeName:
+    return name._replace(text=f"{name.text}@{mapped}", object=mapped)
+
+
+def _pieces(text: str) -> list[str]:
+    """The text, cut at its commas but for those between brackets. Raises BadArgument for nothing
+    between two of them."""
+    pieces: list[str] = []
+    start = depth = 0
+    for at, letter in enumerate(text):
+        depth += (letter in "([{<") - (letter in ")]}>")
+        if letter == "," and not depth:
+            pieces.append(text[start:at])
+            start = at + 1
+    pieces.append(text[start:])
+    if not all(piece.removeprefix("!") for piece in pieces) and text:
+        raise BadArgument("pattern", text, "a name on both sides of the comma")
+    return pieces
+
+
+def _expanded(text: str) -> list[str]:
+    """The texts that braces with a comma are short for, as in a shell: the innermost first."""
+    braces = re.search(r"\{([^{}]*,[^{}]*)\}", text) if "{" in text else None
+    if braces is None:
+        return [text]
+    before, after = text[: braces.start()], text[braces.end() :]
+    made: list[str] = []
+    for middle in braces[1].split(","):
+        made += _expanded(before + middle + after)
+        if len(made) > _MOST:
+            raise BadArgument("pattern", text, f"at most {_MOST} names")
+    return made
 
 
 def _colon(text: str) -> int:

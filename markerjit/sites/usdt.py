@@ -9,8 +9,9 @@ What this does not do: decide how a site can be opened, or look at code behind t
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import NamedTuple
 
 from markerjit.elf import FileImage, Read
@@ -41,6 +42,7 @@ from markerjit.sites.mapped_files import file_of
 from markerjit.sites.names import NameKind, ProbeName
 from markerjit.sites.operands import Argument, Names, parse_operands
 from markerjit.sites.providers import Parameter, Providers
+from markerjit.sites.selection import chosen, is_of_object
 from markerjit.x86.forms import NO_OP_LENGTH, is_breakpoint, usdt_form
 
 _SEMAPHORE = 2
@@ -112,14 +114,25 @@ def matching_usdt(sites: Sequence[UsdtSite], name: ProbeName) -> tuple[UsdtSite,
     Raises UnknownMarker, with the nearest names, when there are none, and Unsupported for a name
     that is not of USDT probes.
     """
-    if name.kind not in (NameKind.USDT, NameKind.MARKER):
+    return chosen(name, partial(_matching, sites))
+
+
+def _matching(sites: Sequence[UsdtSite], name: ProbeName) -> Iterable[UsdtSite]:
+    if name.kind not in (NameKind.USDT, NameKind.MARKER) or name.source:
         raise Unsupported(f"'{name}' names {name.kind.value}; a USDT probe is 'provider:name'")
     pattern = name.name if name.kind is NameKind.USDT else f"*:{name.name}"
     names = {site.signature.name for site in sites}
     selected = {probe for probe in names if fnmatchcase(probe, pattern)}
     if not selected:
         raise UnknownMarker(name.text, nearest(name.text, names), what="USDT probe")
-    return tuple(site for site in sites if site.signature.name in selected)
+    named = [
+        site
+        for site in sites
+        if site.signature.name in selected and is_of_object(name.object, site.place.object.path)
+    ]
+    if not named:
+        raise UnknownMarker(name.text, (), what="USDT probe")
+    return named
 
 
 class _Collector:

@@ -229,6 +229,27 @@ def test_doctor_speaks_of_the_system_and_of_a_process(target: Callable) -> None:
     assert modes_of(pid)
 
 
+def test_patterns_of_several_kinds_are_one_switch(target: Callable) -> None:
+    program = target("truth_functions")
+
+    names = ("func:tur[n]", "func:truth_functions:{brief,landing}", "!func:brief")
+    done = cli("on", program.pid, *names)
+    states = cli("status", program.pid, "func:*", "--in", "truth_functions")
+    program.ask("run 3")
+    after = facts("status", program.pid)
+    cli("off", program.pid, "func:*,!func:turn")
+    left = facts("status", program.pid)
+
+    assert done.stdout.splitlines()[:-1] == [
+        "func:landing: on (jump, count), 1 site",
+        "func:turn: on (jump, count), 1 site",
+    ]
+    assert "func:turn" in states.stdout
+    hits = {marker["name"]: marker["hits"] for marker in after["markers"]}
+    assert hits == {"func:landing": 3, "func:turn": 3}
+    assert [marker["name"] for marker in left["markers"] if marker["on"]] == ["func:turn"]
+
+
 @pytest.mark.parametrize("command", ["list", "on", "off", "status", "trace", "explain"])
 def test_help_of_every_command_says_how_to_use_it(command: str) -> None:
     done = cli(command, "--help")
@@ -251,7 +272,7 @@ def test_help_of_every_command_says_how_to_use_it(command: str) -> None:
         ["trace", "1", "kv_*", "--events", "0"],
         ["trace", "1", "kv_*", "--duration", "long"],
         ["trace", "1", "kv_*", "--ring-size", "3"],
-        ["status", "1", "kv_*", "more"],
+        ["status", "1", "kv_*", "2"],
     ],
 )
 def test_wrong_usage_exits_with_2_and_no_traceback(args: list[str]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from markerjit.errors import BadArgument, UnknownMarker, Unsupported
-from markerjit.model import Kind
+from markerjit.model import Kind, MappedObject, Place
 from markerjit.sites import NameKind, ProbeName, matching, parse_name
 from tests.support.made_sites import make_site
 
@@ -105,3 +105,93 @@ def test_pieces_of_names_in_any_order_are_names_or_bad_arguments() -> None:
         text = "".join(drawn.choices(pieces, k=drawn.randint(1, 8)))
         with suppress(BadArgument, UnknownMarker, Unsupported):
             matching(SITES, parse_name(text))
+
+
+# ---- lists ---------------------------------------------------------------------------------------
+
+
+PLACED = [
+    make_site(Kind.JUMP, address=0x1000 + 0x100 * number, marker=marker)._replace(
+        place=Place(MappedObject(path, 0, None, False), 0x1000 + 0x100 * number, source)
+    )
+    for number, (marker, path, source) in enumerate(
+        (
+            ("kv_hit", "/usr/bin/kv", "src/kv_store.c:215"),
+            ("kv_hit", "/usr/lib/libkv.so.1", "src/kv_store.c:215"),
+            ("kv_miss", "/usr/lib/libkv.so.1", "src/kv_store.c:21"),
+            ("kv_command", "/usr/bin/kv", "src/my_kv_store.c:215"),
+        )
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("kv_hit,kv_miss", [0, 1, 2]),
+        ("kv_miss,kv_hit,kv_*", [0, 1, 2, 3]),
+        ("kv_{hit,miss}", [0, 1, 2]),
+        ("kv_{{h,m}i*,comm*}", [0, 1, 2, 3]),
+        ("kv_[{]x,kv_miss", None),
+        ("!kv_hit", [2, 3]),
+        ("kv_*,!kv_{hit,command}", [2]),
+        ("kv_hit,!kv_*", None),
+        ("kv_hit,kv_nothing", None),
+        ("kv_hit@libkv*", [1]),
+        ("*,@libkv*", [1, 2]),
+        ("kv_hit@kv,kv_miss,@libkv*", [0, 2]),
+        ("@/usr/bin/*", [0, 3]),
+        ("kv_hit,!*@libkv*", [0]),
+        ("*@nothing", None),
+        ("kv_store.c:215", [0, 1]),
+        ("src/kv_store.c:215,!*@kv", [1]),
+        ("kv_*,!my_kv_store.c:215", [0, 1, 2]),
+        ("kv_store.c:2", None),
+    ],
+)
+def test_list_is_of_the_sites_that_it_says(text: str, expected: list[int] | None) -> None:
+    name = parse_name(text)
+
+    if expected is None:
+        with pytest.raises(UnknownMarker):
+            matching(PLACED, name)
+    else:
+        assert matching(PLACED, name) == tuple(PLACED[at] for at in expected)
+    assert str(name) == text
+
+
+def test_the_part_of_a_list_that_is_of_nothing_is_named() -> None:
+    with pytest.raises(UnknownMarker, match="'kv_mis'; did you mean kv_miss") as unknown:
+        matching(PLACED, parse_name("kv_hit,kv_mis"))
+
+    assert "kv_hit," not in str(unknown.value)
+
+
+@pytest.mark.parametrize(
+    "text", [",", "a,", ",a", "a,,b", "!", "a,!", "@", "a,@", "a@", "@a,@b", "x@"]
+)
+def test_list_with_a_part_that_is_no_name_is_refused(text: str) -> None:
+    with pytest.raises(BadArgument, match="pattern is"):
+        parse_name(text)
+
+
+def test_braces_that_are_short_for_too_many_names_are_refused() -> None:
+    with pytest.raises(BadArgument, match="at most 4096 names"):
+        parse_name("{a,b,c,d,e,f,g,h}" * 5)
+
+
+def test_commas_between_brackets_are_part_of_a_name() -> None:
+    text = "func:ns::get<int, long>(char, int),func:other"
+
+    name = parse_name(text)
+
+    assert [part.name for part in name.parts] == ["ns::get<int, long>(char, int)", "other"]
+    assert name.is_of_stubs
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_name_or_refused(text: str) -> None:
+    with suppress(BadArgument):
+        name = parse_name(text)
+        assert str(name) == text
+        assert all(part.kind is not NameKind.LIST for part in (*name.parts, *name.without))

@@ -1,0 +1,79 @@
+"""The sites that a name is of, where it may be a list of names, with others excluded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from operator import attrgetter
+from os.path import basename
+from typing import Protocol, TypeVar
+
+from markerjit.elf.demangle import demangled
+from markerjit.errors import UnknownMarker
+from markerjit.model import Place, RemoteAddress, Signature
+from markerjit.sites.names import PREFIX, NameKind, ProbeName
+
+
+class _Placed(Protocol):
+    """A Site, or a UsdtSite."""
+
+    @property
+    def signature(self) -> Signature: ...
+    @property
+    def place(self) -> Place: ...
+    @property
+    def address(self) -> RemoteAddress: ...
+
+
+S = TypeVar("S", bound=_Placed)
+
+
+def chosen(name: ProbeName, of: Callable[[ProbeName], Iterable[S]]) -> tuple[S, ...]:
+    """The sites of a name. `of` has those of a single name, and raises UnknownMarker where there
+    is none. Those of a list are in the order of their addresses; a list that excludes all that it
+    names is unknown, too."""
+    if name.kind is not NameKind.LIST:
+        return tuple(of(name))
+    sites = {site.address: site for part in name.parts for site in of(part)}
+    left = [
+        site for site in sites.values() if not any(is_meant(each, site) for each in name.without)
+    ]
+    if not left:
+        raise UnknownMarker(name.text, ())
+    return tuple(sorted(left, key=attrgetter("address")))
+
+
+def is_meant(name: ProbeName, site: _Placed) -> bool:
+    """Whether a single name is that of a site."""
+    place = site.place
+    if name.kind is NameKind.FUNCTION:
+        text = site.signature.name
+        return text.startswith(PREFIX) and is_of(name, text.removeprefix(PREFIX), place.object.path)
+    return (
+        fnmatchcase(site.signature.name, name.name)
+        and is_of_object(name.object, place.object.path)
+        and (not name.source or is_of_line(name.source, place.source))
+    )
+
+
+def is_of(name: ProbeName, symbol: str, path: str) -> bool:
+    """Whether a name is that of a function, by this symbol of it, in the object with this path."""
+    return is_of_object(name.object, path) and is_named(name.name, symbol)
+
+
+def is_named(glob: str, symbol: str) -> bool:
+    """By the symbol, or as it was written in C++, with its parameters or without."""
+    if fnmatchcase(symbol, glob) or not symbol.startswith("_Z"):
+        return fnmatchcase(symbol, glob)
+    written = demangled(symbol)
+    return fnmatchcase(written, glob) or fnmatchcase(written.partition("(")[0], glob)
+
+
+def is_of_object(glob: str, path: str) -> bool:
+    """Whether a glob is that of a file, by its path or by its name; "" is of any."""
+    return not glob or fnmatchcase(path, glob) or fnmatchcase(basename(path), glob)
+
+
+def is_of_line(line: str, source: str) -> bool:
+    """Whether `FILE:LINE` is the end of a source, from the start of a folder's or file's name."""
+    return source == line or source.endswith(f"/{line}")
