@@ -7,11 +7,13 @@ import fnmatch
 import heapq
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import markerjit
 from markerjit.cli import arguments, output, signals
+from markerjit.cli.selected import add_selection, selected
 from markerjit.printable import counted
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
 _LINES_AT_ONCE = 2000
 _TEXT_SHOWN = 40
-_MARKERS_NAMED = 5
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -33,11 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--marker", metavar="PATTERN", help="only markers that match, such as 'kv_*'"
     )
-    parser.add_argument(
-        "--where",
-        metavar="EXPR",
-        help="only events that meet a condition, such as 'size > 100 and key != \"\"'",
-    )
+    add_selection(parser)
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--stats", action="store_true", help="sum it up instead of printing events")
     group.add_argument(
@@ -46,6 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="OTHER",
         type=arguments.file_name,
         help="write it again, in another format",
+    )
+    group.add_argument(
+        "-n", "--events", metavar="N", type=arguments.positive, help="print so many events at most"
     )
     parser.add_argument("--force", action="store_true", help="overwrite OTHER")
     arguments.add_json(parser)
@@ -56,17 +56,20 @@ def run(options: argparse.Namespace) -> int:
     """Print, sum up or convert the trace."""
     traces: Sequence[Trace] = markerjit.open_traces(options.file)
     matches = _matching(traces, options.marker)
-    if options.where is not None:
-        traces = _selected(traces, matches, options.where)
+    traces = selected(traces, matches, options)
     try:
         if options.output:
             _convert(traces, matches, options)
         elif options.stats:
             _print_statistics(traces, matches, options)
-        elif len(traces) == 1:
-            _print_events(_lines(traces[0], matches, options.json), traces, matches, options.json)
         else:
-            _print_events(_merged(traces, matches, options), traces, matches, options.json)
+            alone = len(traces) == 1
+            lines = (
+                _lines(traces[0], matches, options.json)
+                if alone
+                else _merged(traces, matches, options)
+            )
+            _print_events(islice(lines, options.events), traces, matches, options.json)
     finally:
         sys.stdout.flush()
         for trace in traces:
@@ -86,24 +89,6 @@ def _matching(traces: Sequence[Trace], pattern: str | None) -> Callable[[str], b
 
         raise markerjit.UnknownMarker(pattern, tuple(difflib.get_close_matches(pattern, names)))
     return chosen.__contains__
-
-
-def _selected(
-    traces: Sequence[Trace], matches: Callable[[str], bool], text: str
-) -> Sequence[Trace]:
-    """The events that meet the condition. Says which markers do not have a name of it."""
-    selections = [markerjit.where(trace, text, matches) for trace in traces]
-    markers: dict[str, dict[str, None]] = {}
-    for selection in selections:
-        for lack in selection.lacks:
-            markers.setdefault(lack.name, {})[lack.marker] = None
-    for name, lacking in markers.items():
-        shown = ", ".join(list(lacking)[:_MARKERS_NAMED])
-        more = f" and {len(lacking) - _MARKERS_NAMED} more" if len(lacking) > _MARKERS_NAMED else ""
-        output.say(
-            f"markerjit: no event of {shown}{more} meets the condition: no {name}", error=True
-        )
-    return selections
 
 
 def _convert(

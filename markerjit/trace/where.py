@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from markerjit.arguments import check_callable, check_is
+from markerjit.arguments import check_all, check_callable, check_int, check_is
 from markerjit.model import Event
 from markerjit.questions import Lack, Question, ask, scope_of
 from markerjit.questions.columns import TextColumn, answers
@@ -25,6 +25,7 @@ from markerjit.trace.reading import EVENTS_AT_ONCE, EventTrace, Trace
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array, Column
+    from markerjit.ring.clock import Calibration
 
 _MEMORY = "a stored trace has no memory of the process"
 _CALLER = "a stored trace does not have it"
@@ -32,15 +33,64 @@ _UNTIMED = "the trace was recorded without a clock"
 _NO_THREADS = "the trace was recorded without thread ids"
 
 
-def where(trace: Trace, text: str, select: Callable[[str], bool] = lambda name: True) -> Selection:
+class Within(NamedTuple):
+    """Bounds that need no condition: a marker may have a field that is called `tid` or `cpu`.
+
+    tids, cpus     None for any
+    since, before  times as events have them, in ns; None without a bound
+    """
+
+    tids: Sequence[int] | None = None
+    cpus: Sequence[int] | None = None
+    since: int | None = None
+    before: int | None = None
+
+    def lacks(self, kind: RecordType) -> Iterator[str]:
+        """The names of what records of a type do not have, and a bound is about."""
+        if self.tids is not None and not kind.tid:
+            yield TID
+        if (self.since, self.before) != (None, None) and kind.time is Time.NONE:
+            yield TIME
+
+    def of(self, columns: Columns, clock: Calibration) -> Array:
+        """Whether each record is within the bounds. Its type has all that they are about."""
+        inside = np.ones(len(columns.time), np.bool_)
+        if self.tids is not None:
+            inside &= np.isin(columns.tid, list(self.tids))
+        if self.cpus is not None:
+            inside &= np.isin(columns.cpu, list(self.cpus))
+        if self.since is not None:
+            inside &= monotonic(columns.time, clock) >= self.since
+        if self.before is not None:
+            inside &= monotonic(columns.time, clock) < self.before
+        return inside
+
+
+def where(
+    trace: Trace,
+    text: str,
+    select: Callable[[str], bool] = lambda name: True,
+    *,
+    tids: Sequence[int] | None = None,
+    cpus: Sequence[int] | None = None,
+    since: int | None = None,
+    before: int | None = None,
+) -> Selection:
     """The events of a trace that meet a condition (docs/reference/questions.md).
 
-    `select` chooses markers by name; others have no event in it. Raises BadQuestion.
+    `select` chooses markers by name; others have no event in it. `tids` and `cpus` are those whose
+    events are meant, and `since` and `before` bounds of their times in ns. Raises BadQuestion.
     """
     check_is("trace", trace, Trace)
     check_is("text", text, str)
     check_callable("select", select)
-    return Selection(trace, text, select)
+    for name, numbers in (("tids", tids), ("cpus", cpus)):
+        if numbers is not None:
+            check_all(name, numbers, int)
+    for name, bound in (("since", since), ("before", before)):
+        if bound is not None:
+            check_int(name, bound, -(1 << 63), (1 << 63) - 1)
+    return Selection(trace, text, select, Within(tids, cpus, since, before))
 
 
 class Selection(Trace):
@@ -50,14 +100,19 @@ class Selection(Trace):
     lacks  the types that do not have a name of the condition, so that none of their events meets it
     """
 
-    def __init__(self, trace: Trace, text: str, select: Callable[[str], bool]) -> None:
+    def __init__(
+        self, trace: Trace, text: str, select: Callable[[str], bool], within: Within
+    ) -> None:
         super().__init__(trace.path)
         self.problems = trace.problems
         self.info = trace.info
         self._trace = trace
-        types = [kind for kind in trace.info.types if select(kind.marker)]
+        self._within = within
+        named = [kind for kind in trace.info.types if select(kind.marker)]
+        bare = [Lack(kind.marker, name) for kind in named for name in within.lacks(kind)]
+        types = [kind for kind in named if not any(within.lacks(kind))]
         asked = ask(text, [_scope(kind) for kind in types])
-        self.lacks = tuple(lack for lack in asked if isinstance(lack, Lack))
+        self.lacks = (*bare, *(lack for lack in asked if isinstance(lack, Lack)))
         self._questions = {
             kind.id: question
             for kind, question in zip(types, asked, strict=True)
@@ -101,7 +156,8 @@ class Selection(Trace):
         always = {CPU: columns.cpu, TID: columns.tid}
         if columns.type.time is not Time.NONE:
             always[TIME] = monotonic(columns.time, self.info.clock)
-        return answers(question.condition, {**always, **values}, len(columns.time))
+        met = answers(question.condition, {**always, **values}, len(columns.time))
+        return met & self._within.of(columns, self.info.clock)
 
 
 def _scope(kind: RecordType) -> Scope:

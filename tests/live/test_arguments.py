@@ -152,7 +152,10 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             markerjit.event_lines,
             {"columns": [], "clock": CLOCK, "json": False, "pids": None},
         ),
-        "where": (markerjit.where, {**every, "text": "tid > 0"}),
+        "where": (
+            markerjit.where,
+            {**every, "text": "tid > 0", "tids": [1], "cpus": [0], "since": 0, "before": 1},
+        ),
         "summarise": (markerjit.summarise, {**every, "budget": None}),
     }
 

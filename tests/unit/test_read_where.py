@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,6 +78,68 @@ def test_the_rest_is_read_as_without_a_condition(
     assert asked.err == plain.err
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_events_of_threads_cpus_and_times_are_chosen(suffix: str, tmp_path: Path) -> None:
+    """kv_get has a field that is called cpu, which is not meant."""
+    path = write(tmp_path / f"a{suffix}")
+    every = [*open_trace(path).events()]
+    middle = every[len(every) // 2].time
+    bounds: list[tuple[dict[str, Any], Callable[[Event], bool]]] = [
+        ({"tids": [813, 1]}, lambda event: event.tid == 813),
+        ({"cpus": [1]}, lambda event: event.cpu == 1),
+        ({"since": middle}, lambda event: event.time >= middle),
+        ({"before": middle, "cpus": (0,)}, lambda event: event.time < middle and not event.cpu),
+        ({"tids": []}, lambda event: False),
+    ]
+
+    for arguments, chosen in bounds:
+        events = [*where(open_trace(path), "True", **arguments).events()]
+
+        assert events == [event for event in every if chosen(event)], arguments
+
+
+def test_options_choose_threads_cpus_and_times(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "a.jsonl")
+    trace = open_trace(path)
+    every = [*trace.events()]
+    first, last = every[0].time, every[-1].time
+    assert first < last
+
+    def times(*options: str) -> list[int]:
+        assert run(path, "--json", *options) == 0
+        *lines, _ = map(json.loads, capsys.readouterr().out.splitlines())
+        return [line["time"] for line in lines]
+
+    def clock(time_ns: int, form: str) -> str:
+        seconds, rest = divmod(time_ns + trace.info.clock.wall_offset_ns, 10**9)
+        return datetime.fromtimestamp(seconds).strftime(form) + f".{rest:09d}"[:10]
+
+    assert times() == [event.time for event in every]
+    assert times("-n", "2") == [event.time for event in every[:2]]
+    assert times("--tid", "813,7") == [event.time for event in every if event.tid in (813, 7)]
+    assert times("--cpu", "1") == [event.time for event in every if event.cpu == 1]
+    assert times("--from", "+1h") == []
+    assert times("--to", f"+{(last - first) / 1e9:.9f}s") == [
+        event.time for event in every if event.time < last
+    ]
+    assert times("--from", clock(last, "%H:%M:%S")) == [
+        event.time for event in every if event.time >= last
+    ]
+    assert times("--to", clock(first, "%Y-%m-%dT%H:%M:%S")[:-3]) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--tid", "x"), ("--cpu", "1,,2"), ("--from", "soon"), ("--to", "25:00"), ("--from", "+x"),
+     ("-n", "0"), ("-n", "5", "--stats"), ("--to", "2026-13-01")],
+)  # fmt: skip
+def test_wrong_bounds_are_wrong_usage(options: tuple[str, ...], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run(write(tmp_path / "a.jsonl"), *options)
+
+
 def test_a_condition_goes_with_sums_and_conversions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,6 +205,10 @@ def test_a_trace_without_times_has_no_time(tmp_path: Path) -> None:
     with pytest.raises(BadQuestion, match=r"the trace was recorded without thread ids"):
         where(trace, "tid > 3")
     assert len([*where(trace, "id > 0").events()]) == 3
+    for name, bounds in (("time", {"since": 0}), ("tid", {"tids": [0]})):
+        selection = where(trace, "True", **bounds)  # type: ignore[arg-type]
+        assert [*selection.events()] == []
+        assert {lack.name for lack in selection.lacks} == {name}
 
 
 def test_an_empty_trace_has_no_events_to_ask(tmp_path: Path) -> None:
