@@ -94,6 +94,24 @@ def test_a_cheaper_peer_is_named_with_what_it_is_cheaper_than() -> None:
     ]
 
 
+def test_where_the_noise_is_too_great_nothing_is_told_of_peers() -> None:
+    dear = dict.fromkeys(("uprobe, 1-byte no-op", "uprobe, record"), 9_000.0)
+    first, second = report(made_run((1, 2), COSTS | dear)).parts
+    noisy = "the noise is too great"
+
+    one = [*better([first, second._replace(noisy=noisy)])]
+    neither = [*better([part._replace(noisy=noisy) for part in (first, second)])]
+
+    assert one[0] == (
+        "To count, no peer is cheaper than any form of markerjit; of 2 threads, each on a CPU it "
+        "cannot be told."
+    )
+    assert neither == [
+        "To count: the noise is too great to tell whether a peer is cheaper.",
+        "To record: the noise is too great to tell whether a peer is cheaper.",
+    ]
+
+
 def test_the_page_draws_each_number_of_threads_and_the_way_from_one_to_the_other() -> None:
     page = html.page(made_run())
 

@@ -184,6 +184,15 @@ def test_page_says_that_no_peer_is_cheaper(run: dict[str, Any]) -> None:
     assert "No peer is cheaper" in Page(html.page(run)).text
 
 
+def test_page_says_nothing_of_peers_where_the_noise_is_too_great(run: dict[str, Any]) -> None:
+    run["parts"] = [large(997) | {"noisy": "no verdict"}]
+
+    text = Page(html.page(run)).text
+
+    assert "The noise is too great to tell whether a peer is cheaper." in text
+    assert "No peer is cheaper" not in text
+
+
 def test_intervals_that_meet_make_no_peer_cheaper(run: dict[str, Any]) -> None:
     run["parts"] = [part("hot", "t", [form(BASE, 0), form("jump", 0.5), form("USDT", 0.42)])]
 

@@ -41,10 +41,16 @@ def better(parts: Sequence[Part]) -> Iterator[str]:
             sentence for part in parts if not part.noisy for sentence in _better(part, job)
         ]
         yield from sentences
-        if not sentences and any(
-            _doing(part, job, OURS) and _doing(part, job, PEERS) for part in parts
-        ):
-            yield f"To {_TO[job]}, no peer is cheaper than any form of markerjit."
+        compared = [part for part in parts if _doing(part, job, OURS) and _doing(part, job, PEERS)]
+        noisy = [part for part in compared if part.noisy]
+        if sentences or not compared:
+            continue
+        if len(noisy) == len(compared):
+            yield f"To {_TO[job]}: the noise is too great to tell whether a peer is cheaper."
+            continue
+        threads = _listed([_threads(part) for part in noisy])
+        untold = f"; of {threads} it cannot be told" if noisy else ""
+        yield f"To {_TO[job]}, no peer is cheaper than any form of markerjit{untold}."
 
 
 METHOD = (

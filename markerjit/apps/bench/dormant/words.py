@@ -75,8 +75,12 @@ def _costs(part: Part, form: Measured) -> str:
 
 def better(report: Report) -> Iterator[str]:
     """A sentence for each setting in which the interval of a peer is below ours, or one that says
-    that there is none."""
-    if not any(_group(part, PEERS) for part in report.parts):
+    that there is none, or that nothing can be told."""
+    compared = [part for part in report.parts if _group(part, PEERS)]
+    if not compared:
+        return
+    if all(part.noisy for part in compared):
+        yield "The noise is too great to tell whether a peer is cheaper."
         return
     sentences = [sentence for part in report.parts if not part.noisy for sentence in _better(part)]
     yield from sentences or [
