@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from markerjit.fleet.family import Family, Member, Price
     from markerjit.fleet.fleet import Fleet
     from markerjit.fleet.launch import Launched
+    from markerjit.fleet.overview import Overview, ProcessOverview, overview
     from markerjit.model import Event, Field, Kind, Mode, Seccomp, Site
     from markerjit.patch.apply import Applied
     from markerjit.patch.plan import LeftOut, Plan, Refusal
@@ -112,6 +113,9 @@ _HOME = {
     "Price": "fleet.family",
     "Fleet": "fleet.fleet",
     "Launched": "fleet.launch",
+    "Overview": "fleet.overview",
+    "ProcessOverview": "fleet.overview",
+    "overview": "fleet.overview",
     **dict.fromkeys(("Targets", "parse_targets"), "targets.request"),
     **dict.fromkeys(("choose_one", "find_processes"), "targets.find"),
     "convert": "trace.convert",
@@ -214,9 +218,11 @@ __all__ = [
     "NotRolledBack",
     "NotVerified",
     "NumberSummary",
+    "Overview",
     "Picture",
     "Plan",
     "Price",
+    "ProcessOverview",
     "Reason",
     "Refusal",
     "Refused",
@@ -261,6 +267,7 @@ __all__ = [
     "open_sink",
     "open_trace",
     "open_traces",
+    "overview",
     "parse_targets",
     "raised_priority",
     "reason_for_waiting",

@@ -23,6 +23,7 @@ COMMANDS = {
     "demo": "the bundled server under load: list, switch, watch, compare",
     "doctor": "what will work here, or on a process, and why not",
     "list": "the markers of a process or a file",
+    "ps": "the processes that have markers, and what is on in them",
     "on": "switch markers of a process on",
     "off": "switch markers of a process off",
     "status": "what is on in a process, since when, by which process, hits and losses",

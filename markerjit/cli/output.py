@@ -33,6 +33,15 @@ def is_coloured() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
+def width() -> int | None:
+    """The columns of the terminal; None where the output goes elsewhere, and nothing is cut."""
+    if not sys.stdout.isatty():
+        return None
+    import shutil  # with all kinds of compression
+
+    return shutil.get_terminal_size().columns
+
+
 def print_json(document: object) -> None:
     """Print a document on one line, in ASCII: a terminal obeys other characters, and an encoding
     may not have them."""

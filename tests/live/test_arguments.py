@@ -152,6 +152,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             markerjit.event_lines,
             {"columns": [], "clock": CLOCK, "json": False, "pids": None},
         ),
+        "overview": (markerjit.overview, {"everyone": False, "usdt": False}),
         "where": (
             markerjit.where,
             {**every, "text": "tid > 0", "tids": [1], "cpus": [0], "since": 0, "before": 1},

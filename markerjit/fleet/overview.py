@@ -1,0 +1,74 @@
+"""A look at all processes: which have markers or USDT probes, and what is on in them. Nothing is
+changed, and no thread is stopped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markerjit.arguments import check_flag
+from markerjit.errors import MarkerError, NoSuchProcess, TargetGone
+from markerjit.fleet.failed import Failed
+from markerjit.session.status import ArenaStatus, MarkerStatus
+from markerjit.session.view import View
+from markerjit.targets.processes import Process, processes
+
+
+class ProcessOverview(NamedTuple):
+    """A process that has something to be probed.
+
+    uid      of its user
+    command  its command line
+    markers  its markers, and the USDT probes and functions that were ever opened
+    arena    the runtime in it, or None
+    usdt     how many USDT probes it has; None where they were not counted
+    """
+
+    pid: int
+    uid: int
+    command: str
+    markers: tuple[MarkerStatus, ...]
+    arena: ArenaStatus | None
+    usdt: int | None
+
+
+class Overview(NamedTuple):
+    """The processes that have something to be probed, by pid, and those that could not be looked
+    at, with the reason."""
+
+    processes: tuple[ProcessOverview, ...]
+    failed: tuple[Failed, ...]
+
+
+def overview(*, everyone: bool = False, usdt: bool = False) -> Overview:
+    """Look at all processes of our user, or of everyone; without markers, and without USDT probes
+    where `usdt` asks for those, a process is left out. Raises BadArgument."""
+    check_flag("everyone", everyone)
+    check_flag("usdt", usdt)
+    views: list[ProcessOverview] = []
+    failed: list[Failed] = []
+    ours = os.geteuid()
+    for process in processes():
+        if not everyone and process.uid != ours:
+            continue
+        try:
+            seen = _look(process, usdt=usdt)
+        except (NoSuchProcess, TargetGone):
+            continue  # it has ended meanwhile
+        except MarkerError as error:
+            failed.append(Failed(process.pid, error))
+            continue
+        if seen.markers or seen.arena or seen.usdt:
+            views.append(seen)
+    return Overview(tuple(views), tuple(failed))
+
+
+def _look(process: Process, *, usdt: bool) -> ProcessOverview:
+    with View(process.pid) as view:
+        markers = view.statistics()
+        probes: Sequence[object] | None = view.usdt().probes if usdt else None
+        return ProcessOverview(
+            process.pid, process.uid, view.command, tuple(markers), view.arena(),
+            None if probes is None else len(probes),
+        )  # fmt: skip

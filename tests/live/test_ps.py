@@ -1,0 +1,75 @@
+"""`markerjit ps`: which processes have markers, and what is on in them."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Callable
+
+import pytest
+
+import markerjit
+from markerjit.cli import main, output
+from tests.support.commands import cli, facts
+
+pytestmark = pytest.mark.live
+
+
+def test_processes_with_markers_are_listed_with_what_is_on(target: Callable) -> None:
+    idle, busy = target("truth_modes-jump"), target("truth_threads")
+    plain = target("truth_functions")
+    with markerjit.attach(busy.pid) as session:
+        session.enable("truth_loop", probe="count")
+
+    document = facts("ps")
+    text = cli("ps").stdout
+
+    seen = {process["pid"]: process for process in document["processes"]}
+    assert seen[busy.pid]["on"] == [
+        {"name": "truth_loop", "mode": "jump", "probe": "count", "by": os.getpid(), "held": None}
+    ]
+    assert (seen[busy.pid]["runtime"], seen[busy.pid]["uid"]) == (True, os.geteuid())
+    quiet = {"on": [], "runtime": False, "usdt": None, "markers": 2}
+    assert {key: seen[idle.pid][key] for key in quiet} == quiet
+    assert plain.pid not in seen
+    (line,) = (line for line in text.splitlines() if line.split()[0] == str(busy.pid))
+    assert f"truth_loop  pid {os.getpid()}" in line
+    assert line.split()[1] == pwd.getpwuid(os.geteuid()).pw_name
+    assert line.endswith("truth_threads")
+
+
+def test_processes_with_usdt_probes_are_listed_where_they_are_asked_for(target: Callable) -> None:
+    program = target("truth_usdt")
+
+    without = {process["pid"] for process in facts("ps")["processes"]}
+    counted = {process["pid"]: process["usdt"] for process in facts("ps", "--usdt")["processes"]}
+
+    assert program.pid not in without
+    assert counted[program.pid] > 0
+
+
+def test_long_command_lines_are_cut_for_a_terminal(
+    target: Callable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = target("truth_threads")
+    monkeypatch.setattr(output, "width", lambda: 60)
+
+    assert main.run(["ps"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = (line for line in lines if line.split()[0] == str(program.pid))
+    assert line.endswith("…")
+    assert max(map(len, lines)) <= 60
+
+
+def test_nothing_to_be_listed_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = markerjit.Failed(7, markerjit.NotPermitted("it may not be looked at"))
+    monkeypatch.setattr(markerjit, "overview", lambda **_: markerjit.Overview((), (refused,)))
+
+    assert main.run(["ps"]) == 0
+
+    told = capsys.readouterr()
+    assert told.out == "no process here has markers\n"
+    assert told.err.startswith("1 process could not be looked at, such as ")
