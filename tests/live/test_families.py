@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -204,3 +205,35 @@ def test_child_of_ours_is_not_followed_by_us(target: Callable) -> None:
 
     with markerjit.attach(program.pid) as session:
         session.enable("truth_follow")
+
+
+EXECUTES_FROM_ANOTHER_THREAD = """
+import os, sys, threading
+
+def execute():
+    os.execv(sys.argv[1], [sys.argv[1]])
+
+threading.Thread(target=execute).start()
+threading.Event().wait()
+"""
+
+
+def test_a_thread_that_is_not_the_first_may_execute_a_file(tmp_path: Path) -> None:
+    """It gets the number of the first one, and the kernel refuses every request for that number
+    until the stop has been waited for."""
+    program = tmp_path / "program.c"
+    program.write_text(
+        '#include <markerjit/marker.h>\nint main(void) { MARK(executed, "n %d", 7); return 7; }\n'
+    )
+    binary = tmp_path / "program"
+    flags = cli("--cflags").stdout.split()
+    subprocess.run(["gcc", *flags, "-o", binary, program], check=True)
+
+    done = cli(
+        "trace", "executed", "--follow", "--json",
+        "--", sys.executable, "-c", EXECUTES_FROM_ANOTHER_THREAD, binary,
+    )  # fmt: skip
+
+    assert done.returncode == 7, done.stderr
+    events = [line for line in map(json.loads, done.stdout.splitlines()) if "name" in line]
+    assert [event["fields"]["n"] for event in events] == [7]

@@ -227,11 +227,14 @@ static void adopt(pid_t pid) {
         ptrace(PTRACE_CONT, pid, 0, 0);
 }
 
-/* 3 */
+/* 3. A thread that was not the first one has the first one's number now. Until its stop has been
+   waited for, the kernel fails every ptrace request for it with ESRCH (looks_like_a_spurious_pid,
+   kernel/ptrace.c). */
 static void executed(pid_t pid) {
     struct mj_followed what = {.kind = MJ_EXECUTED, .pid = pid};
     struct mj_report report = {0};
 
+    take_status(pid, WSTOPPED);
     MJ_RACE("follow: executed");
     what.parent = (int32_t)status_number(pid, "PPid");
     /* The hold makes system calls, which a filter may answer with the end of the process. */
