@@ -157,7 +157,7 @@ def _pieces(text: str) -> list[str]:
     pieces: list[str] = []
     start = depth = 0
     for at, letter in enumerate(text):
-        depth += (letter in "([{<") - (letter in ")]}>")
+        depth = max(depth + (letter in "([{<") - (letter in ")]}>"), 0)
         if letter == "," and not depth:
             pieces.append(text[start:at])
             start = at + 1
@@ -169,6 +169,8 @@ def _pieces(text: str) -> list[str]:
 
 def _expanded(text: str) -> list[str]:
     """The texts that braces with a comma are short for, as in a shell: the innermost first."""
+    if text.count("{") > _MOST.bit_length():
+        raise BadArgument("pattern", text, f"at most {_MOST} names")
     braces = re.search(r"\{([^{}]*,[^{}]*)\}", text) if "{" in text else None
     if braces is None:
         return [text]
