@@ -68,15 +68,15 @@ def list_file_functions(path: str, pattern: str) -> FunctionView:
 
 def _joined(name: ProbeName, of: Callable[[ProbeName], FunctionSites]) -> FunctionSites:
     """The functions of a name that may be a list."""
-    found: list[FunctionSites] = []
+    parts: list[FunctionSites] = []
 
     def sites_of(part: ProbeName) -> tuple[UsdtSite, ...]:
-        found.append(of(part))
-        return found[-1].sites
+        parts.append(of(part))
+        return parts[-1].sites
 
     sites = chosen(name, sites_of)
-    resolvers = dict.fromkeys(each for entries in found for each in entries.resolvers)
-    problems = {str(each): each for entries in found for each in entries.problems}
+    resolvers = dict.fromkeys(each for entries in parts for each in entries.resolvers)
+    problems = {str(each): each for entries in parts for each in entries.problems}
     return FunctionSites(sites, tuple(resolvers), tuple(problems.values()))
 
 
