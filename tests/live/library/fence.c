@@ -122,6 +122,17 @@ static void make_it(int wanted) {
         sched_yield();
 }
 
+/* Where other programs take the CPUs, a thread that does not block the signal may not answer in
+   half a second either. Then it is asked again. The test has a limit of its own. */
+static int fence_in_time(pid_t *slow) {
+    int error;
+
+    do
+        error = mj_fence_signals(slow);
+    while (error == -EAGAIN);
+    return error;
+}
+
 static void blocking_thread_is_named(void) {
     pthread_t thread, other;
     pid_t slow;
@@ -134,7 +145,7 @@ static void blocking_thread_is_named(void) {
     CHECK(!was_told(blocker));
     CHECK(is_default(SIGRTMAX)); /* nothing was sent that is still to come */
     make_it(2);
-    CHECK_EQUAL(mj_fence_signals(&slow), 0);
+    CHECK_EQUAL(fence_in_time(&slow), 0);
     CHECK_EQUAL(slow, 0);
     stop = 1;
     pthread_join(thread, NULL);
@@ -160,7 +171,7 @@ static void late_answer_is_harmless(void) {
     make_it(2);
     when_told = NULL;
     for (int i = 0; i < 5; i++)
-        CHECK_EQUAL(mj_fence_signals(&slow), 0);
+        CHECK_EQUAL(fence_in_time(&slow), 0);
     CHECK(!is_default(SIGRTMAX));
     CHECK(is_default(SIGRTMAX - 1));
 

@@ -214,14 +214,14 @@ static long wait_in(const char *call) {
         return clock_nanosleep(CLOCK_MONOTONIC, 0, &long_time, &rest);
     if (IS("pause"))
         return pause();
-    sigprocmask(SIG_BLOCK, &user, NULL);
+    if (!strncmp(call, "sig", 3)) /* a thread that runs is looked at as soon as it is ready */
+        sigprocmask(SIG_BLOCK, &user, NULL);
     if (IS("sigsuspend"))
         return sigsuspend(&none);
     if (IS("sigwaitinfo"))
         return sigwaitinfo(&user, NULL);
     if (IS("sigtimedwait"))
         return sigtimedwait(&user, NULL, &long_time);
-    sigprocmask(SIG_UNBLOCK, &user, NULL);
     if (IS("io_getevents")) {
         syscall(SYS_io_setup, 1, &context);
         return syscall(SYS_io_getevents, context, 1, 1, &done, NULL);
