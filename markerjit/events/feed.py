@@ -208,10 +208,24 @@ class Feed:
     def find(self, until: int | None) -> None:
         """Take the records out of the rings, and have those before `until` ready for `hand_out`;
         None: all of them. No events are made yet."""
+        if self.take(last=until is None):
+            self.make_ready(until)
+
+    def take(self, *, last: bool = False) -> bool:
+        """Take the records out of the rings, and keep them back. Returns False where `stop` came
+        meanwhile: then there are more in the rings, which may be earlier ones."""
         self.let_wait()
-        if until is None:
+        if last:
             self._timeline.update()
-        self._ready.add(self._from_rings(until, packets=False, columns=True).columns)
+        new = self._taken(packets=False, columns=True, last=last)
+        if new:
+            self._kept_back.add(new.columns)
+        return new is not None
+
+    def make_ready(self, until: int | None) -> None:
+        """Have those records ready for `hand_out` that were kept back and are before `until`; None:
+        all of them."""
+        self._ready.add(self._kept_back.release(until))
 
     @property
     def waiting(self) -> int:
@@ -274,7 +288,16 @@ class Feed:
 
     def _from_rings(self, until: int | None, *, packets: bool, columns: bool) -> Polled:
         """The records that were kept back and those in the rings; of columns those before `until`.
-        Nothing where `stop` came meanwhile: then all of it is kept back, for the rest."""
+        Nothing where `stop` came meanwhile."""
+        new = self._taken(packets=packets, columns=columns, last=until is None)
+        if new is None:
+            return Polled([], [], 0)
+        self._kept_back.add(new.columns)
+        return new._replace(columns=self._kept_back.release(until))
+
+    def _taken(self, *, packets: bool, columns: bool, last: bool) -> Polled | None:
+        """The records in the rings, behind the packets that were kept back. None where `stop` came
+        meanwhile: then all of it is kept back, for the rest."""
         stopped = self.stopped
         new = Polled(self._packets if packets else [], [], self._records)
         self._packets, self._records = [], 0
@@ -287,7 +310,7 @@ class Feed:
                 new = Polled(
                     [*new.packets, *polled.packets], polled.columns, new.records + polled.records
                 )
-                if until is None:
+                if last:
                     self._losses.update()
                 else:
                     self._losses.update_when_due()
@@ -295,9 +318,8 @@ class Feed:
             self.stopped = self.target_ended = stopped = True
         if self.stopped and not stopped:
             self._keep_back(new)
-            return Polled([], [], 0)
-        self._kept_back.add(new.columns)
-        return new._replace(columns=self._kept_back.release(until))
+            return None
+        return new
 
     def _keep_back(self, new: Polled) -> None:
         """Keep these records for the rest."""

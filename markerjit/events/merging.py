@@ -153,8 +153,10 @@ class Merger:
         if not self._first:
             return
         until = feeds_of([self._first])[0].now()
+        if not all(feed.take() for feed in self._going.values()):
+            return  # a stop has come: what was taken waits for what was not
         for number, feed in list(self._going.items()):
-            feed.find(until)
+            feed.make_ready(until)
             # All of its events are before `until` by now: see Feed.now.
             if now - self._over_at.get(number, now) > TICK_NS:
                 feed.note_losses()

@@ -3,6 +3,8 @@ so."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +17,14 @@ from markerjit.ring.to_events import events
 from markerjit.ring.types import RecordType, Time
 from markerjit.ring.walk import least_words, walk
 from tests.support.drawn_records import NANOSECONDS, Record, by_id, rings, write
-from tests.support.made_streams import FakeTime, Target, numbers, open_feed, open_stream
+from tests.support.made_streams import (
+    TICKS_PER_NS,
+    FakeTime,
+    Target,
+    numbers,
+    open_feed,
+    open_stream,
+)
 
 
 @pytest.fixture
@@ -102,3 +111,37 @@ def test_merged_streams_share_what_is_asked_for_and_stay_in_order(
 
     assert numbers([event for _, event in seen]) == list(range(20))
     assert merger.waiting == 0
+
+
+@pytest.mark.parametrize("stopped_in", [0, 1])
+def test_stop_in_the_middle_of_a_merged_poll_leaves_the_order_as_it_is(
+    target: Target, clock: FakeTime, stopped_in: int
+) -> None:
+    """A signal stops all streams at once, while the rings of one of them are being read."""
+    targets = [target, Target()]
+    armed: list[int] = []
+    streams: list[EventStream] = []
+
+    def renewing(number: int) -> Callable[[], bool]:
+        def renew() -> bool:
+            if armed == [number]:
+                for stream in streams:
+                    stream.stop()
+            return True
+
+        return renew
+
+    streams += [open_stream(each, renew=renewing(n)) for n, each in enumerate(targets)]
+    merger = Merger(streams)
+    clock.pass_ns(5_000_000)
+    for number in range(8):
+        targets[number % 2].record(number % 3, TICKS_PER_NS * number)
+
+    armed.append(stopped_in)
+    assert merger.poll(100) == []
+    assert merger.take_finished() == []
+    armed.clear()
+    merger.find_rest()
+    assert numbers([event for _, event in merger.hand_out(100)]) == [
+        TICKS_PER_NS * number for number in range(8)
+    ]
