@@ -11,6 +11,7 @@ import markerjit
 from markerjit.cli import arguments, output
 from markerjit.facts import words
 from markerjit.facts.fleet import overview_facts
+from markerjit.printable import printable
 
 _NAMED = 3
 """Markers that a line names."""
@@ -65,7 +66,7 @@ def _row(process: markerjit.ProcessOverview) -> list[str]:
         *usdt,
         f"{named}{more}" or "-",
         ", ".join(holders) or "-",
-        process.command or "-",
+        printable(process.command) or "-",
     ]
 
 

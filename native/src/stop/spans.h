@@ -33,8 +33,8 @@ const struct span *span_around(const struct spans *spans, uint64_t address);
  * Have no stopped thread go on inside a span, neither by its own instruction pointer nor by one
  * that a signal frame on its stacks will put back. A thread that has a move is moved, which is
  * harmless whatever becomes of the edit. Frames are not changed: a handler may look its caller up,
- * or may have done so. MJ_OK; MJ_IN_SPAN, with report->tid and report->index; MJ_STACK_UNKNOWN,
- * with report->tid; MJ_ERRNO; MJ_GONE. No thread is moved unless it is MJ_OK.
+ * or may have done so. MJ_OK, or where some threads may have been moved: MJ_IN_SPAN, with
+ * report->tid and report->index; MJ_STACK_UNKNOWN, with report->tid; MJ_ERRNO; MJ_GONE.
  */
 int leave_spans(const struct mj_target *target, const struct stopped *stopped,
                 const struct spans *spans, struct mj_report *report);
