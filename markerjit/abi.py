@@ -24,7 +24,7 @@ TABLES = ALIVE + PAGE
 SCRATCH_SIZE = 16 * PAGE
 DATA_SIZE = 8192 * PAGE
 MAGIC = 0x74696A72656B726D
-VERSION = 7
+VERSION = 8
 PARTS = 16
 (
     PART_MARKERS, PART_COUNTS, PART_PATCHES, PART_EDITS, PART_HEADS, PART_COMMITS, PART_RINGS,
@@ -66,6 +66,8 @@ TIME_NONE = 0
 TIME_TSC = 1
 TIME_MONOTONIC = 2
 TIME_COARSE = 3
+
+ASKS_NOTHING, ASKS_BEFORE_COUNT, ASKS_BEFORE_RECORD = range(3)
 
 PROBE_COUNTED = 1
 SLOT_SIZE = 64
@@ -226,7 +228,8 @@ class MarkerEntry(ctypes.Structure):
         ("id", ctypes.c_uint32),
         ("argc", ctypes.c_uint8),
         ("mode", ctypes.c_uint8),
-        ("unused", ctypes.c_uint8 * 2),
+        ("asks", ctypes.c_uint8),
+        ("unused", ctypes.c_uint8),
         ("ops", ctypes.c_uint8 * MAX_ARGS),
         ("limits", ctypes.c_uint16 * MAX_ARGS),
         ("size", ctypes.c_uint16),
@@ -247,6 +250,9 @@ class MarkerEntry(ctypes.Structure):
         ("waits", ctypes.c_uint8),
         ("recorder_of_c", ctypes.c_uint32),
         ("name", ctypes.c_char * 64),
+        ("question", ctypes.c_uint64),
+        ("question_text", ctypes.c_uint32),
+        ("question_size", ctypes.c_uint32),
     ]
 
 

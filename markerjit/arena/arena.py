@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 
 import markerjit.abi as abi
-from markerjit.abi import CONTROL, Control, Geometry
+from markerjit.abi import ASKS_BEFORE_COUNT, CODE_SIZE, CONTROL, Control, Geometry, MarkerEntry
 from markerjit.arena.calls import Calls
 from markerjit.arena.code import Code, Taken
 from markerjit.arena.control import ControlBlock
@@ -26,7 +26,7 @@ from markerjit.arena.rings import RingHeads
 from markerjit.arena.store import FileStore, MemoryStore
 from markerjit.arena.units import Units
 from markerjit.arena.versions import control_of, layout_of
-from markerjit.errors import Refused
+from markerjit.errors import MarkerError, Refused
 from markerjit.model import RemoteAddress
 from markerjit.proc.owner import Owner, from_entry
 from markerjit.ring.types import HEAD, HEAD_OF_16, Head
@@ -35,6 +35,8 @@ _HEADS_AS_OURS = 5
 """The first version whose records have our heads. Those before had ids of 16 bits."""
 _PRESERVING_CALLS = 7
 """The first version that has probes for bodies which make preserving calls."""
+_LONGEST_QUESTION = 4 * 4096
+"""Bytes of a text: a character of the longest question has four at most."""
 
 
 class Arena:
@@ -105,12 +107,17 @@ class Arena:
         entry = self.entry.count_block if preserving else self.entry.count
         return RemoteAddress(self.base + entry)
 
-    def counts(self, probe: RemoteAddress) -> bool:
-        """Whether a slot with this probe only counts."""
+    def counts(self, probe: RemoteAddress, data: RemoteAddress) -> bool:
+        """Whether a slot with these words only counts, perhaps what a question lets through."""
         offset = probe - self.base
-        return offset == self.entry.count or (
-            self.version >= _PRESERVING_CALLS and offset == self.entry.count_block
-        )
+        if offset == self.entry.count:
+            return True
+        if self.version >= _PRESERVING_CALLS and 0 < offset == self.entry.count_block:
+            return True
+        entry = self._entry_at(data)
+        if entry is None or entry.asks != ASKS_BEFORE_COUNT:
+            return False
+        return bool(0 < offset == entry.recorder)
 
     def record_probe(self, marker: int, *, preserving: bool) -> RemoteAddress:
         """The probe that records a marker, for bodies that call so: code of its own, or the one
@@ -120,6 +127,14 @@ class Arena:
             return RemoteAddress(self.base + (entry.recorder or self.entry.record_block))
         return RemoteAddress(self.base + (entry.recorder_of_c or self.entry.record))
 
+    def asking_probe(self, marker: int) -> RemoteAddress:
+        """The code of the question of a marker, which stands before its probe. Raises MarkerError
+        where it has none."""
+        entry = self.markers.entry(marker)
+        if not entry.asks or not entry.recorder:
+            raise MarkerError(f"the question of marker {marker} has no code")
+        return RemoteAddress(self.base + entry.recorder)
+
     def records(self, probe: RemoteAddress, data: RemoteAddress) -> bool:
         """Whether a slot with these words records."""
         offset = probe - self.base
@@ -127,11 +142,25 @@ class Arena:
             return True
         if self.version >= _PRESERVING_CALLS and 0 < offset == self.entry.record_block:
             return True
-        marker = self.markers.at(data)
-        if marker is None:
+        entry = self._entry_at(data)
+        if entry is None or entry.asks == ASKS_BEFORE_COUNT:
             return False
-        entry = self.markers.entry(marker)
         return offset > 0 and offset in (entry.recorder, entry.recorder_of_c)
+
+    def question(self, data: RemoteAddress) -> str:
+        """The text of the question of a slot with this data; "" where it has none. The target can
+        write anything there."""
+        entry = self._entry_at(data)
+        if entry is None or not entry.asks:
+            return ""
+        start, size = int(entry.question_text), min(int(entry.question_size), _LONGEST_QUESTION)
+        if not start or start + size > CODE_SIZE:
+            return ""
+        return self.store.read(start, size).decode(errors="replace")
+
+    def _entry_at(self, data: RemoteAddress) -> MarkerEntry | None:
+        marker = self.markers.at(data)
+        return None if marker is None else self.markers.entry(marker)
 
     def adapter(self, *, vectors: bool) -> RemoteAddress:
         """Through which a preserving body calls a C function, one that changes vector registers or

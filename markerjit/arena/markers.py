@@ -131,6 +131,11 @@ class Markers:
         field = "recorder" if preserving else "recorder_of_c"
         self._table.write_field(marker, field, offset.to_bytes(4, "little"))
 
+    def set_question(self, marker: int, text: RemoteAddress, size: int) -> None:
+        """Write down where the text of a marker's question is, and how many bytes it has."""
+        extent = struct.pack("<II", text - self._base, size)
+        self._table.write_field(marker, "question_text", extent)
+
     # ---- who switched it, and how --------------------------------------------------------------
 
     def note_switched(
@@ -201,4 +206,5 @@ def _how(entry: MarkerEntry) -> bytes:
     """The part of an entry that says how its marker is recorded."""
     whole = bytes(entry)
     taken = whole[MarkerEntry.ops.offset : MarkerEntry.recorder.offset]
-    return bytes([entry.argc, entry.counted, entry.careful, entry.waits]) + taken
+    flags = (entry.argc, entry.counted, entry.careful, entry.waits, entry.asks)
+    return bytes(flags) + int(entry.question).to_bytes(8, "little") + taken

@@ -71,13 +71,16 @@ class _Control4(ctypes.Structure):
     ]
 
 
+_NOT_IN_4 = ("unused", "asks", "question", "question_text", "question_size")
+
+
 class _Marker4(ctypes.Structure):
     """struct mj_marker of version 4, whose ids had 16 bits."""
 
     _fields_ = [
         (field[0], ctypes.c_uint16 if field[0] == "id" else field[1])
         for field in MarkerEntry._fields_
-        if field[0] != "unused"
+        if field[0] not in _NOT_IN_4
     ]
 
 

@@ -45,6 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "FILE.c:function: a probe in C",
     )
     recording.add_strings(parser)
+    recording.add_where(parser)
     arguments.add_seccomp(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)
@@ -53,6 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 @uncollected()
 def run(options: argparse.Namespace) -> int:
     """Switch on, and say what that took."""
+    if options.where is not None and options.probe.is_in_c:
+        raise markerjit.Refused("a probe in C asks for itself; leave out --where")
     mode = markerjit.Mode(options.mode) if options.mode else None
     probe = recording.probe_of(options.probe)
     return switch_each(
@@ -64,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
             quiesce=options.quiesce,
             force=options.force,
             strings=options.strings or "fast",
+            where=options.where,
         ),
     )
 

@@ -44,6 +44,7 @@ def add_parts(parser: argparse.ArgumentParser) -> None:
         help="the most bytes of a string (default 256)",
     )
     add_strings(parser)
+    add_where(parser)
     parser.add_argument(
         "--ring-size",
         metavar="MIB",
@@ -60,6 +61,16 @@ def add_strings(parser: argparse.ArgumentParser) -> None:
         help="how strings are read where the processor has no memory transactions: from pages that "
         "could be read within the last millisecond (default), or by the kernel, with a system call "
         "for each string",
+    )
+
+
+def add_where(parser: argparse.ArgumentParser) -> None:
+    """Add --where, a condition that is asked in the process."""
+    parser.add_argument(
+        "--where",
+        metavar="EXPR",
+        help="only where a condition about numbers is met, such as 'size > 100'; it is asked in "
+        "the process, before the probe",
     )
 
 
@@ -175,6 +186,8 @@ def parts(options: argparse.Namespace) -> dict[str, Any]:
     """The probe and the parts of an event, as arguments of `Session.trace` and `Session.record`.
     Raises Refused for a choice of parts with a probe in C."""
     chosen = (options.time, options.no_thread_id, options.fields, options.text, options.strings)
+    if options.probe.is_in_c and options.where is not None:
+        raise markerjit.Refused("a probe in C asks for itself; leave out --where")
     if options.probe.is_in_c and any(chosen):
         raise markerjit.Refused(
             "events of a probe in C are recorded whole, with the time stamp counter and the thread "
@@ -187,6 +200,7 @@ def parts(options: argparse.Namespace) -> dict[str, Any]:
         "thread_id": not options.no_thread_id,
         "fields": options.fields,
         "strings": options.strings or "fast",
+        "where": options.where,
     }
 
 

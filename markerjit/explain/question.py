@@ -9,14 +9,13 @@ from typing import NamedTuple
 from markerjit.elf import parse_format
 from markerjit.errors import Unsupported
 from markerjit.model import Signature
-from markerjit.questions import Lack, Question, Scope, ask, scope_of
+from markerjit.probes.asking import ask_markers, lines_of_question, scope_of_marker
+from markerjit.probes.question import make_question
+from markerjit.questions import Lack, Question
 from markerjit.questions.ir import show
-from markerjit.questions.scope import CALLER, CPU, TID, TIME
 
 _ADDRESS, _PROBE = 0x10000, 0x20000
 """Somewhere: the code is the same everywhere, but for the distance of the probe."""
-_UNKNOWN = "the code of a question has the arguments only"
-_MEMORY = "the code of a question reads none yet"
 
 
 class CodeLine(NamedTuple):
@@ -47,20 +46,14 @@ class AskedMarker(NamedTuple):
 
 def explain_question(text: str, signatures: Sequence[Signature]) -> list[AskedMarker]:
     """The question for each of these signatures. Raises BadQuestion."""
-    scopes = [_scope(signature) for signature in signatures]
     return [
-        _asked(signature, scope, question)
-        for signature, scope, question in zip(signatures, scopes, ask(text, scopes), strict=True)
+        _asked(signature, question)
+        for signature, question in zip(signatures, ask_markers(text, signatures), strict=True)
     ]
 
 
-def _scope(signature: Signature) -> Scope:
-    fields = parse_format(signature.format, signature.args)
-    unknown = dict.fromkeys((TIME, TID, CPU, CALLER), _UNKNOWN)
-    return scope_of(signature.name, fields, unknown, _MEMORY)
-
-
-def _asked(signature: Signature, scope: Scope, question: Question | Lack) -> AskedMarker:
+def _asked(signature: Signature, question: Question | Lack) -> AskedMarker:
+    scope = scope_of_marker(signature)
     fields = parse_format(signature.format, signature.args)
     types = {field.name: str(scope.types[field.name]) for field in fields}
     if isinstance(question, Lack):
@@ -68,16 +61,14 @@ def _asked(signature: Signature, scope: Scope, question: Question | Lack) -> Ask
         return AskedMarker(signature.name, types, (), (), 0, remark)
     expression = tuple(show(question.condition))
     try:
-        code, size = _code(question, {field.name: field.arg for field in fields})
+        code, size = _code(question, signature)
     except Unsupported as reason:
         return AskedMarker(signature.name, types, expression, (), 0, str(reason))
     return AskedMarker(signature.name, types, expression, code, size, "")
 
 
-def _code(question: Question, arguments: dict[str, int]) -> tuple[tuple[CodeLine, ...], int]:
-    from markerjit.probes.question import lines_of, make_question
-
-    lines = lines_of(question.condition, arguments)
+def _code(question: Question, signature: Signature) -> tuple[tuple[CodeLine, ...], int]:
+    lines = lines_of_question(question, signature)
     made = make_question(lines, _ADDRESS, _PROBE)
     shown = tuple(
         CodeLine(line.text, question.text[slice(*line.span)] if line.span else "") for line in lines

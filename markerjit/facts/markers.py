@@ -44,6 +44,7 @@ def marker_facts(marker: MarkerStatus) -> Json:
         "lost": marker.lost,
         "total": marker.total,
         "held": marker.held,
+        "where": marker.where,
         "sites": [site_facts(site, altered.get(site.address)) for site in marker.sites],
     }
 

@@ -17,7 +17,8 @@ def state_words(marker: MarkerStatus) -> str:
     """`off`, or how the marker is on, or that its code is neither."""
     if len(marker.altered) == len(marker.sites):
         return "altered"
-    state = f"on ({marker.mode}, {marker.probe})" if marker.mode else "off"
+    where = f" where {marker.where}" if marker.where else ""
+    state = f"on ({marker.mode}, {marker.probe}{where})" if marker.mode else "off"
     if marker.partly:
         state += ", not all sites"
     if marker.altered:

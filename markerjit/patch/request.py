@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from markerjit.arena.markers import fnv1a
 from markerjit.model import Mode
 from markerjit.quiesce.strategies import Strategy
 from markerjit.ring.types import Options
@@ -15,8 +16,24 @@ from markerjit.ring.types import Options
 _ONLY_COUNTED = Options(counted=False)
 
 
+class Where(NamedTuple):
+    """A question that stands before a probe: its text, and a number by which its code is found
+    again."""
+
+    text: str
+    number: int
+
+    @classmethod
+    def of(cls, text: str) -> Where:
+        """The question with this text."""
+        return cls(text, fnv1a(text.encode()))
+
+
 class Count(NamedTuple):
-    """Count the executions of a site, and nothing else."""
+    """Count the executions of a site, and nothing else: of those that a question is answered with
+    yes for."""
+
+    question: Where | None = None
 
     @property
     def options(self) -> Options:
@@ -25,9 +42,11 @@ class Count(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Record each event into a ring. `counted` where the recorder counts, for want of a reader."""
+    """Record each event into a ring, or each that a question is answered with yes for. `counted`
+    where the recorder counts, for want of a reader."""
 
     options: Options = Options()
+    question: Where | None = None
 
 
 class InC(NamedTuple):
@@ -40,13 +59,17 @@ class InC(NamedTuple):
     options: Options = _ONLY_COUNTED
     digest: str = ""
 
+    @property
+    def question(self) -> None:
+        """There is none: a probe in C asks for itself."""
+
     def __str__(self) -> str:
         return f"{self.file}:{self.function}"
 
 
 Probe = Count | Record | InC
-"""The code that runs when an open site is reached. The type tells the kinds apart; tuples of
-different lengths are never equal, either."""
+"""The code that runs when an open site is reached. The type tells the kinds apart; their tuples
+have different lengths, and are never equal, either."""
 
 
 class Request(NamedTuple):

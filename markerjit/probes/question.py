@@ -255,7 +255,10 @@ class _Condition:
                 self._emit(node, "mov eax, 1")
                 self._place(behind)
             case _:
-                raise Unsupported("a question about texts or memory has no code yet")
+                raise Unsupported(
+                    "a question about texts or memory has no code yet; record the events, and ask "
+                    "them with markerjit read FILE --where"
+                )
 
     def _leaf(self, node: Constant | Value, *, right: bool) -> None:
         register = _RIGHT if right else _LEFT

@@ -36,6 +36,7 @@ from markerjit.x86.decode import disassemble
 
 _RUNTIME = "the runtime"
 _RECORDER = "the recorder of this marker"
+_QUESTION = "the question of this marker"
 _LONGEST = 1024
 """More bytes than an adapter of the runtime has, or one of its probes up to the return."""
 
@@ -117,15 +118,16 @@ def _reached(arena: Arena, read: Read, content: Content, *, preserving: bool) ->
     probe, data, _ = content
     if probe & PROBE_COUNTED:
         return _function(arena, read, content, preserving=preserving)
-    if arena.counts(probe):
-        return _counting(arena, read, probe)
     marker = arena.markers.at(data)
+    if marker is not None and arena.question(data):
+        return _asking(arena, read, marker, content)
+    if arena.counts(probe, data):
+        return _counting(arena, read, probe)
     if marker is not None and arena.records(probe, data):
         own = arena.markers.entry(marker)
         if probe - arena.base == (own.recorder if preserving else own.recorder_of_c):
             return _recorder(arena, read, marker, probe, preserving=preserving)
-        name = "any event is recorded by the runtime, up to the first return"
-        return Reached(usual=(_up_to_return(read, name, Role.WORK, probe),))
+        return _generic(read, probe)
     return Reached(remarks=(f"{probe:#x} is a probe that is not ours: its parts are not known",))
 
 
@@ -165,6 +167,33 @@ def _recorder(
         return unknown
     code = read(start, len(made.code))
     return pieces_of(made, code, in_memory=True) if code == made.code else unknown
+
+
+def _asking(arena: Arena, read: Read, marker: int, content: Content) -> Reached:
+    """The code of a question, which ends where its text begins, and what it goes on to."""
+    entry, start = arena.markers.entry(marker), content.probe
+    code = _read(read, start, RemoteAddress(arena.base + int(entry.question_text)), CODE_SIZE)
+    question = Piece(f"where {arena.question(content.data)}", Role.WORK, _QUESTION, start, code)
+    leaving = [
+        int(target, 16)
+        for operation, _, target in (line.text.partition(" ") for line in disassemble(code, start))
+        if operation == "jmp" and not start <= int(target, 16) < start + len(code)
+    ]
+    if len(leaving) != 1:
+        raise _NoSense("the code of a question goes on in one place")
+    probe = RemoteAddress(leaving[0])
+    if probe == arena.count_probe(preserving=True):
+        behind = _counting(arena, read, probe)
+    elif probe - arena.base == arena.entry.record_block:
+        behind = _generic(read, probe)
+    else:
+        behind = _recorder(arena, read, marker, probe, preserving=True)
+    return behind._replace(usual=(question, *behind.usual))
+
+
+def _generic(read: Read, probe: RemoteAddress) -> Reached:
+    name = "any event is recorded by the runtime, up to the first return"
+    return Reached(usual=(_up_to_return(read, name, Role.WORK, probe),))
 
 
 def _counting(arena: Arena, read: Read, probe: RemoteAddress) -> Reached:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
+from markerjit.abi import ASKS_BEFORE_COUNT, ASKS_BEFORE_RECORD, MarkerEntry
 from markerjit.arena.arena import Arena
 from markerjit.arena.markers import fnv1a
 from markerjit.arena.units import Noted, Unit
 from markerjit.arguments import check_is
 from markerjit.errors import BadArgument, Refused
 from markerjit.model import RemoteAddress, Signature
-from markerjit.patch.request import Count, InC, Probe, Record
+from markerjit.patch.request import Count, InC, Probe, Record, Where
 from markerjit.probes.c.unit import Compiled, split_probe
 from markerjit.probes.inside import Read
 from markerjit.probes.loaded import Loaded, entry_of, load, loaded
@@ -38,16 +39,15 @@ class Recorders:
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
         self._loaded: dict[tuple[str, str, str], Loaded] = {}
-        self._known: dict[tuple[Signature, Options], int] = {}
+        self._known: dict[tuple[Signature, Probe], int] = {}
 
-    def find(self, signature: Signature, options: Options) -> int | None:
+    def find(self, signature: Signature, probe: Probe) -> int | None:
         """The id of a marker that is recorded so; None when the runtime was not told of it."""
-        known = self._known.get((signature, options))
+        known = self._known.get((signature, probe))
         if known is None:
-            entry = recording(signature, options).entry()
-            known = self.arena.markers.known(signature.text, entry)
+            known = self.arena.markers.known(signature.text, _entry(signature, probe))
             if known is not None:
-                self._known[signature, options] = known
+                self._known[signature, probe] = known
         return known
 
     def tell(
@@ -55,19 +55,25 @@ class Recorders:
     ) -> None:
         """Tell the runtime of these markers, whose bodies make a preserving call or an ordinary
         one. To record them each gets code of its own, where that can be had; mj_record does it for
-        the others.
+        the others. A question is code of their own, too.
 
-        Raises Refused when the arena has no room for another marker.
+        Raises Refused when the arena has no room for another marker or question, BadQuestion, and
+        Unsupported for a question that has no code.
         """
         for signature in signatures:
+            entry = _entry(signature, probe)
+            marker = self.arena.markers.find(signature.name, signature.text, entry)
+            self._known[signature, probe] = marker
             made = recording(signature, probe.options)
-            marker = self.arena.markers.find(signature.name, signature.text, made.entry())
-            self._known[signature, probe.options] = marker
-            if isinstance(probe, Record) and takes_a_recorder(made, self.arena.facts):
+            if probe.question:
+                self._need_question(marker, signature, probe, made)
+            elif isinstance(probe, Record) and takes_a_recorder(made, self.arena.facts):
                 self._need_recorder(marker, made, preserving)
 
     def probe(self, marker: int, probe: Probe, *, preserving: bool = True) -> RemoteAddress:
         """The word that a slot must hold for this marker, whose bodies call so."""
+        if probe.question:
+            return self.arena.asking_probe(marker)
         if isinstance(probe, Record):
             return self.arena.record_probe(marker, preserving=preserving)
         if isinstance(probe, InC) and (file := self._loaded_of(probe)):
@@ -120,7 +126,7 @@ class Recorders:
             return file.types()
         types = {}
         for signature in set(signatures):
-            marker = self.find(signature, probe.options)
+            marker = self.find(signature, probe)
             if marker is not None:
                 types[marker] = recorded_type(signature, self.arena.markers.entry(marker))
         return types
@@ -141,17 +147,77 @@ class Recorders:
         known = arena.markers.entry(marker)
         if known.recorder if preserving else known.recorder_of_c:
             return
-        from markerjit.probes.recorder import LARGEST, make_recorder, setting_of, shape_of
+        from markerjit.probes.recorder import LARGEST
 
         address = arena.code.place(LARGEST)
         if address is None:
             return
-        place = arena.markers.address(marker)
-        shape = shape_of(marker, place, made.entry(), preserving=preserving)
-        recorder = make_recorder(shape, setting_of(arena), address)
         with suppress(Refused):  # mj_record does it then
-            arena.code.put(address, recorder.code)
-            arena.markers.set_recorder(marker, RemoteAddress(recorder.entry), preserving=preserving)
+            recorder = self._put_recorder(marker, made, address, preserving=preserving)
+            arena.markers.set_recorder(marker, recorder, preserving=preserving)
+
+    def _put_recorder(
+        self, marker: int, made: Recording, address: RemoteAddress, *, preserving: bool
+    ) -> RemoteAddress:
+        """Put the code that records a marker where there is place for it; returns the place of its
+        entry."""
+        from markerjit.probes.recorder import make_recorder, setting_of, shape_of
+
+        place = self.arena.markers.address(marker)
+        shape = shape_of(marker, place, made.entry(), preserving=preserving)
+        recorder = make_recorder(shape, setting_of(self.arena), address)
+        self.arena.code.put(address, recorder.code)
+        return RemoteAddress(recorder.entry)
+
+    def _need_question(
+        self, marker: int, signature: Signature, probe: Probe, made: Recording
+    ) -> None:
+        """Code that asks, before the probe of an entry whose bodies make a preserving call."""
+        from markerjit.probes.asking import code_of
+
+        arena, question = self.arena, probe.question
+        assert question
+        known = arena.markers.entry(marker)
+        if known.recorder:
+            known_text = arena.question(arena.markers.address(marker))
+            if question.text and known_text != question.text:
+                raise Refused(f"the question {known_text!r} has the number of this one")
+            return
+        behind = self._behind_question(marker, probe, made)
+        text = question.text.encode()
+        sizing = code_of(signature, question.text, arena.base, behind)
+        address = arena.code.place(len(sizing) + len(text))
+        if address is None:
+            raise Refused(
+                f"the arena of process {arena.pid} has no room for the code of another question; "
+                "it has room again when the process is restarted"
+            )
+        code = code_of(signature, question.text, address, behind)
+        arena.code.put(address, code + text)
+        arena.markers.set_question(marker, RemoteAddress(address + len(code)), len(text))
+        arena.markers.set_recorder(marker, address, preserving=True)
+
+    def _behind_question(self, marker: int, probe: Probe, made: Recording) -> RemoteAddress:
+        """The probe that is reached where the answer is yes."""
+        arena = self.arena
+        if not isinstance(probe, Record):
+            return arena.count_probe(preserving=True)
+        from markerjit.probes.recorder import LARGEST
+
+        address = arena.code.place(LARGEST) if takes_a_recorder(made, arena.facts) else None
+        if address is None:
+            return RemoteAddress(arena.base + arena.entry.record_block)
+        return self._put_recorder(marker, made, address, preserving=True)
+
+
+def _entry(signature: Signature, probe: Probe) -> MarkerEntry:
+    """The entry of a marker with this probe, without its name and id."""
+    entry = recording(signature, probe.options).entry()
+    if probe.question:
+        is_recorded = isinstance(probe, Record)
+        entry.asks = ASKS_BEFORE_RECORD if is_recorded else ASKS_BEFORE_COUNT
+        entry.question = probe.question.number
+    return entry
 
 
 def compiled_probe(probe: str | Compiled) -> Compiled | None:
@@ -166,15 +232,21 @@ def compiled_probe(probe: str | Compiled) -> Compiled | None:
     return compile_probe(*split_probe(probe))
 
 
-def probe_of(probe: str | Compiled, options: Options) -> Probe:
-    """The probe that is meant by its name, or one in C that was compiled. Raises BadArgument."""
+def probe_of(probe: str | Compiled, options: Options, where: str | None = None) -> Probe:
+    """The probe that is meant by its name, or one in C that was compiled; behind the question
+    `where`. Raises BadArgument, also for a question before a probe in C."""
     check_is("probe", probe, str, Compiled)
+    if where is not None:
+        check_is("where", where, str)
+        if probe not in (RECORD, COUNT):
+            raise BadArgument("where", where, "None for a probe in C, which can ask for itself")
+    question = None if where is None else Where.of(where)
     if isinstance(probe, Compiled):
         return InC(probe.source.name, probe.function.name, options, _digest(probe.objects))
     if probe == RECORD:
-        return Record(options)
+        return Record(options, question)
     if probe == COUNT:
-        return Count()
+        return Count(question)
     file, function = split_probe(probe)
     return InC(str(file), function, options)
 

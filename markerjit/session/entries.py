@@ -162,7 +162,7 @@ def slots_by_entry(sites: Sequence[Site], request: Request, recorders: Recorders
     """The entries that the slots get; none where they are switched off."""
     slots: Slots = {}
     for site in by_slot(sites) if request.on else ():
-        marker = recorders.find(site.signature, request.probe.options)
+        marker = recorders.find(site.signature, request.probe)
         if marker is not None:
             slots.setdefault(marker, []).append(site.slot)
     return slots

@@ -40,7 +40,7 @@ class FlightRecorder:
         """Switch markers on for it; the first ones begin it. Raises Refused while a trace has the
         rings, and what switching raises."""
         switcher, pid = self._switcher, self._target.pid
-        recorders, sites = ready_to_record(turn, switcher, name, recording)
+        recorders, sites, left_out = ready_to_record(turn, switcher, name, recording)
         arena = recorders.arena
         reader = reader_of(arena)
         if reader and (not reader.over or read_by_us(pid)):
@@ -52,7 +52,8 @@ class FlightRecorder:
             Entries(turn, recorders).note_counts()
             Rings(arena, {}).start(overwrite=True)
         try:
-            return switcher.switch(turn, sites, recording.request).applied
+            applied = switcher.switch(turn, sites, recording.request).applied
+            return applied._replace(left_out=(*left_out, *applied.left_out))
         except MarkerError:
             if not flying and is_undone(arena):
                 Rings(arena, {}).start()

@@ -68,7 +68,7 @@ def take(
 
 def is_bound(state: SiteState, request: Request, recorders: Recorders) -> bool:
     """Whether a slot holds what it would hold if it was switched on so."""
-    marker = recorders.find(state.site.signature, request.probe.options)
+    marker = recorders.find(state.site.signature, request.probe)
     if marker is None or recorders.arena.markers.at(state.data) != marker:
         return False
     preserving = state.site.body.preserving

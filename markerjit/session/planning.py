@@ -124,7 +124,7 @@ def _bindings(
         return None
     bindings: Bindings = {}
     for site in one_format(sites):
-        marker = recorders.find(site.signature, request.probe.options)
+        marker = recorders.find(site.signature, request.probe)
         if marker is None:
             return None
         preserving = site.body.preserving

@@ -14,6 +14,7 @@ from markerjit.errors import Refused
 from markerjit.events.rings import Rings, is_recorded_into
 from markerjit.model import Mode, Site
 from markerjit.patch.request import Count, Request, as_mode
+from markerjit.patch.switchable import LeftOut
 from markerjit.probes.c.unit import Compiled
 from markerjit.probes.recorders import (
     Recorders,
@@ -23,6 +24,7 @@ from markerjit.probes.recorders import (
     probe_of,
 )
 from markerjit.ring.types import Strings, Time
+from markerjit.session.asking import askable
 from markerjit.session.planning import Planner
 from markerjit.session.probes_in_c import load_probe
 from markerjit.session.switch import Switcher, tell_of_markers
@@ -54,6 +56,7 @@ def recording_of(
     fields: Sequence[str] | str | None,
     text: int,
     strings: Strings | str,
+    where: str | None,
     *,
     lossless: bool = False,
 ) -> Recording:
@@ -70,25 +73,33 @@ def recording_of(
     compiled = compiled_probe(probe)
     options = options_of(compiled, time, thread_id, fields, text, strings, lossless=lossless)
     strategy = planner.strategy(quiesce)
-    asked = probe_of(compiled or probe, options)
+    asked = probe_of(compiled or probe, options, where)
     return Recording(Request(True, strategy, as_mode(mode), asked), compiled)
+
+
+class Recordable(NamedTuple):
+    """The arena's recorders, the sites that match, and markers that a question leaves out."""
+
+    recorders: Recorders
+    sites: Sequence[Site]
+    left_out: tuple[LeftOut, ...]
 
 
 def ready_to_record(
     turn: Turn, switcher: Switcher, name: ProbeName, recording: Recording
-) -> tuple[Recorders, Sequence[Site]]:
-    """The arena's recorders and the sites that match. The runtime knows of the markers then, but
-    none is switched on. Raises Refused, UnknownMarker, and what a plan raises."""
+) -> Recordable:
+    """What is to be recorded. The runtime knows of the markers then, but none is switched on.
+    Raises Refused, UnknownMarker, and what a question and a plan raise."""
     request, compiled = recording
     switcher.need_stubs(turn, name, request)
-    sites = turn.target.matching(name)
+    sites, left_out = askable(turn.target.matching(name), request.probe)
     check_fields([site.signature for site in sites], request.probe.options.fields or ())
     if compiled:
         load_probe(turn, switcher, sites, request, compiled)
     recorders = switcher.need_arena(turn, sites, request)
     _check_time(recorders.arena, request.probe.options.time)
     tell_of_markers(turn, sites, request, recorders)
-    return recorders, sites
+    return Recordable(recorders, sites, left_out)
 
 
 def fit_rings(turn: Turn, arena: Arena, size: int | None, *, keep: bool = False) -> None:

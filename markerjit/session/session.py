@@ -153,6 +153,7 @@ class Session(View):
         quiesce: str | None = None,
         force: bool = False,
         strings: Strings | str = "fast",
+        where: str | None = None,
     ) -> Applied:
         """Switch markers on: all that match, at all their sites, in one transaction, or none. What
         can never be switched is left out, and refused if there is nothing else; see
@@ -160,10 +161,13 @@ class Session(View):
 
         `probe` is "count" or "record" (use `trace` to read what that records), or one in C:
         "FILE.c:function", or what `compile_probe` made of it. `strings` is for "record", as in
-        `trace`. Markers that a trace records, also one of this process, or a flight recorder keeps,
-        are refused, unless they are to be taken by `force`. Raises NoMarkers, UnknownMarker,
-        Refused, UnexpectedBytes, NotPermitted, TargetGone, and for one in C what compile_probe
-        raises.
+        `trace`. `where` is a condition about numbers (docs/reference/questions.md), which is asked
+        in the process, before the probe: what does not meet it is neither counted nor recorded.
+        Markers that do not have a name of it are left out. Markers that a trace records, also one
+        of this process, or a flight recorder keeps, are refused, unless they are to be taken by
+        `force`. Raises NoMarkers, UnknownMarker, Refused, UnexpectedBytes, NotPermitted,
+        TargetGone, for a probe in C what compile_probe raises, and for a condition BadQuestion and
+        Unsupported.
         """
         check_text("pattern", pattern)
         name = parse_name(pattern)
@@ -172,17 +176,21 @@ class Session(View):
         switcher = self._switcher
         request = Request(
             True, switcher.planner.strategy(quiesce), as_mode(mode),
-            probe_of(compiled or probe, nothing_read(probe, strings)),
+            probe_of(compiled or probe, nothing_read(probe, strings), where),
         )  # fmt: skip
         with switcher.turn() as turn:
             switcher.need_stubs(turn, name, request)
             if compiled:
                 load_probe(turn, switcher, turn.target.matching(name), request, compiled)
             took = take(self._target, switcher.recorders, name, request, force=force)
-            if not compiled:
+            if not compiled and where is None:
                 applied = switcher.switch_again(turn, name, request)
             else:
-                applied = switcher.switch(turn, turn.target.matching(name), request).applied
+                from markerjit.session.asking import askable
+
+                sites, left_out = askable(turn.target.matching(name), request.probe)
+                applied = switcher.switch(turn, sites, request).applied
+                applied = applied._replace(left_out=(*left_out, *applied.left_out))
         return applied._replace(**took._asdict())
 
     def disable(self, pattern: str, *, quiesce: str | None = None, force: bool = False) -> Applied:
@@ -270,6 +278,7 @@ class Session(View):
         lossless: bool = False,
         ring_growth: int = DEFAULT_GROWTH,
         resume: bool = False,
+        where: str | None = None,
     ) -> Iterator[EventStream]:
         """Record markers and stream the events; at the end they are off, however it ends.
 
@@ -280,7 +289,8 @@ class Session(View):
         name), `text` the most bytes of a string. `strings` is how those are read where the
         processor has no memory transactions: "fast", from pages that could be read within the last
         millisecond; "careful", by the kernel, with a system call for each. With `resume` it begins
-        with what a reader left that died.
+        with what a reader left that died. `where` is a condition, as of `enable`: what does not
+        meet it is not recorded.
 
         Where the stream falls behind, the rings grow: by `ring_growth` bytes in all, and each to
         16 MiB at most, if it did not begin with more. The memory is given back at the end. With
@@ -318,8 +328,9 @@ class Session(View):
         from markerjit.session.recording import recording_of
 
         recording = recording_of(
-            planner, mode, probe, quiesce, time, thread_id, fields, text, strings, lossless=lossless
-        )
+            planner, mode, probe, quiesce, time, thread_id, fields, text, strings, where,
+            lossless=lossless,
+        )  # fmt: skip
         growth = 0 if lossless else ring_growth
         asked = Asked(name, recording.read(), resume, poll_s, self._clock, growth)
         with traced(self._switcher, self._flights, asked) as stream:
@@ -337,6 +348,7 @@ class Session(View):
         fields: Sequence[str] | str | None = None,
         text: int = DEFAULT_TEXT,
         strings: Strings | str = "fast",
+        where: str | None = None,
     ) -> Applied:
         """Switch markers on as a flight recorder: the rings keep the newest events, and only
         `flight` reads them, by taking a picture. `disable` ends it. Arguments as of `trace`.
@@ -349,7 +361,7 @@ class Session(View):
         from markerjit.session.recording import recording_of
 
         recording = recording_of(
-            planner, mode, probe, quiesce, time, thread_id, fields, text, strings
+            planner, mode, probe, quiesce, time, thread_id, fields, text, strings, where
         )
         with self._switcher.turn() as turn:
             return self._flights.begin(turn, name, recording)

@@ -40,6 +40,7 @@ class MarkerStatus(NamedTuple):
             nothing above
     total   executions of our probes since the runtime was loaded, over all switches
     held    "trace" or "flight" if it has a holder: then other controllers may not switch it
+    where   the condition that an execution has to meet to be counted or recorded; None without one
     """
 
     name: str
@@ -57,6 +58,7 @@ class MarkerStatus(NamedTuple):
     altered: tuple[UnexpectedBytes, ...] = ()
     total: int = 0
     held: str | None = None
+    where: str | None = None
 
 
 class ArenaStatus(NamedTuple):
@@ -227,13 +229,14 @@ def _status(
         altered=tuple(state.problem for state in group if state.problem),
         total=sums.hits,
         held=tallies.hold_of(group) if tallies else None,
+        where=(arena.question(first.data) or None) if arena and mode else None,
     )
 
 
 def _probe_name(state: SiteState, arena: Arena | None, probes: Probes) -> str:
     if arena and arena.records(state.probe, state.data):
         return "record"
-    if arena and arena.counts(state.probe):
+    if arena and arena.counts(state.probe, state.data):
         return "count"
     if arena and (in_c := _probe_in_c(state, arena)):
         return in_c

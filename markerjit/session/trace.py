@@ -28,7 +28,8 @@ from markerjit.events.rings import Rings
 from markerjit.events.stream import EventStream
 from markerjit.model import Mode, Site
 from markerjit.patch.holds import Held
-from markerjit.patch.request import Count, Request
+from markerjit.patch.request import Count, Request, Where
+from markerjit.patch.switchable import LeftOut
 from markerjit.probes.recorders import Recorders
 from markerjit.quiesce.strategies import default_strategy
 from markerjit.remote.filters import Filters
@@ -67,20 +68,22 @@ class Asked(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """The rings, claimed: what will be switched on, and the bytes of an earlier reader that are
-    dropped."""
+    """The rings, claimed: what will be switched on, markers that a question leaves out, and the
+    bytes of an earlier reader that are dropped."""
 
     recorders: Recorders
     sites: Sequence[Site]
+    left_out: tuple[LeftOut, ...]
     lease: Lease
     resume: bool
     dropped_bytes: int
 
 
 class Counting(NamedTuple):
-    """Sites that only count, and how each is on; and by which process, by the entry."""
+    """Sites that only count, and how each is on, with which question; and by which process, by the
+    entry."""
 
-    modes: Mapping[Site, Mode]
+    ways: Mapping[Site, tuple[Mode, Count]]
     by: Mapping[int, int]
 
 
@@ -111,7 +114,7 @@ def traced(switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Iterato
                 feed,
                 poll_s=asked.poll_s,
                 dropped_bytes=claim.dropped_bytes,
-                unswitched=done.applied.left_out,
+                unswitched=(*claim.left_out, *done.applied.left_out),
             )
         finally:
             feed.let_wait()
@@ -137,7 +140,7 @@ def check_that_threads_may_wait(target: Target) -> None:
 
 
 def _claim(turn: Turn, switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Claim:
-    recorders, sites = ready_to_record(turn, switcher, asked.name, asked.recording)
+    recorders, sites, left_out = ready_to_record(turn, switcher, asked.name, asked.recording)
     flights.refuse_while_on(turn, recorders)
     arena = recorders.arena
     lease = Lease(arena)
@@ -150,7 +153,7 @@ def _claim(turn: Turn, switcher: Switcher, flights: FlightRecorder, asked: Asked
     except BaseException:
         lease.release()
         raise
-    return Claim(recorders, sites, lease, resume, dropped)
+    return Claim(recorders, sites, left_out, lease, resume, dropped)
 
 
 def _feed(switcher: Switcher, claim: Claim, asked: Asked) -> Feed:
@@ -191,14 +194,18 @@ def _names_by_entry(claim: Claim, request: Request) -> dict[int, str]:
 def _counting(turn: Turn, claim: Claim) -> Counting:
     """Sites that were on and only counted before the trace. They count again after it."""
     arena = claim.recorders.arena
-    modes: dict[Site, Mode] = {}
+    ways: dict[Site, tuple[Mode, Count]] = {}
     by: dict[int, int] = {}
     for state in turn.target.states(claim.sites):
-        if state.mode and arena.counts(state.probe):
-            modes[state.site] = state.mode
+        if state.mode and arena.counts(state.probe, state.data):
+            probe = Count()
             if (marker := arena.markers.at(state.data)) is not None:
-                by[marker] = int(arena.markers.entry(marker).by)
-    return Counting(modes, by)
+                entry = arena.markers.entry(marker)
+                by[marker] = int(entry.by)
+                if entry.asks:
+                    probe = Count(Where(arena.question(state.data), int(entry.question)))
+            ways[state.site] = state.mode, probe
+    return Counting(ways, by)
 
 
 # ---- the end -------------------------------------------------------------------------------------
@@ -280,11 +287,11 @@ def _count_again(
 ) -> set[Site]:
     """Let the sites that only counted before count again; returns them. They were on all the time,
     and belong again to the controller that switched them on."""
-    again = [site for site in sites if site in counting.modes]
+    again = [site for site in sites if site in counting.ways]
     strategy = default_strategy(own=turn.target.own)
-    for mode in {counting.modes[site] for site in again}:
-        of_mode = [site for site in again if counting.modes[site] is mode]
-        switcher.switch(turn, of_mode, Request(True, strategy, mode, Count()))
+    for mode, probe in {counting.ways[site] for site in again}:
+        alike = [site for site in again if counting.ways[site] == (mode, probe)]
+        switcher.switch(turn, alike, Request(True, strategy, mode, probe))
     if again:
         Entries(turn, claim.recorders).note_by(counting.by)
     return set(again)

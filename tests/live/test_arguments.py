@@ -52,11 +52,11 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     path = str(folder / "trace.txt")
     pattern, record = {"pattern": "truth_loop"}, {
         "pattern": "truth_loop", "probe": "record", "time": "tsc", "thread_id": True,
-        "fields": None, "text": 256, "strings": "fast",
+        "fields": None, "text": 256, "strings": "fast", "where": "i >= 0",
     }  # fmt: skip
     trace = markerjit.open_trace(path)
     types = tuple(stream.types.values())
-    enabled = {**pattern, "probe": "record", "strings": "fast", "force": False}
+    enabled = {**pattern, "probe": "record", "strings": "fast", "force": False, "where": "i >= 0"}
     flight = markerjit.Flight(session._target.seen.arena, dict)
     polls = {"packets": False, "columns": True}
     of_stream = {

@@ -135,7 +135,7 @@ CONSTANTS = {
     "MJ_WORDS_SHIFT": abi.WORDS_SHIFT,
     "MJ_FILLER": abi.FILLER,
     "MJ_MAX_RECORD": abi.MAX_RECORD,
-    **{f"MJ_{n}": v for n, v in vars(abi).items() if re.match("OP_(?!SIZE)|TIME_", n)},
+    **{f"MJ_{n}": v for n, v in vars(abi).items() if re.match("OP_(?!SIZE)|TIME_|ASKS_", n)},
     **{f"MJ_TEXT_{one.name}": int(one) for one in types.TextState},
     **{
         f"MJ_CONTROL_{name.upper()}": getattr(abi.Control, name).offset

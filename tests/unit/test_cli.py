@@ -382,6 +382,7 @@ def test_status_as_json_has_every_fact_of_every_marker(
         "lost": 2,
         "total": 0,
         "held": None,
+        "where": None,
         "sites": [
             {
                 "address": 0x1010,

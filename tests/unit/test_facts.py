@@ -98,6 +98,7 @@ OFF_FACTS = {
     "lost": 0,
     "total": 0,
     "held": None,
+    "where": None,
     "sites": [SITE_FACTS],
 }
 
@@ -132,6 +133,7 @@ def test_marker_that_is_on_says_how_and_for_whom() -> None:
         "lost": 2,
         "total": 12,
         "held": "trace",
+        "where": None,
     }
 
 

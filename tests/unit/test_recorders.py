@@ -10,7 +10,7 @@ import pytest
 from markerjit.abi import CODE_SIZE, RUNTIME_SIZE, MarkerEntry
 from markerjit.errors import MarkerError, Refused
 from markerjit.model import CType, RemoteAddress, Signature
-from markerjit.patch.request import Count, Record
+from markerjit.patch.request import Count, Record, Where
 from markerjit.probes.recorders import Recorders, check_fields
 from markerjit.ring.types import Options, Time
 from tests.support.own_arena import CHARS, DOUBLE, INT, LONG, SHARED, OwnArena
@@ -35,7 +35,7 @@ def recorders(own: OwnArena) -> Recorders:
 def told(recorders: Recorders, one: Signature, options: Options = USUAL) -> int:
     """Tell the runtime of a marker; returns its id."""
     recorders.tell([one], Record(options))
-    marker = recorders.find(one, options)
+    marker = recorders.find(one, Record(options))
     assert marker is not None
     return marker
 
@@ -49,11 +49,11 @@ def is_own_code(own: OwnArena, marker: int) -> bool:
 
 def test_a_marker_is_unknown_until_the_runtime_was_told_of_it(recorders: Recorders) -> None:
     one = event()
-    assert recorders.find(one, USUAL) is None
+    assert recorders.find(one, Record(USUAL)) is None
 
     recorders.tell([one], Record(USUAL))
 
-    assert recorders.find(one, USUAL) == 0
+    assert recorders.find(one, Record(USUAL)) == 0
 
 
 def test_another_controller_finds_what_was_told(own: OwnArena, recorders: Recorders) -> None:
@@ -62,7 +62,7 @@ def test_another_controller_finds_what_was_told(own: OwnArena, recorders: Record
 
     again = Recorders(own.arena)
 
-    assert [again.find(one, USUAL), again.find(event("other"), USUAL)] == [0, 1]
+    assert [again.find(one, Record(USUAL)), again.find(event("other"), Record(USUAL))] == [0, 1]
 
 
 def test_sites_of_one_marker_share_its_entry(own: OwnArena, recorders: Recorders) -> None:
@@ -152,7 +152,7 @@ def test_who_only_counts_gets_no_code_until_somebody_records(
     own: OwnArena, recorders: Recorders
 ) -> None:
     recorders.tell([event()], Count())
-    marker = recorders.find(event(), Count().options)
+    marker = recorders.find(event(), Count())
     assert marker is not None
     assert not is_own_code(own, marker)
     assert recorders.probe(marker, Count()) == own.arena.count_probe(preserving=True)
@@ -310,3 +310,46 @@ def test_fields_that_some_marker_has_are_fine() -> None:
 def test_a_field_that_no_marker_has_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(Refused, match="no marker has a field z; there are a, b, c"):
         check_fields([event(), event("other", "c %d", INT)], ["a", "z"])
+
+
+# ---- questions -----------------------------------------------------------------------------------
+
+
+def asking(recorders: Recorders, probe: Count | Record) -> int:
+    """Tell the runtime of a marker with two ints, behind a question; returns its id."""
+    recorders.tell([event()], probe)
+    marker = recorders.find(event(), probe)
+    assert marker is not None
+    assert recorders.probe(marker, probe) == recorders.arena.asking_probe(marker)
+    return marker
+
+
+def test_each_question_has_an_entry_and_code_of_its_own(own: OwnArena) -> None:
+    recorders = Recorders(own.arena)
+    one, other = Where.of("a == 1"), Where.of("a == 2")
+    probes = [Count(), Count(one), Count(other), Record(USUAL, one), Record(USUAL)]
+    markers = [asking(recorders, probe) for probe in probes[1:4]]
+    room = own.arena.code.room.code
+
+    assert len({*markers, told(recorders, event())}) == 4
+    again = Recorders(own.arena)
+    assert [asking(again, probe) for probe in probes[1:4]] == markers
+    data = [own.arena.markers.address(marker) for marker in markers]
+    assert [own.arena.question(each) for each in data] == ["a == 1", "a == 2", "a == 1"]
+    assert own.arena.code.room.code <= room
+    asked = [own.arena.asking_probe(marker) for marker in markers]
+    counts = [own.arena.counts(*words) for words in zip(asked, data, strict=True)]
+    records = [own.arena.records(*words) for words in zip(asked, data, strict=True)]
+    assert (counts, records) == ([True, True, False], [False, False, True])
+
+
+def test_question_without_room_is_refused_and_nothing_is_bound_to_it(own: OwnArena) -> None:
+    own.arena.control.write("code_used", CODE_SIZE - 64)
+    recorders, probe = Recorders(own.arena), Count(Where.of("a + 1 > b * 3"))
+
+    with pytest.raises(Refused, match="has no room for the code of another question"):
+        recorders.tell([event()], probe)
+    marker = recorders.find(event(), probe)
+    assert marker is not None
+    with pytest.raises(MarkerError, match="has no code"):
+        recorders.probe(marker, probe)

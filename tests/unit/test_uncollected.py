@@ -42,7 +42,8 @@ def test_commands_that_switch_are_such_functions(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("markerjit.cli.targets.chosen", chosen)
-    options = type("Options", (), {"mode": None, "probe": probe_name("count")("count")})
+    probe = probe_name("count")("count")
+    options = type("Options", (), {"mode": None, "where": None, "probe": probe})
 
     with pytest.raises(KeyboardInterrupt):
         command.run(options)  # type: ignore[attr-defined]

@@ -162,13 +162,14 @@ def test_what_a_shorter_entry_does_not_have_is_zero_and_is_not_written() -> None
     arena = of_another(abi.VERSION, -8)
     part, length = arena.geometry.markers, ctypes.sizeof(MarkerEntry) - 8
     for number in range(2):
-        entry = bytes(MarkerEntry(name_hash=number + 1, id=number, name=b"x" * 63))
+        entry = bytes(MarkerEntry(name_hash=number + 1, id=number, question=7, question_size=9))
         arena.store.write(part.at(number), entry[:length])
     arena.control.write("markers_used", 2)
 
     first, second = arena.markers.entries()
 
-    assert (first.name, second.name) == (b"x" * 56,) * 2
+    assert (first.question, second.question) == (7, 7)
+    assert (first.question_size, second.question_size) == (0, 0)
     assert second.name_hash == 2
 
 

@@ -170,7 +170,7 @@ struct mj_slot {
  * what it mapped.
  */
 #define MJ_ARENA_MAGIC 0x74696a72656b726d /* "mrkerjit" in memory */
-#define MJ_ARENA_VERSION 7
+#define MJ_ARENA_VERSION 8
 #define MJ_ARENA_NAME "markerjit"
 #define MJ_PAGE 4096
 #define MJ_CODE_SIZE (2048 * MJ_PAGE)
@@ -392,7 +392,8 @@ struct mj_marker {
     uint32_t id;
     uint8_t argc;
     uint8_t mode; /* how it is on, for people; 0: off */
-    uint8_t unused[2];
+    uint8_t asks; /* what stands behind its question: MJ_ASKS_...; 0: it has none */
+    uint8_t unused;
     uint8_t ops[MJ_MAX_ARGS];
     uint16_t limits[MJ_MAX_ARGS]; /* of texts, bytes */
     uint16_t size;                /* bytes of a record, its texts empty */
@@ -413,7 +414,16 @@ struct mj_marker {
     uint8_t waits;          /* 1: where its ring is full, it waits for the reader: wait_until_ns */
     uint32_t recorder_of_c; /* as `recorder`, for slots whose bodies make an ordinary C call */
     char name[64];          /* cut when it is longer; for people */
+    uint64_t question;      /* FNV-1a of the question, to find it again */
+    uint32_t question_text; /* offset and bytes of its text, in UTF-8: it stands behind the code */
+    uint32_t question_size;
 };
+
+/* `recorder` of an entry with a question is the code of that, which jumps to the probe or returns.
+   docs/decisions/0033-questions-before-probes.md */
+#define MJ_ASKS_NOTHING 0
+#define MJ_ASKS_BEFORE_COUNT 1
+#define MJ_ASKS_BEFORE_RECORD 2
 
 /* One for each ring and marker, so that CPUs do not share a line. */
 struct mj_count {

@@ -1,0 +1,345 @@
+"""Questions that are asked in the process: what does not meet the condition is neither counted nor
+recorded, and the program knows how much that is."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import markerjit
+from markerjit import Mode
+from markerjit.ring.to_events import events
+from tests.support.commands import cli, facts, one_line, running
+from tests.support.processes import text_of
+from tests.support.timing import wait_until
+
+pytestmark = pytest.mark.live
+
+TURNS = 1000
+IN_C = """
+#include <markerjit/probe.h>
+MJ_COUNTER(calls);
+void on_turn(struct mj_slot *slot, int i) { mj_count(&calls); }
+"""
+SECOND = """
+import markerjit, sys
+with markerjit.attach(int(sys.argv[1])) as session:
+    session.enable(sys.argv[2], where=sys.argv[3])
+    print(session._target.seen.arena.code.room.code)
+"""
+"""Another controller, which asks the same."""
+
+
+@pytest.fixture(params=["jump", "nop", "pointer"])
+def program(request: pytest.FixtureRequest, target: Callable) -> Any:
+    return target(f"truth_modes-{request.param}")
+
+
+def numbers(events: list[markerjit.Event]) -> list[int]:
+    return [event.fields["i"] for event in events]  # type: ignore[misc]
+
+
+def room_for_code(session: markerjit.Session) -> int:
+    arena = session._target.seen.arena
+    assert arena
+    return arena.code.room.code
+
+
+@pytest.mark.parametrize(
+    ("where", "hits"),
+    [
+        ("i % 3 == 0", 334), ("i < 0", 0), ("i >= 0", TURNS), ("10 <= i < 20 or i == 999", 11),
+        ("evaluated > 990", 10), ("float(i) / 4 == 0.25", 1), ("not i", 1),
+        ('name == "truth_mode" and i < 5', 5), ('name == "another"', 0),
+    ],
+)  # fmt: skip
+def test_what_meets_the_condition_is_counted(program: Any, where: str, hits: int) -> None:
+    before = text_of(program.pid)
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth_mode", where=where)
+        answer = program.ask(f"run {TURNS}")
+        (marker,) = session.statistics("truth_mode")
+        session.disable("truth_mode")
+        program.ask("run 10")
+        (after,) = session.statistics("truth_mode")
+
+    assert answer["evaluated"] == TURNS
+    assert (marker.hits, marker.lost, marker.probe, marker.where) == (hits, 0, "count", where)
+    assert (after.mode, after.total, after.where) == (None, hits, None)
+    assert text_of(program.pid) == before
+
+
+def test_what_meets_the_condition_is_recorded(program: Any) -> None:
+    with markerjit.attach(program.pid) as session:
+        with session.trace("truth_mode", where="i % 97 == 5 and evaluated != 6") as stream:
+            (marker,) = session.statistics("truth_mode")
+            program.ask(f"run {TURNS}")
+        seen = list(stream.drain())
+
+    assert (marker.probe, marker.where) == ("record", "i % 97 == 5 and evaluated != 6")
+    assert numbers(seen) == [*range(5 + 97, TURNS, 97)]
+    assert stream.statistics().lost == 0
+
+
+def test_breakpoint_asks_too(target: Callable) -> None:
+    program = target("truth_modes-jump")
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth_mode", mode=Mode.INT3, where="i % 2 == 1")
+        program.ask("run 100")
+
+        assert session.statistics("truth_mode")[0].hits == 50
+
+
+def test_question_stands_before_the_recorder_of_any_event(target: Callable) -> None:
+    """A program that can have a child in its own memory has no recorders of its markers' own."""
+    program = target("truth_follow")
+    with markerjit.attach(program.pid) as session:
+        with session.trace("truth_follow", where="who == 0 and pid > 0") as stream:
+            program.ask("vfork 3")
+        seen = list(stream.drain())
+        with session.trace("truth_follow", where="who == 1") as none:
+            program.ask("vfork 3")
+
+    assert [event.fields["who"] for event in seen] == [0, 0, 0]
+    assert list(none.drain()) == []
+
+
+def test_question_about_a_number_beside_a_text(target: Callable) -> None:
+    """The text is recorded only where it is asked for."""
+    program = target("truth_texts")
+    with markerjit.attach(program.pid) as session:
+        with session.trace("texts_string") as stream:
+            program.ask("pass 8")
+        every = list(stream.drain())
+        with session.trace("texts_string", where="at % 3 == 1") as stream:
+            program.ask("pass 8")
+        some = list(stream.drain())
+
+    assert every
+    chosen = [event.fields for event in every if event.fields["at"] % 3 == 1]  # type: ignore[operator]
+    assert [event.fields for event in some] == chosen
+
+
+def test_flight_recorder_keeps_what_meets_the_condition(target: Callable) -> None:
+    program = target("truth_modes-jump")
+    with markerjit.attach(program.pid) as session:
+        session.record("truth_mode", where="i >= 995")
+        program.ask(f"run {TURNS}")
+        (marker,) = session.statistics("truth_mode")
+        picture = session.flight().picture()
+        session.disable("truth_mode")
+
+    assert numbers(events(picture.batch.columns, picture.clock)) == [*range(995, TURNS)]
+    assert (marker.hits, marker.probe, marker.held) == (5, "record", "flight")
+
+
+def test_marker_that_counted_behind_a_question_does_so_again_after_a_trace(
+    target: Callable,
+) -> None:
+    program = target("truth_modes-jump")
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth_mode", where="i % 2 == 0")
+        program.ask("run 10")
+        with session.trace("truth_mode", where="i == 7") as stream:
+            program.ask("run 10")
+        program.ask("run 10")
+        (marker,) = session.statistics("truth_mode")
+
+    assert numbers(list(stream.drain())) == [7]
+    assert (marker.probe, marker.where) == ("count", "i % 2 == 0")
+    assert marker.hits == 5 + 1 + 5
+
+
+def test_questions_follow_each_other_and_their_code_is_used_again(target: Callable) -> None:
+    program = target("truth_modes-jump")
+    hits = []
+    with markerjit.attach(program.pid) as session:
+        for where in ("i < 3", None, "i < 4", "i < 3"):
+            session.enable("truth_mode", where=where)
+            before = session.statistics("truth_mode")[0].total
+            program.ask("run 10")
+            hits.append(session.statistics("truth_mode")[0].total - before)
+        room = room_for_code(session)
+    done = subprocess.run(
+        [sys.executable, "-c", SECOND, str(program.pid), "truth_mode", "i < 4"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    program.ask("run 10")
+    with markerjit.View(program.pid) as view:
+        (marker,) = view.statistics("truth_mode")
+
+    assert hits == [3, 10, 4, 3]
+    assert int(done.stdout) == room
+    assert (marker.where, marker.total) == ("i < 4", 24)
+
+
+def test_children_are_not_asked(target: Callable) -> None:
+    program = target("truth_family")
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth_family", where="n % 2 == 0")
+        grown = program.ask("grow 2 10")
+        (marker,) = session.statistics("truth_family")
+
+    assert grown["bad"] == 0
+    assert 0 < marker.hits <= 20
+
+
+def test_functions_and_usdt_probes_are_asked(target: Callable) -> None:
+    function, usdt = target("truth_functions"), target("truth_usdt")
+    with markerjit.attach(function.pid) as session:
+        with session.trace("func:truth_functions:turn", where="arg0 % 10 == 3") as stream:
+            function.ask("run 100")
+        seen = list(stream.drain())
+    with markerjit.attach(usdt.pid) as session:
+        session.enable("truth:turn", where="arg0 % 2 == 0")
+        usdt.ask("run 1000")
+        (marker,) = session.statistics("truth:turn")
+
+    assert [event.fields["arg0"] for event in seen] == [*range(3, 100, 10)]
+    assert marker.hits == 500
+
+
+# ---- refused -------------------------------------------------------------------------------------
+
+
+def test_markers_without_the_name_are_left_out(target: Callable) -> None:
+    program = target("truth_threads", "1")
+    with markerjit.attach(program.pid) as session:
+        applied = session.enable("truth_*", where="n >= 0")
+        on = [marker.name for marker in session.statistics() if marker.mode]
+        session.disable("*")
+        with session.trace("truth_*", where="n >= 0") as stream:
+            pass
+        recorded = session.record("truth_*", where="n >= 0")
+        session.disable("*")
+
+    (left,) = applied.left_out
+    assert (left.marker, left.reason) == ("truth_birth", markerjit.Reason.NO_QUESTION)
+    assert left.sentence == "no event of truth_birth meets the condition: no n"
+    assert applied.left_out == stream.unswitched == recorded.left_out
+    assert on == ["truth_loop"]
+
+
+@pytest.mark.parametrize(
+    ("where", "error", "words"),
+    [
+        ("s == 'a'", markerjit.Unsupported, "texts or memory has no code yet"),
+        ("u8(at) == 1", markerjit.BadQuestion, "reads none yet"),
+        ("tid == 1", markerjit.BadQuestion, "tid is not known"),
+        ("att == 1", markerjit.BadQuestion, "did you mean at?"),
+        ("at ==", markerjit.BadQuestion, "it is no expression"),
+        ("", markerjit.BadQuestion, "it is empty"),
+        ("at == 'a'", markerjit.BadQuestion, "a text and a number cannot be compared"),
+        ("import os", markerjit.BadQuestion, "it is no expression"),
+        (3, markerjit.BadArgument, "where is 3"),
+    ],
+)
+@pytest.mark.parametrize("way", ["enable", "record", "trace"])
+def test_wrong_questions_are_refused_and_nothing_is_written(
+    target: Callable, where: Any, error: type[Exception], words: str, way: str
+) -> None:
+    program = target("truth_texts")
+    before = text_of(program.pid)
+    with markerjit.attach(program.pid) as session:
+        with pytest.raises(error, match=re.escape(words)):
+            if way == "trace":
+                with session.trace("texts_string", where=where):
+                    pass
+            else:
+                getattr(session, way)("texts_string", where=where)
+        assert session.arena() is None
+
+    assert text_of(program.pid) == before
+
+
+@pytest.mark.parametrize("name", ["truth_threads-1", "truth_modes-sentinel"])
+def test_bodies_that_call_c_functions_are_not_asked(target: Callable, name: str) -> None:
+    program = target(name)
+    with (
+        markerjit.attach(program.pid) as session,
+        pytest.raises(markerjit.Refused, match="calls its probe as a C function"),
+    ):
+        session.enable("*", where="i >= 0")
+
+
+def test_probes_in_c_are_not_asked(target: Callable, probe: Callable) -> None:
+    program = target("truth_modes-jump")
+    with (
+        markerjit.attach(program.pid) as session,
+        pytest.raises(markerjit.BadArgument, match="probe in C"),
+    ):
+        session.enable("truth_mode", probe=probe(IN_C, "on_turn"), where="i >= 0")
+
+
+def test_question_with_the_number_of_another_is_refused(
+    target: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = target("truth_modes-jump")
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth_mode", where="i < 3")
+        monkeypatch.setattr("markerjit.patch.request.fnv1a", lambda data: 7)
+        session.enable("truth_mode", where="i < 4")
+        with pytest.raises(markerjit.Refused, match="has the number of this one"):
+            session.enable("truth_mode", where="i < 5")
+        program.ask("run 10")
+
+        assert session.statistics("truth_mode")[0].where == "i < 4"
+
+
+def test_text_that_the_process_has_written_over_is_shown_as_it_is(target: Callable) -> None:
+    program = target("truth_modes-jump")
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth_mode", where="i < 3")
+        arena = session._target.seen.arena
+        assert arena
+        for field, value in (("question_size", 0xFFFFFFFF), ("question_text", 0xFFFFFFF0)):
+            arena.markers._table.write_field(0, field, value.to_bytes(4, "little"))
+            assert len(session.statistics("truth_mode")[0].where or "") < 1 << 15
+        program.ask("run 10")
+
+        assert session.statistics("truth_mode")[0].hits == 3
+        session.disable("truth_mode")
+
+
+# ---- at the command line -------------------------------------------------------------------------
+
+
+def test_command_line_asks(target: Callable) -> None:
+    program = target("truth_modes-jump")
+
+    switched = cli("on", program.pid, "truth_mode", "--where", "i % 4 == 0")
+    program.ask("run 100")
+    (marker,) = facts("list", program.pid, "truth_mode")["markers"]
+    shown = cli("explain", program.pid, "truth_mode").stdout
+    with running("trace", program.pid, "truth_mode", "--where", "i == 9", "--json") as tracer:
+        wait_until(lambda: "record" in cli("list", program.pid, "truth_mode").stdout, "a trace")
+        program.ask("run 100")
+        tracer.send_signal(2)
+        printed, _ = tracer.communicate()
+    *events, summary = map(json.loads, printed.splitlines())
+
+    assert "on (jump, count where i % 4 == 0)" in switched.stdout
+    assert (marker["hits"], marker["probe"], marker["where"]) == (25, "count", "i % 4 == 0")
+    assert "where i % 4 == 0" in shown
+    assert "commit: the execution is counted" in shown
+    assert [event["fields"]["i"] for event in events] == [9]
+    assert summary["summary"]["events"] == 1
+
+
+def test_command_line_refuses(target: Callable, probe: Callable) -> None:
+    program = target("truth_modes-jump")
+    for command in ("on", "trace", "record"):
+        flight = ["--flight"] if command == "record" else []
+        wrong = cli(command, program.pid, "truth_mode", *flight, "--where", "ii < 3")
+        assert wrong.returncode == 1
+        assert wrong.stderr.splitlines()[:3] == [
+            "markerjit: there is no name ii; did you mean i?", "  ii < 3", "  ^^",
+        ]  # fmt: skip
+    in_c = cli("on", program.pid, "*", "--probe", probe(IN_C, "on_turn"), "--where", "i < 3")
+    one_line(in_c, "a probe in C asks for itself; leave out --where")
