@@ -67,6 +67,8 @@ TIME_TSC = 1
 TIME_MONOTONIC = 2
 TIME_COARSE = 3
 
+ASK_LENGTH, ASK_MISSING, ASK_EQUALS, ASK_STARTS, ASK_CONTAINS, ASK_SAME = range(6)
+MAX_ASKED = 256
 ASKS_NOTHING, ASKS_BEFORE_COUNT, ASKS_BEFORE_RECORD = range(3)
 
 PROBE_COUNTED = 1
@@ -256,6 +258,31 @@ class MarkerEntry(ctypes.Structure):
     ]
 
 
+class AskedText(ctypes.Structure):
+    """struct mj_asked_text."""
+
+    _fields_ = [
+        ("arg", ctypes.c_uint8),
+        ("op", ctypes.c_uint8),
+        ("limit", ctypes.c_uint16),
+        ("low", ctypes.c_uint16),
+        ("high", ctypes.c_uint16),
+    ]
+
+
+class Asked(ctypes.Structure):
+    """struct mj_asked."""
+
+    _fields_ = [
+        ("test", ctypes.c_uint8),
+        ("careful", ctypes.c_uint8),
+        ("size", ctypes.c_uint16),
+        ("unused", ctypes.c_uint32),
+        ("text", AskedText),
+        ("other", AskedText),
+    ]
+
+
 class Calls(ctypes.Structure):
     """struct mj_calls."""
 
@@ -352,7 +379,7 @@ class Entry(ctypes.Structure):
         ("gate_record", ctypes.c_uint32),
         ("gate_pass", ctypes.c_uint32),
         ("gate_lose", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("gate_ask", ctypes.c_uint32),
         ("sequences", SequenceEntry * SEQUENCES),
     ]
 

@@ -69,8 +69,8 @@ def add_where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--where",
         metavar="EXPR",
-        help="only where a condition about numbers is met, such as 'size > 100'; it is asked in "
-        "the process, before the probe",
+        help="only where a condition is met, such as 'size > 100'; it is asked in the process, "
+        "before the probe",
     )
 
 

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from markerjit.elf import parse_format
 from markerjit.errors import Unsupported
 from markerjit.model import Signature
-from markerjit.probes.asking import ask_markers, lines_of_question, scope_of_marker
+from markerjit.probes.asking import ask_markers, draft_of_question, scope_of_marker
 from markerjit.probes.question import make_question
 from markerjit.questions import Lack, Question
 from markerjit.questions.ir import show
 
-_ADDRESS, _PROBE = 0x10000, 0x20000
+_ADDRESS, _PROBE, _ASK = 0x10000, 0x20000, 0x20100
 """Somewhere: the code is the same everywhere, but for the distance of the probe."""
 
 
@@ -32,7 +32,7 @@ class AskedMarker(NamedTuple):
     types       of the marker's fields, by name
     expression  the typed expression, a line for each operation, its operands below it
     code        empty where there is none
-    size        of the code, bytes
+    size        of the code, with what it asks of texts, bytes
     remark      why there is no expression, or no code; "" where there are both
     """
 
@@ -68,9 +68,10 @@ def _asked(signature: Signature, question: Question | Lack) -> AskedMarker:
 
 
 def _code(question: Question, signature: Signature) -> tuple[tuple[CodeLine, ...], int]:
-    lines = lines_of_question(question, signature)
-    made = make_question(lines, _ADDRESS, _PROBE)
+    draft = draft_of_question(question, signature)
+    made = make_question(draft, _ADDRESS, _PROBE, _ASK)
     shown = tuple(
-        CodeLine(line.text, question.text[slice(*line.span)] if line.span else "") for line in lines
+        CodeLine(line.text, question.text[slice(*line.span)] if line.span else "")
+        for line in draft.lines
     )
-    return shown, len(made.code)
+    return shown, len(made)

@@ -1,22 +1,24 @@
 """A question before a probe: the names that it may use, the markers that it can be asked of, and
 its code.
 
-It is asked in the process with the arguments of the marker alone. The clock, the thread and the CPU
-are known when an event is recorded, and later.
+It is asked in the process, with the arguments of the marker and the thread's id. The clock and the
+CPU are known when an event is recorded, and later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from markerjit.elf import parse_format
 from markerjit.errors import BadQuestion
 from markerjit.model import Signature
-from markerjit.probes.question import Line, lines_of, make_question
+from markerjit.probes.asked_texts import texts_of
+from markerjit.probes.question import TID_OFFSET, Draft, draft_of, make_question
 from markerjit.questions import Lack, Question, Scope, ask, scope_of
-from markerjit.questions.scope import CALLER, CPU, TID, TIME
+from markerjit.questions.scope import CALLER, CPU, TIME
 
-_UNKNOWN = "the code of a question has the arguments only"
+_UNKNOWN = "the code of a question has the arguments and the thread only"
 _MEMORY = "the code of a question reads none yet"
 
 
@@ -28,21 +30,43 @@ def ask_markers(text: str, signatures: Sequence[Signature]) -> list[Question | L
 def scope_of_marker(signature: Signature) -> Scope:
     """The names that a question has before a probe of this marker."""
     fields = parse_format(signature.format, signature.args)
-    unknown = dict.fromkeys((TIME, TID, CPU, CALLER), _UNKNOWN)
+    unknown = dict.fromkeys((TIME, CPU, CALLER), _UNKNOWN)
     return scope_of(signature.name, fields, unknown, _MEMORY)
 
 
-def lines_of_question(question: Question, signature: Signature) -> list[Line]:
-    """The code of a question, line by line. Raises Unsupported for what is no number."""
+def draft_of_question(
+    question: Question,
+    signature: Signature,
+    *,
+    tid_offset: int = TID_OFFSET,
+    careful: bool = False,
+) -> Draft:
+    """The code of a question, line by line. `tid_offset` is where from its fs base a thread has its
+    id, negative where that is not known. Raises Unsupported where it has none."""
     fields = parse_format(signature.format, signature.args)
-    return lines_of(question.condition, {field.name: field.arg for field in fields})
+    arguments = {field.name: field.arg for field in fields}
+    texts = texts_of(signature, careful=careful)
+    return draft_of(question.condition, arguments, texts, tid_offset)
 
 
-def code_of(signature: Signature, text: str, address: int, probe: int) -> bytes:
-    """The code that asks a question of a marker, at an address, and goes on to a probe. Raises
-    BadQuestion and Unsupported."""
+class Behind(NamedTuple):
+    """What the code of a question goes on to, and has of the runtime: its gate for texts, and where
+    from its fs base a thread has its id. `careful` says how texts are read."""
+
+    probe: int
+    ask: int
+    tid_offset: int
+    careful: bool
+
+
+def code_of(signature: Signature, text: str, address: int, behind: Behind) -> bytes:
+    """The code that asks a question of a marker, at an address. Raises BadQuestion and
+    Unsupported."""
     (question,) = ask_markers(text, [signature])
     if isinstance(question, Lack):
         sentence = f"{signature.name} has no field {question.name}"
         raise BadQuestion(sentence, text, 0, 0)
-    return make_question(lines_of_question(question, signature), address, probe).code
+    draft = draft_of_question(
+        question, signature, tid_offset=behind.tid_offset, careful=behind.careful
+    )
+    return make_question(draft, address, behind.probe, behind.ask)

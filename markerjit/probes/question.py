@@ -1,4 +1,4 @@
-"""A question about numbers as code, which stands before a probe.
+"""A question as code, which stands before a probe.
 
 It is called as the probe is, by a preserving call (calls.py): the arguments are words on the stack,
 and no register may change. Where the answer is yes it jumps to the probe, which finds everything as
@@ -15,7 +15,8 @@ In rax, an integer has the sign or the zeros of its own type in all 64 bits. Wha
 another operand is computed is in a word of the stack. No instruction can fault: divisors are
 looked at before, and floats are computed under the usual MXCSR, whatever the program has in it.
 
-Texts and memory are not read here.
+A text is looked at by the runtime, by way of a gate that changes rax, rdi, r10 and r11. What it is
+asked stands behind the code. Other memory is not read here.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import NamedTuple
 
 from markerjit.abi import CALL_WORDS
 from markerjit.errors import Unsupported
+from markerjit.probes.asked_texts import TextArgument, encoded
 from markerjit.questions.ir import (
     Binary,
     Choice,
@@ -35,16 +37,21 @@ from markerjit.questions.ir import (
     Logic,
     Node,
     Span,
+    TextTest,
     Unary,
     Value,
 )
 from markerjit.questions.types import Type
-from markerjit.x86.assemble import Assembled, assemble, number, plus
+from markerjit.x86.assemble import assemble, number, plus
 
 NO = "no"
 """The label where a question that was answered with no goes on."""
 
 _WORD, _VECTOR = 8, 16
+_GENERAL = ("rax", "rcx", "rdx", "rdi", "r10", "r11")
+_ASK = "call ask"
+TID_OFFSET = 0x2D0
+"""Where glibc 2.36 has the id of a thread, from its fs base."""
 _MXCSR = 0x1F80
 """All exceptions masked, to the nearest, with denormal numbers: as a thread begins."""
 _LEFT, _RIGHT = "rax", "rcx"
@@ -66,20 +73,37 @@ class Line(NamedTuple):
     span: Span | None
 
 
-def lines_of(condition: Node, arguments: Mapping[str, int]) -> list[Line]:
-    """The code of a condition. Its labels are `no` and names of its own; the probe is `probe`.
+class Draft(NamedTuple):
+    """The code of a question, and what it asks of texts, which stands behind it."""
 
-    `arguments` are the indices of the words that hold values, by name. Raises Unsupported for what
-    is no number.
+    lines: list[Line]
+    asked: tuple[bytes, ...] = ()
+
+
+_NO_TEXTS: Mapping[str, TextArgument] = {}
+
+
+def draft_of(
+    condition: Node,
+    arguments: Mapping[str, int],
+    texts: Mapping[str, TextArgument] = _NO_TEXTS,
+    tid_offset: int = TID_OFFSET,
+) -> Draft:
+    """The code of a condition. Its labels are `no` and names of its own; the probe is `probe`, the
+    runtime's gate `ask`, and what is asked of texts `text0` and so on.
+
+    `arguments` are the indices of the words that hold values, by name; what is not among them is
+    `tid`. Raises Unsupported for what is neither a number nor about one of these texts, and for
+    `tid` where `tid_offset` is negative.
     """
-    draft = _Condition(arguments, 0)
+    draft = _Condition(arguments, texts, tid_offset, 0)
     draft.jump(condition, NO, when=False)
     used = {register for line in draft.lines for register in _mentioned(line.text)}
-    pushed = [register for register in ("rax", "rcx", "rdx") if register in used]
+    pushed = [register for register in _GENERAL if register in used]
     vectors = [register for register in (_LEFT_FLOAT, _RIGHT_FLOAT) if register in used]
     below = _WORD * draft.most_words
     frame = below + _VECTOR * len(vectors) + (_WORD if vectors else 0)
-    final = _Condition(arguments, frame + _WORD * len(pushed) + CALL_WORDS)
+    final = _Condition(arguments, texts, tid_offset, frame + _WORD * len(pushed) + CALL_WORDS)
     final.jump(condition, NO, when=False)
     places = [
         (f"xmmword ptr [rsp{plus(below + _VECTOR * index)}]", register)
@@ -101,23 +125,37 @@ def lines_of(condition: Node, arguments: Mapping[str, int]) -> list[Line]:
         *((f"stmxcsr {control}", f"mov {usual}, {number(_MXCSR)}") if vectors else ()),
         *((f"ldmxcsr {usual}",) if vectors else ()),
     ]
-    return [
+    lines = [
         *(Line(text, None) for text in keep),  # 1
         *final.lines,  # 2
         *(Line(text, None) for text in (*back, "jmp probe")),  # 3
         *(Line(text, None) for text in (f"{NO}:", *back, "ret")),  # 4
     ]
+    return Draft(lines, tuple(final.asked))
 
 
-def make_question(lines: Sequence[Line], address: int, probe: int) -> Assembled:
-    """The code at an address, before a probe. Raises WronglyAssembled."""
-    return assemble([line.text for line in lines], address, {"probe": probe})
+def make_question(draft: Draft, address: int, probe: int, ask: int) -> bytes:
+    """The code at an address, a multiple of eight, before a probe, with what it asks the gate of
+    texts at `ask`. Raises WronglyAssembled."""
+    source = [line.text for line in draft.lines]
+    names = {"probe": probe, "ask": ask}
+    somewhere = {f"text{index}": address for index in range(len(draft.asked))}
+    size = len(assemble(source, address, names | somewhere).code)
+    places = {}
+    behind = b""
+    for index, asked in enumerate(draft.asked):
+        behind += bytes(-(size + len(behind)) % _WORD)
+        places[f"text{index}"] = address + size + len(behind)
+        behind += asked
+    return assemble(source, address, names | places).code + behind
 
 
 def _mentioned(text: str) -> list[str]:
     """The registers of an instruction that have to be kept."""
     if text.split()[0] in ("cqo", "div", "idiv"):
         return ["rax", "rdx"]
+    if text == _ASK:
+        return ["rax", "rdi", "r10", "r11"]
     words = text.replace(",", " ").split()[1:]
     wide = {"eax": "rax", "al": "rax", "ecx": "rcx", "cl": "rcx", "edx": "rdx"}
     return [wide.get(word, word) for word in words]
@@ -137,12 +175,21 @@ class _Condition:
     """The lines of a condition, one behind the other. `words` is where the arguments are, from
     rsp."""
 
-    def __init__(self, arguments: Mapping[str, int], words: int) -> None:
+    def __init__(
+        self,
+        arguments: Mapping[str, int],
+        texts: Mapping[str, TextArgument],
+        tid_offset: int,
+        words: int,
+    ) -> None:
         self._arguments = arguments
+        self._texts = texts
+        self._tid_offset = tid_offset
         self._words = words
         self._labels = 0
         self._kept = 0
         self.lines: list[Line] = []
+        self.asked: list[bytes] = []
         self.most_words = 0
 
     def jump(self, node: Node, label: str, *, when: bool) -> None:
@@ -254,11 +301,16 @@ class _Condition:
                 self._place(is_met)
                 self._emit(node, "mov eax, 1")
                 self._place(behind)
+            case TextTest() | Unary(operator="len" | "missing"):
+                self._ask(node)
             case _:
-                raise Unsupported(
-                    "a question about texts or memory has no code yet; record the events, and ask "
-                    "them with markerjit read FILE --where"
-                )
+                raise Unsupported("a question about memory has no code yet")
+
+    def _ask(self, node: TextTest | Unary) -> None:
+        """Have the runtime look at a text."""
+        self._emit(node, f"lea rdi, [rip + text{len(self.asked)}]")
+        self._emit(node, f"lea r10, [rsp + {number(self._words)}]", _ASK)
+        self.asked.append(encoded(node, self._texts))
 
     def _leaf(self, node: Constant | Value, *, right: bool) -> None:
         register = _RIGHT if right else _LEFT
@@ -266,8 +318,11 @@ class _Condition:
         if isinstance(node, Constant):
             self._constant(node, register, vector)
             return
-        place = f"[rsp + {number(self._words + _WORD * self._arguments[node.name])}]"
         half = _HALVES[register]
+        if node.name not in self._arguments:
+            self._thread(node, half)
+            return
+        place = f"[rsp + {number(self._words + _WORD * self._arguments[node.name])}]"
         match node.type:
             case Type.F64:
                 self._emit(node, f"movsd {vector}, qword ptr {place}")
@@ -289,6 +344,14 @@ class _Condition:
                 self._emit(node, f"movsxd {register}, dword ptr {place}")
             case _:
                 self._emit(node, f"mov {register}, qword ptr {place}")
+
+    def _thread(self, node: Value, half: str) -> None:
+        """The id of the thread, where the thread library has it."""
+        if self._tid_offset < 0:
+            raise Unsupported("it is not known where the threads of this process have their ids")
+        place = f"dword ptr fs:[{number(self._tid_offset)}]"
+        # capstone has another name for the short form, which keystone takes for eax.
+        self._emit(node, f"{'movabs' if half == 'eax' else 'mov'} {half}, {place}")
 
     def _constant(self, node: Constant, register: str, vector: str) -> None:
         if node.type is Type.F64:

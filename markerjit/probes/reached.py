@@ -170,9 +170,10 @@ def _recorder(
 
 
 def _asking(arena: Arena, read: Read, marker: int, content: Content) -> Reached:
-    """The code of a question, which ends where its text begins, and what it goes on to."""
+    """The code of a question, which ends with a return, and what it goes on to."""
     entry, start = arena.markers.entry(marker), content.probe
-    code = _read(read, start, RemoteAddress(arena.base + int(entry.question_text)), CODE_SIZE)
+    whole = _read(read, start, RemoteAddress(arena.base + int(entry.question_text)), CODE_SIZE)
+    code = _through_return(whole, start)
     question = Piece(f"where {arena.question(content.data)}", Role.WORK, _QUESTION, start, code)
     leaving = [
         int(target, 16)
@@ -282,9 +283,14 @@ def _read(read: Read, start: RemoteAddress, end: RemoteAddress, most: int = _LON
 
 
 def _up_to_return(read: Read, name: str, role: Role, start: RemoteAddress) -> Piece:
-    code = b""
-    for instruction in disassemble(read(start, _LONGEST), start):
-        code += instruction.code
+    return Piece(name, role, _RUNTIME, start, _through_return(read(start, _LONGEST), start))
+
+
+def _through_return(code: bytes, start: RemoteAddress) -> bytes:
+    """The code up to its first return, and with it."""
+    size = 0
+    for instruction in disassemble(code, start):
+        size += len(instruction.code)
         if instruction.text == "ret":
             break
-    return Piece(name, role, _RUNTIME, start, code)
+    return code[:size]

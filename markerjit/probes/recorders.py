@@ -173,7 +173,7 @@ class Recorders:
         self, marker: int, signature: Signature, probe: Probe, made: Recording
     ) -> None:
         """Code that asks, before the probe of an entry whose bodies make a preserving call."""
-        from markerjit.probes.asking import code_of
+        from markerjit.probes.asking import Behind, code_of
 
         arena, question = self.arena, probe.question
         assert question
@@ -183,7 +183,12 @@ class Recorders:
             if question.text and known_text != question.text:
                 raise Refused(f"the question {known_text!r} has the number of this one")
             return
-        behind = self._behind_question(marker, probe, made)
+        behind = Behind(
+            self._behind_question(marker, probe, made),
+            arena.base + arena.entry.gate_ask,
+            int(arena.facts.tid_offset),
+            bool(made.careful),
+        )
         text = question.text.encode()
         sizing = code_of(signature, question.text, arena.base, behind)
         address = arena.code.place(len(sizing) + len(text))

@@ -31,7 +31,7 @@ def askable(sites: Sequence[Site], probe: Probe) -> Askable:
     """
     if probe.question is None:
         return Askable(sites)
-    from markerjit.probes.asking import ask_markers, lines_of_question
+    from markerjit.probes.asking import ask_markers, draft_of_question
     from markerjit.questions import Lack
 
     text = probe.question.text
@@ -51,7 +51,7 @@ def askable(sites: Sequence[Site], probe: Probe) -> Askable:
             left_out[signature] = LeftOut(name, Reason.NO_QUESTION, sentence)
         else:
             try:
-                lines_of_question(question, signature)
+                draft_of_question(question, signature)
             except Unsupported as error:
                 raise Unsupported(f"{name}: {error}") from None
     rest = [site for site in sites if site.signature not in left_out]

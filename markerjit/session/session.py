@@ -161,9 +161,9 @@ class Session(View):
 
         `probe` is "count" or "record" (use `trace` to read what that records), or one in C:
         "FILE.c:function", or what `compile_probe` made of it. `strings` is for "record", as in
-        `trace`. `where` is a condition about numbers (docs/reference/questions.md), which is asked
-        in the process, before the probe: what does not meet it is neither counted nor recorded.
-        Markers that do not have a name of it are left out. Markers that a trace records, also one
+        `trace`. `where` is a condition (docs/reference/questions.md), which is asked in the
+        process, before the probe: what does not meet it is neither counted nor recorded. Markers
+        that do not have a name of it are left out. Markers that a trace records, also one
         of this process, or a flight recorder keeps, are refused, unless they are to be taken by
         `force`. Raises NoMarkers, UnknownMarker, Refused, UnexpectedBytes, NotPermitted,
         TargetGone, for a probe in C what compile_probe raises, and for a condition BadQuestion and

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -126,6 +127,68 @@ def test_question_about_a_number_beside_a_text(target: Callable) -> None:
     assert [event.fields for event in some] == chosen
 
 
+PLACES = (
+    "null", "small", "unmapped", "kernel", "last", "not_canonical", "no_access", "behind_file",
+)  # fmt: skip
+"""Of truth_texts: addresses at which nothing can be read."""
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "places"),
+    [
+        ("texts_string", 's == "a text"', {"text"}),
+        ("texts_string", 's.startswith("at") and at > 0', {"ends_at_gap"}),
+        ("texts_string", '"gap" in s', {"ends_at_gap"}),
+        ("texts_string", "s is None", {*PLACES}),
+        ("texts_string", "len(s) == 0", {*PLACES, "empty", "empty_at_gap"}),
+        ("texts_string", 's == ""', {"empty", "empty_at_gap"}),
+        ("texts_string", "len(s) == 256", {"mebibyte"}),
+        ("texts_string", 's[2:] in ("text", "end")', {"text"}),
+        ("texts_string", 'name == s or s[:6] == "no end"', {"open_at_gap"}),
+        ("texts_bounded", 's == "a te"', {"text"}),
+        ("texts_bounded", "len(s) == n and s[:2] == 'no'", {"open_at_gap", "not_yet_read"}),
+        ("texts_raw", 's == "a te"', {"text"}),
+        ("texts_four", 's == "a te"', {"text"}),
+        ("texts_four", 's == "a t"', set()),
+    ],
+)
+@pytest.mark.parametrize("way", ["recorded", "counted", "careful"])
+def test_texts_are_asked_as_they_are_recorded(
+    target: Callable, name: str, where: str, places: set[str], way: str
+) -> None:
+    """With and without a bound, at all sorts of addresses, and no byte beside them is touched."""
+    program = target("truth_texts")
+    names = program.command("places").split()[1:]
+    with markerjit.attach(program.pid) as session:
+        if way == "counted":
+            session.enable(name, where=where)
+            answer = program.ask("pass 4")
+            assert session.statistics(name)[0].hits == len(places)
+        else:
+            strings = "fast" if way == "recorded" else way
+            with session.trace(name, where=where, strings=strings) as stream:
+                answer = program.ask("pass 4")
+            met = {names[event.fields["at"]] for event in stream.drain()}  # type: ignore[index]
+            assert met == places
+
+    assert answer["bad"] == 0
+
+
+def test_thread_is_asked_for_by_its_id(target: Callable) -> None:
+    program = target("truth_crowd", "4")
+    with markerjit.attach(program.pid) as session:
+        with session.trace("crowd_turn") as stream:
+            program.ask("run 5")
+        tids = sorted({event.tid for event in stream.drain()})
+        where = f"tid == {tids[1]} or {tids[2]} == tid"
+        with session.trace("crowd_turn", where=where) as stream:
+            program.ask("run 100")
+        seen = Counter(event.tid for event in stream.drain())
+
+    assert len(tids) == 4
+    assert seen == {tids[1]: 100, tids[2]: 100}
+
+
 def test_flight_recorder_keeps_what_meets_the_condition(target: Callable) -> None:
     program = target("truth_modes-jump")
     with markerjit.attach(program.pid) as session:
@@ -229,9 +292,8 @@ def test_markers_without_the_name_are_left_out(target: Callable) -> None:
 @pytest.mark.parametrize(
     ("where", "error", "words"),
     [
-        ("s == 'a'", markerjit.Unsupported, "texts or memory has no code yet"),
         ("u8(at) == 1", markerjit.BadQuestion, "reads none yet"),
-        ("tid == 1", markerjit.BadQuestion, "tid is not known"),
+        ("cpu == 1", markerjit.BadQuestion, "cpu is not known"),
         ("att == 1", markerjit.BadQuestion, "did you mean at?"),
         ("at ==", markerjit.BadQuestion, "it is no expression"),
         ("", markerjit.BadQuestion, "it is empty"),

@@ -45,6 +45,8 @@ CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_marker": abi.MarkerEntry,
     "mj_count": abi.Count,
     "mj_calls": abi.Calls,
+    "mj_asked": abi.Asked,
+    "mj_asked_text": abi.AskedText,
     "mj_part": abi.PartEntry,
     "mj_patch": abi.PatchEntry,
     "mj_unit": abi.UnitEntry,
@@ -135,7 +137,8 @@ CONSTANTS = {
     "MJ_WORDS_SHIFT": abi.WORDS_SHIFT,
     "MJ_FILLER": abi.FILLER,
     "MJ_MAX_RECORD": abi.MAX_RECORD,
-    **{f"MJ_{n}": v for n, v in vars(abi).items() if re.match("OP_(?!SIZE)|TIME_|ASKS_", n)},
+    "MJ_MAX_ASKED": abi.MAX_ASKED,
+    **{f"MJ_{n}": v for n, v in vars(abi).items() if re.match("OP_(?!SIZE)|TIME_|ASKS?_", n)},
     **{f"MJ_TEXT_{one.name}": int(one) for one in types.TextState},
     **{
         f"MJ_CONTROL_{name.upper()}": getattr(abi.Control, name).offset

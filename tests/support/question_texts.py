@@ -28,7 +28,9 @@ NUMBERS = {
 }
 TEXTS = {"s": Type.TEXT, "t": Type.TEXT}
 SCOPE = Scope("marker", {**NUMBERS, **TEXTS, "name": Type.TEXT}, frozenset((*NUMBERS, *TEXTS)), {})
-OF_NUMBERS = Scope("marker", {**NUMBERS, "name": Type.TEXT}, frozenset(NUMBERS), {})
+OF_NUMBERS = Scope(
+    "marker", {**NUMBERS, "name": Type.TEXT, "tid": Type.U32}, frozenset(NUMBERS), {}
+)
 
 WHOLE = [name for name, type_ in NUMBERS.items() if type_ is not Type.F64]
 _PIECES = ("", "a", "ab", "GET", "abcdefgh", "é", "\\x00")

@@ -7,26 +7,40 @@ import ctypes
 import mmap
 import struct
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from threading import get_native_id
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from markerjit.abi import MAX_ASKED, OP_RAW, OP_STRING, PAGE
 from markerjit.errors import BadQuestion, Unsupported
-from markerjit.probes.question import lines_of, make_question
+from markerjit.probes.asked_texts import TextArgument
+from markerjit.probes.question import draft_of, make_question
 from markerjit.questions import Question, Scope, ask
 from markerjit.questions.ir import Node
 from markerjit.questions.types import Type
 from markerjit.x86.assemble import assemble, number, plus
+from tests.support.own_arena import OwnArena
 from tests.support.question_reference import Values, answer
 from tests.support.question_texts import (
     NUMBERS,
     NUMBERS_OF_AN_EVENT,
     OF_NUMBERS,
+    QUESTIONS,
     QUESTIONS_OF_NUMBERS,
+    SCOPE,
+    numbers,
+    texts,
 )
 
-ARGUMENTS = {name: index for index, name in enumerate(NUMBERS)}
+ARGUMENTS = {name: index for index, name in enumerate(NUMBERS, 3)}
+TEXTS = {
+    "s": TextArgument(0, OP_STRING, MAX_ASKED),  # up to its NUL
+    "t": TextArgument(2, OP_RAW, MAX_ASKED),  # as many bytes as the word before says
+}
+WORDS = 3 + len(NUMBERS)
 KEPT = ("rax", "rcx", "rdx", "rbx", "rsi", "rdi", *(f"r{index}" for index in range(8, 15)))
 """General registers that have known values in a call; r15 and rsp are for the harness."""
 CONTROL, USUAL_CONTROL = 0xE040, 0x1F80
@@ -43,10 +57,11 @@ PROPERTY = settings(
 class Harness:
     """A page of code that calls a question as the body of a marker does."""
 
-    CODE, DATA, SIZE = 0x1000, 0x20000, 0x30000
+    CODE, DATA, STRINGS, SIZE = 0x1000, 0x20000, 0x21000, 0x30000
     KEEP = ("rbx", "rbp", "r12", "r13", "r14", "r15")
 
-    def __init__(self) -> None:
+    def __init__(self, gate: int) -> None:
+        self.text_at: int | None = None
         protection = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
         self._memory = mmap.mmap(-1, self.SIZE, prot=protection)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
@@ -61,6 +76,9 @@ class Harness:
         }
         probe = assemble(["inc qword ptr [rip + taken]", "ret"], self.address, names)
         self._put(0, probe.code)
+        self._gate = self.address + 0x80  # the runtime's, which may be too far away for a call
+        way = assemble([f"movabs r11, {number(gate)}", "jmp r11"], self._gate, names)
+        self._put(0x80, way.code)
         self._run_at = 0x100
         runner = assemble(list(self._runner()), self.address + self._run_at, names)
         self._put(self._run_at, runner.code)
@@ -71,7 +89,7 @@ class Harness:
             yield f"push {register}"
         yield "lea r15, [rip + words]"
         yield "mov rbp, rsp"
-        for index in reversed(range(len(ARGUMENTS))):
+        for index in reversed(range(WORDS)):
             yield f"mov rax, qword ptr [r15{plus(8 * index)}]"
             yield "push rax"
         yield "push r15"  # the slot, and the shape
@@ -88,7 +106,7 @@ class Harness:
             yield f"mov qword ptr [r15 + {number(0x600 + 8 * index)}], {register}"
         for vector in range(16):
             yield f"movups xmmword ptr [r15 + {number(0x500 + 16 * vector)}], xmm{vector}"
-        yield f"lea rax, [rsp + {number(8 * (len(ARGUMENTS) + 2))}]"
+        yield f"lea rax, [rsp + {number(8 * (WORDS + 2))}]"
         yield "sub rax, rbp"
         yield "mov qword ptr [rip + after], rax"
         yield "mov rsp, rbp"
@@ -100,15 +118,17 @@ class Harness:
     def pattern(index: int) -> int:
         return 0x1122334455667700 + index
 
-    def place(self, condition: Node) -> None:
+    def place(self, condition: Node, texts: Mapping[str, TextArgument] = TEXTS) -> None:
         """Put the code of a condition where it is called."""
-        made = make_question(lines_of(condition, ARGUMENTS), self.address + self.CODE, self.address)
-        assert len(made.code) < self.DATA - self.CODE
-        self._put(self.CODE, made.code)
+        draft = draft_of(condition, ARGUMENTS, texts)
+        made = make_question(draft, self.address + self.CODE, self.address, self._gate)
+        assert len(made) < self.DATA - self.CODE
+        self._put(self.CODE, made)
 
     def answers(self, values: Values) -> bool:
         """Whether the probe was called; every register has to be as before."""
-        words = b"".join(_word(name, values[name]) for name in ARGUMENTS)
+        words = self._texts(values)
+        words += b"".join(_word(name, values[name]) for name in ARGUMENTS)
         vectors = bytes(range(256))
         self._put(self.DATA, words)
         self._put(self.DATA + 0x400, vectors)
@@ -127,6 +147,19 @@ class Harness:
         assert moved == 0
         return bool(taken)
 
+    def _texts(self, values: Values) -> bytes:
+        """The words of the texts, which are put into memory."""
+        words: list[int] = []
+        for index, name in enumerate(TEXTS):
+            text = values.get(name)
+            assert text is None or isinstance(text, bytes)
+            place = self.STRINGS + 0x1000 * index
+            self._put(place, (text or b"") + b"\0")
+            address = self.text_at or self.address + place
+            words.append(0 if text is None else address)
+        length = struct.pack("<iI", len(values.get("t") or b""), 0xA5A5A5A5)  # type: ignore[arg-type]
+        return struct.pack("<Q", words[0]) + length + struct.pack("<Q", words[1])
+
     def _put(self, at: int, data: bytes) -> None:
         self._memory[at : at + len(data)] = data
 
@@ -141,8 +174,13 @@ def _word(name: str, value: object) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def harness() -> Harness:
-    return Harness()
+def own(build: Path) -> OwnArena:
+    return OwnArena()
+
+
+@pytest.fixture(scope="module")
+def harness(own: OwnArena) -> Harness:
+    return Harness(own.base + own.arena.entry.gate_ask)
 
 
 def condition_of(text: str, scope: Scope = OF_NUMBERS) -> Node:
@@ -209,6 +247,8 @@ NAN, INFINITE = float("nan"), float("inf")
         ("log2(i64_) == -1", {"i64_": -5}, True),
         ("b + 1 == 2", {"b": 1}, True),
         ("c == 'x'", {"c": ord("x")}, True),
+        ("tid == 0", {}, False),
+        (f"tid == {get_native_id()} and {get_native_id()} + 1 > tid", {}, True),
         ('name == "marker"', {}, True),
         ('name == "other"', {}, False),
     ],
@@ -222,7 +262,7 @@ def test_code_has_the_answers_that_the_language_names(
 
 
 def test_a_simple_question_takes_few_instructions() -> None:
-    lines = [line.text for line in lines_of(condition_of("i32_ > 100"), ARGUMENTS)]
+    lines = [line.text for line in draft_of(condition_of("i32_ > 100"), ARGUMENTS).lines]
 
     assert len(lines) == 10
     assert not any("xmm" in line or "rdx" in line for line in lines)
@@ -230,16 +270,79 @@ def test_a_simple_question_takes_few_instructions() -> None:
 
 def test_each_instruction_has_its_part_of_the_question() -> None:
     text = "i32_ > 100 and f < 2.5"
-    lines = lines_of(condition_of(text), ARGUMENTS)
+    lines = draft_of(condition_of(text), ARGUMENTS).lines
 
     parts = {text[slice(*line.span)] for line in lines if line.span}
 
     assert parts == {"i32_", "i32_ > 100", "f", "2.5", "f < 2.5"}
 
 
-def test_texts_and_memory_have_no_code() -> None:
-    scope = Scope("m", {"s": Type.TEXT, "p": Type.POINTER}, frozenset(("s", "p")), {})
+EVENTS = st.fixed_dictionaries(
+    {name: numbers(type_) for name, type_ in NUMBERS.items()}
+    | {"s": texts().map(lambda text: text and text.split(b"\0")[0]), "t": texts()}
+)
+NEITHER: Values = {**ZEROS, "s": None, "t": None}
 
-    for text in ("s == 'a'", "len(s) > 3", "s is None", "u32(p) == 1"):
-        with pytest.raises(Unsupported):
-            lines_of(condition_of(text, scope), {"s": 0, "p": 1})
+
+@PROPERTY
+@given(text=QUESTIONS, rows=st.lists(EVENTS, min_size=12, max_size=12))
+def test_code_about_texts_has_the_answers_of_the_reference(
+    harness: Harness, text: str, rows: list[Values]
+) -> None:
+    try:
+        condition = condition_of(text, SCOPE)
+    except BadQuestion:  # a constant that does not fit
+        assume(False)
+
+    harness.place(condition)
+
+    for row in rows:
+        assert harness.answers(row) is bool(answer(condition, row)), row
+
+
+@pytest.mark.parametrize(
+    ("text", "s", "expected"),
+    [
+        ('s == ""', b"", True), ('s == ""', None, False), ('s != ""', None, True),
+        ('s == "GET"', b"GET", True), ('s == "GET"', b"GETS", False), ('s == "GET"', b"GE", False),
+        ('s.startswith("GET")', b"GETS", True), ('"" in s', b"", True), ('"" in s', None, False),
+        ('"bc" in s', b"abc", True), ('"bc" in s[:2]', b"abc", False), ('len(s) == 0', None, True),
+        ('s[1:][1:2] == "c"', b"abcd", True), ('s[70000:] == ""', b"abcd", True),
+        ('len(s) == 256', b"x" * 300, True), (f's == "{"x" * 300}"', b"x" * 300, False),
+        ('s in ("a", "b")', b"b", True), ('s is not None and len(s[2:1]) == 0', b"abc", True),
+        ('s == t', b"", False), ('len(s) + i32_ * 2 + len(s[1:]) == 7', b"abcd", True),
+    ],
+)  # fmt: skip
+def test_code_about_texts_has_the_answers_that_the_language_names(
+    harness: Harness, text: str, s: bytes | None, expected: bool
+) -> None:
+    harness.place(condition_of(text, SCOPE))
+
+    assert harness.answers({**NEITHER, "s": s}) is expected
+
+
+@pytest.mark.parametrize("address", [1, PAGE - 1, 1 << 63, (1 << 64) - 1, 1 << 47])
+def test_text_at_a_wild_address_is_missing(harness: Harness, address: int) -> None:
+    harness.place(condition_of("s is None and len(s) == 0", SCOPE))
+    harness.text_at = address
+
+    try:
+        assert harness.answers({**NEITHER, "s": b"there"})
+    finally:
+        harness.text_at = None
+
+
+def test_careful_text_is_read_by_the_kernel(harness: Harness) -> None:
+    careful = {name: text._replace(careful=True) for name, text in TEXTS.items()}
+    harness.place(condition_of('s == "GET" and t == "SET" and len(t) == 3', SCOPE), careful)
+
+    assert harness.answers({**NEITHER, "s": b"GET", "t": b"SET"})
+    assert not harness.answers({**NEITHER, "s": b"GET", "t": b"SETS"})
+    assert not harness.answers({**NEITHER, "s": None, "t": b"SET"})
+
+
+def test_memory_has_no_code() -> None:
+    scope = Scope("m", {"p": Type.POINTER}, frozenset(("p",)), {})
+
+    with pytest.raises(Unsupported):
+        draft_of(condition_of("u32(p) == 1", scope), {"p": 0})

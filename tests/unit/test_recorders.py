@@ -353,3 +353,6 @@ def test_question_without_room_is_refused_and_nothing_is_bound_to_it(own: OwnAre
     assert marker is not None
     with pytest.raises(MarkerError, match="has no code"):
         recorders.probe(marker, probe)
+
+    own.arena.control.write("code_used", RUNTIME_SIZE)
+    assert asking(Recorders(own.arena), probe) == marker  # the next controller makes the code

@@ -555,6 +555,33 @@ struct mj_text {
 #define MJ_TEXT_NULL 2       /* the pointer was NULL, or in the first page */
 #define MJ_TEXT_UNREADABLE 3 /* nothing can be read there */
 
+/* A text that a question is about: as the recorder takes it (MJ_OP_..., limits), and of that the
+   bytes from `low` up to, and without, `high`. */
+struct mj_asked_text {
+    uint8_t arg;
+    uint8_t op;
+    uint16_t limit;
+    uint16_t low;
+    uint16_t high;
+};
+
+/* What a question asks of a text, behind its code: native/src/runtime/ask.c. A constant follows. */
+struct mj_asked {
+    uint8_t test; /* MJ_ASK_... */
+    uint8_t careful;
+    uint16_t size; /* of the constant, bytes */
+    uint32_t unused;
+    struct mj_asked_text text;
+    struct mj_asked_text other;
+};
+#define MJ_ASK_LENGTH 0
+#define MJ_ASK_MISSING 1
+#define MJ_ASK_EQUALS 2
+#define MJ_ASK_STARTS 3
+#define MJ_ASK_CONTAINS 4
+#define MJ_ASK_SAME 5    /* as another text */
+#define MJ_MAX_ASKED 256 /* bytes of a text that are looked at */
+
 /* Where the runtime's functions are: the first words of its code, as offsets from its start. */
 struct mj_entry {
     uint64_t magic; /* MJ_ARENA_MAGIC */
@@ -576,7 +603,7 @@ struct mj_entry {
     uint32_t gate_record; /* for recorders that are reached so: native/src/runtime/call.S */
     uint32_t gate_pass;
     uint32_t gate_lose;
-    uint32_t reserved;
+    uint32_t gate_ask; /* for questions */
     struct {
         uint32_t start, end, abort;
     } sequences[MJ_SEQUENCES];

@@ -143,6 +143,9 @@ gate mj_gate_record, mj_record_words
 gate mj_gate_pass, mj_pass
 gate mj_gate_lose, mj_lose
 
+/* The same, where %rdi is a struct mj_asked; %rax is the answer. */
+gate mj_gate_ask, mj_ask
+
 /* The probe `record` for any marker, which is the data of the slot. (restart.S has `count`.) */
     .globl mj_record_block
     .hidden mj_record_block

@@ -33,7 +33,7 @@ __asm__(".pushsection .entry, \"a\"\n"
         OFFSET(mj_gate_record)
         OFFSET(mj_gate_pass)
         OFFSET(mj_gate_lose)
-        ".long 0\n"
+        OFFSET(mj_gate_ask)
         SEQUENCE(mj_append)
         SEQUENCE(mj_turn)
         SEQUENCE(mj_tally)

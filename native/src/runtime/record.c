@@ -88,9 +88,8 @@ static uint64_t bound_of(int op, uint64_t asked, uint64_t limit, int *cut) {
     return limit;
 }
 
-/* Put a text at `to`; returns the bytes that it takes. */
-static uint64_t put_text(const struct mj_control *control, int careful, char *to, uint64_t from,
-                         int op, uint64_t asked, uint64_t limit) {
+uint64_t mj_put_text(const struct mj_control *control, int careful, char *to, uint64_t from, int op,
+                     uint64_t asked, uint64_t limit) {
     struct mj_text *head = (struct mj_text *)to;
     char *bytes = to + sizeof *head;
     int open_end, whole;
@@ -153,7 +152,7 @@ static uint64_t put_fields(const struct mj_control *control, const struct mj_mar
             const uint64_t limit = limit_of(marker, i, argc, at, room);
 
             at = (at + 7) & ~7ul;
-            at += put_text(control, marker->careful, image + at, words[i], op, before, limit);
+            at += mj_put_text(control, marker->careful, image + at, words[i], op, before, limit);
         } else if (op == MJ_OP_GP || op == MJ_OP_FP) {
             at = put_number(image, at, marker->ops[i] >> 4 & 3, words[i]);
         }

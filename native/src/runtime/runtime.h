@@ -139,6 +139,12 @@ uint64_t mj_copy(const struct mj_control *control, char *to, const char *from, u
                  unsigned how, int *whole);
 long mj_fetch(void *to, const void *from, unsigned long size);
 
+/* record.c: put a text at `to`, a struct mj_text and its bytes, at most `limit`; `asked` is the
+   argument before it. Returns the bytes that it takes, a multiple of eight; one more than its text
+   may be written. */
+uint64_t mj_put_text(const struct mj_control *control, int careful, char *to, uint64_t from, int op,
+                     uint64_t asked, uint64_t limit);
+
 /* Probes, called by the body of a marker that makes an ordinary C call (call.S has those of the
    others). Safe in signal handlers and from any thread. Aligned, because the low bits of a probe's
    address have a meaning in a slot. */
