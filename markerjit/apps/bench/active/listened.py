@@ -33,6 +33,14 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
 }
 """Listeners with other options of Session.trace. None makes a record longer."""
 
+QUESTIONS: Mapping[str, tuple[str, bool]] = {
+    "ask_no": ("a < -2000000000", False),
+    "ask_yes": ("a > -2000000000", True),
+    "ask_text_no": ('text == "12346"', False),
+    "ask_text_yes": ('text == "12345"', True),
+}
+"""Listeners that count behind a question, and its answer: of these markers always the same."""
+
 MODES = ("jump", "nop", "pointer")
 
 
@@ -51,6 +59,11 @@ class Listened(NamedTuple):
         if self.by in (NOBODY, EMPTY):
             return self.by
         return RECORD if self.records or self.by == UPROBE_RECORD else COUNT
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the listener counts executions: not where a question is answered with no."""
+        return self.by not in QUESTIONS or QUESTIONS[self.by][1]
 
     @property
     def records(self) -> bool:
@@ -106,6 +119,15 @@ _RECORDS = (
     ("one_field", "record one of two ints", "one int, time and thread id"),
 )
 
+_ASKED = (
+    ("ask_no", "a question that says no", "one comparison of an int"),
+    ("ask_yes", "count behind a question", "the same comparison says yes, and it is counted"),
+)
+_ASKED_TEXTS = (
+    ("ask_text_no", "a question about a text that says no", "equality of a text of 5"),
+    ("ask_text_yes", "count behind a question about a text", "it says yes, and it is counted"),
+)
+
 FORMS = (
     _plain(BASELINE, "nothing", "nothing is there"),
     _plain(AGAIN, "nothing", "the same once more: its difference is the noise"),
@@ -113,6 +135,9 @@ FORMS = (
     _plain("rdtsc", "rdtsc", "the time stamp counter alone, which a record with time reads"),
     *(_mark(f"{mode}, {name}", mode, by, what)
       for by, name, what in _PROBES for mode in MODES),
+    *(_mark(f"jump, {name}", "jump", by, what, is_usual=by == "ask_no")
+      for by, name, what in _ASKED),
+    *(_event(by, f"jump, {name}", "text_5", 32, what) for by, name, what in _ASKED_TEXTS),
     _mark("jump, flight recorder", "jump", FLIGHT, "the same into a ring that is overwritten"),
     *(_mark(f"jump, {name}", "jump", by, f"{what}, into a ring that is drained",
             is_usual=by == "no_time") for by, name, what in _RECORDS),

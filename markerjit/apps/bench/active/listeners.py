@@ -120,6 +120,16 @@ def recording(name: str) -> Opening:
 
 
 @contextmanager
+def questions(loops: Loops, place: Place) -> Iterator[Listener]:
+    """The counter of markerjit behind questions. Raises MarkerError."""
+    with markerjit.attach(loops.crew.pid) as session:
+        for name, (where, _) in listened.QUESTIONS.items():
+            if loops.by(name):
+                session.enable(f"*_{name}_*", where=where)
+        yield Listener(lambda: _counts(session, loops))
+
+
+@contextmanager
 def flight(loops: Loops, place: Place) -> Iterator[Listener]:
     """A flight recorder of markerjit. Raises MarkerError."""
     with markerjit.attach(loops.crew.pid, ring_size=RING_SIZE) as session:
@@ -207,6 +217,7 @@ Opening = Callable[[Loops, Place], AbstractContextManager[Listener]]
 
 LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
     (probes, (listened.NOBODY, listened.EMPTY, listened.COUNT, listened.RECORD)),
+    (questions, tuple(listened.QUESTIONS)),
     (flight, (listened.FLIGHT,)),
     *((recording(name), (name,)) for name in listened.OPTIONS),
     (kernel, (listened.UPROBE, listened.UPROBE_RECORD)),

@@ -33,19 +33,21 @@ class _Station(NamedTuple):
 
 
 class Account(NamedTuple):
-    """The executions of one form in the whole run, with all numbers of threads and warming up, and
-    the hits that its listener counted, None where it could not count."""
+    """The executions of one form in the whole run, with all numbers of threads and warming up, the
+    hits that its listener counted, None where it could not count. Where the answer of a question
+    is no it has to count none."""
 
     executed: int
     counted: int | None
     why: str = ""
+    is_counted: bool = True
 
     @property
     def wrong(self) -> str:
         """The reason why there is no figure, "" where there is one."""
         if self.counted is None:
             return f"no figure, because the count is not known: {self.why}"
-        if self.counted != self.executed:
+        if self.counted != self.executed * self.is_counted:
             return f"no figure, for {self.counted:,} of {self.executed:,} executions were counted"
         return ""
 
@@ -162,14 +164,18 @@ def _accounts(station: _Station) -> dict[str, Account]:
     """By form, executions and hits, where there is a listener."""
     if station.listener is None:
         return {}
-    listening = [form.form.name for form in station.forms if form.by != NOBODY]
-    truth = dict.fromkeys(listening, 0)
+    listening = [form for form in station.forms if form.by != NOBODY]
+    truth = {form.form.name: 0 for form in listening}
     try:
         truth = station.loops.truth()
         hits = station.listener.hits()
     except MarkerError as error:
-        return {name: Account(truth[name], None, str(error)) for name in listening}
-    return {name: Account(truth[name], hits[name]) for name in listening}
+        return {name: Account(truth[name], None, str(error)) for name in truth}
+    names = {form.form.name: form.is_counted for form in listening}
+    return {
+        name: Account(truth[name], hits[name], is_counted=is_counted)
+        for name, is_counted in names.items()
+    }
 
 
 def _part(threads: int, result: Rounds, accounts: Mapping[str, Account]) -> dict[str, Any]:
