@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from markerjit.targets.request import Targets, parse_targets
     from markerjit.trace import line_formatter
     from markerjit.trace.convert import convert
+    from markerjit.trace.narrow import only_fields
     from markerjit.trace.open import check_output, open_sink, open_trace, open_traces, takes_packets
     from markerjit.trace.reading import Trace
     from markerjit.trace.rows import event_lines
@@ -129,6 +130,7 @@ _HOME = {
     "open_trace": "trace.open",
     "open_traces": "trace.open",
     "takes_packets": "trace.open",
+    "only_fields": "trace.narrow",
     "where": "trace.where",
     "Applied": "patch.apply",
     "LeftOut": "patch.plan",
@@ -264,6 +266,7 @@ __all__ = [
     "list_file_functions",
     "list_file_usdt",
     "merge",
+    "only_fields",
     "open_sink",
     "open_trace",
     "open_traces",

@@ -71,6 +71,18 @@ def _object(text: str) -> str:
     return text
 
 
+def add_fields(parser: argparse.ArgumentParser, line: str) -> None:
+    """--fields: some of the fields. `line` is its help."""
+    parser.add_argument("--fields", metavar="A,B", type=_field_names, help=line)
+
+
+def _field_names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of fields, such as key,size")
+    return names
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """--json: facts for programs."""
     parser.add_argument("--json", action="store_true", help="print JSON")

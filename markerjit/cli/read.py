@@ -29,12 +29,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "file",
         metavar="FILE",
         type=arguments.file_name,
-        help="a trace; its suffix says in which format",
+        help="a trace; its suffix says in which format. -: from standard input",
     )
     parser.add_argument(
         "--marker", metavar="PATTERN", help="only markers that match, such as 'kv_*'"
     )
     add_selection(parser)
+    arguments.add_fields(parser, "only these fields of each event (default: all)")
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--stats", action="store_true", help="sum it up instead of printing events")
     group.add_argument(
@@ -54,9 +55,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print, sum up or convert the trace."""
-    traces: Sequence[Trace] = markerjit.open_traces(options.file)
+    if options.file != "-":
+        return _read(options, options.file)
+    from markerjit.cli.standard_input import spooled
+
+    with signals.Raised(), spooled() as path:  # removes the file
+        return _read(options, path)
+
+
+def _read(options: argparse.Namespace, path: str) -> int:
+    traces: Sequence[Trace] = markerjit.open_traces(path)
     matches = _matching(traces, options.marker)
     traces = selected(traces, matches, options)
+    if options.fields:
+        traces = [markerjit.only_fields(trace, options.fields) for trace in traces]
     try:
         if options.output:
             _convert(traces, matches, options)
@@ -74,7 +86,8 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.flush()
         for trace in traces:
             for problem in trace.problems:
-                output.say(f"markerjit: {trace.path}: {problem}", error=True)
+                name = "standard input" if options.file == "-" else trace.path
+                output.say(f"markerjit: {name}: {problem}", error=True)
     return 0
 
 

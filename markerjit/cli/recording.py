@@ -31,12 +31,7 @@ def add_parts(parser: argparse.ArgumentParser) -> None:
         "each CPU",
     )
     parser.add_argument("--no-thread-id", action="store_true", help="do not record the thread id")
-    parser.add_argument(
-        "--fields",
-        metavar="A,B",
-        type=_fields,
-        help="record only these fields (default: all)",
-    )
+    arguments.add_fields(parser, "record only these fields (default: all)")
     parser.add_argument(
         "--text",
         metavar="BYTES",
@@ -304,13 +299,6 @@ def print_picture(picture: markerjit.Picture, options: argparse.Namespace) -> No
         output.print_table(("MARKER", "EVENTS", "OVERWRITTEN", "LOST"), rows)
     events = sum(marker["events"] for marker in facts["markers"])
     output.say(f"{counted(events, 'event')} in {options.output}")
-
-
-def _fields(text: str) -> tuple[str, ...]:
-    fields = tuple(text.split(","))
-    if not all(fields):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a list of fields, such as key,size")
-    return fields
 
 
 def add_growth(parser: argparse.ArgumentParser) -> None:

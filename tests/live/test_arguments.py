@@ -153,6 +153,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             {"columns": [], "clock": CLOCK, "json": False, "pids": None},
         ),
         "overview": (markerjit.overview, {"everyone": False, "usdt": False}),
+        "only_fields": (markerjit.only_fields, {"trace": trace, "names": ["n"]}),
         "where": (
             markerjit.where,
             {**every, "text": "tid > 0", "tids": [1], "cpus": [0], "since": 0, "before": 1},
