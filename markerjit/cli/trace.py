@@ -22,7 +22,6 @@ from markerjit.cli.end import End, Output
 from markerjit.cli.printer import POLL_S, Printer
 from markerjit.facts import Json
 from markerjit.facts.markers import left_out_facts
-from markerjit.facts.traces import remedies
 from markerjit.printable import counted
 
 if TYPE_CHECKING:
@@ -399,6 +398,8 @@ def _print_summary(
 
 def _remedies(streams: Sequence[markerjit.EventStream], options: argparse.Namespace) -> list[str]:
     """What would have kept events from being lost."""
+    from markerjit.facts.traces import remedies  # which imports numpy; a Tab needs none of it
+
     if not streams:
         return []
     kinds = [kind for stream in streams for kind in stream.types.values()]

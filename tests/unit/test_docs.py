@@ -26,7 +26,8 @@ from typing import Any
 import pytest
 
 import markerjit
-from markerjit.cli.main import COMMANDS, run
+from markerjit.cli.main import run
+from markerjit.cli.parser import COMMANDS
 from markerjit.model import Kind
 from markerjit.x86.forms import marker_form
 from tests.support.house import FLOORS

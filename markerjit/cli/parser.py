@@ -1,0 +1,140 @@
+"""The parser of the command line: its commands, and the arguments of the one that is chosen.
+
+A command's module is imported when its parser is asked for, and no other. Nothing is run here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # type checkers take it for true; typing is not imported this early
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
+
+DESCRIPTION = "Markers in running programs: find them, switch them on and off, watch them."
+
+COMMANDS = {
+    "demo": "the bundled server under load: list, switch, watch, compare",
+    "doctor": "what will work here, or on a process, and why not",
+    "list": "the markers of a process or a file",
+    "ps": "the processes that have markers, and what is on in them",
+    "on": "switch markers of a process on",
+    "off": "switch markers of a process off",
+    "status": "what is on in a process, since when, by which process, hits and losses",
+    "watch": "a live view of markers: rates, bytes in memory, switches step by step",
+    "trace": "switch markers on, stream their events, switch them off",
+    "record": "a flight recorder: keep the newest events, without a reader",
+    "dump": "save the events of a flight recorder",
+    "read": "print, sum up or convert a trace that was written to a file",
+    "repair": "after an accident: finish or take back what a controller left",
+    "bench": "what a marker costs on this machine, in every form",
+    "explain": "a marker's note, bytes and assembly, and what a switch would write",
+    "lab": "guided experiments: why live patching is hard, in processes made to die",
+    "completion": "a script that completes command lines in bash, zsh or fish",
+}
+
+OPTIONS = {
+    "--cflags": "what a C compiler needs to find markerjit/marker.h",
+    "--libs": "the library of markerjit/probes.h",
+    "--version": "the version",
+    "--help": "the commands",
+}
+"""Options without a command."""
+
+
+LAUNCHING = ("trace",)
+"""Commands that take `-- COMMAND ARGS...`, a program to start."""
+
+
+def split(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str] | None]:
+    """The words of our command, and the program behind `--`; None without one."""
+    if arguments[:1] and arguments[0] in LAUNCHING and "--" in arguments:
+        at = arguments.index("--")
+        return arguments[:at], arguments[at + 1 :]
+    return arguments, None
+
+
+def parser_of(
+    chosen: str = "", *given: str, program: Sequence[str] | None = None
+) -> ArgumentParser:
+    """A parser with the chosen command and its arguments, or with the names of all commands. The
+    words that are `given`, and a program, decide which arguments the command has (targets.py)."""
+    import argparse
+    from importlib import import_module
+
+    class Parser(argparse.ArgumentParser):
+        """A parser that reports an output which cannot be written. argparse of later Pythons 3.11
+        ignores it."""
+
+        def error(self, message: str) -> NoReturn:
+            """End with one line; the usage of some commands would be ten more."""
+            self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` explains it\n")
+
+        def _print_message(self, message: str, file: Any = None) -> None:
+            print(message, end="", file=file or sys.stderr)
+
+        def _get_formatter(self) -> argparse.HelpFormatter:
+            # Asked for by each argument that is added. Without a width it would import shutil, and
+            # with that all archives.
+            return argparse.HelpFormatter(self.prog, width=_columns() - 2)
+
+    class Command(Parser):
+        """The parser of a command. Options may stand between its other arguments, also before one
+        that may be left out: argparse would take that as left out where it meets an option. Not so
+        with `--`, which parse_known_intermixed_args of Python 3.11 forgets."""
+
+        _is_intermixed = False
+
+        def parse_known_args(  # type: ignore[override]
+            self, args: Sequence[str], namespace: Namespace | None = None
+        ) -> tuple[Namespace, list[str]]:
+            # parse_known_intermixed_args comes back here for each of its two passes.
+            if self._is_intermixed or "--" in args:
+                return super().parse_known_args(args, namespace)
+            self._is_intermixed = True
+            return self.parse_known_intermixed_args(args, namespace)
+
+    parser = Parser(
+        prog="markerjit",
+        description=DESCRIPTION,
+        epilog="markerjit COMMAND --help explains a command. "
+        "--cflags prints what a C program needs to find markerjit/marker.h, --libs the library of "
+        "markerjit/probes.h, --version the version.",
+    )
+    # With its name, because argparse would import shutil to find it out.
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", prog="markerjit", parser_class=Command
+    )
+    for name in [chosen] if chosen in COMMANDS else COMMANDS:
+        line = COMMANDS[name]
+        command = commands.add_parser(name, help=line, description=f"{line}.".capitalize())
+        if name == chosen:
+            command.set_defaults(given=given, program=program)
+            if program == []:
+                command.error("-- is followed by a program and its arguments")
+            import_module(f"markerjit.cli.{name}").configure(command)
+    return parser
+
+
+def command_parser(name: str, *given: str) -> ArgumentParser:
+    """The parser of a command, for what shows its arguments in another form: completion, and man
+    pages. Raises SystemExit for wrong usage among the words that are given."""
+    actions = parser_of(name, *given)._actions
+    commands = next(action for action in actions if action.dest == "command")
+    parser: ArgumentParser = commands.choices[name]  # type: ignore[index]
+    return parser
+
+
+def _columns() -> int:
+    """The width of the terminal, as shutil.get_terminal_size has it."""
+    with_width = os.environ.get("COLUMNS", "")
+    if with_width.isdecimal() and int(with_width):
+        return int(with_width)
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
+    except (AttributeError, ValueError, OSError):
+        return 80

@@ -1,0 +1,87 @@
+"""Interactive shells in a pseudo-terminal, whose Tab key is pressed."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shutil
+import signal
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.timing import Wait
+
+PACKAGES = {"bash": "bash", "zsh": "zsh", "fish": "fish"}
+WORDS = {
+    "bash": ["bash", "--norc", "--noprofile", "-i"],
+    "zsh": ["zsh", "-f", "-i"],
+}
+
+
+def need_shell(name: str) -> None:
+    """Skip where a shell is not installed."""
+    if shutil.which(name) is None:
+        pytest.skip(f"needs {name} (Debian package {PACKAGES[name]})")
+
+
+class Shell:
+    """A shell that waits for keys. A line that is ended gives what it printed."""
+
+    def __init__(self, terminal: int) -> None:
+        self._terminal = terminal
+        self._number = 0
+        self._unread = ""
+
+    def run(self, line: str) -> str:
+        """Run a line and return what was printed, without the line as it was typed."""
+        self._number += 1
+        mark = f"end-{self._number}"
+        os.write(self._terminal, f"{line}; echo; echo e''nd-{self._number}\n".encode())
+        return self._until(rf"\n{mark}\r?\n")
+
+    def completed(self, typed: str) -> list[str]:
+        """The words of a line after Tab was pressed behind what was typed."""
+        self._number += 1
+        # C-a goes to the start of the line, C-e to its end.
+        keys = f"{typed}\t\x01printf '<%s>' begin-{self._number} \x05\n"
+        os.write(self._terminal, keys.encode())
+        printed = self._until(rf"<begin-{self._number}>((?:<[^>]*>)*)")
+        return re.findall(r"<([^>]*)>", printed.rpartition(f"<begin-{self._number}>")[2])
+
+    def listed(self, typed: str, *texts: str) -> str:
+        """What is shown after Tab was pressed twice, until all of the texts are."""
+        os.write(self._terminal, f"{typed}\t\t".encode())
+        return self._until("".join(f"(?=.*{re.escape(text)})" for text in texts) + ".*\n")
+
+    def _until(self, pattern: str) -> str:
+        wait = Wait(f"{pattern} of the shell")
+        while True:
+            found = re.search(pattern, self._unread, re.DOTALL)
+            if found and found.end() < len(self._unread):  # a prompt stands behind it
+                printed, self._unread = self._unread[: found.end()], self._unread[found.end() :]
+                return printed
+            wait.for_input(self._terminal)
+            self._unread += os.read(self._terminal, 1 << 16).decode(errors="replace")
+
+
+@contextmanager
+def shell(name: str, folder: Path) -> Iterator[Shell]:
+    """An interactive shell without anybody's settings, in a folder."""
+    need_shell(name)
+    pid, terminal = pty.fork()
+    if not pid:
+        os.chdir(folder)
+        os.environ.update(HOME=str(folder), TERM="dumb", PS1="> ", HISTFILE="")
+        os.execvp(WORDS[name][0], WORDS[name])
+    try:
+        termios.tcsetwinsize(terminal, (50, 200))
+        yield Shell(terminal)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
