@@ -19,7 +19,7 @@ VENV := .venv/bin
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-user bench bench-real torture kill-matrix check format native native-complete targets debian clean \
-	bytecode wheel
+	bytecode wheel man
 
 help:
 	@echo "make demo     set up .venv, build, and run the bundled server under load"
@@ -33,6 +33,7 @@ help:
 	@echo "make torture  change code under running threads in all ways, for TORTURE_SECONDS (600)"
 	@echo "make kill-matrix  kill controllers and targets at every point of every operation"
 	@echo "make wheel    a wheel for any Linux of the last ten years, into dist/"
+	@echo "make man      the manual pages, into build/man/"
 	@echo "make targets  the programs that tests attach to, into build/targets/"
 	@echo "make clean    remove everything that was made"
 
@@ -81,9 +82,9 @@ kill-matrix: $(VENV)/.test-ready native build/hooks/libmjstop.so build/targets/t
 GLIBC := 2.17
 MANYLINUX := manylinux_$(subst .,_,$(GLIBC))_x86_64
 
-wheel: build/wheel/.tools-ready | build/.tools-here
+wheel: build/wheel/.tools-ready man | build/.tools-here
 	@rm -rf build/wheel/source build/wheel/made && mkdir -p build/wheel/source build/wheel/made dist
-	@tar -c --exclude=__pycache__ $(SOURCES) | tar -x -C build/wheel/source
+	@tar -c --exclude=__pycache__ $(SOURCES) build/man | tar -x -C build/wheel/source
 	@echo "pip     build/wheel/made"
 	@HOSTED_CC="$(CURDIR)/build/wheel/venv/bin/python -m ziglang cc -target x86_64-linux-gnu.$(GLIBC)" \
 		build/wheel/venv/bin/python -m pip --disable-pip-version-check -qq wheel --no-deps --no-build-isolation \
@@ -92,6 +93,12 @@ wheel: build/wheel/.tools-ready | build/.tools-here
 	@PATH="build/wheel/venv/bin:$$PATH" auditwheel -v repair --only-plat --plat $(MANYLINUX) -w dist build/wheel/made/*.whl \
 		2>build/wheel/auditwheel.log || { tail -3 build/wheel/auditwheel.log >&2; exit 1; }
 	@ls dist/*$(MANYLINUX).whl
+
+# From the parsers of the commands, so it needs what the commands import.
+man: $(VENV)/.demo-ready
+	@echo "man     build/man"
+	@rm -rf build/man
+	@$(VENV)/python -m markerjit.cli.manual build/man
 
 SOURCES := setup.cfg pyproject.toml MANIFEST.in Makefile README.md LICENSE $(filter-out markerjit/_native,$(wildcard markerjit/*)) native
 

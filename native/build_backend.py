@@ -44,6 +44,7 @@ def build_wheel(
     metadata_directory: str | None = None,
 ) -> str:
     _make_native()
+    _make_manual()
     # setuptools never removes a module from build/lib, so a renamed one would live on in wheels.
     shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)
     return build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
@@ -59,6 +60,18 @@ def build_editable(
     # start of Python, and type checkers cannot follow it.
     settings: ConfigSettings = {"editable_mode": "compat", **(config_settings or {})}
     return build_meta.build_editable(wheel_directory, settings, metadata_directory)
+
+
+def _make_manual() -> None:
+    """Make the manual pages anew. They come from the parsers of the commands, so an environment for
+    builds that lacks what those import leaves them as they are: `make wheel` has made them before,
+    and a wheel that pip makes by itself may have none, since pip installs none for a build."""
+    subprocess.run(
+        [sys.executable, "-m", "markerjit.cli.manual", "build/man"],
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
 
 
 def _make_native() -> None:

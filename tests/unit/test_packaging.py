@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from markerjit.cli.manual import pages
+
 pytestmark = pytest.mark.slow
 
 DEMO = ("kvload", "kvserver", "kvserver-none", "kvserver-nop", "kvserver-pointer")
@@ -121,7 +123,15 @@ def test_wheel_holds_nothing_but_the_package(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}
 
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"markerjit"}
+    others = {top for top in tops if not top.endswith((".dist-info", ".data"))}
+    assert others == {"markerjit"}
+
+
+def test_wheel_holds_the_manual_pages(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name.partition(".data/")[2] for name in archive.namelist() if ".data/" in name}
+
+    assert names == {f"data/share/man/man1/{name}" for name, _ in pages()}
 
 
 def test_sdist_holds_sources_and_nothing_built(clean_copy: Path, tmp_path: Path) -> None:
