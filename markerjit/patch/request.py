@@ -25,8 +25,8 @@ class Where(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Where:
-        """The question with this text."""
-        return cls(text, fnv1a(text.encode()))
+        """The question with this text, whatever it is: what is no question is refused later."""
+        return cls(text, fnv1a(text.encode(errors="surrogatepass")))
 
 
 class Count(NamedTuple):

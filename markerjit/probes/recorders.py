@@ -187,7 +187,7 @@ class Recorders:
             self._behind_question(marker, probe, made),
             arena.base + arena.entry.gate_ask,
             int(arena.facts.tid_offset),
-            bool(made.careful),
+            bool(known.careful),
         )
         text = question.text.encode()
         sizing = code_of(signature, question.text, arena.base, behind)
@@ -222,6 +222,7 @@ def _entry(signature: Signature, probe: Probe) -> MarkerEntry:
         is_recorded = isinstance(probe, Record)
         entry.asks = ASKS_BEFORE_RECORD if is_recorded else ASKS_BEFORE_COUNT
         entry.question = probe.question.number
+        entry.careful = probe.options.strings is Strings.CAREFUL  # also of what is only asked for
     return entry
 
 

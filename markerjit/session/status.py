@@ -213,6 +213,7 @@ def _status(
     hashed = fnv1a(signature.text.encode())
     entry = tallies.entry_of(sound or group, hashed) if tallies else None
     sums = tallies.total(group, hashed) if tallies else Counted(0, 0)
+    asks = entry is not None and entry.asks  # else the text need not be looked for
     return MarkerStatus(
         name=signature.name,
         format=signature.format,
@@ -229,7 +230,7 @@ def _status(
         altered=tuple(state.problem for state in group if state.problem),
         total=sums.hits,
         held=tallies.hold_of(group) if tallies else None,
-        where=(arena.question(first.data) or None) if arena and mode else None,
+        where=(arena.question(first.data) or None) if arena and mode and asks else None,
     )
 
 

@@ -166,7 +166,7 @@ def test_texts_are_asked_as_they_are_recorded(
             assert session.statistics(name)[0].hits == len(places)
         else:
             strings = "fast" if way == "recorded" else way
-            with session.trace(name, where=where, strings=strings) as stream:
+            with session.trace(name, where=where, strings=strings, fields="at") as stream:
                 answer = program.ask("pass 4")
             met = {names[event.fields["at"]] for event in stream.drain()}  # type: ignore[index]
             assert met == places
@@ -297,6 +297,8 @@ def test_markers_without_the_name_are_left_out(target: Callable) -> None:
         ("att == 1", markerjit.BadQuestion, "did you mean at?"),
         ("at ==", markerjit.BadQuestion, "it is no expression"),
         ("", markerjit.BadQuestion, "it is empty"),
+        ("s == '\udc80'", markerjit.BadQuestion, "cannot be printed"),
+        ("at == 1 or " * 400 + "at", markerjit.BadQuestion, "more than 4096 characters"),
         ("at == 'a'", markerjit.BadQuestion, "a text and a number cannot be compared"),
         ("import os", markerjit.BadQuestion, "it is no expression"),
         (3, markerjit.BadArgument, "where is 3"),
