@@ -132,4 +132,5 @@ def _print_text(markers: Sequence[markerjit.MarkerStatus], *, running: bool) -> 
         for marker in markers
     ]
     output.print_table(header, rows)
+    output.print_questions(markers)
     output.print_altered(markers)

@@ -133,7 +133,8 @@ def _print(switched: Switched) -> None:
     markers, applied, kept = switched
     for marker in markers:
         sites = counted(len(marker.sites), "site")
-        output.say(f"{marker.name}: {words.state_words(marker)}, {sites}")
+        state = f"{words.state_words(marker)}{words.where_words(marker)}"
+        output.say(f"{marker.name}: {state}, {sites}")
     if applied.taken:
         output.say(f"taken from a trace: {', '.join(applied.taken)}")
     if applied.ended:

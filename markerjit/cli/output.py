@@ -80,6 +80,16 @@ def print_left_out(left_out: Iterable[LeftOut]) -> None:
         say(f"markerjit: left out: {marker.sentence}", error=True)
 
 
+def print_questions(markers: Iterable[MarkerStatus]) -> None:
+    """Print a line for each question that is asked before probes, with its markers."""
+    asked: dict[str, list[str]] = {}
+    for marker in markers:
+        if marker.where:
+            asked.setdefault(marker.where, []).append(marker.name)
+    for where, names in asked.items():
+        say(f"where {where}: {', '.join(names)}")
+
+
 def print_altered(markers: Iterable[MarkerStatus]) -> None:
     """Say what stands at sites whose code is neither off nor on, a line each."""
     for marker in markers:

@@ -75,6 +75,7 @@ def _print(look: Look) -> None:
                 for marker in shown
             ],
         )
+    output.print_questions(markers)
     output.print_altered(markers)
     output.print_strays(strays)
     off = sum(not marker.mode and len(marker.altered) < len(marker.sites) for marker in markers)

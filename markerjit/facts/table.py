@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, cast
 
 from markerjit.errors import BadArgument
-from markerjit.facts.words import state_words
+from markerjit.facts.words import state_words, where_words
 from markerjit.printable.html import Shown, html_table
 from markerjit.session.status import MarkerStatus
 
@@ -35,7 +35,7 @@ def _cells(value: object) -> Mapping[str, str]:
         return {
             "marker": value.name,
             "kind": str(value.kind),
-            "state": state_words(value),
+            "state": f"{state_words(value)}{where_words(value)}",
             "sites": str(len(value.sites)),
             "fields": ", ".join(f"{field.name}: {field.type}" for field in value.fields),
             "hits": str(value.hits),

@@ -17,13 +17,18 @@ def state_words(marker: MarkerStatus) -> str:
     """`off`, or how the marker is on, or that its code is neither."""
     if len(marker.altered) == len(marker.sites):
         return "altered"
-    where = f" where {marker.where}" if marker.where else ""
-    state = f"on ({marker.mode}, {marker.probe}{where})" if marker.mode else "off"
+    state = f"on ({marker.mode}, {marker.probe})" if marker.mode else "off"
     if marker.partly:
         state += ", not all sites"
     if marker.altered:
         state += f", {len(marker.altered)} of {len(marker.sites)} sites altered"
     return state
+
+
+def where_words(marker: MarkerStatus) -> str:
+    """The question that the marker's executions have to meet, behind its state: ` where size > 9`;
+    empty without one."""
+    return f" where {marker.where}" if marker.where else ""
 
 
 def holder_words(marker: MarkerStatus) -> str:

@@ -380,6 +380,7 @@ def test_command_line_asks(target: Callable) -> None:
     switched = cli("on", program.pid, "truth_mode", "--where", "i % 4 == 0")
     program.ask("run 100")
     (marker,) = facts("list", program.pid, "truth_mode")["markers"]
+    listed, status = (cli(command, program.pid).stdout for command in ("list", "status"))
     shown = cli("explain", program.pid, "truth_mode").stdout
     with running("trace", program.pid, "truth_mode", "--where", "i == 9", "--json") as tracer:
         wait_until(lambda: "record" in cli("list", program.pid, "truth_mode").stdout, "a trace")
@@ -388,7 +389,9 @@ def test_command_line_asks(target: Callable) -> None:
         printed, _ = tracer.communicate()
     *events, summary = map(json.loads, printed.splitlines())
 
-    assert "on (jump, count where i % 4 == 0)" in switched.stdout
+    assert switched.stdout.startswith("truth_mode: on (jump, count) where i % 4 == 0, 1 site\n")
+    assert "\nwhere i % 4 == 0: truth_mode\n" in listed
+    assert "\nwhere i % 4 == 0: truth_mode\n" in status
     assert (marker["hits"], marker["probe"], marker["where"]) == (25, "count", "i % 4 == 0")
     assert "where i % 4 == 0" in shown
     assert "commit: the execution is counted" in shown
