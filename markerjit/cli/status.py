@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import markerjit
-from markerjit.cli import arguments, output, targets
+from markerjit.cli import arguments, output, signals, targets
 from markerjit.facts import words
 from markerjit.facts.process import status_facts
 
 _BAR = 40
 """Characters of the longest bar of a histogram."""
+_EVERY_S = 1.0
+_HOME_AND_CLEAR = "\x1b[H\x1b[J"
+"""To the upper left corner, and nothing is left below it: CUP and ED of ECMA-48."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     targets.add_targets(parser)
     arguments.add_pattern(parser, default="*")
+    parser.add_argument(
+        "--watch", action="store_true", help="look again and again, until Ctrl-C, and say how many "
+        "hits there are in a second"
+    )  # fmt: skip
+    parser.add_argument(
+        "--every", metavar="S", type=arguments.seconds, help="with --watch: look every S seconds "
+        "(1), such as 500ms"
+    )  # fmt: skip
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
 
 class Look(NamedTuple):
-    """A process, as it was seen."""
+    """A process, as it was seen at a time of CLOCK_MONOTONIC, in seconds."""
 
     pid: int
+    time: float
     arena: markerjit.ArenaStatus | None
     markers: Sequence[markerjit.MarkerStatus]
     values: Sequence[markerjit.Values]
@@ -35,6 +49,39 @@ class Look(NamedTuple):
 
 def run(options: argparse.Namespace) -> int:
     """Print what is on; with --json all markers."""
+    if options.every is not None and not options.watch:
+        raise markerjit.Refused("--every says how often --watch looks; give both")
+    if options.watch:
+        return _watch(options, options.every or _EVERY_S)
+    return bool(_look_at_all(options, {}).failed)
+
+
+def _watch(options: argparse.Namespace, every: float) -> int:
+    """Look until a signal comes, which is the end that is meant, or until the process ends."""
+    before: Mapping[int, Look] = {}
+    try:
+        with signals.Raised():
+            while True:
+                if sys.stdout.isatty():
+                    print(_HOME_AND_CLEAR, end="")
+                elif before and not options.json:
+                    print()
+                before = _look_at_all(options, before).seen
+                sys.stdout.flush()
+                time.sleep(every)
+    except signals.Interrupted:
+        return 0
+
+
+class _Looks(NamedTuple):
+    """The processes as they were seen, and those that could not be looked at."""
+
+    seen: Mapping[int, Look]
+    failed: Sequence[markerjit.Failed]
+
+
+def _look_at_all(options: argparse.Namespace, before: Mapping[int, Look]) -> _Looks:
+    """Look at each process and print it, beside what was seen before."""
     processes = targets.chosen(options)
     seen, failed = targets.look_at_each(processes, lambda pid: _look(pid, options.pattern))
     targets.print_failed(failed)
@@ -45,30 +92,50 @@ def run(options: argparse.Namespace) -> int:
         )
         targets.print_documents(processes, documents, failed)
     else:
-        targets.print_each(processes, seen, lambda pid: _print(seen[pid]))
-    return bool(failed)
+        rates = {pid: _rates(look, before.get(pid)) for pid, look in seen.items()}
+        targets.print_each(
+            processes, seen, lambda pid: _print(seen[pid], rates[pid] if options.watch else None)
+        )
+    return _Looks(seen, failed)
+
+
+def _rates(now: Look, before: Look | None) -> Mapping[tuple[str, str], float]:
+    """The hits of each marker in a second since it was seen before, by name and format."""
+    if before is None or now.time <= before.time:
+        return {}
+    totals = {(marker.name, marker.format): marker.total for marker in before.markers}
+    return {
+        (marker.name, marker.format): (marker.total - totals[marker.name, marker.format])
+        / (now.time - before.time)
+        for marker in now.markers
+        if (marker.name, marker.format) in totals
+    }
 
 
 def _look(pid: int, pattern: str) -> Look:
     with markerjit.View(pid) as view:
         markers = view.statistics(pattern)
-        look = Look(pid, view.arena(), markers, view.probe_values(), view.stray_heads())
+        moment = time.monotonic()
+        look = Look(pid, moment, view.arena(), markers, view.probe_values(), view.stray_heads())
         output.offer_repair(view)
     return look
 
 
-def _print(look: Look) -> None:
-    pid, arena, markers, values, strays = look
+def _print(look: Look, rates: Mapping[tuple[str, str], float] | None) -> None:
+    """Print a process; with `rates` also the hits of each marker in a second."""
+    pid, _, arena, markers, values, strays = look
     shown = [marker for marker in markers if marker.mode or marker.hits or marker.altered]
     if shown:
+        rated = [] if rates is None else ["HITS/S"]
         output.print_table(
-            ["MARKER", "STATE", "SINCE", "BY", "HITS", "LOST"],
+            ["MARKER", "STATE", "SINCE", "BY", *rated, "HITS", "LOST"],
             [
                 [
                     marker.name,
                     words.state_words(marker),
                     f"{words.age_words(marker.since)} ago" if marker.since else "-",
                     words.holder_words(marker),
+                    *([] if rates is None else [_rate(rates.get((marker.name, marker.format)))]),
                     str(marker.hits),
                     str(marker.lost),
                 ]
@@ -87,6 +154,10 @@ def _print(look: Look) -> None:
         _print_values(of_file)
     if arena:
         _print_arena(pid, arena)
+
+
+def _rate(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:.0f}"
 
 
 def _print_arena(pid: int, arena: markerjit.ArenaStatus) -> None:
