@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from markerjit.cli import output
 from markerjit.cli.parser import COMMANDS, LAUNCHING, OPTIONS, command_parser
 from markerjit.printable import printable
 
@@ -79,7 +80,7 @@ def run(arguments: Sequence[str]) -> int:
         lines = [f"{word}\t{meaning}" if meaning else word for word, meaning in answer.words]
     else:
         return 2
-    print(answer.others, *lines[:MOST], sep="\n")
+    output.print_checked(answer.others, *lines[:MOST])  # harmless characters: see _SAFE
     return 0
 
 

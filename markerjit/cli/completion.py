@@ -12,6 +12,8 @@ import argparse
 import shlex
 import sys
 
+from markerjit.cli import output
+
 _BASH = """\
 # For ~/.bashrc: eval "$(markerjit completion bash)"
 _markerjit() {
@@ -88,5 +90,5 @@ def run(options: argparse.Namespace) -> int:
     """Print the script."""
     # -P: else the folder where Tab is pressed would come first among those of modules.
     command = shlex.join([sys.executable, "-P", "-m", "markerjit", "complete"])
-    print(SCRIPTS[options.shell].replace("@COMPLETE@", command), end="")
+    output.print_checked(SCRIPTS[options.shell].replace("@COMPLETE@", command).rstrip("\n"))
     return 0

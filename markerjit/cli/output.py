@@ -28,6 +28,16 @@ def say(line: str, *, error: bool = False, style: str = "") -> None:
     print(shown, file=sys.stderr if error else sys.stdout)
 
 
+def print_checked(*texts: str) -> None:
+    """Print text that is our own, or of which each character was checked before."""
+    print(*texts, sep="\n")
+
+
+def clear_screen() -> None:
+    """Clear the terminal, and go on in its upper left corner: CUP and ED of ECMA-48."""
+    print("\x1b[H\x1b[J", end="")
+
+
 def is_coloured() -> bool:
     """Whether standard output takes colours: a terminal, unless NO_COLOR is set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -9,15 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import markerjit
-from markerjit.cli import arguments, output, signals, targets
+from markerjit.cli import arguments, output, targets
 from markerjit.facts import words
 from markerjit.facts.process import status_facts
 
 _BAR = 40
 """Characters of the longest bar of a histogram."""
 _EVERY_S = 1.0
-_HOME_AND_CLEAR = "\x1b[H\x1b[J"
-"""To the upper left corner, and nothing is left below it: CUP and ED of ECMA-48."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -58,14 +56,16 @@ def run(options: argparse.Namespace) -> int:
 
 def _watch(options: argparse.Namespace, every: float) -> int:
     """Look until a signal comes, which is the end that is meant, or until the process ends."""
+    from markerjit.cli import signals
+
     before: Mapping[int, Look] = {}
     try:
         with signals.Raised():
             while True:
                 if sys.stdout.isatty():
-                    print(_HOME_AND_CLEAR, end="")
+                    output.clear_screen()
                 elif before and not options.json:
-                    print()
+                    output.say("")
                 before = _look_at_all(options, before).seen
                 sys.stdout.flush()
                 time.sleep(every)

@@ -270,15 +270,19 @@ class Mutator:
         return self._random.randrange(self._arena.geometry.rings)
 
     def content(self) -> None:
-        """A few words of a ring, also headers that look like one."""
+        """A few words of a ring, also headers that look like one: anywhere, and as often where the
+        records are that were not read yet."""
         words = [
             self._random.choice([0, 1 << 16, 3 << 16, 0xFFFF, 0xFFFFFFFF, (1 << 64) - 1])
             if self._random.random() < 0.5
             else self._random.getrandbits(64)
             for _ in range(self._random.randrange(1, 8))
         ]
-        at = self._random.randrange(self._arena.geometry.ring_size // 8 - 8) * 8
-        offset = self._arena.geometry.ring_offset(self.ring()) + at
+        ring, most = self.ring(), self._arena.geometry.ring_size // 8 - 8
+        head = self._arena.store.read(self._arena.geometry.head_offset(ring), 8)
+        near = int.from_bytes(head, "little") // 8 - self._random.randrange(1, 40)
+        at = near % most if self._random.random() < 0.5 else self._random.randrange(most)
+        offset = self._arena.geometry.ring_offset(ring) + at * 8
         self._arena.store.write(offset, struct.pack(f"<{len(words)}Q", *words))
 
     def head(self) -> None:
