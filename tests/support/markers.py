@@ -18,8 +18,9 @@ def modes_of(pid: int) -> dict[str, str | None]:
 
 
 def wait_on(pid: int, marker: str, tracer: subprocess.Popen[str]) -> None:
-    """Wait until a marker is on; a tracer that has ended will not switch it on."""
-    wait_until(lambda: tracer.poll() is not None or modes_of(pid)[marker], f"{marker} on")
+    """Wait until a marker is on; a tracer that has ended will not switch it on. A process that was
+    just started may not have its program yet: execve(2) closes descriptors before it maps that."""
+    wait_until(lambda: tracer.poll() is not None or modes_of(pid).get(marker), f"{marker} on")
     assert tracer.poll() is None, tracer.communicate()
 
 
