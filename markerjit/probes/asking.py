@@ -15,7 +15,7 @@ from markerjit.errors import BadQuestion
 from markerjit.model import Signature
 from markerjit.probes.asked_texts import texts_of
 from markerjit.probes.question import TID_OFFSET, Draft, draft_of, make_question
-from markerjit.questions import Lack, Question, Scope, ask, scope_of
+from markerjit.questions import Lack, Question, Scope, ask, ask_again, scope_of
 from markerjit.questions.scope import CALLER, CPU, TIME
 
 _UNKNOWN = "the code of a question has the arguments and the thread only"
@@ -62,7 +62,7 @@ class Behind(NamedTuple):
 def code_of(signature: Signature, text: str, address: int, behind: Behind) -> bytes:
     """The code that asks a question of a marker, at an address. Raises BadQuestion and
     Unsupported."""
-    (question,) = ask_markers(text, [signature])
+    question = ask_again(text, scope_of_marker(signature))
     if isinstance(question, Lack):
         sentence = f"{signature.name} has no field {question.name}"
         raise BadQuestion(sentence, text, 0, 0)

@@ -13,7 +13,7 @@ Nothing of an expression is evaluated by Python itself. The language is in
 docs/reference/questions.md. This room does not know where values come from.
 """
 
-from markerjit.questions.ask import Lack, Question, ask
+from markerjit.questions.ask import Lack, Question, ask, ask_again
 from markerjit.questions.scope import Scope, scope_of
 
-__all__ = ["Lack", "Question", "Scope", "ask", "scope_of"]
+__all__ = ["Lack", "Question", "Scope", "ask", "ask_again", "scope_of"]

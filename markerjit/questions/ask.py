@@ -38,6 +38,12 @@ def ask(text: str, scopes: Sequence[Scope]) -> list[Question | Lack]:
     return [_of_scope(syntax, scope, is_only=len(scopes) == 1) for scope in scopes]
 
 
+def ask_again(text: str, scope: Scope) -> Question | Lack:
+    """The question for one of several scopes, of which `ask` has found it right. A name that only
+    others have is unknown here."""
+    return _of_scope(parse(text), scope, is_only=False)
+
+
 def _of_scope(syntax: Syntax, scope: Scope, *, is_only: bool) -> Question | Lack:
     try:
         return Question(syntax.text, condition(syntax, scope))

@@ -268,6 +268,20 @@ def test_functions_and_usdt_probes_are_asked(target: Callable) -> None:
     assert marker.hits == 500
 
 
+def test_name_that_only_some_markers_have_is_unknown_to_the_others(target: Callable) -> None:
+    """As in a stored trace: a part that is unknown decides nothing."""
+    program = target("truth_threads", "1")
+    where = 'n >= 0 and i >= 0 or name == "truth_birth" and id >= 0'
+    with markerjit.attach(program.pid) as session:
+        applied = session.enable("truth_*", where=where)
+        on = {marker.name: marker.where for marker in session.statistics() if marker.mode}
+        wait_until(lambda: session.statistics("truth_loop")[0].hits, "hits")
+        session.disable("*")
+
+    assert applied.left_out == ()
+    assert on == {"truth_birth": where, "truth_loop": where}
+
+
 # ---- refused -------------------------------------------------------------------------------------
 
 
