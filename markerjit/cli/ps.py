@@ -15,8 +15,10 @@ from markerjit.printable import printable
 
 _NAMED = 3
 """Markers that a line names."""
-_NARROWEST = 16
-"""Columns that are left for a command line, however narrow the terminal is."""
+_CUT = 3
+"""Columns that may be cut: the markers, the processes that hold them, and the command line."""
+_NARROWEST = 8
+"""Characters that are left of each, however narrow the terminal is."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -71,14 +73,24 @@ def _row(process: markerjit.ProcessOverview) -> list[str]:
 
 
 def _within(rows: Sequence[list[str]], head: Sequence[str]) -> list[list[str]]:
-    """The rows, with the end of a long command line left away where a terminal has no room."""
-    width = output.width()
-    if width is None:
+    """The rows, with the ends of the last columns left away where a terminal has no room: of the
+    widest of them first."""
+    room = output.width()
+    if room is None:
         return [*rows]
-    taken = [max(map(len, column)) + 2 for column in zip(head, *rows, strict=True)]
-    room = max(width - sum(taken[:-1]), _NARROWEST)
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    last = range(len(head) - _CUT, len(head))
+    while sum(widths) + 2 * (len(widths) - 1) > room:
+        widest = max(last, key=widths.__getitem__)
+        if widths[widest] <= _NARROWEST:
+            break
+        widths[widest] -= 1
     return [
-        [*row[:-1], row[-1] if len(row[-1]) <= room else f"{row[-1][: room - 1]}…"] for row in rows
+        [
+            cell if len(cell) <= width else f"{cell[: width - 1]}…"
+            for cell, width in zip(row, widths, strict=True)
+        ]
+        for row in rows
     ]
 
 

@@ -52,6 +52,8 @@ def test_long_command_lines_are_cut_for_a_terminal(
     target: Callable, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program = target("truth_threads")
+    with markerjit.attach(program.pid) as session:
+        session.enable("*")
     monkeypatch.setattr(output, "width", lambda: 60)
 
     assert main.run(["ps"]) == 0
