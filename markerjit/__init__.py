@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from markerjit.session.usdt import UsdtProbe, UsdtView, list_file_usdt
     from markerjit.session.view import View
     from markerjit.session.watch import Watch
+    from markerjit.sites.selection import matching_names
     from markerjit.targets.find import choose_one, find_processes
     from markerjit.targets.request import Targets, parse_targets
     from markerjit.trace import line_formatter
@@ -130,6 +131,7 @@ _HOME = {
     "open_trace": "trace.open",
     "open_traces": "trace.open",
     "takes_packets": "trace.open",
+    "matching_names": "sites.selection",
     "only_fields": "trace.narrow",
     "where": "trace.where",
     "Applied": "patch.apply",
@@ -265,6 +267,7 @@ __all__ = [
     "list_file",
     "list_file_functions",
     "list_file_usdt",
+    "matching_names",
     "merge",
     "only_fields",
     "open_sink",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import heapq
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a trace; its suffix says in which format. -: from standard input",
     )
     parser.add_argument(
-        "--marker", metavar="PATTERN", help="only markers that match, such as 'kv_*'"
+        "--marker", metavar="PATTERN", help="only markers that match, such as 'kv_*,!kv_hit'"
     )
     add_selection(parser)
     arguments.add_fields(parser, "only these fields of each event (default: all)")
@@ -92,16 +91,11 @@ def _read(options: argparse.Namespace, path: str) -> int:
 
 
 def _matching(traces: Sequence[Trace], pattern: str | None) -> Callable[[str], bool]:
-    """Whether a marker's name matches. Raises UnknownMarker where none does."""
+    """Whether a marker's name matches. Raises what `matching_names` raises."""
     if pattern is None:
         return lambda name: True
-    names = {kind.marker for trace in traces for kind in trace.info.types}
-    chosen = {name for name in names if fnmatch.fnmatchcase(name, pattern)}
-    if not chosen:
-        import difflib
-
-        raise markerjit.UnknownMarker(pattern, tuple(difflib.get_close_matches(pattern, names)))
-    return chosen.__contains__
+    names = sorted({kind.marker for trace in traces for kind in trace.info.types})
+    return markerjit.matching_names(pattern, names).__contains__
 
 
 def _convert(

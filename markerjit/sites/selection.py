@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from os.path import basename
 from typing import Protocol, TypeVar
 
+from markerjit.arguments import check_all, check_text
 from markerjit.elf.demangle import demangled
-from markerjit.errors import UnknownMarker
+from markerjit.errors import UnknownMarker, Unsupported
 from markerjit.model import Place, RemoteAddress, Signature
-from markerjit.sites.names import PREFIX, NameKind, ProbeName
+from markerjit.sites.names import PREFIX, NameKind, ProbeName, parse_name
 
 
 class _Placed(Protocol):
@@ -77,3 +78,40 @@ def is_of_object(glob: str, path: str) -> bool:
 def is_of_line(line: str, source: str) -> bool:
     """Whether `FILE:LINE` is the end of a source, from the start of a folder's or file's name."""
     return source == line or source.endswith(f"/{line}")
+
+
+def matching_names(pattern: str, names: Sequence[str]) -> frozenset[str]:
+    """Those of these names of events that a pattern is of, as `read --marker` chooses them.
+
+    Raises BadArgument for what is no pattern, UnknownMarker where a name of it is none of these,
+    and Unsupported for an object or a line of source: a name alone does not say where it is.
+    """
+    check_text("pattern", pattern)
+    check_all("names", names, str)
+    if pattern in names:  # whatever it looks like: others write traces, too
+        return frozenset((pattern,))
+    name = parse_name(pattern)
+    left: set[str] = set()
+    for part in name.parts or (name,):
+        chosen_names = _named(part, names)
+        if not chosen_names:
+            from difflib import get_close_matches
+
+            raise UnknownMarker(part.text, tuple(get_close_matches(part.text, names)))
+        left.update(chosen_names)
+    left.difference_update(*(_named(part, names) for part in name.without))
+    if not left:
+        raise UnknownMarker(name.text, ())
+    return frozenset(left)
+
+
+def _named(name: ProbeName, names: Sequence[str]) -> list[str]:
+    """The events that a single name is of."""
+    if name.object or name.source:
+        raise Unsupported(f"'{name}': an event does not say which object or line it is of")
+    if name.kind is NameKind.FUNCTION and not name.at_return:
+        functions = [text for text in names if text.startswith(PREFIX)]
+        return [text for text in functions if is_named(name.name, text.removeprefix(PREFIX))]
+    if name.kind in (NameKind.MARKER, NameKind.USDT):
+        return [text for text in names if fnmatchcase(text, name.name)]
+    raise Unsupported(f"'{name}' is not among the events that can be recorded")

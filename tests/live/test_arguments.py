@@ -153,6 +153,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             {"columns": [], "clock": CLOCK, "json": False, "pids": None},
         ),
         "overview": (markerjit.overview, {"everyone": False, "usdt": False}),
+        "matching_names": (markerjit.matching_names, {"pattern": "n*", "names": ["n"]}),
         "only_fields": (markerjit.only_fields, {"trace": trace, "names": ["n"]}),
         "where": (
             markerjit.where,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from markerjit.errors import BadArgument, UnknownMarker, Unsupported
 from markerjit.model import Kind, MappedObject, Place
 from markerjit.sites import NameKind, ProbeName, matching, parse_name
+from markerjit.sites.selection import matching_names
 from tests.support.made_sites import make_site
 
 SITES = [
@@ -197,3 +198,26 @@ def test_any_text_is_a_name_or_refused(text: str) -> None:
         name = parse_name(text)
         assert str(name) == text
         assert all(part.kind is not NameKind.LIST for part in (*name.parts, *name.without))
+
+
+RECORDED = (
+    *("kv_get", "kv_hit", "kv_store", "db:query__start"),
+    *("func:main", "func:_ZN1A1fEi", "call:x"),
+)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "chosen"),
+    [
+        ("kv_get", {"kv_get"}),
+        ("kv_*,!kv_hit", {"kv_get", "kv_store"}),
+        ("kv_{hit,store}", {"kv_hit", "kv_store"}),
+        ("!kv_*,!func:*", {"db:query__start", "call:x"}),
+        ("db:query*,func:main", {"db:query__start", "func:main"}),
+        ("func:*", {"func:main", "func:_ZN1A1fEi"}),
+        ("func:A::f", {"func:_ZN1A1fEi"}),
+        ("call:x", {"call:x"}),
+    ],
+)
+def test_events_are_chosen_by_the_names_of_what_is_traced(pattern: str, chosen: set[str]) -> None:
+    assert matching_names(pattern, RECORDED) == chosen
