@@ -20,7 +20,7 @@ from markerjit.elf import FileImage, Image, MappedImage, Note, Read, read_notes
 from markerjit.errors import BadFile, BadNote, MemoryFault, UnknownMarker
 from markerjit.memory import Mapping
 from markerjit.model import Body, Kind, MappedObject, Place, Site, new
-from markerjit.sites.names import ProbeName, check_is_marker
+from markerjit.sites.names import ProbeName, check_is_marker, nearest
 from markerjit.x86.forms import marker_form
 
 _address = attrgetter("address")
@@ -102,13 +102,6 @@ def _matching(sites: Sequence[Site], name: ProbeName) -> tuple[Site, ...]:
     if not named:
         raise UnknownMarker(name.text, () if selected else nearest(name.text, markers))
     return tuple(named)
-
-
-def nearest(pattern: str, names: set[str]) -> tuple[str, ...]:
-    """The names that are most like a pattern, at most two, for a message."""
-    from difflib import get_close_matches
-
-    return tuple(get_close_matches(pattern.strip("*?"), sorted(names), n=2, cutoff=0.5))
 
 
 def _file(mapping: Mapping) -> tuple[str, int, str]:

@@ -33,9 +33,9 @@ from markerjit.model import (
     TypeClass,
     UsdtSite,
 )
-from markerjit.sites.discover import mapped_images, nearest
+from markerjit.sites.discover import mapped_images
 from markerjit.sites.mapped_files import file_of
-from markerjit.sites.names import PREFIX, NameKind, ProbeName
+from markerjit.sites.names import PREFIX, NameKind, ProbeName, nearest
 from markerjit.sites.selection import is_named, is_of_object
 from markerjit.x86.forms import ENDBR64, NEAR_LENGTH, function_form
 

@@ -210,3 +210,10 @@ def check_is_marker(name: ProbeName) -> None:
             f"'{name}' names {name.kind.value}, which are not supported here: markers such as "
             "'kv_*' are, and in a running process USDT probes and functions"
         )
+
+
+def nearest(pattern: str, names: set[str]) -> tuple[str, ...]:
+    """The names that are most like a pattern, at most two, for a message."""
+    from difflib import get_close_matches
+
+    return tuple(get_close_matches(pattern.strip("*?"), sorted(names), n=2, cutoff=0.5))

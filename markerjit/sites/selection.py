@@ -1,18 +1,20 @@
-"""The sites that a name is of, where it may be a list of names, with others excluded."""
+"""The sites, or recorded events, that a name is of, where it may be a list of names, with others
+excluded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from operator import attrgetter
 from os.path import basename
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from markerjit.arguments import check_all, check_text
 from markerjit.elf.demangle import demangled
 from markerjit.errors import UnknownMarker, Unsupported
 from markerjit.model import Place, RemoteAddress, Signature
-from markerjit.sites.names import PREFIX, NameKind, ProbeName, parse_name
+from markerjit.sites.names import PREFIX, NameKind, ProbeName, nearest, parse_name
 
 
 class _Placed(Protocol):
@@ -27,21 +29,47 @@ class _Placed(Protocol):
 
 
 S = TypeVar("S", bound=_Placed)
+T = TypeVar("T")
 
 
 def chosen(name: ProbeName, of: Callable[[ProbeName], Iterable[S]]) -> tuple[S, ...]:
     """The sites of a name. `of` has those of a single name, and raises UnknownMarker where there
     is none. Those of a list are in the order of their addresses; a list that excludes all that it
     names is unknown, too."""
+    return _chosen(name, of, is_meant, attrgetter("address"))
+
+
+def matching_names(pattern: str, names: Sequence[str]) -> frozenset[str]:
+    """Those of these names of events that a pattern is of, as `read --marker` chooses them.
+
+    Raises BadArgument for what is no pattern, UnknownMarker where a name of it is none of these,
+    and Unsupported for an object or a line of source: a name alone does not say where it is.
+    """
+    check_text("pattern", pattern)
+    check_all("names", names, str)
+    if pattern in names:  # whatever it looks like: others write traces, too
+        return frozenset((pattern,))
+    return frozenset(_chosen(parse_name(pattern), partial(_matching, names), _is_event, str))
+
+
+def _chosen(
+    name: ProbeName,
+    of: Callable[[ProbeName], Iterable[T]],
+    is_meant: Callable[[ProbeName, T], bool],
+    key: Callable[[T], Any],
+) -> tuple[T, ...]:
+    """What a name is of; those of a list are told apart by their keys, and in the order of them."""
     if name.kind is not NameKind.LIST:
         return tuple(of(name))
-    sites = {site.address: site for part in name.parts for site in of(part)}
+    named = {key(each): each for part in name.parts for each in of(part)}
     left = [
-        site for site in sites.values() if not any(is_meant(each, site) for each in name.without)
+        each
+        for each in named.values()
+        if not any(is_meant(excluded, each) for excluded in name.without)
     ]
     if not left:
         raise UnknownMarker(name.text, ())
-    return tuple(sorted(left, key=attrgetter("address")))
+    return tuple(sorted(left, key=key))
 
 
 def is_meant(name: ProbeName, site: _Placed) -> bool:
@@ -80,38 +108,20 @@ def is_of_line(line: str, source: str) -> bool:
     return source == line or source.endswith(f"/{line}")
 
 
-def matching_names(pattern: str, names: Sequence[str]) -> frozenset[str]:
-    """Those of these names of events that a pattern is of, as `read --marker` chooses them.
-
-    Raises BadArgument for what is no pattern, UnknownMarker where a name of it is none of these,
-    and Unsupported for an object or a line of source: a name alone does not say where it is.
-    """
-    check_text("pattern", pattern)
-    check_all("names", names, str)
-    if pattern in names:  # whatever it looks like: others write traces, too
-        return frozenset((pattern,))
-    name = parse_name(pattern)
-    left: set[str] = set()
-    for part in name.parts or (name,):
-        chosen_names = _named(part, names)
-        if not chosen_names:
-            from difflib import get_close_matches
-
-            raise UnknownMarker(part.text, tuple(get_close_matches(part.text, names)))
-        left.update(chosen_names)
-    left.difference_update(*(_named(part, names) for part in name.without))
-    if not left:
-        raise UnknownMarker(name.text, ())
-    return frozenset(left)
-
-
-def _named(name: ProbeName, names: Sequence[str]) -> list[str]:
+def _matching(names: Sequence[str], name: ProbeName) -> list[str]:
     """The events that a single name is of."""
+    named = [text for text in names if _is_event(name, text)]
+    if not named:
+        raise UnknownMarker(name.text, nearest(name.text, set(names)))
+    return named
+
+
+def _is_event(name: ProbeName, text: str) -> bool:
+    """Whether a single name is that of an event."""
     if name.object or name.source:
         raise Unsupported(f"'{name}': an event does not say which object or line it is of")
     if name.kind is NameKind.FUNCTION and not name.at_return:
-        functions = [text for text in names if text.startswith(PREFIX)]
-        return [text for text in functions if is_named(name.name, text.removeprefix(PREFIX))]
+        return text.startswith(PREFIX) and is_named(name.name, text.removeprefix(PREFIX))
     if name.kind in (NameKind.MARKER, NameKind.USDT):
-        return [text for text in names if fnmatchcase(text, name.name)]
+        return fnmatchcase(text, name.name)
     raise Unsupported(f"'{name}' is not among the events that can be recorded")

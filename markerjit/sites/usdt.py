@@ -37,9 +37,9 @@ from markerjit.model import (
     TypeClass,
     UsdtSite,
 )
-from markerjit.sites.discover import mapped_images, nearest
+from markerjit.sites.discover import mapped_images
 from markerjit.sites.mapped_files import file_of
-from markerjit.sites.names import NameKind, ProbeName
+from markerjit.sites.names import NameKind, ProbeName, nearest
 from markerjit.sites.operands import Argument, Names, parse_operands
 from markerjit.sites.providers import Parameter, Providers
 from markerjit.sites.selection import chosen, is_of_object

@@ -174,6 +174,7 @@ def test_nothing_is_overwritten_without_force(
         (("a.json", "--marker", "kv_get,!kv_*"), "no marker matches 'kv_get,!kv_*'"),
         (("a.json", "--marker", "kv_get@libkv.so"), "does not say which object or line"),
         (("a.json", "--marker", "*@a,!kv_get@b"), "does not say which object or line"),
+        (("a.json", "--marker", "kv_get,!kv_get@b"), "does not say which object or line"),
         (("a.json", "--marker", "insn:main+0x4"), "is not among the events"),
         (("a.json", "--marker", "func:main:return"), "is not among the events"),
         (("a.json", "-o", "b.csv"), "no trace format has the suffix .csv"),
