@@ -18,8 +18,8 @@ VENV := .venv/bin
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-user bench bench-real torture kill-matrix check format native native-complete targets debian clean \
-	bytecode wheel man
+.PHONY: help demo test ready collection test-user bench bench-real torture kill-matrix check format native native-complete targets \
+	debian clean bytecode wheel man
 
 help:
 	@echo "make demo     set up .venv, build, and run the bundled server under load"
@@ -56,7 +56,9 @@ BESIDE := tests/live tests/races tests/oracle tests/fuzz tests/unit
 ALONE := tests/races/test_torture.py
 IN_TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
-test: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian build/babeltrace2/.tried check $(if $(PYTEST_FLAGS),,test-user)
+test:
+	@$(MAKE) --no-print-directory -j 3 ready
+	@$(MAKE) --no-print-directory bytecode $(if $(PYTEST_FLAGS),,test-user)
 ifdef PYTEST_FLAGS
 	@echo "pytest  $(PYTEST_FLAGS)"
 	@$(VENV)/python -m pytest $(PYTEST_FLAGS)
@@ -67,10 +69,21 @@ else
 	@$(VENV)/python -m pytest $(ALONE)
 endif
 
+# What the tests need, and the checks, which need only that too. `make test` makes them side by side: compilers,
+# pip, apt and mypy have one CPU each at most, and wait for other things.
+ready: debian native targets $(VENV)/.test-ready build/babeltrace2/.tried check $(if $(PYTEST_FLAGS),,collection)
+
+# pytest rewrites the assertions of all tests before it collects them, which takes two thirds of that time: here it
+# does so once, for each of its processes later on, also where Python may not write bytecode. What is wrong they tell.
+collection: $(VENV)/.test-ready native
+	@PYTHONDONTWRITEBYTECODE= $(VENV)/python -m pytest --collect-only -qq $(BESIDE) >/dev/null 2>&1 || :
+
 # With Debian's own Python, to which .venv lends its packages: .venv's may be a Python in root's home,
 # and a second environment would need the network and take longer than some of the tests.
+# Only the files with such tests: to collect all takes longer than some of them. Those that take seconds show what
+# does not depend on the user.
 test-user: $(VENV)/.made native targets $(VENV)/.test-ready bytecode debian
-	@test "$$(id -u)" != 0 || sh tests/as_user.sh $(IN_TWO) -m user
+	@test "$$(id -u)" != 0 || sh tests/as_user.sh $(IN_TWO) -m 'user and not slow' $$(grep -rl --include='test_*.py' 'mark\.user' tests)
 
 # Minutes; tests/races, and so `make test`, takes a choice of it.
 kill-matrix: $(VENV)/.test-ready native build/hooks/libmjstop.so build/targets/truth_floats
@@ -325,6 +338,7 @@ $(NATIVE)/lab/%: build/targets/%
 
 MODES := jump nop pointer sentinel direct immediate symbol none
 TARGET_CFLAGS := -O2 -g -pthread
+FLAGS_truth_functions := -g0
 
 SPECIAL := native/targets/truth_plugin.c native/targets/truth_modes.c native/targets/lab_registers.c
 KV_PARTS := $(wildcard native/targets/kv_*.c)
@@ -401,7 +415,7 @@ RUFF_FLAGS := --isolated --quiet
 RUFF_FORMAT := --target-version py311 --line-length 100
 RUFF_LINT := $(RUFF_FORMAT) --select E,F,W,B,C4,I,PIE,RET,RUF,SIM,UP \
 	--ignore RUF001,RUF002,RUF003
-PYTHON_FILES := $(wildcard markerjit tests bench docs/course/*.py docs/course/*.ipynb native/build_backend.py)
+PYTHON_FILES := $(wildcard markerjit tests bench docs/course/*.py docs/course/*.ipynb docs/tutorial/*.ipynb native/build_backend.py)
 C_STYLE := file:native/.clang-format
 C_FILES = $$(find native tests bench -name '*.[ch]' 2>/dev/null)
 
@@ -450,7 +464,7 @@ debian:
 
 # The judge of our CTF 2, which this release of Debian does not have yet. Tried once; tests that want
 # it skip where it cannot be had.
-build/babeltrace2/.tried: tests/oracle/get_babeltrace.sh
+build/babeltrace2/.tried: tests/oracle/get_babeltrace.sh | debian
 	@echo "apt     babeltrace2 of the next release, unpacked in build/babeltrace2"
 	@mkdir -p $(@D)
 	@command -v apt-get >/dev/null && $< $(@D) >$(@D)/log 2>&1 </dev/null || \

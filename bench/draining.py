@@ -38,10 +38,10 @@ def ways(directory: Path, session: markerjit.Session) -> dict[str, Callable[...,
     """What is done with the events, by name: functions from a stream to one that polls it."""
 
     def only_taken(stream: markerjit.EventStream) -> Take:
-        return lambda one: one.poll_batch(packets=True, columns=False)
+        return lambda stream: stream.poll_batch(packets=True, columns=False)
 
     def columns(stream: markerjit.EventStream) -> Take:
-        return lambda one: one.poll_batch()
+        return lambda stream: stream.poll_batch()
 
     def written(suffix: str, number: list[int]) -> Callable[..., Take]:
         def open_(stream: markerjit.EventStream) -> Take:
@@ -50,8 +50,8 @@ def ways(directory: Path, session: markerjit.Session) -> dict[str, Callable[...,
             sink = markerjit.open_sink(str(directory / f"{number[0]}{suffix}"), info)
             packets = markerjit.takes_packets(sink)
 
-            def take(one: markerjit.EventStream) -> object:
-                batch = one.poll_batch(packets=packets, columns=not packets)
+            def take(stream: markerjit.EventStream) -> object:
+                batch = stream.poll_batch(packets=packets, columns=not packets)
                 if batch:
                     sink.write(batch)
                 return batch
@@ -92,7 +92,7 @@ def lost_at(
 
 def measure(seconds: float, ring_size: int) -> dict[str, Any]:
     """The fastest rate without loss for each way, and what is lost at full speed."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     os.sched_setaffinity(0, set(range(1, os.cpu_count() or 1)) or {0})
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         directory = Path(name)
@@ -110,7 +110,7 @@ def measure(seconds: float, ring_size: int) -> dict[str, Any]:
                         break
                     lossless = min(came for came, _, _ in runs)
                 full = lost_at(fill, session, way, 1e9, 0.02 * seconds)
-                found[name] = {
+                results[name] = {
                     "lossless": lossless,
                     "at full speed": full[0],
                     "lost there": full[2] / full[1],
@@ -120,7 +120,7 @@ def measure(seconds: float, ring_size: int) -> dict[str, Any]:
                     f"{full[2] / full[1]:.0%} |",
                     flush=True,
                 )
-    return found
+    return results
 
 
 def main() -> None:
@@ -131,9 +131,9 @@ def main() -> None:
     options = parser.parse_args()
     print("| events are | without loss up to | all at once come | of which are lost |")
     print("| --- | ---: | ---: | ---: |")
-    found = measure(options.seconds, options.ring_size << 20)
+    results = measure(options.seconds, options.ring_size << 20)
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1))
+        options.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
     python bench/pages.py --check    only say which page differs; 1 if one does
 
 In a page they stand between `<!-- figures: NAME -->` and `<!-- end of figures -->`, and are not
-written by hand. The runs are bench/results/bench.json.gz and bench/results/real.json.gz.
+written by hand. The runs are bench.json.gz, real.json.gz and recording.json.gz of bench/results.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def renewed(text: str) -> str:
     """A page with the figures of the files. Raises KeyError for an unknown name."""
-    return _BLOCK.sub(lambda found: f"{found[1]}\n{FIGURES[found[2]]()}\n\n{found[3]}", text)
+    return _BLOCK.sub(lambda match: f"{match[1]}\n{FIGURES[match[2]]()}\n\n{match[3]}", text)
 
 
 @cache
@@ -67,37 +67,37 @@ def _run(name: str) -> dict[str, Any]:
 
 @cache
 def _parts(kind: str, name: str = "bench.json.gz") -> list[Part]:
-    return [one for one in shapes.report(_run(name)).parts if one.kind == kind]
+    return [part for part in shapes.report(_run(name)).parts if part.kind == kind]
 
 
 # ---- tables --------------------------------------------------------------------------------------
 
 
 def _machine() -> str:
-    (control,) = (one for one in _run("bench.json.gz")["parts"] if one["kind"] == "control")
-    told = [*table.about(_run("bench.json.gz")["machine"])]
-    known = (table.known_cost(one) for one in control["known"])
-    return "\n".join(f"- {line}" for line in [*told, *known])
+    (control,) = (part for part in _run("bench.json.gz")["parts"] if part["kind"] == "control")
+    lines = [*table.about(_run("bench.json.gz")["machine"])]
+    known = (table.known_cost(addition) for addition in control["known"])
+    return "\n".join(f"- {line}" for line in [*lines, *known])
 
 
 def _hot(computed: bool) -> str:
-    parts = [one for one in _parts("hot") if one.computed == computed]
-    heads = [counted(one.args, "argument") for one in parts]
+    parts = [part for part in _parts("hot") if part.computed == computed]
+    heads = [counted(part.args, "argument") for part in parts]
     return _costs(parts, heads)
 
 
 def _large() -> str:
     parts = _parts("large")
-    return _costs(parts, [f"{one.sites:,.0f} sites" for one in parts])
+    return _costs(parts, [f"{part.sites:,.0f} sites" for part in parts])
 
 
 def _headline() -> str:
     """The costs of the default mode, one line each."""
-    (hot,) = (one for one in _parts("hot") if one.args == 2 and not one.computed)
+    (hot,) = (part for part in _parts("hot") if part.args == 2 and not part.computed)
     large, alone = _parts("large")[-1], _parts("active")[0]
     (program,) = (
-        one for one in _run("real.json.gz")["parts"]
-        if one["title"] == _PROGRAM and "active" not in one["setting"]
+        part for part in _run("real.json.gz")["parts"]
+        if part["title"] == _PROGRAM and "active" not in part["setting"]
     )  # fmt: skip
     rows = [
         ["off, in a small loop", _ns(hot, "jump"), "dormant"],
@@ -130,15 +130,26 @@ def _percent(part: dict[str, Any], name: str) -> str:
 def _switch(measure: str, name: str, sites: int) -> str:
     """With one thread, which runs."""
     (part,) = (
-        one for one in _parts(KIND)
-        if (one.measure, one.load, one.sites, one.threads) == (measure, BUSY, sites, 1)
+        part for part in _parts(KIND)
+        if (part.measure, part.load, part.sites, part.threads) == (measure, BUSY, sites, 1)
     )  # fmt: skip
     return _time(part, part.form(name))
 
 
 def _active() -> str:
     parts = _parts("active")
-    return _costs(parts, [_threads(one) for one in parts])
+    return _costs(parts, [_threads(part) for part in parts])
+
+
+def _recording() -> str:
+    """What an event costs, by all that it may have."""
+    parts = _parts("active", "recording.json.gz")
+    return _costs(parts, [_threads(part) for part in parts])
+
+
+def _machine_of_recording() -> str:
+    lines = table.about(_run("recording.json.gz")["machine"])
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def _threads(part: Part) -> str:
@@ -147,7 +158,7 @@ def _threads(part: Part) -> str:
 
 def _toggle() -> str:
     """Switching on; off is in the file."""
-    shown = (one for one in all_series(_parts(KIND)) if one.measure != HELD)
+    shown = (series for series in all_series(_parts(KIND)) if series.measure != HELD)
     return "\n\n".join(map(_measure, shown))
 
 
@@ -160,7 +171,7 @@ def _measure(series: Series) -> str:
         for name in series.names()
         if not name.endswith(f": {OFF}") and "again" not in name
     ]
-    rows.insert(0, ["(values)", *(str(one.forms[0].samples.size) for _, one in series.points)])
+    rows.insert(0, ["(values)", *(str(part.forms[0].samples.size) for _, part in series.points)])
     title = f"{MEASURES[series.measure]}: {series.title}"
     return f"### {title[0].upper()}{title[1:]}\n\n{_table(['', *heads], rows)}"
 
@@ -205,7 +216,7 @@ def interval(cost: Estimate) -> str:
 
 
 def _code() -> str:
-    (part,) = (one for one in _parts("hot") if one.args == 2 and not one.computed)
+    (part,) = (part for part in _parts("hot") if part.args == 2 and not part.computed)
     rows = [
         [form.name, *(_more(form, part.baseline(form), key) for _, key in _SIZES)]
         for form in part.forms
@@ -231,6 +242,8 @@ FIGURES = {
     "large": _large,
     "code": _code,
     "active": _active,
+    "recording": _recording,
+    "machine of recording": _machine_of_recording,
     "toggle": _toggle,
     "headline": _headline,
     "real": lambda: markdown.tables(_run("real.json.gz")),

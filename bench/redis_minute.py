@@ -69,19 +69,19 @@ def ways() -> list[Way]:
     def off(strategy: str) -> Flip:
         return lambda session: session.disable(MARKERS, quiesce=strategy)
 
-    found = [
+    ways = [
         Way("quiet", "", "kvserver", ()),
         Way("no target", "", "kvserver", (lambda session: None,)),
         Way("quiet, pointer", "", "kvserver-pointer", ()),
         Way("pointer swap", "stop", "kvserver-pointer", (on("stop"), off("stop"))),
     ]
     for strategy in ("stop", "membarrier", "none"):
-        found.append(Way("byte flip", strategy, "kvserver", (on(strategy), off(strategy))))
+        ways.append(Way("byte flip", strategy, "kvserver", (on(strategy), off(strategy))))
     for strategy in ("stop", "membarrier"):
         trap = on(strategy, Mode.INT3)
-        found.append(Way("jump and int3", strategy, "kvserver", (on(strategy, Mode.JUMP), trap)))
-        found.append(Way("int3 on and off", strategy, "kvserver", (trap, off(strategy))))
-    return found
+        ways.append(Way("jump and int3", strategy, "kvserver", (on(strategy, Mode.JUMP), trap)))
+        ways.append(Way("int3 on and off", strategy, "kvserver", (trap, off(strategy))))
+    return ways
 
 
 class Target:
@@ -101,13 +101,13 @@ class Target:
                 if not got:
                     raise RuntimeError("the server closed the connection")
                 text += got
-        found = re.search(rb"\bcommands:(\d+)", text)
-        assert found
-        return int(found[1])
+        match = re.search(rb"\bcommands:(\d+)", text)
+        assert match
+        return int(match[1])
 
     def hits(self) -> int:
         """Executions of our probes."""
-        return sum(one.total for one in self.session.statistics(MARKERS))
+        return sum(statistic.total for statistic in self.session.statistics(MARKERS))
 
 
 @contextmanager
@@ -247,10 +247,10 @@ def table(samples: Sequence[Sample]) -> Iterator[str]:
         for period in PERIODS_S:
             for way in ways():
                 chosen = [
-                    one
-                    for one in samples
-                    if (one["pipeline"], one["period"]) == (pipeline, period)
-                    and (one["way"], one["strategy"]) == (way.name, way.strategy)
+                    sample
+                    for sample in samples
+                    if (sample["pipeline"], sample["period"]) == (pipeline, period)
+                    and (sample["way"], sample["strategy"]) == (way.name, way.strategy)
                 ]
                 if chosen:
                     yield row(way, pipeline, period, chosen, _rates(samples, way, pipeline, period))
@@ -260,9 +260,9 @@ def _rates(samples: Sequence[Sample], way: Way, pipeline: int, period: str) -> d
     """The quiet server's throughput by round; of the same build."""
     quiet = "quiet, pointer" if "pointer" in way.build else "quiet"
     return {
-        one["round"]: one["rate"]
-        for one in samples
-        if (one["way"], one["pipeline"], one["period"]) == (quiet, pipeline, period)
+        sample["round"]: sample["rate"]
+        for sample in samples
+        if (sample["way"], sample["pipeline"], sample["period"]) == (quiet, pipeline, period)
     }
 
 
@@ -270,26 +270,28 @@ def row(
     way: Way, pipeline: int, period: str, chosen: Sequence[Sample], quiet: dict[int, float]
 ) -> str:
     """One line of the table."""
-    ratios = [one["rate"] / quiet[one["round"]] for one in chosen if quiet.get(one["round"])]
-    flips = sum(one["flips"] for one in chosen) if way.strategy else 0
-    seconds = sum(one["seconds"] for one in chosen) or 1.0
+    ratios = [
+        sample["rate"] / quiet[sample["round"]] for sample in chosen if quiet.get(sample["round"])
+    ]
+    flips = sum(sample["flips"] for sample in chosen) if way.strategy else 0
+    seconds = sum(sample["seconds"] for sample in chosen) or 1.0
     cells = [
         str(pipeline),
         period if way.flips else "none",
         way.name,
         way.strategy or "–",
-        f"{sum(one['completed'] for one in chosen):,}",
-        f"{sum(one['failed'] for one in chosen):,}",
+        f"{sum(sample['completed'] for sample in chosen):,}",
+        f"{sum(sample['failed'] for sample in chosen):,}",
         f"{flips:,}",
         f"{flips / seconds:,.0f}",
         f"{statistics.median(ratios):.2f} ({min(ratios):.2f} … {max(ratios):.2f})"
         if ratios
         else "–",
         *(
-            f"{statistics.median(one[name] for one in chosen):.2f}"
+            f"{statistics.median(sample[name] for sample in chosen):.2f}"
             for name in ("p50", "p99", "p99.9")
         ),
-        f"{max(one['max'] for one in chosen):.1f}",
+        f"{max(sample['max'] for sample in chosen):.1f}",
     ]
     return "| " + " | ".join(cells) + " |"
 
@@ -336,14 +338,14 @@ def main() -> None:
     print(text)
     if options.markdown:
         Path(options.markdown).write_text(text + "\n")
-    if any(one["failed"] for one in samples):
+    if any(sample["failed"] for sample in samples):
         sys.exit("requests failed")
 
 
 def processor() -> str:
     """The processor's name."""
-    found = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
-    return found[1] if found else "unknown"
+    match = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
+    return match[1] if match else "unknown"
 
 
 if __name__ == "__main__":

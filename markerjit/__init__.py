@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from markerjit.arena.waiting import Waits
+    from markerjit.calls.files import check_calls_file, write_calls
+    from markerjit.calls.graph import CalledFunction, CallGraph, Calling, CallNode, NotOpened
+    from markerjit.calls.samples import SampledFunction, SampledNode, StackSamples
     from markerjit.errors import (
         BadArgument,
         BadFile,
@@ -40,15 +43,21 @@ if TYPE_CHECKING:
         UnknownMarker,
         Unsupported,
     )
+    from markerjit.events.aggregates import AggregateRow, Answers, Missed, Statistics
+    from markerjit.events.budget import Cut
     from markerjit.events.feed import StreamStatistics
     from markerjit.events.flight import Flight, Picture
+    from markerjit.events.latencies import Latencies, PairEnd, SlowPair
     from markerjit.events.merging import Merged, Merger, merge
     from markerjit.events.stream import EventStream
     from markerjit.facts.table import Table, table
+    from markerjit.fleet.attach import attach
     from markerjit.fleet.failed import Failed
-    from markerjit.fleet.family import Family, Member, Price
+    from markerjit.fleet.family import Family, Price
     from markerjit.fleet.fleet import Fleet
-    from markerjit.fleet.launch import Launched
+    from markerjit.fleet.launch import Launched, launch
+    from markerjit.fleet.members import Ended, Member
+    from markerjit.fleet.newcomers import Newcomers
     from markerjit.fleet.overview import Overview, ProcessOverview, overview
     from markerjit.model import Event, Field, Kind, Mode, Seccomp, Site
     from markerjit.patch.apply import Applied
@@ -59,24 +68,53 @@ if TYPE_CHECKING:
     from markerjit.probes.loaded import Values
     from markerjit.probes.recorders import compiled_probe
     from markerjit.proc.priority import raised_priority, reason_for_waiting
-    from markerjit.ring.batch import Batch, Columns
+    from markerjit.questions.buckets import Bucket, Histogram, Sketch
+    from markerjit.ring.batch import Columns
+    from markerjit.ring.brakes import Sample
     from markerjit.ring.clock import Calibration
-    from markerjit.session.functions import Function, FunctionView, list_file_functions
+    from markerjit.session.aggregate import AddingUp
+    from markerjit.session.background import Events, Subscription
+    from markerjit.session.calls import CallTrace
+    from markerjit.session.coverage import (
+        Coverage,
+        coverage_of_file,
+        coverage_of_process,
+    )
+    from markerjit.session.functions import (
+        Function,
+        FunctionExit,
+        FunctionView,
+        list_file_functions,
+    )
+    from markerjit.session.latency import Latency
+    from markerjit.session.plot import Plots
     from markerjit.session.repair import Repaired, repair
-    from markerjit.session.session import Session, attach
+    from markerjit.session.session import Session
+    from markerjit.session.stacks import Stacks, ThreadStack, sample_stacks, stacks_of_process
     from markerjit.session.status import ArenaStatus, MarkerStatus, list_file
     from markerjit.session.stepping import Stepper
     from markerjit.session.strays import StrayHead
     from markerjit.session.usdt import UsdtProbe, UsdtView, list_file_usdt
     from markerjit.session.view import View
-    from markerjit.session.watch import Watch
+    from markerjit.session.watch import Ending, Watch
     from markerjit.sites.selection import matching_names
+    from markerjit.spans.coverage import Share
     from markerjit.targets.find import choose_one, find_processes
     from markerjit.targets.request import Targets, parse_targets
     from markerjit.trace import line_formatter
+    from markerjit.trace.batch import Batch
     from markerjit.trace.convert import convert
     from markerjit.trace.narrow import only_fields
-    from markerjit.trace.open import check_output, open_sink, open_trace, open_traces, takes_packets
+    from markerjit.trace.open import (
+        check_output,
+        is_joint,
+        open_joint,
+        open_sink,
+        open_trace,
+        open_traces,
+        read,
+        takes_packets,
+    )
     from markerjit.trace.reading import Trace
     from markerjit.trace.rows import event_lines
     from markerjit.trace.statistics import (
@@ -86,17 +124,21 @@ if TYPE_CHECKING:
         ValueSummary,
         summarise,
     )
+    from markerjit.trace.template import LineTemplate, times_of
     from markerjit.trace.where import where
+    from markerjit.unwind.names import Frame
+    from markerjit.unwind.walk import StackEnd
 
 __version__ = "0.6.0"
 
 _HOME = {
     "Session": "session.session",
-    "attach": "session.session",
+    **dict.fromkeys(("Events", "Subscription"), "session.background"),
+    "attach": "fleet.attach",
     "Repaired": "session.repair",
     "repair": "session.repair",
     "View": "session.view",
-    "Batch": "ring.batch",
+    "Batch": "trace.batch",
     "Calibration": "ring.clock",
     "Columns": "ring.batch",
     "Compiled": "probes.c.unit",
@@ -108,13 +150,16 @@ _HOME = {
     "Merged": "events.merging",
     "Merger": "events.merging",
     "merge": "events.merging",
+    "Ending": "session.watch",
     "Watch": "session.watch",
     "Failed": "fleet.failed",
     "Family": "fleet.family",
-    "Member": "fleet.family",
+    "Ended": "fleet.members",
+    "Member": "fleet.members",
+    "Newcomers": "fleet.newcomers",
     "Price": "fleet.family",
     "Fleet": "fleet.fleet",
-    "Launched": "fleet.launch",
+    **dict.fromkeys(("Launched", "launch"), "fleet.launch"),
     "Overview": "fleet.overview",
     "ProcessOverview": "fleet.overview",
     "overview": "fleet.overview",
@@ -127,12 +172,17 @@ _HOME = {
         "trace.statistics",
     ),
     "check_output": "trace.open",
+    "is_joint": "trace.open",
+    "open_joint": "trace.open",
     "open_sink": "trace.open",
+    "read": "trace.open",
     "open_trace": "trace.open",
     "open_traces": "trace.open",
     "takes_packets": "trace.open",
     "matching_names": "sites.selection",
     "only_fields": "trace.narrow",
+    "LineTemplate": "trace.template",
+    "times_of": "trace.template",
     "where": "trace.where",
     "Applied": "patch.apply",
     "LeftOut": "patch.plan",
@@ -140,19 +190,42 @@ _HOME = {
     "Refusal": "patch.plan",
     "Step": "patch.steps",
     "Verb": "patch.steps",
+    "Plots": "session.plot",
     "Stepper": "session.stepping",
     "event_lines": "trace.rows",
     **dict.fromkeys(("raised_priority", "reason_for_waiting"), "proc.priority"),
     "line_formatter": "trace",
     "list_file": "session.status",
     "EventStream": "events.stream",
+    "AddingUp": "session.aggregate",
+    "Latency": "session.latency",
+    **dict.fromkeys(("Latencies", "PairEnd", "SlowPair"), "events.latencies"),
+    "CallTrace": "session.calls",
+    **dict.fromkeys(
+        ("CallGraph", "CallNode", "CalledFunction", "Calling", "NotOpened"), "calls.graph"
+    ),
+    **dict.fromkeys(("SampledFunction", "SampledNode", "StackSamples"), "calls.samples"),
+    **dict.fromkeys(("check_calls_file", "write_calls"), "calls.files"),
+    **dict.fromkeys(("AggregateRow", "Answers", "Missed", "Statistics"), "events.aggregates"),
+    **dict.fromkeys(("Bucket", "Histogram", "Sketch"), "questions.buckets"),
     **dict.fromkeys(("Table", "table"), "facts.table"),
+    "Cut": "events.budget",
+    "Sample": "ring.brakes",
     "StreamStatistics": "events.feed",
     "Waits": "arena.waiting",
     "ArenaStatus": "session.status",
     "MarkerStatus": "session.status",
     "StrayHead": "session.strays",
-    **dict.fromkeys(("Function", "FunctionView", "list_file_functions"), "session.functions"),
+    **dict.fromkeys(("Coverage", "coverage_of_file", "coverage_of_process"), "session.coverage"),
+    "Share": "spans.coverage",
+    **dict.fromkeys(
+        ("Stacks", "ThreadStack", "sample_stacks", "stacks_of_process"), "session.stacks"
+    ),
+    "Frame": "unwind.names",
+    "StackEnd": "unwind.walk",
+    **dict.fromkeys(
+        ("Function", "FunctionExit", "FunctionView", "list_file_functions"), "session.functions"
+    ),
     **dict.fromkeys(("UsdtProbe", "UsdtView", "list_file_usdt"), "session.usdt"),
     **dict.fromkeys(("Event", "Field", "Kind", "Mode", "Seccomp", "Site"), "model"),
     **dict.fromkeys(
@@ -183,6 +256,9 @@ _HOME = {
 }
 
 __all__ = [
+    "AddingUp",
+    "AggregateRow",
+    "Answers",
     "Applied",
     "ArenaStatus",
     "BadArgument",
@@ -191,22 +267,39 @@ __all__ = [
     "BadQuestion",
     "BadTrace",
     "Batch",
+    "Bucket",
     "Calibration",
+    "CallGraph",
+    "CallNode",
+    "CallTrace",
+    "CalledFunction",
+    "Calling",
     "ChangeFailed",
     "Columns",
     "Compiled",
+    "Coverage",
+    "Cut",
+    "Ended",
+    "Ending",
     "Event",
     "EventStream",
+    "Events",
     "Failed",
     "Family",
     "Field",
     "Fleet",
     "Flight",
+    "Frame",
     "Function",
+    "FunctionExit",
     "FunctionView",
+    "Histogram",
     "Kind",
+    "Latencies",
+    "Latency",
     "Launched",
     "LeftOut",
+    "LineTemplate",
     "MarkerError",
     "MarkerStatus",
     "MarkerSummary",
@@ -214,34 +307,51 @@ __all__ = [
     "MemoryFault",
     "Merged",
     "Merger",
+    "Missed",
     "Mode",
+    "Newcomers",
     "NoMarkers",
     "NoMatch",
     "NoSuchProcess",
+    "NotOpened",
     "NotPermitted",
     "NotRolledBack",
     "NotVerified",
     "NumberSummary",
     "Overview",
+    "PairEnd",
     "Picture",
     "Plan",
+    "Plots",
     "Price",
     "ProcessOverview",
     "Reason",
     "Refusal",
     "Refused",
     "Repaired",
+    "Sample",
+    "SampledFunction",
+    "SampledNode",
     "Seccomp",
     "Session",
+    "Share",
     "Site",
+    "Sketch",
+    "SlowPair",
+    "StackEnd",
+    "StackSamples",
+    "Stacks",
+    "Statistics",
     "Step",
     "Stepper",
     "StrayHead",
     "StreamStatistics",
+    "Subscription",
     "Summary",
     "Table",
     "TargetGone",
     "Targets",
+    "ThreadStack",
     "Trace",
     "UnexpectedBytes",
     "UnknownMarker",
@@ -256,13 +366,18 @@ __all__ = [
     "Watch",
     "__version__",
     "attach",
+    "check_calls_file",
     "check_output",
     "choose_one",
     "compile_probe",
     "compiled_probe",
     "convert",
+    "coverage_of_file",
+    "coverage_of_process",
     "event_lines",
     "find_processes",
+    "is_joint",
+    "launch",
     "line_formatter",
     "list_file",
     "list_file_functions",
@@ -270,18 +385,24 @@ __all__ = [
     "matching_names",
     "merge",
     "only_fields",
+    "open_joint",
     "open_sink",
     "open_trace",
     "open_traces",
     "overview",
     "parse_targets",
     "raised_priority",
+    "read",
     "reason_for_waiting",
     "repair",
+    "sample_stacks",
+    "stacks_of_process",
     "summarise",
     "table",
     "takes_packets",
+    "times_of",
     "where",
+    "write_calls",
 ]
 
 

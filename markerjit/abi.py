@@ -16,7 +16,7 @@ from markerjit.errors import Unsupported
 
 PAGE = 4096
 CODE_SIZE = 2048 * PAGE
-RUNTIME_SIZE = 4 * PAGE
+RUNTIME_SIZE = 6 * PAGE
 CONTROL = CODE_SIZE
 ALIVE = CONTROL + PAGE
 TABLES = ALIVE + PAGE
@@ -24,15 +24,16 @@ TABLES = ALIVE + PAGE
 SCRATCH_SIZE = 16 * PAGE
 DATA_SIZE = 8192 * PAGE
 MAGIC = 0x74696A72656B726D
-VERSION = 8
+VERSION = 9
 PARTS = 16
 (
     PART_MARKERS, PART_COUNTS, PART_PATCHES, PART_EDITS, PART_HEADS, PART_COMMITS, PART_RINGS,
     PART_UNITS, PART_ISLANDS, PART_SCRATCH, PART_DATA, PART_CALLERS, PART_READABLE,
-    PART_CALLS, PART_SLOTS,
-) = range(15)  # fmt: skip
+    PART_CALLS, PART_SLOTS, PART_AGGREGATES,
+) = range(16)  # fmt: skip
 NAME = b"markerjit"
 MAX_ARGS = 12
+MAX_WORDS = 20
 WORDS_SHIFT = 22
 FILLER = (1 << WORDS_SHIFT) - 1
 MAX_RECORD = PAGE - 8
@@ -69,11 +70,50 @@ TIME_COARSE = 3
 
 ASK_LENGTH, ASK_MISSING, ASK_EQUALS, ASK_STARTS, ASK_CONTAINS, ASK_SAME = range(6)
 MAX_ASKED = 256
-ASKS_NOTHING, ASKS_BEFORE_COUNT, ASKS_BEFORE_RECORD = range(3)
+ASKS_NOTHING, ASKS_BEFORE_COUNT, ASKS_BEFORE_RECORD, ASKS_AGGREGATE = range(4)
+
+AGGREGATES = 256
+AGGREGATE_SIZE = 192
+MAX_KEY_PARTS = 6
+MAX_KEY_WORDS = 64
+KEY_NUMBER, KEY_TEXT, KEY_CONSTANT, KEY_TEXT_AT = range(4)
+VALUE_NONE, VALUE_SIGNED, VALUE_UNSIGNED, VALUE_FLOAT = range(4)
+DOES_SUM, DOES_MIN, DOES_MAX, DOES_HIST, DOES_QUANTILES = 1, 2, 4, 8, 16
+(
+    MISSED_FULL,
+    MISSED_LONG,
+    MISSED_NAN,
+    MISSED_UNREADABLE,
+    MISSED_REPLACED,
+    MISSED_FORGOTTEN,
+    MISSED_ALONE,
+    MISSED_END_LONG,
+    MISSED_END_UNREADABLE,
+    MISSED_UNSHOWN,
+) = range(10)
+MISSED = 16
+PLACE_FREE, PLACE_BUSY, PLACE_FULL = range(3)
+PLACE_STATE = 3
+PLACE_TAG = 48
+PLACES_OF_KEY = 16
+MAX_FIELD_PARTS = 12
+HELD_WORDS, SLOW_WORDS = 2, 5
 
 PROBE_COUNTED = 1
 SLOT_SIZE = 64
 SLOT_OWNER = 40
+SLOT_TOKEN, SLOT_STASH = 48, 56
+SLOT_UNMATCHED, SLOT_NEEDS = 48, 56
+STASH_BITS = 12
+STASH_PAGES = 1 << STASH_BITS
+STASH_TRIES = 32
+STASH_STRIDE_BITS = 7
+STASH_STRIDE = 1 << STASH_STRIDE_BITS
+STASH_ARGS = 9
+STASH_KEPT = 9 * PAGE
+STASH_SIZE = STASH_KEPT + STASH_PAGES * (PAGE // 8) * STASH_STRIDE
+STASH_LOST = 24
+STASH_TABLE = PAGE
 RED_ZONE = 128
 SHAPE_FLOATS = 8
 CALL_WORDS = 24
@@ -82,6 +122,8 @@ CALL_WORDS = 24
 SEQUENCES = 8
 SEQUENCE_COUNT, SEQUENCE_ENTER, SEQUENCE_LEAVE = 3, 4, 5
 SEQUENCE_ENTER_SAVING, SEQUENCE_LEAVE_SAVING = 6, 7
+CELL_ADD, CELL_SET = range(2)
+CELL_SEQUENCES = 2
 READER_NS = 2_000_000_000
 WAIT_NS = 10_000_000_000
 RSEQ_SIGNATURE = 0x53053053
@@ -97,6 +139,7 @@ MOST_UNITS = 1 << 16
 MOST_ISLANDS = 1 << 12
 MOST_CALLERS = 1 << 16
 MOST_SLOTS = 1 << 16
+MOST_AGGREGATE_PAGES = 1 << 26
 LARGEST_RING = 1 << 30
 LARGEST_ENTRY = 1 << 12
 """What a control block may claim at most, all of them: what is read is sized by it, and the target
@@ -217,6 +260,13 @@ class Control(ctypes.Structure):
         ("waiting", ctypes.c_uint32),
         ("waits", ctypes.c_uint64),
         ("waited_ns", ctypes.c_uint64),
+        ("until_ns", ctypes.c_uint64),
+        ("_lines", ctypes.c_uint64 * 3),  # the sequences are aligned to 32
+        ("cell_sequences", Restartable * CELL_SEQUENCES),
+        ("aggregates_made", ctypes.c_uint64),
+        ("questions_changed", ctypes.c_uint64),
+        ("stash", ctypes.c_uint64),
+        ("stash_tokens", ctypes.c_uint64),
     ]
 
 
@@ -255,14 +305,22 @@ class MarkerEntry(ctypes.Structure):
         ("question", ctypes.c_uint64),
         ("question_text", ctypes.c_uint32),
         ("question_size", ctypes.c_uint32),
+        ("until_ns", ctypes.c_uint64),
+        ("aggregate", ctypes.c_uint64),
+        ("more_ops", ctypes.c_uint8 * (MAX_WORDS - MAX_ARGS)),
     ]
+
+
+def ops_of(entry: MarkerEntry) -> bytes:
+    """How each word of an event is recorded, up to the last one that there may be."""
+    return bytes((*entry.ops, *entry.more_ops))
 
 
 class AskedText(ctypes.Structure):
     """struct mj_asked_text."""
 
     _fields_ = [
-        ("arg", ctypes.c_uint8),
+        ("arg", ctypes.c_int8),
         ("op", ctypes.c_uint8),
         ("limit", ctypes.c_uint16),
         ("low", ctypes.c_uint16),
@@ -280,6 +338,85 @@ class Asked(ctypes.Structure):
         ("unused", ctypes.c_uint32),
         ("text", AskedText),
         ("other", AskedText),
+    ]
+
+
+class AggregateEntry(ctypes.Structure):
+    """struct mj_aggregate."""
+
+    _fields_ = [
+        ("ticket", ctypes.c_uint64),
+        ("key_words", ctypes.c_uint32),
+        ("mask", ctypes.c_uint32),
+        ("room", ctypes.c_uint32),
+        ("words", ctypes.c_uint32),
+        ("keys", ctypes.c_uint64),
+        ("values", ctypes.c_uint64),
+        ("stride", ctypes.c_uint64),
+        ("owner", OwnerEntry),
+        ("used", ctypes.c_uint64),
+        ("offset", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+        ("went", ctypes.c_uint64),
+        ("held_words", ctypes.c_uint32),
+        ("slow_words", ctypes.c_uint32),
+        ("slow", ctypes.c_uint64),
+        ("slow_room", ctypes.c_uint32),
+        ("lost", ctypes.c_uint32),
+        ("_to_line", ctypes.c_uint64),
+        ("slow_head", ctypes.c_uint64),
+        ("slow_read", ctypes.c_uint64),
+        ("tick_ns", ctypes.c_uint64),
+        ("forget", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64 * 4),
+    ]
+
+
+class KeyPart(ctypes.Structure):
+    """struct mj_key_part."""
+
+    _fields_ = [
+        ("kind", ctypes.c_uint8),
+        ("words", ctypes.c_uint8),
+        ("constant", ctypes.c_uint16),
+        ("text", AskedText),
+    ]
+
+
+class Aggregation(ctypes.Structure):
+    """struct mj_aggregation."""
+
+    _fields_ = [
+        ("marker", ctypes.c_uint64),
+        ("does", ctypes.c_uint8),
+        ("value", ctypes.c_uint8),
+        ("careful", ctypes.c_uint8),
+        ("parts", ctypes.c_uint8),
+        ("key_words", ctypes.c_uint16),
+        ("value_at", ctypes.c_uint16),
+        ("part", KeyPart * MAX_KEY_PARTS),
+        ("missing_at", ctypes.c_uint16),
+        ("reserved", ctypes.c_uint16 * 3),
+    ]
+
+
+class Pairing(ctypes.Structure):
+    """struct mj_pairing."""
+
+    _fields_ = [
+        ("marker", ctypes.c_uint64),
+        ("slower_ns", ctypes.c_uint64),
+        ("ends", ctypes.c_uint8),
+        ("time", ctypes.c_uint8),
+        ("careful", ctypes.c_uint8),
+        ("parts", ctypes.c_uint8),
+        ("fields", ctypes.c_uint8),
+        ("unused", ctypes.c_uint8),
+        ("key_words", ctypes.c_uint16),
+        ("field_words", ctypes.c_uint16),
+        ("missing_at", ctypes.c_uint16),
+        ("reserved", ctypes.c_uint32),
+        ("part", KeyPart * (MAX_KEY_PARTS + MAX_FIELD_PARTS)),
     ]
 
 
@@ -305,9 +442,11 @@ class PatchEntry(ctypes.Structure):
         ("gone", ctypes.c_uint8),
         ("mode", ctypes.c_uint8),
         ("size", ctypes.c_uint8),
-        ("unused", ctypes.c_uint8),
+        ("kind", ctypes.c_uint8),
         ("planted", ctypes.c_uint8),
-        ("reserved", ctypes.c_uint8 * 3),
+        ("covers", ctypes.c_uint8),
+        ("reach", ctypes.c_int8),
+        ("reserved", ctypes.c_uint8),
         ("before", ctypes.c_uint8 * 16),
         ("after", ctypes.c_uint8 * 16),
     ]
@@ -381,6 +520,36 @@ class Entry(ctypes.Structure):
         ("gate_lose", ctypes.c_uint32),
         ("gate_ask", ctypes.c_uint32),
         ("sequences", SequenceEntry * SEQUENCES),
+        ("gate_load", ctypes.c_uint32),
+        ("gate_clock", ctypes.c_uint32),
+        ("gate_aggregate", ctypes.c_uint32),
+        ("cell_sequences", SequenceEntry * CELL_SEQUENCES),
+        ("gate_pair", ctypes.c_uint32),
+        ("stash_claim", ctypes.c_uint32),
+        ("stash_find", ctypes.c_uint32),
+    ]
+
+
+class Stash(ctypes.Structure):
+    """struct mj_stash, without the table behind it."""
+
+    _fields_ = [
+        ("claim", ctypes.c_uint64),
+        ("find", ctypes.c_uint64),
+        ("ns_per_tick", ctypes.c_uint64),
+        ("lost", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64 * 4),
+    ]
+
+
+class Kept(ctypes.Structure):
+    """struct mj_kept."""
+
+    _fields_ = [
+        ("token", ctypes.c_uint64),
+        ("time", ctypes.c_uint64),
+        ("args", ctypes.c_uint64 * STASH_ARGS),
+        ("reserved", ctypes.c_uint64 * 5),
     ]
 
 
@@ -493,6 +662,10 @@ class Geometry(NamedTuple):
         return self.parts[PART_SLOTS]
 
     @property
+    def aggregates(self) -> Part:
+        return self.parts[PART_AGGREGATES]
+
+    @property
     def max_markers(self) -> int:
         return self.markers.entries
 
@@ -549,7 +722,8 @@ class Sizes(NamedTuple):
     max_units: int = 1024
     max_islands: int = 256
     max_callers: int = 1 << 16
-    max_slots: int = 1 << 12
+    max_slots: int = MOST_SLOTS
+    aggregate_pages: int = 64
 
 
 def lay_out(sizes: Sizes) -> Geometry:
@@ -571,6 +745,7 @@ def lay_out(sizes: Sizes) -> Geometry:
         PART_HEADS: (RING_HEAD_SIZE, rings),
         PART_COMMITS: (sizes.ring_stride // PAGE * 8, sizes.cpus),
         PART_RINGS: (sizes.ring_stride, rings),
+        PART_AGGREGATES: (PAGE, sizes.aggregate_pages),
     }
     return laid_out(sizes.cpus, sizes.ring_size, TABLES, shapes)
 
@@ -649,6 +824,8 @@ def _has_sane_sizes(geometry: Geometry) -> bool:
         and geometry.parts[PART_READABLE][1:] in ((0, 0), (8, READABLE))
         and geometry.slots.entry_size in (0, SLOT_SIZE)
         and geometry.slots.entries <= MOST_SLOTS
+        and geometry.aggregates.entry_size in (0, PAGE)
+        and geometry.aggregates.entries <= MOST_AGGREGATE_PAGES
     )
 
 

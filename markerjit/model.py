@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, IntEnum, StrEnum
-from typing import NamedTuple, NewType
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, NewType
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 new = tuple.__new__
 """`new(Site, (…))` is `Site(…)` in half the time, with all fields in their order. It is for values
@@ -218,6 +222,23 @@ class Form(NamedTuple):
         return hash((self.name, self.head, self.tail))  # a mapping has no hash
 
 
+class Hole(NamedTuple):
+    """Bytes near a site that hold the long jump to its stub, while a short jump opens its head.
+
+    The long jump is the last five bytes of `after`, and something before it changes or is lost with
+    it: a thread that is about to execute the long jump is inside.
+
+    before  what stands there while the site is closed, or opened by a breakpoint
+    after   what stands there while it is opened by the short jump
+    covers  how many bytes are lost there, to the end of an instruction
+    """
+
+    address: RemoteAddress
+    before: bytes
+    after: bytes
+    covers: int
+
+
 class Body(NamedTuple):
     """What loads the arguments and calls the probe in the slot; 0 where there is none of it.
 
@@ -229,6 +250,9 @@ class Body(NamedTuple):
     preserving  the probe gets a block of words and changes no register (abi.h, struct mj_slot);
                 otherwise it is called as a C function
     semaphore   where the program has the 16-bit count of those that look at the site
+    hole        through which a jump at the head leads here; None where it leads here itself
+    covers      how many bytes of the program's instructions the body has copies of; 0 for a body
+                that a compiler made
     """
 
     slot: RemoteAddress
@@ -238,6 +262,8 @@ class Body(NamedTuple):
     inline: bool = False
     preserving: bool = False
     semaphore: RemoteAddress = RemoteAddress(0)
+    hole: Hole | None = None
+    covers: int = 0
 
 
 class Site(NamedTuple):
@@ -256,6 +282,11 @@ class Site(NamedTuple):
     @property
     def marker(self) -> str:
         """The name of the marker that it belongs to."""
+        return self.signature.name
+
+    @property
+    def name(self) -> str:
+        """The same, as events and statuses call it."""
         return self.signature.name
 
     @property
@@ -285,6 +316,9 @@ class Site(NamedTuple):
 
     def __hash__(self) -> int:
         return hash(self.address)  # there are sets of a hundred thousand
+
+    def __repr__(self) -> str:
+        return f"<Site of {self.name} at {self.address:#x} ({self.kind}), {self.source}>"
 
     def _repr_html_(self) -> str:
         from markerjit.printable.html import html_of
@@ -347,7 +381,19 @@ class Constant(NamedTuple):
     symbol: str = ""
 
 
-Operand = General | HighByte | Vector | Memory | Static | Constant
+class Kept(NamedTuple):
+    """At an exit: the argument of this number as the function's entry has kept it, from 0 on."""
+
+    number: int
+
+
+class Duration(NamedTuple):
+    """At an exit: how many nanoseconds ago the function was entered. `since` is always `entry`."""
+
+    since: str = "entry"
+
+
+Operand = General | HighByte | Vector | Memory | Static | Constant | Kept | Duration
 """Where a value is while a thread is at a site. Its size and sign are those of its CType."""
 
 
@@ -365,11 +411,27 @@ class Recipe(NamedTuple):
     semaphore: RemoteAddress = RemoteAddress(0)
 
 
+class Returned(NamedTuple):
+    """What a function returns, as fields of the event of a return: format and types as in
+    Signature, and where they are."""
+
+    format: str
+    args: tuple[CType, ...]
+    operands: tuple[Operand, ...]
+
+
 class UsdtSite(NamedTuple):
     """One place in the code of the target, or of a file, where a USDT probe is. The fields are
     those of a Site, with a recipe for the body that no compiler has made.
 
     The signature's name is `provider:name`. The form's head is the no-op at the site.
+
+    Functions have such sites, too. Where one is left the site is the first of the instructions that
+    are lost, and the last of those leaves it.
+
+    leaves    where that function is entered, as an address of the object file; None of other sites
+    enters    the entry whose arguments the site has as operands; None where it has none
+    returned  of an entry: what the function returns; None where it is not known
     """
 
     signature: Signature
@@ -377,10 +439,24 @@ class UsdtSite(NamedTuple):
     address: RemoteAddress
     form: Form
     recipe: Recipe
+    leaves: int | None = None
+    enters: UsdtSite | None = None
+    returned: Returned | None = None
 
 
 Value = int | float | bool | str | bytes | None
 """A decoded field: None is a NULL string, bytes are what is no text."""
+
+
+class Origin(NamedTuple):
+    """Where events come from: the process, and the time since 1970 less CLOCK_MONOTONIC. 0 is not
+    known."""
+
+    pid: int = 0
+    wall_offset_ns: int = 0
+
+
+_UNKNOWN = Origin()
 
 
 class Event(NamedTuple):
@@ -389,6 +465,8 @@ class Event(NamedTuple):
     time      nanoseconds of CLOCK_MONOTONIC
     cpu, tid  where it was recorded; tid is 0 where the runtime cannot know it
     fields    by name, in the order of the format
+
+    Events with the same values are equal, whatever their origin.
     """
 
     time: int
@@ -396,6 +474,33 @@ class Event(NamedTuple):
     tid: int
     name: str
     fields: dict[str, Value]
+
+    @property
+    def origin(self) -> Origin:
+        """Where it comes from. Events of one origin share it: see `event_type`."""
+        return _UNKNOWN
+
+    @property
+    def pid(self) -> int:
+        """The process, 0 where it is not known."""
+        return self.origin.pid
+
+    @property
+    def when(self) -> datetime | None:
+        """The time of day, in UTC and whole microseconds. None where it is not known: an event that
+        was recorded without a clock has a number in place of a time."""
+        if not self.origin.wall_offset_ns:
+            return None
+        from datetime import UTC, datetime, timedelta  # not at start-up: it takes time
+
+        since = timedelta(microseconds=(self.time + self.origin.wall_offset_ns) // 1000)
+        try:
+            return datetime(1970, 1, 1, tzinfo=UTC) + since
+        except OverflowError:  # of a damaged file
+            return None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _event_of, (self.origin, tuple(self))
 
     def _repr_html_(self) -> str:
         from markerjit.printable.html import html_of
@@ -410,6 +515,18 @@ class Event(NamedTuple):
             "marker": self.name,
             "fields": " ".join(f"{name}={value!r}" for name, value in self.fields.items()),
         }
+
+
+@lru_cache(maxsize=256)
+def event_type(origin: Origin) -> type[Event]:
+    """The type of the events of one origin. It is the type that has the origin, so that an event is
+    no larger for it, and is made as fast as a tuple."""
+    return type("Event", (Event,), {"__slots__": (), "origin": origin, "__module__": __name__})
+
+
+def _event_of(origin: Origin, values: tuple[object, ...]) -> Event:
+    """An event that was pickled or copied."""
+    return tuple.__new__(event_type(origin), values)
 
 
 class Change(NamedTuple):

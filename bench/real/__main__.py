@@ -42,13 +42,13 @@ def _run(options: argparse.Namespace) -> int:
         tuple(PROGRAMS[name] for name in options.programs or PROGRAMS), options.seconds,
         options.layouts, options.cc,
     )  # fmt: skip
-    found = measuring.measure(plan, _progress)
-    table.show(found, Console(width=None if sys.stdout.isatty() else _WIDTH))
+    run = measuring.measure(plan, _progress)
+    table.show(run, Console(width=None if sys.stdout.isatty() else _WIDTH))
     if options.json:
-        results.write(found, options.json)
+        results.write(run, options.json)
         print(f"every sample is in {options.json}", file=sys.stderr)
     if options.html:
-        options.html.write_text(page.page(found), encoding="utf-8")
+        options.html.write_text(page.page(run), encoding="utf-8")
         print(f"the report is {options.html}", file=sys.stderr)
     return 0
 

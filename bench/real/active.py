@@ -53,7 +53,7 @@ SWITCHES = (
 
 def switches(passed: int) -> list[Switch]:
     """Those for a marker that is passed so often in a run."""
-    return [one for one in SWITCHES if one.mode is not Mode.INT3 or passed <= MOST_TRAPS]
+    return [switch for switch in SWITCHES if switch.mode is not Mode.INT3 or passed <= MOST_TRAPS]
 
 
 def timed_run(
@@ -85,7 +85,7 @@ def _with_session(
         passed = 0
     child.go()
     took = child.report().cpu
-    hits = sum(one.total for one in session.statistics(marker))
+    hits = sum(statistic.total for statistic in session.statistics(marker))
     session.disable("*")
     if hits != passed:
         raise MarkerError(

@@ -32,7 +32,7 @@ SORTS = ((), ("-Wl,--sort-section=name",), ("-Wl,--sort-section=alignment",))
 TRUTH = Form(
     "truth", ("-DBENCH_FORM=mark", "-DMJ_MODE=jump", "-DREAL_TRUTH"), "jump, and counts for itself"
 )
-COMPARED = [one for one in FORMS if one.is_ours or one.name == "USDT"]
+COMPARED = [form for form in FORMS if form.is_ours or form.name == "USDT"]
 
 
 class Toolchain(NamedTuple):
@@ -75,16 +75,16 @@ def compile_all(
     if shutil.which(tools.compiler) is None:
         raise Refused(f"{tools.compiler} is not here; apt-get install gcc, or name one with --cc")
     (tools.directory / "objects").mkdir(parents=True, exist_ok=True)
-    same = [HERE / "gate.c", *(tree / one for one in program.others)]
-    marked = [tree / one for one in program.marked]
+    same = [HERE / "gate.c", *(tree / path for path in program.others)]
+    marked = [tree / path for path in program.marked]
     forms = list(forms)
     with ThreadPoolExecutor() as pool:
-        shared = [pool.submit(_compile, program, tree, one, (), tools) for one in same]
+        shared = [pool.submit(_compile, program, tree, path, (), tools) for path in same]
         own = {  # forms with the same flags are the same
-            flags: [pool.submit(_compile, program, tree, one, flags, tools) for one in marked]
+            flags: [pool.submit(_compile, program, tree, path, flags, tools) for path in marked]
             for flags in dict.fromkeys(form.flags for form in forms)
         }
-        return {form.name: [one.result() for one in [*own[form.flags], *shared]] for form in forms}
+        return {form.name: [job.result() for job in [*own[form.flags], *shared]] for form in forms}
 
 
 def _compile(
@@ -97,7 +97,7 @@ def _compile(
     if marking:
         flags += [f"-I{INCLUDE}", *marking, "-include", str(HERE / "real.h")]
         headers = sorted([*HERE.glob("*.h"), *INCLUDE.glob("*/*.h")])
-    texts = [one.read_text() for one in headers]
+    texts = [header.read_text() for header in headers]
     what = _digest(tools.compiler, *flags, str(source), source.read_text(), *texts)
     target = tools.directory / "objects" / f"{source.stem}-{what}.o"
     if not target.exists():
@@ -138,8 +138,8 @@ def _call(command: Sequence[str], directory: Path) -> None:
     )  # fmt: skip
     if done.returncode:
         lines = done.stderr.splitlines()
-        said = next((line for line in lines if "error" in line), "".join(lines[:1]))
-        raise Refused(f"{shlex.join(command[-3:])} does not compile: {said}")
+        reason = next((line for line in lines if "error" in line), "".join(lines[:1]))
+        raise Refused(f"{shlex.join(command[-3:])} does not compile: {reason}")
 
 
 def _digest(*words: str) -> str:

@@ -69,13 +69,13 @@ def compare(
         if spent > limits.seconds:
             return timed(forms, rounds)
         if len(rounds) % _LOOK_EVERY == 0:
-            found = timed(forms, rounds)
-            if is_narrow(found.comparison, limits.half_width):
-                return found
+            result = timed(forms, rounds)
+            if is_narrow(result.comparison, limits.half_width):
+                return result
 
 
 def timed(forms: Sequence[Form], rounds: Sequence[Mapping[str, Sequence[float]]]) -> Timed:
     """Of rounds, by form the seconds in each layout."""
-    seconds = {one.name: np.array([each[one.name] for each in rounds]).T for one in forms}
+    seconds = {form.name: np.array([each[form.name] for each in rounds]).T for form in forms}
     percent = {name: 100 * taken / seconds[BASELINE] for name, taken in seconds.items()}
-    return Timed(Comparison(percent, {one.name: one.baseline for one in forms}, 1), seconds)
+    return Timed(Comparison(percent, {form.name: form.baseline for form in forms}, 1), seconds)

@@ -18,10 +18,10 @@ def instructions(path: Path, workload: Workload) -> int:
         with started(path, workload.little, prefix=prefix) as child:
             child.report()
             child.wait()
-            said = child.said()
+            output = child.printed()
     except MarkerError as error:
         raise NotCounted(f"under valgrind {error}") from None
-    found = re.search(r"Collected : (\d+)", said)
-    if not found:
+    match = re.search(r"Collected : (\d+)", output)
+    if not match:
         raise NotCounted("valgrind does not say how many")
-    return int(found[1])
+    return int(match[1])

@@ -59,21 +59,23 @@ def measure(plan: Plan, progress: Progress) -> dict[str, Any]:
         for number, program in enumerate(plan.programs):
             progress("compiling", number / len(plan.programs))
             built.append(build(program, plan.layouts, tools, Path(name)))
-        found = _measured(built, plan, progress)
-    versions = {one.name: building.version_of(one, plan.directory) for one in plan.programs}
+        measured = _measured(built, plan, progress)
+    versions = {
+        program.name: building.version_of(program, plan.directory) for program in plan.programs
+    }
     about = machine.about({plan.compiler: list(tools.flags)})
     loads = {"load": load, "load at the end": machine.load()}
-    return results.whole({**about, "programs": versions, **loads}, found)
+    return results.whole({**about, "programs": versions, **loads}, measured)
 
 
 def build(program: Program, layouts: int, tools: building.Toolchain, directory: Path) -> Built:
     """In every form and layout. Raises Refused."""
     missing = {
-        one.name: Missing(one, why)
-        for one in building.COMPARED
-        if (why := why_missing(one, tools.compiler, [building.INCLUDE]))
+        form.name: Missing(form, why)
+        for form in building.COMPARED
+        if (why := why_missing(form, tools.compiler, [building.INCLUDE]))
     }
-    forms = [one for one in building.COMPARED if one.name not in missing]
+    forms = [form for form in building.COMPARED if form.name not in missing]
     tree = building.tree_of(program, tools.directory)
     objects = building.compile_all(program, tree, [*forms, building.TRUTH], tools)
 
@@ -82,23 +84,23 @@ def build(program: Program, layouts: int, tools: building.Toolchain, directory: 
         target = directory / f"{program.name}-{file_name(form):x<20}-{layout}"
         return building.link(program, objects[form.name], layout, layouts, target, tools)
 
-    paths = {one.name: [linked(one, layout) for layout in range(layouts)] for one in forms}
+    paths = {form.name: [linked(form, layout) for layout in range(layouts)] for form in forms}
     truth = linked(building.TRUTH, 0)
     return Built(program, forms, paths, truth, list(missing.values()))
 
 
 def _measured(built: Sequence[Built], plan: Plan, progress: Progress) -> results.Measured:
     """Of the time, each workload and each active marker has an equal share of its kind."""
-    works = [(one, workload) for one in built for workload in one.program.workloads]
-    on = [(one, workload, marker) for one, workload in works for marker in workload.active]
+    works = [(build, workload) for build in built for workload in build.program.workloads]
+    on = [(build, workload, marker) for build, workload in works for marker in workload.active]
     cpu = machine.quiet_cpu()
     each = plan.seconds * (1 - _ACTIVE_SHARE) / len(works)
-    found = results.Measured([], [lost for one in built for lost in one.missing], [])
-    for one, workload in works:
-        found = found.with_more(_dormant(one, workload, plan.layouts, each, cpu, progress))
+    measured = results.Measured([], [lost for build in built for lost in build.missing], [])
+    for build, workload in works:
+        measured = measured.with_more(_dormant(build, workload, plan.layouts, each, cpu, progress))
     each = plan.seconds * _ACTIVE_SHARE / max(len(on), 1)
-    parts = [_active(*one, each, cpu, progress) for one in on]
-    return found.with_more(results.Measured(parts, [], []))
+    parts = [_active(*case, each, cpu, progress) for case in on]
+    return measured.with_more(results.Measured(parts, [], []))
 
 
 def _dormant(
@@ -109,11 +111,11 @@ def _dormant(
         for form, paths in built.paths.items()
         for layout, path in enumerate(paths)
     }
-    found = comparing.compare(
+    timed = comparing.compare(
         built.forms, layouts, runs, comparing.Limits(seconds), partial(progress, workload.name)
     )
     passed = run(built.truth, workload.arguments).passed
-    made = part(workload.name, built.forms, found, {"passed": passed})
+    made = part(workload.name, built.forms, timed, {"passed": passed})
     progress(f"{workload.name}, instructions", 1.0)
     return results.Measured([made], count(made["forms"], built, workload), [])
 
@@ -141,11 +143,11 @@ def _active(
         for switch in switches
     }
     title = f"{workload.name}, {marker} on"
-    forms = [one.form for one in switches]
-    found = comparing.compare(
+    forms = [switch.form for switch in switches]
+    timed = comparing.compare(
         forms, 1, runs, comparing.Limits(seconds), partial(progress, title), repeat=3
     )
-    return part(title, forms, found, {"active": marker, "passed": {marker: passed}})
+    return part(title, forms, timed, {"active": marker, "passed": {marker: passed}})
 
 
 def _cpu_seconds(path: Path, workload: Workload, cpu: int) -> float:
@@ -153,12 +155,12 @@ def _cpu_seconds(path: Path, workload: Workload, cpu: int) -> float:
 
 
 def part(
-    title: str, forms: Iterable[Form], found: comparing.Timed, setting: Mapping[str, Any]
+    title: str, forms: Iterable[Form], timed: comparing.Timed, setting: Mapping[str, Any]
 ) -> dict[str, Any]:
     """One comparison. `seconds` of a form are what it took, `samples` are that in percent of the
     baseline in the same round."""
-    made = results.part(KIND, title, setting, found.comparison, list(forms), {}, unit=UNIT)
+    made = results.part(KIND, title, setting, timed.comparison, list(forms), {}, unit=UNIT)
     for form in made["forms"]:
-        form["seconds"] = found.seconds[form["name"]].round(6).tolist()
-    made["seconds"] = float(found.seconds[BASELINE].mean())
+        form["seconds"] = timed.seconds[form["name"]].round(6).tolist()
+    made["seconds"] = float(timed.seconds[BASELINE].mean())
     return made

@@ -52,14 +52,14 @@ METHOD = (
 
 def page(run: Mapping[str, Any]) -> str:
     """The page. Raises Refused for a file that is not a run."""
-    found = report(run)
-    parts = map(_part, found.parts, run["parts"])
-    sections = [_HEAD, sheet.machine(found), *parts, sheet.missing(found), sheet.method(METHOD)]
+    summary = report(run)
+    parts = map(_part, summary.parts, run["parts"])
+    sections = [_HEAD, sheet.machine(summary), *parts, sheet.missing(summary), sheet.method(METHOD)]
     return sheet.document("Markers in whole programs", sections)
 
 
 def _part(part: Part, raw: Mapping[str, Any]) -> str:
-    forms = [one for one in part.forms if not one.is_baseline]
+    forms = [form for form in part.forms if not form.is_baseline]
     noisy = f'<p class="noise">{clean(part.noisy)}</p>' if part.noisy else ""
     counts = {name: times for name, times in raw["setting"]["passed"].items() if times}
     caption = (
@@ -69,10 +69,10 @@ def _part(part: Part, raw: Mapping[str, Any]) -> str:
         + ", ".join(f"{name} {times:,}" for name, times in counts.items()) + "."
     )  # fmt: skip
     rows = "".join(
-        f"<tr{'' if part.differs(one) else ' class=dim'}><th>{clean(one.name)}</th>"
-        f"<td>{_interval(one.cost)}</td><td>{_more(part, one)}</td>"
-        f"<td>{clean(one.verdict)}</td></tr>"
-        for one in forms
+        f"<tr{'' if part.differs(form) else ' class=dim'}><th>{clean(form.name)}</th>"
+        f"<td>{_interval(form.cost)}</td><td>{_more(part, form)}</td>"
+        f"<td>{clean(form.verdict)}</td></tr>"
+        for form in forms
     )
     return (
         f"<section><h2>{clean(part.title)}</h2>{noisy}<figure>{plot(part, forms)}"
@@ -91,10 +91,14 @@ def plot(part: Part, forms: Sequence[Measured]) -> str:
 
 
 def _drawn(part: Part, forms: Sequence[Measured], bottom: float) -> Iterator[str]:
-    runs = {one.name: one.samples - part.baseline(one).samples for one in forms}
+    runs = {form.name: form.samples - part.baseline(form).samples for form in forms}
     ends = [0.0, -part.floor, part.floor]
-    for one in forms:
-        ends += [one.cost.low, one.cost.high, *map(float, np.percentile(runs[one.name], [5, 95]))]
+    for form in forms:
+        ends += [
+            form.cost.low,
+            form.cost.high,
+            *map(float, np.percentile(runs[form.name], [5, 95])),
+        ]
     low, high = min(ends), max(ends)
     margin = (high - low) * 0.04
     is_wide = high > 100
@@ -106,12 +110,14 @@ def _drawn(part: Part, forms: Sequence[Measured], bottom: float) -> Iterator[str
     if is_wide:
         scale = Scale(1 + low / 100, (1 + high / 100) * 1.05, first, last, log=True)
         marked = [
-            (100 * (one - 1), f"{one:g} ×") for one in _RATIOS if scale.low <= one <= scale.high
+            (100 * (ratio - 1), f"{ratio:g} ×")
+            for ratio in _RATIOS
+            if scale.low <= ratio <= scale.high
         ]
     else:
         scale = Scale(low - margin, high + margin, first, last)
-        marked = [(one, f"{one:+g}".replace("-", "−") if one else "0")
-                  for one in svg.ticks(scale.low, scale.high)]  # fmt: skip
+        marked = [(tick, f"{tick:+g}".replace("-", "−") if tick else "0")
+                  for tick in svg.ticks(scale.low, scale.high)]  # fmt: skip
     yield svg.box(at(-part.floor), _TOP, at(part.floor) - at(-part.floor), bottom - _TOP, "floor")
     for value, label in marked:
         yield svg.line(at(value), _TOP, at(value), bottom, "grid")
@@ -119,17 +125,17 @@ def _drawn(part: Part, forms: Sequence[Measured], bottom: float) -> Iterator[str
     yield svg.line(at(0), _TOP - 4, at(0), bottom, "zero")
     yield svg.text(at(0), _TOP - 10, "no markers", "small", "middle")
     yield svg.text(WIDTH, _TOP - 10, "% more time, and 95 % interval", "small", "end")
-    for number, one in enumerate(forms):
+    for number, form in enumerate(forms):
         y = _TOP + _ROW * (number + 0.5)
-        colour = _OURS if one.name != "USDT" else _OTHER
-        is_told = part.differs(one)
-        yield svg.text(_LABEL - 14, y + 5, one.name, "name", "end")
-        yield svg.dots(_cloud(runs[one.name], at, y, low, high), colour)
-        yield svg.line(at(one.cost.low), y, at(one.cost.high), y, "halo")
-        yield svg.line(at(one.cost.low), y, at(one.cost.high), y, "interval")
-        yield svg.mark(at(one.cost.value), y, "circle", colour, hollow=not is_told)
+        colour = _OURS if form.name != "USDT" else _OTHER
+        is_told = part.differs(form)
+        yield svg.text(_LABEL - 14, y + 5, form.name, "name", "end")
+        yield svg.dots(_cloud(runs[form.name], at, y, low, high), colour)
+        yield svg.line(at(form.cost.low), y, at(form.cost.high), y, "halo")
+        yield svg.line(at(form.cost.low), y, at(form.cost.high), y, "interval")
+        yield svg.mark(at(form.cost.value), y, "circle", colour, hollow=not is_told)
         yield svg.text(
-            WIDTH, y + 5, _interval(one.cost), "figure" if is_told else "figure dim", "end"
+            WIDTH, y + 5, _interval(form.cost), "figure" if is_told else "figure dim", "end"
         )
 
 
@@ -145,12 +151,12 @@ def _cloud(runs: Any, at: Any, y: float, low: float, high: float) -> Iterator[sv
                 yield at(value), top + lane * (0.15 + 0.7 * number / rounds)
 
 
-def _interval(one: Estimate) -> str:
-    return f"{one.value:+.2f} ({one.low:+.2f} … {one.high:+.2f})".replace("-", "−")
+def _interval(estimate: Estimate) -> str:
+    return f"{estimate.value:+.2f} ({estimate.low:+.2f} … {estimate.high:+.2f})".replace("-", "−")
 
 
-def _more(part: Part, one: Measured) -> str:
-    base = part.baseline(one).instructions
-    if not one.instructions or not base:
+def _more(part: Part, form: Measured) -> str:
+    base = part.baseline(form).instructions
+    if not form.instructions or not base:
         return "–"
-    return f"{100 * (one.instructions / base - 1):+.2f}".replace("-", "−")
+    return f"{100 * (form.instructions / base - 1):+.2f}".replace("-", "−")

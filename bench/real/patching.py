@@ -28,13 +28,13 @@ def apply(marks: Iterable[Mark], tree: Path) -> None:
     by_file: dict[str, list[Mark]] = {}
     for mark in marks:
         by_file.setdefault(mark.file, []).append(mark)
-    for name, found in by_file.items():
+    for name, of_file in by_file.items():
         path = tree / name
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise Refused(f"cannot put markers into {path}: {error.strerror}") from None
-        path.write_text(with_marks(text, found), encoding="utf-8")
+        path.write_text(with_marks(text, of_file), encoding="utf-8")
 
 
 def with_marks(text: str, marks: Iterable[Mark]) -> str:
@@ -58,10 +58,10 @@ def _place(lines: list[str], mark: Mark) -> int:
     return _only(inside, mark, mark.after) + 1
 
 
-def _only(found: list[int], mark: Mark, what: str) -> int:
-    if len(found) == 1:
-        return found[0]
-    times = f"{len(found)} times" if found else "not"
+def _only(places: list[int], mark: Mark, what: str) -> int:
+    if len(places) == 1:
+        return places[0]
+    times = f"{len(places)} times" if places else "not"
     raise Refused(
         f"{mark.file} has {what!r} {times} where a marker is to stand: this version of the program "
         "is not the one that we know"

@@ -51,8 +51,8 @@ class Program(NamedTuple):
     @property
     def markers(self) -> list[str]:
         """Their names."""
-        return list(dict.fromkeys(one.line.partition("(")[2].partition(",")[0]
-                                  for one in self.marks))  # fmt: skip
+        return list(dict.fromkeys(mark.line.partition("(")[2].partition(",")[0]
+                                  for mark in self.marks))  # fmt: skip
 
 
 # ---- Lua -----------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ LUA = Program(
     marks=_LUA_MARKS,
     prepare=lambda tree: None,
     marked=("src/ldo.c", "src/lvm.c", "src/lgc.c"),
-    others=tuple(f"src/{one}.c" for one in _LUA_PARTS.split()),
+    others=tuple(f"src/{name}.c" for name in _LUA_PARTS.split()),
     # The seed: else the order of tables, and with it the work, is another in every run.
     flags=("-D_GNU_SOURCE", "-DLUA_COMPAT_5_3", "-DLUA_USE_LINUX", "-Dluai_makeseed(L)=1u"),
     libraries=("-Wl,-E", "-lm", "-ldl"),
@@ -162,4 +162,4 @@ SQLITE = Program(
     ),
 )  # fmt: skip
 
-PROGRAMS = {one.name: one for one in (LUA, SQLITE)}
+PROGRAMS = {program.name: program for program in (LUA, SQLITE)}

@@ -35,7 +35,11 @@ class Child:
         prefix: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self._path = path
-        command = [*prefix, path, *(one.replace(SCRATCH, str(scratch)) for one in arguments)]
+        command = [
+            *prefix,
+            path,
+            *(argument.replace(SCRATCH, str(scratch)) for argument in arguments),
+        ]
         with ExitStack() as stack:
             self.output = stack.enter_context(tempfile.TemporaryFile("w+"))
             reads, self._gate = os.pipe()
@@ -85,7 +89,7 @@ class Child:
         if self._code():
             raise self._ended()
 
-    def said(self) -> str:
+    def printed(self) -> str:
         """What it has printed."""
         self.output.seek(0)
         return self.output.read()
@@ -113,7 +117,7 @@ class Child:
 
     def _ended(self) -> MarkerError:
         code = self._code()
-        last = " ".join(self.said().splitlines()[-1:])
+        last = " ".join(self.printed().splitlines()[-1:])
         return MarkerError(f"{self._path.name} ended with {code}: {last or 'it says nothing'}")
 
 
@@ -136,6 +140,6 @@ def started(
 def run(path: Path, arguments: Sequence[str], *, cpu: int | None = None) -> Report:
     """Run it once. Raises MarkerError where it does not end well."""
     with started(path, arguments, cpu=cpu) as child:
-        found = child.report()
+        report = child.report()
         child.wait()
-        return found
+        return report

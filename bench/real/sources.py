@@ -22,12 +22,12 @@ _PATIENCE_S = 300
 def archive(package: str, directory: Path, etc: Path = ETC) -> Path:
     """The upstream tarball of a package, fetched where it is not there yet. Raises Refused."""
     directory.mkdir(parents=True, exist_ok=True)
-    if found := _archives(package, directory):
-        return found[-1]
+    if archives := _archives(package, directory):
+        return archives[-1]
     if shutil.which("apt-get") is None:
         raise _cannot(package, directory, "there is no apt-get here")
     options = _own_apt(directory / "apt", etc)
-    said = ""
+    reason = ""
     for command in (["update"], ["source", "--download-only", package]):
         try:
             done = subprocess.run(
@@ -37,10 +37,10 @@ def archive(package: str, directory: Path, etc: Path = ETC) -> Path:
         except subprocess.TimeoutExpired:
             why = f"apt-get {command[0]} does not end within {_PATIENCE_S} s"
             raise _cannot(package, directory, why) from None
-        said = said or next((line for line in done.stderr.splitlines() if line[:2] == "E:"), "")
-    if found := _archives(package, directory):
-        return found[-1]
-    raise _cannot(package, directory, said.removeprefix("E:").strip() or "apt-get finds none")
+        reason = reason or next((line for line in done.stderr.splitlines() if line[:2] == "E:"), "")
+    if archives := _archives(package, directory):
+        return archives[-1]
+    raise _cannot(package, directory, reason.removeprefix("E:").strip() or "apt-get finds none")
 
 
 def unpack(archive: Path, tree: Path) -> None:

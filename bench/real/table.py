@@ -27,8 +27,8 @@ def show(run: Mapping[str, Any], console: Console) -> None:
         console.print(table(part))
         if part["noisy"]:
             console.print(part["noisy"], style="yellow", highlight=False)
-    for one in run["missing"]:
-        console.print(f"not measured: {one['form']}: {one['why']}", highlight=False)
+    for entry in run["missing"]:
+        console.print(f"not measured: {entry['form']}: {entry['why']}", highlight=False)
 
 
 def table(part: Part) -> Table:
@@ -47,25 +47,25 @@ def table(part: Part) -> Table:
     made.add_column("form")
     for name in ("% more", "95 %", "differs", "% more instr."):
         made.add_column(name, justify="right", no_wrap=True)
-    by_name = {one["name"]: one for one in part["forms"]}
-    for one in part["forms"]:
-        base = by_name[one["baseline"]]
-        if one is base:
+    by_name = {form["name"]: form for form in part["forms"]}
+    for form in part["forms"]:
+        base = by_name[form["baseline"]]
+        if form is base:
             continue
-        cost = one["cost"]
-        differs = "?" if part["noisy"] else "no" if one["verdict"].startswith(NOTHING) else "yes"
+        cost = form["cost"]
+        differs = "?" if part["noisy"] else "no" if form["verdict"].startswith(NOTHING) else "yes"
         made.add_row(
-            one["name"], f"{cost['value']:+.2f}", f"{cost['low']:+.2f} … {cost['high']:+.2f}",
-            differs, more_instructions(one, base), style="dim" if differs == "no" else "",
+            form["name"], f"{cost['value']:+.2f}", f"{cost['low']:+.2f} … {cost['high']:+.2f}",
+            differs, more_instructions(form, base), style="dim" if differs == "no" else "",
         )  # fmt: skip
     return made
 
 
-def more_instructions(one: Mapping[str, Any], base: Mapping[str, Any]) -> str:
+def more_instructions(form: Mapping[str, Any], base: Mapping[str, Any]) -> str:
     """In percent."""
-    if not one.get("instructions") or not base.get("instructions"):
+    if not form.get("instructions") or not base.get("instructions"):
         return "–"
-    return f"{100 * (one['instructions'] / base['instructions'] - 1):+.2f}"
+    return f"{100 * (form['instructions'] / base['instructions'] - 1):+.2f}"
 
 
 def passed(part: Part) -> str:

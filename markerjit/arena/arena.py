@@ -14,7 +14,18 @@ from __future__ import annotations
 import ctypes
 
 import markerjit.abi as abi
-from markerjit.abi import ASKS_BEFORE_COUNT, CODE_SIZE, CONTROL, Control, Geometry, MarkerEntry
+from markerjit.abi import (
+    ALIVE,
+    ASKS_AGGREGATE,
+    ASKS_BEFORE_COUNT,
+    CODE_SIZE,
+    CONTROL,
+    Control,
+    Geometry,
+    MarkerEntry,
+)
+from markerjit.arena.aggregates import Aggregate, Aggregates
+from markerjit.arena.braking import Braking
 from markerjit.arena.calls import Calls
 from markerjit.arena.code import Code, Taken
 from markerjit.arena.control import ControlBlock
@@ -66,6 +77,8 @@ class Arena:
         self.patches = Patches(pid, store, self.control, layout, geometry)
         self.units = Units(store, self.control, geometry)
         self.islands = Islands(pid, base, store, geometry)
+        self.braking = Braking(base, store, geometry)
+        self.aggregates = Aggregates(pid, store, self.control, geometry)
         self.code = Code(pid, base, store, self.control, geometry, self._taken)
 
     def close(self) -> None:
@@ -101,6 +114,11 @@ class Arena:
     def scratch(self) -> RemoteAddress:
         """Where a borrowed thread's way back is kept."""
         return RemoteAddress(self.base + self.geometry.scratch.offset)
+
+    @property
+    def alive(self) -> RemoteAddress:
+        """The word that is 0 in the child of a fork."""
+        return RemoteAddress(self.base + ALIVE)
 
     def count_probe(self, *, preserving: bool) -> RemoteAddress:
         """The probe that only counts, for bodies that call so."""
@@ -143,13 +161,28 @@ class Arena:
         if self.version >= _PRESERVING_CALLS and 0 < offset == self.entry.record_block:
             return True
         entry = self._entry_at(data)
-        if entry is None or entry.asks == ASKS_BEFORE_COUNT:
+        if entry is None or entry.asks in (ASKS_BEFORE_COUNT, ASKS_AGGREGATE):
             return False
         return offset > 0 and offset in (entry.recorder, entry.recorder_of_c)
 
+    def aggregate(self, probe: RemoteAddress, data: RemoteAddress) -> Aggregate | None:
+        """The aggregate that a slot with these words adds to; None where it adds to none."""
+        entry = self._entry_at(data)
+        if entry is None or entry.asks != ASKS_AGGREGATE or not entry.aggregate:
+            return None
+        if not 0 < probe - self.base == entry.recorder:
+            return None
+        return self.aggregates.find(int(entry.aggregate))
+
+    def adds_up(self, probe: RemoteAddress, data: RemoteAddress) -> bool:
+        """Whether a slot with these words adds to an aggregate, which may have gone."""
+        entry = self._entry_at(data)
+        is_aggregate = entry is not None and entry.asks == ASKS_AGGREGATE
+        return bool(is_aggregate and entry and 0 < probe - self.base == entry.recorder)
+
     def question(self, data: RemoteAddress) -> str:
-        """The text of the question of a slot with this data; "" where it has none. The target can
-        write anything there."""
+        """The text of the question of a slot with this data, and in a second line the selection, if
+        it has one; "" where there is none. The target can write anything there."""
         entry = self._entry_at(data)
         if entry is None or not entry.asks:
             return ""
@@ -175,7 +208,7 @@ class Arena:
 
     def _taken(self) -> Taken:
         units = self.units.all()
-        code = (*(unit.code for unit in units), *self.islands.extents())
+        code = (*(unit.code for unit in units), *self.islands.extents(), *self.markers.questions())
         return Taken(code, tuple(unit.data for unit in units))
 
     def refuse_newer(self) -> None:

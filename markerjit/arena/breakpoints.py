@@ -22,7 +22,7 @@ from markerjit.arena.arena import Arena
 from markerjit.arena.find import Probes
 from markerjit.arena.journal import Journal
 from markerjit.errors import Unsupported
-from markerjit.model import RemoteAddress, Site
+from markerjit.model import RemoteAddress
 from markerjit.x86.forms import is_breakpoint
 
 
@@ -39,17 +39,24 @@ class Breakpoints:
         self._pages = own.patches.look() if own else None
         self._changing: frozenset[RemoteAddress] | None = None
 
-    def has(self, site: Site, probe: RemoteAddress) -> bool:
-        """Whether the breakpoint at a site is ours, whose slot has this probe."""
+    def has(
+        self,
+        probe: RemoteAddress,
+        address: RemoteAddress,
+        entry: RemoteAddress,
+        slot: RemoteAddress,
+    ) -> bool:
+        """Whether the breakpoint at a site is ours, whose body is at `entry`, and whose slot has
+        this probe."""
         if self._own and self._pages and probe in self._probes:
             # The journal first: a change that ends in between is in the table.
-            if site.address in self._in_the_journal(self._own):
+            if address in self._in_the_journal(self._own):
                 return True
-            if self._pages.has_planted(site.address, site.body.entry):
+            if self._pages.has_planted(address, entry):
                 return True
         return any(
-            (probe in Probes([arena.base]) or _is_slot_of(arena, site.slot))
-            and arena.patches.look().had(site.address, site.body.entry)
+            (probe in Probes([arena.base]) or _is_slot_of(arena, slot))
+            and arena.patches.look().had(address, entry)
             for arena in self._inherited()
         )
 

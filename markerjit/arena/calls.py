@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from markerjit.abi import CALLS_SIZE, Geometry
 from markerjit.arena.control import ControlBlock
-from markerjit.arena.markers import Markers
+from markerjit.arena.markers import BEFORE_PROBE, Markers
 from markerjit.model import RemoteAddress
 from markerjit.ring.raw import Store
 
@@ -62,5 +62,8 @@ class Calls:
         names = {bytes(self._markers.entry(id).name) for id in ids if id is not None}
         if not names:
             return set()
-        entries = enumerate(self._markers.entries())
-        return {id for id, entry in entries if bytes(entry.name) in names}
+        return {
+            id
+            for id, entry in enumerate(self._markers.entries())
+            if bytes(entry.name) in names and entry.asks not in BEFORE_PROBE  # those have brakes
+        }

@@ -1,42 +1,37 @@
 """Room for code and data of ours in an arena: the one place that allocates it.
 
-    the code    runtime | recorders ->                       <- islands and units of probes
+    the code    runtime | recorders ->            <- islands, units of probes, questions
     the data    units of probes ->
 
 A recorder belongs to an entry of a marker, which has one for each way in which it was ever
 recorded. It stays with its entry: a thread may be on its way into it, and nothing counts such
 threads.
 
-Units and islands are found in their tables, and all between them is free: so there is no list of
-free room that a controller could leave wrong when it is killed. A unit that is given back is one
-that its table does not have any more (units.py); its bytes stay until the room is used again.
+Units, islands and questions are found in their tables, and all between them is free: so there is no
+list of free room that a controller could leave wrong when it is killed. A unit that is given back
+is one that its table does not have any more (units.py); its bytes stay until the room is used
+again.
 
 What this does not do: decide what may be given back (probes/unused.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import markerjit.abi as abi
 from markerjit.abi import CODE_SIZE, Geometry
 from markerjit.arena.control import ControlBlock
+from markerjit.arena.extents import Extent, gaps
 from markerjit.errors import MarkerError, MemoryFault, Refused
 from markerjit.model import RemoteAddress
 from markerjit.ring.raw import Store
 
 
-class Extent(NamedTuple):
-    """Bytes of the arena from `start` up to `end`, offsets."""
-
-    start: int
-    end: int
-
-
 class Taken(NamedTuple):
-    """The code taken by units and islands, and the data taken by units. The target can write
-    anything there."""
+    """The code taken by units, islands and questions, and the data taken by units. The target can
+    write anything there."""
 
     code: tuple[Extent, ...]
     data: tuple[Extent, ...]
@@ -85,10 +80,10 @@ class Code:
         self.write(address, code)
         self._control.write("code_used", address - self._base + len(code))
 
-    # ---- units and islands ---------------------------------------------------------------------
+    # ---- units, islands and questions ---------------------------------------------------------
 
     def place_for_unit(self, size: int, align: int = 64) -> RemoteAddress | None:
-        """Where the code of a unit or an island may be put, None when all is taken."""
+        """Where the code of a unit, an island or a question may be put, None when all is taken."""
         room = Extent(self._recorders_end, CODE_SIZE)
         for gap in reversed(list(gaps(room, self._taken().code))):
             start = (gap.end - size) // align * align
@@ -141,17 +136,3 @@ class Code:
     @property
     def _recorders_end(self) -> int:
         return max(int(self._control.now().code_used), abi.RUNTIME_SIZE)
-
-
-def gaps(room: Extent, taken: Iterable[Extent]) -> Iterator[Extent]:
-    """The parts of the room that are not taken, in order. The taken extents may overlap, lie
-    elsewhere, or make no sense."""
-    at = room.start
-    for start, end in sorted(taken):
-        if end <= max(at, start) or start >= room.end:
-            continue
-        if start > at:
-            yield Extent(at, start)
-        at = end
-    if at < room.end:
-        yield Extent(at, room.end)

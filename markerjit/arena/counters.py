@@ -44,7 +44,9 @@ class Counters:
         for run in _runs(markers):
             entries = self._markers.entries_between(run.start, len(run))
             hits = [int(entry.delivered + entry.calls) for entry in entries]
-            hits = list(map(add, hits, self._calls.of_run(run)))
+            calls = self._calls.of_run(run)
+            for at, entry in enumerate(entries):  # with a question these are other words
+                hits[at] += 0 if entry.asks else calls[at]
             lost = [0] * len(run)
             size = ctypes.sizeof(Count)
             for ring in range(self._geometry.rings):
@@ -61,6 +63,19 @@ class Counters:
         geometry, size = self._geometry, ctypes.sizeof(Count)
         offsets = (geometry.count_offset(ring, marker) for ring in range(geometry.rings))
         return [Count.from_buffer_copy(self._store.read(at, size)) for at in offsets]
+
+    def lost_by_ring(self, markers: Iterable[int]) -> dict[int, list[int]]:
+        """The events of each of these markers that were lost, a number for each ring."""
+        lost: dict[int, list[int]] = {}
+        size = ctypes.sizeof(Count)
+        for run in _runs(markers):
+            columns = []
+            for ring in range(self._geometry.rings):
+                offset = self._geometry.count_offset(ring, run.start)
+                table = self._store.read(offset, len(run) * size)
+                columns.append(memoryview(table).cast("Q").tolist()[1::2])
+            lost.update(zip(run, map(list, zip(*columns, strict=True)), strict=True))
+        return lost
 
     def note_began(self, marker: int) -> None:
         """Write down how far a marker's counters are, before it is switched on."""

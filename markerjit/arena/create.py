@@ -56,6 +56,9 @@ each CPU, an eighth of what its rings take, and memory only where they are used 
 MAX_PATCHES = 1 << 19
 MAX_EDITS = 1 << 19
 
+AGGREGATE_PAGES = 1024
+"""Of the aggregates, for each ring: 4 MiB of addresses, a quarter of the ring's."""
+
 _PROT_READ, _PROT_WRITE, _PROT_EXEC = 1, 2, 4
 _MAP_SHARED, _MAP_PRIVATE, _MAP_FIXED, _MAP_ANONYMOUS = 1, 2, 0x10, 0x20
 _MFD_CLOEXEC = 1
@@ -236,20 +239,24 @@ def _control(geometry: Geometry, code: bytes, base: RemoteAddress) -> Control:
         ring_size=geometry.ring_size,
         parts=geometry.table(),
         code_used=abi.RUNTIME_SIZE,
-        sequences=(abi.Restartable * abi.SEQUENCES)(
-            *(
-                abi.Restartable(
-                    0,
-                    0,
-                    base + sequence.start,
-                    sequence.end - sequence.start,
-                    base + sequence.abort,
-                )
-                for sequence in entry.sequences
-            )
-        ),
+        sequences=_sequences(base, entry.sequences),
+        cell_sequences=_sequences(base, entry.cell_sequences),
         owner=ourselves().entry(),
         owner_since=int(time.time()),
+    )
+
+
+def _sequences(
+    base: RemoteAddress, entries: ctypes.Array[abi.SequenceEntry]
+) -> ctypes.Array[abi.Restartable]:
+    """Restartable sequences of the runtime, as the kernel reads them."""
+    return (abi.Restartable * len(entries))(
+        *(
+            abi.Restartable(
+                0, 0, base + sequence.start, sequence.end - sequence.start, base + sequence.abort
+            )
+            for sequence in entries
+        )
     )
 
 
@@ -274,5 +281,6 @@ def arena_size(ring_size: int = DEFAULT_RING_SIZE) -> int:
 
 def _geometry(ring_size: int) -> Geometry:
     stride = max(ring_size, RING_ROOM)
-    sizes = Sizes(possible_cpus(), ring_size, MAX_MARKERS, MAX_PATCHES, MAX_EDITS, stride)
-    return lay_out(sizes)
+    cpus = possible_cpus()
+    sizes = Sizes(cpus, ring_size, MAX_MARKERS, MAX_PATCHES, MAX_EDITS, stride)
+    return lay_out(sizes._replace(aggregate_pages=2 * cpus * AGGREGATE_PAGES))

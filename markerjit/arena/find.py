@@ -168,8 +168,8 @@ def inherited_arenas(
     the addresses of the others. They need not be closed. Raises Unsupported for an arena that is
     not as it should be."""
     inherited = []
-    for start, size, _ in _mapped(maps):
-        store = MemoryStore(memory, start)
+    for start, size, inode in _mapped(maps):
+        store = MemoryStore(memory, start, partial(_find_descriptor, pid, inode))
         if start not in own and any(store.read(CONTROL, Control.magic.size)):
             inherited.append(Arena(pid, start, store, size))
     return inherited

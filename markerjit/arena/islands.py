@@ -25,7 +25,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from markerjit.abi import PAGE, Geometry, IslandEntry
-from markerjit.arena.code import Code, Extent
+from markerjit.arena.code import Code
+from markerjit.arena.extents import Extent
 from markerjit.arena.tables import Table
 from markerjit.errors import Refused
 from markerjit.memory import Mapping

@@ -1,7 +1,8 @@
 """The table of markers: how each is recorded, who switched it, and how.
 
 A marker has an entry for each way in which it was ever recorded. An entry never becomes another
-marker's, and what it describes never changes: a thread may be reading it.
+marker's, and what it describes never changes: a thread may be reading it. Only the entry of a
+question that was given back (probes/idle.py) describes another one about the same marker later.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from markerjit.abi import Geometry, MarkerEntry
+from markerjit.abi import ASKS_BEFORE_COUNT, ASKS_BEFORE_RECORD, Geometry, MarkerEntry
 from markerjit.arena.control import ControlBlock
+from markerjit.arena.extents import Extent
 from markerjit.arena.tables import Table
 from markerjit.arena.versions import Layout
 from markerjit.errors import Refused
@@ -24,7 +26,14 @@ from markerjit.ring.raw import Store
 _MODES = tuple(Mode)
 _ENTRIES = 512
 """So many of the table's are read at a time."""
+_PLACE = struct.Struct("<II")
+_COUNTS = (
+    "passed_before", "lost_before", "delivered", "calls", "calls_before", "hits_before",
+    "losses_before",
+)  # fmt: skip
 WORD_MASK = (1 << 64) - 1
+BEFORE_PROBE = (ASKS_BEFORE_COUNT, ASKS_BEFORE_RECORD)
+"""What entries ask whose code stands before a probe of the runtime's."""
 
 
 class Switched(NamedTuple):
@@ -60,6 +69,7 @@ class Markers:
         self._ids: dict[tuple[str, bytes], int] = {}
         self._with_hash: dict[int, list[int]] = {}
         self._hashed = 0
+        self._questions: tuple[int, tuple[Extent, ...]] | None = None
 
     @property
     def used(self) -> int:
@@ -87,6 +97,15 @@ class Markers:
             self._hashed += 1
         return self._with_hash.get(name_hash, ())
 
+    def of(self, signature: str) -> Sequence[int]:
+        """The ids of all entries of the marker with this signature."""
+        return self.with_hash(fnv1a(signature.encode()))
+
+    @property
+    def entry_size(self) -> int:
+        """Bytes of an entry."""
+        return self._table.part.entry_size
+
     def address(self, marker: int) -> RemoteAddress:
         """Where the target has a marker's entry: the data of its slot."""
         return RemoteAddress(self._base + self._table.part.at(marker))
@@ -101,11 +120,12 @@ class Markers:
         runtime was not told of it."""
         how = _how(entry)
         known = self._ids.get((signature, how))
-        if known is not None:
+        if known is not None and (not entry.asks or _how(self.entry(known)) == how):
             return known
         for marker in self.with_hash(fnv1a(signature.encode())):
             if _how(self.entry(marker)) == how:
-                return self._ids.setdefault((signature, how), marker)
+                self._ids[signature, how] = marker
+                return marker
         return None
 
     def find(self, name: str, signature: str, entry: MarkerEntry) -> int:
@@ -114,15 +134,29 @@ class Markers:
         known = self.known(signature, entry)
         if known is not None:
             return known
-        marker = int(self._control.now().markers_used)
+        free = self._free(signature) if entry.asks in BEFORE_PROBE else None
+        marker = int(self._control.now().markers_used) if free is None else free
         if marker >= self._room:
             raise Refused(f"the arena has room for {self._room} markers")
         copy = MarkerEntry.from_buffer_copy(entry)
         copy.name_hash, copy.id = fnv1a(signature.encode()), marker
         copy.name = name.encode()[:63]
-        self._table.write(marker, copy)
-        self._control.write("markers_used", marker + 1)
-        return self._ids.setdefault((signature, _how(entry)), marker)
+        if free is None:
+            self._table.write(marker, copy)
+            self._control.write("markers_used", marker + 1)
+        else:
+            self._table.write(marker, _with_counts(copy, self.entry(marker)))
+        self._ids[signature, _how(entry)] = marker
+        return marker
+
+    def _free(self, signature: str) -> int | None:
+        """An entry of this marker whose question has no code: nothing leads to it."""
+        for marker in self.of(signature):
+            entry = self.entry(marker)
+            free = not entry.recorder and not entry.since
+            if entry.asks in BEFORE_PROBE and free:
+                return marker
+        return None
 
     def set_recorder(self, marker: int, recorder: RemoteAddress, *, preserving: bool) -> None:
         """From now on this code records the marker where it is switched on, for bodies that make a
@@ -131,10 +165,45 @@ class Markers:
         field = "recorder" if preserving else "recorder_of_c"
         self._table.write_field(marker, field, offset.to_bytes(4, "little"))
 
-    def set_question(self, marker: int, text: RemoteAddress, size: int) -> None:
-        """Write down where the text of a marker's question is, and how many bytes it has."""
-        extent = struct.pack("<II", text - self._base, size)
-        self._table.write_field(marker, "question_text", extent)
+    # ---- questions -----------------------------------------------------------------------------
+
+    def set_question(
+        self, marker: int, code: RemoteAddress, text: RemoteAddress, size: int
+    ) -> None:
+        """From now on the code of a marker's question is here, and behind it its text of so many
+        bytes."""
+        self._note_questions()
+        self._table.write_field(marker, "question_text", _PLACE.pack(text - self._base, size))
+        self.set_recorder(marker, code, preserving=True)
+
+    def give_back(self, marker: int) -> None:
+        """From now on the question of a marker has no code, and its entry is free. Nothing may lead
+        to them."""
+        self._note_questions()
+        self.set_recorder(marker, self._base, preserving=True)
+        self._table.write_field(marker, "question_text", _PLACE.pack(0, 0))
+
+    def questions(self) -> tuple[Extent, ...]:
+        """The code of all questions, each with what is behind it up to the end of its text. The
+        target can write anything there."""
+        changed = self._control.number("questions_changed")
+        if not changed:
+            return ()
+        if self._questions is None or self._questions[0] != changed:
+            extents = tuple(
+                question_extent(entry) for entry in self.entries() if entry.asks and entry.recorder
+            )
+            self._questions = changed, extents
+        return self._questions[1]
+
+    def _note_questions(self) -> None:
+        """Before the code of a question comes or goes."""
+        changed = self._control.number("questions_changed")
+        self._control.write("questions_changed", changed + 1 & WORD_MASK)
+
+    def set_aggregate(self, marker: int, ticket: int) -> None:
+        """From now on the code of a marker adds to the aggregate with this ticket; 0: to none."""
+        self._table.write_field(marker, "aggregate", ticket.to_bytes(8, "little"))
 
     # ---- who switched it, and how --------------------------------------------------------------
 
@@ -165,6 +234,10 @@ class Markers:
         """Write down for which reading a marker records; 0: for none."""
         self._table.write_field(marker, "held", reading.to_bytes(4, "little"))
 
+    def note_until(self, marker: int, until_ns: int) -> None:
+        """Write down by when a marker is to be off, CLOCK_MONOTONIC; 0: it stays on."""
+        self._table.write_field(marker, "until_ns", until_ns.to_bytes(8, "little"))
+
     # ---- what was counted of it ----------------------------------------------------------------
 
     def note_began(self, marker: int, passed: int, lost: int) -> None:
@@ -193,6 +266,19 @@ class Markers:
         self._table.write_field(marker, first, words)
 
 
+def question_extent(entry: MarkerEntry) -> Extent:
+    """The code of a question, and all behind it that belongs to it."""
+    start = int(entry.recorder)
+    return Extent(start, max(start, int(entry.question_text) + int(entry.question_size)))
+
+
+def _with_counts(entry: MarkerEntry, before: MarkerEntry) -> MarkerEntry:
+    """An entry that goes on with what was counted of another one."""
+    for field in _COUNTS:
+        setattr(entry, field, getattr(before, field))
+    return entry
+
+
 @lru_cache(4096)
 def fnv1a(data: bytes) -> int:
     """The 64-bit FNV-1a hash. Never 0, which means a free entry."""
@@ -207,4 +293,5 @@ def _how(entry: MarkerEntry) -> bytes:
     whole = bytes(entry)
     taken = whole[MarkerEntry.ops.offset : MarkerEntry.recorder.offset]
     flags = (entry.argc, entry.counted, entry.careful, entry.waits, entry.asks)
+    taken += bytes(entry.more_ops)
     return bytes(flags) + int(entry.question).to_bytes(8, "little") + taken

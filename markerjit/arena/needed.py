@@ -19,6 +19,7 @@ _CLOCK_MONOTONIC = 1
 
 _READ_WRITE, _READ_EXEC = 1 | 2, 1 | 4  # PROT_*; the module mmap takes time to import
 _SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _FIXED_NOREPLACE = 1, 2, 0x10, 0x20, 0x100000
+_NORESERVE = 0x4000
 _SIGSET_SIZE = 8
 _NO_SUCH_HOW = -1
 _DONTDUMP, _WIPEONFORK = 16, 18
@@ -64,6 +65,14 @@ NEEDED: tuple[NeededCall, ...] = (
     ),
     NeededCall("process_vm_readv", _SYS_PROCESS_VM_READV, (None, None, 1, None), may_fail=True),
 )
+
+KEEPING: tuple[NeededCall, ...] = (
+    _mmap(0, _PRIVATE | _ANONYMOUS | _NORESERVE, -1, 0),
+    NeededCall("munlock", calls.SYS_MUNLOCK, ()),
+    NeededCall("mprotect", calls.SYS_MPROTECT, (None, None, _READ_WRITE)),
+)
+"""Those for the memory where entries of functions keep their arguments for the exits (stash.py),
+besides the others."""
 
 WAITING: tuple[NeededCall, ...] = (
     # native/src/runtime/wait.c. Given errors, it does not wait, or without sleeping.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from enum import IntEnum
 from typing import NamedTuple
 
 from markerjit.abi import Geometry, Part, PatchEntry
@@ -24,25 +25,38 @@ from markerjit.errors import Refused
 from markerjit.model import Mode, RemoteAddress
 
 _PER_CHUNK = 64
+_MOST_CHUNKS = 256
+"""Chunks that are read or written at once."""
 _FURTHEST = 1 << 13
 """Entries that are looked at for one address: a hostile table has no free place."""
 _MODES = tuple(Mode)
 _NUMBERS = {mode: number for number, mode in enumerate(_MODES, 1)}
 _ADDRESS = struct.Struct("<Q")
-_WHOLE = struct.Struct("<QQQBBBxB3x16s16s")
-_BODY, _GONE, _SIZE, _PLANTED = (
+_WHOLE = struct.Struct("<QQQBBBBBBbx16s16s")
+_BODY, _SLOT, _GONE, _SIZE, _PLANTED = (
     PatchEntry.body.offset,
+    PatchEntry.slot.offset,
     PatchEntry.gone.offset,
     PatchEntry.size.offset,
     PatchEntry.planted.offset,
 )
 
 
+class PatchKind(IntEnum):
+    """What an entry is of: MJ_PATCH_* of abi.h."""
+
+    HEAD = 0
+    SHORT = 1
+    HOLE = 2
+
+
 class Head(NamedTuple):
-    """A head that a switch opens.
+    """A head that a switch opens, or the hole of one.
 
     before, after  its bytes while it is closed, and while it is open
     body           where a thread goes on that comes to its breakpoint; 0: it is opened otherwise
+    covers         bytes of the instructions that are lost with it; 0: those of it
+    reach          the displacement of the short jump, where that opens it
     """
 
     address: RemoteAddress
@@ -51,6 +65,9 @@ class Head(NamedTuple):
     mode: Mode
     slot: RemoteAddress
     body: RemoteAddress
+    kind: PatchKind = PatchKind.HEAD
+    covers: int = 0
+    reach: int = 0
 
 
 class Patches:
@@ -129,10 +146,16 @@ class Patches:
         self._entered = ()
         used = before = int(self._control.now().patches_used)
         room = self._part.entries // 4 * 3
-        for head in heads:
-            index, is_new = pages.find(head.address)
+        shared: tuple[object, ...] = ()  # by most heads
+        expected = b""
+        starts = pages.starts([head.address for head in heads])
+        for head, start in zip(heads, starts, strict=True):
+            index, is_new = pages.find_from(start, head.address)
             if index is not None and not is_new:
-                self._renew(pages, index, head)
+                if head[1:] != shared:
+                    shared, expected = head[1:], _packed(head, 0)[_SLOT : self._part.entry_size]
+                if head.body or not pages.have(index, _SLOT, expected):
+                    self._renew(pages, index, head)
                 continue
             used += 1
             if index is None or used > room:
@@ -236,6 +259,8 @@ class Pages:
         self._addresses: dict[int, list[int]] = {}  # of the entries, by chunk, and a 0 behind them
         self._dirty: set[int] = set()
         self._new: list[tuple[bytearray, int, int]] = []  # chunk, place in it, and address
+        self._size = min(self._step, _WHOLE.size)
+        self._layout = struct.Struct(f"<Q{self._step - _ADDRESS.size}x")
         self._mask = part.entries - 1
         self._tries = min(part.entries, _FURTHEST)
 
@@ -246,7 +271,19 @@ class Pages:
 
     def find(self, address: int) -> tuple[int | None, bool]:
         """Where an address stands, or may be put: and whether that is new. None without a place."""
-        index = self._place(address, self._mask)
+        return self.find_from(self._place(address, self._mask), address)
+
+    def starts(self, addresses: Iterable[int]) -> list[int]:
+        """Where the search for each address begins. That is read, what stands together at once."""
+        place, mask = self._place, self._mask
+        starts = [place(address, mask) for address in addresses]
+        numbers = {start // _PER_CHUNK for start in starts}
+        for first, count in _runs(numbers.difference(self._chunks)):
+            self._read(first, count)
+        return starts
+
+    def find_from(self, index: int, address: int) -> tuple[int | None, bool]:
+        """As `find`, from where the search begins."""
         tries = self._tries
         while tries > 0:
             number, first = divmod(index, _PER_CHUNK)
@@ -267,6 +304,11 @@ class Pages:
         """The entry of an address."""
         index, is_new = self.find(address)
         return None if index is None or is_new else self.entry(index)
+
+    def have(self, index: int, place: int, data: bytes) -> bool:
+        """Whether an entry has these bytes at this place."""
+        chunk, offset = self._at(index)
+        return chunk.startswith(data, offset + place)
 
     def entry(self, index: int) -> PatchEntry:
         """An entry."""
@@ -297,7 +339,7 @@ class Pages:
         start, address = place * self._step, head.address
         chunk = self._chunks[number]  # `find` has read it
         entry = _packed(head, head.body)[: self._step]
-        chunk[start : start + len(entry)] = entry
+        chunk[start : start + self._size] = entry
         self._addresses[number][place] = address
         self._dirty.add(number)
         self._new.append((chunk, start, address))
@@ -324,20 +366,9 @@ class Pages:
         self._dirty, self._new = set(), []
 
     def _write_runs(self, numbers: Iterable[int]) -> None:
-        run: list[bytearray] = []
-        first = 0
-        for number in sorted(numbers):
-            if run and number != first + len(run):
-                self._write_run(first, run)
-                run = []
-            if not run:
-                first = number
-            run.append(self._chunks[number])
-        if run:
-            self._write_run(first, run)
-
-    def _write_run(self, first: int, run: Sequence[bytearray]) -> None:
-        self._store.write(self._part.at(first * _PER_CHUNK), b"".join(run))
+        for first, count in _runs(numbers):
+            run = (self._chunks[number] for number in range(first, first + count))
+            self._store.write(self._part.at(first * _PER_CHUNK), b"".join(run))
 
     def _at(self, index: int) -> tuple[bytearray, int]:
         number = index // _PER_CHUNK
@@ -345,16 +376,31 @@ class Pages:
             self._read(number)
         return self._chunks[number], index % _PER_CHUNK * self._step
 
-    def _read(self, number: int) -> list[int]:
-        """Read a chunk. The result are the addresses of its entries."""
-        first = number * _PER_CHUNK
-        count = min(_PER_CHUNK, self._part.entries - first)
-        data = self._store.read(self._part.at(first), count * self._step)
-        self._chunks[number] = bytearray(data)
-        layout = struct.Struct(f"<Q{self._step - _ADDRESS.size}x")
-        addresses = self._addresses[number] = [address for (address,) in layout.iter_unpack(data)]
-        addresses.append(0)
-        return addresses
+    def _read(self, first: int, count: int = 1) -> list[int]:
+        """Read chunks. The result are the addresses of the first one's entries."""
+        size = _PER_CHUNK * self._step
+        begin = self._part.at(first * _PER_CHUNK)
+        data = self._store.read(begin, min(count * size, self._part.end - begin))
+        for number in range(first, first + count):
+            chunk = data[(number - first) * size : (number - first + 1) * size]
+            self._chunks[number] = bytearray(chunk)
+            addresses = [address for (address,) in self._layout.iter_unpack(chunk)]
+            self._addresses[number] = [*addresses, 0]
+        return self._addresses[first]
+
+
+def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """The first of numbers that follow each other, and how many they are; not too many of them."""
+    first = count = 0
+    for number in sorted(numbers):
+        if count and (number != first + count or count == _MOST_CHUNKS):
+            yield first, count
+            count = 0
+        if not count:
+            first = number
+        count += 1
+    if count:
+        yield first, count
 
 
 def mode_of(entry: PatchEntry) -> Mode | None:
@@ -370,7 +416,8 @@ def _of_breakpoint(entry: bytes) -> tuple[int, int, int]:
 
 def _packed(head: Head, body: int, gone: int = 0, planted: int = 0) -> bytes:
     """struct mj_patch."""
-    address, before, after, mode, slot, _ = head
+    address, before, after, mode, slot, _, kind, covers, reach = head
     return _WHOLE.pack(
-        address, body, slot, gone, _NUMBERS[mode], len(before), planted, before, after
-    )
+        address, body, slot, gone, _NUMBERS[mode], len(before), kind, planted, covers, reach,
+        before, after,
+    )  # fmt: skip

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
 from markerjit.errors import MarkerError
 from markerjit.memory import Memory
@@ -15,7 +16,8 @@ _PUNCH_HOLE, _KEEP_SIZE = 2, 1  # fallocate(2)
 
 
 class FileStore:
-    """The arena through a descriptor of the memfd. It outlives the target."""
+    """The arena through a descriptor of the memfd, which outlives the target. All of it raises
+    MarkerError after `close`."""
 
     gives_back = True
     """Whether `release` does anything."""
@@ -27,8 +29,9 @@ class FileStore:
         """Exactly `size` bytes. Raises MarkerError where the file ends before."""
         parts: list[bytes] = []
         done = 0
+        descriptor = self._open()
         while done < size:  # a signal or a lack of memory may cut a read short
-            part = os.pread(self._descriptor, size - done, offset + done)
+            part = os.pread(descriptor, size - done, offset + done)
             if not part:
                 raise MarkerError(f"the arena ends at {offset + done:#x}; was it truncated?")
             parts.append(part)
@@ -41,9 +44,10 @@ class FileStore:
         The kernel writes less than it is asked to where the memory of our control group is full.
         """
         rest = memoryview(data)
+        descriptor = self._open()
         while rest:
             try:
-                written = os.pwrite(self._descriptor, rest, offset)
+                written = os.pwrite(descriptor, rest, offset)
             except OSError as error:
                 raise _not_written(len(data), error) from error
             if not written:
@@ -53,7 +57,7 @@ class FileStore:
     def resize(self, size: int) -> None:
         """Make the memfd this large. Raises MarkerError."""
         try:
-            os.ftruncate(self._descriptor, size)
+            os.ftruncate(self._open(), size)
         except OSError as error:
             raise MarkerError(
                 f"cannot have {size >> 10} KiB for the runtime: {_reason(error)}"
@@ -64,16 +68,17 @@ class FileStore:
         possible: it only saves memory."""
         libc = ctypes.CDLL(None)
         length, start = ctypes.c_int64(size), ctypes.c_int64(offset)
-        libc.fallocate(self._descriptor, _PUNCH_HOLE | _KEEP_SIZE, start, length)
+        libc.fallocate(self._open(), _PUNCH_HOLE | _KEEP_SIZE, start, length)
 
     def used(self, offset: int, size: int) -> Iterator[tuple[int, int]]:
         """Where something was ever written between there and `size` bytes behind: from, and up to,
         rounded to pages."""
         at, end = offset, offset + size
+        descriptor = self._open()
         while at < end:
             try:
-                at = os.lseek(self._descriptor, at, os.SEEK_DATA)
-                hole = os.lseek(self._descriptor, at, os.SEEK_HOLE)
+                at = os.lseek(descriptor, at, os.SEEK_DATA)
+                hole = os.lseek(descriptor, at, os.SEEK_HOLE)
             except OSError as error:
                 if error.errno == errno.ENXIO:  # nothing but a hole is left
                     return
@@ -83,8 +88,19 @@ class FileStore:
             at = hole
 
     def close(self) -> None:
-        """Close the descriptor."""
-        os.close(self._descriptor)
+        """Close the descriptor. From now on everything here raises MarkerError: the number may be
+        that of another file soon. May be called again."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _open(self) -> int:
+        if self._descriptor < 0:
+            raise MarkerError(
+                "the runtime's memory was let go with its session, so this cannot be used any "
+                "more; attach again"
+            )
+        return self._descriptor
 
 
 def _not_written(size: int, error: OSError) -> MarkerError:
@@ -99,13 +115,20 @@ def _reason(error: OSError) -> str:
 
 
 class MemoryStore:
-    """The arena through the target's memory, where its descriptor is gone."""
+    """The arena through the target's memory, where its descriptor is gone, or is its parent's.
+    `open_file` gives a descriptor for a look at what was written, or None."""
 
     gives_back = False
 
-    def __init__(self, memory: Memory, base: RemoteAddress) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        base: RemoteAddress,
+        open_file: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self._memory = memory
         self._base = base
+        self._open_file = open_file
 
     def read(self, offset: int, size: int) -> bytes:
         """Exactly `size` bytes."""
@@ -119,8 +142,13 @@ class MemoryStore:
         """Not possible from here."""
 
     def used(self, offset: int, size: int) -> Iterator[tuple[int, int]]:
-        """Nothing: it cannot be known without a look that would fill the holes with pages."""
-        return iter(())
+        """As of a FileStore. Nothing without a descriptor: a look for it would fill the holes with
+        pages."""
+        descriptor = self._open_file()
+        if descriptor is None:
+            return iter(())
+        with closing(FileStore(descriptor)) as store:
+            return iter([*store.used(offset, size)])
 
     def close(self) -> None:
         """Nothing to close: the memory is not ours."""

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from markerjit.abi import UNIT_FREE, UNIT_KEPT, UNIT_READY, CallerEntry, Geometry, UnitEntry
-from markerjit.arena.code import Extent
 from markerjit.arena.control import ControlBlock
+from markerjit.arena.extents import Extent
 from markerjit.arena.tables import Table
 from markerjit.errors import Refused
 from markerjit.model import RemoteAddress
@@ -133,6 +133,10 @@ class Units:
         if last >= used:
             self._control.write("callers_used", last + 1)
         return Noted(unit, numbers)
+
+    def keep(self, unit: Unit) -> None:
+        """Never give it back from now on: it is not known who is inside."""
+        self._set_state(unit.number, UNIT_KEPT)
 
     def forget_callers(self, noted: Noted) -> None:
         """Take back what `note_callers` wrote down. No thread can have found the unit in these

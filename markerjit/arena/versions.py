@@ -71,7 +71,10 @@ class _Control4(ctypes.Structure):
     ]
 
 
-_NOT_IN_4 = ("unused", "asks", "question", "question_text", "question_size")
+_NOT_IN_4 = (
+    *("unused", "asks", "question", "question_text", "question_size", "until_ns", "aggregate"),
+    "more_ops",
+)
 
 
 class _Marker4(ctypes.Structure):

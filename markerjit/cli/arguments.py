@@ -15,7 +15,9 @@ _MOST_DIGITS = 40
 
 def add_pid(parser: argparse.ArgumentParser) -> None:
     """PID: a process."""
-    parser.add_argument("pid", metavar="PID", type=process_id, help="a process")
+    parser.add_argument(
+        "pid", metavar="PID", type=process_id, help="a process, also by the name of its program"
+    )
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
@@ -27,17 +29,25 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_pattern(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
-    """PATTERN…: the markers that are meant, as one text. With a default it may be left out."""
+_PATTERN = (
+    "shell globs over marker names, such as 'kv_*' kv_{hit,miss} '!kv_command' "
+    "kv_store.c:215, over USDT probes, such as 'postgresql:query__*', and functions, such as "
+    "func:malloc"
+)
+
+
+def add_pattern(
+    parser: argparse.ArgumentParser, *, default: str | None = None, line: str = _PATTERN
+) -> None:
+    """PATTERN…: the markers that are meant, as one text. With a default it may be left out. `line`
+    is its help."""
     parser.add_argument(
         "pattern",
         metavar="PATTERN",
         nargs="*" if default else "+",
         action=_Joined,
         default=default,
-        help="shell globs over marker names, such as 'kv_*' kv_{hit,miss} '!kv_command' "
-        "kv_store.c:215, over USDT probes, such as 'postgresql:query__*', and functions, such as "
-        "func:malloc",
+        help=line,
     )
     parser.add_argument(
         "--in",
@@ -116,6 +126,13 @@ def add_force(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_duration(parser: argparse.ArgumentParser, example: str = "10s") -> None:
+    """--duration."""
+    parser.add_argument(
+        "-d", "--duration", metavar="S", type=seconds, help=f"end after so long: {example}"
+    )
+
+
 def add_quiesce(parser: argparse.ArgumentParser) -> None:
     """--quiesce: how threads of another process are kept from harm."""
     parser.add_argument(
@@ -138,7 +155,7 @@ def add_seccomp(parser: argparse.ArgumentParser) -> None:
 
 
 _COUNTS = {"k": 10**3, "M": 10**6}
-_DURATIONS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_DURATIONS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def positive(text: str) -> int:
@@ -174,12 +191,19 @@ def file_name(text: str) -> str:
 
 
 def process_id(text: str) -> int:
-    """The type of the number of a process."""
+    """The type of a process: its number, or the name of a program that only one process has.
+    Raises what `choose_one` raises for a name."""
     pid = as_pid(text)
     if pid is None:
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is not the number of a process; pgrep NAME finds it"
-        )
+        try:
+            named = markerjit.parse_targets(text)
+        except markerjit.BadArgument:
+            named = None
+        if named is None or not named.name:
+            raise argparse.ArgumentTypeError(
+                f"'{text}' is neither the number of a process nor the name of a program"
+            )
+        pid = markerjit.choose_one(named)
     return pid
 
 

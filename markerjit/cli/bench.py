@@ -12,21 +12,25 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from markerjit.cli import arguments, files, output, signals
 from markerjit.errors import Refused
 
+_SECONDS = 90.0
 _WIDTH = 110
+_BAR = 20
+"""Characters of the bar."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     from markerjit.apps.bench.dormant.large import FUNCTIONS
-    from markerjit.apps.bench.sampling.plan import Plan
+    from markerjit.apps.bench.sampling.plan import QUICK_S, usual
 
-    plan = Plan()
+    plan, quick = usual(QUICK_S), usual(0)
     parser.add_argument(
         "what",
         nargs="*",
@@ -38,8 +42,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds",
         type=arguments.seconds,
-        default=plan.seconds,
-        help=f"how long to measure in all (default {plan.seconds:g}); compiling comes on top",
+        default=_SECONDS,
+        help=f"how long to measure in all (default {_SECONDS:g}); less than {QUICK_S:g} is a first "
+        "look, with fewer placements and settings. Compiling comes on top the first time",
     )
     parser.add_argument(
         "--args",
@@ -51,16 +56,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--parts",
         type=_numbers(range(51)),
-        default=plan.parts,
         metavar="N,…",
         help=f"the large setting, in parts of {FUNCTIONS} sites, at most 50 (default "
-        f"{_listed(plan.parts)}; 0: leave it out)",
+        f"{_listed(plan.parts)}, at a first look {_listed(quick.parts)}; 0: leave it out)",
     )
     parser.add_argument(
         "--layouts",
         type=arguments.positive,
-        default=plan.layouts,
-        help=f"how many placements of the same code (default {plan.layouts})",
+        help=f"how many placements of the same code (default {plan.layouts}, at a first look "
+        f"{quick.layouts})",
     )
     parser.add_argument(
         "--sites",
@@ -72,10 +76,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads",
         type=_numbers(range(1, 4097)),
-        default=plan.threads,
         metavar="N,…",
         help="toggle: how many threads the program has meanwhile (default "
-        f"{_listed(plan.threads)})",
+        f"{_listed(plan.threads)}, at a first look {_listed(quick.threads)})",
     )
     parser.add_argument(
         "--only",
@@ -108,9 +111,12 @@ def run(options: argparse.Namespace) -> int:
     from markerjit.apps.bench.dormant import check
     from markerjit.apps.bench.sampling import results
     from markerjit.apps.bench.sampling.build import DoesNotCompile
-    from markerjit.apps.bench.sampling.plan import Plan
+    from markerjit.apps.bench.sampling.plan import Plan, usual
 
-    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    console = Console(
+        width=output.width() or _WIDTH,
+        color_system="standard" if output.is_coloured() else None,
+    )
     if "compare" in options.what:
         if len(options.what) != 3 or options.what[0] != "compare":
             raise Refused("compare takes two results: markerjit bench compare A.json B.json")
@@ -127,29 +133,32 @@ def run(options: argparse.Namespace) -> int:
     if options.source and options.what:
         raise Refused(f"your own code is measured alone; leave out {' '.join(options.what)}")
     files.check_new([options.json, options.html])
+    default = usual(options.seconds)
+    parts = default.parts if options.parts is None else options.parts
     plan = Plan(
         options.seconds,
         tuple(kind for kind in measure.KINDS if kind in options.what),
         options.args,
-        tuple(part for part in options.parts if part),
-        options.layouts,
+        tuple(part for part in parts if part),
+        options.layouts or default.layouts,
         options.cc,
         options.source,
         options.function,
         options.sites,
-        options.threads,
+        options.threads or default.threads,
         options.only,
     )
     progress = _Progress()
     try:
         with signals.Raised():  # ends the programs that were started
-            measured = measure.run(plan, progress.show)
+            done = measure.run(plan, progress.show)
     except DoesNotCompile as error:
         progress.end()
         for line in error.output.splitlines():
             output.say(line, error=True)
         raise Refused(f"{options.source or error.source} does not compile") from None
     progress.end()
+    measured = done.document
     table.show(measured, console)
     if options.json:
         results.write(measured, options.json)
@@ -157,6 +166,8 @@ def run(options: argparse.Namespace) -> int:
     if options.html:
         html.write(measured, options.html)
         output.say(f"the report is {options.html}", error=True)
+    if done.interrupted:
+        return int(getattr(done.interrupted, "code", 130))
     if "check" not in plan.kinds:
         return 0
     failures = list(check.failures(measured))
@@ -171,10 +182,14 @@ class _Progress:
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
         self._last = ""
+        self._began = time.monotonic()
 
-    def show(self, measurement: str, done: float) -> None:
-        """Say which measurement runs, and how much of it is done."""
-        text = f"{measurement}: {done:4.0%}"
+    def show(self, step: str, done: float) -> None:
+        """Say how much of the run is done, and which step it is at."""
+        seconds = time.monotonic() - self._began
+        filled = int(done * _BAR)
+        bar = "#" * filled + "." * (_BAR - filled)
+        text = f"[{bar}] {int(done * 100):3}%, {seconds:.0f} s: {step}"
         if self._shown and text != self._last:
             output.print_progress(text)
             self._last = text

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from markerjit.cli import output
 from markerjit.errors import Refused
+from markerjit.printable.packages import how_to_get
 
 if TYPE_CHECKING:
     from markerjit.web.server import View
@@ -20,7 +21,7 @@ def check() -> None:
     """Raise Refused where a package is missing."""
     for package in PACKAGES:
         if find_spec(package) is None:
-            raise Refused(f"--web needs the package {package}: pip install 'markerjit[web]'")
+            raise Refused(f"--web needs the package {package}: {how_to_get(package, 'web')}")
 
 
 def serve(view: View, port: int | None, is_over: Callable[[], object]) -> None:

@@ -15,6 +15,7 @@ from markerjit.apps import showcase
 from markerjit.cli import arguments, output, signals
 from markerjit.doctor import GOOD, examine_machine
 from markerjit.facts import words
+from markerjit.printable import counted
 
 _SHOWN = 6
 
@@ -81,7 +82,7 @@ def _show_live(jump: showcase.Server, pointer: showcase.Server) -> None:
         showcase.finish(loading)
     output.say("")
     output.say(
-        f"{summary['requests']} requests of the first server were answered meanwhile, "
+        f"{summary['requests']:,} requests of the first server were answered meanwhile, "
         f"{summary['errors']} failed, {summary['wrong']} replies were wrong"
     )
 
@@ -102,7 +103,7 @@ def _show_events(session: markerjit.Session, mode: markerjit.Mode, explained: st
 
 
 def _show_costs(variants: Sequence[showcase.Variant], options: argparse.Namespace) -> None:
-    _title("3. what each costs: requests per second, as a ratio to a build without markers")
+    _title("3. what each costs: requests/s, beside a build without markers")
 
     def progress(text: str) -> None:
         if sys.stderr.isatty():
@@ -126,8 +127,8 @@ def _show_costs(variants: Sequence[showcase.Variant], options: argparse.Namespac
         ],
     )
     output.say(
-        f"medians of {options.rounds} interleaved rounds, {options.slice:g} s each; dormant: all 7 "
-        "markers off;"
+        f"medians of {counted(options.rounds, 'interleaved round')}, {options.slice:g} s each; "
+        "dormant: all 7 markers off;"
     )
     output.say("on: kv_command records one event for each request, with a string")
     for finding in examine_machine():

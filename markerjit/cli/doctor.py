@@ -10,11 +10,18 @@ from markerjit.cli import arguments, output
 from markerjit.doctor import Finding, examine_machine, examine_process, verdict, works
 from markerjit.facts.findings import doctor_facts
 
+_INDENT = 22
+"""The column in which what was found begins."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
-        "pid", metavar="PID", type=arguments.process_id, nargs="?", help="a process"
+        "pid",
+        metavar="PID",
+        type=arguments.process_id,
+        nargs="?",
+        help="a process, also by the name of its program",
     )
     arguments.add_seccomp(parser)
     arguments.add_json(parser)
@@ -38,6 +45,6 @@ def run(options: argparse.Namespace) -> int:
 def _print(findings: Sequence[Finding]) -> None:
     """Print a line for each finding, and the way round below it."""
     for finding in findings:
-        output.say(f"{finding.level:<8} {finding.what:<12} {finding.found}")
+        output.say(f"{finding.level:<8} {finding.what:<12} {finding.found}", hanging=_INDENT)
         if finding.way_round:
-            output.say(f"{'':<22}way round: {finding.way_round}")
+            output.say(f"{'':<{_INDENT}}way round: {finding.way_round}", hanging=_INDENT)

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from markerjit.explain.question import AskedMarker
 
 
+_REGISTERS = [f"arg{number}" for number in range(6)]
+"""The fields of a function whose prototype is not known."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     arguments.add_target(parser)
@@ -111,7 +115,7 @@ def _run_all(options: argparse.Namespace) -> int:
         header.insert(-1, "ns a hit")
         for row, each in zip(rows, ns, strict=True):
             row.insert(-1, "-" if each is None else f"{each:.1f}")
-    output.print_table(header, rows)
+    output.print_table(header, rows, fold_last=True)
     return 0
 
 
@@ -195,6 +199,7 @@ def _site_lines(explanation: Explanation) -> Iterator[str]:
     )
     yield f'  note      format "{signature.format}"'
     yield f"            fields {fields or 'none'}"
+    yield from _naming_lines(explanation)
     yield f"            inline probe: {'yes' if site.body.inline else 'no'}"
     yield f"  object    {site.object.path}, build id {site.object.build_id or 'none'}"
     function = f" in {explanation.function}" if explanation.function else ""
@@ -202,6 +207,10 @@ def _site_lines(explanation: Explanation) -> Iterator[str]:
     body = f"body {site.body.entry:#x}, " if site.body.entry else ""
     slot = f", slot {site.slot:#x}" if site.slot else ""
     yield f"            {body}goes on at {site.body.end:#x}{slot}"
+    if site.body.hole:
+        hole = site.body.hole
+        where = f"{hole.before.hex(' ')} or {hole.after.hex(' ')}"
+        yield f"            hole {hole.address:#x}: {where}"
     if explanation.problem:
         state = f"altered: {explanation.problem.fact}"
     else:
@@ -217,6 +226,23 @@ def _site_lines(explanation: Explanation) -> Iterator[str]:
         width = max(len(instruction.code.hex(" ")) for instruction in explanation.body)
         for line in instruction_lines(explanation.body, width):
             yield f"    {line}"
+
+
+def _naming_lines(explanation: Explanation) -> Iterator[str]:
+    """Where the names of a function's arguments come from: it depends on the installation."""
+    marker = explanation.site.marker
+    if not marker.startswith(("func:", "call:")) or marker.endswith(":return"):
+        return
+    if [field.name for field in explanation.fields] == _REGISTERS:
+        yield (
+            "            the registers of arguments; debugging information and the extra `debug` "
+            "would give them names and types"
+        )
+    else:
+        yield (
+            "            named by debugging information; without it, or without the extra `debug`, "
+            "they are arg0 to arg5"
+        )
 
 
 def _page_text(page: Page) -> str:
@@ -239,9 +265,15 @@ def _side_by_side(explanation: Explanation) -> Iterator[str]:
     bytes_width = max(lengths, default=0)
     columns = [(title, instruction_lines(code, bytes_width)) for title, code in forms.items()]
     width = max((len(line) for _, lines in columns for line in lines), default=0) + 3
-    yield "  " + "".join(title.ljust(width) for title, _ in columns).rstrip()
-    for row in zip_longest(*(lines for _, lines in columns), fillvalue=""):
-        yield "  " + "".join(cell.ljust(width) for cell in row).rstrip()
+    room = output.width()
+    abreast = len(columns) if room is None else max(1, (room + 1) // width)
+    for first in range(0, len(columns), abreast):
+        if first:
+            yield ""
+        shown = columns[first : first + abreast]
+        yield "  " + "".join(title.ljust(width) for title, _ in shown).rstrip()
+        for row in zip_longest(*(lines for _, lines in shown), fillvalue=""):
+            yield "  " + "".join(cell.ljust(width) for cell in row).rstrip()
 
 
 def _plan_lines(explanation: Explanation) -> Iterator[str]:

@@ -1,145 +1,204 @@
-"""`markerjit trace --follow`: events of a process and of all that it starts.
+"""`markerjit trace --follow` and `--new`: events of programs that come and go.
 
-The trace ends as any other does, and with the last process of the family. Its processes go on then,
+The trace ends as any other does, and with the last process of a family. Its processes go on then,
 with their markers off.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 import markerjit
-from markerjit.cli import output
+from markerjit.cli import launching, output, recording, several
 from markerjit.cli.end import End, Output
-from markerjit.cli.printer import Printer
-from markerjit.printable import counted
+from markerjit.cli.gather import Remarks, gathered, price_of
+from markerjit.cli.printer import POLL_S, Printer
 
 if TYPE_CHECKING:
+    from markerjit.cli.gather import Programs, Request
     from markerjit.lowlevel import RecordType
 
+    Traced = Programs[markerjit.EventStream]
 
-class Printed(NamedTuple):
-    """A trace of a family that is over."""
 
-    printer: Printer
+class Followed(NamedTuple):
+    """A trace that is over. `programs` is the number of those that had such markers."""
+
     streams: Sequence[markerjit.EventStream]
+    printed: int
+    left_out: int
     printing: Output
-    family: markerjit.Family
-    price: markerjit.Price
+    price: markerjit.Price | None
     programs: int
+    plain: int
+    failed: bool
 
 
-def trace_family(
+def print_programs(
     options: argparse.Namespace,
     end: End,
     callback: Callable[[markerjit.Event], object] | None,
-    request: Callable[[markerjit.Session], AbstractContextManager[markerjit.EventStream]],
+    request: Request[markerjit.EventStream],
     pids: Sequence[int],
     program: markerjit.Launched | None,
-    print_failed: Callable[[Iterable[markerjit.Failed]], None],
-) -> Printed:
+) -> Followed:
     """Print events until the end. A program that waits is let go when its markers are on."""
     with ExitStack() as stack:
-        stack.callback(end.disarm)
-        family = stack.enter_context(
-            markerjit.Family(
-                pids,
-                request,
-                program=program,
-                ring_size=options.ring_size,
-                seccomp=options.seccomp,
-            )
-        )
-        stack.callback(family.end_traces)
-        if not family.members:
-            output.say(
-                f"no markers here match '{options.pattern}' yet; what is started will be looked at",
-                error=True,
-            )
-        streams = [member.stream for member in family.members]
-        end.arm(streams, options.duration)
-        if program and not program.go():
-            output.say("the program had begun before its markers were on", error=True)
-        for stream in streams:
-            output.print_left_out(stream.unswitched)
+        programs = begun(stack, options, end, request, pids, program)
+        streams = [member.begun for member in programs.members]
         by_type: dict[RecordType, int] = {}
         printing = Output(end, streams)
         printer = Printer(options, streams, by_type, callback, end, printing)
-        follow = _Follow(family, printer, by_type, print_failed)
-        follow.begin(family.members)
-        printer.print_until_end(follow.step, is_over=follow.is_over, wait=family.wait)
+        follow = _Follow(programs, printer, by_type)
+        end.arm(streams, options.duration)
+        follow.begin(programs.members)
+        printer.print_until_end(follow.step, is_over=follow.is_over, wait=programs.wait)
         follow.step()
     printer.print_rest()
-    follow.print_new()
-    return Printed(printer, streams, printing, family, follow.price, follow.programs)
+    follow.remarks.print_new()
+    return Followed(
+        streams, printer.count, printer.left_out, printing, follow.price, follow.programs,
+        programs.plain, bool(programs.failed),
+    )  # fmt: skip
+
+
+def write_programs(
+    options: argparse.Namespace,
+    end: End,
+    request: Request[markerjit.EventStream],
+    pids: Sequence[int],
+    program: markerjit.Launched | None,
+) -> Followed:
+    """Write events into files until the end."""
+    progress = recording.Progress()
+    with ExitStack() as stack:
+        programs = begun(stack, options, end, request, pids, program)
+        writing = _Writing(programs, several.files_of(options.output, options))
+        stack.callback(programs.close)
+        after = stack.enter_context(ExitStack())  # is left when the markers are off
+        after.callback(writing.close)
+        after.callback(programs.end_requests)
+        writing.begin(programs.members)
+        end.arm(writing.streams, options.duration)
+        while not end.has_come and not (programs.is_over and writing.is_done):
+            busy = writing.step()
+            events, lost = writing.counts()
+            progress.show(events, lost)
+            if options.events is not None and events >= options.events:
+                break
+            if not busy:
+                programs.wait(POLL_S)
+        writing.remarks.print_new()
+        price = price_of(programs)
+    progress.end()
+    return Followed(
+        writing.streams, writing.counts()[0], 0, Output(end, writing.streams), price,
+        len(writing.streams), programs.plain, bool(programs.failed),
+    )  # fmt: skip
+
+
+class _Writing:
+    """Programs on their way into files."""
+
+    def __init__(self, traced: Traced, files: several.Files) -> None:
+        self.streams: list[markerjit.EventStream] = []
+        self.remarks = Remarks(traced)
+        self._traced = traced
+        self._files = files
+        self._left = 0  # programs that are not over
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that there is was written."""
+        return not self._left
+
+    def begin(self, members: list[markerjit.Member[markerjit.EventStream]]) -> None:
+        """Take programs."""
+        for member in members:
+            self._files.add(member.session, member.begun)
+            self.streams.append(member.begun)
+            self._left += 1
+
+    def step(self) -> bool:
+        """Take what is new, write, and leave behind what is over. Returns whether there were new
+        events."""
+        self.begin(self._traced.poll())
+        busy = self._files.poll()
+        finished = self._files.take_finished()
+        for member in self._traced.members:
+            if member.begun in finished:
+                self._left -= 1
+                self._traced.retire(member)
+        self.remarks.print_new()
+        return busy
+
+    def counts(self) -> tuple[int, int]:
+        """The events so far, and the lost ones."""
+        statistics = [stream.statistics() for stream in self.streams]
+        return sum(each.events for each in statistics), sum(each.lost for each in statistics)
+
+    def close(self) -> None:
+        """Write what is left, and end the files."""
+        self._files.close()
+
+
+def begun(
+    stack: ExitStack,
+    options: argparse.Namespace,
+    end: End,
+    request: Request[markerjit.EventStream],
+    pids: Sequence[int],
+    program: markerjit.Launched | None,
+) -> Traced:
+    """The programs, with their traces, which end with the stack. A program that waits is let go."""
+    stack.callback(end.disarm)
+    programs = gathered(options, request, pids, program)
+    stack.callback(programs.close)
+    stack.callback(programs.end_requests)
+    if not programs.members:
+        output.say(
+            f"no markers here match '{options.pattern}' yet; what is started will be looked at",
+            error=True,
+        )
+    launching.let_go(program)
+    for member in programs.members:
+        output.print_left_out(member.begun.unswitched)
+    return programs
 
 
 class _Follow:
-    """The programs of a family, on their way through the printer."""
+    """Programs on their way through the printer."""
 
-    def __init__(
-        self,
-        family: markerjit.Family,
-        printer: Printer,
-        pids: dict[RecordType, int],
-        print_failed: Callable[[Iterable[markerjit.Failed]], None],
-    ) -> None:
-        self.family = family
+    def __init__(self, traced: Traced, printer: Printer, pids: dict[RecordType, int]) -> None:
         self.programs = 0
-        self.price: markerjit.Price = family.price()
+        self.price = price_of(traced)
+        self.remarks = Remarks(traced)
+        self._traced = traced
         self._printer = printer
         self._pids = pids
-        self._print_failed = print_failed
-        self._failed = self._missed = 0
 
-    def begin(self, members: list[markerjit.Member]) -> None:
+    def begin(self, members: list[markerjit.Member[markerjit.EventStream]]) -> None:
         """Take programs whose streams the printer has."""
         for member in members:
             self.programs += 1
-            self._pids.update(dict.fromkeys(member.stream.types.values(), member.pid))
+            self._pids.update(dict.fromkeys(member.begun.types.values(), member.pid))
 
     def step(self) -> None:
         """Take what is new, and leave behind what is over."""
-        new = self.family.poll()
+        new = self._traced.poll()
         for member in new:
-            self._printer.add(member.stream)
+            self._printer.add(member.begun)
         self.begin(new)
         finished = self._printer.take_finished()
-        for member in self.family.members:
-            if member.stream in finished:
-                self.family.retire(member)
-        self.price = self.family.price()
-        self.print_new()
+        for member in self._traced.members:
+            if member.begun in finished:
+                self._traced.retire(member)
+        self.price = price_of(self._traced)
+        self.remarks.print_new()
 
     def is_over(self) -> bool:
         """Whether no more programs will come."""
-        return self.family.is_over
-
-    def print_new(self) -> None:
-        """Say what could not be traced since the last call."""
-        failed, missed = self.family.failed, self.family.missed
-        self._print_failed(failed[self._failed :])
-        for sentence in missed[self._missed :]:
-            output.say(f"markerjit: {sentence}", error=True)
-        self._failed, self._missed = len(failed), len(missed)
-
-
-def print_price(printed: Printed) -> None:
-    """Say how many programs were followed, and what they have paid for it."""
-    price, family = printed.price, printed.family
-    output.say(
-        f"followed {counted(printed.programs, 'program')} with such markers and {family.plain} "
-        f"without; {price.processes} made by fork or vfork, {price.executed} by exec",
-        error=True,
-    )
-    held = price.processes - price.sharing
-    if held:
-        output.say(
-            f"new processes waited {price.held / held * 1e3:.1f} ms for their markers, "
-            f"{price.longest_held * 1e3:.1f} ms at most; {counted(price.births, 'time')} a thread "
-            "stopped for a moment because it had made a process or a thread",
-            error=True,
-        )
+        return self._traced.is_over

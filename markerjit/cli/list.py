@@ -1,4 +1,4 @@
-"""`markerjit list PID|FILE [PATTERN]`: markers, USDT probes or functions, and how they are on."""
+"""`markerjit list PID|FILE [PATTERN]`: markers and other sites, and how they are on."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from collections.abc import Sequence
 import markerjit
 from markerjit.cli import arguments, output
 from markerjit.facts import words
-from markerjit.facts.functions import function_facts
+from markerjit.facts.functions import exit_words, function_facts, is_tail_call
 from markerjit.facts.markers import list_facts
 from markerjit.facts.usdt import usdt_facts
 from markerjit.printable import counted
+
+_HEADERS = {
+    "func:": ("FUNCTION", "ENTRY"),
+    "insn:": ("INSTRUCTION", "PLACE"),
+    "call:": ("CALL", "PLACE"),
+}
+"""The first columns of what is listed, and of its place, by what a name begins with."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the markers of a process or a file."""
     pid = arguments.pid_or_file(options.target)
-    if options.pattern.startswith("func:"):
+    if options.pattern.startswith(tuple(_HEADERS)):
         return _list_functions(options, pid)
     if options.usdt:
         return _list_usdt(options, pid)
@@ -88,7 +95,10 @@ def _list_functions(options: argparse.Namespace, pid: int | None) -> int:
     if options.json:
         output.print_json(function_facts(options.target, pid, view))
     else:
-        header = ["FUNCTION", *(["STATE"] if pid is not None else []), "ENTRY"]
+        is_left = any(function.name.endswith(":return") for function in view.functions)
+        what, where = _HEADERS[options.pattern[:5]]
+        last = [where, "EXITS" if is_left else "FIELDS"]
+        header = [what, *(["STATE"] if pid is not None else []), *last]
         output.print_table(header, [_row(function, pid) for function in view.functions])
     for problem in view.problems:
         output.say(f"markerjit: left out: {problem}", error=True)
@@ -96,10 +106,17 @@ def _list_functions(options: argparse.Namespace, pid: int | None) -> int:
 
 
 def _row(function: markerjit.Function, pid: int | None) -> list[str]:
-    symbol = function.name.removeprefix("func:")
+    symbol = function.name.partition(":")[2].removesuffix(":return")
     name = function.name if function.text == symbol else f"{function.name} ({function.text})"
     state = [f"on ({function.mode})" if function.mode else "off"] if pid is not None else []
-    return [name, *state, function.site.place.source]
+    place = function.site.place.source
+    row = [name, *state, f"{place} (tail call)" if is_tail_call(function) else place]
+    if function.name.endswith(":return"):
+        return [*row, exit_words(function)]
+    if function.name.startswith("insn:"):
+        return [*row, "rax … r15, rip"]
+    known = words.field_words(function.fields) if function.has_prototype else "arg0 … arg5"
+    return [*row, known]
 
 
 def _print_usdt(probe: markerjit.UsdtProbe, *, running: bool) -> None:
@@ -132,5 +149,7 @@ def _print_text(markers: Sequence[markerjit.MarkerStatus], *, running: bool) -> 
         for marker in markers
     ]
     output.print_table(header, rows)
+    output.print_deadlines(markers)
     output.print_questions(markers)
+    output.print_deadlines(markers)
     output.print_altered(markers)

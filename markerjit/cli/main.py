@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 SWITCHING = ("on", "off", "repair")
 """Commands that do nothing else, and end."""
 
+_OLDER = {"record": ("flight", "start"), "dump": ("flight", "dump")}
+"""Commands as they were called until version 0.5. --flight had to stand behind `record`."""
+
 _OUTPUT_ERRORS = (
     errno.EAGAIN,
     errno.EBADF,
@@ -81,9 +84,15 @@ def _run(arguments: Sequence[str]) -> int:
         from markerjit.cli import complete
 
         return complete.run(arguments[1:])
-    if arguments[:1] and arguments[0] in SWITCHING:
+    if arguments[:1] and arguments[0] in SWITCHING and not _stays(arguments):
         return _run_first(arguments)
     return _run_command(arguments)
+
+
+def _stays(arguments: Sequence[str]) -> bool:
+    """Whether a command that switches goes on afterwards (cli/stay.py). An option may be short for
+    another."""
+    return any(word.startswith(("--fol", "--ne")) for word in arguments)
 
 
 def _run_first(arguments: Sequence[str]) -> int:
@@ -100,14 +109,33 @@ def _run_first(arguments: Sequence[str]) -> int:
 
 
 def _run_command(arguments: Sequence[str]) -> int:
-    from markerjit.cli.parser import parser_of, split
+    from markerjit.cli.parser import COMMANDS, chosen_parser, parser_of, split
 
+    if arguments[:1] and arguments[0] in _OLDER:
+        rest = [word for word in arguments[1:] if word != "--flight"]
+        arguments = [*_OLDER[arguments[0]], *rest]
     words, program = split(arguments)
     parser = parser_of(*words, program=program)
-    options = parser.parse_args(words)
+    if words and words[0] not in COMMANDS and not words[0].startswith("-"):
+        from difflib import get_close_matches
+
+        nearest = get_close_matches(words[0], COMMANDS, 1)
+        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        parser.error(f"there is no command {words[0]}{hint}")
+    if words and words[0] in COMMANDS:
+        from markerjit.cli.defaults import apply
+
+        apply(chosen_parser(parser, words[0]), words[0])
+    options, rest = parser.parse_known_args(words)
+    if rest:
+        chosen = chosen_parser(parser, words[0]) if words[0] in COMMANDS else parser
+        chosen.error(f"unrecognized arguments: {' '.join(rest)}")
     if not options.command:
         parser.print_help()
         return 2
+    from markerjit.cli.output import set_colour
+
+    set_colour(options.color)
     if getattr(options, "object", None):
         options.pattern += f",@{options.object}"
     return int(options.run(options))
@@ -138,10 +166,11 @@ def _prepare_output() -> int:
 
 def _complain(reason: str, *notes: str) -> int:
     """Say why a command failed, in one line and its notes, and return its exit code."""
-    from markerjit.printable import printable
+    from markerjit.cli.output import say
 
     try:
-        print(f"markerjit: {printable(reason)}", *map(printable, notes), sep="\n", file=sys.stderr)
+        for line in (f"markerjit: {reason}", *notes):
+            say(line, error=True)
     except OSError:
         _abandon(sys.stderr)
     return 1

@@ -1,15 +1,29 @@
-"""`markerjit on TARGET PATTERN`: switch markers on and leave them on."""
+"""`markerjit on TARGET PATTERN`: switch markers on and leave them on, or for a time with --for."""
 
 from __future__ import annotations
 
 import argparse
 import gc
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import markerjit
-from markerjit.cli import arguments, output, recording, signals, targets
+from markerjit.cli import (
+    arguments,
+    gather,
+    launching,
+    output,
+    progress,
+    recording,
+    signals,
+    stay,
+    targets,
+)
+from markerjit.cli.end import End
 from markerjit.facts import words
 from markerjit.facts.process import switch_facts
 from markerjit.printable import counted
@@ -46,21 +60,46 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     recording.add_strings(parser)
     recording.add_where(parser)
+    recording.add_brakes(parser)
+    recording.add_budget(parser)
+    parser.add_argument(
+        "--for",
+        dest="for_s",
+        metavar="S",
+        type=arguments.seconds,
+        help="switch them off again after so long, such as 10m: by a process in the background",
+    )
+    stay.add_staying(parser)
     arguments.add_seccomp(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
 
-@uncollected()
 def run(options: argparse.Namespace) -> int:
     """Switch on, and say what that took."""
     if options.where is not None and options.probe.is_in_c:
         raise markerjit.Refused("a probe in C asks for itself; leave out --where")
+    recording.refuse_brakes_of_c(options)
+    if options.budget is not None:
+        raise markerjit.Refused(
+            "a budget is kept by a command that reads the events: markerjit trace --budget; for "
+            "`on` there are --sample, --at-most and --for"
+        )
+    stay.check_staying(options)
+    if options.for_s is not None and gather.are_coming(options):
+        raise markerjit.Refused(
+            "--for is for a command that goes away; with --follow or --new: -d S --off-at-end"
+        )
+    if options.for_s is not None and options.program:
+        raise markerjit.Refused(
+            "--for is for a command that goes away, and this one waits for the program; trace, "
+            "count and others take -d S"
+        )
     mode = markerjit.Mode(options.mode) if options.mode else None
     probe = recording.probe_of(options.probe)
-    return switch_each(
-        options,
-        lambda session: session.enable(
+
+    def switch(session: markerjit.Session) -> markerjit.Applied:
+        return session.enable(
             options.pattern,
             mode=mode,
             probe=probe,
@@ -68,8 +107,44 @@ def run(options: argparse.Namespace) -> int:
             force=options.force,
             strings=options.strings or "fast",
             where=options.where,
-        ),
-    )
+            sample=options.sample,
+            at_most=options.at_most,
+            for_s=options.for_s,
+        )
+
+    if options.program:
+        end = End()
+        return launching.run_program(options, end, partial(_on_until_its_end, options, end, switch))
+    if gather.are_coming(options):
+        return stay.stay(options, End(), switch, stay.off_at_end(options))
+    with uncollected():
+        return switch_each(options, switch)
+
+
+def _on_until_its_end(
+    options: argparse.Namespace,
+    end: End,
+    switch: Callable[[markerjit.Session], markerjit.Applied],
+    processes: targets.Chosen,
+    program: markerjit.Launched,
+) -> None:
+    """Switch on, let the program go, and say at its end how often it came by each marker."""
+    if gather.are_coming(options):
+        stay.stay(options, end, switch, stay.off_at_end(options), program=program)
+        return
+    (pid,) = processes.pids
+    with markerjit.attach(pid, seccomp=options.seccomp) as session:
+        applied = switch(session)
+        session.statistics(options.pattern, look=False)
+        launching.let_go(program)
+        output.print_left_out(applied.left_out)
+        program.wait()
+        markers = session.last_statistics()
+    if options.json:
+        output.print_json(switch_facts(pid, markers, applied))
+        return
+    rows = [(each.name, f"{each.hits:,}", f"{each.lost:,}") for each in markers if each.mode]
+    output.print_table(("MARKER", "HITS", "LOST"), rows)
 
 
 class Switched(NamedTuple):
@@ -82,11 +157,13 @@ class Switched(NamedTuple):
 
 
 def switch_each(
-    options: argparse.Namespace, change: Callable[[markerjit.Session], markerjit.Applied]
+    options: argparse.Namespace,
+    change: Callable[[markerjit.Session], markerjit.Applied],
+    show: Callable[[int, Switched], None] | None = None,
 ) -> int:
-    """Switch markers of each process, and say what that took; shared by `on` and `off`. Returns the
-    exit code. What was done is not printed while signals are held: the reader of our output may
-    take as long as it likes."""
+    """Switch markers of each process, and say what that took, or have a function `show` it; shared
+    by `on`, `off` and `flight stop`. Returns the exit code. What was done is not printed while
+    signals are held: the reader of our output may take as long as it likes."""
 
     def switch(session: markerjit.Session) -> Switched:
         applied = change(session)
@@ -94,13 +171,22 @@ def switch_each(
         return Switched(markers, applied, still_kept(session, applied))
 
     processes = targets.chosen(options)
-    with (
-        signals.Held() as held,
-        markerjit.Fleet(processes.pids, seccomp=options.seccomp) as fleet,
-    ):
-        switched = fleet.each(switch)
-    print_switched(options, processes, switched, fleet.failed)
-    return held.code or bool(fleet.failed)
+    verb = "on" if options.command in ("on", "replace") else "off"
+    clock: int | None = None
+    with signals.EndsWait() as end:
+        with (
+            markerjit.Fleet(processes.pids, seccomp=options.seccomp) as fleet,
+            progress.timed(f"switching {verb} {options.pattern}"),
+        ):
+            switched = fleet.each(switch)
+        if switched and getattr(options, "for_s", None):
+            clock = _leave_clock(options, switched, end)
+            if not clock:
+                return 0
+    print_switched(options, processes, switched, fleet.failed, show)
+    if clock and not options.json:
+        _print_until(options, switched, clock)
+    return end.code or bool(fleet.failed)
 
 
 def print_switched(
@@ -108,8 +194,9 @@ def print_switched(
     processes: targets.Chosen,
     switched: Mapping[int, Switched],
     failed: Sequence[markerjit.Failed],
+    show: Callable[[int, Switched], None] | None = None,
 ) -> None:
-    """Say what was switched, and what was not; shared with `record`."""
+    """Say what was switched, and what was not; shared with `flight start`."""
     targets.print_failed(failed)
     for done in switched.values():
         output.print_left_out(done.applied.left_out)
@@ -119,7 +206,36 @@ def print_switched(
         )
         targets.print_documents(processes, documents, failed)
     else:
-        targets.print_each(processes, switched, lambda pid: _print(switched[pid]))
+        show = show or _print
+        targets.print_each(processes, switched, lambda pid: show(pid, switched[pid]))
+
+
+def _leave_clock(
+    options: argparse.Namespace, switched: Mapping[int, Switched], end: signals.EndsWait
+) -> int:
+    """Leave a process in the background that switches off what was switched on. Returns its pid,
+    and in that process 0, when it has. It is forked before anybody can know of it, with handlers
+    that have a signal switch off: one may come as soon as its pid is printed."""
+    from markerjit.cli.background import go_into_background
+    from markerjit.cli.later import wait_and_switch_off
+
+    sys.stdout.flush()
+    deadline = time.monotonic() + options.for_s
+    came, end.code = end.code, 0  # before, and so for the command
+    child = go_into_background()
+    if child:
+        end.code = end.code or came
+    else:
+        wait_and_switch_off(switched, options.pattern, deadline, end, seccomp=options.seccomp)
+    return child
+
+
+def _print_until(options: argparse.Namespace, switched: Mapping[int, Switched], clock: int) -> None:
+    # The time that `status` says: the process itself has it.
+    times = (marker.until for done in switched.values() for marker in done.markers)
+    until = max(times, default=0) or time.time() + options.for_s
+    at = time.strftime("%H:%M:%S", time.localtime(until))
+    output.say(f"off again at {at}, by process {clock} in the background")
 
 
 def still_kept(session: markerjit.Session, applied: markerjit.Applied) -> list[str]:
@@ -128,7 +244,7 @@ def still_kept(session: markerjit.Session, applied: markerjit.Applied) -> list[s
     return [marker.name for marker in statuses if marker.held == "flight"]
 
 
-def _print(switched: Switched) -> None:
+def _print(pid: int, switched: Switched) -> None:
     """Print what was switched in a process, and for how long it stood still."""
     markers, applied, kept = switched
     for marker in markers:
@@ -136,13 +252,19 @@ def _print(switched: Switched) -> None:
         state = f"{words.state_words(marker)}{words.where_words(marker)}"
         output.say(f"{marker.name}: {state}, {sites}")
     if applied.taken:
-        output.say(f"taken from a trace: {', '.join(applied.taken)}")
+        output.say(f"taken from its holder: {', '.join(applied.taken)}")
     if applied.ended:
         rest = f"it goes on with {', '.join(kept)}" if kept else "it has no marker left"
         output.say(f"the flight recorder of {', '.join(applied.ended)} is ended; {rest}")
+    print_stop(applied)
+
+
+def print_stop(applied: markerjit.Applied) -> None:
+    """Say for how long a process stood still, or that it did not."""
     if applied.threads:
         stopped_us = (applied.stop + applied.held + applied.resume) / 1000
-        threads = "1 thread was" if applied.threads == 1 else f"{applied.threads} threads were"
-        output.say(f"{threads} stopped, for at most {stopped_us:.0f} µs")
+        was = "was" if applied.threads == 1 else "were"
+        threads = counted(applied.threads, "thread")
+        output.say(f"{threads} {was} stopped, for at most {stopped_us:,.0f} µs")
     elif not applied.written:
         output.say("nothing had to be written")

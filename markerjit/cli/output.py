@@ -5,27 +5,68 @@ What comes from a target or a file may be in any of it, so that everything is ma
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING
 
 from markerjit.printable import printable
 
 if TYPE_CHECKING:
+    from typing import TextIO
+
     from markerjit import LeftOut, MarkerStatus, StrayHead, View
 
+_NARROWEST = 8
+"""Characters that are left of a column, however narrow the terminal is."""
+_NARROWEST_FOLDED = 20
+"""Characters of a column whose texts are folded."""
 _STRAYS = 20
 """Lines of stray heads at most: an object may have had thousands."""
 
 
-def say(line: str, *, error: bool = False, style: str = "") -> None:
-    """Print a line on standard output, or on standard error. `style` is the parameters of SGR, the
-    sequence that sets a terminal's colours (ECMA-48, 8.3.117), for this line."""
-    shown = printable(line)
-    if style:
-        shown = f"\x1b[{style}m{shown}\x1b[0m"
-    print(shown, file=sys.stderr if error else sys.stdout)
+COLOURS = ("auto", "always", "never")
+"""When --color has colours: where they are shown, always, never."""
+HEAD, GOOD, BAD, DIM, NAME = "1", "32", "31", "2", "36"
+"""Roles, as parameters of SGR: bold, green, red, faint, cyan."""
+_colour = "auto"
+_EVENT = re.compile(rb"^((?:\d+ )?[\d:.#]+ cpu\d+ \d+) (\S+)", re.MULTILINE)
+_NUMBER = re.compile(r"[-+]?\d[-+\d.,]*(?:e[-+]?\d+)?(?:%| \(\d[\d.]*%\))?")
+"""Also a part in percent, alone or behind a number: `12 (0.3%)`."""
+_SGR = re.compile(r"\x1b\[[\d;]*m")
+
+
+def set_colour(when: str) -> None:
+    """Have colours as --color says."""
+    global _colour
+    _colour = when
+
+
+def say(line: str, *, error: bool = False, style: str = "", hanging: int | None = None) -> None:
+    """Print a line on standard output, or on standard error. A terminal gets it in as many lines as
+    it needs, broken at blanks; those behind the first one are indented by `hanging`, or else by two
+    more than the first. `style` is the parameters of SGR, the sequence that sets a
+    terminal's colours (ECMA-48, 8.3.117), for this line."""
+    stream = sys.stderr if error else sys.stdout
+    for part in folded(printable(line), width(stream), hanging):
+        print(f"\x1b[{style}m{part}\x1b[0m" if style else part, file=stream)
+
+
+def folded(line: str, room: int | None, hanging: int | None = None) -> list[str]:
+    """The line in lines that have room, broken at blanks. A word that has no room alone is whole,
+    so that it can be copied."""
+    if room is None or len(line) <= room:
+        return [line]
+    import textwrap
+
+    indent = " " * (len(line) - len(line.lstrip()) + 2 if hanging is None else hanging)
+    return textwrap.wrap(
+        line, room, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def print_checked(*texts: str) -> None:
@@ -33,50 +74,269 @@ def print_checked(*texts: str) -> None:
     print(*texts, sep="\n")
 
 
-def clear_screen() -> None:
-    """Clear the terminal, and go on in its upper left corner: CUP and ED of ECMA-48."""
-    print("\x1b[H\x1b[J", end="")
+class Picture:
+    """Lines on a terminal that are drawn again and again in their own place. What stood above them
+    stays, and so does what has left the screen."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    @contextmanager
+    def drawn(self, *, whole: bool = False) -> Iterator[None]:
+        """What is printed within replaces the picture, as far as the terminal has lines: those at
+        the end are left away. The last picture may be `whole`, and scroll."""
+        lines = _OnTerminal()
+        with redirect_stdout(lines), ExitStack() as remarks:
+            if is_one_terminal():  # else a remark would move the picture
+                remarks.enter_context(redirect_stderr(lines))
+            yield
+        shown = lines.getvalue().splitlines()
+        rows = sum(map(_rows, shown))
+        while shown and not whole and rows >= height():
+            rows -= _rows(shown.pop())
+        self._replace(shown)
+
+    @contextmanager
+    def above(self) -> Iterator[None]:
+        """What is said within on standard error stands above the picture, on its terminal."""
+        if not self._lines or not is_one_terminal():
+            yield
+            return
+        remarks = _OnTerminal()
+        try:
+            with redirect_stderr(remarks):
+                yield
+        finally:
+            if text := remarks.getvalue():
+                picture, terminal = self._lines, sys.stderr
+                self._replace([])
+                print(text, end="", file=terminal, flush=True)
+                self._replace(picture)
+
+    def _replace(self, lines: list[str]) -> None:
+        """Draw these lines in the place of the picture."""
+        rows = sum(map(_rows, self._lines))
+        up = f"\x1b[{rows}F" if rows else ""  # CPL: up, to the first column
+        # EL clears a line before it is written, since it would take its last character behind it.
+        drawn = "".join(f"\x1b[K{line}\n" for line in lines)
+        print(f"{up}{drawn}\x1b[J", end="", flush=True)  # ED: all that is below
+        self._lines = lines
+
+
+def _rows(line: str) -> int:
+    """The rows of the terminal that a line takes."""
+    return max(1, -(-_columns(_SGR.sub("", line)) // _size(sys.stdout).columns))
+
+
+def _columns(text: str) -> int:
+    """The columns of the terminal that a text takes: some letters have two, and some none."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(1 + (east_asian_width(char) in "WF") for char in text if not combining(char))
+
+
+class _OnTerminal(io.StringIO):
+    """Text for the terminal that standard output is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._terminal = sys.stdout
+
+    def isatty(self) -> bool:
+        return self._terminal.isatty()
+
+    def fileno(self) -> int:
+        return self._terminal.fileno()
+
+
+def is_one_terminal() -> bool:
+    """Whether standard output and standard error are the same terminal, where the one is written
+    over the other."""
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+        return False
+    try:
+        return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+    except (OSError, ValueError):
+        return sys.stdout is sys.stderr
 
 
 def is_coloured() -> bool:
-    """Whether standard output takes colours: a terminal, unless NO_COLOR is set."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    """Whether standard output takes colours: as --color says, or else a terminal, unless NO_COLOR
+    is set."""
+    if _colour != "auto":
+        return _colour == "always"
+    dumb = os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not dumb and not os.environ.get("NO_COLOR")
 
 
-def width() -> int | None:
-    """The columns of the terminal; None where the output goes elsewhere, and nothing is cut."""
-    if not sys.stdout.isatty():
-        return None
-    import shutil  # with all kinds of compression
+@contextmanager
+def as_on_terminal() -> Iterator[None]:
+    """Within, standard output goes to a terminal by way of a pager, with colours as there."""
+    global _colour
+    before = _colour
+    _colour = "always" if is_coloured() else "never"
+    try:
+        yield
+    finally:
+        _colour = before
 
-    return shutil.get_terminal_size().columns
+
+def shown_events(lines: bytes) -> bytes:
+    """Lines of events as standard output gets them: each cut to the width of a terminal, and with
+    colours where those are taken."""
+    room = width()
+    if room is not None:
+        lines = re.sub(b"[^\n]{%d,}" % (room + 1), lambda long: _cut_line(long[0], room), lines)
+    if not is_coloured():
+        return lines
+    return _EVENT.sub(b"\x1b[2m\\1\x1b[0m \x1b[36m\\2\x1b[0m", lines)
+
+
+def _cut_line(line: bytes, room: int) -> bytes:
+    """A line of UTF-8, cut to so many characters."""
+    text = line.decode(errors="replace")
+    return _cut(text, room).encode() if len(text) > room else line
+
+
+def width(stream: TextIO | None = None) -> int | None:
+    """The columns of the terminal that a stream is, standard output if none is given; None where it
+    is none: nothing is cut or folded then."""
+    stream = stream or sys.stdout
+    return _size(stream).columns if stream.isatty() else None
+
+
+def height() -> int:
+    """The lines of the terminal that standard output is."""
+    return _size(sys.stdout).lines
+
+
+def _size(stream: TextIO) -> os.terminal_size:
+    """The size of a terminal, or what COLUMNS and LINES say in its place. Some terminals have no
+    size: that is 80 columns and 24 lines. shutil has the same, with all kinds of compression."""
+    columns, lines = (os.environ.get(name, "") for name in ("COLUMNS", "LINES"))
+    try:
+        size = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        size = os.terminal_size((0, 0))
+    return os.terminal_size(
+        (
+            (int(columns) if columns.isdecimal() else 0) or size.columns or 80,
+            (int(lines) if lines.isdecimal() else 0) or size.lines or 24,
+        )
+    )
 
 
 def print_json(document: object) -> None:
     """Print a document on one line, in ASCII: a terminal obeys other characters, and an encoding
-    may not have them."""
+    may not have them. It is written at once, since a program that was started may write, too."""
     import json
 
-    print(json.dumps(document))
+    sys.stdout.write(json.dumps(document) + "\n")
 
 
 def print_progress(text: str) -> None:
     """Replace the line on standard error, which has to be a terminal; "" removes it."""
-    print(f"\r{printable(text)}\x1b[K", end="", file=sys.stderr, flush=True)
+    shown = _cut(printable(text), _size(sys.stderr).columns - 1)
+    print(f"\r{shown}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns as wide as they need. A column of numbers is aligned to the right."""
+def print_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    may_be_cut: Sequence[int] | None = None,
+    fold_last: bool = False,
+) -> None:
+    """Print columns as wide as they need, a column of numbers aligned to the right.
+
+    Where a terminal has no room the ends of texts are left away, of the widest column first: all
+    but those of numbers, or those that `may_be_cut`, by their places. With `fold_last` the texts of
+    the last column are sentences: nothing of them is left away, they get more lines. Where even
+    that is not enough, each row is printed as lines of a name and a value."""
     rows = [[printable(cell) for cell in row] for row in rows]
     columns = list(zip(header, *rows, strict=True))
+    numeric = [_are_numbers(column[1:]) for column in columns]
+    texts = [place for place, is_numeric in enumerate(numeric) if not is_numeric]
     widths = [max(map(len, column)) for column in columns]
-    numeric = [all(_is_number(cell) for cell in column[1:]) for column in columns]
-    for row in (header, *rows):
-        cells = (
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric, strict=True)
-        )
-        say("  ".join(cells).rstrip())
+    if fold_last:
+        _narrow_last(widths)
+    elif not _fit(widths, texts if may_be_cut is None else may_be_cut):
+        _print_blocks(header, rows)
+        return
+    for number, row in enumerate((header, *rows)):
+        last = folded(row[-1], widths[-1]) if fold_last else [row[-1]]
+        _print_row([*row[:-1], last[0]], header, widths, numeric, is_header=not number)
+        for more in last[1:]:
+            print_checked(" " * (sum(widths[:-1]) + 2 * (len(widths) - 1)) + more)
+
+
+def _print_row(
+    row: Sequence[str],
+    header: Sequence[str],
+    widths: Sequence[int],
+    numeric: Sequence[bool],
+    *,
+    is_header: bool,
+) -> None:
+    cells = [
+        _cut(cell, width).rjust(width) if right else _cut(cell, width).ljust(width)
+        for cell, width, right in zip(row, widths, numeric, strict=True)
+    ]
+    cells[-1] = cells[-1].rstrip()
+    if is_coloured():
+        roles = [
+            HEAD if is_header else _role(name, cell) for name, cell in zip(header, row, strict=True)
+        ]
+        cells = [
+            f"\x1b[{role}m{cell}\x1b[0m" if role else cell
+            for role, cell in zip(roles, cells, strict=True)
+        ]
+    print_checked("  ".join(cells).rstrip())
+
+
+def _print_blocks(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    names = max(map(len, header))
+    for number, row in enumerate(rows):
+        if number:
+            print_checked("")
+        for name, cell in zip(header, row, strict=True):
+            say(f"{name.ljust(names)}  {cell}".rstrip())
+
+
+def _role(column: str, cell: str) -> str:
+    """The colour of a cell: of what is on and what is wrong, and of names."""
+    if column in ("MARKER", "PROBE", "FUNCTION"):
+        return NAME
+    if column != "STATE":
+        return ""
+    if "altered" in cell or "not all" in cell:
+        return BAD
+    return GOOD if cell.startswith("on") else DIM
+
+
+def _fit(widths: list[int], may_be_cut: Sequence[int]) -> bool:
+    """Make columns narrower until a terminal has room for them. Returns whether it has."""
+    room = width()
+    while room is not None and sum(widths) + 2 * (len(widths) - 1) > room:
+        widest = max(may_be_cut, key=widths.__getitem__, default=None)
+        if widest is None or widths[widest] <= _NARROWEST:
+            return False
+        widths[widest] -= 1
+    return True
+
+
+def _narrow_last(widths: list[int]) -> None:
+    """Leave the last column what a terminal has room for beside the others."""
+    room = width()
+    if room is not None:
+        left = room - sum(widths[:-1]) - 2 * (len(widths) - 1)
+        widths[-1] = min(widths[-1], max(left, _NARROWEST_FOLDED))
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def line_of_process(pid: int, line: str, *, json: bool) -> str:
@@ -91,13 +351,33 @@ def print_left_out(left_out: Iterable[LeftOut]) -> None:
 
 
 def print_questions(markers: Iterable[MarkerStatus]) -> None:
-    """Print a line for each question that is asked before probes, with its markers."""
+    """Print a line for each question that is asked before probes, with its markers, and for each
+    aggregate."""
+    from markerjit.facts.words import brakes_words  # with the markers it is there anyway
+
     asked: dict[str, list[str]] = {}
     for marker in markers:
-        if marker.where:
-            asked.setdefault(marker.where, []).append(marker.name)
-    for where, names in asked.items():
-        say(f"where {where}: {', '.join(names)}")
+        question = f"where {marker.where}" if marker.where else ""
+        if marker.select:
+            question = f"select {marker.select} {question}".rstrip()
+        question = f"{brakes_words(marker)} {question}".strip()
+        if question:
+            asked.setdefault(question, []).append(marker.name)
+        if marker.aggregate:
+            asked.setdefault(f"added up, {marker.aggregate}", []).append(marker.name)
+    for question, names in asked.items():
+        say(f"{question}: {', '.join(names)}")
+
+
+def print_deadlines(markers: Iterable[MarkerStatus]) -> None:
+    """Print a line for each time at which markers will be off again, with them."""
+    by_time: dict[int, list[str]] = {}
+    for marker in markers:
+        if marker.until:
+            by_time.setdefault(marker.until, []).append(marker.name)
+    for until, names in sorted(by_time.items()):
+        at = time.strftime("%H:%M:%S", time.localtime(until))
+        say(f"until {at}: {', '.join(names)}")
 
 
 def print_altered(markers: Iterable[MarkerStatus]) -> None:
@@ -125,5 +405,16 @@ def offer_repair(view: View) -> None:
         say(f"markerjit: {status.to_mend}: markerjit repair {view.pid}", error=True)
 
 
+def grouped(value: int | float) -> str:
+    """A number as people read it, with separators of thousands; a float without its fraction."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}"
+
+
+def _are_numbers(cells: Sequence[str]) -> bool:
+    """Whether a column is of numbers; `-` stands where there is none."""
+    numbers = [cell for cell in cells if cell != "-"]
+    return all(map(_is_number, numbers)) and (bool(numbers) or not cells)
+
+
 def _is_number(text: str) -> bool:
-    return text.replace(".", "").replace(",", "").replace("+", "").replace("-", "").isdigit()
+    return bool(_NUMBER.fullmatch(text))

@@ -24,16 +24,28 @@ COMMANDS = {
     "ps": "the processes that have markers, and what is on in them",
     "on": "switch markers of a process on",
     "off": "switch markers of a process off",
+    "replace": "have a function of a process lead to another one, in C, and back",
     "status": "what is on in a process, since when, by which process, hits and losses",
+    "top": "hits per second by marker, thread or field, again and again",
     "watch": "a live view of markers: rates, bytes in memory, switches step by step",
+    "export": "markers as metrics for Prometheus, and as OTLP, for a while",
     "trace": "switch markers on, stream their events, switch them off",
-    "record": "a flight recorder: keep the newest events, without a reader",
-    "dump": "save the events of a flight recorder",
+    "calls": "every call of a program's functions: counts, times, callers, a flame graph",
+    "stack": "the stacks of a process's threads, as they are now",
+    "flight": "a flight recorder: keep the newest events, without a reader, and save them",
+    "count": "count executions in the process, by key",
+    "stat": "sum, least, mean and largest of a value, made in the process, by key",
+    "hist": "a histogram of a value by powers of two, made in the process, by key",
+    "quantiles": "quantiles of a value, made in the process, by key",
+    "latency": "the time from one marker to the next with the same key, made in the process",
+    "recipe": "questions that are written down, for known programs: list, show, run",
     "read": "print, sum up or convert a trace that was written to a file",
     "repair": "after an accident: finish or take back what a controller left",
     "bench": "what a marker costs on this machine, in every form",
     "explain": "a marker's note, bytes and assembly, and what a switch would write",
+    "coverage": "how much of the code of a process or a file can be opened, and how",
     "lab": "guided experiments: why live patching is hard, in processes made to die",
+    "config": "the defaults of options, and where they stand",
     "completion": "a script that completes command lines in bash, zsh or fish",
 }
 
@@ -46,7 +58,7 @@ OPTIONS = {
 """Options without a command."""
 
 
-LAUNCHING = ("trace",)
+LAUNCHING = ("trace", "on", "count", "stat", "hist", "quantiles", "latency")
 """Commands that take `-- COMMAND ARGS...`, a program to start."""
 
 
@@ -72,7 +84,23 @@ def parser_of(
 
         def error(self, message: str) -> NoReturn:
             """End with one line; the usage of some commands would be ten more."""
-            self.exit(2, f"{self.prog}: {message}; `{self.prog} --help` explains it\n")
+            lacking = message.removeprefix("the following arguments are required: ")
+            if lacking != message and {"PATTERN", "FROM", "TO"} & {*lacking.split(", ")}:
+                given = self.get_default("given") or ()
+                first = next(iter(given), "PID")
+                where = "PID" if first.startswith("-") else first
+                function = next((word for word in given if word.startswith("func:")), None)
+                if lacking == "TO" and function:
+                    message += (
+                        f"; `markerjit hist {where} '{function}:return' dur` measures how long a "
+                        "function takes"
+                    )
+                else:
+                    message += f"; `markerjit list {where}` shows the markers that there are"
+            from markerjit.cli.output import say
+
+            say(f"{self.prog}: {message}; `{self.prog} --help` explains it", error=True)
+            self.exit(2)
 
         def _print_message(self, message: str, file: Any = None) -> None:
             print(message, end="", file=file or sys.stderr)
@@ -117,14 +145,25 @@ def parser_of(
             if program == []:
                 command.error("-- is followed by a program and its arguments")
             import_module(f"markerjit.cli.{name}").configure(command)
+            command.add_argument(
+                "--color",
+                metavar="WHEN",
+                choices=("auto", "always", "never"),
+                default="auto",
+                help="colours: auto (default: on a terminal, without NO_COLOR), always, never",
+            )
     return parser
 
 
 def command_parser(name: str, *given: str) -> ArgumentParser:
     """The parser of a command, for what shows its arguments in another form: completion, and man
     pages. Raises SystemExit for wrong usage among the words that are given."""
-    actions = parser_of(name, *given)._actions
-    commands = next(action for action in actions if action.dest == "command")
+    return chosen_parser(parser_of(name, *given), name)
+
+
+def chosen_parser(whole: ArgumentParser, name: str) -> ArgumentParser:
+    """The parser of a command in the whole one, which was made for it."""
+    commands = next(action for action in whole._actions if action.dest == "command")
     parser: ArgumentParser = commands.choices[name]  # type: ignore[index]
     return parser
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import markerjit
 from markerjit.cli.end import End, Output
+from markerjit.cli.output import shown_events
 
 if TYPE_CHECKING:
     from markerjit.lowlevel import RecordType
@@ -51,6 +52,18 @@ class Printer:
         self._clock: markerjit.Calibration | None = None
         self._pids = pids
         self._unseen: list[markerjit.Merged] = []
+        self._template: markerjit.LineTemplate | None = None
+        self._sources: Mapping[str, str] = {}
+
+    def use(
+        self,
+        template: markerjit.LineTemplate,
+        pids: Mapping[RecordType, int],
+        sources: Mapping[str, str],
+    ) -> None:
+        """Print lines as a template says. Raises Refused where it names what no event has."""
+        template.check(pids)
+        self._template, self._pids, self._sources = template, pids, sources
 
     def add(self, stream: markerjit.EventStream) -> None:
         """Print the events of another stream, too."""
@@ -137,8 +150,11 @@ class Printer:
         """Lines as `read` prints them. Those of several processes begin with the pid, and their
         JSON objects have it. The clock is known only when there is an event."""
         self._clock = self._clock or self._streams[0].clock()
+        if self._template:
+            return self._template.lines(batch, self._clock, pids=self._pids, sources=self._sources)
         json = self._options.json
-        return markerjit.event_lines(batch, self._clock, json=json, pids=self._pids)
+        lines = markerjit.event_lines(batch, self._clock, json=json, pids=self._pids)
+        return lines if json else shown_events(lines)
 
     # ---- calls ----
 

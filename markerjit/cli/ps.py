@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import pwd
-from collections.abc import Sequence
 
 import markerjit
 from markerjit.cli import arguments, output
@@ -17,8 +16,6 @@ _NAMED = 3
 """Markers that a line names."""
 _CUT = 3
 """Columns that may be cut: the markers, the processes that hold them, and the command line."""
-_NARROWEST = 8
-"""Characters that are left of each, however narrow the terminal is."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +38,8 @@ def run(options: argparse.Namespace) -> int:
         usdt = ["USDT"] if options.usdt else []
         head = ["PID", "USER", "MARKERS", *usdt, "ON", "BY", "COMMAND"]
         rows = [_row(process) for process in view.processes]
-        output.print_table(head, _within(rows, head))
+        last = range(len(head) - _CUT, len(head))
+        output.print_table(head, rows, may_be_cut=last)
     else:
         what = "markers or USDT probes" if options.usdt else "markers"
         output.say(f"no process here has {what}")
@@ -69,28 +67,6 @@ def _row(process: markerjit.ProcessOverview) -> list[str]:
         f"{named}{more}" or "-",
         ", ".join(holders) or "-",
         printable(process.command) or "-",
-    ]
-
-
-def _within(rows: Sequence[list[str]], head: Sequence[str]) -> list[list[str]]:
-    """The rows, with the ends of the last columns left away where a terminal has no room: of the
-    widest of them first."""
-    room = output.width()
-    if room is None:
-        return [*rows]
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    last = range(len(head) - _CUT, len(head))
-    while sum(widths) + 2 * (len(widths) - 1) > room:
-        widest = max(last, key=widths.__getitem__)
-        if widths[widest] <= _NARROWEST:
-            break
-        widths[widest] -= 1
-    return [
-        [
-            cell if len(cell) <= width else f"{cell[: width - 1]}…"
-            for cell, width in zip(row, widths, strict=True)
-        ]
-        for row in rows
     ]
 
 

@@ -6,13 +6,16 @@ import argparse
 import heapq
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import markerjit
-from markerjit.cli import arguments, output, signals
+from markerjit.cli import arguments, output, pager, progress, signals
+from markerjit.cli.recording import add_columns, add_format, template_of
 from markerjit.cli.selected import add_selection, selected
+from markerjit.cli.streamed import saved_to_standard_output
 from markerjit.printable import counted
 
 if TYPE_CHECKING:
@@ -42,12 +45,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--output",
         metavar="OTHER",
         type=arguments.file_name,
-        help="write it again, in another format",
+        help="write it again, in another format; -: to standard output",
     )
     group.add_argument(
         "-n", "--events", metavar="N", type=arguments.positive, help="print so many events at most"
     )
+    add_format(parser)
+    add_columns(parser)
     parser.add_argument("--force", action="store_true", help="overwrite OTHER")
+    parser.add_argument(
+        "--no-pager",
+        dest="pager",
+        action="store_false",
+        help="print events on a terminal without a pager (MARKERJIT_PAGER, PAGER, or less)",
+    )
     arguments.add_json(parser)
     parser.set_defaults(run=run)
 
@@ -63,24 +74,33 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(options: argparse.Namespace, path: str) -> int:
+    with saved_to_standard_output(options) as options.is_on_output:
+        return _read_trace(options, path)
+
+
+def _read_trace(options: argparse.Namespace, path: str) -> int:
+    template_of(options)  # refuses one that makes no sense
     traces: Sequence[Trace] = markerjit.open_traces(path)
     matches = _matching(traces, options.marker)
     traces = selected(traces, matches, options)
     if options.fields:
         traces = [markerjit.only_fields(trace, options.fields) for trace in traces]
     try:
-        if options.output:
-            _convert(traces, matches, options)
-        elif options.stats:
-            _print_statistics(traces, matches, options)
+        if options.output or options.stats:
+            with progress.shown([trace.path for trace in traces]):
+                if options.output:
+                    _convert(traces, matches, options)
+                else:
+                    _print_statistics(traces, matches, options)
         else:
-            alone = len(traces) == 1
-            lines = (
-                _lines(traces[0], matches, options.json)
-                if alone
-                else _merged(traces, matches, options)
-            )
-            _print_events(islice(lines, options.events), traces, matches, options.json)
+            if template_of(options):
+                lines = _templated(traces, matches, options)
+            elif len(traces) == 1:
+                lines = _lines(traces[0], matches, options.json)
+            else:
+                lines = _merged(traces, matches, options)
+            with pager.paged() if options.pager else nullcontext():
+                _print_events(islice(lines, options.events), traces, matches, options.json)
     finally:
         sys.stdout.flush()
         for trace in traces:
@@ -102,15 +122,18 @@ def _convert(
     traces: Sequence[Trace], matches: Callable[[str], bool], options: argparse.Namespace
 ) -> None:
     if len(traces) > 1:
-        names = ", ".join(trace.path for trace in traces)
-        raise markerjit.Refused(f"{options.file} holds several traces; convert one of {names}")
+        names = ", ".join(dict.fromkeys(trace.path for trace in traces))
+        remedy = "it has no other form" if names == options.file else f"convert one of {names}"
+        raise markerjit.Refused(f"{options.file} holds several traces; {remedy}")
     with signals.Raised():  # the file gets its end
         count = markerjit.convert(traces[0], options.output, matches, force=options.force)
     lost = _lost(traces, matches)
-    if options.json:
+    if options.is_on_output:
+        output.say(f"{counted(count, 'event')} on standard output, {lost:,} lost", error=True)
+    elif options.json:
         output.print_json({"file": options.output, "events": count, "lost": lost})
     else:
-        output.say(f"{options.output}: {counted(count, 'event')}, {lost} lost")
+        output.say(f"{options.output}: {counted(count, 'event')}, {lost:,} lost")
 
 
 def _lines(trace: Trace, matches: Callable[[str], bool], json: bool) -> Iterator[str]:
@@ -123,9 +146,7 @@ def _merged(
     traces: Sequence[Trace], matches: Callable[[str], bool], options: argparse.Namespace
 ) -> Iterator[str]:
     """The lines that `trace` prints of several processes, in the order of time."""
-    if any(str(trace.info.clock.time) == "none" for trace in traces):
-        names = ", ".join(trace.path for trace in traces)
-        raise markerjit.Refused(f"without times there is no order; read one of {names}")
+    _refuse_without_order(traces)
 
     def stamped(trace: Trace) -> Iterator[tuple[int, str]]:
         offset, to_line = trace.info.clock.wall_offset_ns, trace.formatter(json=options.json)
@@ -135,6 +156,33 @@ def _merged(
                 yield event.time + offset, line
 
     return (line for _, line in heapq.merge(*map(stamped, traces), key=itemgetter(0)))
+
+
+def _templated(
+    traces: Sequence[Trace], matches: Callable[[str], bool], options: argparse.Namespace
+) -> Iterator[str]:
+    """The lines of a template, those of several traces in the order of time."""
+
+    def stamped(trace: Trace) -> Iterator[tuple[int, str]]:
+        info, template = trace.info, template_of(options)
+        assert template
+        template.check(info.types)
+        pids = dict.fromkeys(info.types, info.pid)
+        for batch in trace.batches():
+            columns = [of_type for of_type in batch if matches(of_type.type.marker)]
+            times = markerjit.times_of(columns, info.clock)
+            lines = template.lines(columns, info.clock, pids=pids, sources=info.sources)
+            text = lines.decode("utf-8", "backslashreplace")
+            yield from zip(times, text.splitlines(keepends=True), strict=True)
+
+    _refuse_without_order(traces)
+    return (line for _, line in heapq.merge(*map(stamped, traces), key=itemgetter(0)))
+
+
+def _refuse_without_order(traces: Sequence[Trace]) -> None:
+    if len(traces) > 1 and any(str(trace.info.clock.time) == "none" for trace in traces):
+        names = ", ".join(trace.path for trace in traces)
+        raise markerjit.Refused(f"without times there is no order; read one of {names}")
 
 
 def _print_events(
@@ -147,18 +195,18 @@ def _print_events(
         for line in source:
             lines.append(line)
             if len(lines) == _LINES_AT_ONCE:
-                _write(lines)
+                _write(lines, json=json)
                 printed += len(lines)
                 lines = []
     finally:
-        _write(lines)
+        _write(lines, json=json)
     printed += len(lines)
     lost = _lost(traces, matches)
     if json:
         output.print_json({"summary": {"events": printed, "lost": lost}})
     else:
         sys.stdout.flush()
-        output.say(f"{counted(printed, 'event')}, {lost} lost", error=True)
+        output.say(f"{counted(printed, 'event')}, {lost:,} lost", error=True)
 
 
 def _lost(traces: Sequence[Trace], matches: Callable[[str], bool]) -> int:
@@ -170,9 +218,10 @@ def _lost(traces: Sequence[Trace], matches: Callable[[str], bool]) -> int:
     )
 
 
-def _write(lines: list[str]) -> None:
+def _write(lines: list[str], *, json: bool) -> None:
     """Past the encoding of standard output, which may not know all characters."""
-    sys.stdout.buffer.write("".join(lines).encode(errors="backslashreplace"))
+    data = "".join(lines).encode(errors="backslashreplace")
+    sys.stdout.buffer.write(data if json else output.shown_events(data))
 
 
 def _print_statistics(
@@ -194,7 +243,7 @@ def _print_statistics(
 def _print_summary(trace: Trace, summary: Summary) -> None:
     info = trace.info
     output.say(
-        f"{counted(summary.events, 'event')}, {summary.lost} lost"
+        f"{counted(summary.events, 'event')}, {summary.lost:,} lost"
         + _seconds(summary)
         + (f"; process {info.pid} ({info.command}) on {info.host}" if info.pid else "")
     )
@@ -202,18 +251,32 @@ def _print_summary(trace: Trace, summary: Summary) -> None:
     rows = [
         (
             marker.name,
-            f"{marker.events}",
-            "-" if marker.rate_hz is None else f"{marker.rate_hz:.1f}",
-            f"{marker.lost}",
+            f"{marker.events:,}",
+            "-" if marker.rate_hz is None else f"{marker.rate_hz:,.1f}",
+            f"{marker.lost:,}",
             _clock(trace, marker.first_ns),
             _clock(trace, marker.last_ns),
         )
         for marker in summary.markers
     ]
     output.print_table(("MARKER", "EVENTS", "RATE/S", "LOST", "FIRST", "LAST"), rows)
+    _print_brakes(summary)
     for marker in summary.markers:
         if marker.events and marker.fields:
             _print_fields(marker)
+
+
+def _print_brakes(summary: Summary) -> None:
+    """Say of which markers only a part was recorded."""
+    names: dict[str, list[str]] = {}
+    for marker in summary.markers:
+        sample = f"sampled {marker.sample}" if marker.sample else ""
+        rate = f"at most {marker.at_most}/s" if marker.at_most else ""
+        budget = f"thinned to a budget of {marker.budget}" if marker.budget else ""
+        if brakes := " ".join(filter(None, (sample, rate, budget))):
+            names.setdefault(brakes, []).append(marker.name)
+    for brakes, markers in names.items():
+        output.say(f"{brakes}: {', '.join(markers)}; the numbers are of what was recorded")
 
 
 def _print_fields(marker: MarkerSummary) -> None:
@@ -236,7 +299,7 @@ def _print_fields(marker: MarkerSummary) -> None:
     for summary in others:
         output.say("")
         output.say(f"{marker.name} {_of_values(summary)}")
-        rows = [(_cut(text), f"{count}") for text, count in summary.shown()]
+        rows = [(_cut(text), f"{count:,}") for text, count in summary.shown()]
         output.print_table((summary.field.name.upper(), "TIMES"), rows)
 
 
@@ -249,23 +312,23 @@ def _of_values(summary: ValueSummary) -> str:
     """The number of different values, and of NULLs."""
     parts = [f"{summary.field.name}:"]
     if summary.distinct is None:
-        parts.append(f"many different values, counts up to {summary.missed} too low")
+        parts.append(f"many different values, counts up to {summary.missed:,} too low")
     else:
         parts.append(counted(summary.distinct, "different value"))
     if summary.nulls:
-        parts.append(f"({summary.nulls} NULL)")
+        parts.append(f"({summary.nulls:,} NULL)")
     return " ".join(parts)
 
 
 def _method(summary: NumberSummary) -> str:
     text = f"within {summary.error:.0%}" if summary.error else "exact"
-    return f"{text}, {summary.nans} nan" if summary.nans else text
+    return f"{text}, {summary.nans:,} nan" if summary.nans else text
 
 
 def _number(number: float | None) -> str:
     if number is None:
         return "-"
-    return f"{number}" if isinstance(number, int) else f"{number:.6g}"
+    return f"{number:,}" if isinstance(number, int) else f"{number:.6g}"
 
 
 def _cut(text: str) -> str:

@@ -1,12 +1,13 @@
-"""Recording, as `trace`, `record` and `dump` share it: probes, the parts of an event that are
-recorded, and files of events."""
+"""Recording, as `trace` and `flight` share it: probes, the parts of an event that are recorded, and
+files of events."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,7 +16,19 @@ from markerjit.cli import arguments, files, output, signals
 from markerjit.facts.process import picture_facts
 from markerjit.printable import counted
 
+SUFFIXES = {
+    "text": ".txt",
+    "jsonl": ".jsonl",
+    "arrow": ".arrow",
+    "ctf": ".ctf",
+    "ctf2": ".ctf2",
+    "perfetto": ".pftrace",
+    "chrome": ".json",
+    "parquet": ".parquet",
+}
+"""The formats that --format names, and how files of them end."""
 _PROGRESS_S = 1.0
+_MOST_PER_S = 10_000_000
 _MOST_GROWTH_MIB = 1 << 20
 _AT_ONCE = 10_000
 """Events that are written into a file at once. Between two pieces the end is looked for."""
@@ -40,6 +53,18 @@ def add_parts(parser: argparse.ArgumentParser) -> None:
     )
     add_strings(parser)
     add_where(parser)
+    add_brakes(parser)
+    parser.add_argument(
+        "--select",
+        metavar="EXPRS",
+        help="record these named expressions in place of the fields, such as 'ms=dur/1e6, key'; "
+        "they are computed in the process",
+    )
+    add_ring_size(parser)
+
+
+def add_ring_size(parser: argparse.ArgumentParser) -> None:
+    """Add --ring-size."""
     parser.add_argument(
         "--ring-size",
         metavar="MIB",
@@ -69,6 +94,61 @@ def add_where(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_brakes(parser: argparse.ArgumentParser) -> None:
+    """Add --sample and --at-most."""
+    parser.add_argument(
+        "--sample",
+        metavar="PART",
+        type=_sample,
+        help="only a part of them, such as 1/100, chosen at random in the process, behind --where",
+    )
+    parser.add_argument(
+        "--at-most",
+        metavar="RATE",
+        type=_rate,
+        help="at most so many of each marker in any second, such as 1000/s; the others are held "
+        "back in the process, and counted as that",
+    )
+
+
+def add_budget(parser: argparse.ArgumentParser) -> None:
+    """Add --budget."""
+    parser.add_argument(
+        "--budget",
+        metavar="PERCENT",
+        help="the part of the processor time of the process that the probes may take, such as 1%%: "
+        "where it is more, they are thinned, and at last switched off",
+    )
+
+
+def refuse_brakes_of_c(options: argparse.Namespace) -> None:
+    """Raise Refused for brakes before a probe in C."""
+    for option, value in {"--sample": options.sample, "--at-most": options.at_most}.items():
+        if options.probe.is_in_c and value is not None:
+            raise markerjit.Refused(f"a probe in C chooses what it emits; leave out {option}")
+
+
+def _sample(text: str) -> str:
+    try:
+        return str(markerjit.Sample.of(text))
+    except markerjit.BadArgument:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is no part such as 1/100, above 0 and not above 1"
+        ) from None
+
+
+def _rate(text: str) -> int:
+    digits, slash, unit = text.partition("/")
+    if not slash or unit == "s":
+        with suppress(argparse.ArgumentTypeError):
+            number = arguments.positive(digits)
+            if number <= _MOST_PER_S:
+                return number
+    raise argparse.ArgumentTypeError(
+        f"'{text}' is no rate such as 1000/s or 10k/s, from 1 to {_MOST_PER_S}"
+    )
+
+
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add -o, the file for the events, and --force."""
     parser.add_argument(
@@ -77,9 +157,70 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         type=arguments.file_name,
         help="write the events to FILE; its suffix says how: .ctf/ .ctf2/ (directories), .parquet, "
-        ".arrow, .pftrace (Perfetto), .json (Chrome), .jsonl, .txt",
+        ".arrow, .pftrace (Perfetto), .json (Chrome), .jsonl, .txt. -: to standard output",
     )
+    add_format(parser)
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Add --format, for -o -, or a template for the lines that are printed."""
+    parser.add_argument(
+        "--format",
+        metavar="FORMAT",
+        type=_format,
+        help="of what -o - sends to standard output: text (default), jsonl, arrow, ctf or ctf2 (a "
+        "tar archive), perfetto, chrome, parquet. Of the lines that are printed: a template such "
+        "as '{time} {name} {fields.key}'",
+    )
+
+
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    """Add --columns, the parts of the lines that are printed."""
+    parser.add_argument(
+        "--columns",
+        metavar="C,D",
+        type=_columns,
+        help="print these parts of each event: time, date, since (the first event), delta (since "
+        "the last one of the thread), cpu, tid, pid, name, source, fields, fields.NAME",
+    )
+
+
+def template_of(options: argparse.Namespace) -> markerjit.LineTemplate | None:
+    """The template of the lines that are printed; None for the usual ones. Raises Refused for one
+    that makes no sense, or has nothing to print."""
+    text = options.format if "{" in (options.format or "") else None
+    if text is None and options.columns is None:
+        return None
+    given = "--format" if text else "--columns"
+    if text and options.columns:
+        raise markerjit.Refused("--columns and a template are two ways to say it; leave out one")
+    for option, is_given in {
+        "--json": options.json, "-o": options.output, "--stats": getattr(options, "stats", False),
+    }.items():  # fmt: skip
+        if is_given:
+            raise markerjit.Refused(f"{given} is for lines that are printed; leave out {option}")
+    if text:
+        return markerjit.LineTemplate(text)
+    return markerjit.LineTemplate.of_columns(options.columns)
+
+
+def _format(text: str) -> str:
+    if "{" in text or text in SUFFIXES:
+        return text
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is neither a template such as '{{time}} {{name}} {{fields}}' nor one of "
+        f"{', '.join(SUFFIXES)}"
+    )
+
+
+def _columns(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} has an empty name in it; columns are such as time,name,fields.size"
+        )
+    return names
 
 
 def add_probe(parser: argparse.ArgumentParser, *suffixes: str) -> None:
@@ -183,6 +324,11 @@ def parts(options: argparse.Namespace) -> dict[str, Any]:
     chosen = (options.time, options.no_thread_id, options.fields, options.text, options.strings)
     if options.probe.is_in_c and options.where is not None:
         raise markerjit.Refused("a probe in C asks for itself; leave out --where")
+    refuse_brakes_of_c(options)
+    if options.probe.is_in_c and options.select is not None:
+        raise markerjit.Refused("a probe in C chooses what it emits; leave out --select")
+    if options.select is not None and options.fields:
+        raise markerjit.Refused("a selection is in place of the fields; leave out --fields")
     if options.probe.is_in_c and any(chosen):
         raise markerjit.Refused(
             "events of a probe in C are recorded whole, with the time stamp counter and the thread "
@@ -196,6 +342,9 @@ def parts(options: argparse.Namespace) -> dict[str, Any]:
         "fields": options.fields,
         "strings": options.strings or "fast",
         "where": options.where,
+        "select": options.select,
+        "sample": options.sample,
+        "at_most": options.at_most,
     }
 
 
@@ -234,6 +383,13 @@ class Writer:
         return batch is not None
 
 
+def close_all(writers: Iterable[Writer]) -> None:
+    """Close all of them, also where one raises OSError, which is raised then."""
+    with ExitStack() as stack:
+        for writer in writers:
+            stack.callback(writer.close)
+
+
 class Progress:
     """A line on standard error that is replaced every second. Only a terminal gets it."""
 
@@ -247,7 +403,7 @@ class Progress:
         if self._shown and now - self._last >= _PROGRESS_S:
             self._last = now
             since = now - self._begun
-            text = f"{since:.0f} s, {counted(events, 'event')}, {lost} lost"
+            text = f"{since:.0f} s, {counted(events, 'event')}, {lost:,} lost"
             output.print_progress(text)
 
     def end(self) -> None:
@@ -262,17 +418,17 @@ def print_losses(lost: Mapping[tuple[int, str], int]) -> None:
     for (_, marker), count in lost.items():
         by_marker[marker] = by_marker.get(marker, 0) + count
     for marker, count in sorted(by_marker.items(), key=lambda loss: -loss[1])[:5]:
-        output.say(f"  {marker} lost {count}", error=True)
+        output.say(f"  {marker} lost {count:,}", error=True)
 
 
 def write_picture(
-    session: markerjit.Session, flight: markerjit.Flight, options: argparse.Namespace
+    session: markerjit.Session, flight: markerjit.Flight, path: str, *, force: bool
 ) -> markerjit.Picture:
     """Save a picture of a flight recorder. Raises MarkerError where the disk is full."""
     picture = flight.picture()
     info = session.trace_info(tuple(flight.types.values()), picture.clock)
     try:
-        sink = markerjit.open_sink(options.output, info, force=options.force)
+        sink = markerjit.open_sink(path, info, force=force)
         try:
             sink.write(picture.batch)
         finally:
@@ -281,7 +437,7 @@ def write_picture(
         if error.errno not in files.DISK_ERRORS:
             raise  # a bug of ours
         raise markerjit.MarkerError(
-            f"{options.output}: {error.strerror}; the file has at most a part of what process "
+            f"{path}: {error.strerror}; the file has at most a part of what process "
             f"{session.pid} had recorded"
         ) from error
     return picture
@@ -289,12 +445,16 @@ def write_picture(
 
 def print_picture(picture: markerjit.Picture, options: argparse.Namespace) -> None:
     """Say how many events of each marker were saved, and how many were not."""
+    if getattr(options, "is_on_output", False):
+        events = sum(marker.events for marker in picture.kept.values())
+        output.say(f"{counted(events, 'event')} on standard output", error=True)
+        return
     facts = picture_facts(options.output, picture)
     if options.json:
         output.print_json(facts)
         return
-    keys = ("name", "events", "overwritten", "lost")
-    rows = [[str(marker[key]) for key in keys] for marker in facts["markers"]]
+    keys = ("events", "overwritten", "lost")
+    rows = [[marker["name"], *(f"{marker[key]:,}" for key in keys)] for marker in facts["markers"]]
     if rows:
         output.print_table(("MARKER", "EVENTS", "OVERWRITTEN", "LOST"), rows)
     events = sum(marker["events"] for marker in facts["markers"])

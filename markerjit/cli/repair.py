@@ -35,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
             "removed": repaired.removed,
             "closed": repaired.closed,
             "forgotten": repaired.forgotten,
+            "overdue": list(repaired.overdue),
             "sent_back": [thread._asdict() for thread in repaired.sent_back],
         }
         output.print_json(document)

@@ -6,8 +6,8 @@
   half done would have to be repaired.
 
 The exit code is always 128 and the number of the signal, as a shell has it. A signal that is
-ignored stays ignored, as nohup and a shell without job control want it. `trace` and a `record` that
-waits have handlers of their own, because to them a signal is the normal end.
+ignored stays ignored, as nohup and a shell without job control want it. `trace` and a `flight
+start` that waits have handlers of their own, because to them a signal is the normal end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ TYPE_CHECKING = False  # type checkers take it for true; typing is not imported 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType, TracebackType
-    from typing import Any, Self
+    from typing import Any, Self, TypeVar
+
+    T = TypeVar("T")
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -82,6 +84,30 @@ class Held(_Handled):
 
     def _handler(self, number: int, frame: FrameType | None) -> None:
         self.code = 128 + number
+
+
+class EndsWait(Held):
+    """Inside of the `with`, a signal ends `wait` and nothing else. What is in progress is finished
+    as with Held, and so is what comes after the wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waiting = False
+
+    def wait(self, wait: Callable[[], T]) -> T:
+        """Call `wait`. Raises Interrupted at a signal, also at one that has come before."""
+        try:
+            self._waiting = True
+            if self.code:
+                raise Interrupted(self.code - 128)
+            return wait()
+        finally:
+            self._waiting = False
+
+    def _handler(self, number: int, frame: FrameType | None) -> None:
+        super()._handler(number, frame)
+        if self._waiting:
+            raise Interrupted(number)
 
 
 def _handle(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:

@@ -6,14 +6,16 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import markerjit
 from markerjit.cli import arguments, output, targets
 from markerjit.facts import words
 from markerjit.facts.process import status_facts
+from markerjit.printable import counted
 
-_BAR = 40
+_BAR = 35
 """Characters of the longest bar of a histogram."""
 _EVERY_S = 1.0
 
@@ -59,14 +61,15 @@ def _watch(options: argparse.Namespace, every: float) -> int:
     from markerjit.cli import signals
 
     before: Mapping[int, Look] = {}
+    picture = output.Picture()
+    is_drawn = sys.stdout.isatty() and not options.json
     try:
         with signals.Raised():
             while True:
-                if sys.stdout.isatty():
-                    output.clear_screen()
-                elif before and not options.json:
+                if before and not is_drawn and not options.json:
                     output.say("")
-                before = _look_at_all(options, before).seen
+                with picture.drawn() if is_drawn else nullcontext():
+                    before = _look_at_all(options, before).seen
                 sys.stdout.flush()
                 time.sleep(every)
     except signals.Interrupted:
@@ -136,18 +139,26 @@ def _print(look: Look, rates: Mapping[tuple[str, str], float] | None) -> None:
                     f"{words.age_words(marker.since)} ago" if marker.since else "-",
                     words.holder_words(marker),
                     *([] if rates is None else [_rate(rates.get((marker.name, marker.format)))]),
-                    str(marker.hits),
-                    str(marker.lost),
+                    output.grouped(marker.hits),
+                    output.grouped(marker.lost),
                 ]
                 for marker in shown
             ],
         )
     output.print_questions(markers)
+    output.print_deadlines(markers)
+    for marker in markers:
+        if marker.held_back:
+            held_back = f"{counted(marker.held_back, 'event')} held back"
+            output.say(f"{marker.name}:{words.brakes_words(marker)}, {held_back}")
+        if marker.unmatched:
+            output.say(f"{marker.name}: {words.unmatched_words(marker.unmatched)}")
     output.print_altered(markers)
     output.print_strays(strays)
     off = sum(not marker.mode and len(marker.altered) < len(marker.sites) for marker in markers)
     if markers:
-        output.say(f"{off} of {len(markers)} markers are off")
+        is_off = "is" if len(markers) == 1 else "are"
+        output.say(f"{off:,} of {counted(len(markers), 'marker')} {is_off} off")
     else:
         output.say(f"process {pid} has no markers")
     for of_file in values:
@@ -157,13 +168,15 @@ def _print(look: Look, rates: Mapping[tuple[str, str], float] | None) -> None:
 
 
 def _rate(rate: float | None) -> str:
-    return "-" if rate is None else f"{rate:.0f}"
+    return "-" if rate is None else output.grouped(rate)
 
 
 def _print_arena(pid: int, arena: markerjit.ArenaStatus) -> None:
     output.say(f"runtime: there for {words.age_words(arena.since)}, put by pid {arena.owner.pid}")
     if arena.flight:
-        output.say(f"flight recorder: on; markerjit dump {pid} -o FILE saves what it has kept")
+        output.say(
+            f"flight recorder: on; markerjit flight dump {pid} -o FILE saves what it has kept"
+        )
     if arena.pause and not arena.pause.over:
         left_s = arena.pause.left_s
         output.say(f"in steps: a change by {arena.pause.owner}, paused, lease {left_s:.0f} s")
@@ -175,15 +188,17 @@ def _print_arena(pid: int, arena: markerjit.ArenaStatus) -> None:
 
 def _print_values(values: markerjit.Values) -> None:
     for name, number in values.counters.items():
-        output.say(f"{values.source}: {name} = {number}")
+        output.say(f"{values.source}: {name} = {output.grouped(number)}")
     for name, histogram in values.histograms.items():
         total = histogram.total
         percentiles = ", ".join(
             f"{percent} % <= {histogram.percentile(percent)}" for percent in (50, 90, 99) if total
         )
-        output.say(f"{values.source}: {name}, {total} values{f': {percentiles}' if total else ''}")
+        shown = f": {percentiles}" if total else ""
+        output.say(f"{values.source}: {name}, {counted(total, 'value')}{shown}")
         buckets = list(histogram.buckets())
         most = max((bucket.number for bucket in buckets), default=1)
         for bucket in buckets:
             bar = "#" * max(1, round(bucket.number * _BAR / most))
-            output.say(f"  {bucket.low:>12} ... {bucket.high:<12} {bucket.number:>10} {bar}")
+            count = output.grouped(bucket.number)
+            output.say(f"  {bucket.low:>12} ... {bucket.high:<12} {count:>11} {bar}")

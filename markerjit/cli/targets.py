@@ -62,9 +62,17 @@ def chosen(options: argparse.Namespace) -> Chosen:
     targets = getattr(options, "targets", None)
     if isinstance(targets, list):
         return Chosen(targets, by_pid=True)
-    if targets is None:
-        targets = markerjit.Targets((), *(getattr(options, name) or "" for name in _CRITERIA))
-    return Chosen(markerjit.find_processes(targets), by_pid=False)
+    return Chosen(markerjit.find_processes(requested(options)), by_pid=False)
+
+
+def requested(options: argparse.Namespace) -> markerjit.Targets:
+    """The request for processes, of which nothing is looked up."""
+    targets = getattr(options, "targets", None)
+    if isinstance(targets, list):
+        return markerjit.Targets(tuple(targets))
+    if isinstance(targets, markerjit.Targets):
+        return targets
+    return markerjit.Targets((), *(getattr(options, name) or "" for name in _CRITERIA))
 
 
 def look_at_each(

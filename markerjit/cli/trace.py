@@ -9,17 +9,27 @@ ARGS...` starts a program: the trace ends with that, and has its exit code.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import markerjit
-from markerjit.cli import arguments, output, recording, targets
+from markerjit.cli import (
+    arguments,
+    gather,
+    launching,
+    output,
+    progress,
+    recording,
+    streamed,
+    targets,
+)
 from markerjit.cli.end import End, Output
 from markerjit.cli.printer import POLL_S, Printer
+from markerjit.cli.several import AloneFile, Files, check_several, files_of
 from markerjit.facts import Json
 from markerjit.facts.markers import left_out_facts
 from markerjit.printable import counted
@@ -34,16 +44,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     arguments.add_pattern(parser, default="*")
     arguments.add_mode(parser)
     arguments.add_quiesce(parser)
-    parser.add_argument(
-        "-d", "--duration", metavar="S", type=arguments.seconds, help="end after so long: 10s"
-    )
+    arguments.add_duration(parser)
     parser.add_argument(
         "-n", "--events", metavar="N", type=arguments.positive, help="end after so many events"
     )
     recording.add_probe(parser, ".c", ".py")
     recording.add_parts(parser)
+    recording.add_budget(parser)
     recording.add_growth(parser)
     recording.add_output(parser)
+    recording.add_columns(parser)
     parser.add_argument(
         "--lossless",
         action="store_true",
@@ -54,13 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", action="store_true", help="begin with what a reader left that died"
     )
-    parser.add_argument(
-        "--follow",
-        action="store_true",
-        help="also trace all that the process starts from now on, by fork and exec, each from its "
-        "first instruction. MAKES A FORK SLOWER, and each new process wait until its markers are "
-        "on",
-    )
+    gather.add_coming(parser)
     arguments.add_seccomp(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)
@@ -69,14 +73,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Stream until the end."""
     end = End()
-    processes = targets.Chosen([0], by_pid=True) if options.program else targets.chosen(options)
+    processes = _processes(options)
     _check(options, processes)
-    job = Job(options, end, recording.callback_of(options.probe), recording.parts(options))
+    template = recording.template_of(options)
+    job = Job(
+        options, end, recording.callback_of(options.probe), recording.parts(options), template
+    )
+    if template and (job.callback or gather.are_coming(options)):
+        raise markerjit.Refused(
+            "--columns and templates are for lines, and for processes that are there already; "
+            "leave them out"
+        )
     if job.callback and options.output:
         raise markerjit.Refused("a function in Python is called with the events; leave out -o")
     if options.program:
-        return _launch(job)
+        trace = partial(_trace_or_follow, job)
+        return launching.run_program(options, end, trace)
     return _trace_or_follow(job, processes)
+
+
+def _processes(options: argparse.Namespace) -> targets.Chosen:
+    """Those that are there. Of a program that is started the pid is not known yet, and others may
+    come later."""
+    if options.program:
+        return targets.Chosen([0], by_pid=True)
+    if options.new:
+        return targets.Chosen([], by_pid=False)
+    return targets.chosen(options)
 
 
 class Job(NamedTuple):
@@ -86,66 +109,74 @@ class Job(NamedTuple):
     end: End
     callback: Callable[[markerjit.Event], object] | None
     parts: dict[str, Any]
+    template: markerjit.LineTemplate | None = None
+
+
+def _origins(fleet: markerjit.Fleet) -> tuple[dict[RecordType, int], dict[str, str]]:
+    """The process of each type of record, and the source of each marker."""
+    sources: dict[str, str] = {}
+    for pid, stream in fleet.streams.items():
+        info = fleet.sessions[pid].trace_info(tuple(stream.types.values()), stream.clock())
+        sources.update(info.sources)
+    return _pids_by_type(fleet.streams), sources
 
 
 def _check(options: argparse.Namespace, processes: targets.Chosen) -> None:
     """Refuse what cannot be, before anything is started or switched on."""
     if len(processes.pids) > 1 and options.time == "none":
         raise markerjit.Refused("without a time (--time none) several processes have no order")
+    if options.budget and options.probe.is_in_c:
+        raise markerjit.Refused("a probe in C has no budget; leave out --budget")
     if options.lossless and options.probe.is_in_c:
         raise markerjit.Refused("a probe in C does not wait; leave out --lossless")
-    if options.follow:
-        _check_follow(options)
-    if options.output:
+    is_copied = streamed.is_standard_output(options)
+    if gather.are_coming(options):
+        gather.check_coming(options)
+        _check_coming(options)
+        if options.output:
+            check_several(options)
+    elif is_copied:
+        streamed.check(options)
+        if len(processes.pids) > 1 and options.format not in ("ctf", "jsonl"):
+            raise markerjit.Refused("several processes are written as CTF: --format ctf, or jsonl")
+    elif options.output:
         _check_output(options, processes)
 
 
-def _check_follow(options: argparse.Namespace) -> None:
-    """Refuse what a family cannot have."""
+def _check_coming(options: argparse.Namespace) -> None:
+    """Refuse what programs that come and go cannot have."""
     for word, is_given in {
-        "-o: its events are printed": options.output,
         "--lossless": options.lossless,
+        "-o -: --json prints the same": options.output == "-",
         "--resume": options.resume,
+        "--budget": options.budget,
         "--time none: several processes have no order then": options.time == "none",
     }.items():
         if is_given:
-            raise markerjit.Refused(f"a family is not traced with {word}; leave out one of both")
-
-
-def _launch(job: Job) -> int:
-    """Start a program, trace it from its entry point on, and return its exit code."""
-    with markerjit.Launched(job.options.program) as program:
-        if job.end.has_come:  # a signal, before there was a program to have it
-            return 130
-        job.end.leave_signals_to(program)
-        if not program.wait_until_held():
-            output.say("markerjit: the program ended before its entry point", error=True)
-            return program.wait()
-        try:
-            _trace_or_follow(job, targets.Chosen([program.pid], by_pid=True), program)
-        except markerjit.MarkerError as error:
-            if not program.has_begun:
-                raise
-            output.say(f"markerjit: {error}", error=True)
-        return program.wait()
+            raise markerjit.Refused(
+                f"{'--follow' if options.follow else '--new'} is not possible with {word}; leave "
+                "out one of both"
+            )
 
 
 def _trace_or_follow(
     job: Job, processes: targets.Chosen, program: markerjit.Launched | None = None
 ) -> int:
-    if not job.options.follow:
+    if not gather.are_coming(job.options):
         return _trace(job, processes, program)
-    from markerjit.cli.follow import print_price, trace_family
+    from markerjit.cli.follow import print_programs, write_programs
 
     options = job.options
-    printed = trace_family(
-        options, job.end, job.callback, _request(job), processes.pids, program, targets.print_failed
-    )
-    count = printed.printer.count, printed.printer.left_out
-    would_help = _remedies(printed.streams, options)
-    _print_summary(*count, printed.streams, options, printed.printing, would_help)
-    print_price(printed)
-    return bool(printed.family.failed)
+    if options.output:
+        followed = write_programs(options, job.end, _request(job), processes.pids, program)
+    else:
+        followed = print_programs(
+            options, job.end, job.callback, _request(job), processes.pids, program
+        )
+    streams, count = followed.streams, (followed.printed, followed.left_out)
+    _print_summary(*count, streams, options, followed.printing, _remedies(streams, options))
+    gather.print_price(followed.price, followed.programs, followed.plain)
+    return int(followed.failed)
 
 
 def _request(
@@ -162,13 +193,25 @@ def _request(
         lossless=options.lossless,
         **growth,
         resume=options.resume,
+        budget=options.budget,
         **job.parts,
     )
 
 
 def _trace(job: Job, processes: targets.Chosen, program: markerjit.Launched | None = None) -> int:
-    """Stream until the end. A program that waits is let go when its markers are on."""
-    options, end, callback, _ = job
+    """Stream until the end."""
+    if job.options.output != "-":
+        return _trace_into(job.options.output, job, processes, program)
+    with streamed.spool_path(job.options) as path:
+        return _trace_into(path, job, processes, program)
+
+
+def _trace_into(
+    path: str | None, job: Job, processes: targets.Chosen, program: markerjit.Launched | None
+) -> int:
+    """Print the events, or write them there. A program that waits is let go when its markers are
+    on."""
+    options, end, callback = job.options, job.end, job.callback
     with ExitStack() as stack:
         stack.callback(end.disarm)
         fleet = stack.enter_context(
@@ -176,25 +219,35 @@ def _trace(job: Job, processes: targets.Chosen, program: markerjit.Launched | No
         )
         after = stack.enter_context(ExitStack())  # is left when the markers are off
         stack.callback(fleet.end_traces)
-        by_pid = fleet.trace(_request(job))
+        with progress.timed(f"switching on {options.pattern}"):
+            by_pid = fleet.trace(_request(job))
         streams = [*by_pid.values()]
         end.arm(streams, options.duration)
-        if program and not program.go():
-            output.say("the program had begun before its markers were on", error=True)
+        launching.let_go(program)
         if options.lossless:
             output.say("lossless: where a ring is full, the process waits for us", error=True)
         targets.print_failed(fleet.failed)
         for stream in streams:
             output.print_left_out(stream.unswitched)
         _print_dropped(streams)
-        taken = _Taken(by_pid)
+        taken = _Remarks(by_pid, options)
         printing = Output(end, streams)
-        if options.output:
-            _write_files(fleet, options, len(processes.pids) > 1, end, taken, after)
+        copier = None
+        if path:
+            if options.output == "-":
+                copier = streamed.Copier(path, printing.write)
+            files = (files_of if len(processes.pids) > 1 else AloneFile)(path, options)
+            _write_files(fleet, options, files, end, taken, after, copier)
         else:
             pids = None if processes.is_single else _pids_by_type(by_pid)
             printer = Printer(options, streams, pids, callback, end, printing)
+            if job.template:
+                printer.use(job.template, *_origins(fleet))
             printer.print_until_end(taken.print_new)
+    if copier:
+        end.note_markers_off()
+        copier.end()
+        printing.write(b"")  # what the end has cut off
     taken.print_new()
     if not options.output:
         printer.print_rest()
@@ -241,16 +294,27 @@ def _print_dropped(streams: Sequence[markerjit.EventStream]) -> None:
         )
 
 
-class _Taken:
-    """Markers that another controller has taken. Each is printed once."""
+class _Remarks:
+    """Markers that another controller has taken, and what was done to keep to a budget. Each is
+    printed once."""
 
-    def __init__(self, streams: Mapping[int, markerjit.EventStream]) -> None:
+    def __init__(
+        self, streams: Mapping[int, markerjit.EventStream], options: argparse.Namespace
+    ) -> None:
         self._streams = streams
+        self._options = options
         self._printed: set[tuple[int, str]] = set()
+        self._cuts = dict.fromkeys(streams, 0)
 
     def print_new(self) -> None:
-        """Print the markers that were taken since the last call."""
+        """Print what has happened since the last call."""
+        from markerjit.facts.words import budget_words
+
         for pid, stream in self._streams.items():
+            cuts = stream.cuts
+            for cut in cuts[self._cuts[pid] :]:
+                output.say(f"markerjit: {budget_words(pid, cut, self._options.budget)}", error=True)
+            self._cuts[pid] = len(cuts)
             for marker in stream.statistics().taken:
                 if (pid, marker) not in self._printed:
                     self._printed.add((pid, marker))
@@ -264,27 +328,23 @@ class _Taken:
 def _write_files(
     fleet: markerjit.Fleet,
     options: argparse.Namespace,
-    several: bool,
+    files: Files,
     end: End,
-    taken: _Taken,
+    taken: _Remarks,
     closing: ExitStack,
+    copier: streamed.Copier | None,
 ) -> None:
-    """Write a file, or for several processes a directory of traces. The caller ends the files by
-    leaving `closing`, when no more events can come."""
+    """Write files. The caller ends them by leaving `closing`, when no more events can come.
+    Meanwhile a `copier` copies what is there."""
     progress = recording.Progress()
     streams = [*fleet.streams.values()]
-    for stream in streams[1:]:
-        stream.use_clock_of(streams[0])  # so that the traces have one order of time
-    writers = []
+    closing.callback(files.close)
     for pid, stream in fleet.streams.items():
-        path = _path_for(pid, options) if several else options.output
-        writer = recording.Writer(fleet.sessions[pid], stream, path, options)
-        closing.callback(writer.close)
-        writers.append(writer)
+        files.add(fleet.sessions[pid], stream)
     while not end.has_come and not all(stream.is_over() for stream in streams):
-        busy = 0
-        for writer in writers:
-            busy += not end.has_come and writer.poll()
+        busy = files.poll()
+        if copier:
+            copier.copy_new()
         taken.print_new()
         events = sum(stream.statistics().events for stream in streams)
         progress.show(events, sum(stream.statistics().lost for stream in streams))
@@ -295,25 +355,12 @@ def _write_files(
     progress.end()
 
 
-def _path_for(pid: int, options: argparse.Namespace) -> str:
-    return os.path.join(options.output, f"pid-{pid}.ctf")
-
-
 def _check_output(options: argparse.Namespace, processes: targets.Chosen) -> None:
     """Refuse an output that cannot be written, before anything is switched on."""
     if len(processes.pids) == 1:
         markerjit.check_output(options.output, force=options.force)
-    elif options.output.rstrip("/").endswith(".ctf"):
-        if not os.path.isdir(options.output):
-            markerjit.check_output(options.output)
-            os.mkdir(options.output)
-        for pid in processes.pids:
-            markerjit.check_output(_path_for(pid, options), force=options.force)
     else:
-        raise markerjit.Refused(
-            "several processes are written as CTF: name a directory that ends in .ctf, and viewers "
-            "show all of it in one order of time"
-        )
+        check_several(options)
 
 
 def _print_summary(
@@ -330,15 +377,15 @@ def _print_summary(
     others = sum(stream.left_out for stream in streams) if options.resume else 0
     if others:
         output.say(
-            f"{others} events that an earlier reader left were recorded with another time or "
-            "thread id, and are left out",
+            f"left out: {counted(others, 'event')} of an earlier reader, recorded with another "
+            "time or thread id",
             error=True,
         )
     bad = sum(each.bad_records for each in statistics)
     damaged = sum(each.damaged_rings for each in statistics)
     if bad or damaged:
         output.say(
-            f"{bad} records and {damaged} rings made no sense; "
+            f"{counted(bad, 'record')} and {counted(damaged, 'ring')} made no sense; "
             "is the process overwriting its memory?",
             error=True,
         )
@@ -346,13 +393,14 @@ def _print_summary(
         output.say("our output is not read: what came last is not shown", error=True)
     if left_out and not options.events:
         output.say(
-            f"{counted(left_out, 'more event')} were recorded and not printed: "
-            "-o FILE keeps all of them",
+            f"recorded and not printed: {counted(left_out, 'more event')}; -o FILE keeps all",
             error=True,
         )
     waits = [stream.waits() for stream in streams]
     waited = sum(each.events for each in waits), sum(each.seconds for each in waits)
     grown = sum(stream.grown for stream in streams)
+    unmatched = sum(stream.unmatched for stream in streams)
+    held_back = sum(stream.held_back for stream in streams)
     if options.json and not printing.unread:
         taken = [name for each in statistics for name in each.taken]
         summary: Json = {
@@ -368,17 +416,32 @@ def _print_summary(
             summary["would_help"] = [*would_help]
         if grown:
             summary["grown"] = grown
+        if unmatched:
+            summary["unmatched"] = unmatched
+        if options.at_most:
+            summary["held_back"] = held_back
+        if options.budget:
+            cuts = ((stream.pid, cut) for stream in streams for cut in stream.cuts)
+            summary["cuts"] = [{"pid": pid, **cut._asdict()} for pid, cut in cuts]
         if options.lossless:
             summary["waited"] = dict(zip(("events", "seconds"), waited, strict=True))
         sys.stdout.write(printing.separator)
         output.print_json({"summary": summary})
         return
     where = f" in {options.output}" if options.output else ""
-    output.say(f"{counted(count, 'event')}{where}, {lost} lost", error=True)
+    if options.output == "-":
+        where = " on standard output"
+    output.say(f"{counted(count, 'event')}{where}, {lost:,} lost", error=True)
+    if unmatched:
+        from markerjit.facts.words import unmatched_words
+
+        output.say(unmatched_words(unmatched), error=True)
+    if options.at_most:
+        output.say(f"{counted(held_back, 'event')} held back (--at-most)", error=True)
     if grown:
         output.say(
-            f"rings grew by {-(-grown >> 10)} KiB in all while this trace fell behind; that memory "
-            "is given back",
+            f"rings grew by {-(-grown >> 10):,} KiB in all while this trace fell behind; that "
+            "memory is given back",
             error=True,
         )
     if options.lossless:
@@ -405,7 +468,7 @@ def _remedies(streams: Sequence[markerjit.EventStream], options: argparse.Namesp
     kinds = [kind for stream in streams for kind in stream.types.values()]
     return remedies(
         ring_size=min(stream.ring_size for stream in streams),
-        output=options.output,
+        output=streamed.file_name(options),
         calls=options.probe.is_in_python,
         lossless=options.lossless,
         markers=len({kind.marker for kind in kinds}),

@@ -13,12 +13,15 @@ from typing import NamedTuple
 
 import markerjit
 from markerjit.cli.arguments import as_pid
+from markerjit.cli.recording import SUFFIXES
 
 Given = Mapping[str, Sequence[str]]
 """The values of the arguments before, by their names in the parser."""
 Values = Iterable[tuple[str, str]]
 """Values, and what each means."""
 
+_COLUMNS = ["time", "date", "since", "delta", "cpu", "tid", "pid", "name", "source", "fields"]
+"""Of lines of events. trace/template.py, which has them, needs numpy."""
 _MOST_PROCESSES = 4
 """Processes of a name whose markers are looked up."""
 
@@ -82,6 +85,13 @@ def _patterns(word: str, given: Given) -> Values:
         yield from markers
         if not markers:
             yield from _usdt_of(place)
+
+
+def _recipes(word: str, given: Given) -> Values:
+    """Recipes that are here."""
+    from markerjit.cli.recipe import recipes_here
+
+    return [(recipe.name, recipe.about) for recipe in recipes_here().recipes]
 
 
 def _objects(word: str, given: Given) -> Values:
@@ -168,7 +178,7 @@ KINDS = {
     "PID": Kind(_pids),
     "TARGET": Kind(_targets, separators=","),
     "PID|FILE": Kind(_targets, files=True),
-    "PATTERN": Kind(_patterns, separators=",!"),
+    **dict.fromkeys(("PATTERN", "FROM", "TO", "FUNCTION"), Kind(_patterns, separators=",!")),
     "OBJECT": Kind(_objects),
     "--name": Kind(_programs),
     "--user": Kind(_users),
@@ -181,11 +191,19 @@ KINDS = {
     "PROBE": Kind(_listed("count", "record"), files=True),
     "WHAT": Kind(_listed("dormant", "active", "toggle", "reading", "check", "compare"), files=True),
     "LETTER": Kind(_letters),
+    "RECIPE": Kind(_recipes),
+    "KEY": Kind(_listed("marker", "thread", "cpu", "source"), separators=","),
+    "FORMAT": Kind(lambda word, given: [(name, "") for name in SUFFIXES]),
+    "C,D": Kind(_listed(*_COLUMNS), separators=","),
+    "PART": Kind(_listed("1/10", "1/100", "1/1000")),
+    "RATE": Kind(_listed("100/s", "1k/s", "10k/s")),
+    "PERCENT": Kind(_listed("0.1%", "1%", "5%")),
 }
 """The kinds of arguments whose values can be named, by their options or names in usage lines."""
 
 FREE = {
-    *("S", "N", "N,…", "BYTES", "MIB", "A,B", "TIME", "EXPR", "ID", "NAME", "PATH", "FORM"),
-    *("SECONDS", "LAYOUTS"),
+    *("S", "N", "N,…", "BYTES", "MIB", "A,B", "TIME", "EXPR", "EXPR,…", "ID", "NAME", "PATH"),
+    *("FORM", "EXPRS", "FUNC"),
+    *("SECONDS", "LAYOUTS", "FIELD", "URL"),
 }
 """The names of other arguments: numbers, and texts that nobody can guess."""

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 
 from markerjit.cli import arguments, browser, costs, output, signals
 from markerjit.errors import Refused
+from markerjit.printable.packages import how_to_get
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +80,9 @@ def _check_terminal(pid: int) -> None:
     """Raise Refused where no view can be shown, with what can be used instead."""
     instead = f"markerjit status {pid} prints the markers once"
     if find_spec("textual") is None:
-        raise Refused(f"watch needs the package textual: pip install 'markerjit[watch]'; {instead}")
+        raise Refused(
+            f"watch needs the package textual: {how_to_get('textual', 'watch')}; {instead}"
+        )
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Refused(f"watch needs a terminal, and standard input or output is none; {instead}")
     if os.environ.get("TERM", "dumb") in ("dumb", ""):

@@ -228,7 +228,7 @@ def _examine_markers(view: View) -> Iterator[Finding]:
         )
         return
     names = {site.marker for site in sites}
-    yield Finding(GOOD, "markers", f"{len(names)} at {counted(len(sites), 'site')}")
+    yield Finding(GOOD, "markers", f"{len(names):,} at {counted(len(sites), 'site')}")
     for problem in view.problems:
         yield Finding(WARNING, "note", str(problem), "its markers are not offered; build it again")
     for path in sorted({site.object.path for site in sites if site.object.deleted}):

@@ -7,9 +7,10 @@ used: the file may be damaged, and the process may be hostile.
 
 from markerjit.elf.format import parse_format, show
 from markerjit.elf.image import FileImage, Image, MappedImage, Read, Segment
-from markerjit.elf.notes import Note, read_notes
+from markerjit.elf.notes import AlikeNotes, Note, read_alike, read_notes
 
 __all__ = [
+    "AlikeNotes",
     "FileImage",
     "Image",
     "MappedImage",
@@ -17,6 +18,7 @@ __all__ = [
     "Read",
     "Segment",
     "parse_format",
+    "read_alike",
     "read_notes",
     "show",
 ]

@@ -9,6 +9,8 @@ Authority: System V gABI, chapter 5 (dynamic section, RELR); the psABI for x86-6
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,12 +54,28 @@ def _table(image: Image, tags: dict[int, int], where: int, size: int) -> bytes:
     return image.read(tags[where], tags[size])
 
 
+def relocations(
+    image: Image, tags: dict[int, int], where: int = _DT_RELA, size: int = _DT_RELASZ
+) -> np.ndarray:
+    """The relocations with addends of a table: offset, kind, symbol and addend of each. Raises
+    MemoryFault."""
+    data = _table(image, tags, where, size)
+    return np.frombuffer(data, _RELA, len(data) // _RELA.itemsize)
+
+
 def _rela(image: Image, tags: dict[int, int]) -> Addresses:
-    data = _table(image, tags, _DT_RELA, _DT_RELASZ)
-    table = np.frombuffer(data, _RELA, len(data) // _RELA.itemsize)
+    table = relocations(image, tags)
     relative = (table["kind"] == _RELATIVE) | (table["kind"] == _IRELATIVE)
     addends: Addresses = table["addend"][relative]
     return addends
+
+
+def relocated_words(image: Image, places: Collection[int]) -> dict[int, int]:
+    """What words at these addresses hold when the object is loaded at 0, as far as a relocation
+    says it: the others hold what the file has. Raises MemoryFault."""
+    table = relocations(image, dict(dynamic_tags(image)))
+    rows = table[(table["kind"] == _RELATIVE) & np.isin(table["offset"], list(places))]
+    return dict(zip(rows["offset"].tolist(), rows["addend"].tolist(), strict=True))
 
 
 def _relr(image: Image, tags: dict[int, int]) -> Addresses:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 
+_PREFIX = "_Z"
 _LONGEST = 4096
 
 
 def demangled(symbol: str) -> str:
     """`Json::Value::asInt() const`; the symbol itself where it is no name of C++."""
+    if not symbol.startswith(_PREFIX) or len(symbol) > _LONGEST:
+        return symbol  # the library also takes types: it would call a function `i` int
     demangle, free = _library()
-    if demangle is None or len(symbol) > _LONGEST:
+    if demangle is None:
         return symbol
     status = ctypes.c_int()
     text = demangle(symbol.encode(), None, None, ctypes.byref(status))

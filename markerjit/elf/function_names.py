@@ -23,6 +23,7 @@ _SYMBOL = np.dtype(
     }
 )
 _NOTYPE, _FUNC, _IFUNC = 0, 2, 10
+_LOCAL = 0
 
 
 class FunctionNames(NamedTuple):
@@ -32,12 +33,14 @@ class FunctionNames(NamedTuple):
     resolvers  the addresses of functions that choose the function of a name (IFUNC)
     labels     the addresses of symbols without a type, which may be code in assembly
     linkage    the bounds of procedure linkage tables, whose stubs are no functions
+    local      the addresses of functions that no other object can name
     """
 
     names: dict[int, tuple[str, ...]]
     resolvers: frozenset[int]
     labels: frozenset[int]
     linkage: tuple[range, ...]
+    local: frozenset[int] = frozenset()
 
 
 def function_names(image: FileImage) -> FunctionNames:
@@ -46,6 +49,7 @@ def function_names(image: FileImage) -> FunctionNames:
     resolvers: set[int] = set()
     labels: set[int] = set()
     linkage: list[range] = []
+    shared: set[int] = set()
     try:
         sections = read_sections(image)
     except BadFile:
@@ -67,6 +71,7 @@ def function_names(image: FileImage) -> FunctionNames:
         labels.update(symbols["value"][types == _NOTYPE].tolist())
         resolvers.update(symbols["value"][types == _IFUNC].tolist())
         functions = symbols[(types == _FUNC) | (types == _IFUNC)]
+        shared.update(functions["value"][functions["info"] >> 4 != _LOCAL].tolist())
         for at, value in zip(functions["name"].tolist(), functions["value"].tolist(), strict=True):
             text = strings[at : strings.find(b"\0", at)].decode("utf-8", "replace")
             known = names.setdefault(value, [])
@@ -77,4 +82,5 @@ def function_names(image: FileImage) -> FunctionNames:
         frozenset(resolvers),
         frozenset(labels),
         tuple(linkage),
+        frozenset(names.keys() - shared),
     )

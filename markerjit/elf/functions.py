@@ -36,6 +36,7 @@ _PCREL, _PCREL_SDATA4 = 0x10, 0x1B
 _ENTRY_ROW = b"\x0c\x07\x08"  # DW_CFA_def_cfa: rsp + 8, with which the rows of a CIE begin
 _DEF_CFA, _DEF_CFA_REGISTER, _DEF_CFA_OFFSET, _DEF_CFA_EXPRESSION = 0x0C, 0x0D, 0x0E, 0x0F
 _NOP, _REMEMBER = 0x00, 0x0A
+_USUAL = (1, 0x78, 16)  # 1, -8 as an SLEB128 that is read as an unsigned one, and rip
 _OFFSET = 2  # the two high bits of DW_CFA_offset
 
 Addresses = NDArray[np.int64]
@@ -49,11 +50,21 @@ class Cie(NamedTuple):
     """The properties that the entries of one CIE share.
 
     lsda      the encoding of their pointers to a table of exceptions; OMITTED for none
-    is_plain  their first row is that of a function's entry, if they do not change it
+    rows      the instructions that come before theirs
+    is_usual  distances count bytes of code, and words downwards
     """
 
     lsda: int
-    is_plain: bool
+    rows: bytes
+    is_usual: bool
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether their first row is that of a function's entry, if they do not change it."""
+        return self.rows.startswith(_ENTRY_ROW)
+
+
+_NO_CIE = Cie(OMITTED, b"", False)
 
 
 class Functions:
@@ -91,6 +102,14 @@ class Functions:
         index = bisect.bisect_right(self._sorted, address) - 1
         return index if index >= 0 and address < self.ends[index] else None
 
+    def between(self, low: int, high: int) -> tuple[int, int]:
+        """The places in the arrays of the functions that have bytes in low..high: the first, and
+        that behind the last one."""
+        first = bisect.bisect_right(self._sorted, low) - 1
+        if first < 0 or self.ends[first] <= low:
+            first += 1
+        return first, bisect.bisect_left(self._sorted, high)
+
     def at(self, address: int) -> range | None:
         """The bounds of the function that holds the address."""
         index = self.index(address)
@@ -108,15 +127,19 @@ class Functions:
 
     def rows(self, index: int) -> bytes | None:
         """The unwind rows of an entry, as instructions; None where they do not begin as usual."""
-        if not self._cies[self._which[index]].is_plain:
-            return None
-        place = int(self._places[index])
         try:
-            size, at = uleb(self.data, place + 16)
+            cie, rows = self.rules(index)
         except (IndexError, ValueError):
             return None
+        return rows if cie.is_plain else None
+
+    def rules(self, index: int) -> tuple[Cie, bytes]:
+        """The CIE of an entry, and its unwind rows as instructions. Raises IndexError and
+        ValueError where they are damaged."""
+        place = int(self._places[index])
+        size, at = uleb(self.data, place + 16)
         end = place + 4 + int.from_bytes(self.data[place : place + 4], "little")
-        return self.data[at + size : end]
+        return self._cies[self._which[index]], self.data[at + size : end]
 
     def _select(self, starts: Addresses, places: Addresses) -> None:
         """Keep the entries that lie in `.eh_frame` and agree with its table."""
@@ -128,7 +151,7 @@ class Functions:
         agrees = starts == self.base + places + 8 + self._words(places + 8)
         order = np.flatnonzero(usable & agrees)
         order = order[np.argsort(starts[order], kind="stable")]
-        self._cies = [cie or Cie(OMITTED, False) for cie in cies]
+        self._cies = [cie or _NO_CIE for cie in cies]
         self.starts, self._places, self._which = starts[order], places[order], which[order]
         self.ends = self.starts + (self._words(self._places + 12) & 0xFFFFFFFF)
 
@@ -183,8 +206,10 @@ def _cie(data: bytes, at: int) -> Cie | None:
             return None
         letters_end = data.index(b"\0", at + 9, end)
         letters, at = data[at + 9 : letters_end], letters_end + 1
+        numbers = []
         for _ in range(3):  # alignment of code and of data, and the return address's register
-            _, at = uleb(data, at)
+            number, at = uleb(data, at)
+            numbers.append(number)
         size, at = uleb(data, at) if letters[:1] == b"z" else (0, at)
         rows = data[at + size : end]
         encodings = {"R": 0, "L": OMITTED}
@@ -200,7 +225,7 @@ def _cie(data: bytes, at: int) -> Cie | None:
         return None
     if not letters.startswith(b"z") or encodings["R"] != _PCREL_SDATA4:
         return None
-    return Cie(encodings["L"], rows.startswith(_ENTRY_ROW))
+    return Cie(encodings["L"], rows, tuple(numbers) == _USUAL)
 
 
 def _begins_inside(rows: bytes) -> bool:

@@ -219,6 +219,10 @@ class FileImage(Image):
             raise MemoryFault(offset, size, "read", f"{self.name} ends before")
         return data
 
+    def fileno(self) -> int:
+        """The descriptor of the file, which stays this object's."""
+        return self._file
+
     def close(self) -> None:
         """Close the file. May be called again."""
         if self._file >= 0:

@@ -10,13 +10,18 @@ because a system call for each of ten thousand notes would take longer than ever
 
 A program may have a hundred thousand notes, most of which differ only in their addresses. So what
 was decoded from some bytes is kept for the next note with the same bytes, and the next notes are
-compared with the ones that are known before they are taken apart.
+compared with the ones that are known before they are taken apart: some hundred at once, column by
+column, and one by one where these differ in more. Notes that are alike are one value, with a row of
+addresses for each.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain, repeat
+from operator import add, itemgetter
 from typing import NamedTuple
 
 from markerjit.elf.format import parse_format
@@ -57,6 +62,13 @@ KINDS = {
 }
 """The kinds by the numbers MJ_KIND_* of abi.h."""
 
+_WORD = 4
+_LINE = (_BEGIN + _ADDRESSES.size) // _WORD - 1
+"""The word of a note that has its line."""
+_LOT = 512
+"""Notes that are read at once."""
+_MOST_APART = 1 << 16
+"""Bytes that their texts may take together, with what is between them."""
 _BLOCK = 4096
 _MAX_BLOCKS = 1024
 _WITHOUT_BODY = (Kind.IMMEDIATE, Kind.DIRECT)
@@ -107,21 +119,60 @@ class Note(NamedTuple):
         return self.signature.args
 
 
+class Row(NamedTuple):
+    """The part of a note that differs where notes are alike, with the note's own address."""
+
+    note: int
+    site: int
+    body: int
+    end: int
+    line: int
+
+
+class AlikeNotes(NamedTuple):
+    """Notes of a marker that are alike, but for their rows. The fields are those of `Note`. Notes
+    of sentinels have the same body."""
+
+    signature: Signature
+    kind: Kind
+    has_inline: bool
+    file: str
+    slot: int
+    preserving: bool
+    rows: list[Row]
+
+    def notes(self) -> Iterator[tuple[int, Note]]:
+        """The notes, each behind its address."""
+        signature, kind, has_inline, file, slot, preserving, rows = self
+        for at, site, body, end, line in rows:
+            yield (
+                at,
+                Note(signature, kind, has_inline, file, line, site, body, end, slot, preserving),
+            )
+
+
 def read_notes(image: Image) -> tuple[tuple[Note, ...], tuple[BadNote, ...]]:
-    """The marker notes of an image, in its order, and the problems of those left out.
+    """The marker notes of an image, by their addresses, and the problems of those left out.
 
     Raises only what reading the image's memory raises once the process has ended.
     """
+    alike, problems = read_alike(image)
+    notes = sorted(chain.from_iterable(notes.notes() for notes in alike), key=itemgetter(0))
+    return tuple(note for _, note in notes), problems
+
+
+def read_alike(image: Image) -> tuple[tuple[AlikeNotes, ...], tuple[BadNote, ...]]:
+    """The same, with those that are alike together."""
     reader = _Reader(image)
     for segment in image.note_segments():
         reader.read_segment(segment)
-    return tuple(reader.notes), tuple(reader.problems)
+    return tuple(reader.alike), tuple(reader.problems)
 
 
 class _Description:
     """The facts of a note besides its addresses: name, kind, whether the body is inline, whether
-    its call preserves registers, types; and the signatures that it has by the formats that were
-    met."""
+    its call preserves registers, types; and the rows of its notes, by the rest of what they may
+    share."""
 
     def __init__(
         self, name: str, kind: Kind, has_inline: bool, preserving: bool, args: tuple[CType, ...]
@@ -130,20 +181,23 @@ class _Description:
         self.kind = kind
         self.has_inline = has_inline
         self.preserving = preserving
-        self.signatures: dict[str, Signature] = {}
+        self.rows: dict[tuple[tuple[str, str], int, int], list[Row]] = {}
+        self._signatures: dict[str, Signature] = {}
         self._args = args
 
-    def with_format(self, format_: str) -> Signature:
+    def signature(self, format_: str) -> Signature:
         """The signature with a format. Raises BadNote where that cannot be parsed."""
-        parse_format(format_, self._args)
-        return self.signatures.setdefault(format_, Signature(self.name, format_, self._args))
+        if format_ not in self._signatures:
+            parse_format(format_, self._args)
+            self._signatures[format_] = Signature(self.name, format_, self._args)
+        return self._signatures[format_]
 
 
-class _Alike(NamedTuple):
-    """Notes that begin with the same bytes, up to their addresses: their layout, and their
-    descriptions by the bytes behind the addresses."""
+class _Layout(NamedTuple):
+    """Of notes that begin with the same bytes, up to their addresses; and their descriptions by
+    the bytes behind the addresses."""
 
-    layout: struct.Struct
+    whole: struct.Struct
     descriptions: dict[bytes, _Description]
 
 
@@ -151,7 +205,7 @@ class _Reader:
     """Reads the notes of one image, segment by segment."""
 
     def __init__(self, image: Image) -> None:
-        self.notes: list[Note] = []
+        self.alike: list[AlikeNotes] = []
         self.problems: list[BadNote] = []
         self._image = image
         self._code = image.loaded(PF_X) or [range(0)]
@@ -159,7 +213,7 @@ class _Reader:
         code, data = self._code[0], self._data[0]
         self._usual = (code.start, code.stop, data.start, data.stop)
         self._texts = _Texts(image)
-        self._alike: dict[bytes, _Alike] = {}
+        self._layouts: dict[bytes, _Layout] = {}
 
     def read_segment(self, segment: Segment) -> None:
         try:
@@ -191,18 +245,19 @@ class _Reader:
     def _note_alike(self, description: _Description, note: bytes) -> None:
         """Notes with the same bytes, but for their addresses, have the same description."""
         begin, behind = note[:_BEGIN], note[_BEGIN + _ADDRESSES.size :]
-        if begin not in self._alike:
-            layout = struct.Struct(f"<{_BEGIN}siiiiiI{len(behind)}s")
-            self._alike[begin] = _Alike(layout, {})
-        self._alike[begin].descriptions[behind] = description
+        if begin not in self._layouts:
+            whole = struct.Struct(f"<{_BEGIN}siiiiiI{len(behind)}s")
+            self._layouts[begin] = _Layout(whole, {})
+        self._layouts[begin].descriptions[behind] = description
 
     def _read_alike(self, data: bytes, start: int, base: int) -> int:
         """Read the notes from `start` on that are as earlier ones, but for their addresses. Returns
         where the first one starts that is not, or that is bad."""
-        while alike := self._alike.get(begin := data[start : start + _BEGIN]):
-            layout, descriptions = alike
+        while known := self._layouts.get(begin := data[start : start + _BEGIN]):
+            layout, descriptions = known
+            start = self._read_lots(data, start, base, begin, known)
             first, behind, description = start, b"", None
-            whole = (len(data) - start) // layout.size * layout.size
+            whole = min(_LOT, (len(data) - start) // layout.size) * layout.size
             rest = memoryview(data)[start : start + whole]
             for head, site, body, end, slot, text, line, tail in layout.iter_unpack(rest):
                 if head != begin:
@@ -221,6 +276,65 @@ class _Reader:
                 break
         return start
 
+    def _read_lots(self, data: bytes, start: int, base: int, begin: bytes, known: _Layout) -> int:
+        """Read whole lots of notes from `start` on that differ in nothing but the place of their
+        code. Returns where the first lot starts that has to be read note by note."""
+        layout, descriptions = known
+        size, words = layout.size, layout.size // _WORD
+        if size % _WORD:
+            return start
+        while start + _LOT * size <= len(data) and data.startswith(begin, start):
+            lot = memoryview(data)[start : start + _LOT * size].cast("i")
+            columns = [lot[at::words].tolist() for at in range(words)]
+            addresses, lines = columns[_BEGIN // _WORD : _LINE], columns[_LINE]
+            same = (*columns[: _BEGIN // _WORD], *columns[_LINE + 1 :])
+            if any(column.count(column[0]) != _LOT for column in same) or min(lines) < 0:
+                break
+            description = descriptions.get(data[start + _BEGIN + _ADDRESSES.size : start + size])
+            places = range(base + start + _BEGIN, base + start + _BEGIN + _LOT * size, size)
+            if description is None or not self._add_lot(description, places, addresses, lines):
+                break
+            start += _LOT * size
+        return start
+
+    def _add_lot(
+        self,
+        description: _Description,
+        places: Sequence[int],
+        offsets: Sequence[Sequence[int]],
+        lines: Sequence[int],
+    ) -> bool:
+        """As `_add` with each, where all are in the first segments of code and data and share their
+        texts and their slot. Nothing is added where they do not, or one has something odd.
+        `offsets` are columns of relative addresses, those of the sites first."""
+        site_offsets, body_offsets, end_offsets, slot_offsets, text_offsets = offsets
+        if description.kind is Kind.SENTINEL or not (all(body_offsets) and all(slot_offsets)):
+            return False
+        slots = {*map(add, slot_offsets, places)}
+        if len(slots) > 1:
+            return False
+        texts = self._texts.shared({at + (TEXT - SITE) for at in map(add, text_offsets, places)})
+        if texts is None:
+            return False
+        sites = [*map(add, site_offsets, places)]
+        bodies = [at + (BODY - SITE) for at in map(add, body_offsets, places)]
+        ends = [at + (END - SITE) for at in map(add, end_offsets, places)]
+        slot = slots.pop() + (SLOT - SITE)
+        code, code_end, written, written_end = self._usual
+        addresses = (sites, bodies, ends)
+        if not (
+            code <= min(map(min, addresses))
+            and max(map(max, addresses)) < code_end
+            and written <= slot < written_end
+        ):
+            return False
+        shared = texts, slot, 0
+        rows = description.rows.get(shared)
+        if rows is None:
+            return False
+        rows.extend(map(new, repeat(Row), zip(places, sites, bodies, ends, lines, strict=True)))
+        return True
+
     def _add(
         self,
         description: _Description,
@@ -234,8 +348,7 @@ class _Reader:
     ) -> None:
         """Add the note whose relative addresses, which begin at `at`, are these. Raises BadNote,
         without the place."""
-        format_, file = self._texts.pair(at + (TEXT - SITE) + text)
-        signature = description.signatures.get(format_) or description.with_format(format_)
+        texts = self._texts.pair(at + (TEXT - SITE) + text)
         site += at
         body = at + (BODY - SITE) + body if body else 0
         end += at + (END - SITE)
@@ -248,11 +361,25 @@ class _Reader:
             and written <= slot < written_end
         ):
             self._check_addresses(description, site, body, end, slot)
-        kind, has_inline = description.kind, description.has_inline
-        preserving = description.preserving
-        self.notes.append(
-            new(Note, (signature, kind, has_inline, file, line, site, body, end, slot, preserving))
-        )
+        shared = texts, slot, body if description.kind is Kind.SENTINEL else 0
+        rows = description.rows.get(shared)
+        if rows is None:
+            rows = self._begin(description, texts, slot)
+            description.rows[shared] = rows
+        rows.append(new(Row, (at, site, body, end, line)))
+
+    def _begin(self, description: _Description, texts: tuple[str, str], slot: int) -> list[Row]:
+        """The rows of the next notes of a description with these texts and this slot. Raises
+        BadNote for a format that cannot be parsed."""
+        format_, file = texts
+        rows: list[Row] = []
+        self.alike.append(
+            AlikeNotes(
+                description.signature(format_), description.kind, description.has_inline,
+                file, slot, description.preserving, rows,
+            )
+        )  # fmt: skip
+        return rows
 
     def _check_addresses(
         self, description: _Description, site: int, body: int, end: int, slot: int
@@ -300,6 +427,36 @@ class _Texts:
             pair = self._decoded[self._last] = (format_, file)
         self._pairs[address] = pair
         return pair
+
+    def shared(self, addresses: Collection[int]) -> tuple[str, str] | None:
+        """The format and file that stand at each of these addresses, where they are those that were
+        read last, and all near each other; None where that cannot be seen at a glance."""
+        first, size = min(addresses), len(self._last)
+        end = max(addresses) + size
+        if end - first > _MOST_APART or (size - 1) * len(addresses) > self._budget:
+            return None
+        content = self._content(first, end)
+        if content is None:
+            return None
+        offsets = [address - first for address in addresses]
+        if not all(map(content.startswith, repeat(self._last), offsets)):
+            return None
+        self._budget -= (size - 1) * len(addresses)
+        return self._decoded.get(self._last)
+
+    def _content(self, start: int, end: int) -> bytes | None:
+        """The bytes from `start` to `end`; None where they are not in one segment, or cannot be
+        read."""
+        span = next((span for span in self._spans if start in span), range(0))
+        if end > span.stop:
+            return None
+        try:
+            return b"".join(
+                self._rest_of_block(at, span)[: end - at]
+                for at in (start, *range((start | _BLOCK - 1) + 1, end, _BLOCK))
+            )
+        except BadNote:
+            return None
 
     def _two_strings(self, address: int) -> bytes:
         """The two strings, each with its NUL."""

@@ -1,83 +1,201 @@
-"""The unwind rows of a function: whether its frame is empty at an address.
+"""The unwind rows of a function: how the frame of its caller is found at each of its addresses.
 
-Only the rule for the frame's address (CFA) is read, and of it only whether it is what it is at a
-function's entry: the stack pointer and the return address's 8 bytes. That tells a jump that leaves
-the function, as its last call, from one that stays in it.
+A row says where the frame begins (the canonical frame address, CFA: the value of the stack pointer
+before the call), and where the frame pointer and the return address of the caller are. What rows
+say of other registers is passed over.
 
-Authority: DWARF 5, 6.4.2.
+Authority: DWARF 5, 6.4.2; the numbers of registers, System V psABI for x86-64, figure 3.36.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, NamedTuple
+
 from markerjit.elf.functions import Functions, uleb
 
-_RSP = 7
-_ENTRY = (_RSP, 8)
+RSP, RBP, RIP = 7, 6, 16
+
+UNDEFINED: Final = "undefined"
+"""The rule of a register that the caller does not get back; of the return address: no caller."""
+OTHER: Final = "other"
+"""A rule that is none of those that Row has."""
+
+Saved = int | bytes | str | None
+"""Where a register of the caller is: so far from the CFA; at the address that an expression
+computes; UNDEFINED or OTHER; or None for where it was, in the register."""
 
 _ADVANCE, _OFFSET, _RESTORE = 1, 2, 3  # the two high bits
 _ADVANCES = {0x02: 1, 0x03: 2, 0x04: 4}  # advance_loc1, 2, 4: bytes of operand
+_NOP, _OFFSET_EXTENDED, _RESTORE_EXTENDED, _UNDEFINED, _SAME_VALUE = 0x00, 0x05, 0x06, 0x07, 0x08
 _REMEMBER, _RESTORE_STATE = 0x0A, 0x0B
 _DEF_CFA, _DEF_CFA_REGISTER, _DEF_CFA_OFFSET, _DEF_CFA_EXPRESSION = 0x0C, 0x0D, 0x0E, 0x0F
-_EXPRESSIONS = (0x10, 0x16)
-_OPERANDS = {0x00: 0, 0x05: 2, 0x06: 1, 0x07: 1, 0x08: 1, 0x09: 2, 0x11: 2, 0x14: 2, 0x2E: 1}
-"""How many LEB128 numbers follow the opcodes that say nothing of the CFA."""
+_EXPRESSION, _VAL_EXPRESSION = 0x10, 0x16
+_OTHERS = {0x09: 2, 0x11: 2, 0x14: 2}
+"""How many LEB128 numbers follow the opcodes whose rule is OTHER; the first is the register."""
+_ARGUMENTS_SIZE = 0x2E
+_WORD = 8
+"""Distances are stored as multiples of this, downwards, where a CIE is of a usual kind."""
+
+_ENTRY = (RSP, 8)
+
+
+class Row(NamedTuple):
+    """What is known from an address on, up to that of the next row.
+
+    offset  the address, counted from the function's start
+    cfa     a register and a distance from its value, or an expression
+    rbp     where the caller's frame pointer is
+    rip     where the return address is
+    """
+
+    offset: int
+    cfa: tuple[int, int] | bytes
+    rbp: Saved
+    rip: Saved
+
+
+class _State(NamedTuple):
+    cfa: tuple[int, int] | bytes
+    rbp: Saved
+    rip: Saved
+
+
+_UNTOLD = _State(b"", None, None)
+
+
+def rows_of(functions: Functions, index: int) -> Iterator[Row]:
+    """The rows of an entry of `.eh_frame`, by address. Rows at the address of the next one count
+    for nothing, and are there all the same.
+
+    Raises IndexError and ValueError, behind the rows that could be read.
+    """
+    cie, instructions = functions.rules(index)
+    if not cie.is_usual:
+        raise ValueError("distances of another unit")
+    state = _first(cie.rows)
+    return _rows(instructions, state, state)
 
 
 def is_entry_row(functions: Functions, address: int) -> bool:
     """Whether the stack pointer is there what it was at the function's entry.
 
-    False where that is not known: outside of all functions, or in rows that cannot be read.
+    That tells a jump that leaves the function, as its last call, from one that stays in it. False
+    where that is not known: outside of all functions, or in rows that cannot be read.
     """
     index = functions.index(address)
-    rows = None if index is None else functions.rows(index)
-    if index is None or rows is None:
+    if index is None:
         return False
+    offset = address - int(functions.starts[index])
+    cfa: tuple[int, int] | bytes = b""
     try:
-        return _cfa(rows, address - int(functions.starts[index])) == _ENTRY
+        for row in rows_of(functions, index):
+            if row.offset > offset:
+                break
+            cfa = row.cfa
     except (IndexError, ValueError):
         return False
+    return cfa == _ENTRY
 
 
-def _cfa(rows: bytes, offset: int) -> tuple[int, int] | None:
-    """Register and offset at an offset into the function; None for an expression."""
-    cfa: tuple[int, int] | None = _ENTRY
-    saved: list[tuple[int, int] | None] = []
-    at = here = 0
-    while at < len(rows):
-        opcode, at = rows[at], at + 1
+@lru_cache(maxsize=256)
+def _first(rows: bytes) -> _State:
+    """What the instructions of a CIE say, which the entries of an object share."""
+    *_, last = _rows(rows, _UNTOLD, _UNTOLD)
+    return _State(*last[1:])
+
+
+def _rows(data: bytes, state: _State, initial: _State) -> Iterator[Row]:
+    """The rows that instructions make of a state; `initial` is what they restore."""
+    cfa, rbp, rip = state
+    saved: list[_State] = []
+    at = offset = 0
+    end = len(data)
+    while at < end:
+        opcode = data[at]
+        at += 1
         kind = opcode >> 6
-        if kind == _ADVANCE or opcode in _ADVANCES:
-            size = 0 if kind else _ADVANCES[opcode]
-            here += opcode & 0x3F if kind else int.from_bytes(rows[at : at + size], "little")
-            at += size
-            if here > offset:
-                break
-        elif kind == _OFFSET or opcode in _OPERANDS:
-            for _ in range(1 if kind else _OPERANDS[opcode]):
-                _, at = uleb(rows, at)
+        if kind == _ADVANCE:
+            yield Row(offset, cfa, rbp, rip)
+            offset += opcode & 0x3F
+        elif kind == _OFFSET:
+            distance, at = uleb(data, at)
+            if opcode & 0x3F == RBP:
+                rbp = -_WORD * distance
+            elif opcode & 0x3F == RIP:
+                rip = -_WORD * distance
         elif kind == _RESTORE:
+            if opcode & 0x3F == RBP:
+                rbp = initial.rbp
+            elif opcode & 0x3F == RIP:
+                rip = initial.rip
+        elif opcode == _DEF_CFA_OFFSET:
+            distance, at = uleb(data, at)
+            cfa = _register(cfa), distance
+        elif opcode == _NOP:
             continue
         elif opcode == _REMEMBER:
-            saved.append(cfa)
+            saved.append(_State(cfa, rbp, rip))
         elif opcode == _RESTORE_STATE:
-            cfa = saved.pop()
+            cfa, rbp, rip = saved.pop()
         elif opcode == _DEF_CFA:
-            register, at = uleb(rows, at)
-            distance, at = uleb(rows, at)
-            cfa = (register, distance)
+            register, at = uleb(data, at)
+            distance, at = uleb(data, at)
+            cfa = register, distance
         elif opcode == _DEF_CFA_REGISTER:
-            register, at = uleb(rows, at)
-            cfa = (register, cfa[1] if cfa else 0)
-        elif opcode == _DEF_CFA_OFFSET:
-            distance, at = uleb(rows, at)
-            cfa = (cfa[0] if cfa else _RSP, distance)
-        elif opcode == _DEF_CFA_EXPRESSION or opcode in _EXPRESSIONS:
-            if opcode != _DEF_CFA_EXPRESSION:
-                _, at = uleb(rows, at)
-            else:
-                cfa = None
-            size, at = uleb(rows, at)
+            register, at = uleb(data, at)
+            if isinstance(cfa, bytes):
+                raise ValueError("a register for an expression")
+            cfa = register, cfa[1]
+        elif opcode in _ADVANCES:
+            yield Row(offset, cfa, rbp, rip)
+            size = _ADVANCES[opcode]
+            offset += int.from_bytes(data[at : at + size], "little")
             at += size
+        elif opcode == _DEF_CFA_EXPRESSION:
+            cfa, at = _block(data, at)
+        elif opcode == _ARGUMENTS_SIZE:
+            _, at = uleb(data, at)
         else:
-            raise ValueError(opcode)
-    return cfa
+            register, rule, at = _rule(opcode, data, at)
+            if opcode == _RESTORE_EXTENDED:
+                rule = {RBP: initial.rbp, RIP: initial.rip}.get(register)
+            if register == RBP:
+                rbp = rule
+            elif register == RIP:
+                rip = rule
+    yield Row(offset, cfa, rbp, rip)
+
+
+def _rule(opcode: int, data: bytes, at: int) -> tuple[int, Saved, int]:
+    """The register of one of the seldom opcodes, its rule, and the offset behind it."""
+    register, at = uleb(data, at)
+    if opcode == _OFFSET_EXTENDED:
+        distance, at = uleb(data, at)
+        return register, -_WORD * distance, at
+    if opcode in (_RESTORE_EXTENDED, _SAME_VALUE):
+        return register, None, at
+    if opcode == _UNDEFINED:
+        return register, UNDEFINED, at
+    if opcode in (_EXPRESSION, _VAL_EXPRESSION):
+        expression, at = _block(data, at)
+        return register, expression if opcode == _EXPRESSION else OTHER, at
+    if opcode not in _OTHERS:
+        raise ValueError(opcode)
+    for _ in range(_OTHERS[opcode] - 1):
+        _, at = uleb(data, at)
+    return register, OTHER, at
+
+
+def _register(cfa: tuple[int, int] | bytes) -> int:
+    if isinstance(cfa, bytes):
+        raise ValueError("a distance for an expression")
+    return cfa[0]
+
+
+def _block(data: bytes, at: int) -> tuple[bytes, int]:
+    size, at = uleb(data, at)
+    if at + size > len(data):
+        raise IndexError(at)
+    return data[at : at + size], at + size

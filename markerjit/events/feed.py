@@ -23,6 +23,8 @@ from markerjit.abi import READER_NS
 from markerjit.arena.arena import Arena
 from markerjit.arena.waiting import Waiting, Waits
 from markerjit.errors import TargetGone
+from markerjit.events.bounds import Bounds
+from markerjit.events.budget import Budget, Cut
 from markerjit.events.claim import Claim
 from markerjit.events.losses import LossCount
 from markerjit.events.order import KeptBack, Ready
@@ -30,11 +32,12 @@ from markerjit.events.rings import Polled, Rings
 from markerjit.model import Event
 from markerjit.patch.holds import Held
 from markerjit.remote.native import clock_pair
-from markerjit.ring.batch import Batch, Columns, Packet
+from markerjit.ring.batch import Columns, Packet
 from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.raw import Growth, always
 from markerjit.ring.timeline import Timeline
 from markerjit.ring.types import RecordType, Time
+from markerjit.trace.batch import Batch
 
 TICK_NS = 10_000_000
 """CLOCK_MONOTONIC_COARSE is never further behind: a kernel has at least 100 ticks a second."""
@@ -70,12 +73,17 @@ class Feed:
     first_clock     what both clocks read before, for a better calibration
     held            the markers that record for the stream
     growth          room for the rings to grow by; without it they do not
+    bounds          for how long, and for how many events
     waiting         for events that wait for the feed where their ring is full; None: none does
     pid             the process
     ring_size       bytes of each ring at the start
     time            the clock that the records' times come from
     stopped         whether the feed was stopped
     target_ended    whether the target has ended
+    unmatched       returns that gave no event, since their entries were not seen: written at the
+                    end of the stream
+    held_back       events that brakes have held back, since the markers were switched on: written
+                    at the end of the stream
     """
 
     def __init__(
@@ -91,11 +99,15 @@ class Feed:
         held: Held | None = None,
         waiting: Waiting | None = None,
         growth: Growth | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
         self.types = dict(types)
         self.pid = arena.pid
         self.time = next((type_.time for type_ in types.values()), Time.TSC)
         self.stopped = self.target_ended = False
+        self.unmatched = self.held_back = 0
+        self.bounds = bounds or Bounds()
+        self._budget = Budget(arena, self.types)
         self._arena = arena
         self._alive = alive
         self._claim = Claim(renew, held)
@@ -129,6 +141,7 @@ class Feed:
     def is_over(self) -> bool:
         """Whether nothing more will come than what is in the rings now."""
         self.target_ended = self.target_ended or not self._alive()
+        self.stopped = self.stopped or self.bounds.are_reached(self._events)
         return self.stopped or self.target_ended or self.dispossessed or self.all_taken
 
     @property
@@ -152,9 +165,16 @@ class Feed:
         if not self._finished:
             try:
                 self._claim.renew()
+                self._budget.look()
             except TargetGone:  # says nothing about the rings
                 self.target_ended = True
+            self.stopped = self.stopped or self._budget.is_spent
         return not self.dispossessed
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """What was done so far to keep to a budget."""
+        return tuple(self._budget.cuts)
 
     def let_go(self, taken: Sequence[str]) -> None:
         """Look for the last time for markers that were taken: the caller switches the markers from
@@ -164,6 +184,7 @@ class Feed:
     def finish(self) -> None:
         """Take the remaining records out of the rings, to be handed out later. The rings belong to
         others from here on. Waits for a thread that is recording, but not for long."""
+        self.note_held_back()
         self._rings.stop_growing()
         until = time.monotonic_ns() + (READER_NS if self._waiting else _FINISHING_NS)
         last = False
@@ -187,6 +208,11 @@ class Feed:
         if self._waiting and not self._finished and not self.dispossessed:
             with suppress(TargetGone):
                 self._waiting.allow()
+
+    def note_held_back(self) -> None:
+        """Look how many events brakes have held back."""
+        braked = [id for id, type_ in self.types.items() if type_.brakes.at_most]
+        self.held_back = sum(map(self._arena.braking.held_back, braked))
 
     def waits(self) -> Waits:
         """The events that have waited since the feed began."""
@@ -230,7 +256,7 @@ class Feed:
     @property
     def waiting(self) -> int:
         """Number of records that are ready to be handed out."""
-        return len(self._ready)
+        return self.bounds.left(len(self._ready), self._events) or 0
 
     def due(self, most: int) -> int | None:
         """The time up to which `most` records are ready, as recorded; None where no more than that
@@ -247,8 +273,10 @@ class Feed:
     ) -> list[list[Columns]]:
         """The same events as columns. The events of a list come behind those of the list before."""
         self.let_wait()
+        most = self.bounds.left(most, self._events)
         batches = [*self._ready.take_each(most, until)]
         self._events += sum(len(columns.time) for batch in batches for columns in batch)
+        self.stopped = self.stopped or self.bounds.are_reached(self._events)
         return batches
 
     def poll_batch(self, *, packets: bool, columns: bool, most: int | None = None) -> Batch | None:
@@ -329,16 +357,21 @@ class Feed:
 
     def _next_batch(self, packets: Sequence[Packet], most: int | None) -> Batch | None:
         """Packets, and of the columns that are ready no more than `most` records."""
-        columns: list[Columns] = self._ready.take(most)
+        most = self.bounds.left(most, self._events)
+        columns: list[Columns] = [] if most == 0 else self._ready.take(most)
         self._events += sum(len(part.time) for part in columns)
-        return Batch(packets, columns, self.lost()) if columns or packets else None
+        self.stopped = self.stopped or self.bounds.are_reached(self._events)
+        if not columns and not packets:
+            return None
+        clock = self.clock() if columns else None
+        return Batch(packets, columns, self.lost(), clock, tuple(self.types.values()), self.pid)
 
     def _as_events(self, columns: Sequence[Columns]) -> list[Event]:
         if not columns:
             return []
         from markerjit.ring.to_events import events
 
-        return events(columns, self.clock())
+        return events(columns, self.clock(), self.pid)
 
     # ---- counts ----------------------------------------------------------------------------------
 

@@ -16,10 +16,10 @@ from markerjit.arguments import check_callable, check_is, check_mapping
 from markerjit.events.losses import losses, losses_before
 from markerjit.events.rings import Rings
 from markerjit.remote.native import clock_pair
-from markerjit.ring.batch import Batch
 from markerjit.ring.clock import Calibration
 from markerjit.ring.timeline import Timeline
 from markerjit.ring.types import RecordType, Time
+from markerjit.trace.batch import Batch
 
 
 class Kept(NamedTuple):
@@ -79,7 +79,9 @@ class Flight:
             both = zip(before, _kept(since[type_.id], events[type_.id]), strict=True)
             kept[type_.marker] = Kept(*map(sum, both))
         lost = losses(self._arena, self.types) - losses_before(self._arena, self.types)
-        return Picture(Batch(records.packets, columns, dict(lost)), self._clock(), kept)
+        clock, types = self._clock(), tuple(self.types.values())
+        batch = Batch(records.packets, columns, dict(lost), clock, types, self._arena.pid)
+        return Picture(batch, clock, kept)
 
     def _flown(self) -> dict[int, RecordType]:
         """The types of this flight. They share their kind of time; a type with another is of an

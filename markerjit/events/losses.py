@@ -64,10 +64,11 @@ def _losses(
     counted: Callable[[abi.MarkerEntry, Sequence[int]], Iterable[int]],
 ) -> Losses:
     total: Losses = Counter()
-    for id, type_ in types.items():
-        lost = [counts.lost for counts in arena.counters.by_ring(id)]
+    for id, lost in arena.counters.lost_by_ring(types).items():
+        if not any(lost):  # the usual case, of thousands
+            continue
         for ring, count in enumerate(counted(arena.markers.entry(id), lost)):
-            total[ring % arena.geometry.cpus, type_.marker] += count
+            total[ring % arena.geometry.cpus, types[id].marker] += count
     return total
 
 

@@ -12,19 +12,21 @@ from collections.abc import Iterator, Sequence
 
 from markerjit.arena.waiting import Waits
 from markerjit.arguments import check_all, check_flag, check_int, check_is, check_seconds
+from markerjit.events.budget import Cut
 from markerjit.events.feed import Feed, StreamStatistics
 from markerjit.model import Event, Field
 from markerjit.patch.plan import LeftOut
-from markerjit.ring.batch import Batch
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import RecordType, Time, fields_by_marker
+from markerjit.trace.batch import Batch
 
 SLICE = 1000
 """Events that are made at a time."""
 
 
 class EventStream:
-    """Iterate over it for events, until `stop` is called or the target ends.
+    """Iterate over it for events, until `stop` is called, the target ends, or the trace has lasted
+    or brought what it was to.
 
     poll_s          seconds to wait when the rings were empty
     dropped_bytes   bytes of an earlier reader's records, which were dropped at the start
@@ -68,7 +70,7 @@ class EventStream:
             if (over and not feed.waiting) or feed.dispossessed:
                 break
             if not events:
-                time.sleep(self.poll_s)
+                time.sleep(feed.bounds.left_s(self.poll_s))
         feed.find(None)
         while events := feed.hand_out(SLICE):
             yield events
@@ -83,7 +85,7 @@ class EventStream:
             if over or self._feed.dispossessed:
                 break
             if not batch:
-                time.sleep(self.poll_s)
+                time.sleep(self._feed.bounds.left_s(self.poll_s))
         last = self.rest(packets=packets, columns=columns)
         if last:
             yield last
@@ -150,6 +152,11 @@ class EventStream:
         return self._feed.all_taken
 
     @property
+    def pid(self) -> int:
+        """The process."""
+        return self._feed.pid
+
+    @property
     def types(self) -> dict[int, RecordType]:
         """The types of the records, by the markers' ids."""
         return self._feed.types
@@ -182,6 +189,24 @@ class EventStream:
     def lost(self) -> dict[tuple[int, str], int]:
         """Events lost since the stream began, by (cpu, marker), without zeros."""
         return self._feed.lost()
+
+    @property
+    def unmatched(self) -> int:
+        """Returns of functions that gave no event, since their entries were not seen, as of calls
+        that had begun before. Known when the stream has ended; 0 where the process has, too."""
+        return self._feed.unmatched
+
+    @property
+    def held_back(self) -> int:
+        """Events that were held back, since there were as many in a second as `at_most` says. They
+        are not lost. Known when the stream has ended."""
+        return self._feed.held_back
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """What was done so far because the probes took more of the processor time than `budget`
+        says: samples were made smaller, and at last the stream was ended."""
+        return self._feed.cuts
 
     def waits(self) -> Waits:
         """The events that waited for us since the stream began, because their ring was full. None

@@ -18,7 +18,7 @@ from markerjit.patch.plan import Plan, Refusal, SiteState, plan_on
 from markerjit.quiesce.strategies import STRATEGIES, default_strategy
 from markerjit.session.status import dormant
 from markerjit.session.view import View
-from markerjit.sites import discover_file, matching, parse_name
+from markerjit.sites import Lot, discover_file, matching, parse_name
 from markerjit.sites.names import check_is_marker
 from markerjit.sites.verify import dormant_code, verify
 from markerjit.x86.decode import Instruction, disassemble
@@ -110,7 +110,7 @@ def states_of_file(path: str, pattern: str) -> list[SiteState]:
     objects = discover_file(path)
     if not objects.sites:
         raise NoMarkers(f"{path} has no markers; was it built with marker.h?")
-    return [dormant(site) for site in matching(objects.sites, name)]
+    return [dormant(Lot.of(site)) for site in matching(objects.sites, name)]
 
 
 def _explain(

@@ -18,17 +18,19 @@ from markerjit.arena.arena import Arena
 from markerjit.errors import MarkerError, MemoryFault, NoSuchProcess, TargetGone
 from markerjit.memory.pages import Page, page_at
 from markerjit.model import Mode, RemoteAddress, Site, UsdtSite
-from markerjit.patch.plan import SLOT_ADAPTER, SLOT_DATA, SiteState
+from markerjit.patch.plan import SiteState
 from markerjit.patch.request import Probe
-from markerjit.probes.parts import Role, role_of
+from markerjit.patch.slots import SLOT_ADAPTER, SLOT_DATA
+from markerjit.probes.parts import Name, Role, role_of
 from markerjit.probes.reached import Content, Piece, Reached, pieces_of, planned, reached
 from markerjit.probes.recorders import nothing_read, probe_of
-from markerjit.probes.stub import Displaced, Stub, make_stub
+from markerjit.probes.stub import Displaced, Stub, stub_for
+from markerjit.session.opened import jump_of
 from markerjit.session.target import Target
 from markerjit.sites import parse_name
 from markerjit.sites.verify import dormant_code
 from markerjit.x86.decode import Instruction, disassemble
-from markerjit.x86.forms import STUBBED, is_breakpoint
+from markerjit.x86.forms import NEAR_LENGTH, STUBBED, is_breakpoint
 
 _PROGRAM = "the program"
 _BODY = "the body"
@@ -37,6 +39,7 @@ _SLOT = "the slot"
 _BODY_BYTES = 512
 _MOST_DISPLACED = 19
 """Bytes of instructions that a stub may have copies of: four, and an instruction of fifteen."""
+_HOLE = "the hole: jumps to the body"
 _HEADS = {
     Mode.JUMP: "the head: jumps to the body",
     Mode.NOP: "the head: jumps to the body",
@@ -83,7 +86,7 @@ def paths_of_process(
     except NoSuchProcess:
         raise TargetGone(pid) from None
     with closing(seen_again) as target:
-        states = target.states(target.matching(parse_name(pattern)))
+        states = target.states(tuple(target.matching(parse_name(pattern))))
         asked = probe_of(probe, nothing_read(probe))
         return {
             state.site.address: _Pathfinder(target, state, mode, asked)
@@ -150,6 +153,12 @@ class _Pathfinder:
                 "at the breakpoint the kernel calls the runtime's handler of SIGTRAP, which sends "
                 "the thread to the body"
             )
+        hole = self._site.body.hole
+        if hole and self._mode is Mode.JUMP:
+            at, jump = jump_of(hole), hole.after[-NEAR_LENGTH:]
+            if self._is_on:
+                jump = self._read(at, NEAR_LENGTH)
+            yield Piece(_HOLE, Role.HEAD, _PROGRAM, at, jump, self._is_on)
 
     # ---- the body --------------------------------------------------------------------------------
 
@@ -210,24 +219,26 @@ class _Pathfinder:
             )
             for part in stub.parts
         ]  # fmt: skip
-        at = next(
-            index for index, piece in enumerate(pieces)
-            if piece.role in (Role.BACK, Role.PROGRAM)
-        )  # fmt: skip
+        # What is behind the call comes when the probe has returned.
+        at = [piece.name for piece in pieces].index(Name.CALL) + 1
         return pieces[:at], pieces[at:]
 
     def _made_again(self, recipe: UsdtSite) -> Stub | None:
         """The stub, as it is in memory. How many instructions it has copies of is not written
         down, so each number is tried."""
         site = self._site
-        lost = site.form.head + self._read(site.body.end, _MOST_DISPLACED - len(site.form.head))
+        entry = self._target.entry_of(site)
+        slot_of_entry = entry.slot if entry else RemoteAddress(0)
+        behind = RemoteAddress(site.address + len(site.form.head))
+        lost = site.form.head + self._read(behind, _MOST_DISPLACED - len(site.form.head))
         sizes = [each.address + len(each.code) - site.address
                  for each in disassemble(lost, site.address)]  # fmt: skip
         for size in sizes:
             try:
-                stub = make_stub(
-                    site.signature, recipe.recipe.operands, site.slot,
-                    Displaced(site.address, lost[:size]), site.body.entry,
+                displaced = Displaced(site.address, lost[:size])
+                stub = stub_for(
+                    recipe, site.slot, displaced, site.body.entry, slot_of_entry,
+                    head=site.form.head,
                 )  # fmt: skip
             except MarkerError:
                 return None

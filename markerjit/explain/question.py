@@ -10,11 +10,11 @@ from markerjit.elf import parse_format
 from markerjit.errors import Unsupported
 from markerjit.model import Signature
 from markerjit.probes.asking import ask_markers, draft_of_question, scope_of_marker
-from markerjit.probes.question import make_question
+from markerjit.probes.question import Gates, make_question
 from markerjit.questions import Lack, Question
 from markerjit.questions.ir import show
 
-_ADDRESS, _PROBE, _ASK = 0x10000, 0x20000, 0x20100
+_ADDRESS, _PROBE, _GATES = 0x10000, 0x20000, Gates(0x20100, 0x20200, 0x20300)
 """Somewhere: the code is the same everywhere, but for the distance of the probe."""
 
 
@@ -69,7 +69,7 @@ def _asked(signature: Signature, question: Question | Lack) -> AskedMarker:
 
 def _code(question: Question, signature: Signature) -> tuple[tuple[CodeLine, ...], int]:
     draft = draft_of_question(question, signature)
-    made = make_question(draft, _ADDRESS, _PROBE, _ASK)
+    made = make_question(draft, _ADDRESS, _PROBE, _GATES)
     shown = tuple(
         CodeLine(line.text, question.text[slice(*line.span)] if line.span else "")
         for line in draft.lines

@@ -2,14 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from markerjit.facts import Json
 
 if TYPE_CHECKING:
     from markerjit.fleet.failed import Failed
+    from markerjit.fleet.family import Price
     from markerjit.fleet.overview import Overview
+
+
+class Hits(NamedTuple):
+    """The hits of a marker in several programs."""
+
+    programs: int
+    hits: int
+    lost: int
+
+
+class Stayed(NamedTuple):
+    """The outcome of `on` and `flight start` that stayed. `unknown` is the number of programs whose
+    hits could not be read, and `on` the processes in which markers are on still."""
+
+    hits: Mapping[str, Hits]
+    programs: int
+    plain: int
+    unknown: int
+    on: Sequence[int]
+    failed: Sequence[Failed]
+    missed: Sequence[str]
+    price: Price | None
+
+
+def staying_facts(stayed: Stayed) -> Json:
+    """What was on in programs that came and went."""
+    facts: Json = {
+        "markers": [{"name": name, **hits._asdict()} for name, hits in stayed.hits.items()],
+        "programs": stayed.programs,
+        "plain": stayed.plain,
+        "unknown": stayed.unknown,
+        "on": list(stayed.on),
+        "failed": failed_facts(stayed.failed),
+        "missed": list(stayed.missed),
+    }
+    if stayed.price is not None:
+        facts["price"] = stayed.price._asdict()
+    return facts
 
 
 def failed_facts(failed: Iterable[Failed]) -> list[Json]:

@@ -45,6 +45,14 @@ def marker_facts(marker: MarkerStatus) -> Json:
         "total": marker.total,
         "held": marker.held,
         "where": marker.where,
+        "select": marker.select,
+        "sample": marker.sample,
+        "at_most": marker.at_most,
+        "held_back": marker.held_back,
+        "budget": marker.budget,
+        "until": marker.until or None,
+        "aggregate": marker.aggregate,
+        "unmatched": marker.unmatched,
         "sites": [site_facts(site, altered.get(site.address)) for site in marker.sites],
     }
 

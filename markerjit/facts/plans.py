@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from markerjit.facts import Json
 from markerjit.facts.markers import field_facts, left_out_facts, site_facts
+from markerjit.model import Hole
 from markerjit.patch.plan import Plan, Refusal
 from markerjit.patch.steps import Step
 
@@ -40,12 +41,22 @@ def explained_site_facts(explanation: Explanation) -> Json:
         "body": site.body.entry,
         "end": site.body.end,
         "slot": site.slot,
+        "hole": hole_facts(site.body.hole),
         "mode": str(explanation.mode) if explanation.mode else None,
         "dormant": instruction_lines(explanation.dormant),
         "active": {str(mode): instruction_lines(code) for mode, code in explanation.active.items()},
         "body_code": instruction_lines(explanation.body),
         "path": path_facts(explanation.path) if explanation.path else None,
         "page": page_facts(explanation.path.page) if explanation.path else None,
+    }
+
+
+def hole_facts(hole: Hole | None) -> Json | None:
+    """What a short jump at the head leads to, while it is closed and while it is open."""
+    return hole and {
+        "address": hole.address,
+        "off": hole.before.hex(" "),
+        "on": hole.after.hex(" "),
     }
 
 

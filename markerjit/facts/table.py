@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, cast
 
 from markerjit.errors import BadArgument
-from markerjit.facts.words import state_words, where_words
 from markerjit.printable.html import Shown, html_table
-from markerjit.session.status import MarkerStatus
 
 
 class Table(NamedTuple):
@@ -20,7 +18,7 @@ class Table(NamedTuple):
         return html_table(self.rows)
 
 
-def table(values: Iterable[Shown | MarkerStatus]) -> Table:
+def table(values: Iterable[Shown]) -> Table:
     """A table with a row for each value: a Site, a Step, an Event or a MarkerStatus.
 
     Raises BadArgument for anything else.
@@ -31,16 +29,6 @@ def table(values: Iterable[Shown | MarkerStatus]) -> Table:
 
 
 def _cells(value: object) -> Mapping[str, str]:
-    if isinstance(value, MarkerStatus):
-        return {
-            "marker": value.name,
-            "kind": str(value.kind),
-            "state": f"{state_words(value)}{where_words(value)}",
-            "sites": str(len(value.sites)),
-            "fields": ", ".join(f"{field.name}: {field.type}" for field in value.fields),
-            "hits": str(value.hits),
-            "lost": str(value.lost),
-        }
     if not hasattr(value, "_repr_cells_"):
         raise BadArgument("values", value, "a site, a step, an event or the status of a marker")
     return cast(Shown, value)._repr_cells_()

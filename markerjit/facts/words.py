@@ -7,28 +7,33 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from markerjit.printable import counted
+from markerjit.session.status import MarkerStatus, brakes_words, state_words, where_words
+
 if TYPE_CHECKING:
+    from markerjit.events.budget import Cut
     from markerjit.model import Field
-    from markerjit.session.status import MarkerStatus
     from markerjit.session.usdt import UsdtProbe
 
+__all__ = [
+    "age_words",
+    "brakes_words",
+    "budget_words",
+    "duration_words",
+    "field_words",
+    "holder_words",
+    "objects_words",
+    "place_words",
+    "semaphore_words",
+    "state_words",
+    "unmatched_words",
+    "where_words",
+    "wrapped",
+]
 
-def state_words(marker: MarkerStatus) -> str:
-    """`off`, or how the marker is on, or that its code is neither."""
-    if len(marker.altered) == len(marker.sites):
-        return "altered"
-    state = f"on ({marker.mode}, {marker.probe})" if marker.mode else "off"
-    if marker.partly:
-        state += ", not all sites"
-    if marker.altered:
-        state += f", {len(marker.altered)} of {len(marker.sites)} sites altered"
-    return state
 
-
-def where_words(marker: MarkerStatus) -> str:
-    """The question that the marker's executions have to meet, behind its state: ` where size > 9`;
-    empty without one."""
-    return f" where {marker.where}" if marker.where else ""
+_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
+"""Of durations, in nanoseconds."""
 
 
 def holder_words(marker: MarkerStatus) -> str:
@@ -71,6 +76,20 @@ def objects_words(probe: UsdtProbe) -> str:
     )
 
 
+def unmatched_words(number: int) -> str:
+    """What is said of returns whose entries were not seen: `2 returns gave no event: ...`."""
+    theirs = "its entry was" if number == 1 else "their entries were"
+    return f"{counted(number, 'return')} gave no event: {theirs} not seen"
+
+
+def budget_words(pid: int, cut: Cut, budget: str) -> str:
+    """What was done because the probes took more than their part, in a sentence."""
+    took = f"the probes took some {cut.percent:g} % of the processor time of process {pid}"
+    if cut.marker is None:
+        return f"{took}, more than {budget}, and cannot be thinned any more: they are switched off"
+    return f"{took}, more than {budget}: {cut.marker} is sampled {cut.sample} from now on"
+
+
 def wrapped(text: str, *, indent: int, width: int = 80) -> list[str]:
     """The text in indented lines of at most `width` characters, broken at blanks."""
     lines = [""]
@@ -88,3 +107,16 @@ def age_words(since: int) -> str:
         if seconds >= size:
             return f"{seconds // size} {name}"
     return f"{seconds} s"
+
+
+def duration_words(duration_ns: float | None) -> str:
+    """A duration in the unit in which it has three digits: `870 ns`, `1.02 µs`, `16.4 ms`; `-` for
+    none."""
+    if duration_ns is None:
+        return "-"
+    for size, unit in _UNITS:
+        if duration_ns >= size * 0.9995:  # less would be rounded to three digits below it
+            value = duration_ns / size
+            digits = sum(value < limit for limit in (9.995, 99.95))
+            return f"{value:.{digits}f} {unit}"
+    return f"{duration_ns:.0f} ns"

@@ -1,4 +1,4 @@
-"""A family: processes and all that they start, traced from the first instruction of each.
+"""A family: processes and all that they start, each from its first instruction on.
 
     with markerjit.Family([pid], lambda session: session.trace("kv_*")) as family:
         while not family.is_over:
@@ -19,43 +19,28 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import Generic, NamedTuple, Self, TypeVar
 
-from markerjit.arguments import check_callable, check_is
-from markerjit.errors import (
-    BadArgument,
-    MarkerError,
-    NoMarkers,
-    NoSuchProcess,
-    TargetGone,
-    UnknownMarker,
-)
+from markerjit.arguments import check_is
+from markerjit.errors import BadArgument, MarkerError, NoMarkers, UnknownMarker
 from markerjit.fleet.failed import Failed
 from markerjit.fleet.fleet import checked_pids
 from markerjit.fleet.follower import Follower, Kind, News
 from markerjit.fleet.hold import Hold
 from markerjit.fleet.launch import Launched
+from markerjit.fleet.members import Ended, Member, Members
 from markerjit.memory import ProcessMemory
 from markerjit.model import Seccomp
 from markerjit.session.session import Session
+from markerjit.session.watch import Ending
 
-if TYPE_CHECKING:
-    from markerjit.events.stream import EventStream
+T = TypeVar("T")
 
 _AT_ONCE_S = 0.05
 """Time for new processes before the streams are polled again."""
 
 _REMOVE_S = 2
 _POLL_S = 0.001
-
-
-class Member(NamedTuple):
-    """A program of the family that is traced. A process that executes a file is another one."""
-
-    pid: int
-    session: Session
-    trace: AbstractContextManager[EventStream]
-    stream: EventStream
 
 
 class Price(NamedTuple):
@@ -77,60 +62,67 @@ class Price(NamedTuple):
     longest_held: float
 
 
-class Family:
-    """Traces of processes and of all that they start, until `end_traces` or `close`.
+class Family(Generic[T]):
+    """Processes and all that they start, each with the same request, until `end_requests` or
+    `close`.
 
-    `request` returns the trace for a session. Raises what a session, a trace and following raise
-    for any of `pids`. A `program` that was launched is the only one of them; its exit status is
-    taken, and is told to it.
+    `request` returns the request for a session, as a context: a trace, or markers that are switched
+    on and, at its end, off. Raises what a session, the request and following raise for a single
+    pid; of several, those for which it fails are noted, and the last reason is raised where none is
+    left. A `program` that was launched is the only one of them; its exit status is taken, and is
+    told to it.
 
-    failed   the processes that could not be traced, and why
-    plain    number of programs that were started and have no such markers. One of `pids` may have
-             none either
     missed   sentences for programs whose beginning was not traced
     """
 
     def __init__(
         self,
         pids: Iterable[int],
-        request: Callable[[Session], AbstractContextManager[EventStream]],
+        request: Callable[[Session], AbstractContextManager[T]],
         *,
         program: Launched | None = None,
         ring_size: int | None = None,
         seccomp: Seccomp | str = "read",
     ) -> None:
-        check_callable("request", request)
         if program is not None:
             check_is("program", program, Launched)
         pids = checked_pids(pids)
-        self.failed: list[Failed] = []
         self.missed: list[str] = []
-        self.plain = 0
-        self._request = request
-        self._ring_size = ring_size
-        self._seccomp = seccomp
-        self._members: list[Member] = []
-        self._alive = {*pids}
+        self._members = Members(request, ring_size=ring_size, seccomp=seccomp)
+        self._alive: set[int] = set()
         self._holds: dict[int, Hold] = {}
         self._leaving: list[tuple[Hold, ProcessMemory, float]] = []
         self._program = program
         self._follower = Follower()
         try:
             for pid in pids:
-                with ExitStack() as stack:
-                    session = stack.enter_context(self._open(pid))
-                    self._follower.follow(pid, is_ours=program is not None)
-                    with suppress(NoMarkers, UnknownMarker):
-                        self._add(session)
-                        stack.pop_all()
+                try:
+                    self._follow(pid)
+                except BadArgument:
+                    raise  # it is wrong for all
+                except MarkerError as error:
+                    self._members.failed.append(Failed(pid, error))
+            if not self._alive:
+                raise self._members.failed[-1].error
         except BaseException:
             self.close()
             raise
 
     @property
-    def members(self) -> list[Member]:
-        """The programs that are traced now."""
-        return list(self._members)
+    def members(self) -> list[Member[T]]:
+        """The programs that have the request now."""
+        return self._members.now
+
+    @property
+    def failed(self) -> list[Failed]:
+        """The processes that could not have the request, and why."""
+        return list(self._members.failed)
+
+    @property
+    def plain(self) -> int:
+        """Number of programs that were started and have no such markers. One of `pids` may have
+        none either."""
+        return self._members.plain
 
     @property
     def is_over(self) -> bool:
@@ -145,10 +137,10 @@ class Family:
             totals.held_ns / 1e9, totals.longest_held_ns / 1e9,
         )  # fmt: skip
 
-    def poll(self) -> list[Member]:
-        """Begin the traces of what was started meanwhile; returns these. Call it often: what was
+    def poll(self) -> list[Member[T]]:
+        """Begin the requests for what was started meanwhile; returns these. Call it often: what was
         started waits for it."""
-        before = len(self._members)
+        before = self.members
         until = time.monotonic() + _AT_ONCE_S
         while time.monotonic() < until and (news := self._follower.next()):
             self._take(news)
@@ -156,36 +148,35 @@ class Family:
             if hold.is_waiting():
                 self._begin_held(hold)
         self._remove_holds()
-        return self._members[before:]
+        return self.members[len(before) :]
 
     def wait(self, most_s: float) -> None:
         """Wait until something has happened, for so long at most."""
         self._follower.wait(_POLL_S if self._holds or self._leaving else most_s)
 
-    def retire(self, member: Member) -> None:
-        """End the trace of a program that is over, and whose events were read."""
-        self._members.remove(member)
-        with suppress(TargetGone, NoSuchProcess), ExitStack() as stack:
-            stack.callback(member.session.close)
-            stack.push(member.trace.__exit__)
+    def take_ended(self) -> list[Ended[T]]:
+        """The programs that have ended since the last call. They are members until they are
+        retired."""
+        return self._members.take_ended()
 
-    def end_traces(self) -> None:
-        """End all traces, and let all processes go. A process that was made meanwhile has markers
+    def retire(self, member: Member[T]) -> None:
+        """End the request for a program that is over, and whose events were read."""
+        self._members.retire(member)
+
+    def end_requests(self) -> None:
+        """End all requests, and let all processes go. A process that was made meanwhile has markers
         switched off that its parent had on. Raises the last error of those that could not be
         ended, when all others are."""
         with ExitStack() as stack:
             stack.callback(self._let_go)
-            for member in self._members:
-                stack.push(member.trace.__exit__)
+            self._members.end_requests()
 
     def close(self) -> None:
-        """End the traces and the sessions. May be called again."""
+        """End the requests and the sessions. May be called again."""
         with ExitStack() as stack:
             stack.callback(self._follower.close)
-            for member in self._members:
-                stack.callback(member.session.close)
-            stack.callback(self._members.clear)
-            self.end_traces()
+            stack.callback(self._members.close)
+            self.end_requests()
 
     def __repr__(self) -> str:
         return f"<Family of {len(self._alive)}>"
@@ -203,18 +194,32 @@ class Family:
 
     # ---- what happens in the family ----
 
+    def _follow(self, pid: int) -> None:
+        """Follow one of the first processes, and begin its request if it has such markers."""
+        with ExitStack() as stack:
+            session = stack.enter_context(self._members.open(pid))
+            self._follower.follow(pid, is_ours=self._program is not None)
+            self._alive.add(pid)
+            with suppress(NoMarkers, UnknownMarker):
+                self._members.add(session)
+                stack.pop_all()
+
     def _take(self, news: News) -> None:
         if news.kind is Kind.ENDED:
             self._alive.discard(news.pid)
             if self._program and news.pid == self._program.pid:
                 self._program.note_end(news.status)
             self._holds.pop(news.pid, None)
+            self._note_end(news.pid, Ending(news.status & 0x7F, news.status >> 8 & 0xFF))
             return
         self._alive.add(news.pid)
         if news.kind is Kind.FORKED:
-            self._begin(news.pid)
+            self._members.begin(news.pid)
             self._follower.release(news.pid)
-        elif news.hold:
+            return
+        if news.kind is Kind.EXECUTED:
+            self._note_end(news.pid, None)
+        if news.hold:
             self._holds[news.pid] = news.hold
         elif news.kind is Kind.EXECUTED:
             self.missed.append(
@@ -222,34 +227,13 @@ class Family:
                 "a seccomp filter; it is not traced"
             )
 
-    def _begin(self, pid: int) -> None:
-        """Begin the trace of a process that waits, if it has such markers."""
-        try:
-            with ExitStack() as stack:
-                session = stack.enter_context(self._open(pid))
-                self._add(session)
-                stack.pop_all()
-        except BadArgument:
-            raise  # it is wrong for all
-        except (NoMarkers, UnknownMarker):
-            self.plain += 1
-        except (NoSuchProcess, TargetGone):
-            pass  # it was killed before its first instruction
-        except MarkerError as error:
-            self.failed.append(Failed(pid, error))
-
-    def _open(self, pid: int) -> Session:
-        return Session(pid, ring_size=self._ring_size, seccomp=self._seccomp)
-
-    def _add(self, session: Session) -> None:
-        trace = self._request(session)
-        self._members.append(Member(session.pid, session, trace, trace.__enter__()))
-        for member in self._members:
-            member.stream.keep()  # to begin many takes longer than a lease
+    def _note_end(self, pid: int, ending: Ending | None) -> None:
+        for member in self._members.of(pid):
+            self._members.note_end(member, ending)
 
     def _begin_held(self, hold: Hold) -> None:
         del self._holds[hold.pid]
-        self._begin(hold.pid)
+        self._members.begin(hold.pid)
         try:
             memory = hold.open_memory()
         except MarkerError:
@@ -281,12 +265,7 @@ class Family:
             while news := self._follower.next():
                 if news.kind is Kind.FORKED:
                     # The markers of its parent may have been on when it was made.
-                    with (
-                        suppress(MarkerError),
-                        self._open(news.pid) as session,
-                        self._request(session),
-                    ):
-                        pass
+                    self._members.undo(news.pid)
                 elif news.kind is Kind.ENDED:
                     self._take(news)
                 elif news.hold:

@@ -12,11 +12,13 @@ import os
 from enum import IntEnum
 from typing import NamedTuple
 
+from markerjit.arena.needed import NEEDED
 from markerjit.errors import NoSuchProcess, Refused
 from markerjit.fleet.hold import Hold
 from markerjit.memory import ProcessMemory, stat_fields
 from markerjit.proc.permission import check_before_stopping, read_status, why_not
 from markerjit.remote import native
+from markerjit.remote.filters import Filters
 from markerjit.remote.outcome import explain_failure
 
 
@@ -66,7 +68,8 @@ class Follower:
 
     def follow(self, pid: int, *, is_ours: bool = False) -> None:
         """Follow a process, and from now on all that it starts. Raises what a stop raises, and
-        Refused for a process under a seccomp filter. For a child of ours, of which the exit status
+        Unsupported for a process whose seccomp filters cannot be read, or do not allow what is
+        needed. For a child of ours, of which the exit status
         is taken, `is_ours` is to be said."""
         check_before_stopping(pid, is_followed=native.is_followed(pid))
         if pid == os.getpid():
@@ -77,10 +80,9 @@ class Follower:
                 "is followed; follow it from another process"
             )
         if read_status(pid).seccomp:
-            raise Refused(
-                f"process {pid} is under a seccomp filter, and such processes are not followed; "
-                "trace it without --follow"
-            )
+            # Following makes no system call in it. But a sleep that a stop has interrupted goes on
+            # by restart_syscall, and its children are stopped whenever they take a signal.
+            Filters(pid, lambda: NEEDED).check(set())
         with ProcessMemory(pid, why_not=why_not) as memory:
             report = native.Report()
             target = native.NativeTarget(

@@ -15,6 +15,7 @@ import os
 import signal
 import stat
 import time
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -30,10 +31,26 @@ from markerjit.errors import (
     refuse_own_shortage,
 )
 from markerjit.fleet.hold import Hold
+from markerjit.model import Seccomp
+from markerjit.printable import printable
 from markerjit.remote import native
+from markerjit.session.session import Session
 
 _POLL_S = 0.001
 _REMOVE_S = 2
+
+
+def launch(command: Sequence[str]) -> Launched:
+    """Start a program, and wait until it is at its entry point. Raises what Launched raises, and
+    Refused for a program that has ended before, as one does that lacks a library."""
+    program = Launched(command)
+    try:
+        if program.wait_until_held():
+            return program
+        raise Refused(f"{command[0]} ended before its entry point, with code {program.code}")
+    except BaseException:
+        program.close()
+        raise
 
 
 class Launched:
@@ -63,6 +80,10 @@ class Launched:
         self.pid: int = launched.pid
         self._hold = Hold(launched)
         self._pidfd = _open_pidfd(self.pid)
+
+    def attach(self, *, ring_size: int | None = None, seccomp: Seccomp | str = "read") -> Session:
+        """Open a session with the program, as the function `attach` does."""
+        return Session(self.pid, ring_size=ring_size, seccomp=seccomp)
 
     @property
     def code(self) -> int | None:
@@ -123,6 +144,16 @@ class Launched:
             self.wait()
         os.close(self._pidfd)
         self._pidfd = -1
+
+    def __repr__(self) -> str:
+        state = "waits" if not self.has_begun else "runs" if self.code is None else "has ended"
+        return f"<Launched {self.pid} ({printable(self._path)[:60]}), {state}>"
+
+    def __del__(self) -> None:
+        """As for a file that was not closed: warns (python -X dev), and closes."""
+        if getattr(self, "_pidfd", -1) >= 0:
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
+            self.close()
 
     def __enter__(self) -> Self:
         return self

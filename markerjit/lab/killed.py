@@ -17,7 +17,7 @@ from markerjit.lab.program import LIMIT_S, Program
 from markerjit.model import Mode, Site
 from markerjit.printable import counted
 from markerjit.session.repair import repair
-from markerjit.session.session import attach
+from markerjit.session.session import Session
 
 MARKER = "lab_turn"
 PASSES = 100
@@ -28,7 +28,7 @@ SWITCHES = (("off", "jump"), ("int3", "jump"))
 
 def controller(pid: int, mode: str, steps: int) -> None:
     """Make some steps of a switch, say how many there are in all, and die. Never returns."""
-    with attach(pid) as session, session.stepping(MARKER, mode=mode) as stepper:
+    with Session(pid) as session, session.stepping(MARKER, mode=mode) as stepper:
         for _ in range(steps):
             stepper.step()
         print(len(stepper.stages.stages), flush=True)
@@ -54,7 +54,7 @@ def killed_after(pid: int, mode: str, steps: int) -> int:
 
 def status_of(pid: int) -> str:
     """The line of `status` about what is left to repair; empty where there is nothing."""
-    with attach(pid) as session:
+    with Session(pid) as session:
         arena = session.arena()
         return (arena.to_mend if arena else None) or ""
 
@@ -91,7 +91,7 @@ class Trial:
     def make(self) -> str:
         """Kill a controller and repair. The story. Raises MarkerError where the program dies."""
         program = self._program
-        with attach(program.pid) as session:
+        with Session(program.pid) as session:
             if self._before != "off":
                 session.enable(MARKER, mode=self._before)
             (site,) = session.sites(MARKER)

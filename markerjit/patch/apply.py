@@ -16,7 +16,8 @@ from markerjit.arena.journal import Journal
 from markerjit.arena.pack import as_native, pack
 from markerjit.errors import UnexpectedBytes
 from markerjit.model import Edit
-from markerjit.patch.plan import LeftOut, Plan
+from markerjit.patch.plan import Plan
+from markerjit.patch.switchable import LeftOut
 from markerjit.proc.priority import raised_priority
 from markerjit.remote import native
 from markerjit.remote.outcome import explain_failure

@@ -1,5 +1,6 @@
-"""Markers that are held: recorded for a live reader, or kept by a flight recorder. A switch by
-another controller would lose events for that reader, so it is refused unless it is forced.
+"""Markers that are held: recorded or added up for a live reader, or kept by a flight recorder. A
+switch by another controller would lose events for that reader, so it is refused unless it is
+forced.
 
 The target's memory decides: the claim on the rings (lease.py), the claim for which an entry was
 switched on (`held`), and whether the rings are overwritten. A reader that is gone, or whose lease
@@ -15,7 +16,7 @@ from enum import Enum
 from markerjit.abi import PROBE_COUNTED, MarkerEntry
 from markerjit.arena.arena import Arena
 from markerjit.arena.lease import read_by_us, reader_of
-from markerjit.patch.plan import SiteState
+from markerjit.patch.switchable import SiteState
 from markerjit.proc.owner import Owner, ourselves
 
 _COMMAND = 100
@@ -23,9 +24,10 @@ _COMMAND = 100
 
 
 class Hold(Enum):
-    """The two kinds of holder."""
+    """The kinds of holder."""
 
     TRACE = "trace"
+    AGGREGATE = "aggregate"
     FLIGHT = "flight"
 
     def __str__(self) -> str:
@@ -40,18 +42,23 @@ class Holds:
         self._arena = arena
         self._reading = int(arena.control.now().reading)
         self._overwritten = arena.rings.are_overwritten()
+        self._has_aggregates = bool(arena.aggregates.all())
         reader = reader_of(arena)
         lives = reader is not None and (not reader.over or read_by_us(arena.pid))
         self.reader = reader.owner if reader and lives else None
 
     def __bool__(self) -> bool:
         """Whether there may be any."""
-        return self.reader is not None or self._overwritten
+        return self.reader is not None or self._overwritten or self._has_aggregates
 
     def of(self, state: SiteState) -> Hold | None:
         """The holder of the marker of a site in this state, or None."""
         marker = self._arena.markers.at(state.data) if self and state.mode else None
-        if marker is None or not is_recorded(self._arena, state):
+        if marker is None:
+            return None
+        if self._has_aggregates and adds_for(self._arena, state):
+            return Hold.AGGREGATE
+        if not is_recorded(self._arena, state):
             return None
         entry = self._arena.markers.entry(marker)
         if self.reader and entry.held == self._reading:
@@ -79,14 +86,27 @@ def is_recorded(arena: Arena, state: SiteState) -> bool:
     return arena.records(state.probe, state.data) or bool(state.probe & PROBE_COUNTED)
 
 
+def adds_for(arena: Arena, state: SiteState) -> Owner | None:
+    """The live process for which the marker of a site is added up; None where there is none."""
+    aggregate = arena.aggregate(state.probe, state.data)
+    return aggregate.owner if aggregate and not aggregate.is_left else None
+
+
 # ---- said in words -------------------------------------------------------------------------------
 
 
-def recorded_by(arena: Arena, markers: Mapping[str, SiteState], reader: Owner, command: str) -> str:
-    """`kv_get and 2 more are recorded by process 7 (markerjit trace …), on since 14:03`. The
-    command line is another program's: what a terminal might obey is not shown."""
+def recorded_by(
+    arena: Arena,
+    markers: Mapping[str, SiteState],
+    reader: Owner,
+    command: str,
+    *,
+    hold: Hold = Hold.TRACE,
+) -> str:
+    """`kv_get and 2 more are recorded by process 7 (markerjit trace …), on since 14:03`; or `added
+    up`. The command line is another program's: what a terminal might obey is not shown."""
     if reader == ourselves():
-        holder = "a trace of this very process"
+        holder = "a trace of this very process" if hold is Hold.TRACE else "this very process"
     else:
         shown = "".join(
             character if character.isprintable() else "?" for character in command[:_COMMAND]
@@ -94,7 +114,8 @@ def recorded_by(arena: Arena, markers: Mapping[str, SiteState], reader: Owner, c
         cut = "…" if len(command) > _COMMAND else ""
         is_named = reader.pid_namespace == ourselves().pid_namespace and shown
         holder = f"{reader} ({shown}{cut})" if is_named else str(reader)
-    return f"{_are(markers)} recorded by {holder}, on since {_since(_entry(arena, markers))}"
+    verb = "recorded" if hold is Hold.TRACE else "added up"
+    return f"{_are(markers)} {verb} by {holder}, on since {_since(_entry(arena, markers))}"
 
 
 def kept_by(arena: Arena, markers: Mapping[str, SiteState]) -> str:

@@ -3,8 +3,12 @@
 A plan is made from what was seen at the sites, and is checked again when it is applied: every edit
 names the bytes that it expects. Switching one site is:
 
-    on    slot.data and slot.adapter, slot.probe, the code that opens the site, then its semaphore
-    off   the semaphore, the code back, then slot.probe
+    on    slot.data and slot.adapter, slot.probe, its hole, the code that opens the site, then its
+          semaphore
+    off   the semaphore, the code back, its hole, then slot.probe
+
+Before both come the words of slots by which the entry of a function keeps its arguments for the
+exits; the entry is opened and closed with them (carried.py).
 
 so no thread can enter a body whose probe is not there, and one that is inside finds either the
 probe or NULL. How bytes are changed while threads run is for the protocols
@@ -13,20 +17,32 @@ probe or NULL. How bytes are changed while threads run is for the protocols
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from markerjit.abi import PROBE_COUNTED
-from markerjit.arena.patches import Head
+from markerjit.arena.patches import Head, PatchKind
 from markerjit.errors import Reason
 from markerjit.model import Change, Edit, Mode, RemoteAddress, Site, new
 from markerjit.patch.protocol import Context, Refusal, is_byte_flip, plan_change
+from markerjit.patch.slots import SEMAPHORE_SIZE, SLOT_ADAPTER, SLOT_DATA, SLOT_PROBE
 from markerjit.patch.steps import Step, steps_of
-from markerjit.patch.switchable import LeftOut, SiteState, to_be_closed, to_be_opened
+from markerjit.patch.switchable import (
+    NOTHING,
+    Carry,
+    LeftOut,
+    SiteState,
+    nothing_carried,
+    to_be_closed,
+    to_be_opened,
+)
 from markerjit.printable import counted
 from markerjit.quiesce.strategies import STOP, Strategy
+from markerjit.sites.lots import Lots
+from markerjit.x86.forms import reach_of
 
 __all__ = [
     "Binding",
@@ -44,22 +60,14 @@ __all__ = [
 T = TypeVar("T")
 _STEP = attrgetter("step")
 _ADDRESS = attrgetter("address")
-_SLOT_OF_SITE = attrgetter("body.slot")
 _SLOT_OF_STATE = attrgetter("site.body.slot")
-_ADDRESS_OF_STATE = attrgetter("site.address")
 _MARKER_OF_STATE = attrgetter("site.signature.name")
 _CODE_MODE = attrgetter("code_mode")
 _SEMAPHORE = attrgetter("site.body.semaphore")
+_HOLE = attrgetter("site.body.hole")
 
-SLOT_PROBE = 0
-SLOT_DATA = 8
-BINDING_SIZE = 16
-"""Of a slot's probe and data, without the counts behind them."""
-SLOT_ENTERED = 16
-SLOT_LEFT = 24
-SLOT_ADAPTER = 32
-SEMAPHORE_SIZE = 2
 _MOST_RAISED = (1 << 8 * SEMAPHORE_SIZE) - 1
+_HEAD_ONLY = (PatchKind.HEAD, 0, 0)
 
 
 class Plan(NamedTuple):
@@ -74,6 +82,8 @@ class Plan(NamedTuple):
     left_out       markers that match and cannot be switched, in the order of their sites
     modes          how each site that is switched will be on, by its address; None: off
     heads          those that are open afterwards: the arena's table has them before they are opened
+    carries        entries of functions are opened or closed for their exits, or words of those
+                   change; `token` is the last one that an entry gets, 0 where none gets one
     """
 
     title: str
@@ -85,6 +95,8 @@ class Plan(NamedTuple):
     left_out: tuple[LeftOut, ...] = ()
     modes: Mapping[RemoteAddress, Mode | None] = MappingProxyType({})
     heads: tuple[Head, ...] = ()
+    carries: bool = False
+    token: int = 0
 
     @property
     def changes(self) -> int:
@@ -135,42 +147,60 @@ def plan_on(
     ours: Container[int] = (),
     strategy: Strategy = STOP,
     own: bool = False,
+    carry: Carry = nothing_carried,
 ) -> Plan | Refusal:
     """Switch all sites on, in `mode`, or as each is on already, or as it was made for.
 
     Sites that cannot be switched (switchable.py) are left out, and refused if there are no others.
     An altered site is refused. `bindings` say what each slot is to hold; without them the plan is
-    for looking at. `ours` has the addresses of our probes. `own`: it is this process.
+    for looking at. `ours` has the addresses of our probes. `own`: it is this process. `carry` says
+    which entries those of the sites need that are exits.
     """
     states, left_out = to_be_opened(states, ours)
     if not states and left_out:
         return Refusal(left_out[0].reason, left_out[0].sentence)
+    carried = carry(states)
+    every = [*states, *carried.opened]
     traps: list[tuple[RemoteAddress, RemoteAddress]] = []
     modes_after: dict[RemoteAddress, Mode | None] = {}
     heads: list[Head] = []
     ways_before: object = None  # of the site before, which most sites are like
     mode_before: Mode | None = None
     chosen: Mode | Refusal = Mode.INT3
-    for site, before, _, _, _, problem, _, _, _ in states:
-        _, _, address, form, body = site
-        if problem:
-            return Refusal(problem.reason, str(problem))
+    for index, state in enumerate(every):
+        site, before, lot = state.site, state.code_mode, state.lot
+        form, body = site.form, site.body
+        if state.problem:
+            return Refusal(state.problem.reason, str(state.problem))
         if form.ways is not ways_before or before is not mode_before:
-            chosen = _choose_mode(site, mode or before)
+            wish = mode or before
+            if index >= len(states):  # an entry that is carried stays as it is open
+                wish = before or (mode if mode in form.ways else None)
+            chosen = _choose_mode(site, wish)
             ways_before, mode_before = form.ways, before
         if isinstance(chosen, Refusal):
             return chosen
-        modes_after[address] = chosen
-        traps_at = body.entry if chosen is Mode.INT3 else 0
-        if traps_at:
-            traps.append((address, body.entry))
+        modes_after |= dict.fromkeys(lot.addresses, chosen)
+        by_trap = chosen is Mode.INT3 and bool(body.entry)
+        if by_trap:
+            traps += zip(lot.addresses, lot.entries, strict=True)
         if form.head:
-            after = form.ways[chosen]
-            heads.append(new(Head, (address, form.head, after, chosen, body.slot, traps_at)))
-    context = Context(strategy, own, handler=bool(traps) or _any_breakpoint(states))
+            if body.covers:
+                heads += heads_of(site, chosen)
+            else:
+                after = form.ways[chosen]
+                bodies = lot.entries if by_trap else repeat(RemoteAddress(0), lot.size)
+                heads += [
+                    new(Head, (address, form.head, after, chosen, body.slot, entry, *_HEAD_ONLY))
+                    for address, entry in zip(lot.addresses, bodies, strict=True)
+                ]
+    modes_after |= {state.site.address: None for state in carried.closed}
+    every += carried.closed
+    context = Context(strategy, own, handler=bool(traps) or _any_breakpoint(every))
+    filled, emptied = _hole_changes(every, modes_after)
     groups = (
-        *_slot_changes(states, bindings), _code_changes(states, modes_after),
-        _semaphore_changes(states, modes_after),
+        map(_alone, carried.words), *_slot_changes(states, bindings), filled,
+        _code_changes(every, modes_after), emptied, _semaphore_changes(states, modes_after),
     )  # fmt: skip
     edits = _edits(groups, context)
     if isinstance(edits, Refusal):
@@ -179,8 +209,9 @@ def plan_on(
         edits = (*_guards(states, edits), *edits)
     return Plan(
         _title("on", states), edits, strategy, tuple(traps), bindings is None,
-        untraps=_untraps(states, {address for address, _ in traps}), left_out=left_out,
-        modes=modes_after, heads=tuple(heads),
+        untraps=_untraps(every, {address for address, _ in traps}), left_out=left_out,
+        modes=_modes_of(states, modes_after) if carried != NOTHING else modes_after,
+        heads=tuple(heads), carries=carried != NOTHING, token=carried.token,
     )  # fmt: skip
 
 
@@ -201,6 +232,7 @@ def plan_off(
     ours: Container[int] = (),
     strategy: Strategy = STOP,
     own: bool = False,
+    carry: Carry = nothing_carried,
 ) -> Plan | Refusal:
     """Switch off all sites that can be (switchable.py). The others are left out, and refused if
     nothing else is there.
@@ -212,14 +244,21 @@ def plan_off(
     states, left_out = to_be_closed(states, ours)
     if not states and left_out:
         return Refusal(left_out[0].reason, left_out[0].sentence)
-    modes_after: dict[RemoteAddress, Mode | None]
-    modes_after = dict.fromkeys(map(_ADDRESS_OF_STATE, states))
-    code = _code_changes(states, modes_after)
+    carried = carry(states)
+    modes_after: dict[RemoteAddress, Mode | None] = dict.fromkeys(_addresses(states))
+    code_after = modes_after | {
+        state.site.address: state.code_mode
+        for state in states if state.site.address in carried.stays
+    } | dict.fromkeys(_addresses(carried.closed))  # fmt: skip
+    every = [*states, *carried.closed]
+    code = _code_changes(every, code_after)
+    staying = {state.site.slot for state in states if state.site.address in carried.stays}
     slots = []
     for state in _slot_states(states):
         if state.probe == state.site.body.idle:
             continue
-        if strategy.stops or own or state.site.form.is_decided_by_slot:
+        can_go = state.site.slot in staying and not state.probe & PROBE_COUNTED
+        if strategy.stops or own or can_go or state.site.form.is_decided_by_slot:
             idle = state.site.body.idle
             slots.append(_alone(_word_change(state, SLOT_PROBE, idle, "slot.probe, none")))
         elif state.probe & PROBE_COUNTED:
@@ -228,14 +267,28 @@ def plan_off(
                 f"{state.site.marker} has a probe in C, and under {strategy.name} a thread may be "
                 "on its way into it unseen, so its end cannot be waited for; use --quiesce stop",
             )
-    context = Context(strategy, own, handler=_any_breakpoint(states))
-    edits = _edits((_semaphore_changes(states, modes_after), code, slots), context)
+    context = Context(strategy, own, handler=_any_breakpoint(every))
+    _, emptied = _hole_changes(every, code_after)
+    words = map(_alone, carried.words)
+    edits = _edits((words, _semaphore_changes(states, modes_after), code, emptied, slots), context)
     if isinstance(edits, Refusal):
         return edits
     return Plan(
-        _title("off", states), edits, strategy, untraps=_untraps(states), left_out=left_out,
-        modes=modes_after,
+        _title("off", states), edits, strategy,
+        untraps=_untraps([state for state in every if not code_after[state.site.address]]),
+        left_out=left_out, modes=modes_after, carries=carried != NOTHING,
     )  # fmt: skip
+
+
+def _modes_of(
+    states: Sequence[SiteState], modes: Mapping[RemoteAddress, Mode | None]
+) -> dict[RemoteAddress, Mode | None]:
+    """Those of the sites that were asked for."""
+    return {address: modes[address] for address in _addresses(states)}
+
+
+def _addresses(states: Iterable[SiteState]) -> Iterator[RemoteAddress]:
+    return (address for state in states for address in state.lot.addresses)
 
 
 def complete(plan: Plan, bindings: Mapping[RemoteAddress, Binding]) -> Plan:
@@ -280,8 +333,8 @@ def _untraps(
 ) -> tuple[RemoteAddress, ...]:
     if not _any_breakpoint(states):
         return ()
-    addresses = (state.site.address for state in states if state.code_mode is Mode.INT3)
-    return tuple(address for address in addresses if address not in stay)
+    planted = (state.lot.addresses for state in states if state.code_mode is Mode.INT3)
+    return tuple(address for addresses in planted for address in addresses if address not in stay)
 
 
 def _any_breakpoint(states: Sequence[SiteState]) -> bool:
@@ -290,7 +343,7 @@ def _any_breakpoint(states: Sequence[SiteState]) -> bool:
 
 def _title(how: str, states: Sequence[SiteState]) -> str:
     markers = counted(len(set(map(_MARKER_OF_STATE, states))), "marker")
-    return f"switch {how} {markers} at {counted(len(states), 'site')}"
+    return f"switch {how} {markers} at {counted(sum(state.lot.size for state in states), 'site')}"
 
 
 def _choose_mode(site: Site, mode: Mode | None) -> Mode | Refusal:
@@ -313,28 +366,68 @@ def _code_changes(
     """From the first byte of each head that changes to the last one; most often the same."""
     changes: list[Alike] = []
     known: dict[tuple[object, ...], tuple[int, list[RemoteAddress]]] = {}
-    for site, before, _, _, left, _, _, _, _ in states:
-        signature, _, address, form, body = site
-        after = modes[address]
+    for state in states:
+        lot, before, left = state.lot, state.code_mode, state.head
+        form, after = lot.first.form, modes[lot.first.address]
         if before is after or not form.head:
             continue
-        name, ways = signature.name, form.ways
+        name, ways = lot.first.signature.name, form.ways
         alike = (name, id(ways), form.head, before, left, after)
         if alike in known:
             start, addresses = known[alike]
-            addresses.append(RemoteAddress(address + start))
+            addresses += [RemoteAddress(address + start) for address in lot.addresses]
             continue
         # Behind a breakpoint a change that was left half done may differ from the usual.
         head = left or (ways[before] if before else form.head)
         start, old, bytes_after = _difference(head, ways[after] if after else form.head)
-        at = RemoteAddress(address + start)
         what = f"{name}: {form.name} site {after or 'off'}"
-        completion = None if form.inside else body.entry
-        change = _alone(Change(at, old, bytes_after, what, True, completion=completion))
-        changes.append(change)
-        if is_byte_flip(change.change):
-            known[alike] = start, change.addresses
+        places = [RemoteAddress(address + start) for address in lot.addresses]
+        # A breakpoint has to stand where the instruction begins: a jump that gets another target
+        # differs behind that.
+        entries = repeat(None, lot.size) if form.inside or start else lot.entries
+        of_lot = (
+            Change(place, old, bytes_after, what, True, completion=entry)
+            for place, entry in zip(places, entries, strict=True)
+        )
+        first = next(of_lot)
+        if is_byte_flip(first):
+            known[alike] = start, places
+            changes.append(Alike(first, places))
+        else:
+            changes += map(_alone, (first, *of_lot))
     return changes
+
+
+def heads_of(site: Site, mode: Mode) -> tuple[Head, ...]:
+    """What the arena's table has of a site with a stub that is opened in this mode."""
+    _, _, address, form, body = site
+    entry = body.entry if mode is Mode.INT3 else RemoteAddress(0)
+    after = form.ways[mode]
+    head = Head(address, form.head, after, mode, body.slot, entry, covers=body.covers)
+    if not body.hole:
+        return (head,)
+    at, before, filled, covers = body.hole
+    hole = Head(at, before, filled, Mode.JUMP, body.slot, RemoteAddress(0), PatchKind.HOLE, covers)
+    reach = reach_of(form.ways[Mode.JUMP])
+    return hole, head._replace(kind=PatchKind.SHORT, reach=reach)
+
+
+def _hole_changes(
+    states: Iterable[SiteState], modes: Mapping[RemoteAddress, Mode | None]
+) -> tuple[list[Alike], list[Alike]]:
+    """Holes that are filled, before the short jumps that lead there are written; and those that are
+    given back, after. The change is of the whole hole, so that no thread stands before its jump."""
+    filled: list[Alike] = []
+    emptied: list[Alike] = []
+    for state in filter(_HOLE, states):
+        at, before, after, _ = state.site.body.hole  # type: ignore[misc]
+        is_used = modes[state.site.address] is Mode.JUMP
+        content = after if is_used else before
+        if state.hole != content:
+            what = f"{state.site.marker}: hole {'filled' if is_used else 'given back'}"
+            change = _alone(Change(at, state.hole, content, what, code=True))
+            (filled if is_used else emptied).append(change)
+    return filled, emptied
 
 
 def _semaphore_changes(
@@ -346,6 +439,7 @@ def _semaphore_changes(
     for state in filter(_SEMAPHORE, states):
         semaphore = state.site.body.semaphore
         added = bool(modes[state.site.address]) - bool(state.code_mode)
+        added *= state.lot.size
         if added:
             first, sum_ = raised.get(semaphore, (state, 0))
             raised[semaphore] = first, sum_ + added
@@ -371,9 +465,9 @@ def _slot_changes(
     """All data and adapters, then all probes: a thread that finds the probe finds those. An adapter
     that the new probe does not need stays, for threads that are on their way to it."""
     open_slots = {
-        site.body.slot
-        for site, before, *_ in states
-        if before or (not site.form.head and site.form.is_decided_by_slot)
+        state.site.body.slot
+        for state in states
+        if state.code_mode or state.site.form.is_decided_by_slot
     }
     data, probes = [], []
     for state in _slot_states(states):
@@ -388,24 +482,9 @@ def _slot_changes(
     return list(map(_alone, data)), list(map(_alone, probes))
 
 
-def is_entered(read: Callable[[RemoteAddress, int], bytes], slot: RemoteAddress) -> bool:
-    """Whether a thread is in the probe of a slot, if its calls are counted."""
-    entered, left = entries_of(read, slot)
-    return entered != left
-
-
-def entries_of(read: Callable[[RemoteAddress, int], bytes], slot: RemoteAddress) -> tuple[int, int]:
-    """How often a counted probe of a slot was entered and left."""
-    # First how often it was left: between the reads a thread that comes and goes would otherwise
-    # balance one that is still inside.
-    left = read(RemoteAddress(slot + SLOT_LEFT), 8)
-    entered = read(RemoteAddress(slot + SLOT_ENTERED), 8)
-    return int.from_bytes(entered, "little"), int.from_bytes(left, "little")
-
-
 def by_slot(sites: Sequence[Site]) -> Iterator[Site]:
     """One site for each slot: the sites of a marker in one object share theirs."""
-    return _first_of_each(zip(map(_SLOT_OF_SITE, sites), sites, strict=True))
+    return _first_of_each((lot.first.body.slot, lot.first) for lot in Lots.of(sites).lots)
 
 
 def _slot_states(states: Sequence[SiteState]) -> Iterator[SiteState]:

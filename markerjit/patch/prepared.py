@@ -14,7 +14,10 @@ from typing import NamedTuple
 from markerjit.arena.markers import Switched
 from markerjit.arena.pack import pack
 from markerjit.model import Edit, Mode, RemoteAddress
-from markerjit.patch.plan import SLOT_ADAPTER, SLOT_DATA, SLOT_PROBE, Plan, SiteState
+from markerjit.patch.plan import Plan
+from markerjit.patch.slots import SLOT_ADAPTER, SLOT_DATA, SLOT_NEEDS, SLOT_PROBE, SLOT_TOKEN
+from markerjit.patch.switchable import SiteState
+from markerjit.x86.forms import FUNCTION, RETURN
 
 
 class Prepared(NamedTuple):
@@ -54,9 +57,10 @@ def prepare(
     edits = sorted((*guards.values(), *plan.edits), key=lambda edit: (edit.step, edit.address))
     whole = plan._replace(edits=tuple(edits))
     planted = tuple(
-        (state.site.address, state.site.body.entry)
+        place
         for state in states
         if state.code_mode is Mode.INT3
+        for place in zip(state.lot.addresses, state.lot.entries, strict=True)
     )
     return Prepared(whole, pack(edits), whole.changes, mapped, switched, planted)
 
@@ -66,10 +70,10 @@ def _guards(
 ) -> Iterator[Edit | None]:
     """Edits for what the plan does not change; a None for a site of which it changes nothing. Data
     is a step of its own, the `last`: among code it would keep that from being written by runs."""
-    for state in states:
+    for state, address in _each(states):
         site = state.site
         words = dict(_words(state))
-        head = range(site.address, site.address + len(state.head))
+        head = range(address, address + len(state.head))
         changed = [steps[place] for place in (*head, *words) if place in steps]
         in_head = [steps[place] for place in head if place in steps]
         if not changed or (state.head and not in_head):
@@ -84,6 +88,13 @@ def _guards(
                 yield _guard(place, word.to_bytes(8, "little"), site.marker, code=False, step=last)
 
 
+def _each(states: Sequence[SiteState]) -> Iterator[tuple[SiteState, RemoteAddress]]:
+    """The states of all sites, with their addresses."""
+    for state in states:
+        for address in state.lot.addresses:
+            yield state, address
+
+
 def _words(state: SiteState) -> Iterator[tuple[int, int]]:
     """The words of its slot by their addresses."""
     site = state.site
@@ -92,6 +103,10 @@ def _words(state: SiteState) -> Iterator[tuple[int, int]]:
         yield site.slot + SLOT_DATA, state.data
         if site.body.preserving:
             yield site.slot + SLOT_ADAPTER, state.adapter
+        if site.form.name == FUNCTION:  # else the entry might be closed that exits need
+            yield site.slot + SLOT_TOKEN, state.token
+        if site.form.name == RETURN:  # else it might need an entry that is not opened
+            yield site.slot + SLOT_NEEDS, state.needs
 
 
 def _guard(place: int, expected: bytes, marker: str, *, code: bool, step: int) -> Edit:

@@ -6,27 +6,19 @@ names of probes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from markerjit.arena.markers import fnv1a
 from markerjit.model import Mode
+from markerjit.patch.where import Where
 from markerjit.quiesce.strategies import Strategy
 from markerjit.ring.types import Options
 
+if TYPE_CHECKING:  # imported where something is asked
+    from markerjit.questions.aggregates import Asked, KeyPart, Shape
+    from markerjit.questions.latencies import Timed
+
 _ONLY_COUNTED = Options(counted=False)
-
-
-class Where(NamedTuple):
-    """A question that stands before a probe: its text, and a number by which its code is found
-    again."""
-
-    text: str
-    number: int
-
-    @classmethod
-    def of(cls, text: str) -> Where:
-        """The question with this text, whatever it is: what is no question is refused later."""
-        return cls(text, fnv1a(text.encode(errors="surrogatepass")))
 
 
 class Count(NamedTuple):
@@ -49,15 +41,59 @@ class Record(NamedTuple):
     question: Where | None = None
 
 
+class AddUp(NamedTuple):
+    """Add each event to an aggregate. `shape` is what its markers have in common; `question` is its
+    text, and the number of all that its code depends on."""
+
+    asked: Asked
+    shape: Shape
+    question: Where
+    options: Options = _ONLY_COUNTED
+
+    @classmethod
+    def of(cls, asked: Asked, shape: Shape, options: Options = _ONLY_COUNTED) -> AddUp:
+        """What this aggregate does."""
+        number = fnv1a(repr((asked, shape)).encode(errors="surrogatepass"))
+        return cls(asked, shape, Where(str(asked), number), options)
+
+
+class Pair(NamedTuple):
+    """Begin or end a pair of events. `key` is what its markers have in common, and `counter` says
+    that its clock is the time stamp counter; `question` is its text, and the number of all that its
+    code depends on."""
+
+    timed: Timed
+    ends: bool
+    key: tuple[KeyPart, ...]
+    counter: bool
+    question: Where
+    options: Options = _ONLY_COUNTED
+
+    @classmethod
+    def of(
+        cls,
+        timed: Timed,
+        key: tuple[KeyPart, ...],
+        options: Options = _ONLY_COUNTED,
+        *,
+        ends: bool,
+        counter: bool,
+    ) -> Pair:
+        """One side of a latency."""
+        number = fnv1a(repr((timed, ends, key, counter)).encode(errors="surrogatepass"))
+        return cls(timed, ends, key, counter, Where(str(timed), number), options)
+
+
 class InC(NamedTuple):
     """Call a function of a file of probes in C. `options` are those of the marker's entry: what the
     probe emits is recorded as its own events are. `digest` is that of the objects; "" before the
-    file is compiled."""
+    file is compiled. Where it `replaces` the marker's function it is not called, but jumped to."""
 
     file: str
     function: str
     options: Options = _ONLY_COUNTED
     digest: str = ""
+    replaces: bool = False
 
     @property
     def question(self) -> None:
@@ -67,9 +103,9 @@ class InC(NamedTuple):
         return f"{self.file}:{self.function}"
 
 
-Probe = Count | Record | InC
-"""The code that runs when an open site is reached. The type tells the kinds apart; their tuples
-have different lengths, and are never equal, either."""
+Probe = Count | Record | AddUp | Pair | InC
+"""The code that runs when an open site is reached. The type tells the kinds apart; no two of them
+are equal."""
 
 
 class Request(NamedTuple):
@@ -82,8 +118,13 @@ class Request(NamedTuple):
 
     @property
     def calls(self) -> bool:
-        """Whether a probe in C is called."""
-        return self.on and isinstance(self.probe, InC)
+        """Whether a probe in C is called, and its calls are counted."""
+        return self.on and isinstance(self.probe, InC) and not self.probe.replaces
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a function is replaced."""
+        return self.on and isinstance(self.probe, InC) and self.probe.replaces
 
 
 def as_mode(mode: Mode | str | None) -> Mode | None:

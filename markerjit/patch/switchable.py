@@ -13,27 +13,38 @@ A marker that cannot be switched, whatever is asked for, is left out of a plan a
 
 Switched on is a marker at all its sites or at none; switched off is every site that can be.
 
+A plan may also have to open and close entries of functions that are carried for their exits; the
+value that says which is here, and what they are for in carried.py.
+
 What this does not do: judge modes, strategies and probes. A site that does not fit them is refused,
 since another request may be possible (plan.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import NamedTuple
 
 from markerjit.errors import Reason, UnexpectedBytes
-from markerjit.model import Mode, RemoteAddress, Signature, Site
+from markerjit.model import Change, Mode, RemoteAddress, Signature, Site
+from markerjit.sites.lots import Lot, Lots
 
 
 class SiteState(NamedTuple):
-    """A site as it was found: how its code is switched, what its slot holds, and the bytes of its
-    head (empty where the slot decides, or where the head was not read).
+    """A site as it was found, or several that are alike and were found alike: how its code is
+    switched, what its slot holds, and the bytes of its head (empty where the slot decides, or where
+    the head was not read).
 
     problem    what is wrong with its code: then it is in no mode, and no plan may change it
     is_shared  its code is in a shared mapping: writing there would change the file
     adapter    what its slot has for probes that are C functions; 0 where it has no such word
     raised     the count in its semaphore; 0 without one
+    hole       what its hole holds; b"" without one
+    alike      all that were found so, of which `site` is the first; None where it is the only one
+    token      of a function's entry: what its arguments are kept by, 0 while they are not
+    stash      of such an entry: where they are kept
+    unmatched  of an exit: returns that gave no event, since their entries were not seen
+    needs      of an exit: its event needs what the entry keeps
     """
 
     site: Site
@@ -45,11 +56,24 @@ class SiteState(NamedTuple):
     is_shared: bool = False
     adapter: RemoteAddress = RemoteAddress(0)
     raised: int = 0
+    hole: bytes = b""
+    alike: Lot | None = None
+    token: int = 0
+    stash: int = 0
+    unmatched: int = 0
+    needs: bool = False
+
+    @property
+    def lot(self) -> Lot:
+        """The sites that were found so."""
+        return self.alike or Lot.of(self.site)
 
     @property
     def mode(self) -> Mode | None:
-        """How the site is on, None when it is off."""
+        """How the site is on, None when it is off. An entry that is open for exits only is off."""
         form = self.site.form
+        if self.token and self.probe == self.site.body.idle:
+            return None
         if not form.head and form.is_decided_by_slot:
             return self.site.form.modes[0] if self.probe != self.site.body.idle else None
         return self.code_mode
@@ -130,12 +154,12 @@ def _reason_against(state: SiteState, ours: Container[int]) -> _Why | None:
     return None
 
 
-def clashing_slots(sites: Sequence[Site]) -> set[RemoteAddress]:
+def clashing_slots(sites: Iterable[Site]) -> set[RemoteAddress]:
     """Slots that sites with different formats or types share: they cannot be recorded."""
     described: dict[RemoteAddress, Signature] = {}
     clashing = set()
-    for site in sites:
-        slot, signature = site.body.slot, site.signature
+    for lot in Lots.of(sites).lots:
+        slot, signature = lot.first.body.slot, lot.first.signature
         first = described.setdefault(slot, signature)
         if first is signature or not slot:  # the sites of a marker share theirs
             continue
@@ -149,3 +173,33 @@ def _two_formats(site: Site) -> _Why:
         f"{site.marker} has sites with different formats or types in one object "
         f"({site.source}); give one of them another name"
     )
+
+
+# ---- entries that are open for exits (carried.py) ------------------------------------------------
+
+
+class Carried(NamedTuple):
+    """What a switch has to do for entries that exits need.
+
+    opened  entries that are to be open, and `closed` those that nobody needs any more
+    stays   the addresses of entries that are switched off, and have to stay open
+    words   changes of words of slots
+    token   the last token among those; 0 where there is none
+    """
+
+    opened: tuple[SiteState, ...] = ()
+    closed: tuple[SiteState, ...] = ()
+    stays: frozenset[RemoteAddress] = frozenset()
+    words: tuple[Change, ...] = ()
+    token: int = 0
+
+
+NOTHING = Carried()
+
+Carry = Callable[[Sequence[SiteState]], Carried]
+"""What a switch of these sites has to do."""
+
+
+def nothing_carried(states: Sequence[SiteState]) -> Carried:
+    """For sites none of which is an exit."""
+    return NOTHING

@@ -1,25 +1,41 @@
 """A question before a probe: the names that it may use, the markers that it can be asked of, and
 its code.
 
-It is asked in the process, with the arguments of the marker and the thread's id. The clock and the
-CPU are known when an event is recorded, and later.
+It is asked in the process, with the arguments of the marker, its memory, and what the thread, the
+CPU and the clock say at that moment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
+from markerjit.abi import RED_ZONE
 from markerjit.elf import parse_format
-from markerjit.errors import BadQuestion
+from markerjit.errors import BadQuestion, Unsupported
 from markerjit.model import Signature
+from markerjit.patch.where import Where
 from markerjit.probes.asked_texts import texts_of
-from markerjit.probes.question import TID_OFFSET, Draft, draft_of, make_question
+from markerjit.probes.braking import Rows, Words, braking
+from markerjit.probes.computed import TID_OFFSET, Known
+from markerjit.probes.question import NO, Draft, Gates, draft_of, make_question
+from markerjit.probes.selecting import Columns, columns, columns_of, lengths_of
 from markerjit.questions import Lack, Question, Scope, ask, ask_again, scope_of
-from markerjit.questions.scope import CALLER, CPU, TIME
+from markerjit.questions.ir import Node
+from markerjit.questions.scope import CALLER
+from markerjit.questions.selection import Selection, select
+from markerjit.questions.types import Type
+from markerjit.ring.brakes import NO_BRAKES, Brakes
 
-_UNKNOWN = "the code of a question has the arguments and the thread only"
-_MEMORY = "the code of a question reads none yet"
+if TYPE_CHECKING:
+    from markerjit.arena.arena import Arena
+
+_NO_CALLER = "only the entry of a function has a caller"
+_FUNCTION, _RETURN = "func:", ":return"
+_WORD = 8
+_BEHIND_ARGUMENTS = 2 + RED_ZONE // _WORD
+"""Words between the arguments and the stack of the program: what a stub saves (stub.py), and the
+red zone. At the entry of a function the return address is there."""
 
 
 def ask_markers(text: str, signatures: Sequence[Signature]) -> list[Question | Lack]:
@@ -27,46 +43,129 @@ def ask_markers(text: str, signatures: Sequence[Signature]) -> list[Question | L
     return ask(text, [scope_of_marker(signature) for signature in signatures])
 
 
+class Asked(NamedTuple):
+    """A question of one marker: its condition, and the words of a selection."""
+
+    question: Question | None
+    words: Sequence[Node]
+
+
+def ask_where(where: Where, signatures: Sequence[Signature]) -> list[Asked | Lack]:
+    """The question for each of these markers, with its selection. Raises BadQuestion."""
+    scopes = [scope_of_marker(signature) for signature in signatures]
+    conditions: Sequence[Question | Lack | None] = [None] * len(scopes)
+    if where.has_condition:
+        conditions = ask(where.text, scopes)
+    selections: Sequence[Selection | Lack] = [()] * len(scopes)
+    if where.select is not None:
+        selections = select(where.select, scopes)
+    made: list[Asked | Lack] = []
+    for signature, question, selection in zip(signatures, conditions, selections, strict=True):
+        if isinstance(question, Lack):
+            made.append(question)
+        elif isinstance(selection, Lack):
+            made.append(selection)
+        else:
+            made.append(Asked(question, columns(selection, signature).words))
+    return made
+
+
 def scope_of_marker(signature: Signature) -> Scope:
     """The names that a question has before a probe of this marker."""
     fields = parse_format(signature.format, signature.args)
-    unknown = dict.fromkeys((TIME, CPU, CALLER), _UNKNOWN)
-    return scope_of(signature.name, fields, unknown, _MEMORY)
+    if _is_entry(signature):
+        return scope_of(signature.name, fields, {}, more={CALLER: Type.POINTER})
+    return scope_of(signature.name, fields, {CALLER: _NO_CALLER})
+
+
+def _is_entry(signature: Signature) -> bool:
+    """Whether the event is the entry of a function."""
+    return signature.name.startswith(_FUNCTION) and not signature.name.endswith(_RETURN)
+
+
+class Process(NamedTuple):
+    """What the code of a question has to know of the process (computed.Known, braking.Rows)."""
+
+    tid_offset: int = TID_OFFSET
+    has_clock: bool = True
+    rows: Rows = Rows()
+    ticks_per_s: int = 0
+
+    @classmethod
+    def of(cls, arena: Arena, ticks_per_s: int = 0) -> Self:
+        """The process of an arena, by whose code the time stamp counter is read where it has so
+        many ticks in a second."""
+        has_clock = bool(arena.facts.clock)
+        return cls(int(arena.facts.tid_offset), has_clock, Rows.of(arena), ticks_per_s)
+
+
+_ANY_PROCESS = Process()
 
 
 def draft_of_question(
-    question: Question,
+    question: Question | None,
     signature: Signature,
     *,
-    tid_offset: int = TID_OFFSET,
+    words: Sequence[Node] = (),
+    process: Process = _ANY_PROCESS,
     careful: bool = False,
+    brakes: Brakes = NO_BRAKES,
 ) -> Draft:
-    """The code of a question, line by line. `tid_offset` is where from its fs base a thread has its
-    id, negative where that is not known. Raises Unsupported where it has none."""
+    """The code of a question, line by line, before a probe that is called with these words, or with
+    those of the marker, where the brakes let it through. Raises Unsupported where it has none."""
+    condition = question.condition if question else None
+    if brakes.at_most and not process.ticks_per_s and not process.has_clock:
+        raise Unsupported("this process has no clock that we know, so a rate cannot be kept")
+    code = braking(brakes, process.rows, NO, process.ticks_per_s)
+    return draft_of(condition, known_of(signature, process, careful), words, code)
+
+
+def known_of(signature: Signature, process: Process, careful: bool) -> Known:
+    """What the code of a question has to know of its marker and process."""
     fields = parse_format(signature.format, signature.args)
-    arguments = {field.name: field.arg for field in fields}
-    texts = texts_of(signature, careful=careful)
-    return draft_of(question.condition, arguments, texts, tid_offset)
+    arguments = {**{field.name: field.arg for field in fields}, **lengths_of(signature)}
+    if _is_entry(signature):
+        arguments.setdefault(CALLER, len(signature.args) + _BEHIND_ARGUMENTS)
+    return Known(arguments, texts_of(signature), process.tid_offset, process.has_clock, careful)
+
+
+def recorded_signature(signature: Signature, select: str | None) -> Signature:
+    """The signature of the events that are recorded of a marker: that of a selection, or its own.
+    Raises BadQuestion."""
+    return signature if select is None else recorded_selection(signature, select).signature
+
+
+def recorded_selection(signature: Signature, select: str) -> Columns:
+    """What a selection records of a marker. Raises BadQuestion."""
+    return columns_of(select, signature, scope_of_marker(signature))
 
 
 class Behind(NamedTuple):
-    """What the code of a question goes on to, and has of the runtime: its gate for texts, and where
-    from its fs base a thread has its id. `careful` says how texts are read."""
+    """What the code of a question goes on to, and has of the runtime, the process and its entry.
+    `careful` says how memory is read."""
 
     probe: int
-    ask: int
-    tid_offset: int
+    gates: Gates
+    process: Process
     careful: bool
+    words: Words
 
 
-def code_of(signature: Signature, text: str, address: int, behind: Behind) -> bytes:
+def code_of(signature: Signature, where: Where, address: int, behind: Behind) -> bytes:
     """The code that asks a question of a marker, at an address. Raises BadQuestion and
     Unsupported."""
-    question = ask_again(text, scope_of_marker(signature))
+    scope = scope_of_marker(signature)
+    question: Question | Lack | None = None
+    words: Sequence[Node] = ()
+    if where.has_condition:
+        question = ask_again(where.text, scope)
     if isinstance(question, Lack):
         sentence = f"{signature.name} has no field {question.name}"
-        raise BadQuestion(sentence, text, 0, 0)
+        raise BadQuestion(sentence, where.text, 0, 0)
+    if where.select is not None:
+        words = columns_of(where.select, signature, scope).words
     draft = draft_of_question(
-        question, signature, tid_offset=behind.tid_offset, careful=behind.careful
-    )
-    return make_question(draft, address, behind.probe, behind.ask)
+        question, signature, words=words, process=behind.process, careful=behind.careful,
+        brakes=where.brakes,
+    )  # fmt: skip
+    return make_question(draft, address, behind.probe, behind.gates, behind.words)

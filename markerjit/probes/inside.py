@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 
 from markerjit.arena.arena import Arena
 from markerjit.model import RemoteAddress
-from markerjit.patch.plan import SLOT_DATA, is_entered
+from markerjit.patch.slots import SLOT_DATA, is_entered
 
 Read = Callable[[RemoteAddress, int], bytes]
 

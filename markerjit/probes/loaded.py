@@ -205,6 +205,22 @@ def function_at(arena: Arena, probe: RemoteAddress) -> str | None:
     return next(filter(None, names), None)
 
 
+def replacement_at(arena: Arena, probe: RemoteAddress) -> str | None:
+    """`FILE.c:function` that a slot with this word leads to in place of its own function; None
+    where it does not."""
+    if probe & abi.PROBE_COUNTED or not any(
+        probe - arena.base in range(unit.code.start, unit.code.end) for unit in arena.units.all()
+    ):
+        return None
+    return next(filter(None, (file.name_of(probe) for file in loaded(arena))), None)
+
+
+def may_be_replaced(arena: Arena) -> bool:
+    """Whether a file was put there that may replace functions: only those are kept for good, but
+    for a few others."""
+    return any(unit.is_kept for unit in arena.units.all())
+
+
 def values(arena: Arena) -> list[Values]:
     """The counts of all probes."""
     values = []
@@ -331,6 +347,7 @@ def _is_in_data(arena: Arena, unit: Unit, file: Loaded, variable: Variable) -> b
     return variable.words == words and start >= unit.data.start and end <= file.about
 
 
-def entry_of(file: Loaded, function: str) -> RemoteAddress:
-    """The word of a slot for a function. Its calls are counted, so that its removal can wait."""
-    return RemoteAddress(file.entries[function] | abi.PROBE_COUNTED)
+def entry_of(file: Loaded, function: str, *, is_counted: bool = True) -> RemoteAddress:
+    """The word of a slot for a function. Its calls are counted, so that its removal can wait; those
+    of one that replaces another are not."""
+    return RemoteAddress(file.entries[function] | (abi.PROBE_COUNTED if is_counted else 0))

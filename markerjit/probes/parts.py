@@ -66,9 +66,11 @@ class Name(StrEnum):
     # Of a stub
     RED_ZONE = "steps over the red zone, saves %rax and the flags"
     ASKED = "is there a probe?"
+    KEPT = "what the entry has kept is looked for and pushed"
     OPERANDS = "the operands are pushed"
     SHAPE = "the slot and the shape are pushed"
     CALL = "the probe is called"
+    KEEPS = "the operands are kept for the exits"
     DROPPED = "the words are taken off the stack"
     RESTORED = "%rax, the flags and the stack as they were"
     MOVED = "the instructions that the site lost"
@@ -99,9 +101,11 @@ _ROLES = {
     Name.PADDING: Role.DATA,
     Name.RED_ZONE: Role.SAVE,
     Name.ASKED: Role.WORK,
+    Name.KEPT: Role.WORK,
     Name.OPERANDS: Role.SAVE,
     Name.SHAPE: Role.SAVE,
     Name.CALL: Role.WORK,
+    Name.KEEPS: Role.WORK,
     Name.DROPPED: Role.BACK,
     Name.RESTORED: Role.BACK,
     Name.MOVED: Role.PROGRAM,

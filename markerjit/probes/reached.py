@@ -28,7 +28,8 @@ from markerjit.elf import Read
 from markerjit.errors import MarkerError
 from markerjit.model import RemoteAddress, Signature
 from markerjit.patch.request import Probe, Record
-from markerjit.probes.loaded import loaded
+from markerjit.patch.where import Where
+from markerjit.probes.loaded import loaded, replacement_at
 from markerjit.probes.parts import Role, role_of
 from markerjit.probes.record import recording, takes_a_recorder
 from markerjit.probes.recorder import LARGEST, Recorder, make_recorder, setting_of, shape_of
@@ -128,6 +129,13 @@ def _reached(arena: Arena, read: Read, content: Content, *, preserving: bool) ->
         if probe - arena.base == (own.recorder if preserving else own.recorder_of_c):
             return _recorder(arena, read, marker, probe, preserving=preserving)
         return _generic(read, probe)
+    new = replacement_at(arena, probe)
+    if new:
+        remark = (
+            f"{new} replaces the function: at {probe:#x} the stack and the registers become what "
+            "they were, and it is jumped to"
+        )
+        return Reached(remarks=(remark,))
     return Reached(remarks=(f"{probe:#x} is a probe that is not ours: its parts are not known",))
 
 
@@ -174,11 +182,15 @@ def _asking(arena: Arena, read: Read, marker: int, content: Content) -> Reached:
     entry, start = arena.markers.entry(marker), content.probe
     whole = _read(read, start, RemoteAddress(arena.base + int(entry.question_text)), CODE_SIZE)
     code = _through_return(whole, start)
-    question = Piece(f"where {arena.question(content.data)}", Role.WORK, _QUESTION, start, code)
+    text = Where.again(arena.question(content.data), 0).shown
+    question = Piece(text, Role.WORK, _QUESTION, start, code)
+    known = {arena.base + gate for gate in _gates(arena)}
     leaving = [
         int(target, 16)
         for operation, _, target in (line.text.partition(" ") for line in disassemble(code, start))
-        if operation == "jmp" and not start <= int(target, 16) < start + len(code)
+        if operation in ("jmp", "call")
+        and not start <= int(target, 16) < start + len(code)
+        and int(target, 16) not in known
     ]
     if len(leaving) != 1:
         raise _NoSense("the code of a question goes on in one place")
@@ -190,6 +202,11 @@ def _asking(arena: Arena, read: Read, marker: int, content: Content) -> Reached:
     else:
         behind = _recorder(arena, read, marker, probe, preserving=True)
     return behind._replace(usual=(question, *behind.usual))
+
+
+def _gates(arena: Arena) -> tuple[int, ...]:
+    """What the code of a question calls of the runtime besides the probe."""
+    return arena.entry.gate_ask, arena.entry.gate_load, arena.entry.gate_clock
 
 
 def _generic(read: Read, probe: RemoteAddress) -> Reached:

@@ -12,6 +12,7 @@ import markerjit.abi as abi
 from markerjit.elf import parse_format
 from markerjit.errors import BadNote
 from markerjit.model import Field, FieldType, Signature, TypeClass
+from markerjit.ring.brakes import NO_BRAKES, Brakes
 from markerjit.ring.types import TEXTS, Options, RecordType, Strings, Time, number_code
 
 _TIMES = {
@@ -50,16 +51,20 @@ class Recording(NamedTuple):
             careful=self.careful,
             waits=self.waits,
         )
-        entry.ops[: len(self.ops)] = self.ops
-        entry.limits[: len(self.limits)] = self.limits
+        first, more = self.ops[: abi.MAX_ARGS], self.ops[abi.MAX_ARGS :]
+        entry.ops[: len(first)], entry.more_ops[: len(more)] = first, more
+        limits = self.limits[: abi.MAX_ARGS]  # behind those no word is a text
+        entry.limits[: len(limits)] = limits
         return entry
 
 
 def recording(signature: Signature, options: Options) -> Recording:
     """How an event is recorded. Raises BadNote for too many arguments."""
-    if len(signature.args) > abi.MAX_ARGS:
-        raise BadNote(f"{len(signature.args)} arguments; the recorder takes {abi.MAX_ARGS}")
+    if len(signature.args) > abi.MAX_WORDS:
+        raise BadNote(f"{len(signature.args)} arguments; the recorder takes {abi.MAX_WORDS}")
     every = parse_format(signature.format, signature.args)
+    if any(field.type in TEXTS and field.arg >= abi.MAX_ARGS for field in every):
+        raise BadNote(f"a text behind {abi.MAX_ARGS} arguments; the recorder takes none there")
     fields = tuple(
         field for field in every if options.fields is None or field.name in options.fields
     )
@@ -105,19 +110,22 @@ def _op(field: Field, most: int) -> int:
     return op | size_bits << abi.OP_SIZE_SHIFT
 
 
-def recorded_type(signature: Signature, entry: abi.MarkerEntry) -> RecordType:
-    """The type of the records that the runtime makes of a marker, by its entry."""
+def recorded_type(
+    signature: Signature, entry: abi.MarkerEntry, brakes: Brakes = NO_BRAKES
+) -> RecordType:
+    """The type of the records that the runtime makes of a marker, by its entry, behind brakes."""
     skipped = (abi.OP_SKIP, abi.OP_SKIP_FP)
     fields = [
         field
         for field in parse_format(signature.format, signature.args)
-        if entry.ops[field.arg] & (1 << abi.OP_SIZE_SHIFT) - 1 not in skipped
+        if abi.ops_of(entry)[field.arg] & (1 << abi.OP_SIZE_SHIFT) - 1 not in skipped
     ]
     times = {number: time for time, number in _TIMES.items()}
     time = times.get(entry.time, Time.TSC)
     return RecordType(
-        int(entry.id), signature.name, signature.format, fields, time=time, tid=bool(entry.tid)
-    )
+        int(entry.id), signature.name, signature.format, fields, time=time, tid=bool(entry.tid),
+        brakes=brakes,
+    )  # fmt: skip
 
 
 def takes_a_recorder(made: Recording, control: abi.Control) -> bool:

@@ -50,6 +50,7 @@ from markerjit.abi import (
     Control,
     Geometry,
     MarkerEntry,
+    ops_of,
 )
 from markerjit.arena.arena import Arena
 from markerjit.errors import MarkerError
@@ -67,7 +68,7 @@ _SIGNATURE = struct.pack("<I", RSEQ_SIGNATURE)
 _ALIGN = 32
 _AHEAD = 512
 """Distance in bytes of the prefetch for writing: a ring is larger than a cache, so a write would
-wait for its line (bench/recording.py; 256 to 2048 are alike)."""
+wait for its line (256 to 2048 were measured alike)."""
 
 LARGEST = 2048
 """More bytes than any recorder takes."""
@@ -154,12 +155,12 @@ def shape_of(marker: int, address: int, entry: MarkerEntry, *, preserving: bool)
     return Shape(
         marker,
         address,
-        bytes(entry.ops[: entry.argc]),
+        ops_of(entry)[: entry.argc],
         int(entry.size),
         timed=bool(entry.time),
         tid=bool(entry.tid),
         counted=bool(entry.counted),
-        limits=tuple(entry.limits[: entry.argc]),
+        limits=(*entry.limits, *(0 for _ in entry.more_ops))[: entry.argc],
         preserving=preserving,
         waits=bool(entry.waits),
     )

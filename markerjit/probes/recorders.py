@@ -10,27 +10,48 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
-from markerjit.abi import ASKS_BEFORE_COUNT, ASKS_BEFORE_RECORD, MarkerEntry
+from markerjit.abi import (
+    ASKS_AGGREGATE,
+    ASKS_BEFORE_COUNT,
+    ASKS_BEFORE_RECORD,
+    CPU_TSC,
+    MarkerEntry,
+)
 from markerjit.arena.arena import Arena
 from markerjit.arena.markers import fnv1a
 from markerjit.arena.units import Noted, Unit
 from markerjit.arguments import check_is
-from markerjit.errors import BadArgument, Refused
+from markerjit.errors import BadArgument, BadQuestion, Refused
 from markerjit.model import RemoteAddress, Signature
-from markerjit.patch.request import Count, InC, Probe, Record, Where
+from markerjit.patch.request import AddUp, Count, InC, Pair, Probe, Record
+from markerjit.patch.where import Where
 from markerjit.probes.c.unit import Compiled, split_probe
-from markerjit.probes.inside import Read
-from markerjit.probes.loaded import Loaded, entry_of, load, loaded
 from markerjit.probes.record import Recording, recorded_type, recording, takes_a_recorder
-from markerjit.probes.unused import Unused, find_unused, sharer_of
 from markerjit.proc.barrier import barrier
+from markerjit.ring.brakes import NO_BRAKES, Brakes
 from markerjit.ring.counter import time_to_use
 from markerjit.ring.types import DEFAULT_TEXT, Options, RecordType, Strings, Time
+
+if TYPE_CHECKING:  # few switches have a probe in C, or a question
+    from markerjit.probes.asking import Behind
+    from markerjit.probes.called import Runtime
+    from markerjit.probes.inside import Read
+    from markerjit.probes.loaded import Loaded
+    from markerjit.probes.unused import Unused
+
+_ALIGN = 32
+"""Of recorders and of questions, which may have a recorder behind them."""
 
 COUNT = "count"
 RECORD = "record"
 """The names of the runtime's own probes in the public API."""
+
+
+def _nothing() -> int:
+    """Nothing is given back."""
+    return 0
 
 
 class Recorders:
@@ -43,6 +64,8 @@ class Recorders:
 
     def find(self, signature: Signature, probe: Probe) -> int | None:
         """The id of a marker that is recorded so; None when the runtime was not told of it."""
+        if probe.question:  # whose code may have been given back
+            return self._find_asked(signature, probe)
         known = self._known.get((signature, probe))
         if known is None:
             known = self.arena.markers.known(signature.text, _entry(signature, probe))
@@ -50,25 +73,49 @@ class Recorders:
                 self._known[signature, probe] = known
         return known
 
+    def _find_asked(self, signature: Signature, probe: Probe) -> int | None:
+        known = self.arena.markers.known(signature.text, _entry(signature, probe))
+        has_code = known is not None and self.arena.markers.entry(known).recorder
+        return known if has_code else None
+
     def tell(
-        self, signatures: Iterable[Signature], probe: Probe, *, preserving: bool = True
+        self,
+        signatures: Iterable[Signature],
+        probe: Probe,
+        *,
+        preserving: bool = True,
+        give_back: Callable[[], int] = _nothing,
     ) -> None:
         """Tell the runtime of these markers, whose bodies make a preserving call or an ordinary
         one. To record them each gets code of its own, where that can be had; mj_record does it for
-        the others. A question is code of their own, too.
+        the others. A question is code of their own, too; `give_back` has that of others given back
+        that nothing uses, and says how many these were.
 
         Raises Refused when the arena has no room for another marker or question, BadQuestion, and
         Unsupported for a question that has no code.
         """
         for signature in signatures:
             entry = _entry(signature, probe)
+            if probe.question and self._find_asked(signature, probe) is None:
+                self._limit_idle(signature, give_back)
             marker = self.arena.markers.find(signature.name, signature.text, entry)
-            self._known[signature, probe] = marker
-            made = recording(signature, probe.options)
+            made = _recording(signature, probe)
+            if isinstance(probe, AddUp | Pair):
+                self._need_adding(marker, signature, probe, give_back)
+                continue
             if probe.question:
-                self._need_question(marker, signature, probe, made)
-            elif isinstance(probe, Record) and takes_a_recorder(made, self.arena.facts):
+                self._need_question(marker, signature, probe, made, give_back)
+                continue
+            self._known[signature, probe] = marker
+            if isinstance(probe, Record) and takes_a_recorder(made, self.arena.facts):
                 self._need_recorder(marker, made, preserving)
+
+    def _limit_idle(self, signature: Signature, give_back: Callable[[], int]) -> None:
+        """Before a question is asked for the first time."""
+        from markerjit.probes.idle import MOST_IDLE, idle_questions
+
+        if idle_questions(self.arena, signature.text) >= MOST_IDLE:
+            give_back()
 
     def probe(self, marker: int, probe: Probe, *, preserving: bool = True) -> RemoteAddress:
         """The word that a slot must hold for this marker, whose bodies call so."""
@@ -77,13 +124,17 @@ class Recorders:
         if isinstance(probe, Record):
             return self.arena.record_probe(marker, preserving=preserving)
         if isinstance(probe, InC) and (file := self._loaded_of(probe)):
-            return entry_of(file, probe.function)
+            from markerjit.probes.loaded import entry_of
+
+            return entry_of(file, probe.function, is_counted=not probe.replaces)
         return self.arena.count_probe(preserving=preserving)
 
     def adapter(self, probe: Probe, *, preserving: bool) -> RemoteAddress:
         """What the slot must hold besides, for a preserving body to reach a C function; 0 where it
         needs nothing."""
-        if preserving and isinstance(probe, InC) and (file := self._loaded_of(probe)):
+        if not preserving or not isinstance(probe, InC) or probe.replaces:
+            return RemoteAddress(0)
+        if file := self._loaded_of(probe):
             return self.arena.adapter(vectors=file.vectors)
         return RemoteAddress(0)
 
@@ -99,6 +150,8 @@ class Recorders:
         """Load the file of a probe in C into the arena. It may be removed as soon as the lock is
         released and no marker calls it. `read` (of the target) and the `slots` of all objects serve
         to find units that may be removed to make room."""
+        from markerjit.probes.loaded import load
+        from markerjit.probes.unused import find_unused, sharer_of
 
         def unused(emits: Callable[[Unit], bool]) -> Unused:
             fence = partial(barrier, self.arena.pid)
@@ -112,6 +165,9 @@ class Recorders:
         """Write down that these slots may call a probe from now on, if it is one in C. The result
         is for `Units.forget_callers`."""
         if isinstance(probe, InC) and (file := self._loaded_of(probe)):
+            if probe.replaces:  # nobody counts who is inside
+                self.arena.units.keep(file.unit)
+                return None
             return self.arena.units.note_callers(file.unit, slots)
         return None
 
@@ -128,18 +184,36 @@ class Recorders:
         for signature in set(signatures):
             marker = self.find(signature, probe)
             if marker is not None:
-                types[marker] = recorded_type(signature, self.arena.markers.entry(marker))
+                types[marker] = self._type_of(signature, self.arena.markers.entry(marker))
         return types
+
+    def _type_of(self, signature: Signature, entry: MarkerEntry) -> RecordType:
+        """The type of a marker's records, or of what is selected of it."""
+        if entry.asks != ASKS_BEFORE_RECORD:
+            return recorded_type(signature, entry)
+        address = self.arena.markers.address(int(entry.id))
+        where = Where.again(self.arena.question(address), 0)
+        if where.select is None:
+            return recorded_type(signature, entry, where.brakes)
+        from markerjit.probes.asking import recorded_signature
+
+        try:
+            recorded = recorded_signature(signature, where.select)
+        except BadQuestion:  # the process has written over it
+            return recorded_type(signature, entry)
+        return recorded_type(recorded, entry, where.brakes)
 
     def types(self, signatures: Iterable[Signature]) -> dict[int, RecordType]:
         """All that may be in the rings of these markers, however they were recorded, and of probes
         in C."""
         by_hash = {fnv1a(event.text.encode()): event for event in set(signatures)}
+        from markerjit.probes.loaded import loaded
+
         types = {id: type_ for file in loaded(self.arena) for id, type_ in file.types().items()}
         for entry in self.arena.markers.entries():
             signature = by_hash.get(entry.name_hash)
-            if signature is not None and len(signature.args) == entry.argc:
-                types[int(entry.id)] = recorded_type(signature, entry)
+            if signature is not None and (entry.asks or len(signature.args) == entry.argc):
+                types[int(entry.id)] = self._type_of(signature, entry)
         return types
 
     def _need_recorder(self, marker: int, made: Recording, preserving: bool) -> None:
@@ -161,69 +235,165 @@ class Recorders:
     ) -> RemoteAddress:
         """Put the code that records a marker where there is place for it; returns the place of its
         entry."""
+        code, entry = self._made_recorder(marker, made, address, preserving=preserving)
+        self.arena.code.put(address, code)
+        return entry
+
+    def _made_recorder(
+        self, marker: int, made: Recording, address: RemoteAddress, *, preserving: bool = True
+    ) -> tuple[bytes, RemoteAddress]:
+        """The code that records a marker, for an address, and the place of its entry."""
         from markerjit.probes.recorder import make_recorder, setting_of, shape_of
 
         place = self.arena.markers.address(marker)
         shape = shape_of(marker, place, made.entry(), preserving=preserving)
         recorder = make_recorder(shape, setting_of(self.arena), address)
-        self.arena.code.put(address, recorder.code)
-        return RemoteAddress(recorder.entry)
+        return recorder.code, RemoteAddress(recorder.entry)
 
     def _need_question(
-        self, marker: int, signature: Signature, probe: Probe, made: Recording
+        self,
+        marker: int,
+        signature: Signature,
+        probe: Probe,
+        made: Recording,
+        give_back: Callable[[], int],
     ) -> None:
-        """Code that asks, before the probe of an entry whose bodies make a preserving call."""
-        from markerjit.probes.asking import Behind, code_of
+        """Code that asks, before the probe of an entry whose bodies make a preserving call. Behind
+        the code stands the recorder, if it has one of its own, and then the text."""
+        from markerjit.probes.asking import code_of
+        from markerjit.probes.recorder import LARGEST
 
         arena, question = self.arena, probe.question
         assert question
         known = arena.markers.entry(marker)
+        if question.brakes.are_any and not known.since:
+            arena.braking.begin(marker, question.brakes.highest)
         if known.recorder:
             known_text = arena.question(arena.markers.address(marker))
-            if question.text and known_text != question.text:
+            if known_text != question.whole:
                 raise Refused(f"the question {known_text!r} has the number of this one")
             return
-        behind = Behind(
-            self._behind_question(marker, probe, made),
-            arena.base + arena.entry.gate_ask,
-            int(arena.facts.tid_offset),
-            bool(known.careful),
-        )
-        text = question.text.encode()
-        sizing = code_of(signature, question.text, arena.base, behind)
-        address = arena.code.place(len(sizing) + len(text))
+        text = question.whole.encode()
+        behind = self._behind_question(marker, probe, careful=bool(known.careful))
+        size = len(code_of(signature, question, arena.base, behind))
+        recorder_at = -(-size // _ALIGN) * _ALIGN
+        has_recorder = isinstance(probe, Record) and takes_a_recorder(made, arena.facts)
+        room = LARGEST if has_recorder else 0
+        address = self._place_for_question(recorder_at + room + len(text), give_back)
+        recorder = b""
+        if has_recorder:
+            start = RemoteAddress(address + recorder_at)
+            recorder, entry = self._made_recorder(marker, made, start)
+            behind = behind._replace(probe=entry)
+        code = code_of(signature, question, address, behind)
+        whole = code.ljust(recorder_at, b"\0") + recorder
+        arena.code.write(address, whole + text)
+        text_at = RemoteAddress(address + len(whole))
+        arena.markers.set_question(marker, address, text_at, len(text))
+
+    def _place_for_question(self, size: int, give_back: Callable[[], int]) -> RemoteAddress:
+        code = self.arena.code
+        address = code.place_for_unit(size, _ALIGN)
+        if address is None and give_back():
+            address = code.place_for_unit(size, _ALIGN)
         if address is None:
             raise Refused(
-                f"the arena of process {arena.pid} has no room for the code of another question; "
-                "it has room again when the process is restarted"
+                f"the arena of process {self.arena.pid} has no room for the code of another "
+                "question, and nothing can be given back now: questions are asked, a thread does "
+                "not stop, or a child shares the memory; switch markers off, or restart the process"
             )
-        code = code_of(signature, question.text, address, behind)
-        arena.code.put(address, code + text)
-        arena.markers.set_question(marker, RemoteAddress(address + len(code)), len(text))
-        arena.markers.set_recorder(marker, address, preserving=True)
+        return address
 
-    def _behind_question(self, marker: int, probe: Probe, made: Recording) -> RemoteAddress:
-        """The probe that is reached where the answer is yes."""
+    def _behind_question(self, marker: int, probe: Probe, *, careful: bool) -> Behind:
+        """What a question has of the process and its entry, before a probe of the runtime's."""
+        from markerjit.probes.asking import Behind, Process
+        from markerjit.probes.braking import Words
+        from markerjit.probes.question import Gates
+
         arena = self.arena
-        if not isinstance(probe, Record):
-            return arena.count_probe(preserving=True)
-        from markerjit.probes.recorder import LARGEST
+        has_rate = probe.question is not None and probe.question.brakes.at_most is not None
+        ticks_per_s = _ticks_per_s() if has_rate and arena.facts.cpu_flags & CPU_TSC else 0
+        generic = arena.entry.record_block if isinstance(probe, Record) else arena.entry.count_block
+        return Behind(
+            arena.base + generic,
+            Gates.of(arena),
+            Process.of(arena, ticks_per_s),
+            careful,
+            Words.of(arena, marker),
+        )
 
-        address = arena.code.place(LARGEST) if takes_a_recorder(made, arena.facts) else None
-        if address is None:
-            return RemoteAddress(arena.base + arena.entry.record_block)
-        return self._put_recorder(marker, made, address, preserving=True)
+    def _need_adding(
+        self, marker: int, signature: Signature, probe: AddUp | Pair, give_back: Callable[[], int]
+    ) -> None:
+        """Code that adds to an aggregate."""
+        from markerjit.probes.called import runtime_of
+
+        arena, question = self.arena, probe.question
+        known = arena.markers.entry(marker)
+        if known.recorder:
+            return
+        text = question.text.encode()
+        place = arena.markers.address(marker)
+        runtime = runtime_of(arena, careful=bool(known.careful))
+        sizing = _adding(signature, probe, place, arena.base, runtime)
+        address = self._place_for_question(len(sizing) + len(text), give_back)
+        code = _adding(signature, probe, place, address, runtime)
+        arena.code.write(address, code + text)
+        text_at = RemoteAddress(address + len(code))
+        arena.markers.set_question(marker, address, text_at, len(text))
+
+
+def _ticks_per_s() -> int:
+    from markerjit.remote.native import tsc_frequency
+
+    return tsc_frequency()
+
+
+def _adding(
+    signature: Signature,
+    probe: AddUp | Pair,
+    marker: RemoteAddress,
+    address: RemoteAddress,
+    runtime: Runtime,
+) -> bytes:
+    """Code that adds to an aggregate, at an address."""
+    if isinstance(probe, Pair):
+        from markerjit.probes.pairing import code_of as code_of_pairing
+
+        return code_of_pairing(signature, probe, marker, address, runtime)
+    from markerjit.probes.adding import code_of
+
+    return code_of(signature, probe, marker, address, runtime)
 
 
 def _entry(signature: Signature, probe: Probe) -> MarkerEntry:
     """The entry of a marker with this probe, without its name and id."""
-    entry = recording(signature, probe.options).entry()
+    entry = _recording(signature, probe).entry()
     if probe.question:
-        is_recorded = isinstance(probe, Record)
-        entry.asks = ASKS_BEFORE_RECORD if is_recorded else ASKS_BEFORE_COUNT
+        entry.asks = _asks(probe)
         entry.question = probe.question.number
-        entry.careful = probe.options.strings is Strings.CAREFUL  # also of what is only asked for
+        entry.careful |= probe.options.strings is Strings.CAREFUL  # also of what is only asked for
     return entry
+
+
+def _asks(probe: Probe) -> int:
+    """What the code of an entry does with an event that meets the condition (MJ_ASKS_*)."""
+    if isinstance(probe, AddUp | Pair):
+        return ASKS_AGGREGATE
+    return ASKS_BEFORE_RECORD if isinstance(probe, Record) else ASKS_BEFORE_COUNT
+
+
+def _recording(signature: Signature, probe: Probe) -> Recording:
+    """How a marker, or what is selected of it, is recorded. Raises BadQuestion."""
+    if probe.question is None or probe.question.select is None:
+        return recording(signature, probe.options)
+    from markerjit.probes.asking import recorded_selection
+
+    columns = recorded_selection(signature, probe.question.select)
+    options = probe.options
+    if columns.has_texts_in_memory:
+        options = options._replace(strings=Strings.CAREFUL)
+    return recording(columns.signature, options)
 
 
 def compiled_probe(probe: str | Compiled) -> Compiled | None:
@@ -238,17 +408,37 @@ def compiled_probe(probe: str | Compiled) -> Compiled | None:
     return compile_probe(*split_probe(probe))
 
 
-def probe_of(probe: str | Compiled, options: Options, where: str | None = None) -> Probe:
+def probe_of(
+    probe: str | Compiled,
+    options: Options,
+    where: str | None = None,
+    select: str | None = None,
+    brakes: Brakes = NO_BRAKES,
+) -> Probe:
     """The probe that is meant by its name, or one in C that was compiled; behind the question
-    `where`. Raises BadArgument, also for a question before a probe in C."""
+    `where`, with the selection `select` in place of the fields, and behind brakes. Raises
+    BadArgument, also for a question before a probe in C, and BadQuestion for one that is empty."""
     check_is("probe", probe, str, Compiled)
     if where is not None:
         check_is("where", where, str)
         if probe not in (RECORD, COUNT):
             raise BadArgument("where", where, "None for a probe in C, which can ask for itself")
-    question = None if where is None else Where.of(where)
+    if brakes.are_any and probe not in (RECORD, COUNT):
+        raise BadArgument("probe", str(probe), "one of the runtime's where there are brakes")
+    if select is not None:
+        check_is("select", select, str)
+        if probe != RECORD:
+            raise BadArgument("select", select, "None for a probe that does not record")
+        if options.fields is not None:
+            raise BadArgument("select", select, "None where fields are given")
+    is_asked = select is not None or brakes.are_any
+    if is_asked and where is not None and not where.strip():
+        raise BadQuestion("it is empty", where, 0, 0)
+    question = Where.of(where or "", select, brakes) if is_asked or where is not None else None
     if isinstance(probe, Compiled):
-        return InC(probe.source.name, probe.function.name, options, _digest(probe.objects))
+        return InC(
+            probe.source.name, probe.function.name, options, digest_of_objects(probe.objects)
+        )
     if probe == RECORD:
         return Record(options, question)
     if probe == COUNT:
@@ -257,7 +447,8 @@ def probe_of(probe: str | Compiled, options: Options, where: str | None = None) 
     return InC(str(file), function, options)
 
 
-def _digest(objects: Iterable[bytes]) -> str:
+def digest_of_objects(objects: Iterable[bytes]) -> str:
+    """By which the objects of a compiled probe are known."""
     import hashlib  # 4 ms, and most probes are not in C
 
     return hashlib.blake2b(b"".join(objects), digest_size=16).hexdigest()

@@ -12,6 +12,23 @@ A thread comes to it from the jump or the breakpoint at the site. In this order 
      6  restores %rax, the flags and the stack
      7  executes copies of the instructions that the site lost, and jumps behind them
 
+The stub of a call is what the call leads to, and does 1 to 6 and jumps to the function; where it
+could not be made the target, it is that of any instruction.
+
+The stub of a function's exit executes copies of what stands before the exit first, then does 1 to
+6, and the exit last.
+
+The stub of a function's entry keeps the operands for the exits where its slot has a token: between
+4 and 5, in the place of its stack pointer (native/src/runtime/stash.S), and the token last. So the
+probe's own time is not counted as the function's. The stub of an exit that has operands of the
+entry, and whose slot says that they are needed, looks before 3
+
+     a  for the place of its stack pointer, which is that of the entry again. Where the token there
+        is not that of the entry's slot the entry was not seen. That is counted, and goes to 6
+     b  takes the token away, so that nobody else gets the operands, and pushes them with the time
+
+A signal handler that runs in between has another stack pointer, and so other places.
+
 An operand in memory is loaded as the program itself would load it: the compiler has written it for
 an expression that the program evaluates there. A float becomes a double, as in every record, with
 the rounding and the masks of a fresh MXCSR, which is put back.
@@ -19,33 +36,52 @@ the rounding and the masks of a fresh MXCSR, which is put back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from markerjit.abi import RED_ZONE, SHAPE_FLOATS
+from markerjit.abi import RED_ZONE, SHAPE_FLOATS, STASH_ARGS, Stash
+from markerjit.abi import Kept as Place
 from markerjit.model import (
     Constant,
     CType,
+    Duration,
     General,
     HighByte,
+    Kept,
     Memory,
     Operand,
     RemoteAddress,
     Signature,
     Static,
     TypeClass,
+    UsdtSite,
     Vector,
 )
-from markerjit.patch.plan import SLOT_ADAPTER
+from markerjit.patch.slots import SLOT_ADAPTER, SLOT_NEEDS, SLOT_TOKEN, SLOT_UNMATCHED
 from markerjit.probes.parts import Name, part
 from markerjit.x86.assemble import Assembled, Part, WronglyAssembled, assemble, number, plus
-from markerjit.x86.forms import JMP_NEAR, NEAR_LENGTH, relative
-from markerjit.x86.relocate import Unmovable, relocate
+from markerjit.x86.decode import decoder
+from markerjit.x86.forms import (
+    CALL,
+    FUNCTION,
+    JMP_NEAR,
+    NEAR_LENGTH,
+    TAIL_CALL,
+    condition_of,
+    displacement_of,
+    is_call,
+    is_near_condition,
+    jump_of_call,
+    relative,
+    skip_unless,
+)
+from markerjit.x86.relocate import Obstacle, Relocated, Unmovable, relocate
 
-LARGEST = 1024
+LARGEST = 1536
 """More bytes than any stub takes."""
 
+NO_SLOT = RemoteAddress(0)
 _WORD = 8
 _SAVED = 2 * _WORD
 """%rax, and below it the flags."""
@@ -53,7 +89,8 @@ _RAX = ("al", "ax", "eax", "rax")
 _POINTERS = ("byte", "word", "dword", "qword")
 _FRESH_MXCSR = 0x1F80
 _ANY_SLOT = 0x5AFE_5107_5AFE_5107
-"""Not the address of any slot, nor of anything else: the processor takes it for none."""
+_ANY_ENTRY = 0x5AFE_5107_5AFE_6007
+"""Not the addresses of any slots, nor of anything else: the processor takes them for none."""
 _HEADS = 64
 _REACH = range(-(1 << 31), 1 << 31)
 
@@ -66,10 +103,12 @@ class Displaced(NamedTuple):
 
 
 class Stub(NamedTuple):
-    """The code of a stub. Each byte belongs to one of the parts, which are in its order."""
+    """The code of a stub. Each byte belongs to one of the parts, which are in its order. `places`
+    are the copies of the instructions that the site loses, by their addresses."""
 
     code: bytes
     parts: tuple[Part, ...]
+    places: Mapping[int, int]
 
 
 def make_stub(
@@ -78,59 +117,220 @@ def make_stub(
     slot: RemoteAddress,
     displaced: Displaced,
     address: RemoteAddress,
+    *,
+    keeps: bool = False,
 ) -> Stub | Unmovable:
-    """The stub for `address`. Returns Unmovable where an instruction of the site cannot be moved
-    there.
+    """The stub for `address`. `keeps`: that of a function's entry, which keeps operands. Returns
+    Unmovable where an instruction of the site cannot be moved there.
 
     Raises WronglyAssembled, also for an operand whose displacement is too large.
     """
+    made = _Made(address)
+    made.probe(_head(signature.args, tuple(operands), keeps=keeps), slot)
+    obstacle = made.move(displaced)
+    return obstacle or made.finished(displaced)
+
+
+def make_exit_stub(
+    signature: Signature,
+    operands: Sequence[Operand],
+    slot: RemoteAddress,
+    displaced: Displaced,
+    address: RemoteAddress,
+    *,
+    is_asked: bool,
+    entry: RemoteAddress = NO_SLOT,
+) -> Stub | Unmovable:
+    """The stub of an exit, which is the last one of the instructions that the site loses: the
+    probe is called when the others were executed. `entry` is the slot of the function's entry where
+    operands are of that. As `make_stub`.
+
+    An exit may depend on a condition. `is_asked`: the head is that jump, with the stub for its
+    target, so that the stub is reached only where the condition is met. By any other head it is
+    reached always, and asks.
+    """
+    starts = [insn.address for insn in decoder().disasm(displaced.code, displaced.address)]
+    if not starts:
+        return Unmovable(Obstacle.UNDECODED, displaced.address)
+    size = starts[-1] - displaced.address
+    before = Displaced(displaced.address, displaced.code[:size])
+    leaving = Displaced(RemoteAddress(starts[-1]), displaced.code[size:])
+    made = _Made(address)
+    obstacle = made.move(before)
+    if obstacle:
+        return obstacle
+    begins = made.at
     head = _head(signature.args, tuple(operands))
-    copies = address + len(head.code)
-    moved = relocate(displaced.code, displaced.address, copies)
-    if isinstance(moved, Unmovable):
-        return moved
-    end = copies + len(moved.code)
-    code = _of_slot(head.code, slot) + moved.code
-    parts = (
-        *(Part(name, address + start, address + stop) for name, start, stop in head.parts),
-        Part(Name.MOVED, copies, end),
+    condition = condition_of(leaving.code)
+    if condition is None:
+        made.probe(head, slot, entry)
+        obstacle = made.move(leaving)
+    else:
+        target = leaving.address + len(leaving.code) + displacement_of(leaving.code)
+        if not is_asked:
+            made.add(Name.MOVED, skip_unless(condition, len(head.code) + NEAR_LENGTH))
+        made.probe(head, slot, entry)
+        made.jump(target, Name.MOVED)
+    made.places[leaving.address] = begins
+    return obstacle or made.finished(displaced)
+
+
+def make_call_stub(
+    signature: Signature,
+    operands: Sequence[Operand],
+    slot: RemoteAddress,
+    call: Displaced,
+    address: RemoteAddress,
+) -> Stub:
+    """The stub that a call leads to in place of its function. So it finds what the function would
+    find, and jumps there. Raises WronglyAssembled."""
+    made = _Made(address)
+    made.probe(_head(signature.args, tuple(operands)), slot)
+    made.add(Name.MOVED, jump_of_call(call.code, call.address, made.at))
+    return made.left()
+
+
+def stub_for(
+    site: UsdtSite,
+    slot: RemoteAddress,
+    displaced: Displaced,
+    address: RemoteAddress,
+    entry: RemoteAddress = NO_SLOT,
+    *,
+    head: bytes = b"",
+) -> Stub | Unmovable:
+    """The stub of a site, of whatever kind, whose head is opened with these bytes. `entry` is the
+    slot of the entry whose operands an exit has. As `make_stub`."""
+    signature, operands = site.signature, site.recipe.operands
+    if site.form.name == CALL:
+        if head == displaced.code and is_call(head):
+            return make_call_stub(signature, operands, slot, displaced, address)
+        return make_stub(signature, _before_push(operands), slot, displaced, address)
+    if site.form.name == TAIL_CALL and condition_of(displaced.code) is not None:
+        is_asked = is_near_condition(head)
+        return make_exit_stub(signature, operands, slot, displaced, address, is_asked=is_asked)
+    if site.leaves is None:
+        keeps = site.form.name == FUNCTION
+        return make_stub(signature, operands, slot, displaced, address, keeps=keeps)
+    is_asked = is_near_condition(site.form.head)
+    return make_exit_stub(
+        signature, operands, slot, displaced, address, is_asked=is_asked, entry=entry
     )
-    if not moved.falls_through:
-        return Stub(code, parts)
-    back = end + NEAR_LENGTH
+
+
+class _Made:
+    """A stub in the making, for an address."""
+
+    def __init__(self, address: RemoteAddress) -> None:
+        self.at: int = address
+        self.places: dict[int, int] = {}
+        self._code = b""
+        self._parts: list[Part] = []
+        self._goes_on = True
+
+    def add(self, name: Name, code: bytes) -> None:
+        """Code that is a part by itself."""
+        self._parts.append(Part(name, self.at, self.at + len(code)))
+        self._code += code
+        self.at += len(code)
+
+    def probe(self, head: Assembled, slot: RemoteAddress, entry: int = 0) -> None:
+        """The call of the probe in a slot, with what the entry with that slot has kept."""
+        at = self.at
+        self._parts += [Part(name, at + start, at + stop) for name, start, stop in head.parts]
+        self._code += _of_slots(head.code, slot, entry)
+        self.at += len(head.code)
+
+    def move(self, displaced: Displaced) -> Unmovable | None:
+        """Copies of instructions."""
+        if not displaced.code:
+            return None
+        moved = relocate(displaced.code, displaced.address, self.at)
+        if isinstance(moved, Unmovable):
+            return moved
+        self.places.update(moved.places)
+        self._goes_on = moved.falls_through
+        self.add(Name.MOVED, moved.code)
+        return None
+
+    def jump(self, target: int, name: Name) -> None:
+        """A jump to an address."""
+        displacement = relative(target, self.at + NEAR_LENGTH)
+        self.add(name, bytes([JMP_NEAR]) + displacement)
+
+    def finished(self, displaced: Displaced) -> Stub:
+        """The stub, with the way back into the program."""
+        if self._goes_on:
+            self.jump(displaced.address + len(displaced.code), Name.INTO_PROGRAM)
+        return self.left()
+
+    def left(self) -> Stub:
+        """The stub, which has left for the program already."""
+        return Stub(self._code, tuple(self._parts), self.places)
+
+
+def make_copies(displaced: Displaced, address: RemoteAddress) -> Relocated | Unmovable:
+    """Copies for `address` of instructions that no probe stands at, and the way back behind them:
+    they were lost to a hole."""
+    moved = relocate(displaced.code, displaced.address, address)
+    if isinstance(moved, Unmovable) or not moved.falls_through:
+        return moved
+    back = address + len(moved.code) + NEAR_LENGTH
     displacement = relative(displaced.address + len(displaced.code), back)
-    jump = Part(Name.INTO_PROGRAM, end, back)
-    return Stub(code + bytes([JMP_NEAR]) + displacement, (*parts, jump))
+    return moved._replace(code=moved.code + bytes([JMP_NEAR]) + displacement)
+
+
+def _before_push(operands: Sequence[Operand]) -> tuple[Operand, ...]:
+    """The operands of a function's entry where the return address is not on the stack yet."""
+    return tuple(
+        operand._replace(offset=operand.offset - _WORD)
+        if isinstance(operand, Memory) and operand.base == "rsp"
+        else operand
+        for operand in operands
+    )
 
 
 @lru_cache(_HEADS)
-def _head(args: tuple[CType, ...], operands: tuple[Operand, ...]) -> Assembled:
+def _head(
+    args: tuple[CType, ...], operands: tuple[Operand, ...], *, keeps: bool = False
+) -> Assembled:
     """The code of all stubs with these operands, up to the instructions that the site lost: at
-    address 0, of the slot _ANY_SLOT. It is the same at every address."""
-    head = assemble(list(_source(args, operands)), 0, {})
-    if [head.code.count(word) for word in _SLOT_WORDS] != [2, 1]:
-        raise WronglyAssembled("the slot is not where it should be")
+    address 0, of the slot _ANY_SLOT and the entry's slot _ANY_ENTRY. It is the same at every
+    address."""
+    source = list(_source(args, operands, keeps=keeps))
+    head = assemble(source, 0, {})
+    for words, slot in ((_words, _ANY_SLOT), (_words_of_entry, _ANY_ENTRY)):
+        for word in words(slot):
+            named = sum(number(int.from_bytes(word, "little")) in line for line in source)
+            if head.code.count(word) != named:
+                raise WronglyAssembled("the slot is not where it should be")
     return head
 
 
-def _of_slot(code: bytes, slot: RemoteAddress) -> bytes:
-    """The code with the address of this slot in place of _ANY_SLOT."""
-    words = _slot_words(slot)
-    for any_word, word in zip(_SLOT_WORDS, words, strict=True):
+def _of_slots(code: bytes, slot: RemoteAddress, entry: int) -> bytes:
+    """The code with the addresses of these slots in place of _ANY_SLOT and _ANY_ENTRY."""
+    places = [*zip(_words(_ANY_SLOT), _words(slot), strict=True)]
+    places += zip(_words_of_entry(_ANY_ENTRY), _words_of_entry(entry), strict=True)
+    for any_word, word in places:
         code = code.replace(any_word, word)
     return code
 
 
-def _slot_words(slot: int) -> tuple[bytes, bytes]:
-    """The addresses of a slot and of its adapter, as movabs has them."""
-    return slot.to_bytes(_WORD, "little"), (slot + SLOT_ADAPTER).to_bytes(_WORD, "little")
+def _words(slot: int) -> list[bytes]:
+    """The addresses of a slot, and of words of it, as movabs has them."""
+    offsets = (0, SLOT_ADAPTER, SLOT_TOKEN, SLOT_NEEDS)  # SLOT_TOKEN is SLOT_UNMATCHED, too
+    return [(slot + offset).to_bytes(_WORD, "little") for offset in offsets]
 
 
-_SLOT_WORDS = _slot_words(_ANY_SLOT)
+def _words_of_entry(slot: int) -> list[bytes]:
+    return [(slot + SLOT_TOKEN).to_bytes(_WORD, "little")]
 
 
-def _source(args: Sequence[CType], operands: Sequence[Operand]) -> Iterator[str]:
+def _source(args: Sequence[CType], operands: Sequence[Operand], *, keeps: bool) -> Iterator[str]:
     slot = _ANY_SLOT
+    kept = [operand for operand in operands if isinstance(operand, Duration | Kept)]
+    own = operands[: len(operands) - len(kept)]
+    below = len(_USED) * _WORD if kept else 0
     count = len(operands)
     floats = sum(
         1 << index for index, ctype in enumerate(args) if ctype.type_class is TypeClass.FLOAT
@@ -144,11 +344,21 @@ def _source(args: Sequence[CType], operands: Sequence[Operand]) -> Iterator[str]
     yield part(Name.ASKED)
     yield f"movabs rax, {number(slot)}"  # 2
     yield "cmp qword ptr [rax], 0"
+    if keeps:
+        yield "jne asked"
+        yield f"cmp qword ptr [rax + {number(SLOT_TOKEN)}], 0"
     yield "je none"
+    if kept:
+        yield part(Name.KEPT)
+        yield from _push_kept(len(kept) - 1)  # a, b
     yield part(Name.OPERANDS)
-    for pushed, (operand, ctype) in enumerate(zip(reversed(operands), reversed(args), strict=True)):
-        yield from _word(operand, ctype, _WORD * pushed)  # 3
+    if keeps:
+        yield "asked:"
+    pushed = below + _WORD * len(kept)
+    for operand, ctype in zip(reversed(own), reversed(args[: len(own)]), strict=True):
+        yield from _word(operand, ctype, pushed)  # 3
         yield "push rax"
+        pushed += _WORD
     yield part(Name.SHAPE)
     yield f"movabs rax, {number(slot)}"
     yield "push rax"
@@ -163,9 +373,12 @@ def _source(args: Sequence[CType], operands: Sequence[Operand]) -> Iterator[str]
     yield "test rax, rax"  # it may have gone since
     yield "je gone"
     yield "call rax"
-    yield part(Name.DROPPED)
     yield "gone:"
-    yield f"lea rsp, [rsp + {number(_WORD * (count + 2))}]"  # 5
+    if keeps:
+        yield part(Name.KEEPS)
+        yield from _keep(count)
+    yield part(Name.DROPPED)
+    yield f"lea rsp, [rsp + {number(_WORD * (count + 2) + below)}]"  # 5
     yield part(Name.RESTORED)
     yield "none:"
     yield "pop rax"  # 6
@@ -173,6 +386,92 @@ def _source(args: Sequence[CType], operands: Sequence[Operand]) -> Iterator[str]
     yield "sahf"
     yield "pop rax"
     yield f"lea rsp, [rsp + {number(RED_ZONE)}]"
+
+
+_USED = ("rcx", "rdx", "r11")
+"""Registers that keeping and finding needs, besides rax."""
+
+
+def _keep(count: int) -> Iterator[str]:
+    """Keep the first of the words, which stand above the slot and the shape."""
+    above = len(_USED) * _WORD
+    words = above + 2 * _WORD
+    yield f"movabs rax, {number(_ANY_SLOT + SLOT_TOKEN)}"
+    yield "cmp qword ptr [rax], 0"
+    yield "je forgotten"
+    yield from (f"push {name}" for name in _USED)
+    yield "mov r11, qword ptr [rax]"
+    yield "mov rdx, qword ptr [rax + 8]"  # SLOT_STASH
+    # 0 in a child that a signal handler has forked since: its slots are empty.
+    yield "test rdx, rdx"
+    yield "je lost"
+    yield f"lea rax, [rsp + {number(_depth(words + _WORD * count))}]"
+    yield f"call qword ptr [rdx{plus(Stash.claim.offset)}]"
+    yield "test rax, rax"
+    yield "je lost"
+    yield f"mov qword ptr [rax{plus(Place.token.offset)}], 0"
+    for index in range(min(count, STASH_ARGS)):
+        yield f"mov rcx, qword ptr [rsp + {number(words + _WORD * index)}]"
+        yield f"mov qword ptr [rax{plus(Place.args.offset + _WORD * index)}], rcx"
+    yield "mov rcx, rax"
+    yield "rdtsc"
+    yield "shl rdx, 0x20"
+    yield "or rax, rdx"
+    yield f"mov qword ptr [rcx{plus(Place.time.offset)}], rax"
+    yield f"mov qword ptr [rcx{plus(Place.token.offset)}], r11"
+    yield "lost:"
+    yield from (f"pop {name}" for name in reversed(_USED))
+    yield "forgotten:"
+
+
+def _push_kept(args: int) -> Iterator[str]:
+    """Push so many arguments of the entry, and how long ago it was. The registers that were used
+    are then as before."""
+    above = len(_USED) * _WORD
+    yield from (f"push {name}" for name in _USED)
+    yield f"movabs rax, {number(_ANY_SLOT + SLOT_NEEDS)}"
+    yield "cmp qword ptr [rax], 0"
+    yield "je unneeded"
+    yield f"movabs rax, {number(_ANY_ENTRY + SLOT_TOKEN)}"
+    yield "mov r11, qword ptr [rax]"
+    yield "test r11, r11"
+    yield "je unmatched"
+    yield "mov rdx, qword ptr [rax + 8]"  # SLOT_STASH, 0 in a child as above
+    yield "test rdx, rdx"
+    yield "je unmatched"
+    yield f"lea rax, [rsp + {number(_depth(above))}]"
+    yield f"call qword ptr [rdx{plus(Stash.find.offset)}]"  # a
+    yield "test rax, rax"
+    yield "je unmatched"
+    yield f"cmp qword ptr [rax{plus(Place.token.offset)}], r11"
+    yield "jne unmatched"
+    yield f"mov qword ptr [rax{plus(Place.token.offset)}], 0"  # b
+    yield "mov r11, rax"
+    yield f"mov rcx, qword ptr [rdx{plus(Stash.ns_per_tick.offset)}]"
+    yield "rdtsc"
+    yield "shl rdx, 0x20"
+    yield "or rax, rdx"
+    yield f"sub rax, qword ptr [r11{plus(Place.time.offset)}]"
+    yield "jae later"
+    yield "xor eax, eax"  # another CPU's counter is some ticks behind
+    yield "later:"
+    yield "mul rcx"
+    yield "shrd rax, rdx, 0x20"
+    for index in reversed(range(args)):
+        yield f"push qword ptr [r11{plus(Place.args.offset + _WORD * index)}]"
+    yield "push rax"
+    yield "jmp ready"
+    yield "unmatched:"
+    yield f"movabs rax, {number(_ANY_SLOT + SLOT_UNMATCHED)}"
+    yield "lock inc qword ptr [rax]"
+    yield from (f"pop {name}" for name in reversed(_USED))
+    yield "jmp none"
+    yield "unneeded:"
+    for _ in range(args + 1):
+        yield "push 0"
+    yield "ready:"
+    for index, name in enumerate(reversed(_USED)):
+        yield f"mov {name}, qword ptr [rsp{plus(_WORD * (args + 1 + index))}]"
 
 
 def _word(operand: Operand, ctype: CType, pushed: int) -> Iterator[str]:
@@ -205,6 +504,8 @@ def _word(operand: Operand, ctype: CType, pushed: int) -> Iterator[str]:
             yield from _register(names, ctype)
         case Vector(register):
             yield f"movq rax, xmm{register}"
+        case Kept() | Duration():
+            raise AssertionError("what an entry has kept is pushed by `_push_kept`")
 
 
 def _double(operand: Operand, ctype: CType, pushed: int) -> Iterator[str]:

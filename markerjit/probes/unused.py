@@ -31,7 +31,7 @@ from markerjit.errors import MemoryFault
 from markerjit.events.rings import Rings
 from markerjit.memory import read_maps
 from markerjit.model import RemoteAddress
-from markerjit.patch.plan import SLOT_DATA, SLOT_PROBE
+from markerjit.patch.slots import SLOT_DATA, SLOT_PROBE
 from markerjit.probes.inside import Read, is_inside
 from markerjit.proc.owner import ourselves
 from markerjit.proc.sharers import Sharer, find_sharer
@@ -66,7 +66,7 @@ def find_unused(
     for unit, reason in zip(all_units, called, strict=True):
         reason = reason or _reason_of_threads(arena, read, unit, is_fenced=is_fenced)
         if not reason and emits(unit):
-            reason = _reason_to_keep_events(arena)
+            reason = reason_to_keep_events(arena)
         if reason:
             kept[unit.number] = reason
         else:
@@ -122,8 +122,8 @@ def _holds(arena: Arena, read: Read, slot: RemoteAddress, unit: Unit) -> bool:
     return unit.code.start <= (word & ~PROBE_COUNTED) - arena.base < unit.code.end
 
 
-def _reason_to_keep_events(arena: Arena) -> str | None:
-    """Step 3: records of its events may be in the rings."""
+def reason_to_keep_events(arena: Arena) -> str | None:
+    """Why records in the rings may have to be read yet; None where there are none."""
     reader = reader_of(arena)
     if reader and not reader.over:
         return "its events are being traced"

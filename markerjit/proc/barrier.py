@@ -5,8 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 
+from markerjit.errors import Unsupported
+
 _SYS_MEMBARRIER = 324
 _GLOBAL, _PRIVATE_EXPEDITED, _REGISTER_PRIVATE_EXPEDITED = 1 << 0, 1 << 3, 1 << 4
+_PRIVATE_EXPEDITED_RSEQ, _REGISTER_PRIVATE_EXPEDITED_RSEQ = 1 << 7, 1 << 8
 
 
 def barrier(pid: int) -> bool:
@@ -20,6 +23,13 @@ def barrier(pid: int) -> bool:
     if pid == os.getpid() and not _command(_REGISTER_PRIVATE_EXPEDITED):
         return not _command(_PRIVATE_EXPEDITED)
     return not _command(_GLOBAL)
+
+
+def abort_sequences() -> None:
+    """Have each thread of our own process leave the restartable sequence that it is in. Raises
+    Unsupported before Linux 5.10, and where it is forbidden."""
+    if _command(_REGISTER_PRIVATE_EXPEDITED_RSEQ) or _command(_PRIVATE_EXPEDITED_RSEQ):
+        raise Unsupported("the kernel has no membarrier for restartable sequences")
 
 
 def _command(number: int) -> int:

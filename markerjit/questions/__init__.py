@@ -7,6 +7,7 @@
     constants.py  calculations with constants
     typed.py      a tree and a scope as a typed expression
     ask.py        a text and several scopes as a question for each
+    selection.py  named expressions that are recorded in place of the fields
     columns.py    typed expressions computed for many events at once, with numpy
 
 Nothing of an expression is evaluated by Python itself. The language is in

@@ -34,7 +34,7 @@ def ask(text: str, scopes: Sequence[Scope]) -> list[Question | Lack]:
     """
     syntax = parse(text)
     if scopes:
-        _check_names(syntax, scopes)
+        check_names(syntax, scopes)
     return [_of_scope(syntax, scope, is_only=len(scopes) == 1) for scope in scopes]
 
 
@@ -56,7 +56,8 @@ def _of_scope(syntax: Syntax, scope: Scope, *, is_only: bool) -> Question | Lack
         raise BadQuestion(sentence, error.text, error.start, error.end, error.names) from None
 
 
-def _check_names(syntax: Syntax, scopes: Sequence[Scope]) -> None:
+def check_names(syntax: Syntax, scopes: Sequence[Scope]) -> None:
+    """Raises BadQuestion for a name that no scope has."""
     import difflib
 
     known = {name: None for scope in scopes for name in (*scope.fields, *scope.types)}

@@ -36,8 +36,17 @@ class Value(NamedTuple):
 
 
 class Load(NamedTuple):
-    """A number in memory. The address is a u64. Memory that cannot be read makes the whole question
-    false."""
+    """A number in memory. The address is a u64. Where that cannot be read the number is missing,
+    and so is what is computed of it: it passes no test."""
+
+    type: Type
+    address: Node
+    span: Span
+
+
+class TextAt(NamedTuple):
+    """A text in memory, up to its NUL. The address is a u64. It is missing where that cannot be
+    read."""
 
     type: Type
     address: Node
@@ -55,7 +64,7 @@ class Convert(NamedTuple):
 class Unary(NamedTuple):
     """`-` and `~`; `not` (bool); `truth`: whether a number is not 0 (bool); `log2`: the number of
     the highest bit of an integer that is set, or -1 (i32); `len` of a text (i32); `missing`:
-    whether a text is NULL or could not be read (bool)."""
+    whether a text is NULL, or a text or number could not be read (bool)."""
 
     type: Type
     operator: str
@@ -125,7 +134,18 @@ class Choice(NamedTuple):
 
 
 Node = (
-    Constant | Value | Load | Convert | Unary | Binary | Compare | TextTest | Slice | Logic | Choice
+    Constant
+    | Value
+    | Load
+    | TextAt
+    | Convert
+    | Unary
+    | Binary
+    | Compare
+    | TextTest
+    | Slice
+    | Logic
+    | Choice
 )
 
 
@@ -134,7 +154,7 @@ def operands(node: Node) -> tuple[Node, ...]:
     match node:
         case Constant() | Value():
             return ()
-        case Load(address=inner) | Slice(text=inner):
+        case Load(address=inner) | TextAt(address=inner) | Slice(text=inner):
             return (inner,)
         case Convert(operand=inner) | Unary(operand=inner):
             return (inner,)
@@ -146,6 +166,19 @@ def operands(node: Node) -> tuple[Node, ...]:
             return parts
         case Choice(condition=condition, yes=yes, no=no):
             return (condition, yes, no)
+
+
+def may_be_missing(node: Node) -> bool:
+    """Whether a number may be missing: what it is computed of has been read from memory. A bool is
+    never missing."""
+    if node.type is Type.BOOL or (isinstance(node, Unary) and node.operator == "len"):
+        return False
+    return isinstance(node, Load) or any(map(may_be_missing, operands(node)))
+
+
+def whole_text(node: Node) -> Node:
+    """The text that a text is a part of. A part of a part is a part of the whole (typed.py)."""
+    return node.text if isinstance(node, Slice) else node
 
 
 def show(node: Node) -> Iterator[str]:
@@ -164,6 +197,8 @@ def _label(node: Node) -> str:
             return f"value {name}"
         case Load():
             return "load"
+        case TextAt():
+            return "text at"
         case Convert(operand=operand):
             return f"convert from {operand.type}"
         case Slice(low=low, high=high):

@@ -13,6 +13,9 @@ ALWAYS = {TIME: Type.I64, TID: Type.U32, CPU: Type.U32}
 """Of every event. `time` is nanoseconds of CLOCK_MONOTONIC. A field of the same name hides it."""
 
 
+_NOTHING: Mapping[str, Type] = {}
+
+
 class Scope(NamedTuple):
     """The names of one sort of event.
 
@@ -31,11 +34,16 @@ class Scope(NamedTuple):
 
 
 def scope_of(
-    marker: str, fields: Iterable[Field], unknown: Mapping[str, str], memory: str = ""
+    marker: str,
+    fields: Iterable[Field],
+    unknown: Mapping[str, str],
+    memory: str = "",
+    more: Mapping[str, Type] = _NOTHING,
 ) -> Scope:
-    """The scope of a marker's events. Names that are not known hide no fields."""
+    """The scope of a marker's events. Names that are not known hide no fields, and neither do
+    `more`, which its events have besides."""
     own = {field.name: type_of(field) for field in fields}
-    always = {name: type_ for name, type_ in ALWAYS.items() if name not in unknown}
+    always = {name: type_ for name, type_ in {**ALWAYS, **more}.items() if name not in unknown}
     types = {**own, **{name: type_ for name, type_ in always.items() if name not in own}}
     types.setdefault(NAME, Type.TEXT)
     rest = {name: reason for name, reason in unknown.items() if name not in own}

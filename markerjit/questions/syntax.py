@@ -15,8 +15,10 @@ LONGEST = 4096
 DEEPEST = 60
 """Levels of an expression at most: those that look at it call themselves for each."""
 MEMORY = ("u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64")
-"""Functions that read memory, by the type that they read."""
-FUNCTIONS = ("len", "log2", "int", "float", "field", *MEMORY)
+"""Functions that read numbers in memory, by the type that they read."""
+TEXT_AT = "str"
+"""The function that reads a text in memory."""
+FUNCTIONS = ("len", "log2", "int", "float", "field", TEXT_AT, *MEMORY)
 """All functions. Each has one argument."""
 
 _NODES = (

@@ -26,12 +26,14 @@ from markerjit.questions.ir import (
     Node,
     Slice,
     Span,
+    TextAt,
     TextTest,
     Unary,
     Value,
+    may_be_missing,
 )
 from markerjit.questions.scope import NAME, Scope
-from markerjit.questions.syntax import MEMORY, Syntax, field_name
+from markerjit.questions.syntax import MEMORY, TEXT_AT, Syntax, field_name
 from markerjit.questions.types import (
     Type,
     common,
@@ -73,6 +75,16 @@ class LacksName(Exception):
 def condition(syntax: Syntax, scope: Scope) -> Node:
     """The expression as a bool. Raises BadQuestion, and LacksName."""
     return _Typing(syntax, scope).condition(syntax.tree)
+
+
+def expression(syntax: Syntax, scope: Scope) -> Node:
+    """The expression as a number, a bool or a text. Raises BadQuestion, and LacksName."""
+    return _Typing(syntax, scope).node(syntax.tree)
+
+
+def as_float(node: Node) -> Node:
+    """The number as an f64."""
+    return _converted(node, Type.F64)
 
 
 class _Typing:
@@ -276,6 +288,8 @@ class _Typing:
         if node.type is Type.POINTER:
             zero = Constant(Type.U64, 0, span)
             return Compare(Type.BOOL, "==", _converted(node, Type.U64), zero, span)
+        if may_be_missing(node):
+            return Unary(Type.BOOL, "missing", node, span)
         raise self._wrong(f"this is of type {node.type}, which is never None", tree)
 
     def _within(self, left: ast.expr, right: ast.expr, span: Span) -> Node:
@@ -398,17 +412,23 @@ class _Typing:
         name = call.func.id
         if name == "field":
             return self._value(field_name(call) or "", span)
-        if name in MEMORY:
-            if self._scope.memory:
-                raise self._wrong(f"{name}(…) reads memory, and {self._scope.memory}", call)
-            address = _converted(self._whole(argument, name), Type.U64)
-            return Load(Type(name), address, span)
+        if name in (*MEMORY, TEXT_AT):
+            return self._memory(name, argument, call)
         if name == "len":
             return self._length(argument, span)
         if name == "log2":
             return self._log2(argument, span)
         node = self._number(argument, name)
         return _converted(node, Type.F64 if name == "float" else Type.I64)._replace(span=span)
+
+    def _memory(self, name: str, argument: ast.expr, call: ast.Call) -> Node:
+        if self._scope.memory:
+            raise self._wrong(f"{name}(…) reads memory, and {self._scope.memory}", call)
+        span = self._syntax.span(call)
+        address = _converted(self._whole(argument, name), Type.U64)
+        if name == TEXT_AT:
+            return TextAt(Type.TEXT, address, span)
+        return Load(Type(name), address, span)
 
     def _length(self, argument: ast.expr, span: Span) -> Node:
         text = self.node(argument)

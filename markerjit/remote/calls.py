@@ -20,10 +20,12 @@ from markerjit.remote.outcome import explain_failure
 
 SYS_CLOSE = 3
 SYS_MMAP = 9
+SYS_MPROTECT = 10
 SYS_MUNMAP = 11
 SYS_RT_SIGACTION = 13
 SYS_MADVISE = 28
 SYS_FCNTL = 72
+SYS_MUNLOCK = 150
 SYS_ARCH_PRCTL = 158
 SYS_MEMFD_CREATE = 319
 

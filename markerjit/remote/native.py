@@ -49,6 +49,8 @@ EXECUTED = 2
 ENDED = 3
 SHARING = 4
 
+STACK_PIECES = 4
+
 FILTERS = 8192
 FILTER_ROOM = 32768
 
@@ -66,6 +68,46 @@ class Filters(ctypes.Structure):
         ("count", ctypes.c_uint32),
         ("lengths", ctypes.c_uint32 * FILTERS),
         ("code", ctypes.c_uint64 * FILTER_ROOM),
+    ]
+
+
+class Range(ctypes.Structure):
+    """struct mj_range."""
+
+    _fields_ = [("start", ctypes.c_uint64), ("size", ctypes.c_uint64)]
+
+
+class StackPiece(ctypes.Structure):
+    """struct mj_stack_piece."""
+
+    _fields_ = [
+        ("address", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+        ("offset", ctypes.c_uint64),
+    ]
+
+
+class CopiedStack(ctypes.Structure):
+    """struct mj_stack."""
+
+    _fields_ = [
+        ("tid", ctypes.c_int32),
+        ("count", ctypes.c_uint32),
+        ("rip", ctypes.c_uint64),
+        ("rsp", ctypes.c_uint64),
+        ("rbp", ctypes.c_uint64),
+        ("call", ctypes.c_int64),
+        ("pieces", StackPiece * STACK_PIECES),
+    ]
+
+
+class StackRoom(ctypes.Structure):
+    """struct mj_stack_room."""
+
+    _fields_ = [
+        ("bytes", ctypes.c_void_p),
+        ("size", ctypes.c_uint64),
+        ("most", ctypes.c_uint64),
     ]
 
 
@@ -94,6 +136,7 @@ class NativeTarget(ctypes.Structure):
         ("known", ctypes.POINTER(KnownThread)),
         ("moves", ctypes.POINTER(Move)),
         ("move_count", ctypes.c_uint64),
+        ("rseq_offset", ctypes.c_int64),
     ]
 
 
@@ -202,6 +245,12 @@ def library() -> ctypes.CDLL:
     calls = ctypes.POINTER(NativeCall)
     loaded.mj_borrow.argtypes = [target, calls, u32, threads, ctypes.POINTER(u32), report]
     loaded.mj_read_filters.argtypes = [target, ctypes.c_int32, ctypes.POINTER(Filters), report]
+    ranges, referred = ctypes.POINTER(Range), ctypes.POINTER(ctypes.c_uint8)
+    loaded.mj_find_references.argtypes = [target, ranges, u32, referred, report]
+    stacks, room = ctypes.POINTER(CopiedStack), ctypes.POINTER(StackRoom)
+    loaded.mj_copy_stacks.argtypes = [
+        target, ctypes.c_int32, stacks, ctypes.POINTER(u32), room, report,
+    ]  # fmt: skip
     loaded.mj_send_home.argtypes = [target, ctypes.c_int32, report]
     words = ctypes.POINTER(ctypes.c_char_p)
     loaded.mj_launch.argtypes = [ctypes.c_char_p, words, ctypes.POINTER(Launched), report]

@@ -1,9 +1,9 @@
-"""The records of a poll of the rings: packets as they were recorded, and columns of numbers in
-order of time. This module can be imported without numpy."""
+"""Records as they were recorded, in packets, and decoded, in columns of numbers in order of time.
+This module can be imported without numpy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markerjit.ring.types import HEAD, Head, RecordType
@@ -61,16 +61,3 @@ class Columns(NamedTuple):
     cpu: Array
     tid: Array
     fields: Mapping[str, Column]
-
-
-class Batch(NamedTuple):
-    """The records of a poll. No record is older than one of an earlier batch, except for records of
-    a thread that was interrupted while it recorded. The packets and the columns of a batch need not
-    hold the same records: columns are kept back until they are in order.
-
-    lost    events lost since the stream began, by (cpu, name of the marker)
-    """
-
-    packets: Sequence[Packet]
-    columns: Sequence[Columns]
-    lost: Mapping[tuple[int, str], int]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from markerjit.model import Origin
 from markerjit.ring.types import Time
 
 NS = 1_000_000_000
@@ -30,3 +31,8 @@ class Calibration(NamedTuple):
         if self.time is not Time.TSC:
             return counter
         return self.monotonic_ns + (counter - self.counter) * NS // self.frequency_hz
+
+
+def origin_of(clock: Calibration, pid: int) -> Origin:
+    """The origin of events of a process whose times this clock converts."""
+    return Origin(pid, 0 if clock.time is Time.NONE else clock.wall_offset_ns)

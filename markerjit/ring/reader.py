@@ -26,6 +26,7 @@ from markerjit.ring.raw import Growth, RawRing, Span, Store, always
 from markerjit.ring.types import HEAD, WORD, Head
 
 if TYPE_CHECKING:
+    from markerjit.ring.batch import Array
     from markerjit.ring.by_marker import ByMarker
     from markerjit.ring.walk import Walked
 
@@ -63,7 +64,7 @@ class SharedRing(RawRing):
         piece. Nothing is consumed."""
         for start, end in span.pieces():
             spans, _, _ = _committed(self._copy(start, end), start, end, last=True)
-            records, _ = _records(self._copy(start, end), start, spans, self._division)
+            records, _ = _records(self._copy(start, end), spans, self._division)
             if records:
                 yield start, records
 
@@ -88,7 +89,7 @@ class SharedRing(RawRing):
             data = self._copy(piece.start, end)
             if not self._give_back(end):
                 return
-            records, bad = _records(data, piece.start, spans, self._division)
+            records, bad = _records(data, spans, self._division)
             self.bad += bad
             if records:
                 yield piece.start, records
@@ -122,47 +123,61 @@ class SharedRing(RawRing):
             if start < safe:
                 continue
             part = slice(start - oldest, end - oldest)
-            spans = _spans(before, oldest, start, end)
-            kept += _records(data[part], start, spans, self._division)[0]
+            spans = _spans(before, oldest, start, end) - (start - oldest) // WORD
+            kept += _records(data[part], spans, self._division)[0]
         return oldest, kept
 
 
-def _committed(
-    data: bytes, consumed: int, reserved: int, *, last: bool
-) -> tuple[list[tuple[int, int]], int, int]:
-    """Start and end of each record up to the first that is still being written, the position of
-    that, and the number of damaged places that were passed. The records are found by their commit
-    words, which say what no size in a record can: that it is complete."""
-    spans: list[tuple[int, int]] = []
+def _committed(data: bytes, consumed: int, reserved: int, *, last: bool) -> tuple[Array, int, int]:
+    """Start and end of each record up to the first that is still being written, in words of the
+    data; the position of that; and the number of damaged places that were passed. The records are
+    found by their commit words, which say what no size in a record can: that it is complete."""
+    import numpy as np
+
+    runs: list[Array] = []
     at, damaged = consumed, 0
     while at < reserved:
         run = _spans(data, consumed, at, reserved)
-        broken = bool(run) and not run[-1][0] < run[-1][1] <= reserved
-        spans += run[:-1] if broken else run
-        at = spans[-1][1] if spans and spans[-1][1] > at else at
+        broken = len(run) > 0 and not run[-1, 0] < run[-1, 1] <= (reserved - consumed) // WORD
+        runs.append(run[:-1] if broken else run)
+        at = consumed + int(runs[-1][-1, 1]) * WORD if len(runs[-1]) else at
         if at == reserved or not (broken or last):
             break
         damaged += 1
         at = _next_committed(data, consumed, at + WORD, reserved)
-    return spans, at, damaged
+    return np.concatenate(runs) if runs else _spans(data, consumed, at, at), at, damaged
 
 
-def _spans(data: bytes, first: int, start: int, end: int) -> list[tuple[int, int]]:
-    """Start and end of each committed record from `start` on. The data begins at `first`. A record
-    that cannot be is the last of the list."""
-    spans = []
-    position = start
-    while position < end:
-        (word,) = _U64.unpack_from(data, position - first)
-        # 0 is not a commit word: at position 0 it would look like that of a record of size 0.
-        if not word or word >> 16 != position & (1 << 48) - 1:
+def _spans(data: bytes, first: int, start: int, end: int) -> Array:
+    """Start and end of each committed record from position `start` on, in words of the data, which
+    begins at position `first`. A record that cannot be is the last one.
+
+    What looks like a commit word may stand inside a record, too. So the records are followed from
+    the first one on, but all that come right behind each other in one step.
+    """
+    import numpy as np
+
+    at, behind = (start - first) // WORD, (end - first) // WORD
+    words = np.frombuffer(data, np.uint64)[at:behind]
+    positions = np.arange(at, behind, dtype=np.uint64) * WORD + np.uint64(first % (1 << 64))
+    # 0 is not a commit word: at position 0 it would look like that of a record of size 0.
+    likely = (words >> np.uint64(16) == positions & np.uint64((1 << 48) - 1)) & (words != 0)
+    starts = np.flatnonzero(likely)
+    ends = starts + (words[starts] & np.uint64(0xFFFF)).astype(np.intp)
+    starts, ends = starts + at, ends + at
+    # Records behind which another one does not begin, or not so that it looks like the next.
+    stops = np.flatnonzero(np.append(starts[1:], -1) != ends)
+    runs: list[Array] = [np.empty((0, 2), np.intp)]
+    while at < behind:
+        index = int(np.searchsorted(starts, at))
+        if index == len(starts) or starts[index] != at:
             break
-        after = position + (word & 0xFFFF) * WORD
-        spans.append((position, after))
-        if not position < after <= end:
+        stop = int(stops[np.searchsorted(stops, index)])
+        runs.append(np.stack([starts[index : stop + 1], ends[index : stop + 1]], axis=1))
+        at = int(ends[stop])
+        if not starts[stop] < at:
             break
-        position = after
-    return spans
+    return np.concatenate(runs)
 
 
 def _next_committed(data: bytes, first: int, start: int, end: int) -> int:
@@ -178,19 +193,19 @@ def _next_committed(data: bytes, first: int, start: int, end: int) -> int:
     return end
 
 
-def _records(
-    data: bytes, first: int, spans: list[tuple[int, int]], division: Head
-) -> tuple[bytes, int]:
-    """The records of these spans, without fillers and without records that have another size than
-    their commit word says. And the number of the latter."""
-    records, bad = [], 0
-    for start, end in spans:
-        record = data[start - first + WORD : end - first]
-        head = int.from_bytes(record[:4], "little")
-        if not record or division.marker(head) == division.filler:
-            continue
-        if division.words(head) * WORD == len(record):
-            records.append(record)
-        else:
-            bad += 1
-    return b"".join(records), bad
+def _records(data: bytes, spans: Array, division: Head) -> tuple[bytes, int]:
+    """The records of these spans, in words of the data, without fillers and without records that
+    have another size than their commit word says. And the number of the latter."""
+    import numpy as np
+
+    words = np.frombuffer(data, np.uint64)
+    can_be = (spans[:, 1] - spans[:, 0] > 1) & (spans[:, 1] <= len(words))
+    starts, ends = spans[can_be].T
+    heads = words.view(np.uint32)[::2][starts + 1]
+    is_filler = division.marker(heads) == division.filler
+    fits = division.words(heads) == ends - starts - 1
+    edges = np.zeros(len(words) + 1, np.int8)
+    edges[starts[fits & ~is_filler] + 1] = 1
+    edges[ends[fits & ~is_filler]] = -1
+    inside = np.cumsum(edges[:-1], dtype=np.int8) > 0
+    return words[inside].tobytes(), int((~fits & ~is_filler).sum())

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from markerjit.model import Event, Field, FieldType, Value
+from markerjit.model import Event, Field, FieldType, Value, event_type
 from markerjit.ring.batch import Columns, Texts
-from markerjit.ring.clock import Calibration
+from markerjit.ring.clock import Calibration, origin_of
 from markerjit.ring.columns import from_zero, monotonic, order_of
 from markerjit.ring.types import TextState, Time
 
@@ -19,17 +19,18 @@ if TYPE_CHECKING:
     from markerjit.ring.batch import Column
 
 
-def events(columns: Sequence[Columns], clock: Calibration) -> list[Event]:
-    """The records as events, those of all types in order of time. The time of a record without one
-    (Time.NONE) is its number in its ring."""
-    by_type = [event for part in columns for event in _events(part, clock)]
+def events(columns: Sequence[Columns], clock: Calibration, pid: int = 0) -> list[Event]:
+    """The records of a process as events, those of all types in order of time. The time of a record
+    without one (Time.NONE) is its number in its ring."""
+    by_type = [event for part in columns for event in _events(part, clock, pid)]
     if len(columns) < 2:
         return by_type
     return [by_type[index] for index in order_of(columns).tolist()]
 
 
-def _events(columns: Columns, clock: Calibration) -> Iterator[Event]:
+def _events(columns: Columns, clock: Calibration, pid: int) -> Iterator[Event]:
     type_ = columns.type
+    kind = event_type(origin_of(clock, pid))
     times = columns.time if type_.time is Time.NONE else monotonic(columns.time, clock)
     names = [field.name for field in type_.fields]
     values = [_values(field, columns.fields[field.name]) for field in type_.fields]
@@ -38,7 +39,7 @@ def _events(columns: Columns, clock: Calibration) -> Iterator[Event]:
     rows = zip(
         times.tolist(), columns.cpu.tolist(), columns.tid.tolist(), repeat(type_.marker), fields
     )
-    return map(tuple.__new__, repeat(Event), rows)  # Event(*row) takes half as long again
+    return map(tuple.__new__, repeat(kind), rows)  # Event(*row) takes half as long again
 
 
 def _values(field: Field, column: Column) -> list[Value]:

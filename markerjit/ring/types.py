@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from markerjit.abi import WORDS_SHIFT
 from markerjit.model import Field, FieldType, TypeClass
+from markerjit.ring.brakes import NO_BRAKES, Brakes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -143,7 +144,8 @@ class Place(NamedTuple):
 class RecordType:
     """A type of record: the marker, its recorded fields, and the source of the time.
 
-    `id` is the index in the arena, `format` the marker's printf format.
+    `id` is the index in the arena, `format` the marker's printf format. `brakes` say which of the
+    events were recorded, where these are not all.
     """
 
     def __init__(
@@ -155,6 +157,7 @@ class RecordType:
         *,
         time: Time = Time.TSC,
         tid: bool = True,
+        brakes: Brakes = NO_BRAKES,
     ) -> None:
         self.id = id
         self.marker = marker
@@ -162,6 +165,7 @@ class RecordType:
         self.fields = tuple(fields)
         self.time = time
         self.tid = tid
+        self.brakes = brakes
 
     @property
     def head_size(self) -> int:

@@ -108,7 +108,8 @@ def walk(
     """
     data, raw = _whole_words(data)
     blocks, damaged = [np.empty(0, np.intp)], 0
-    at, ahead = 0, start // WORD % _WORDS  # words of the first page that were not copied
+    at = 0
+    ahead = start // WORD % _WORDS  # words of the first page that were not copied
     while at < len(raw):
         block = raw[at : at + _BLOCK - ahead]
         starts, skipped = _walk_block(block, ahead, least, head)
@@ -135,7 +136,7 @@ def walk_packet(packet: Packet, least: ByMarker, *, first: int = 0) -> Walked:
 def walk_shared(packet: Packet, least: ByMarker) -> Walked:
     """The records in a packet from a shared ring, whose reader has checked their sizes. Records
     that are too short for their marker are left out."""
-    walked = walk_packet(packet, _ANY)
+    walked = _walk_even(packet) or walk_packet(packet, _ANY)
     fits = walked.words >= least.of(walked.markers)
     if fits.all():
         return walked
@@ -144,6 +145,16 @@ def walk_shared(packet: Packet, least: ByMarker) -> Walked:
         markers=walked.markers[fits],
         damaged=walked.damaged + int((~fits).sum()),
     )
+
+
+def _walk_even(packet: Packet) -> Walked | None:
+    """The records in a packet, if all have one size; None otherwise."""
+    data, raw = _whole_words(packet.data)
+    heads = raw.view(np.uint32)[::2]
+    size = int(packet.head.words(heads[0])) if len(heads) else 0
+    if not size or len(raw) % size or (packet.head.words(heads[::size]) != size).any():
+        return None
+    return _walked(packet._replace(data=data), 0, raw, np.arange(0, len(raw), size), 0)
 
 
 def packet(walked: Walked) -> Packet:

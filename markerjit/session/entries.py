@@ -25,8 +25,9 @@ from markerjit.arena.markers import Switched
 from markerjit.errors import MemoryFault
 from markerjit.events.hits import Before, before_switch, note_hits
 from markerjit.model import Mode, RemoteAddress, Site
-from markerjit.patch.plan import Plan, SiteState, by_slot
+from markerjit.patch.plan import Plan, by_slot
 from markerjit.patch.request import Request
+from markerjit.patch.switchable import SiteState
 from markerjit.probes.recorders import Recorders
 from markerjit.session.turn import Turn
 

@@ -16,7 +16,8 @@ from markerjit.events.flight import Flight
 from markerjit.events.rings import Rings, is_flying
 from markerjit.patch.apply import NOTHING, Applied
 from markerjit.patch.holds import Hold, Holds, kept_by
-from markerjit.patch.plan import SiteState, by_slot
+from markerjit.patch.plan import by_slot
+from markerjit.patch.switchable import SiteState
 from markerjit.probes.recorders import Recorders
 from markerjit.ring.types import Options
 from markerjit.session.entries import Entries
@@ -94,7 +95,7 @@ class FlightRecorder:
         if not recorders or not recorders.arena.rings.are_overwritten():
             raise Refused(
                 f"process {self._target.pid} has no flight recorder; "
-                f"markerjit record {self._target.pid} PATTERN --flight begins one"
+                f"markerjit flight start {self._target.pid} PATTERN begins one"
             )
         return recorders
 
@@ -111,8 +112,8 @@ class FlightRecorder:
             raise Refused(
                 f"a flight recorder is on in process {pid}"
                 + (f": {kept_by(recorders.arena, kept)}" if kept else "")
-                + f"; markerjit dump {pid} -o FILE saves what it has, "
-                f"markerjit off {pid} '*' ends it"
+                + f"; markerjit flight dump {pid} -o FILE saves what it has, "
+                f"markerjit flight stop {pid} ends it"
             )
 
     def markers(self, arena: Arena) -> dict[str, SiteState]:

@@ -3,34 +3,83 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from collections.abc import Mapping as Map
 from functools import partial
 from typing import NamedTuple
 
 from markerjit.arguments import check_path, check_text
+from markerjit.elf import FileImage, Read, parse_format
 from markerjit.elf.demangle import demangled
-from markerjit.errors import BadFile
-from markerjit.model import Mode, RemoteAddress, UsdtSite
-from markerjit.session.target import Target
+from markerjit.errors import BadFile, Unsupported
+from markerjit.memory import Mapping
+from markerjit.model import Field, Mode, UsdtSite
+from markerjit.session.exits import BY_ENTRY, Leaving, leavings_in, leavings_of
+from markerjit.session.target import Key, Target, key_of
 from markerjit.sites import ProbeName, parse_name
-from markerjit.sites.functions import FunctionSites, functions_of_file, functions_of_process
-from markerjit.sites.names import PREFIX
+from markerjit.sites.calls import calls_of_file, calls_of_process
+from markerjit.sites.functions import (
+    FunctionSites,
+    functions_of_file,
+    functions_of_process,
+    is_described,
+)
+from markerjit.sites.instructions import instructions_of_file, instructions_of_process
+from markerjit.sites.names import ARROW, PREFIX, SUFFIX, NameKind
 from markerjit.sites.selection import chosen
+from markerjit.spans.exits import Exit, ExitKind, Exits, has_bytes_of_entry
+from markerjit.spans.openings import Opening
+
+
+class FunctionExit(NamedTuple):
+    """An exit of a function.
+
+    offset  of its instruction, as the object file has it
+    tail    it is a tail call
+    way     how it is opened; None where it cannot be
+    reason  why it cannot be; "" where it can
+    alone   it has bytes that the entry needs, so the entry and it are not open together by jumps
+    """
+
+    offset: int
+    tail: bool
+    way: str | None
+    reason: str
+    alone: bool = False
 
 
 class Function(NamedTuple):
-    """The entry of a function.
+    """A function, where it is entered or, for a name with `:return`, where it is left; an
+    instruction; or a call, one of those of its name.
 
-    name   of its events, `func:SYMBOL`
-    text   the function as it was written, where that is known: `Json::Value::asInt() const`
-    site   where it is
-    mode   how it is on; None while it is not
+    name     of its events, `func:SYMBOL`, `func:SYMBOL:return`, `insn:SYMBOL+0xOFF` or
+             `call:SYMBOL->SYMBOL`
+    text     the function as it was written, where that is known: `Json::Value::asInt() const`
+    site     where it is entered, or where the instruction or the call is
+    left     a site where it is left, of a name with `:return`; None of others
+    mode     how it is on; None while it is not
+    exits    where it is left; None of an entry, and where that is not known
+    problem  why it is not known; "" where it is
     """
 
     name: str
     text: str
     site: UsdtSite
     mode: Mode | None = None
+    exits: tuple[FunctionExit, ...] | None = None
+    problem: str = ""
+    left: UsdtSite | None = None
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Those of its events: the arguments that it is entered with, or what it is left with."""
+        signature = (self.left or self.site).signature
+        return parse_format(signature.format, signature.args)
+
+    @property
+    def has_prototype(self) -> bool:
+        """Whether the arguments are known; otherwise they are registers."""
+        return is_described(self.site)
 
 
 class FunctionView(NamedTuple):
@@ -51,9 +100,12 @@ def functions_of(target: Target, name: ProbeName) -> FunctionView:
     with target.memory.watched():
         target.look()
         read, maps = target.memory.read, target.seen.maps
-        entries = _joined(name, partial(functions_of_process, target.pid, read, maps))
-        modes = {state.site.address: state.mode for state in target.states(target.seen.opened)}
-    return _view(entries, modes)
+        entries = _joined(name, partial(_of_process, target.pid, read, maps))
+        modes = {key_of(state.site): state.mode for state in target.states(target.seen.opened)}
+        if not _are_left(name):
+            return _view(entries, modes)
+        leavings = leavings_of(target.pid, read, maps, entries.sites)
+    return _view_of_exits(entries, leavings, modes)
 
 
 def list_file_functions(path: str, pattern: str) -> FunctionView:
@@ -63,7 +115,36 @@ def list_file_functions(path: str, pattern: str) -> FunctionView:
     """
     check_path("path", path)
     check_text("pattern", pattern)
-    return _view(_joined(parse_name(pattern), partial(functions_of_file, os.fspath(path))), {})
+    name = parse_name(pattern)
+    entries = _joined(name, partial(_of_file, os.fspath(path)))
+    if not _are_left(name):
+        return _view(entries, {})
+    with FileImage(os.fspath(path)) as image:
+        return _view_of_exits(entries, leavings_in(image, entries.sites), {})
+
+
+def _are_left(name: ProbeName) -> bool:
+    """Whether a name is of functions where they are left. Raises Unsupported for a list of both."""
+    kinds = {part.at_return for part in name.parts or (name,)}
+    if len(kinds) > 1:
+        raise Unsupported(
+            f"'{name}' names functions both where they are entered and where they are left, which "
+            "are not listed together; name the ones or the others"
+        )
+    return kinds == {True}
+
+
+def _of_process(pid: int, read: Read, maps: Sequence[Mapping], name: ProbeName) -> FunctionSites:
+    ways = {
+        NameKind.INSTRUCTION: instructions_of_process,
+        NameKind.CALL: calls_of_process,
+    }
+    return ways.get(name.kind, functions_of_process)(pid, read, maps, name)
+
+
+def _of_file(path: str, name: ProbeName) -> FunctionSites:
+    ways = {NameKind.INSTRUCTION: instructions_of_file, NameKind.CALL: calls_of_file}
+    return ways.get(name.kind, functions_of_file)(path, name)
 
 
 def _joined(name: ProbeName, of: Callable[[ProbeName], FunctionSites]) -> FunctionSites:
@@ -80,14 +161,50 @@ def _joined(name: ProbeName, of: Callable[[ProbeName], FunctionSites]) -> Functi
     return FunctionSites(sites, tuple(resolvers), tuple(problems.values()))
 
 
-def _view(entries: FunctionSites, modes: Mapping[RemoteAddress, Mode | None]) -> FunctionView:
+def _view(entries: FunctionSites, modes: Map[Key, Mode | None]) -> FunctionView:
     functions = tuple(
         Function(
             site.signature.name,
-            demangled(site.signature.name.removeprefix(PREFIX)),
+            _written(site.signature.name),
             site,
-            modes.get(site.address),
+            modes.get(key_of(site)),
         )
         for site in entries.sites
     )
     return FunctionView(functions, entries.resolvers, entries.problems)
+
+
+def _written(name: str) -> str:
+    """What a name names, as it was written in C++: for a call both functions."""
+    return ARROW.join(map(demangled, name.partition(":")[2].split(ARROW)))
+
+
+def _view_of_exits(
+    entries: FunctionSites, leavings: Sequence[Leaving], modes: Map[Key, Mode | None]
+) -> FunctionView:
+    functions = tuple(_left(leaving, modes) for leaving in leavings)
+    return FunctionView(functions, entries.resolvers, entries.problems)
+
+
+def _left(leaving: Leaving, modes: Map[Key, Mode | None]) -> Function:
+    entry, exits, sites, problem = leaving
+    symbol = entry.signature.name.removeprefix(PREFIX)
+    mode = next(filter(None, (modes.get(key_of(site)) for site in sites)), None)
+    ways: tuple[FunctionExit, ...] | None = None
+    if exits and exits.unbounded:
+        problem = f"{exits.unbounded} ({exits.at:#x})"
+    elif exits:
+        ways = tuple(_way(exits, each) for each in exits.exits)
+    name = entry.signature.name + SUFFIX
+    return Function(name, demangled(symbol), entry, mode, ways, problem, sites[0])
+
+
+def _way(exits: Exits, leaving: Exit) -> FunctionExit:
+    tail, opening = leaving.kind is ExitKind.TAIL, leaving.opening
+    if opening == exits.entry:
+        return FunctionExit(leaving.address, tail, None, BY_ENTRY)
+    if isinstance(opening, Opening):
+        alone = has_bytes_of_entry(exits, leaving)
+        return FunctionExit(leaving.address, tail, str(opening.way), "", alone)
+    reasons = dict.fromkeys(str(way.reason) for way in opening.turned_down)
+    return FunctionExit(leaving.address, tail, None, ", ".join(reasons))

@@ -1,4 +1,5 @@
-"""How sites of foreign code can be opened, remembered by the build of their object.
+"""How sites of foreign code can be opened, and where functions are left, remembered by the build
+of their object.
 
 The answer needs a scan of all the object's code (spans/), and cannot change for a given file. So it
 is remembered in the user's cache (sites/remembered.py), one file for each build id, with a digest
@@ -25,11 +26,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import capstone
 
@@ -39,14 +40,26 @@ import markerjit.x86 as x86
 from markerjit.elf import FileImage
 from markerjit.errors import MemoryFault
 from markerjit.sites.remembered import recall, remember
+from markerjit.spans.calls import best_opening_of_call
 from markerjit.spans.code import Code, TargetKind
-from markerjit.spans.openings import Closed, Opening, TurnedDown, Way, Why, best_opening
+from markerjit.spans.exits import Exit, ExitKind, Exits, Unbounded, exits_of
+from markerjit.spans.openings import Closed, HolePlace, Opening, TurnedDown, Way, Why, best_opening
 from markerjit.x86.relocate import Obstacle
 
 MAX_BYTES = 1 << 28
 """The largest object that is copied and digested."""
 
-_MAX_ENTRY = 1 << 22
+Progress = Callable[[str, float], None]
+"""Called with what is looked at, and how much of it is done, from 0 to 1."""
+
+
+def silent(what: str, done: float) -> None:
+    """Report no progress."""
+
+
+_MAX_ENTRY = 1 << 24
+_TURN = 64
+"""Answers between two reports of progress."""
 _PIECE = 1 << 20
 _REASONS: dict[str, type[Obstacle | TargetKind | Why]] = {
     kind.__name__: kind for kind in (Obstacle, TargetKind, Why)
@@ -55,6 +68,19 @@ _REASONS: dict[str, type[Obstacle | TargetKind | Why]] = {
 Openings = dict[int, Opening | Closed]
 """By the address in the object's file."""
 
+A = TypeVar("A", Opening | Closed, Exits)
+
+
+class _Question(NamedTuple, Generic[A]):
+    """What is asked of addresses of an object: the name of its entries in the cache, the answer for
+    an address, that as JSON and back, and the openings in it."""
+
+    name: str
+    ask: Callable[[Code, int], A]
+    encode: Callable[[A], list[object]]
+    decode: Callable[[Any], A]
+    openings: Callable[[A], Iterable[Opening | Closed]]
+
 
 def openings_of(image: FileImage, asked: Collection[int], others: Iterable[int] = ()) -> Openings:
     """How these addresses of an object can be opened. Where that is not remembered, the `others`
@@ -62,23 +88,55 @@ def openings_of(image: FileImage, asked: Collection[int], others: Iterable[int] 
 
     Raises NoFunctions, MemoryFault.
     """
+    return _answers(_OPENING, image, asked, others)
+
+
+def openings_of_calls(image: FileImage, asked: Collection[int]) -> Openings:
+    """How the calls, or jumps, at these addresses can be opened. Raises as `openings_of`."""
+    return _answers(_CALL, image, asked, ())
+
+
+def exits_of_functions(
+    image: FileImage, entries: Collection[int], progress: Progress = silent
+) -> dict[int, Exits]:
+    """Where the functions that are entered at these addresses are left, by those. `progress` is
+    called where that is not remembered. Raises as `openings_of`."""
+    return _answers(_EXITS, image, entries, (), progress)
+
+
+def _answers(
+    question: _Question[A],
+    image: FileImage,
+    asked: Collection[int],
+    others: Iterable[int],
+    progress: Progress = silent,
+) -> dict[int, A]:
     build_id = image.build_id()
     if not build_id or image.size > MAX_BYTES:
-        return _scanned(image, asked)
-    name = f"openings-{build_id}"
-    known = _recalled(image, name)
+        return _scanned(question, image, asked, progress)
+    name = f"{question.name}-{build_id}"
+    known = _recalled(question, image, name)
     if known.keys() >= set(asked):
         return known
     with _copy_of(image) as copy:
         # Recalled once more: what was known is not of the copy where the file has changed since.
-        openings = {**_recalled(copy, name), **_scanned(copy, {*asked, *others})}
-        remember(name, _encoded(_digest(copy), openings))
-    return openings
+        again = _recalled(question, copy, name)
+        missing = {*asked, *others}.difference(again)
+        answers = {**again, **_scanned(question, copy, missing, progress)}
+        remember(name, _encoded(question, _digest(copy), answers))
+    return answers
 
 
-def _scanned(image: FileImage, addresses: Iterable[int]) -> Openings:
+def _scanned(
+    question: _Question[A], image: FileImage, addresses: Collection[int], progress: Progress
+) -> dict[int, A]:
     code = Code(image)
-    return {address: best_opening(code, address) for address in sorted(addresses)}
+    answers: dict[int, A] = {}
+    for number, address in enumerate(sorted(addresses)):
+        if number % _TURN == 0:
+            progress(f"{os.path.basename(image.name)}, {question.name}", number / len(addresses))
+        answers[address] = question.ask(code, address)
+    return answers
 
 
 @contextmanager
@@ -129,7 +187,7 @@ def _blake2b(data: bytes = b"") -> Any:
 # ---- an entry: a checksum, and a line of JSON ----------------------------------------------------
 
 
-def _recalled(image: FileImage, name: str) -> Openings:
+def _recalled(question: _Question[A], image: FileImage, name: str) -> dict[int, A]:
     """What is remembered of this object; nothing where the entry is damaged or of another one."""
     checksum, _, text = (recall(name, _MAX_ENTRY) or "").partition("\n")
     if not text or _blake2b(text.encode()).hexdigest() != checksum:
@@ -138,23 +196,26 @@ def _recalled(image: FileImage, name: str) -> Openings:
         entry = json.loads(text)
         if entry["rules"] != _rules() or entry["digest"] != _digest(image):
             return {}
-        openings = {int(address): _decoded(value) for address, value in entry["openings"].items()}
-        if all(_has_code(image, opening) for opening in openings.values()):
-            return openings
+        answers = {
+            int(address): question.decode(value) for address, value in entry["openings"].items()
+        }
+        openings = (each for answer in answers.values() for each in question.openings(answer))
+        if all(_has_code(image, opening) for opening in openings):
+            return answers
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, MemoryFault):
         pass
     return {}
 
 
 def _has_code(image: FileImage, opening: Opening | Closed) -> bool:
-    return (
-        isinstance(opening, Closed)
-        or image.read(opening.address, len(opening.code)) == opening.code
-    )
+    if isinstance(opening, Closed):
+        return True
+    codes = {opening.address: opening.code, **{hole.address: hole.code for hole in opening.holes}}
+    return all(image.read(address, len(code)) == code for address, code in codes.items())
 
 
-def _encoded(digest: str, openings: Mapping[int, Opening | Closed]) -> str:
-    values = {str(address): _plain(openings[address]) for address in sorted(openings)}
+def _encoded(question: _Question[A], digest: str, answers: Mapping[int, A]) -> str:
+    values = {str(address): question.encode(answers[address]) for address in sorted(answers)}
     text = json.dumps({"rules": _rules(), "digest": digest, "openings": values})
     return f"{_blake2b(text.encode()).hexdigest()}\n{text}"
 
@@ -166,8 +227,9 @@ def _plain(opening: Opening | Closed) -> list[object]:
     ]
     if isinstance(opening, Closed):
         return [opening.address, turned_down]
-    way, address, code, size, hole, _ = opening
-    return [address, turned_down, way.name, code.hex(), size, hole]
+    way, address, code, size, holes, _ = opening
+    places = [[hole.address, hole.code.hex(), hole.made] for hole in holes]
+    return [address, turned_down, way.name, code.hex(), size, places]
 
 
 def _decoded(value: list[Any]) -> Opening | Closed:
@@ -178,5 +240,35 @@ def _decoded(value: list[Any]) -> Opening | Closed:
     )
     if not opening:
         return Closed(address, turned_down)
-    way, code, size, hole = opening
-    return Opening(Way[way], address, bytes.fromhex(code), size, hole, turned_down)
+    way, code, size, places = opening
+    holes = tuple(HolePlace(at, bytes.fromhex(text), made) for at, text, made in places)
+    return Opening(Way[way], address, bytes.fromhex(code), size, holes, turned_down)
+
+
+def _plain_exits(exits: Exits) -> list[object]:
+    """Without the better ways of what can be opened: nobody asks for them, and they are most."""
+    leaving = [[at, kind.name, _plain(_brief(opening))] for at, kind, opening in exits.exits]
+    reason = exits.unbounded.name if exits.unbounded else None
+    return [_plain(_brief(exits.entry)), leaving, reason, exits.at, exits.again]
+
+
+def _brief(opening: Opening | Closed) -> Opening | Closed:
+    return opening._replace(turned_down=()) if isinstance(opening, Opening) else opening
+
+
+def _decoded_exits(value: list[Any]) -> Exits:
+    """Raises as `_decoded`."""
+    entry, leaving, reason, at, again = value
+    exits = tuple(Exit(place, ExitKind[kind], _decoded(plain)) for place, kind, plain in leaving)
+    return Exits(_decoded(entry), exits, Unbounded[reason] if reason else None, at, bool(again))
+
+
+def _openings_in(exits: Exits) -> Iterator[Opening | Closed]:
+    yield exits.entry
+    for leaving in exits.exits:
+        yield leaving.opening
+
+
+_OPENING = _Question("openings", best_opening, _plain, _decoded, lambda opening: (opening,))
+_CALL = _OPENING._replace(name="calls", ask=best_opening_of_call)
+_EXITS = _Question("exits", exits_of, _plain_exits, _decoded_exits, _openings_in)

@@ -7,27 +7,28 @@ the markers, whether the code is what the notes say, and how each piece of memor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter, is_
 
 from markerjit.errors import Reason, Refused
 from markerjit.model import RemoteAddress, Site
-from markerjit.patch.plan import (
-    Binding,
-    Plan,
-    Refusal,
-    SiteState,
-    by_slot,
-    complete,
-    plan_off,
-    plan_on,
-)
+from markerjit.patch.plan import Binding, Plan, Refusal, by_slot, complete, plan_off, plan_on
 from markerjit.patch.request import Request
-from markerjit.patch.switchable import clashing_slots
+from markerjit.patch.switchable import (
+    Carried,
+    Carry,
+    SiteState,
+    clashing_slots,
+    nothing_carried,
+)
 from markerjit.probes.recorders import Recorders
 from markerjit.quiesce.strategies import STRATEGIES, Strategy, default_strategy
-from markerjit.session.target import Target
+from markerjit.session.target import Target, key_of
+from markerjit.sites import Lot
 from markerjit.sites.verify import confirm
+from markerjit.x86.forms import RETURN
 
 Bindings = dict[RemoteAddress, Binding]
+_ADDRESS = attrgetter("address")
 
 
 class Planner:
@@ -58,23 +59,92 @@ class Planner:
 
         Raises Refused, UnexpectedBytes, MarkerError for code that is not what its note says.
         """
+        carry = self._carry(request)
+        if request.on:
+            states = self._without_blocked(states, request, carry)
         problems = [state.problem for state in states if state.problem and not _is_closed(state)]
         if problems and (request.on or len(problems) == len(states)):
             raise problems[0]
-        self._confirm([state.site for state in states if not state.problem])
+        self._confirm([state.lot for state in states if not state.problem])
         ours, own = self._target.seen.probes, self._target.own
         if request.on:
             bindings = _bindings([state.site for state in states], request, recorders)
             plan = plan_on(
                 states, bindings,
-                mode=request.mode, ours=ours, strategy=request.strategy, own=own,
+                mode=request.mode, ours=ours, strategy=request.strategy, own=own, carry=carry,
             )  # fmt: skip
+            if isinstance(plan, Plan) and self._target.sharing():
+                from markerjit.session.emptied import with_stubs_empty
+
+                every = [*states, *carry(states).opened]
+                plan = with_stubs_empty(self._target, plan, every)
         else:
-            plan = plan_off(states, ours=ours, strategy=request.strategy, own=own)
+            plan = plan_off(states, ours=ours, strategy=request.strategy, own=own, carry=carry)
         if isinstance(plan, Refusal):
             raise Refused(plan.sentence, reason=plan.reason, try_again=plan.try_again)
         self.refuse_shared(plan)
         return plan
+
+    def _carry(self, request: Request) -> Carry:
+        if not any(site.form.name == RETURN for site in self._target.seen.opened):
+            return nothing_carried
+        from markerjit.session.carrying import carry_for
+
+        return _looked_at_once(carry_for(self._target, request))
+
+    def _without_blocked(
+        self, states: Sequence[SiteState], request: Request, carry: Carry
+    ) -> Sequence[SiteState]:
+        """The states as `_without_shared`, with exits closed whose entries cannot be opened now,
+        and are needed."""
+        entries = carry(states).opened
+        checked = self._without_shared([*entries, *states])
+        blocked = {
+            key_of(state.site): state.site.form.closed
+            for state in checked
+            if state.site.form.closed
+        }
+        states = checked[len(entries) :]
+        if not blocked:
+            return states
+        from markerjit.session.carrying import needs_entry
+
+        allowed: list[SiteState] = []
+        for state in states:
+            entry = self._target.entry_of(state.site)
+            reason = blocked.get(key_of(entry)) if entry else None
+            is_free = not state.site.form.closed
+            if reason and is_free and needs_entry(self._target, state.site, request):
+                why = f"needs its entry, which {reason}; or record what needs none, as with 'ret'"
+                closed = state.site._replace(form=state.site.form._replace(closed=why))
+                state = state._replace(site=closed, alike=None)
+            allowed.append(state)
+        return allowed
+
+    def _without_shared(self, states: Sequence[SiteState]) -> Sequence[SiteState]:
+        """The states, with those closed whose stubs have copies of instructions at which another
+        site is open, or is to be: that one would not be reached any more."""
+        shared = self._target.sharing()
+        others = {other for state in states for other in shared.get(state.site.address, ())}
+        if not others:
+            return states
+        states_now = self._target.states([*others])
+        open_now = {state.site.address for state in states_now if state.code_mode}
+        allowed: list[SiteState] = []
+        for state in states:
+            site = state.site
+            against = [each for each in shared.get(site.address, ()) if each.address in open_now]
+            if against and not site.form.closed and not state.code_mode:
+                why = (
+                    f"cannot be opened while {against[0].marker} ({against[0].source}) is on, "
+                    "which has copies of the same instructions; switch that off first"
+                )
+                closed = site._replace(form=site.form._replace(closed=why))
+                state = state._replace(site=closed, alike=None)  # it is alone in its lot
+            elif not site.form.closed:
+                open_now.add(site.address)
+            allowed.append(state)
+        return allowed
 
     @staticmethod
     def complete(
@@ -90,24 +160,43 @@ class Planner:
         """Objects came or went: what was confirmed of an address says nothing any more."""
         self._confirmed.clear()
 
-    def _confirm(self, sites: Sequence[Site]) -> None:
-        new = [site for site in sites if site.address not in self._confirmed]
+    def _confirm(self, lots: Sequence[Lot]) -> None:
+        new = [lot for lot in lots if not self._confirmed.issuperset(lot.addresses)]
         if new:
             confirm(self._target.memory.read, new)
-            self._confirmed.update(site.address for site in new)
+            self._confirmed.update(*(lot.addresses for lot in new))
 
     def refuse_shared(self, plan: Plan) -> None:
         """Raise Refused for a write into a shared mapping, which would change the file for
         everybody."""
-        shared = [mapping for mapping in self._target.seen.maps if mapping.shared]
-        for edit in plan.edits if shared else ():
-            for mapping in shared:
-                if mapping.start <= edit.address < mapping.end:
+        if not plan.edits:
+            return
+        first, last = min(map(_ADDRESS, plan.edits)), max(map(_ADDRESS, plan.edits))
+        for mapping in self._target.seen.maps:
+            if not mapping.shared or mapping.start > last or mapping.end <= first:
+                continue
+            for edit in plan.edits:
+                if mapping.start <= edit.address < mapping.end and edit.old != edit.new:
                     raise Refused(
                         f"{edit.address:#x} is in a shared mapping of {mapping.path}: "
                         "writing there would change the file",
                         reason=Reason.SHARED_CODE,
                     )
+
+
+def _looked_at_once(carry: Carry) -> Carry:
+    """What has to be done for entries, which is looked at once for the same states: before the
+    plan, in it and behind it."""
+    known: list[tuple[Sequence[SiteState], Carried]] = []
+
+    def carried(states: Sequence[SiteState]) -> Carried:
+        for before, looked in known:
+            if len(before) == len(states) and all(map(is_, before, states)):
+                return looked
+        known.append((tuple(states), carry(states)))
+        return known[-1][1]
+
+    return carried
 
 
 def _is_closed(state: SiteState) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from time import monotonic, sleep
+from typing import Protocol
 
 from markerjit.abi import PROBE_COUNTED
 from markerjit.errors import Refused
@@ -15,20 +16,29 @@ from markerjit.patch.plan import by_slot
 from markerjit.patch.request import InC, Request
 from markerjit.probes.c.unit import Compiled
 from markerjit.probes.inside import is_inside
+from markerjit.probes.recorders import Recorders
 from markerjit.proc.barrier import barrier
 from markerjit.remote.native import tsc_frequency
 from markerjit.ring.counter import time_to_use
 from markerjit.ring.types import Time
-from markerjit.session.switch import Switcher
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn
+from markerjit.sites import Lots
 
 _GRACE_S = 5
 _TICKS = "mj_link_tick_ns"
 
 
+class Arenas(Protocol):
+    """The part of a Switcher that is needed here. (It waits for probes in C itself, so that this
+    module cannot know it.)"""
+
+    def need_arena(self, turn: Turn, sites: Sequence[Site], request: Request) -> Recorders:
+        """The recorders of the process, which gets the runtime if need be."""
+
+
 def load_probe(
-    turn: Turn, switcher: Switcher, sites: Sequence[Site], request: Request, compiled: Compiled
+    turn: Turn, switcher: Arenas, sites: Sequence[Site], request: Request, compiled: Compiled
 ) -> None:
     """Have a probe in C in the arena, if it fits all these markers. Raises Refused."""
     from markerjit.probes.c.fits import check_fits
@@ -39,7 +49,8 @@ def load_probe(
                 f"{site.marker} ({site.source}) is compiled as sentinel: such a site calls "
                 "what its slot holds as it is, and cannot say when a thread is in a probe in C"
             )
-        check_fits(compiled.source, compiled.function, site.signature)
+        if isinstance(request.probe, InC) and not request.probe.replaces:
+            check_fits(compiled.source, compiled.function, site.signature)
     if compiled.events and time_to_use(None) is not Time.TSC:
         raise Refused(
             "what a probe in C emits has the time of the time stamp counter, and this "
@@ -57,7 +68,7 @@ def may_be_entered(target: Target, sites: Sequence[Site]) -> set[RemoteAddress]:
     """Slots that hold a probe in C, whose calls are counted."""
     if not has_probes_in_c(target):
         return set()
-    states = target.states([site for site in sites if site.slot])
+    states = target.states(Lots(lot for lot in Lots.of(sites).lots if lot.first.slot))
     return {state.site.slot for state in states if state.probe & PROBE_COUNTED}
 
 

@@ -5,7 +5,7 @@ What this does not do: claim the rings (trace.py, flight.py), and switch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from markerjit.arena.arena import Arena
@@ -23,8 +23,10 @@ from markerjit.probes.recorders import (
     options_of,
     probe_of,
 )
+from markerjit.ring.brakes import Brakes
 from markerjit.ring.types import Strings, Time
 from markerjit.session.asking import askable
+from markerjit.session.holding import refuse_added_up
 from markerjit.session.planning import Planner
 from markerjit.session.probes_in_c import load_probe
 from markerjit.session.switch import Switcher, tell_of_markers
@@ -57,6 +59,8 @@ def recording_of(
     text: int,
     strings: Strings | str,
     where: str | None,
+    select: str | None,
+    brakes: Brakes,
     *,
     lossless: bool = False,
 ) -> Recording:
@@ -73,8 +77,12 @@ def recording_of(
     compiled = compiled_probe(probe)
     options = options_of(compiled, time, thread_id, fields, text, strings, lossless=lossless)
     strategy = planner.strategy(quiesce)
-    asked = probe_of(compiled or probe, options, where)
+    asked = probe_of(compiled or probe, options, where, select, brakes)
     return Recording(Request(True, strategy, as_mode(mode), asked), compiled)
+
+
+Prepare = Callable[[Turn], Sequence[Site]]
+"""Has sites ready that can be switched on."""
 
 
 class Recordable(NamedTuple):
@@ -86,17 +94,27 @@ class Recordable(NamedTuple):
 
 
 def ready_to_record(
-    turn: Turn, switcher: Switcher, name: ProbeName, recording: Recording
+    turn: Turn,
+    switcher: Switcher,
+    name: ProbeName,
+    recording: Recording,
+    prepare: Prepare | None = None,
 ) -> Recordable:
-    """What is to be recorded. The runtime knows of the markers then, but none is switched on.
-    Raises Refused, UnknownMarker, and what a question and a plan raise."""
+    """What is to be recorded: what the name is of, or has been prepared. The runtime knows of the
+    markers then, but none is switched on. Raises Refused, UnknownMarker, and what a question and a
+    plan raise."""
     request, compiled = recording
-    switcher.need_stubs(turn, name, request)
-    sites, left_out = askable(turn.target.matching(name), request.probe)
+    if prepare:
+        matching = prepare(turn)
+    else:
+        switcher.need_stubs(turn, name, request)
+        matching = turn.target.matching(name)
+    sites, left_out = askable(matching, request.probe)
     check_fields([site.signature for site in sites], request.probe.options.fields or ())
     if compiled:
         load_probe(turn, switcher, sites, request, compiled)
     recorders = switcher.need_arena(turn, sites, request)
+    refuse_added_up(turn.target, recorders, sites)
     _check_time(recorders.arena, request.probe.options.time)
     tell_of_markers(turn, sites, request, recorders)
     return Recordable(recorders, sites, left_out)

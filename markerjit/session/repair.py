@@ -3,7 +3,8 @@
     0  a thread that was borrowed, and still waits in its call, is sent back
     1  the journal: the change is finished or taken back (unfinished.py); but not one that a live
        controller has paused
-    2  the rings: a reader that is gone, or has not renewed its lease, loses its probes
+    2  the rings: a reader that is gone, or has not renewed its lease, loses its probes; so does one
+       of an aggregate that is gone; and markers whose deadline has passed are switched off
     3  heads that no site explains (strays.py) are closed where their slots prove that they are
        ours; entries of heads whose code is gone are forgotten; all others are left alone and named
     4  an arena that was never finished is unmapped, and its descriptor closed
@@ -20,6 +21,7 @@ from typing import NamedTuple
 
 from markerjit.arena.create import remove_unfinished
 from markerjit.arena.find import find_unfinished
+from markerjit.arena.patches import PatchKind
 from markerjit.arguments import check_pid
 from markerjit.errors import MarkerError
 from markerjit.model import Change, Seccomp
@@ -49,6 +51,7 @@ class Repaired(NamedTuple):
     closed        stray heads that were closed
     forgotten     stray heads whose code is gone, and whose entries are, too
     sent_back     threads that still waited in a system call for the controller that is gone
+    overdue       markers whose time was over, and which are off now
     """
 
     journal: str
@@ -62,12 +65,13 @@ class Repaired(NamedTuple):
     closed: int = 0
     forgotten: int = 0
     sent_back: tuple[LeftThread, ...] = ()
+    overdue: tuple[str, ...] = ()
 
     @property
     def anything(self) -> bool:
         """Whether anything had to be repaired."""
         numbers = self.removed + self.closed + self.forgotten + len(self.sent_back)
-        return self.journal != NOTHING or bool(self.switched_off) or numbers > 0
+        return self.journal != NOTHING or bool(self.switched_off or self.overdue) or numbers > 0
 
     def sentences(self) -> Iterator[str]:
         """The repairs, one line each; none where there was nothing to repair."""
@@ -87,6 +91,8 @@ class Repaired(NamedTuple):
         if self.switched_off:
             names = ", ".join(self.switched_off)
             yield f"switched off, since their reader is gone: {names}"
+        if self.overdue:
+            yield f"switched off, since their time was over: {', '.join(self.overdue)}"
         if self.closed:
             yield f"{counted(self.closed, 'stray head')} closed"
         if self.forgotten:
@@ -106,13 +112,14 @@ def repair(pid: int, *, seccomp: Seccomp | str = "read") -> Repaired:
         with switcher.turn(repairing=True) as turn:
             back, away = _send_back(turn)
             settled = switcher.settle(turn)
-            names = switcher.switch_off_for_the_gone(turn)
+            names = switcher.switch_off_for_the_gone(turn) + switcher.free_aggregates(turn)
+            overdue = switcher.switch_off_overdue(turn)
             closed, forgotten, strays = _repair_strays(turn, switcher)
             removed, kept = _remove_unfinished(turn)
         return Repaired(
             *settled._replace(left_alone=(*away, *settled.left_alone, *strays, *kept)),
             switched_off=tuple(names), removed=removed, closed=closed, forgotten=forgotten,
-            sent_back=tuple(back),
+            sent_back=tuple(back), overdue=tuple(overdue),
         )  # fmt: skip
 
 
@@ -142,12 +149,15 @@ def _repair_strays(turn: Turn, switcher: Switcher) -> tuple[int, int, list[str]]
     """How many were closed, how many forgotten, and why others were left alone."""
     target = turn.target
     closed, forgotten, left_alone = 0, 0, []
-    for head, arena, _ in find_strays(target.pid, target.memory, turn.seen):
+    kept: set[int] = set()
+    for head, arena, entry in find_strays(target.pid, target.memory, turn.seen):
         if head.remedy is Remedy.FORGET:
             arena.patches.forget([head.address])
             forgotten += 1
             continue
         reason = head.advice if head.remedy is Remedy.LEAVE else None
+        if entry.kind == PatchKind.HOLE and entry.slot in kept:
+            reason = reason or "a head that leads there is left alone"
         try:
             reason = reason or _close(turn, switcher, head)
         except MarkerError as error:
@@ -156,6 +166,7 @@ def _repair_strays(turn: Turn, switcher: Switcher) -> tuple[int, int, list[str]]
             reason = str(error)  # the repairs made so far have to be reported
         if reason:
             left_alone.append(f"{head.sentence}; {reason}")
+            kept.add(int(entry.slot))
         else:
             arena.patches.mark(removed=[head.address])
             closed += 1

@@ -16,28 +16,32 @@ what is done in a turn is a `Switcher`'s, a trace's or a flight recorder's.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 from markerjit.abi import LARGEST_RING, PAGE
 from markerjit.arguments import (
     check_all,
+    check_callable,
     check_flag,
     check_int,
     check_is,
+    check_path,
     check_pid,
     check_power_of_two,
     check_seconds,
     check_text,
 )
-from markerjit.errors import Refused, Unsupported
-from markerjit.model import Mode, Seccomp
+from markerjit.errors import BadArgument, Refused, Unsupported
+from markerjit.model import Event, Mode, Seccomp
 from markerjit.patch.apply import Applied
 from markerjit.patch.plan import Plan
-from markerjit.patch.request import Request, as_mode
+from markerjit.patch.request import Record, Request, as_mode
 from markerjit.probes.c.unit import Compiled
 from markerjit.probes.recorders import COUNT, RECORD, compiled_probe, nothing_read, probe_of
+from markerjit.ring.brakes import NO_BRAKES, Brakes
 from markerjit.ring.types import DEFAULT_TEXT, RecordType, Strings, Time
 from markerjit.session.clock import EarlyClock
 from markerjit.session.holding import take
@@ -49,41 +53,44 @@ from markerjit.session.probes_in_c import (
 )
 from markerjit.session.switch import Switcher
 from markerjit.session.view import View
-from markerjit.sites import parse_name
+from markerjit.sites import ProbeName, parse_name
 
 if TYPE_CHECKING:  # what records is imported when something is recorded
+    from markerjit.calls.graph import CallGraph
+    from markerjit.events.feed import StreamStatistics
     from markerjit.events.flight import Flight
     from markerjit.events.stream import EventStream
     from markerjit.ring.clock import Calibration
+    from markerjit.session.aggregate import AddingUp
+    from markerjit.session.background import Events, Subscription
+    from markerjit.session.calls import CallTrace
     from markerjit.session.flight import FlightRecorder
+    from markerjit.session.latency import Latency
+    from markerjit.session.openings import Progress
+    from markerjit.session.plot import Plots
     from markerjit.session.stepping import Stepper
     from markerjit.session.watch import Watch
     from markerjit.trace.sink import TraceInfo
 
+MOST_KEYS = 1 << 24
+"""Of an aggregate; how many there is room for depends on what is added up."""
 DEFAULT_GROWTH = 64 << 20
 """Bytes by which the rings of a process may grow in all."""
 
-__all__ = ["COUNT", "RECORD", "Session", "attach"]
+_MOST_ROOM = 10_000_000
+_MOST_TID = (1 << 32) - 1
+_MOST_DEPTH = 1 << 30
+
+__all__ = ["COUNT", "RECORD", "Session"]
 
 
-def attach(
-    pid: int | None = None,
-    *,
-    ring_size: int | None = None,
-    seccomp: Seccomp | str = "read",
-) -> Session:
-    """Open a session with a process; without a pid with this one.
+class Session(View):
+    """A view that can also switch markers and trace them. See the module.
 
     `ring_size` is the bytes of records for each CPU, a power of two; without it what the process
     has already, or 1 MiB. `seccomp` says what is done about the filters of the process: "read" runs
     them on each call that is needed; "trust-errno" takes your word that they answer with an error
     and never kill. Raises NoSuchProcess, NotPermitted, Unsupported.
-    """
-    return Session(os.getpid() if pid is None else pid, ring_size=ring_size, seccomp=seccomp)
-
-
-class Session(View):
-    """A view that can also switch markers and trace them. See the module.
 
     `quiesce` is the name of a strategy (markerjit.quiesce.strategies): "stop", the default for
     another process; "membarrier", the default for this one; "signals", "none". `mode` is a Mode or
@@ -103,6 +110,7 @@ class Session(View):
         # First: it fails where the native part is missing, and then nothing is open.
         self._clock = EarlyClock()
         super().__init__(pid, seccomp=seccomp)
+        self._seccomp = seccomp
         self._switcher = Switcher(self._target, ring_size=ring_size)
         self._recorder: FlightRecorder | None = None
 
@@ -114,6 +122,29 @@ class Session(View):
             self._recorder = FlightRecorder(self._switcher)
         return self._recorder
 
+    @property
+    def plot(self) -> Plots:
+        """Pictures for a notebook, by matplotlib: `session.plot.rate()`."""
+        from markerjit.session.meanwhile import counting_meanwhile
+        from markerjit.session.plot import Plots
+
+        return Plots(
+            self, lambda text, for_s: counting_meanwhile(self._switcher, parse_name(text), for_s)
+        )
+
+    def _named(self, pattern: str, where: str | None) -> tuple[ProbeName, str | None]:
+        """What a pattern names and the question that is asked of it, without names of callers."""
+        check_text("pattern", pattern)
+        if where is not None:
+            check_is("where", where, str)
+        name = parse_name(pattern)
+        if name.is_of_stubs and (where is not None or "@" in pattern):
+            from markerjit.session.callers import by_callers
+
+            self._target.look()
+            return by_callers(self._target, name, where)
+        return name, where
+
     def plan(
         self,
         pattern: str,
@@ -123,7 +154,7 @@ class Session(View):
         probe: str = COUNT,
         quiesce: str | None = None,
     ) -> Plan:
-        """The plan that `enable` or `disable` would apply now. Raises Refused with the reason.
+        """The plan that `on` or `off` would apply now. Raises Refused with the reason.
 
         Where the runtime is not in the target yet, its addresses are missing in the plan.
         """
@@ -142,9 +173,12 @@ class Session(View):
             say_openings(self._target, self._target.unprepared(name))
         sites, recorders = self._target.matching(name), self._switcher.recorders
         take(self._target, recorders, name, request)
-        return planner.plan(self._target.states(sites), request, recorders)
+        states = self._target.states(sites)
+        if on and recorders:
+            self._switcher.refuse_replaced(recorders.arena, states)
+        return planner.plan(states, request, recorders)
 
-    def enable(
+    def on(
         self,
         pattern: str,
         *,
@@ -154,6 +188,9 @@ class Session(View):
         force: bool = False,
         strings: Strings | str = "fast",
         where: str | None = None,
+        sample: str | None = None,
+        at_most: int | str | None = None,
+        for_s: float | None = None,
     ) -> Applied:
         """Switch markers on: all that match, at all their sites, in one transaction, or none. What
         can never be switched is left out, and refused if there is nothing else; see
@@ -163,38 +200,46 @@ class Session(View):
         "FILE.c:function", or what `compile_probe` made of it. `strings` is for "record", as in
         `trace`. `where` is a condition (docs/reference/questions.md), which is asked in the
         process, before the probe: what does not meet it is neither counted nor recorded. Markers
-        that do not have a name of it are left out. Markers that a trace records, also one
+        that do not have a name of it are left out. `sample`, such as "1/100", takes that part of
+        the executions that meet it, at random; hits are of those only. `at_most`, such as 1000,
+        lets through so many of each marker in any second; the others are held back, and counted as
+        that. After `for_s` seconds their time is over: `switch_off_overdue` switches them off then,
+        and so does any other controller that changes the process, or `repair`. By itself nothing
+        does, and without `for_s` they stay. Markers that a trace records, also one
         of this process, or a flight recorder keeps, are refused, unless they are to be taken by
         `force`. Raises NoMarkers, UnknownMarker, Refused, UnexpectedBytes, NotPermitted,
         TargetGone, for a probe in C what compile_probe raises, and for a condition BadQuestion and
         Unsupported.
         """
-        check_text("pattern", pattern)
-        name = parse_name(pattern)
+        name, where = self._named(pattern, where)
         check_flag("force", force)
+        if for_s is not None:
+            check_seconds("for_s", for_s)
+        until_ns = 0 if for_s is None else monotonic_ns() + int(for_s * 1e9)
         compiled = compiled_probe(probe)
         switcher = self._switcher
         request = Request(
             True, switcher.planner.strategy(quiesce), as_mode(mode),
-            probe_of(compiled or probe, nothing_read(probe, strings), where),
+            probe_of(compiled or probe, nothing_read(probe, strings), where,
+                     brakes=Brakes.of(sample=sample, at_most=at_most)),
         )  # fmt: skip
         with switcher.turn() as turn:
             switcher.need_stubs(turn, name, request)
             if compiled:
                 load_probe(turn, switcher, turn.target.matching(name), request, compiled)
             took = take(self._target, switcher.recorders, name, request, force=force)
-            if not compiled and where is None:
+            if not compiled and request.probe.question is None and not until_ns:
                 applied = switcher.switch_again(turn, name, request)
             else:
                 from markerjit.session.asking import askable
 
                 sites, left_out = askable(turn.target.matching(name), request.probe)
-                applied = switcher.switch(turn, sites, request).applied
+                applied = switcher.switch(turn, sites, request, until_ns=until_ns).applied
                 applied = applied._replace(left_out=(*left_out, *applied.left_out))
         return applied._replace(**took._asdict())
 
-    def disable(self, pattern: str, *, quiesce: str | None = None, force: bool = False) -> Applied:
-        """Switch markers off, with the same promises and errors as `enable`; those that a flight
+    def off(self, pattern: str, *, quiesce: str | None = None, force: bool = False) -> Applied:
+        """Switch markers off, with the same promises and errors as `on`; those that a flight
         recorder keeps, too: that is how it ends. A site that is not ours to switch, or that another
         tool has patched, is left out, and refused if there is nothing else. Waits until no thread
         is in a probe written in C, which a strategy under which threads of another process run
@@ -213,6 +258,42 @@ class Session(View):
             wait_until_left(self._target, entered)
         return applied._replace(**took._asdict())
 
+    enable, disable = on, off  # their names before 0.6
+
+    def replace(self, function: str, new: str) -> Applied:
+        """Have a function of the process, as `func:NAME`, lead to another one: `FILE.c:function`,
+        which is compiled as a probe in C is, and takes and returns what the old one does. It may
+        call that as `markerjit_original(function)(…)`. `revert` takes it back, byte for byte, and
+        the new code stays in the process: a thread may be in it.
+
+        Raises Refused where the name is of several functions, where one cannot be opened by a jump
+        at its entry or jumps back there itself, or is on; and what `on` and compile_probe raise.
+        """
+        check_text("function", function)
+        check_text("new", new)
+        from markerjit.session.replacing import replace
+
+        return replace(self._switcher, parse_name(function), new)
+
+    def revert(self, function: str) -> Applied:
+        """Have a function that is replaced be itself again, whoever replaced it. Raises Refused
+        where it is not replaced, and what `off` raises."""
+        check_text("function", function)
+        from markerjit.session.replacing import revert
+
+        return revert(self._switcher, parse_name(function))
+
+    def switch_off_overdue(self, *, early: str | None = None) -> tuple[str, ...]:
+        """Switch off the markers whose time is over (`for_s` of `on`); with `early`, a pattern,
+        also those that it is of and whose time would come. Their names. Raises what `off`
+        raises."""
+        name = None
+        if early is not None:
+            check_text("early", early)
+            name = parse_name(early)
+        with self._switcher.turn(leave_overdue=True) as turn:
+            return tuple(self._switcher.switch_off_overdue(turn, early=name))
+
     @contextmanager
     def stepping(
         self,
@@ -229,7 +310,7 @@ class Session(View):
         The probe counts. `quiesce` is for each stage by itself. Between two stages other
         controllers refuse to switch, until `lease_s` seconds after the last step: then the change
         is taken back by the next one that switches, or by `repair`, and so it is at once when this
-        process ends. Raises what `enable` and `disable` raise, and Refused for a change that cannot
+        process ends. Raises what `on` and `off` raise, and Refused for a change that cannot
         be made while threads run.
         """
         check_text("pattern", pattern)
@@ -255,11 +336,113 @@ class Session(View):
 
     def end_record(self, pattern: str) -> Applied:
         """Switch off those markers that a flight recorder keeps still: what others have switched on
-        since is theirs. Raises what `disable` raises."""
+        since is theirs. Raises what `off` raises."""
         check_text("pattern", pattern)
         name = parse_name(pattern)
         with self._switcher.turn() as turn:
             return self._flights.end(turn, name)
+
+    @contextmanager
+    def aggregate(
+        self,
+        pattern: str,
+        what: str = "count()",
+        *,
+        by: str | None = None,
+        where: str | None = None,
+        keys: int | None = None,
+        text: int = 64,
+        mode: Mode | str | None = None,
+        quiesce: str | None = None,
+        strings: Strings | str = "fast",
+    ) -> Iterator[AddingUp]:
+        """Add events up in the process, by key, instead of recording them; at the end the markers
+        are off, however it ends.
+
+        `what` is "count()", or "sum(x)", "min(x)", "max(x)", "avg(x)", "stat(x)" (all of these),
+        "hist(x)" or "quantiles(x)" of an expression (docs/reference/questions.md). `by` is a key:
+        one or several expressions that are integers or texts, such as "name, key[:4]". `where` is
+        a condition, as of `enable`. `keys` is how many keys there may be: events of more are
+        counted as `missed`. `text` is how many bytes a text of the key may have, if it is not cut.
+        `strings` is as of `trace`.
+
+        `AddingUp.read` says what was added up so far, and after the end all of it. Raises what
+        `enable` raises, and Refused while another reader holds one of the markers.
+        """
+        from markerjit.questions.aggregates import MOST_TEXT, parse_aggregate
+        from markerjit.session.aggregate import Job, added_up
+
+        check_text("what", what)
+        if by is not None:
+            check_is("by", by, str)
+        name, where = self._named(pattern, where)
+        if keys is not None:
+            check_int("keys", keys, 1, MOST_KEYS)
+        check_int("text", text, 1, MOST_TEXT)
+        asked = parse_aggregate(what, by=by, where=where, bytes_of_text=text)
+        planner = self._switcher.planner
+        probe = Record(nothing_read(RECORD, strings))
+        request = Request(True, planner.strategy(quiesce), as_mode(mode), probe)
+        job = Job(name, asked, request, keys)
+        with added_up(self._switcher, job) as adding:
+            yield adding
+
+    @contextmanager
+    def latency(
+        self,
+        begin: str,
+        end: str,
+        *,
+        by: str = "tid",
+        end_by: str | None = None,
+        where: str | None = None,
+        slower: float | None = None,
+        room: int | None = None,
+        forget: float = 10.0,
+        text: int = 64,
+        mode: Mode | str | None = None,
+        quiesce: str | None = None,
+        strings: Strings | str = "fast",
+    ) -> Iterator[Latency]:
+        """Measure the time from one marker to the next with the same key, in the process; at the
+        end the markers are off, however it ends.
+
+        `begin` and `end` are patterns. `by` is the key, one or several expressions that are
+        integers or texts, and `end_by` the same at the end where its names are others. `where` is a
+        condition for a begin. Pairs that take `slower` seconds or longer are handed out with the
+        fields of both ends (`Latency.slow`). `room` is how many begins may wait at a time; one that
+        has waited for `forget` seconds gives its place to a new one where all are taken. `text`
+        is how many bytes of a text in a key or field there may be. `strings` is as of `trace`.
+
+        `Latency.read` says what was measured so far, and after the end all of it. Raises what `on`
+        raises, and Refused while another reader holds one of the markers.
+        """
+        from markerjit.questions.aggregates import MOST_TEXT
+        from markerjit.questions.latencies import Timed
+        from markerjit.session.latency import DEFAULT_ROOM, Timing, timed
+
+        check_text("begin", begin)
+        check_text("end", end)
+        check_text("by", by)
+        for option, value in {"end_by": end_by, "where": where}.items():
+            if value is not None:
+                check_is(option, value, str)
+        if slower is not None:
+            check_seconds("slower", slower)
+        if room is not None:
+            check_int("room", room, 1, MOST_KEYS)
+        check_seconds("forget", forget)
+        check_int("text", text, 1, MOST_TEXT)
+        slower_ns = None if slower is None else round(slower * 1e9)
+        asked = Timed(begin, end, by, end_by, where, slower_ns, text)
+        probe = Record(nothing_read(RECORD, strings))
+        request = Request(True, self._switcher.planner.strategy(quiesce), as_mode(mode), probe)
+        timing = Timing(
+            parse_name(begin), parse_name(end), asked, request, room or DEFAULT_ROOM, forget,
+            self._clock,
+        )  # fmt: skip
+        with timed(self._switcher, timing) as latency:
+            yield latency
 
     @contextmanager
     def trace(
@@ -279,18 +462,33 @@ class Session(View):
         ring_growth: int = DEFAULT_GROWTH,
         resume: bool = False,
         where: str | None = None,
+        select: str | None = None,
+        sample: str | None = None,
+        at_most: int | str | None = None,
+        budget: str | None = None,
+        duration: float | None = None,
+        limit: int | None = None,
     ) -> Iterator[EventStream]:
         """Record markers and stream the events; at the end they are off, however it ends.
 
-        `probe` may be one in C, as for `enable`: then the events are those that it emits. `time` is
+        `probe` may be one in C, as for `on`: then the events are those that it emits. `time` is
         where an event's time comes from: "tsc", the time stamp counter; "monotonic" or
         "coarse", the system's clocks; "none", only the order on each CPU; None: the first where it
         can be used, or else the second. `fields` are the names of those to record (a str is one
         name), `text` the most bytes of a string. `strings` is how those are read where the
         processor has no memory transactions: "fast", from pages that could be read within the last
         millisecond; "careful", by the kernel, with a system call for each. With `resume` it begins
-        with what a reader left that died. `where` is a condition, as of `enable`: what does not
-        meet it is not recorded.
+        with what a reader left that died. `where` is a condition, as of `on`: what does not
+        meet it is not recorded. `select` are named expressions, such as "ms=dur/1e6, key", that are
+        recorded in place of the fields. `sample`, such as "1/100", records that part of the events
+        that meet the condition, at random, and `at_most`, such as 1000, so many of each marker in
+        any second (`EventStream.held_back`). The type of the records says so (`RecordType.brakes`).
+        `budget`, such as "1%", is the part of the processor time of the process that the probes may
+        take: where it is more, they are thinned, and at last the stream is ended
+        (`EventStream.cuts`).
+
+        The stream ends by itself `duration` seconds after the markers are on, and with the event
+        that is number `limit`.
 
         Where the stream falls behind, the rings grow: by `ring_growth` bytes in all, and each to
         16 MiB at most, if it did not begin with more. The memory is given back at the end. With
@@ -306,17 +504,18 @@ class Session(View):
         Markers that were on and counting before count again; those that another controller has
         taken by `force` meanwhile are left alone (`EventStream.statistics().taken`). While the
         stream is polled it holds a lease of the rings; one that is not for longer than that loses
-        its probes. Raises what `enable` raises, and Refused while another controller reads the
+        its probes. Raises what `on` raises, and Refused while another controller reads the
         rings.
         """
+        from markerjit.events.bounds import Bounds
         from markerjit.session.trace import Asked, check_that_threads_may_wait, traced
 
-        check_text("pattern", pattern)
-        name = parse_name(pattern)
+        name, where = self._named(pattern, where)
         check_seconds("poll_s", poll_s)
         check_flag("resume", resume)
         check_flag("lossless", lossless)
         check_int("ring_growth", ring_growth, 0)
+        _check_bounds(duration, limit)
         if lossless and self._target.own:
             raise Refused(
                 "lossless is for another process: a thread of this one that waits may be the "
@@ -329,12 +528,246 @@ class Session(View):
 
         recording = recording_of(
             planner, mode, probe, quiesce, time, thread_id, fields, text, strings, where,
-            lossless=lossless,
+            select, Brakes.of(sample=sample, at_most=at_most, budget=budget), lossless=lossless,
         )  # fmt: skip
         growth = 0 if lossless else ring_growth
-        asked = Asked(name, recording.read(), resume, poll_s, self._clock, growth)
+        bounds = Bounds(duration, limit)
+        asked = Asked(name, recording.read(), resume, poll_s, self._clock, growth, bounds)
         with traced(self._switcher, self._flights, asked) as stream:
             yield stream
+
+    def atrace(
+        self,
+        pattern: str,
+        *,
+        room: int = 10_000,
+        where: str | None = None,
+        sample: str | None = None,
+        at_most: int | str | None = None,
+        fields: Sequence[str] | str | None = None,
+        duration: float | None = None,
+        limit: int | None = None,
+    ) -> Events:
+        """The events of a trace for `async for`, in a service that does other things meanwhile. A
+        thread with a session of its own reads them into a queue with this `room`; events that find
+        it full are dropped, and counted. The other arguments are those of `trace`. The first event
+        that is asked for raises what `trace` raises."""
+        from markerjit.session.background import Events
+
+        begin = self._begin(pattern, room, where, sample, at_most, fields, duration, limit)
+        return Events(begin, room)
+
+    def subscribe(
+        self,
+        pattern: str,
+        function: Callable[[Event], object],
+        *,
+        room: int = 10_000,
+        where: str | None = None,
+        sample: str | None = None,
+        at_most: int | str | None = None,
+        fields: Sequence[str] | str | None = None,
+        duration: float | None = None,
+        limit: int | None = None,
+    ) -> Subscription:
+        """Call a function with each event of a trace, in a thread of its own, until the
+        subscription is closed. Arguments as of `atrace`. Raises what `trace` raises."""
+        from markerjit.session.background import Subscription
+
+        check_callable("function", function)
+        begin = self._begin(pattern, room, where, sample, at_most, fields, duration, limit)
+        return Subscription(begin, room, function)
+
+    def _begin(
+        self,
+        pattern: str,
+        room: int,
+        where: str | None,
+        sample: str | None,
+        at_most: int | str | None,
+        fields: Sequence[str] | str | None,
+        duration: float | None,
+        limit: int | None,
+    ) -> Callable[[], AbstractContextManager[EventStream]]:
+        """What begins a trace in another thread, with a session of its own."""
+        self._target.check_open()
+        check_text("pattern", pattern)
+        parse_name(pattern)
+        check_int("room", room, 1, _MOST_ROOM)
+        _check_bounds(duration, limit)
+        pid, ring_size, seccomp = self.pid, self._switcher.ring_size, self._seccomp
+
+        @contextmanager
+        def traced() -> Iterator[EventStream]:
+            with (
+                Session(pid, ring_size=ring_size, seccomp=seccomp) as session,
+                session.trace(
+                    pattern,
+                    where=where,
+                    sample=sample,
+                    at_most=at_most,
+                    fields=fields,
+                    duration=duration,
+                    limit=limit,
+                ) as stream,
+            ):
+                yield stream
+
+        return traced
+
+    def record_to(
+        self,
+        path: str,
+        pattern: str,
+        *,
+        duration: float | None = None,
+        limit: int | None = None,
+        force: bool = False,
+        mode: Mode | str | None = None,
+        probe: str | Compiled = RECORD,
+        quiesce: str | None = None,
+        time: Time | str | None = None,
+        thread_id: bool = True,
+        fields: Sequence[str] | str | None = None,
+        text: int = DEFAULT_TEXT,
+        strings: Strings | str = "fast",
+        lossless: bool = False,
+        ring_growth: int = DEFAULT_GROWTH,
+        where: str | None = None,
+        select: str | None = None,
+        sample: str | None = None,
+        at_most: int | str | None = None,
+        budget: str | None = None,
+    ) -> StreamStatistics:
+        """Trace markers into a file, in the format of its suffix; returns the counts. It lasts for
+        `duration` seconds, or until there are `limit` events, or until the process ends. An
+        existing file is replaced only with `force`. The other arguments are those of `trace`.
+
+        The file can be read however it ends, also by KeyboardInterrupt. Raises what `trace` and
+        `open_sink` raise.
+        """
+        from markerjit.session.to_file import write_events
+        from markerjit.trace.open import check_output
+
+        check_output(path, force=force)
+        with self.trace(
+            pattern, mode=mode, probe=probe, quiesce=quiesce, time=time, thread_id=thread_id,
+            fields=fields, text=text, strings=strings, lossless=lossless, ring_growth=ring_growth,
+            where=where, select=select, sample=sample, at_most=at_most, budget=budget,
+            duration=duration, limit=limit,
+        ) as stream:  # fmt: skip
+            write_events(self._target, stream, path, exact=limit is not None, force=force)
+        return stream.statistics()
+
+    @contextmanager
+    def trace_calls(
+        self,
+        pattern: str | None = None,
+        *,
+        duration: float | None = None,
+        limit: int | None = None,
+        depth: int | None = None,
+        tids: Sequence[int] | None = None,
+        below: str | None = None,
+        breakpoints: bool = False,
+        lossless: bool = False,
+        ring_growth: int = DEFAULT_GROWTH,
+        quiesce: str | None = None,
+        slices: str | None = None,
+        force: bool = False,
+        progress: Progress | None = None,
+    ) -> Iterator[CallTrace]:
+        """Follow the calls of functions, and add them up as a call graph: entry and every exit of
+        each are on, and off again at the end, however it ends.
+
+        `pattern` names functions, with `func:` before or without; None: all of the program itself,
+        without its libraries. A function that cannot be opened at its entry and all its exits is
+        left out (`CallTrace.not_opened`), and so is one that needs a breakpoint, unless
+        `breakpoints` are allowed. It ends by itself after `duration` seconds, and behind the poll
+        with call number `limit`.
+
+        `depth` is how deep calls are looked at, `tids` the threads, and `below` a function: only
+        what happens below it. What is left out so is recorded all the same. `slices` is a file for
+        Perfetto (.pftrace) with all calls one by one; an existing one is replaced with `force`.
+        `lossless` and `ring_growth` are as of `trace`. `progress` is called with a text and a
+        number from 0 to 1 while functions are planned, before anything is switched on.
+
+        The caller polls it (`CallTrace.poll`), or waits for its end (`CallTrace.wait`). Raises what
+        `trace` raises, and Refused where no function can be followed, or the process has no room
+        for all of them.
+        """
+        from markerjit.session.calls import AskedCalls, Filter, called, functions_named
+        from markerjit.session.openings import silent
+        from markerjit.session.recording import recording_of
+        from markerjit.session.trace import check_that_threads_may_wait
+
+        if pattern is not None:
+            check_text("pattern", pattern)
+        _check_bounds(duration, limit)
+        if depth is not None:
+            check_int("depth", depth, 1, _MOST_DEPTH)
+        if tids is not None:
+            check_all("tids", tids, int)
+            for tid in tids:
+                check_int("tids", tid, 0, _MOST_TID)
+        if below is not None:
+            check_text("below", below)
+        check_flag("breakpoints", breakpoints)
+        check_flag("lossless", lossless)
+        check_int("ring_growth", ring_growth, 0)
+        check_flag("force", force)
+        if progress is not None:
+            check_callable("progress", progress)
+        if slices is not None:
+            check_path("slices", slices)
+            from markerjit.calls.files import SLICES, check_calls_file
+
+            check_calls_file(slices, force=force)
+            if not os.fspath(slices).endswith(SLICES):
+                raise BadArgument("slices", slices, f"a file with the suffix {SLICES[0]}")
+        with self._target.known():
+            name = functions_named(pattern, self.pid)
+        if lossless:
+            check_that_threads_may_wait(self._target)
+        recording = recording_of(
+            self._switcher.planner, None, RECORD, quiesce, None, True, (), DEFAULT_TEXT, "fast",
+            None, None, NO_BRAKES, lossless=lossless,
+        )  # fmt: skip
+        asked = AskedCalls(
+            name, recording, Filter(depth, None if tids is None else tuple(tids), below),
+            0 if lossless else ring_growth, self._clock, breakpoints, limit, duration,
+            None if slices is None else (os.fspath(slices), force), progress or silent,
+        )  # fmt: skip
+        with called(self._switcher, self._flights, asked) as trace:
+            yield trace
+
+    def calls(
+        self,
+        pattern: str | None = None,
+        *,
+        duration: float | None = None,
+        limit: int | None = None,
+        depth: int | None = None,
+        tids: Sequence[int] | None = None,
+        below: str | None = None,
+        breakpoints: bool = False,
+        lossless: bool = False,
+        ring_growth: int = DEFAULT_GROWTH,
+        quiesce: str | None = None,
+        slices: str | None = None,
+        force: bool = False,
+        progress: Progress | None = None,
+    ) -> CallGraph:
+        """The calls of functions, for `duration` seconds, or until there are `limit`, or until the
+        process ends, as a call graph. Arguments as of `trace_calls`, and raises what that raises.
+        """
+        with self.trace_calls(
+            pattern, duration=duration, limit=limit, depth=depth, tids=tids, below=below,
+            breakpoints=breakpoints, lossless=lossless, ring_growth=ring_growth, quiesce=quiesce,
+            slices=slices, force=force, progress=progress,
+        ) as trace:  # fmt: skip
+            trace.wait()
+        return trace.graph()
 
     def record(
         self,
@@ -349,20 +782,23 @@ class Session(View):
         text: int = DEFAULT_TEXT,
         strings: Strings | str = "fast",
         where: str | None = None,
+        select: str | None = None,
+        sample: str | None = None,
+        at_most: int | str | None = None,
     ) -> Applied:
         """Switch markers on as a flight recorder: the rings keep the newest events, and only
-        `flight` reads them, by taking a picture. `disable` ends it. Arguments as of `trace`.
+        `flight` reads them, by taking a picture. `off` ends it. Arguments as of `trace`.
 
-        Raises what `enable` raises, and Refused while another controller reads the rings.
+        Raises what `on` raises, and Refused while another controller reads the rings.
         """
-        check_text("pattern", pattern)
-        name = parse_name(pattern)
+        name, where = self._named(pattern, where)
         planner = self._switcher.planner
         from markerjit.session.recording import recording_of
 
         recording = recording_of(
-            planner, mode, probe, quiesce, time, thread_id, fields, text, strings, where
-        )
+            planner, mode, probe, quiesce, time, thread_id, fields, text, strings, where,
+            select, Brakes.of(sample=sample, at_most=at_most),
+        )  # fmt: skip
         with self._switcher.turn() as turn:
             return self._flights.begin(turn, name, recording)
 
@@ -398,3 +834,10 @@ class Session(View):
         check_all("types", types, RecordType)
         check_is("clock", clock, Calibration)
         return trace_info(self._target, types, clock)
+
+
+def _check_bounds(duration: float | None, limit: int | None) -> None:
+    if duration is not None:
+        check_seconds("duration", duration)
+    if limit is not None:
+        check_int("limit", limit, 1)

@@ -7,7 +7,7 @@ A closed head is none, and neither is one at the address of a site, whose state 
 
 The slot of a head tells whether its object is still the one that it was of. A slot gets a probe of
 ours before its head is opened, and has it until the head is closed. Without that proof the bytes
-may be another object's, and are left alone.
+may be another object's, and are left alone. So is a head whose events a live controller reads.
 
 What this does not do: change anything (repair.py). A table whose memory the target has closed its
 descriptor of is not searched: that would fill it.
@@ -22,14 +22,16 @@ from enum import Enum
 from typing import NamedTuple
 
 import markerjit.abi as abi
-from markerjit.abi import PatchEntry
+from markerjit.abi import MarkerEntry, PatchEntry
 from markerjit.arena.arena import Arena
 from markerjit.arena.find import Probes
-from markerjit.arena.patches import mode_of
+from markerjit.arena.lease import reader_of
+from markerjit.arena.patches import PatchKind, mode_of
 from markerjit.errors import MemoryFault
 from markerjit.memory import Mapping, Memory
 from markerjit.model import Mode, RemoteAddress
-from markerjit.patch.plan import BINDING_SIZE
+from markerjit.patch.slots import BINDING_SIZE
+from markerjit.proc.owner import Owner
 from markerjit.session.target import Seen, words_of
 from markerjit.x86.forms import is_planted
 
@@ -90,19 +92,30 @@ class Stray(NamedTuple):
 
 
 def find_strays(pid: int, memory: Memory, seen: Seen) -> list[Stray]:
-    """The stray heads of a process, by address. What was seen must be of this moment: the heads of
-    an object that was loaded since would be strays."""
+    """The stray heads of a process by address, and behind them the holes to which they lead.
+
+    What was seen must be of this moment: the heads of an object that was loaded since would be
+    strays.
+    """
     known = {site.address for site in seen.sites}
+    known |= {site.body.hole.address for site in seen.opened if site.body.hole}
     strays: dict[int, Stray] = {}
     for arena in seen.arenas.open:
         for stray in _of_arena(pid, memory, seen.maps, arena, known):
             strays.setdefault(stray.head.address, stray)
-    return [strays[address] for address in sorted(strays)]
+    return sorted(strays.values(), key=_heads_first)
+
+
+def _heads_first(stray: Stray) -> tuple[bool, int]:
+    """A hole is given back when no short jump leads there any more."""
+    return stray.entry.kind == PatchKind.HOLE, stray.head.address
 
 
 def _of_arena(
     pid: int, memory: Memory, maps: Sequence[Mapping], arena: Arena, known: set[RemoteAddress]
 ) -> Iterator[Stray]:
+    from markerjit.arena.stash import is_kept
+
     for entry in arena.patches.entries(besides=known):
         if not 0 < entry.size <= len(bytes(entry.before)):
             continue
@@ -112,10 +125,15 @@ def _of_arena(
         if (not stands and not entry.planted) or now == before:
             continue
         probe, data = _words(memory, entry)
-        is_ours = probe in Probes([arena.base])
+        kept = is_kept(memory.read, arena, RemoteAddress(entry.slot))
+        is_ours = kept or probe in Probes([arena.base])
         remedy, advice = _remedy(pid, arena, stands=stands, is_ours=is_ours)
         marker = arena.markers.at(data) if is_ours else None
         known_as = None if marker is None else arena.markers.entry(marker)
+        if remedy is Remedy.CLOSE and (
+            holder := _holder(arena, known_as, probe, data) or (_reader(arena) if kept else None)
+        ):
+            remedy, advice = Remedy.LEAVE, f"{holder} reads what it records; end that first"
         head = StrayHead(
             RemoteAddress(entry.address),
             _object_at(maps, entry.address),
@@ -128,6 +146,27 @@ def _of_arena(
             advice,
         )
         yield Stray(head, arena, entry)
+
+
+def _holder(
+    arena: Arena, entry: MarkerEntry | None, probe: RemoteAddress, data: RemoteAddress
+) -> Owner | None:
+    """The live controller that reads what a head records or adds up; None where there is none. It
+    sees a site where we see none, as one of a function whose debugging information only it has."""
+    reader = reader_of(arena)
+    if entry and reader and not reader.over and entry.held == arena.control.now().reading:
+        return reader.owner
+    aggregate = arena.aggregate(probe, data)
+    return aggregate.owner if aggregate and not aggregate.is_left else None
+
+
+def _reader(arena: Arena) -> Owner | None:
+    """The live controller that reads anything, for an entry that keeps arguments for exits: those
+    may be what it reads."""
+    reader = reader_of(arena)
+    if reader and not reader.over:
+        return reader.owner
+    return next((other.owner for other in arena.aggregates.all() if not other.is_left), None)
 
 
 def _remedy(pid: int, arena: Arena, *, stands: bool, is_ours: bool) -> tuple[Remedy, str]:

@@ -15,7 +15,7 @@ What this does not do: open a site. A switch does (switch.py), as it does for ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -30,31 +30,57 @@ from markerjit.arena.slots import Slots
 from markerjit.elf import FileImage
 from markerjit.elf.functions import NoFunctions
 from markerjit.errors import BadFile, MemoryFault, Refused, UnexpectedBytes
-from markerjit.model import MappedObject, Mode, RemoteAddress, Site, UsdtSite
-from markerjit.patch.plan import SEMAPHORE_SIZE
-from markerjit.probes.stub import LARGEST, Displaced, make_stub
+from markerjit.model import Hole, MappedObject, RemoteAddress, Signature, Site, UsdtSite
+from markerjit.patch.plan import heads_of
+from markerjit.patch.slots import SEMAPHORE_SIZE
+from markerjit.probes.stub import LARGEST, Displaced, make_copies, stub_for
 from markerjit.proc.permission import read_status
+from markerjit.session.exits import opening_at
 from markerjit.session.opened import MARK_SIZE, NO_STUB, mark_of, with_stub, without_stub
-from markerjit.session.openings import openings_of
-from markerjit.session.target import Target
+from markerjit.session.openings import (
+    Progress,
+    exits_of_functions,
+    openings_of,
+    openings_of_calls,
+    silent,
+)
+from markerjit.session.taken import Taken, spans_of
+from markerjit.session.target import Key, Target, key_of
 from markerjit.session.turn import Turn
 from markerjit.sites.mapped_files import image_of
-from markerjit.spans.openings import Closed, Opening, Way
+from markerjit.sites.names import PREFIX_OF_CALLS, PREFIX_OF_INSTRUCTIONS
+from markerjit.spans.openings import Closed, HolePlace, Opening, Way
 from markerjit.x86.assemble import WronglyAssembled
-from markerjit.x86.forms import NEAR_LENGTH, is_breakpoint
+from markerjit.x86.forms import (
+    CALL,
+    INSTRUCTION,
+    NEAR_LENGTH,
+    TAIL_CALL,
+    hole_content,
+    is_breakpoint,
+    is_call,
+    is_near_condition,
+)
 from markerjit.x86.relocate import Relocated, Unmovable, relocate
 from markerjit.x86.run import whole_instructions
 
 _OBJECT = attrgetter("place.object")
-_BY_JUMP = (Way.NO_OP, Way.JUMP, Way.PADDING)
+_BY_HOLE = (Way.HOLE, Way.MADE)
+_CALLS = (CALL, TAIL_CALL)
+_ALONE = (*_CALLS, INSTRUCTION)
+"""Forms of sites in whose place no other one is."""
+_AT_ONCE = 64
+"""Stubs that are made between two reports of progress."""
 
 
 class Ready(NamedTuple):
-    """A site that may get a stub: the bytes of its head, and the instructions that it loses."""
+    """A site that may get a stub: the bytes of its head, the instructions that it loses, and the
+    place of the hole through which a short jump leads to the stub."""
 
     site: UsdtSite
     head: bytes
     displaced: bytes
+    hole: HolePlace | None = None
 
 
 def make_stubs(turn: Turn, sites: Sequence[UsdtSite], need_arena: Callable[[], object]) -> None:
@@ -63,34 +89,70 @@ def make_stubs(turn: Turn, sites: Sequence[UsdtSite], need_arena: Callable[[], o
 
     Raises Refused where there is no room for stubs, and what making an arena raises.
     """
+    refuse_own(turn.target)
+    put_stubs(turn, *looked_at(turn.target, with_entries(sites)), need_arena)
+
+
+def put_stubs(
+    turn: Turn,
+    ready: Sequence[Ready],
+    closed: list[Site],
+    need_arena: Callable[[], object],
+    progress: Progress = silent,
+) -> None:
+    """Make the stubs of sites that may get one, and note the sites that cannot. Raises as
+    `make_stubs`."""
     target = turn.target
-    if target.own:
-        raise Refused(
-            "USDT probes of our own process cannot be switched: its threads cannot all be stopped; "
-            "do it from another process"
-        )
-    ready, closed = _looked_at(target, sites)
     if ready:
         need_arena()
         assert turn.seen.arena
         slots = Slots(target.memory, turn.seen.arena)
-        slots.check_room(_owner(each.site) for each in ready)
-        for mapped, of_object in groupby(ready, key=attrgetter("site.place.object")):
-            closed += _put(turn, mapped, list(of_object), slots)
+        slots.check_room(owner_of(each.site) for each in ready)
+        made = 0
+        for mapped, group in groupby(ready, key=attrgetter("site.place.object")):
+            of_object = list(group)
+            for at in range(0, len(of_object), _AT_ONCE):
+                progress("stubs", made / len(ready))
+                some = of_object[at : at + _AT_ONCE]
+                closed += _put(turn, mapped, some, slots)
+                made += len(some)
         target.look()
     target.note_closed(closed)
+
+
+def refuse_own(target: Target) -> None:
+    """Raise Refused for our own process."""
+    if target.own:
+        raise Refused(
+            "USDT probes and functions of our own process cannot be switched: its threads cannot "
+            "all be stopped; do it from another process"
+        )
 
 
 def say_openings(target: Target, sites: Sequence[UsdtSite]) -> None:
     """Note of each of these sites that has no stub how it would be opened, or why not. Changes
     nothing in the process."""
-    ready, closed = _looked_at(target, sites)
+    asked = set(map(key_of, sites))
+    ready, closed = looked_at(target, with_entries(sites))
     later = [without_stub(each.site, _later(each)) for each in ready]
-    target.note_closed([*later, *closed])
+    target.note_closed([site for site in (*later, *closed) if key_of(site) in asked])
+
+
+def with_entries(sites: Sequence[UsdtSite]) -> list[UsdtSite]:
+    """These sites, and before them the entries whose arguments those of them have that are
+    exits."""
+    asked = set(map(key_of, sites))
+    entries = {key_of(site.enters): site.enters for site in sites if site.enters is not None}
+    return [*(entry for key, entry in entries.items() if key not in asked), *sites]
 
 
 def _later(ready: Ready) -> str:
     way = "a jump" if len(ready.head) == NEAR_LENGTH else "a breakpoint"
+    if _gets_target(ready):
+        return f"{NO_STUB}, and is opened by another target of {ready.head.hex(' ')}"
+    if ready.hole:
+        jump = ready.hole.jump + ready.site.place.object.bias
+        way = f"a short jump to a {'made ' if ready.hole.made else ''}hole at {jump:#x},"
     code = ready.displaced.hex(" ")
     return f"{NO_STUB}, and is opened by {way} over {code}"
 
@@ -98,31 +160,119 @@ def _later(ready: Ready) -> str:
 # ---- 1: what is there ----------------------------------------------------------------------------
 
 
-def _looked_at(target: Target, sites: Sequence[UsdtSite]) -> tuple[list[Ready], list[Site]]:
-    """Those of the sites without a stub that may get one, and the others, with the reason."""
-    known = {site.address for site in target.seen.opened}
-    new = [site for site in sites if site.address not in known]
+def looked_at(
+    target: Target,
+    sites: Sequence[UsdtSite],
+    known_openings: Mapping[UsdtSite, Opening | Closed | str] | None = None,
+) -> tuple[list[Ready], list[Site]]:
+    """Those of the sites without a stub that may get one, and the others, with the reason. How they
+    can be opened may be known already."""
+    known = {site.address: site.signature.name for site in target.seen.opened}
+    clashing = {key_of(site) for site in sites if _clashes(site, known.get(site.address))}
+    renewed = _with_other_arguments(target, sites)
+    opened = {key_of(site) for site in target.seen.opened} - renewed
+    new = [site for site in sites if key_of(site) not in opened | clashing]
+    taken = taken_in(target, sites, {address for address, _ in renewed})
     ready: list[Ready] = []
-    closed: list[Site] = []
+    closed = [
+        without_stub(site, f"cannot be opened: {known[site.address]} is there already; use that")
+        for site in sites
+        if key_of(site) in clashing
+    ]
     copy_calls = not (new and read_status(target.pid).shadow_stack)
     for mapped, group in groupby(new, key=_OBJECT):
         of_object = list(group)
         try:
             with image_of(target.pid, target.memory.read, target.seen.maps, mapped) as image:
-                places = [site.place.offset for site in of_object]
-                openings = openings_of(image, places, _probes_of(target, mapped))
-                for site in of_object:
-                    opening = openings[site.place.offset]
+                openings = known_openings or _openings(image, of_object, _probes_of(target, mapped))
+                # Those that have no choice come first.
+                for site in sorted(of_object, key=lambda site: _has_choice(openings[site])):
+                    opening = openings[site]
                     answer = _against(target, site) or _ready(
-                        target, image, site, opening, copy_calls=copy_calls
+                        target, image, site, opening, taken, copy_calls=copy_calls
                     )
+                    if key_of(site) in renewed and not _is_by_jump(answer):
+                        continue  # it keeps the stub that it has
                     if isinstance(answer, Ready):
                         ready.append(answer)
+                        _take(taken, answer)
                     else:
                         closed.append(without_stub(site, answer))
         except (BadFile, NoFunctions) as problem:
             closed += [without_stub(site, f"cannot be opened: {problem}") for site in of_object]
-    return ready, closed
+    with_stub_now = {(site.address, site.signature) for site in target.seen.opened}
+    return _with_their_entries(ready, closed, with_stub_now)
+
+
+def _with_their_entries(
+    ready: Sequence[Ready], closed: list[Site], opened: set[tuple[RemoteAddress, Signature]]
+) -> tuple[list[Ready], list[Site]]:
+    """The same, but for exits whose entries cannot have a stub: their events would never have what
+    they are to have."""
+    available = opened | {(each.site.address, each.site.signature) for each in ready}
+    reasons = {key_of(site): site.form.closed for site in closed}
+    allowed: list[Ready] = []
+    for each in ready:
+        entry = each.site.enters
+        if entry is None or (entry.address, entry.signature) in available:
+            allowed.append(each)
+        else:
+            other = "is on for arguments that another controller knows; switch it off first"
+            why = f"needs its entry, which {reasons.get(key_of(entry), other)}"
+            closed.append(without_stub(each.site, why))
+    return allowed, closed
+
+
+def _with_other_arguments(target: Target, sites: Sequence[UsdtSite]) -> set[Key]:
+    """Those of the sites that are closed, and whose stub was made for other arguments than ours, by
+    a controller that has debugging information where we have none, or the other way round."""
+    asked = {key_of(site): site.signature for site in sites}
+    unlike = [
+        site for site in target.seen.opened
+        if asked.get(key_of(site), site.signature) != site.signature
+    ]  # fmt: skip
+    states = target.states(unlike) if unlike else []
+    return {key_of(state.site) for state in states if not state.code_mode and not state.problem}
+
+
+def _is_by_jump(answer: Ready | str) -> bool:
+    """A breakpoint is looked up by its address, which leads to one stub for good."""
+    return isinstance(answer, Ready) and len(answer.head) > 1
+
+
+def _clashes(site: UsdtSite, known: str | None) -> bool:
+    """Whether a site of another name has its stub at this one's address, and one of the two is an
+    instruction or a call. These have their places wherever they are named; exits are looked at
+    further."""
+    if known is None or known == site.signature.name:
+        return False
+    return site.form.name in _ALONE or known.startswith((PREFIX_OF_INSTRUCTIONS, PREFIX_OF_CALLS))
+
+
+def _openings(
+    image: FileImage, sites: Sequence[UsdtSite], others: Sequence[int]
+) -> dict[UsdtSite, Opening | Closed | str]:
+    """How each of an object's sites can be opened, or why not."""
+    entries = {site.leaves for site in sites if site.leaves is not None}
+    calls = {site.place.offset for site in sites if site.form.name in _CALLS}
+    places = [
+        site.place.offset for site in sites if site.leaves is None and site.form.name not in _CALLS
+    ]
+    exits = exits_of_functions(image, entries) if entries else {}
+    openings = openings_of(image, places, others) if places else {}
+    of_calls = openings_of_calls(image, calls) if calls else {}
+
+    def opening_of(site: UsdtSite) -> Opening | Closed | str:
+        if site.leaves is not None:
+            return opening_at(exits[site.leaves], site)
+        known = of_calls if site.form.name in _CALLS else openings
+        return known[site.place.offset]
+
+    return {site: opening_of(site) for site in sites}
+
+
+def _has_choice(opening: Opening | Closed | str) -> bool:
+    return isinstance(opening, Opening) and bool(opening.holes)
 
 
 def _probes_of(target: Target, mapped: MappedObject) -> list[int]:
@@ -143,54 +293,124 @@ def _against(target: Target, site: UsdtSite) -> str | None:
     return None
 
 
+def taken_in(target: Target, asked: Sequence[UsdtSite] = (), renewed: Container[int] = ()) -> Taken:
+    """The bytes of a process that sites have now, besides those that are `asked` for: these may be
+    open already, and keep what they have, but for the `renewed` ones, which get another stub."""
+    addresses = {site.address for site in asked}
+    seen = target.seen
+    spans = [span for site in seen.objects.sites for span in spans_of(site)]
+    closed: list[range] = []
+    for state in target.states(seen.opened):
+        own, *hole = spans_of(state.site)
+        is_kept = state.site.address in addresses and state.site.address not in renewed
+        (spans if state.code_mode or state.problem or is_kept else closed).append(own)
+        spans += hole
+    return Taken(spans, addresses, closed)
+
+
+def _take(taken: Taken, ready: Ready) -> None:
+    start = ready.site.address
+    taken.add(range(start, start + max(len(ready.head), len(ready.displaced))))
+    if ready.hole:
+        taken.add(_in_process(ready.hole, ready.site.place.object))
+
+
+def _in_process(hole: HolePlace, mapped: MappedObject) -> range:
+    start = hole.address + mapped.bias
+    return range(start, start + len(hole.code))
+
+
 def _ready(
     target: Target,
     image: FileImage,
     site: UsdtSite,
-    opening: Opening | Closed,
+    opening: Opening | Closed | str,
+    taken: Taken,
     *,
     copy_calls: bool,
 ) -> Ready | str:
+    if isinstance(opening, str):
+        return opening
     if isinstance(opening, Closed):
         reasons = dict.fromkeys(str(way.reason) for way in opening.turned_down)
         return f"cannot be opened: {', '.join(reasons)}"
     if opening.address != site.place.offset:
         return "begins with an endbr64, where indirect branches land"
-    displaced = opening.code
-    head = _head(image, opening)
-    if not copy_calls and _calls(site, displaced):
-        displaced = whole_instructions(displaced, site.address).first(1)
-        head = head[:1]
-    size = max(len(head), len(displaced))
-    expected = image.read(site.place.offset, size)
-    try:
-        now = target.memory.read(site.address, size)
-    except MemoryFault as fault:
-        return f"cannot be opened: {fault}"
-    if now != expected:
-        return _changed(site, now, expected)
-    return Ready(site, head, displaced)
+    ready = _by_jump(image, site, opening, taken)
+    if ready is None and site.leaves is not None and opening.way is not Way.INT3:
+        return (
+            "cannot be opened now: its entry or another site is on, and has the same bytes; switch "
+            "that off first"
+        )
+    if ready is None or (not copy_calls and _copies_call(ready)):
+        displaced = whole_instructions(opening.code, site.address).first(1)
+        if not taken.is_free(range(site.address, site.address + len(displaced))):
+            return (
+                "cannot be opened: another marker, probe or function that is on has its "
+                "instructions; switch that off first"
+            )
+        ready = Ready(site, displaced[:1], displaced)
+        if not copy_calls and _copies_call(ready):
+            return "cannot be opened: a copy of its call is not allowed with a shadow stack"
+    return _altered(target, ready) or ready
 
 
-def _calls(site: UsdtSite, displaced: bytes) -> bool:
-    """Whether a call is among these instructions. Its copy pushes the return address by itself,
-    which a shadow stack does not allow."""
-    moved = relocate(displaced, site.address, site.address)
+def _by_jump(image: FileImage, site: UsdtSite, opening: Opening, taken: Taken) -> Ready | None:
+    """The site with a head for its jump. None where the jump's write could be interrupted at the
+    border of two pages, where another site has the bytes, and where no hole is left."""
+    if opening.way is Way.INT3 or _crosses_page(opening.address, opening.size):
+        return None
+    size = max(opening.size, len(opening.code))
+    if not taken.is_free(range(site.address, site.address + size)):
+        return None
+    head = image.read(opening.address, opening.size)
+    if opening.way not in _BY_HOLE:
+        return Ready(site, head, opening.code)
+    for hole in opening.holes:
+        span = _in_process(hole, site.place.object)
+        if not _crosses_page(hole.address, hole.size) and taken.is_free_of_all(span):
+            return Ready(site, head, opening.code, hole)
+    return None
+
+
+def _crosses_page(address: int, size: int) -> bool:
+    return address // PAGE != (address + size - 1) // PAGE
+
+
+def _altered(target: Target, ready: Ready) -> str | None:
+    """What is not as the file has it, of what the site changes or has copied."""
+    site, head, displaced, hole = ready
+    mapped = site.place.object
+    places = [(site.address, displaced if len(displaced) > len(head) else head)]
+    if hole:
+        places.append((RemoteAddress(hole.address + mapped.bias), hole.code))
+    for address, expected in places:
+        try:
+            now = target.memory.read(address, len(expected))
+        except MemoryFault as fault:
+            return f"cannot be opened: {fault}"
+        if now != expected:
+            return _changed(address, now, expected, mapped.path)
+    return None
+
+
+def _copies_call(ready: Ready) -> bool:
+    """Whether a call is among the displaced instructions, and is copied. The copy pushes the return
+    address by itself, which a shadow stack does not allow."""
+    if _gets_target(ready):
+        return False
+    moved = relocate(ready.displaced, ready.site.address, ready.site.address)
     return isinstance(moved, Relocated) and moved.calls
 
 
-def _head(image: FileImage, opening: Opening) -> bytes:
-    """The bytes that may change: those of a jump, unless its write could be interrupted at the
-    border of two pages; else the first one, for a breakpoint."""
-    crosses = opening.address // PAGE != (opening.address + NEAR_LENGTH - 1) // PAGE
-    by_jump = opening.way in _BY_JUMP and not crosses
-    return image.read(opening.address, NEAR_LENGTH if by_jump else 1)
+def _gets_target(ready: Ready) -> bool:
+    """Whether nothing is displaced: the instruction leads to the stub in place of its target."""
+    is_own = ready.site.form.name == CALL and is_call(ready.head)
+    return ready.head == ready.displaced and (is_own or is_near_condition(ready.head))
 
 
-def _changed(site: UsdtSite, now: bytes, expected: bytes) -> str:
-    problem = UnexpectedBytes(
-        site.address, now, expected, site.place.object.path, is_breakpoint=is_breakpoint(now)
-    )
+def _changed(address: RemoteAddress, now: bytes, expected: bytes, path: str) -> str:
+    problem = UnexpectedBytes(address, now, expected, path, is_breakpoint=is_breakpoint(now))
     return f"is not as its file has it: {problem}"
 
 
@@ -201,44 +421,66 @@ def _put(turn: Turn, mapped: MappedObject, ready: Sequence[Ready], slots: Slots)
     """Make the stubs of an object's sites. The result are sites that cannot have one."""
     arena = turn.seen.arena
     assert arena
-    code = [each for each in turn.seen.maps if each.executable and each.path == mapped.path]
-    span = Span(code[0].start, code[-1].end)
+    maps = [each for each in turn.seen.maps if each.executable and each.path == mapped.path]
+    span = Span(maps[0].start, maps[-1].end)
     near = partial(arena.islands.near, span, LARGEST + 2 * MARK_SIZE, arena.code)
     process = process_of(arena, turn.caller())
     island: Island | None = None
     heads: list[Head] = []
     closed: list[Site] = []
-    for site, head, displaced in ready:
+    for each in ready:
+        site, head, displaced, _ = each
+        entry = slots.take(owner_of(site.enters)) if site.enters else RemoteAddress(0)
         if island is None or island.size - island.used < LARGEST + 2 * MARK_SIZE:
             island = near(process)
-        slot = slots.take(_owner(site))
+        slot = slots.take(owner_of(site))
         place = RemoteAddress(arena.islands.place(island) + MARK_SIZE)
-        stub = _stub(site, displaced, slot, place)
-        if isinstance(stub, str):
-            closed.append(without_stub(site, stub))
+        made = _made(each, slot, place, entry)
+        if isinstance(made, str):
+            closed.append(without_stub(site, made))
             continue
-        arena.islands.put(island, mark_of(site) + stub, arena.code)
-        island = island._replace(used=place + len(stub) - island.start)
-        made = with_stub(site, head, slot, place)
-        mode = made.form.modes[0]
-        body = place if mode is Mode.INT3 else RemoteAddress(0)
-        heads.append(Head(site.address, head, made.form.ways[mode], mode, slot, body))
+        code, hole = made
+        arena.islands.put(island, mark_of(site) + code, arena.code)
+        island = island._replace(used=place + len(code) - island.start)
+        with_hole = with_stub(site, head, slot, place, len(displaced), hole)
+        heads += heads_of(with_hole, with_hole.form.modes[0])
     if heads:
         arena.patches.put(heads)
     return closed
 
 
-def _owner(site: UsdtSite) -> int:
+def _made(
+    ready: Ready, slot: RemoteAddress, place: RemoteAddress, entry: RemoteAddress
+) -> tuple[bytes, Hole | None] | str:
+    """The stub of a site for a place, with what its hole needs behind it, and the hole."""
+    site, _, _, where = ready
+    stub = _stub(ready, slot, place, entry)
+    if where is None or isinstance(stub, str):
+        return stub if isinstance(stub, str) else (stub, None)
+    address = RemoteAddress(where.address + site.place.object.bias)
+    before, behind = where.code[: where.size], RemoteAddress(place + len(stub))
+    if not where.made:
+        filled = hole_content(before, address, place, 0)
+        return stub, Hole(address, before, filled, len(where.code))
+    copies = make_copies(Displaced(address, where.code), behind)
+    if isinstance(copies, Unmovable):
+        return f"cannot be opened: {copies.obstacle}"
+    filled = hole_content(before, address, place, behind)
+    return stub + copies.code, Hole(address, before, filled, len(where.code))
+
+
+def owner_of(site: UsdtSite) -> int:
+    """Whose the slot of a site is."""
     return fnv1a(site.signature.text.encode())
 
 
 def _stub(
-    site: UsdtSite, displaced: bytes, slot: RemoteAddress, address: RemoteAddress
+    ready: Ready, slot: RemoteAddress, address: RemoteAddress, entry: RemoteAddress
 ) -> bytes | str:
+    site, head, displaced, _ = ready
     try:
-        stub = make_stub(
-            site.signature, site.recipe.operands, slot, Displaced(site.address, displaced), address
-        )
+        lost = Displaced(site.address, displaced)
+        stub = stub_for(site, slot, lost, address, entry, head=head)
     except WronglyAssembled as problem:
         return f"has operands that cannot be loaded: {problem}"
     return f"cannot be opened: {stub.obstacle}" if isinstance(stub, Unmovable) else stub.code

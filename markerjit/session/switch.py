@@ -10,27 +10,37 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from markerjit.arena import lease
 from markerjit.arena.arena import Arena
 from markerjit.arena.create import DEFAULT_RING_SIZE, create_arena
+from markerjit.arena.deadlines import any_is_over, restore_deadlines, set_deadline
 from markerjit.arena.find import Probes
 from markerjit.arena.journal import Journal
 from markerjit.arena.markers import Switched
 from markerjit.arena.own_rings import close_own_rings, has_own_rings
 from markerjit.arena.readable import forget_pages
 from markerjit.arena.trap import install_trap
-from markerjit.errors import MarkerError, MemoryFault, Refused, UnexpectedBytes
+from markerjit.errors import (
+    ChangeFailed,
+    MarkerError,
+    MemoryFault,
+    Refused,
+    TargetGone,
+    UnexpectedBytes,
+)
 from markerjit.model import Edit, Mode, RemoteAddress, Site
 from markerjit.patch.apply import NOTHING, Applied, apply
 from markerjit.patch.holds import is_recorded
-from markerjit.patch.plan import Plan, SiteState
+from markerjit.patch.plan import Plan, by_slot
 from markerjit.patch.prepared import Prepared, prepare
 from markerjit.patch.request import Request
+from markerjit.patch.slots import SLOT_UNMATCHED
+from markerjit.patch.switchable import SiteState
 from markerjit.printable import counted
 from markerjit.probes.recorders import Recorders
 from markerjit.proc.permission import threads_blocking_sigtrap
@@ -38,9 +48,12 @@ from markerjit.session.entries import Entries, slots_by_entry
 from markerjit.session.planning import Planner, one_format
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn, Turns
-from markerjit.session.unfinished import Settled, settle
 from markerjit.sites import Objects, ProbeName
 from markerjit.sites.vforks import may_share_memory
+from markerjit.x86.forms import RETURN
+
+if TYPE_CHECKING:  # a change is seldom left paused
+    from markerjit.session.unfinished import Settled
 
 
 class Done(NamedTuple):
@@ -92,21 +105,30 @@ class Switcher:
         return self._made
 
     @contextmanager
-    def turn(self, *, repairing: bool = False, stepping: bool = False) -> Iterator[Turn]:
+    def turn(
+        self, *, repairing: bool = False, stepping: bool = False, leave_overdue: bool = False
+    ) -> Iterator[Turn]:
         """A turn (turn.py), in which nothing is known any more of objects that went, no change is
-        left paused, and no marker records for a reader that is gone. A repair does the last two
-        itself, to say so. In the middle of a change that is made in steps nothing else is made."""
+        left paused, no marker records or adds up for a reader that is gone, and none is on whose
+        deadline has passed. A repair does the last three itself, to say so. In the middle of a
+        change that is made in steps nothing else is made. `leave_overdue`: the caller does the last
+        of them."""
         with self.turns.take(repairing=repairing, stepping=stepping) as turn:
             self._forget_what_went(turn)
             if not repairing and not stepping:
                 if turn.left_paused:
                     self.settle(turn)
                 self.switch_off_for_the_gone(turn)
+                if not leave_overdue:
+                    _try_to(self.switch_off_overdue, turn)
+                _try_to(self.free_aggregates, turn)
             yield turn
 
     def settle(self, turn: Turn) -> Settled:
         """Finish or take back the change that is open, if there is one."""
         turn.check()
+        from markerjit.session.unfinished import settle
+
         return settle(turn, self.recorders, lambda plan: self.write(turn, plan))
 
     def _forget_what_went(self, turn: Turn) -> None:
@@ -118,8 +140,9 @@ class Switcher:
         self.planner.forget()
         self._remembered.clear()
         if seen.arena:
-            mapped = {site.address for site in seen.sites}
-            gone = [site.address for site in before.sites if site.address not in mapped]
+            mapped = {address for lot in seen.sites.lots for address in lot.addresses}
+            lots = before.sites.lots
+            gone = [place for lot in lots for place in lot.addresses if place not in mapped]
             for arena in (seen.arena, *seen.arenas.beside):
                 arena.patches.forget(gone)
 
@@ -137,6 +160,32 @@ class Switcher:
             self.switch(turn, recording, self.planner.off())
         lease.end(recorders.arena)  # last: until then it is known that something is left
         return sorted({site.marker for site in recording})
+
+    def switch_off_overdue(self, turn: Turn, *, early: ProbeName | None = None) -> list[str]:
+        """Switch off the markers whose deadline has passed, and those that `early` is of and have
+        one. Their names."""
+        turn.check()
+        if not self.recorders or not (early or any_is_over(self.recorders.arena)):
+            return []
+        from markerjit.session.overdue import switch_off_overdue
+
+        off = self.planner.off()
+        return switch_off_overdue(turn, lambda sites: self.switch(turn, sites, off), early)
+
+    def free_aggregates(self, turn: Turn) -> list[str]:
+        """The same for an aggregate: its markers are switched off, and its memory is free."""
+        turn.check()
+        arena = turn.seen.arena
+        if not arena or not arena.aggregates.all():
+            return []
+        from markerjit.session.left_aggregates import left_aggregates
+
+        left = left_aggregates(turn)
+        if left.sites:
+            self.switch(turn, left.sites, self.planner.off())
+        for ticket in left.tickets:
+            arena.aggregates.free(ticket)
+        return sorted({site.marker for site in left.sites})
 
     def _records(self, recorders: Recorders, site: Site, reading: int) -> bool:
         """Whether it is on for this reading of the rings."""
@@ -156,6 +205,11 @@ class Switcher:
         went."""
         self.need_stubs(turn, name, request)
         remembered = self._remembered.pop((name, request), None)
+        if remembered and request.on and name.is_of_stubs:
+            # What may be opened depends on the other sites that have the same bytes.
+            shared = turn.target.sharing()
+            if any(state.site.address in shared for state in remembered.done.states):
+                remembered = None
         if remembered and remembered.objects is turn.seen.objects and self.recorders:
             prepared = remembered.prepared or self._prepare(turn, remembered.done)
             applied = prepared and self._repeat(turn, prepared, self.recorders)
@@ -164,7 +218,9 @@ class Switcher:
                 self._remembered[name, request] = again
                 return applied
         done = self.switch(turn, turn.target.matching(name), request)
-        if done.switched and done.plan.edits:
+        # The code of a question may be given back before the next time. No token is given twice.
+        asks = request.on and request.probe.question is not None
+        if done.switched and done.plan.edits and not asks and not done.plan.carries:
             self._remembered[name, request] = Remembered(turn.seen.objects, done)
         return done.applied
 
@@ -186,6 +242,7 @@ class Switcher:
         self._enter_heads(turn, arena, prepared.plan)
         slots = {id: switched.slots for id, switched in prepared.switched.items() if switched.mode}
         before = entries.before(slots, calls=False)
+        set_deadline(arena, slots, 0)
         try:
             applied = self._apply(
                 turn, prepared.plan, prepared.mapped, prepared.packed, prepared.changes
@@ -195,8 +252,17 @@ class Switcher:
         entries.note(prepared.switched, before)
         return applied
 
-    def switch(self, turn: Turn, sites: Sequence[Site], request: Request, *, held: int = 0) -> Done:
-        """Switch these sites. `held` is the reading of the rings that they are on for, 0: none.
+    def switch(
+        self,
+        turn: Turn,
+        sites: Sequence[Site],
+        request: Request,
+        *,
+        held: int = 0,
+        until_ns: int = 0,
+    ) -> Done:
+        """Switch these sites. `held` is the reading of the rings that they are on for, 0: none, and
+        `until_ns` the deadline by which they are to be off again, 0: none.
 
         They are read once and planned once. The first switch of a process is planned before the
         runtime is there, so that nothing is put into a process for a switch that is refused; the
@@ -204,6 +270,8 @@ class Switcher:
         """
         states, plan, recorders = self.make_ready(turn, sites, request)
         if request.on and not plan.edits and not held:
+            if recorders:
+                set_deadline(recorders.arena, slots_by_entry(sites, request, recorders), until_ns)
             return Done(states, plan, {}, NOTHING._replace(left_out=plan.left_out))
         if recorders is None:  # a fork's child, whose markers are its parent's doing
             return Done(states, plan, {}, self.apply_plan(turn, plan))
@@ -214,11 +282,13 @@ class Switcher:
         called = {state.site.slot for state in states if state.site.address in plan.modes}
         noted = recorders.note_callers(request.probe, called)
         held_before = entries.hold(slots, held) if held else {}
+        until_before = set_deadline(recorders.arena, slots, until_ns)
         try:
             applied = self.apply_plan(turn, plan)
         except MarkerError:
             if is_undone(recorders.arena):
                 entries.hold_again(held_before)
+                restore_deadlines(recorders.arena, until_before)
                 # Where threads ran, one may have found the probe before it was taken back.
                 if noted and plan.strategy.stops:
                     recorders.arena.units.forget_callers(noted)
@@ -230,7 +300,10 @@ class Switcher:
         """Do all of a switch but writing code and slots: plan it, have the runtime in the process,
         tell it of the markers, and enter the heads."""
         turn.check()
+        self._need_stash(turn, sites, request)
         states, recorders = self.target.states(sites), self.recorders
+        if request.on and recorders and not request.replaces:
+            self.refuse_replaced(recorders.arena, states)
         if request.on and not (recorders and recorders.arena.is_current):
             plan = self.planner.plan(states, request, None)
             recorders = made = self._make_arena(turn, traps=bool(plan.traps))
@@ -244,7 +317,18 @@ class Switcher:
         if recorders:
             self._enter_heads(turn, recorders.arena, plan)
             _note_breakpoints(recorders.arena, states)
+            if plan.token:
+                recorders.arena.control.write("stash_tokens", plan.token)
+            self._count_unmatched_anew(states, plan)
         return Ready(states, plan, recorders)
+
+    @staticmethod
+    def refuse_replaced(arena: Arena, states: Sequence[SiteState]) -> None:
+        """Raise Refused where a function is replaced. No file was loaded into most processes."""
+        if arena.units.used:
+            from markerjit.session.replaced import refuse_replaced
+
+            refuse_replaced(arena, states)
 
     def write(self, turn: Turn, plan: Plan, mapped: bytes | None = None) -> Applied:
         """Apply a plan beside the journal, which stays as it is. `mapped`: lines of /proc/PID/maps
@@ -305,7 +389,7 @@ class Switcher:
         plan = self.planner.plan(states, request, None)
         return self._make_arena(turn, traps=bool(plan.traps))
 
-    def _need_current_arena(self, turn: Turn) -> None:
+    def need_current_arena(self, turn: Turn) -> None:
         """Have an arena of our version in the process, for what is put there before a plan."""
         if self.recorders and self.recorders.arena.is_current:
             self._check_own_rings(turn, self.recorders.arena)
@@ -319,7 +403,37 @@ class Switcher:
             from markerjit.session.stubs import make_stubs  # decodes all of an object's code
 
             sites = turn.target.unprepared(name)
-            make_stubs(turn, sites, partial(self._need_current_arena, turn))
+            make_stubs(turn, sites, partial(self.need_current_arena, turn))
+
+    def _need_stash(self, turn: Turn, sites: Sequence[Site], request: Request) -> None:
+        """Before an exit is switched on whose event needs its entry, there is the memory in which
+        that keeps it. Raises Refused without room, and Unsupported where a filter forbids it."""
+        arena = self.target.seen.arena
+        if not request.on or arena is None or not arena.is_current:
+            return
+        exits = [site for site in sites if site.form.name == RETURN]
+        if not exits:
+            return
+        from markerjit.arena.needed import KEEPING
+        from markerjit.arena.stash import make_stash, stash_of
+        from markerjit.remote.filters import Filters
+        from markerjit.session.carrying import needs_entry
+
+        if not any(needs_entry(self.target, site, request) for site in exits):
+            return
+        if not stash_of(arena, self.target.seen.maps):
+            filters = Filters(self.target.pid, lambda: KEEPING, trust=self.target.trusts_filters)
+            filters.check(set())
+            make_stash(arena, self.target.memory, turn.caller(), self.target.seen.maps)
+            self.target.look()
+
+    def _count_unmatched_anew(self, states: Sequence[SiteState], plan: Plan) -> None:
+        """Exits that come on count from 0 the returns whose entries were not seen: nothing counts
+        while they are off."""
+        for state in states:
+            comes = plan.modes.get(state.site.address) and not state.mode
+            if comes and state.unmatched:
+                self.target.memory.write(RemoteAddress(state.site.slot + SLOT_UNMATCHED), bytes(8))
 
     def _make_arena(self, turn: Turn, *, traps: bool) -> Recorders:
         """Put the runtime into the process. `traps` where it will have to handle breakpoints."""
@@ -381,6 +495,17 @@ class Switcher:
             )
 
 
+def _try_to(clean_up: Callable[[Turn], object], turn: Turn) -> None:
+    """Where that cannot be done it is not in the way of what the turn was taken for: the next one
+    tries again, and `status` says that something is left."""
+    try:
+        clean_up(turn)
+    except (TargetGone, ChangeFailed):
+        raise
+    except MarkerError:
+        pass
+
+
 def is_undone(arena: Arena) -> bool:
     """Whether a switch that failed has left nothing: else its journal is open, for a repair."""
     return Journal(arena).owner() is None
@@ -395,7 +520,27 @@ def tell_of_markers(
     described = list(one_format(sites))
     for preserving in (True, False):
         signatures = [site.signature for site in described if site.body.preserving is preserving]
-        recorders.tell(signatures, request.probe, preserving=preserving)
+        recorders.tell(
+            signatures,
+            request.probe,
+            preserving=preserving,
+            give_back=partial(_give_back_questions, turn, recorders.arena),
+        )
+
+
+def _give_back_questions(turn: Turn, arena: Arena) -> int:
+    """Have the code of questions given back that nothing uses; returns how many these were."""
+    from markerjit.probes.idle import give_back_questions
+    from markerjit.probes.unused import sharer_of
+    from markerjit.remote.references import referred
+
+    if turn.target.own:
+        return 0
+    slots = [site.slot for site in by_slot(turn.seen.sites) if site.slot]
+    native_target = turn.native_target()
+    return give_back_questions(
+        arena, turn.target.memory.read, slots, partial(referred, native_target), sharer_of
+    )
 
 
 def _note_breakpoints(arena: Arena, states: Sequence[SiteState]) -> None:
@@ -406,5 +551,5 @@ def _note_breakpoints(arena: Arena, states: Sequence[SiteState]) -> None:
         removed: list[RemoteAddress] = []
         for state in states:
             stands = state.code_mode is Mode.INT3
-            (planted if stands else removed).append(state.site.address)
+            (planted if stands else removed).extend(state.lot.addresses)
         arena.patches.mark(planted, removed)

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as Map
 from contextlib import contextmanager, suppress
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from markerjit.abi import PAGE
+from markerjit.abi import PAGE, SLOT_SIZE
 from markerjit.arena.arena import Arena
 from markerjit.arena.breakpoints import Breakpoints
 from markerjit.arena.find import NO_ARENAS, Arenas, Probes, find_arenas, inherited_arenas, is_arena
+from markerjit.arena.patches import PatchKind
 from markerjit.elf import Read
 from markerjit.errors import (
     BadArgument,
@@ -30,21 +33,24 @@ from markerjit.errors import (
     Unsupported,
 )
 from markerjit.memory import Mapping, ProcessMemory, has_ended, parse_maps, read_maps_text
-from markerjit.model import RemoteAddress, Seccomp, Site, new
-from markerjit.patch.plan import (
+from markerjit.model import Hole, Mode, RemoteAddress, Seccomp, Site, new
+from markerjit.patch.slots import (
     BINDING_SIZE,
     SEMAPHORE_SIZE,
     SLOT_ADAPTER,
-    SiteState,
+    SLOT_TOKEN,
     entries_of,
 )
+from markerjit.patch.switchable import SiteState
 from markerjit.proc.permission import check_before_looking, why_not
-from markerjit.sites import NameKind, Objects, ProbeName, discover_process, matching
+from markerjit.sites import Lot, Lots, NameKind, Objects, ProbeName, discover_process, matching
 from markerjit.sites.names import check_is_marker
-from markerjit.sites.verify import code_state
+from markerjit.sites.verify import code_of
+from markerjit.x86.forms import FUNCTION, RETURN
 
 if TYPE_CHECKING:  # most processes have no USDT probe that is looked for
     from markerjit.model import UsdtSite
+    from markerjit.session.opened import Opened
     from markerjit.sites.usdt import UsdtSites
 
 _MANY = 16
@@ -65,7 +71,7 @@ class Seen(NamedTuple):
     maps_text: str = ""
     maps: tuple[Mapping, ...] = ()
     files: tuple[Mapping, ...] = ()
-    objects: Objects = Objects((), (), ())
+    objects: Objects = Objects(Lots(()), (), ())
     arenas: Arenas = NO_ARENAS
     opened: tuple[Site, ...] = ()
     tables: tuple[tuple[RemoteAddress, int], ...] = ()
@@ -81,9 +87,10 @@ class Seen(NamedTuple):
         return self.arenas.probes
 
     @property
-    def sites(self) -> tuple[Site, ...]:
+    def sites(self) -> Lots:
         """The sites of all markers, and of the USDT probes that have a stub."""
-        return (*self.objects.sites, *self.opened) if self.opened else self.objects.sites
+        markers = self.objects.sites
+        return Lots((*markers.lots, *map(Lot.of, self.opened))) if self.opened else markers
 
 
 class Target:
@@ -96,11 +103,14 @@ class Target:
     def __init__(self, pid: int, *, seccomp: Seccomp = Seccomp.READ) -> None:
         self.pid = pid
         self.trusts_filters = seccomp is Seccomp.TRUST_ERRNO
-        self.own = pid == os.getpid()
+        self._opened_by = os.getpid()
+        self.own = pid == self._opened_by
         self.seen = Seen()
         self._usdt: tuple[tuple[Mapping, ...], UsdtSites] | None = None
-        self._closed: dict[RemoteAddress, Site] = {}
-        self._recipes: dict[RemoteAddress, UsdtSite] = {}
+        self._closed: dict[Key, Site] = {}
+        self._sharing: tuple[Sequence[Site], Map[RemoteAddress, Sequence[Site]]] = (), {}
+        self._opened: dict[Key, Opened] = {}
+        self._left = _Left((), {}, {})
         check_before_looking(pid)
         self.command = command_of(pid)
         with self.known():
@@ -123,7 +133,13 @@ class Target:
         return self.memory.closed
 
     def check_open(self) -> None:
-        """Raise MarkerError after `close`."""
+        """Raise MarkerError after `close`, and in the child of a fork. That has the lock together
+        with its parent, and what is this process for one of them is not for the other."""
+        if os.getpid() != self._opened_by:
+            raise MarkerError(
+                f"process {self._opened_by} has opened this session of process {self.pid}, and we "
+                "are a child that it has forked; attach again"
+            )
         if self.closed:
             raise MarkerError(
                 f"process {self.pid} was let go, so this cannot be used any more; attach again"
@@ -184,31 +200,95 @@ class Target:
             return seen._replace(opened=self.seen.opened, tables=tables)
         from markerjit.session.opened import opened_sites
 
-        sites = [*self.usdt(seen).sites, *self._entered_functions(seen, arenas)]
-        opened = opened_sites(self.memory.read, arenas, islands, sites)
-        self._recipes = {site.address: site for site in sites}
-        return seen._replace(opened=opened, tables=tables)
+        read = self.memory.read
+        sites: list[UsdtSite] = [*self.usdt(seen).sites, *self._entered_functions(seen, arenas)]
+        opened = opened_sites(read, arenas, islands, sites)
+        others = self._others(seen, arenas) - {each.site.address for each in opened}
+        if others:
+            from markerjit.sites.instructions import instructions_at
+
+            instructions = list(instructions_at(self.pid, read, seen.maps, others))
+            opened += opened_sites(read, arenas, islands, instructions)
+            others -= {each.site.address for each in opened}
+        if others:
+            from markerjit.sites.calls import calls_at
+
+            calls = calls_at(self.pid, read, seen.maps, others)
+            opened += opened_sites(read, arenas, islands, calls)
+        self._opened = {key_of(each.site): each for each in opened}
+        return seen._replace(opened=tuple(each.site for each in opened), tables=tables)
 
     def recipe_of(self, site: Site) -> UsdtSite | None:
-        """What the stub of a site was made from; None where it has none."""
-        return self._recipes.get(site.address)
+        """What the stub of a site was made from. None where it has none, and where a controller
+        that knows other arguments has made it."""
+        opened = self._opened.get(key_of(site))
+        return opened.recipe if opened else None
+
+    def entry_of(self, site: Site) -> Site | None:
+        """The entry whose arguments the events of an exit have; None of anything else."""
+        return self._left_now().entries.get(key_of(site))
+
+    def exits_of(self, entry: Site) -> Sequence[Site]:
+        """The exits with a stub whose events have the arguments of this entry."""
+        return self._left_now().exits.get(key_of(entry), ())
+
+    def _left_now(self) -> _Left:
+        opened = self.seen.opened
+        if self._left.opened is not opened:
+            self._left = left = _Left(opened, {}, {})
+            for key, (site, _, known) in self._opened.items():
+                entry = self._opened.get(key_of(known.enters)) if known.enters else None
+                if entry:
+                    left.entries[key] = entry.site
+                    left.exits.setdefault(key_of(entry.site), []).append(site)
+        return self._left
 
     def _entered_functions(self, seen: Seen, arenas: Sequence[Arena]) -> tuple[UsdtSite, ...]:
         """The functions of which a table of patches has the entry: of what is neither a marker nor
         a USDT probe."""
+        from markerjit.session.opened import entry_left_at
+
         known = {site.address for site in seen.objects.sites}
         known |= {site.address for site in self.usdt(seen).sites}
-        others = {
-            RemoteAddress(entry.address)
-            for arena in arenas
-            for entry in arena.patches.entries(known)
-            if not entry.gone
-        }
-        if not others:
+        others: set[RemoteAddress] = set()
+        left: dict[RemoteAddress, int] = {}
+        for arena in arenas:
+            table = arena.patches.look()
+            for entry in arena.patches.entries(known):
+                if entry.gone or entry.kind == PatchKind.HOLE:
+                    continue
+                function = entry_left_at(self.memory.read, table, entry)
+                if function is None:
+                    others.add(RemoteAddress(entry.address))
+                else:
+                    left[RemoteAddress(entry.address)] = function
+        if not others and not left:
             return ()
         from markerjit.sites.functions import functions_at
 
-        return functions_at(self.pid, self.memory.read, seen.maps, others)
+        functions = functions_at(self.pid, self.memory.read, seen.maps, others)
+        return (*functions, *self._left_functions(seen, left)) if left else functions
+
+    def _left_functions(self, seen: Seen, left: Map[RemoteAddress, int]) -> tuple[UsdtSite, ...]:
+        """The exits at these addresses, of functions that their objects have there."""
+        from markerjit.session.exits import leavings_of, sites_at
+        from markerjit.sites.functions import functions_at, mapped_from
+
+        read, maps = self.memory.read, seen.maps
+        entries = mapped_from(read, maps, left)
+        functions = functions_at(self.pid, read, maps, entries)
+        return tuple(sites_at(leavings_of(self.pid, read, maps, functions), set(left)))
+
+    def _others(self, seen: Seen, arenas: Sequence[Arena]) -> set[RemoteAddress]:
+        """The heads in tables of patches of what is neither a marker nor a USDT probe."""
+        known = {site.address for site in seen.objects.sites}
+        known |= {site.address for site in self.usdt(seen).sites}
+        return {
+            RemoteAddress(entry.address)
+            for arena in arenas
+            for entry in arena.patches.entries(known)
+            if not entry.gone and entry.kind != PatchKind.HOLE
+        }
 
     def usdt(self, seen: Seen | None = None) -> UsdtSites:
         """The sites of the USDT probes of what is mapped, with a stub or without."""
@@ -222,9 +302,9 @@ class Target:
 
     def note_closed(self, sites: Sequence[Site]) -> None:
         """Sites of USDT probes that cannot be opened, until something else is mapped."""
-        self._closed.update({site.address: site for site in sites})
+        self._closed.update({key_of(site): site for site in sites})
 
-    def matching(self, name: ProbeName) -> tuple[Site, ...]:
+    def matching(self, name: ProbeName) -> Sequence[Site]:
         """The sites that were seen of the markers, USDT probes and functions that the name is of. A
         site without a stub that needs one is closed, and says why.
 
@@ -237,9 +317,28 @@ class Target:
 
         return chosen(name, self._matching)
 
-    def _matching(self, name: ProbeName) -> tuple[Site, ...]:
+    def bounds(self, glob: str) -> tuple[range, ...]:
+        """The code of the functions that a glob names. Raises as `bounds_of_process`."""
+        from markerjit.sites.bounds import bounds_of_process  # it imports numpy
+
+        return bounds_of_process(self.pid, self.memory.read, self.seen.maps, glob)
+
+    def _alone(self, name: ProbeName) -> ProbeName:
+        """The name of a function without its caller, which is one. Raises UnknownMarker."""
+        from markerjit.sites.selection import has_caller, without_caller
+
+        if not has_caller(name, (mapping.path for mapping in self.seen.files)):
+            return name
+        self.bounds(name.object)
+        return without_caller(name)
+
+    def _matching(self, name: ProbeName) -> Sequence[Site]:
         if name.kind is NameKind.FUNCTION:
             return self._matching_functions(name)
+        if name.kind is NameKind.INSTRUCTION:
+            return self._matching_instructions(name)
+        if name.kind is NameKind.CALL:
+            return self._matching_entered(name)
         if name.kind is NameKind.USDT:
             return self._matching_usdt(name)
         check_is_marker(name)
@@ -251,7 +350,8 @@ class Target:
                 f"process {self.pid} has no usable markers: {problems[0]}"
                 if problems
                 else f"process {self.pid} has no markers; was it built with marker.h, and not with "
-                "MJ_MODE=none?"
+                "MJ_MODE=none? Its functions can be meant, too, as func:malloc, and USDT probes: "
+                f"markerjit list {self.pid} --usdt"
             )
         return matching(seen.objects.sites, name)
 
@@ -260,35 +360,44 @@ class Target:
 
         known = self._known()
         sites = self.unprepared(name)
-        return tuple(known.get(site.address) or without_stub(site, NO_STUB) for site in sites)
+        return tuple(known.get(key_of(site)) or without_stub(site, NO_STUB) for site in sites)
 
     def _matching_functions(self, name: ProbeName) -> tuple[Site, ...]:
         """Those that were opened once, or that were to be. Only where there are none, all that the
         name is of: a process has ten thousands of functions."""
-        from markerjit.session.opened import NO_STUB, without_stub
-        from markerjit.sites.functions import check_is_entry
-        from markerjit.sites.names import PREFIX
-        from markerjit.sites.selection import is_of
+        from markerjit.sites.functions import check_is_function
 
-        check_is_entry(name)
-        functions = [
-            site for site in self._known().values() if site.signature.name.startswith(PREFIX)
-        ]
-        sites = [
-            site
-            for site in functions
-            if is_of(name, site.signature.name.removeprefix(PREFIX), site.place.object.path)
-        ]
+        check_is_function(name)
+        return self._matching_entered(self._alone(name))
+
+    def _matching_entered(self, name: ProbeName) -> tuple[Site, ...]:
+        """The same of functions or calls, of which one may have been asked for by another name."""
+        from markerjit.session.opened import NO_STUB, without_stub
+        from markerjit.sites.selection import is_meant
+
+        sites = [site for site in self._known().values() if is_meant(name, site)]
         if not sites:
             asked = self.unprepared(name)
-            addresses = {site.address for site in asked}
-            sites = [site for site in functions if site.address in addresses]
+            known = self._known()
+            sites = [known[key_of(site)] for site in asked if key_of(site) in known]
             sites = sites or [without_stub(site, NO_STUB) for site in asked]
         return tuple(sorted(sites, key=attrgetter("address")))
 
-    def _known(self) -> dict[RemoteAddress, Site]:
-        """The sites that have a stub, or cannot have one, by address."""
-        return {**self._closed, **{site.address: site for site in self.seen.opened}}
+    def _matching_instructions(self, name: ProbeName) -> tuple[Site, ...]:
+        """Those that were opened once, or that were to be; and where there are none, those that the
+        name is of."""
+        from markerjit.session.opened import NO_STUB, without_stub
+        from markerjit.sites.selection import is_meant
+
+        known = self._known()
+        sites = [site for site in known.values() if is_meant(name, site)]
+        if not sites:
+            sites = [without_stub(site, NO_STUB) for site in self.unprepared(name)]
+        return tuple(sorted(sites, key=attrgetter("address")))
+
+    def _known(self) -> dict[Key, Site]:
+        """The sites that have a stub, or cannot have one."""
+        return {**self._closed, **{key_of(site): site for site in self.seen.opened}}
 
     def unprepared(self, name: ProbeName) -> tuple[UsdtSite, ...]:
         """The sites of a name in code that nobody prepared, with a stub or without.
@@ -303,13 +412,29 @@ class Target:
         return chosen(name._replace(parts=tuple(stubbed)), self._unprepared)
 
     def _unprepared(self, name: ProbeName) -> tuple[UsdtSite, ...]:
+        if name.kind is NameKind.INSTRUCTION:
+            from markerjit.sites.instructions import instructions_of_process
+
+            read, maps = self.memory.read, self.seen.maps
+            return instructions_of_process(self.pid, read, maps, name).sites
+        if name.kind is NameKind.CALL:
+            from markerjit.sites.calls import calls_of_process
+
+            return calls_of_process(self.pid, self.memory.read, self.seen.maps, name).sites
         if name.kind is not NameKind.FUNCTION:
             from markerjit.sites.usdt import matching_usdt
 
             return matching_usdt(self.usdt().sites, name)
         from markerjit.sites.functions import functions_of_process
 
-        return functions_of_process(self.pid, self.memory.read, self.seen.maps, name).sites
+        name = self._alone(name)
+        entries = functions_of_process(self.pid, self.memory.read, self.seen.maps, name).sites
+        if not name.at_return:
+            return entries
+        from markerjit.session.exits import leavings_of  # decodes the functions
+
+        leavings = leavings_of(self.pid, self.memory.read, self.seen.maps, entries)
+        return tuple(site for leaving in leavings for site in leaving.sites)
 
     def files_changed(self) -> bool:
         """Whether files were mapped or unmapped since the last look."""
@@ -332,19 +457,20 @@ class Target:
             arena.refuse_newer()
 
     def states(self, sites: Sequence[Site]) -> list[SiteState]:
-        """How sites are now. One whose code is neither off nor on has a `problem`."""
+        """How sites are now: a state for each lot of them, or more where its sites differ now, and
+        one for each site that came singly. One whose code is neither off nor on has a `problem`."""
         self.check_open()
-        read = Reader(self.memory.read).read if len(sites) > _MANY else self.memory.read
-        breakpoints = self._breakpoints()
-        states = states_of(read, sites, breakpoints)
-        for index, state in enumerate(states):
-            if state.problem:
-                states[index] = self._looked_at(state)
         shared = [
             mapping
             for mapping in self.seen.maps
             if mapping.shared and mapping.executable and not is_arena(mapping)
         ]
+        lots = Lots.of(tuple(sites) if shared else sites).lots
+        read = Reader(self.memory.read).read if len(sites) > _MANY else self.memory.read
+        states = states_of(read, lots, self._breakpoints())
+        for index, state in enumerate(states):
+            if state.problem:
+                states[index] = self._looked_at(state)
         if not shared:
             return states
         return [
@@ -363,10 +489,25 @@ class Target:
     def _looked_at(self, state: SiteState) -> SiteState:
         """The state, or a second look where a breakpoint seems to be another tool's: a controller
         that works meanwhile may have planted it or taken it away between our reading the code and
-        the arena."""
-        if state.problem is None or not state.problem.is_breakpoint:
+        the arena. Where another site of ours is open in the same bytes, this one is off."""
+        if state.problem is None:
             return state
-        return states_of(self.memory.read, [state.site], self._breakpoints())[0]
+        shared = self.sharing().get(state.site.address, ())
+        others = states_of(self.memory.read, list(map(Lot.of, shared)), self._breakpoints())
+        if any(other.code_mode for other in others):
+            return state._replace(problem=None)
+        if not state.problem.is_breakpoint:
+            return state
+        return states_of(self.memory.read, [state.lot], self._breakpoints())[0]
+
+    def sharing(self) -> Map[RemoteAddress, Sequence[Site]]:
+        """The sites with a stub that have instructions of others, by address, and those."""
+        opened = self.seen.opened
+        if self._sharing[0] is not opened:
+            from markerjit.session.taken import sharing
+
+            self._sharing = opened, sharing(opened)
+        return self._sharing[1]
 
     def _breakpoints(self) -> Breakpoints:
         return Breakpoints(self.seen.arena, self.seen.probes, self._inherited)
@@ -399,6 +540,23 @@ class Target:
             yield
         except NoSuchProcess:
             raise TargetGone(self.pid) from None
+
+
+Key = tuple[RemoteAddress, str]
+"""Of a site without a stub: one that cannot have one may be said to be where a function begins."""
+
+
+class _Left(NamedTuple):
+    """Of sites with stubs: the entry of each exit, and the exits of each entry."""
+
+    opened: Sequence[Site]
+    entries: dict[Key, Site]
+    exits: dict[Key, list[Site]]
+
+
+def key_of(site: Site | UsdtSite) -> Key:
+    """The address of a site, and its name."""
+    return site.address, site.signature.name
 
 
 def as_seccomp(seccomp: Seccomp | str) -> Seccomp:
@@ -448,26 +606,60 @@ def raised_of(read: Read, semaphore: RemoteAddress) -> int:
     return int.from_bytes(read(semaphore, SEMAPHORE_SIZE), "little")
 
 
-def states_of(read: Read, sites: Sequence[Site], breakpoints: Breakpoints) -> list[SiteState]:
-    """How sites are now. The sites of a marker share a slot, which is read once."""
+def hole_state(
+    read: Read, site: Site, hole: Hole, mode: Mode | None
+) -> tuple[bytes, UnexpectedBytes | None]:
+    """What a hole holds, and what is wrong with it. One that is filled and not used may be left
+    of a change that is not settled; one that is used has to be filled."""
+    _, before, after, _ = hole
+    content = read(hole.address, len(before))
+    expected = after if mode is Mode.JUMP else before
+    if content in (expected, after):
+        return content, None
+    where = f"{site.marker} in {site.object.path}"
+    return content, UnexpectedBytes(hole.address, content, expected, where)
+
+
+def states_of(read: Read, lots: Sequence[Lot], breakpoints: Breakpoints) -> list[SiteState]:
+    """How the sites of lots are now. The sites of a marker share a slot, which is read once."""
     states: list[SiteState] = []
     slots: dict[tuple[RemoteAddress, bool], Words] = {}
-    for site in sites:
-        body = site.body
+    for lot in lots:
+        body = lot.first.body
         key = body.slot, body.preserving
         words = slots.get(key)
         if words is None:
             words = slots[key] = words_of(read, body.slot, preserving=body.preserving)
         probe, data, adapter = words
-        mode, head, problem = None, b"", None
-        try:
-            mode, head = code_state(read, site, probe, breakpoints.has)
-        except UnexpectedBytes as unexpected:
-            problem = unexpected
         raised = raised_of(read, body.semaphore) if body.semaphore else 0
-        fields = (site, mode, probe, data, head, problem, False, adapter, raised)
-        states.append(new(SiteState, fields))
+        kept = _kept(read, lot.first) if body.covers else _NOTHING_KEPT
+        # An entry that is open for exits is ours without a probe: its stub is, too.
+        ours = probe or (body.entry if kept[0] else probe)
+        for part, mode, head, problem in code_of(read, lot, partial(breakpoints.has, ours)):
+            hole = b""
+            if body.hole:
+                hole, mistake = hole_state(read, part.first, body.hole, mode)
+                problem = problem or mistake
+            fields = (
+                part.first, mode, probe, data, head, problem, False, adapter, raised, hole, part,
+                *kept,
+            )  # fmt: skip
+            states.append(new(SiteState, fields))
     return states
+
+
+_NOTHING_KEPT = (0, 0, 0, False)
+
+
+def _kept(read: Read, site: Site) -> tuple[int, int, int, bool]:
+    """The last four fields of a SiteState, of a site with a stub."""
+    if site.form.name not in (FUNCTION, RETURN):
+        return _NOTHING_KEPT
+    words = read(RemoteAddress(site.slot + SLOT_TOKEN), SLOT_SIZE - SLOT_TOKEN)
+    first, second = (int.from_bytes(words[at : at + 8], "little") for at in (0, 8))
+    if site.form.name == FUNCTION:
+        return first, second, 0, False
+    return 0, 0, first, bool(second)
 
 
 class Reader:

@@ -15,44 +15,46 @@ its markers off (switch.py).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from time import monotonic, sleep, time_ns
+from time import time_ns
 from typing import NamedTuple
 
 from markerjit.arena.lease import Lease
 from markerjit.arena.waiting import Waiting
-from markerjit.errors import MarkerError, NoSuchProcess, NotPermitted, Refused, TargetGone
+from markerjit.errors import MarkerError, NoSuchProcess, TargetGone
+from markerjit.events.bounds import Bounds
 from markerjit.events.feed import Feed
 from markerjit.events.rings import Rings
 from markerjit.events.stream import EventStream
-from markerjit.model import Mode, Site
+from markerjit.model import RemoteAddress, Site
 from markerjit.patch.holds import Held
-from markerjit.patch.request import Count, Request, Where
+from markerjit.patch.request import Request
 from markerjit.patch.switchable import LeftOut
 from markerjit.probes.recorders import Recorders
-from markerjit.quiesce.strategies import default_strategy
 from markerjit.remote.filters import Filters
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import RecordType
 from markerjit.session.clock import EarlyClock
-from markerjit.session.entries import Entries, slots_by_entry
+from markerjit.session.counting import Counting, count_again, counting
+from markerjit.session.entries import slots_by_entry
 from markerjit.session.flight import FlightRecorder
 from markerjit.session.holding import is_bound
+from markerjit.session.insist import insist
 from markerjit.session.probes_in_c import load_probe, may_be_entered, wait_until_left
-from markerjit.session.recording import Recording, fit_rings, ready_to_record, shrink_rings
+from markerjit.session.recording import Prepare, Recording, fit_rings, ready_to_record, shrink_rings
+from markerjit.session.status import unmatched
 from markerjit.session.switch import Switcher
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
 from markerjit.trace.sink import TraceInfo
 
-_TRY_AGAIN_S = 30
-
 
 class Asked(NamedTuple):
     """The request for a trace, and the clocks at the start of its session. `growth`: the most bytes
-    by which the rings may grow in all."""
+    by which the rings may grow in all. `bounds`: what ends the stream by itself. `prepare`: has
+    what is to be recorded ready, in the place of all that `name` is of."""
 
     name: ProbeName
     recording: Recording
@@ -60,6 +62,8 @@ class Asked(NamedTuple):
     poll_s: float
     clock: EarlyClock
     growth: int
+    bounds: Bounds
+    prepare: Prepare | None = None
 
     @property
     def request(self) -> Request:
@@ -79,14 +83,6 @@ class Claim(NamedTuple):
     dropped_bytes: int
 
 
-class Counting(NamedTuple):
-    """Sites that only count, and how each is on, with which question; and by which process, by the
-    entry."""
-
-    ways: Mapping[Site, tuple[Mode, Count]]
-    by: Mapping[int, int]
-
-
 @contextmanager
 def traced(switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Iterator[EventStream]:
     """The stream of a trace, which ends with the context. Raises what a switch raises, and Refused
@@ -100,7 +96,7 @@ def traced(switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Iterato
             if compiled := asked.recording.compiled:
                 # A probe that no marker calls yet may have been removed meanwhile.
                 load_probe(turn, switcher, claim.sites, asked.request, compiled)
-            counting = _counting(turn, claim)
+            before = counting(turn, claim.recorders, claim.sites)
             feed.let_wait()
             switched = True  # or partly, whatever interrupts us: only an error has undone it
             try:
@@ -109,6 +105,7 @@ def traced(switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Iterato
                 switched = False
                 raise
         feed.let_wait()
+        asked.bounds.begin()
         try:
             yield EventStream(
                 feed,
@@ -119,7 +116,7 @@ def traced(switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Iterato
         finally:
             feed.let_wait()
             with suppress(TargetGone, NoSuchProcess):
-                _switch_off_for_sure(switcher, claim, asked, feed, counting)
+                _switch_off_for_sure(switcher, claim, asked, feed, before)
             off = True
             with suppress(TargetGone):
                 if claim.lease.is_ours():
@@ -140,7 +137,9 @@ def check_that_threads_may_wait(target: Target) -> None:
 
 
 def _claim(turn: Turn, switcher: Switcher, flights: FlightRecorder, asked: Asked) -> Claim:
-    recorders, sites, left_out = ready_to_record(turn, switcher, asked.name, asked.recording)
+    recorders, sites, left_out = ready_to_record(
+        turn, switcher, asked.name, asked.recording, asked.prepare
+    )
     flights.refuse_while_on(turn, recorders)
     arena = recorders.arena
     lease = Lease(arena)
@@ -169,6 +168,7 @@ def _feed(switcher: Switcher, claim: Claim, asked: Asked) -> Feed:
         held=Held(arena, lease.reading, _names_by_entry(claim, asked.request)),
         waiting=Waiting(arena) if asked.request.probe.options.waits else None,
         growth=arena.rings.growth(asked.growth),
+        bounds=asked.bounds,
     )
 
 
@@ -191,65 +191,38 @@ def _names_by_entry(claim: Claim, request: Request) -> dict[int, str]:
     return {marker: names[of[0]] for marker, of in slots.items()}
 
 
-def _counting(turn: Turn, claim: Claim) -> Counting:
-    """Sites that were on and only counted before the trace. They count again after it."""
-    arena = claim.recorders.arena
-    ways: dict[Site, tuple[Mode, Count]] = {}
-    by: dict[int, int] = {}
-    for state in turn.target.states(claim.sites):
-        if state.mode and arena.counts(state.probe, state.data):
-            probe = Count()
-            if (marker := arena.markers.at(state.data)) is not None:
-                entry = arena.markers.entry(marker)
-                by[marker] = int(entry.by)
-                if entry.asks:
-                    probe = Count(Where(arena.question(state.data), int(entry.question)))
-            ways[state.site] = state.mode, probe
-    return Counting(ways, by)
-
-
 # ---- the end -------------------------------------------------------------------------------------
 
 
 def _switch_off_for_sure(
-    switcher: Switcher, claim: Claim, asked: Asked, feed: Feed, counting: Counting
+    switcher: Switcher, claim: Claim, asked: Asked, feed: Feed, before: Counting
 ) -> None:
-    """Switches off, and tries again for half a minute where that may help: another controller or
-    tracer is at work, or a thread waits in the kernel. No later caller would try again."""
-    deadline = monotonic() + _TRY_AGAIN_S
-    while True:
-        try:
-            with switcher.turn() as turn:
-                if claim.lease.is_ours():  # else another controller has the markers
-                    _switch_off(turn, switcher, claim, asked.request, feed, counting)
-            return
-        except (TargetGone, NoSuchProcess):
-            raise
-        except MarkerError as error:
-            passing = isinstance(error, Refused) and error.try_again
-            may_help = passing or isinstance(error, NotPermitted)
-            if not may_help or monotonic() > deadline:
-                raise Refused(
-                    f"{error}; STILL ON: markerjit off {switcher.target.pid} '{asked.name}' "
-                    "ends it",
-                    try_again=may_help,
-                ) from None
-        sleep(0.05)
+    """Switches off, unless another controller has the rings."""
+    unseen: dict[RemoteAddress, int] = {}
+    again: set[Site] = set()
+
+    def end(turn: Turn) -> None:
+        if claim.lease.is_ours():
+            ours, taken = _still_ours(turn, claim, asked.request, again)
+            feed.let_go(sorted(taken))
+            unseen.update(unmatched(turn.target.states(ours)))  # as an earlier attempt did, too
+            feed.unmatched = sum(unseen.values())
+            _switch_off(turn, switcher, claim, ours, before, again)
+
+    insist(switcher, asked.name, end)
 
 
 def _switch_off(
     turn: Turn,
     switcher: Switcher,
     claim: Claim,
-    request: Request,
-    feed: Feed,
-    counting: Counting,
+    ours: Sequence[Site],
+    before: Counting,
+    again: set[Site],
 ) -> None:
-    """Switches the trace's markers off, except those that another controller has switched since."""
-    ours, taken = _still_ours(turn, claim, request)
-    feed.let_go(sorted(taken))
+    """Switches off those sites of the trace that are its own still."""
     entered = may_be_entered(turn.target, ours)
-    again = _count_again(turn, switcher, claim, ours, counting)
+    count_again(turn, switcher, claim.recorders, ours, before, again)
     rest = [site for site in ours if site not in again]
     done = switcher.switch(turn, rest, switcher.planner.off())
     wait_until_left(turn.target, entered)
@@ -266,11 +239,13 @@ def _shrink(switcher: Switcher, claim: Claim) -> None:
             shrink_rings(turn, claim.recorders.arena)
 
 
-def _still_ours(turn: Turn, claim: Claim, request: Request) -> tuple[list[Site], set[str]]:
+def _still_ours(
+    turn: Turn, claim: Claim, request: Request, again: set[Site]
+) -> tuple[list[Site], set[str]]:
     """The sites that are still bound to this trace, and the markers that are on for another
-    controller now."""
+    controller now: those that count `again` are neither."""
     arena = claim.recorders.arena
-    mapped = set(turn.seen.sites)  # objects may have been unloaded since
+    mapped = set(turn.seen.sites) - again  # objects may have been unloaded since
     ours, taken = [], set()
     for state in turn.target.states([site for site in claim.sites if site in mapped]):
         marker = arena.markers.at(state.data)
@@ -280,21 +255,6 @@ def _still_ours(turn: Turn, claim: Claim, request: Request) -> tuple[list[Site],
         elif state.mode:
             taken.add(state.site.marker)
     return ours, taken
-
-
-def _count_again(
-    turn: Turn, switcher: Switcher, claim: Claim, sites: Sequence[Site], counting: Counting
-) -> set[Site]:
-    """Let the sites that only counted before count again; returns them. They were on all the time,
-    and belong again to the controller that switched them on."""
-    again = [site for site in sites if site in counting.ways]
-    strategy = default_strategy(own=turn.target.own)
-    for mode, probe in {counting.ways[site] for site in again}:
-        alike = [site for site in again if counting.ways[site] == (mode, probe)]
-        switcher.switch(turn, alike, Request(True, strategy, mode, probe))
-    if again:
-        Entries(turn, claim.recorders).note_by(counting.by)
-    return set(again)
 
 
 def trace_info(target: Target, types: tuple[RecordType, ...], clock: Calibration) -> TraceInfo:

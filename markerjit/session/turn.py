@@ -92,6 +92,7 @@ class Turn:
         )
         if target.seen.arena and not target.own:
             process.scratch = target.seen.arena.scratch
+            process.rseq_offset = int(target.seen.arena.facts.rseq_offset)
         if borrowing and not target.own:
             check_before_borrowing(target.pid)
             # All threads, however lately they were asked: a filter would kill the borrowed one.

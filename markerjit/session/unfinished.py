@@ -17,13 +17,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from markerjit.abi import SLOT_SIZE
 from markerjit.arena.arena import Arena
 from markerjit.arena.find import Probes
 from markerjit.arena.journal import Journal
 from markerjit.errors import MemoryFault
 from markerjit.memory import Memory
 from markerjit.model import Edit, RemoteAddress, Site
-from markerjit.patch.plan import BINDING_SIZE, SEMAPHORE_SIZE, SLOT_ADAPTER, Plan
+from markerjit.patch.plan import Plan
+from markerjit.patch.slots import BINDING_SIZE, SEMAPHORE_SIZE, SLOT_ADAPTER, SLOT_TOKEN
 from markerjit.probes.recorders import Recorders
 from markerjit.proc.owner import Owner
 from markerjit.quiesce.strategies import default_strategy
@@ -133,13 +135,16 @@ def _patched(memory: Memory, arena: Arena) -> Iterator[tuple[int, int]]:
     """The heads and slots in the table of patches that belong to no marker that is mapped now. Only
     where the slot still has a probe of the arena, which it gets before its head is opened and keeps
     until that is closed: so it is not another object that was loaded there since."""
+    from markerjit.arena.stash import is_kept
+
     probes = Probes([arena.base])
     for entry in arena.patches.entries():
         if not entry.size or not entry.slot:
             continue
         with suppress(MemoryFault):
-            probe = int.from_bytes(memory.read(RemoteAddress(entry.slot), 8), "little")
-            if probe in probes:
+            slot = RemoteAddress(entry.slot)
+            probe = int.from_bytes(memory.read(slot, 8), "little")
+            if probe in probes or is_kept(memory.read, arena, slot):
                 yield entry.address, entry.address + entry.size
                 yield from _of_slot(entry.slot, has_adapter=True)  # nothing says how it is called
 
@@ -186,6 +191,8 @@ def _spans(sites: Sequence[Site]) -> Iterator[tuple[int, int]]:
             yield site.address, site.address + len(site.form.head)
         if site.slot:
             yield from _of_slot(site.slot, has_adapter=site.body.preserving)
+        if site.body.hole:
+            yield site.body.hole.address, site.body.hole.address + len(site.body.hole.before)
         if site.body.semaphore:
             yield site.body.semaphore, site.body.semaphore + SEMAPHORE_SIZE
 
@@ -196,6 +203,7 @@ def _of_slot(slot: int, *, has_adapter: bool) -> Iterator[tuple[int, int]]:
     yield slot, slot + BINDING_SIZE
     if has_adapter:
         yield slot + SLOT_ADAPTER, slot + SLOT_ADAPTER + 8
+        yield slot + SLOT_TOKEN, slot + SLOT_SIZE
 
 
 def _back(now: Sequence[tuple[Place, bytes]]) -> Iterator[Edit]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from markerjit.arguments import check_all, check_flag, check_int, check_pid, check_text
 from markerjit.errors import MarkerError
 from markerjit.model import RemoteAddress, Seccomp, Site
-from markerjit.patch.plan import SiteState
+from markerjit.patch.switchable import SiteState
 from markerjit.session.status import ArenaStatus, MarkerStatus, arena_status, marker_statuses
 from markerjit.session.strays import StrayHead, find_strays
 from markerjit.session.target import Target, as_seccomp
@@ -24,6 +24,27 @@ if TYPE_CHECKING:
     from markerjit.probes.loaded import Values
     from markerjit.session.functions import FunctionView
     from markerjit.session.usdt import UsdtView
+    from markerjit.session.watch import Ending
+
+
+class Sites(tuple[Site, ...]):
+    """Sites that a notebook shows as a table."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        from markerjit.printable.html import html_of
+
+        return html_of(self)
+
+
+class Statuses(list[MarkerStatus]):
+    """Statuses that a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        from markerjit.printable.html import html_of
+
+        return html_of(self)
 
 
 class View:
@@ -36,6 +57,7 @@ class View:
     def __init__(self, pid: int, *, seccomp: Seccomp | str = "read") -> None:
         check_pid(pid)
         self._target = Target(pid, seccomp=as_seccomp(seccomp))
+        self._states: Sequence[SiteState] = ()  # as `statistics` has last seen them
         self.pid = pid
         self.command = self._target.command
 
@@ -83,7 +105,7 @@ class View:
         check_text("pattern", pattern)
         name = parse_name(pattern)
         self._target.look()
-        return self._matching(name)
+        return Sites(self._matching(name))
 
     @property
     def problems(self) -> Sequence[Exception]:
@@ -91,11 +113,11 @@ class View:
         return self._target.seen.objects.problems
 
     def states(self, sites: Sequence[Site]) -> list[SiteState]:
-        """How sites are now. One whose code is neither off nor on has a `problem`."""
+        """How sites are now, each. One whose code is neither off nor on has a `problem`."""
         check_all("sites", sites, Site)
-        return self._target.states(sites)
+        return self._target.states(tuple(sites))
 
-    def statistics(self, pattern: str = "*", *, look: bool = True) -> list[MarkerStatus]:
+    def status(self, pattern: str = "*", *, look: bool = True) -> list[MarkerStatus]:
         """Every marker that matches: whether it is on, since when, by whom, hits and losses.
 
         Without `look` objects that came or went since the last call are not looked for.
@@ -105,9 +127,35 @@ class View:
         name = parse_name(pattern)
         if look:
             self._target.look()
-        states = self._target.states(self._matching(name))
+        states = self._states = self._target.states(self._matching(name))
         seen = self._target.seen
-        return marker_statuses(states, seen.arena, seen.probes, self._target.calls)
+        return Statuses(marker_statuses(states, seen.arena, seen.probes, self._target.calls))
+
+    statistics = status  # its name before 0.6
+
+    def last_statistics(self) -> list[MarkerStatus]:
+        """The markers that `statistics` has seen last, as they were, with the hits that there are
+        now. A process that has ended has them still, unless it had closed our descriptor.
+
+        Calls of probes in C that were compiled with an older header are not among the hits.
+        """
+        self._target.check_open()
+        seen = self._target.seen
+        return marker_statuses(self._states, seen.arena, seen.probes)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the process has ended, or executes another file by now."""
+        return self._target.memory.is_gone()
+
+    def ending(self) -> Ending | None:
+        """How the process has ended; None where it has not, which may execute another file."""
+        self._target.check_open()
+        if self._target.memory.alive():
+            return None
+        from markerjit.session.watch import ending_of
+
+        return ending_of(self.pid, self._target.memory.pidfd)
 
     def usdt(self, pattern: str = "*") -> UsdtView:
         """The USDT probes of the process whose names match the shell glob, `provider:name` or the
@@ -179,5 +227,5 @@ class View:
         self._target.check_open()
         return self._target.memory.read(address, size)
 
-    def _matching(self, name: ProbeName) -> tuple[Site, ...]:
+    def _matching(self, name: ProbeName) -> Sequence[Site]:
         return self._target.seen.sites if name.text == "*" else self._target.matching(name)

@@ -1,9 +1,12 @@
 """Where the markers of a process or a file are, and whether their code is what the notes say."""
 
 from markerjit.sites.discover import Objects, discover_file, discover_process, matching
+from markerjit.sites.lots import Lot, Lots
 from markerjit.sites.names import NameKind, ProbeName, parse_name
 
 __all__ = [
+    "Lot",
+    "Lots",
     "NameKind",
     "Objects",
     "ProbeName",

@@ -13,17 +13,20 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from operator import attrgetter
-from typing import NamedTuple
+from operator import attrgetter, itemgetter
+from typing import NamedTuple, cast
 
-from markerjit.elf import FileImage, Image, MappedImage, Note, Read, read_notes
+from markerjit.elf import AlikeNotes, FileImage, Image, MappedImage, Read, read_alike
+from markerjit.elf.notes import Row
 from markerjit.errors import BadFile, BadNote, MemoryFault, UnknownMarker
 from markerjit.memory import Mapping
-from markerjit.model import Body, Kind, MappedObject, Place, Site, new
+from markerjit.model import Body, Kind, MappedObject, Place, RemoteAddress, Site
+from markerjit.sites.lots import Lot, Lots
 from markerjit.sites.names import ProbeName, check_is_marker, nearest
-from markerjit.x86.forms import marker_form
+from markerjit.x86.forms import can_reach, marker_form, marker_tails
 
-_address = attrgetter("address")
+_SITE = itemgetter(1)
+_FIRST = attrgetter("first.address")
 
 
 class Objects(NamedTuple):
@@ -34,7 +37,7 @@ class Objects(NamedTuple):
     problems  notes that could not be believed, and objects that could not be read
     """
 
-    sites: tuple[Site, ...]
+    sites: Lots
     objects: tuple[MappedObject, ...]
     problems: tuple[BadNote | BadFile, ...]
 
@@ -77,7 +80,7 @@ def discover_file(path: str) -> Objects:
     return collector.objects()
 
 
-def matching(sites: Sequence[Site], name: ProbeName) -> tuple[Site, ...]:
+def matching(sites: Sequence[Site], name: ProbeName) -> Sequence[Site]:
     """The sites that a name is of.
 
     Raises UnknownMarker, with the nearest names, when there are none, and Unsupported for a name
@@ -90,18 +93,19 @@ def matching(sites: Sequence[Site], name: ProbeName) -> tuple[Site, ...]:
     return chosen(name, partial(_matching, sites))
 
 
-def _matching(sites: Sequence[Site], name: ProbeName) -> tuple[Site, ...]:
+def _matching(sites: Sequence[Site], name: ProbeName) -> Lots:
     check_is_marker(name)
-    markers = {site.signature.name for site in sites}
+    sites = Lots.of(sites)
+    markers = sites.markers
     selected = {marker for marker in markers if fnmatchcase(marker, name.name)}
-    named = [site for site in sites if site.signature.name in selected]
+    named = Lots(lot for lot in sites.lots if lot.first.signature.name in selected)
     if not name.is_plain:
         from markerjit.sites.selection import is_meant
 
-        named = [site for site in named if is_meant(name, site)]
-    if not named:
+        named = Lots.of([site for site in named if is_meant(name, site)])
+    if not named.lots:
         raise UnknownMarker(name.text, () if selected else nearest(name.text, markers))
-    return tuple(named)
+    return named
 
 
 def _file(mapping: Mapping) -> tuple[str, int, str]:
@@ -111,56 +115,71 @@ def _file(mapping: Mapping) -> tuple[str, int, str]:
 class _Collector:
     def __init__(self) -> None:
         self.problems: list[BadNote | BadFile] = []
-        self._sites: list[Site] = []
+        self._lots: list[Lot] = []
         self._objects: list[MappedObject] = []
 
     def add(self, image: Image, path: str, deleted: bool, code: Sequence[Mapping] | None) -> None:
-        notes, problems = read_notes(image)
+        alike, problems = read_alike(image)
         self.problems.extend(problems)
-        if not notes:
+        if not alike:
             return
         mapped = MappedObject(path, image.bias, image.build_id(), deleted)
-        sites = sorted(self._of_notes(notes, mapped), key=_address)
+        lots = [lot for notes in alike if (lot := self._lot(notes, mapped))]
         if code is not None:
             # A second mapping of the file, for reading only, has the notes but not the code.
-            sites = _mapped(sites, code)
-        if not sites:
+            lots = [part for lot in lots if (part := _mapped(lot, code))]
+        if not lots:
             return
         self._objects.append(mapped)
-        self._sites.extend(sites)
+        self._lots += sorted(lots, key=_FIRST)
 
-    def _of_notes(self, notes: Iterable[Note], mapped: MappedObject) -> Iterator[Site]:
-        for note in notes:
-            try:
-                yield _site(note, mapped)
-            except OverflowError:
-                self.problems.append(
-                    BadNote(
-                        f"{mapped.path}: the site of {note.name} at {note.site:#x} is too far from "
-                        f"its body at {note.body:#x}"
-                    )
-                )
+    def _lot(self, notes: AlikeNotes, mapped: MappedObject) -> Lot | None:
+        """The sites of notes; None where each is too far from its body."""
+        rows = sorted(notes.rows, key=_SITE)
+        try:
+            return _lot(notes, rows, mapped)
+        except OverflowError:
+            near = [row for row in rows if self._is_near(notes, row, mapped)]
+            return _lot(notes, near, mapped) if near else None
+
+    def _is_near(self, notes: AlikeNotes, row: Row, mapped: MappedObject) -> bool:
+        """Whether the site of a note can lead to its body; a problem more where it cannot."""
+        if can_reach(notes.kind, row.site, row.body):
+            return True
+        self.problems.append(
+            BadNote(
+                f"{mapped.path}: the site of {notes.signature.name} at {row.site:#x} is too far "
+                f"from its body at {row.body:#x}"
+            )
+        )
+        return False
 
     def objects(self) -> Objects:
-        return Objects(tuple(self._sites), tuple(self._objects), tuple(self.problems))
+        return Objects(Lots(self._lots), tuple(self._objects), tuple(self.problems))
 
 
-def _site(note: Note, mapped: MappedObject) -> Site:
-    """Raises OverflowError where the site cannot lead to its body."""
-    signature, kind, has_inline, file, line, at, body, end, slot, preserving = note
+def _lot(notes: AlikeNotes, rows: Sequence[Row], mapped: MappedObject) -> Lot:
+    """The sites of notes that are alike, one at least. Raises OverflowError where one cannot lead
+    to its body."""
+    signature, kind, has_inline, file, slot, preserving, _ = notes
     bias = mapped.bias
-    entry = body + bias if body else 0
-    idle = entry if kind is Kind.SENTINEL else 0  # which does nothing
-    place = new(Place, (mapped, at, f"{file}:{line}"))
-    of_slot = slot + bias if slot else 0
-    of_body = new(Body, (of_slot, entry, end + bias, idle, has_inline, preserving, 0))
-    return new(Site, (signature, place, at + bias, marker_form(kind, at, body), of_body))
+    _, sites, bodies, ends, lines = zip(*rows, strict=True)
+    addresses = cast(list[RemoteAddress], [site + bias for site in sites])
+    entries = cast(list[RemoteAddress], [body and body + bias for body in bodies])
+    behind = cast(list[RemoteAddress], [end + bias for end in ends])
+    idle = entries[0] if kind is Kind.SENTINEL else RemoteAddress(0)  # which does nothing
+    of_slot = RemoteAddress(slot and slot + bias)
+    body = Body(of_slot, entries[0], behind[0], idle, has_inline, preserving)
+    place = Place(mapped, sites[0], f"{file}:{lines[0]}")
+    tails = marker_tails(kind, sites, bodies)
+    first = Site(signature, place, addresses[0], marker_form(kind, sites[0], bodies[0]), body)
+    return Lot(first, addresses, entries, behind, lines, tails)
 
 
-def _mapped(sites: Sequence[Site], code: Iterable[Mapping]) -> list[Site]:
-    """Those sites, in the order of their addresses, that one of these mappings has."""
-    mapped: list[Site] = []
+def _mapped(lot: Lot, code: Iterable[Mapping]) -> Lot | None:
+    """Those of its sites that one of these mappings has."""
+    indices: list[int] = []
     for mapping in code:
-        first = bisect_left(sites, mapping.start, key=_address)
-        mapped += sites[first : bisect_left(sites, mapping.end, key=_address)]
-    return mapped
+        first = bisect_left(lot.addresses, mapping.start)
+        indices += range(first, bisect_left(lot.addresses, mapping.end))
+    return lot.part(indices) if indices else None

@@ -5,26 +5,30 @@ was not stripped, and what it exports of any. A function has one name here, the 
 symbols with the fewest underscores before it, whichever of them it is asked for: the sites of one
 address have to be one.
 
-Arguments are the six registers in which the System V psABI passes integers and pointers (3.2.3), as
-`arg0` to `arg5`: what a function does not take is what the register happened to hold.
+Where debugging information has the prototype of a function, its arguments have their names and
+types (calling.py). Otherwise they are the six registers in which the System V psABI passes integers
+and pointers (3.2.3), as `arg0` to `arg5`: what a function does not take is what the register
+happened to hold.
 
-What this does not do: decide how a function can be opened, or whether a symbol's address is one.
+What this does not do: decide how a function can be opened, or whether a symbol's address is one; or
+find where functions are left, which the names do not say.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Mapping as Map
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from markerjit.elf import FileImage, Read
 from markerjit.elf.function_names import function_names
+from markerjit.elf.prototypes import Prototype, Prototypes, prototypes_of
 from markerjit.errors import BadFile, MemoryFault, UnknownMarker, Unsupported
 from markerjit.memory import Mapping
 from markerjit.model import (
     CType,
-    General,
     MappedObject,
     Place,
     Recipe,
@@ -33,24 +37,23 @@ from markerjit.model import (
     TypeClass,
     UsdtSite,
 )
+from markerjit.sites.calling import GENERAL, passed, returned
 from markerjit.sites.discover import mapped_images
 from markerjit.sites.mapped_files import file_of
 from markerjit.sites.names import PREFIX, NameKind, ProbeName, nearest
+from markerjit.sites.operands import shown
 from markerjit.sites.selection import is_named, is_of_object
-from markerjit.x86.forms import ENDBR64, NEAR_LENGTH, function_form
+from markerjit.x86.forms import CALL, ENDBR64, FUNCTION, NEAR_LENGTH, TAIL_CALL, function_form
 
-_ARGUMENTS = (
-    General(("dil", "di", "edi", "rdi")),
-    General(("sil", "si", "esi", "rsi")),
-    General(("dl", "dx", "edx", "rdx")),
-    General(("cl", "cx", "ecx", "rcx")),
-    General(("r8b", "r8w", "r8d", "r8")),
-    General(("r9b", "r9w", "r9d", "r9")),
+UNKNOWN = Signature(
+    "",
+    " ".join(f"arg{number} %#x" for number in range(len(GENERAL))),
+    (CType(TypeClass.UNSIGNED, 8),) * len(GENERAL),
 )
-_FORMAT = " ".join(f"arg{number} %#x" for number in range(len(_ARGUMENTS)))
-_TYPES = (CType(TypeClass.UNSIGNED, 8),) * len(_ARGUMENTS)
-_RECIPE = Recipe(_ARGUMENTS, "rdi rsi rdx rcx r8 r9")
-_COLD = ".cold"
+"""Of a function without debugging information: what the registers hold."""
+REGISTERS = Recipe(GENERAL, "rdi rsi rdx rcx r8 r9")
+_WITH_ARGUMENTS = (FUNCTION, CALL, TAIL_CALL)
+COLD = ".cold"
 """Behind the name of a part that a compiler has split off: nobody calls it."""
 _LONGEST = len(ENDBR64) + NEAR_LENGTH
 
@@ -71,16 +74,16 @@ class FunctionSites(NamedTuple):
 def functions_of_process(
     pid: int, read: Read, maps: Sequence[Mapping], name: ProbeName
 ) -> FunctionSites:
-    """The functions of a name in every object mapped into a process.
+    """The functions of a name in every object mapped into a process, where they are entered.
 
     Raises UnknownMarker, with the nearest names, where there is none; Unsupported for a name of
-    anything else than the entry of functions, and for one of resolvers only; and what `read` raises
+    anything else than functions, and for one of resolvers only; and what `read` raises
     when the process ends.
     """
-    check_is_entry(name)
+    check_is_function(name)
     finder = _Finder(name)
     in_object = partial(is_of_object, name.object)
-    for image, mapped in _files(pid, read, maps, finder.problems, in_object):
+    for image, mapped in files_of_process(pid, read, maps, finder.problems, in_object):
         finder.add(image, mapped)
     return finder.result()
 
@@ -88,7 +91,7 @@ def functions_of_process(
 def functions_of_file(path: str, name: ProbeName) -> FunctionSites:
     """The functions of a name in an executable or shared object. Raises BadFile, and what
     `functions_of_process` raises."""
-    check_is_entry(name)
+    check_is_function(name)
     finder = _Finder(name)
     with FileImage(path) as image:
         if is_of_object(name.object, path):
@@ -108,25 +111,61 @@ def functions_at(
         if any(mapping.start <= address < mapping.end for address in places)
     }
     sites: list[UsdtSite] = []
-    for image, mapped in _files(pid, read, maps, [], lambda path: path in paths):
-        names = function_names(image).names
+    for image, mapped in files_of_process(pid, read, maps, [], lambda path: path in paths):
+        functions = NamedFunctions(image, mapped)
         for address in sorted(places):
             offset = address - mapped.bias
             for entry in (offset, offset - len(ENDBR64)):
-                site = entry in names and _site(image, mapped, entry, canonical(names[entry]))
+                site = entry in functions.symbols.names and functions.site(entry)
                 if site and site.address == address:
                     sites.append(site)
     return tuple(sites)
 
 
-def check_is_entry(name: ProbeName) -> None:
-    """Raises Unsupported for a name of anything but the entry of functions."""
-    if name.kind is not NameKind.FUNCTION or name.at_return:
-        what = "where functions return" if name.at_return else name.kind.value
+def mapped_from(
+    read: Read, maps: Sequence[Mapping], left: Map[RemoteAddress, int]
+) -> set[RemoteAddress]:
+    """Where functions are entered in a process: by an address in the object of each, the address
+    that the object file has. Raises as `functions_at`."""
+    bounds = {
+        (mapping.path, mapping.start): mapping.end
+        for mapping in maps
+        if any(mapping.start <= address < mapping.end for address in left)
+    }
+    entries: set[RemoteAddress] = set()
+    for mapping, loaded in mapped_images(read, maps, []):
+        for (path, start), end in bounds.items():
+            if path == mapping.path:
+                entries |= {
+                    RemoteAddress(entry + loaded.bias)
+                    for address, entry in left.items()
+                    if start <= address < end
+                }
+    return entries
+
+
+def check_is_function(name: ProbeName) -> None:
+    """Raises Unsupported for a name of anything but functions."""
+    if name.kind is not NameKind.FUNCTION:
         raise Unsupported(
-            f"'{name}' names {what}, which is not supported yet: markers such as 'kv_*' are, USDT "
-            "probes such as 'provider:name', and entries of functions such as 'func:main'"
+            f"'{name}' names {name.kind.value}, which are not supported yet: markers such as "
+            "'kv_*' are, USDT probes such as 'provider:name', and functions such as 'func:main' "
+            "or 'func:main:return'"
         )
+
+
+def is_described(site: UsdtSite) -> bool:
+    """Whether the arguments of a function are those of its prototype, and not registers."""
+    return site.signature.format != UNKNOWN.format
+
+
+def unnamed(site: UsdtSite) -> UsdtSite:
+    """The site as it is without debugging information: six registers, where a function is entered
+    or called."""
+    if site.form.name not in _WITH_ARGUMENTS or site.leaves is not None:
+        return site
+    signature = UNKNOWN._replace(name=site.signature.name)
+    return site._replace(signature=signature, recipe=REGISTERS, returned=None)
 
 
 def canonical(names: Sequence[str]) -> str:
@@ -134,7 +173,7 @@ def canonical(names: Sequence[str]) -> str:
     return min(names, key=lambda text: (len(text) - len(text.lstrip("_")), len(text), text))
 
 
-def _files(
+def files_of_process(
     pid: int,
     read: Read,
     maps: Sequence[Mapping],
@@ -158,30 +197,70 @@ def _files(
             )
 
 
-def _site(image: FileImage, mapped: MappedObject, entry: int, symbol: str) -> UsdtSite | None:
-    """The site of a function that is entered here: behind an endbr64, which indirect calls have to
-    find. None where no code is."""
-    if symbol.endswith(_COLD):
-        return None
-    code = b""
-    for size in (_LONGEST, 1):  # the last function of a segment may be short
-        try:
-            code = image.read(entry, size)
-        except MemoryFault:
-            continue
-        break
-    offset = entry + len(ENDBR64) if code.startswith(ENDBR64) else entry
-    form = function_form(code[offset - entry :])
-    if form is None:
-        return None
-    source = f"{os.path.basename(mapped.path)}+{entry:#x}"
-    return UsdtSite(
-        Signature(PREFIX + symbol, _FORMAT, _TYPES),
-        Place(mapped, offset, source),
-        RemoteAddress(offset + mapped.bias),
-        form,
-        _RECIPE,
-    )
+class NamedFunctions:
+    """The functions of an object. Debugging information is looked for when the first site needs
+    it."""
+
+    def __init__(self, image: FileImage, mapped: MappedObject) -> None:
+        self.symbols = function_names(image)
+        self._image = image
+        self._mapped = mapped
+        self._known: dict[int, Prototype | None] = {}
+
+    @cached_property
+    def _prototypes(self) -> Prototypes | None:
+        return prototypes_of(self._image)
+
+    def site(self, entry: int) -> UsdtSite | None:
+        """The site of a function that is entered here: behind an endbr64, which indirect calls have
+        to find. None where no code is."""
+        symbol = canonical(self.symbols.names[entry])
+        if symbol.endswith(COLD):
+            return None
+        code = b""
+        for size in (_LONGEST, 1):  # the last function of a segment may be short
+            try:
+                code = self._image.read(entry, size)
+            except MemoryFault:
+                continue
+            break
+        offset = entry + len(ENDBR64) if code.startswith(ENDBR64) else entry
+        form = function_form(code[offset - entry :])
+        if form is None:
+            return None
+        mapped = self._mapped
+        signature, recipe = self.described(entry)
+        prototype = self._prototype(entry)
+        return UsdtSite(
+            signature._replace(name=PREFIX + symbol),
+            Place(mapped, offset, f"{os.path.basename(mapped.path)}+{entry:#x}"),
+            RemoteAddress(offset + mapped.bias),
+            form,
+            recipe,
+            returned=returned(prototype) if prototype else None,
+        )
+
+    def described(self, entry: int) -> tuple[Signature, Recipe]:
+        """The arguments of a function, and where they are; registers where they are not known. The
+        signature has no name."""
+        prototype = self._prototype(entry)
+        if not prototype:
+            return UNKNOWN, REGISTERS
+        arguments = passed(prototype)
+        operands = tuple(each.argument.operand for each in arguments)
+        signature = Signature(
+            "",
+            " ".join(f"{each.name} {each.conversion}" for each in arguments),
+            tuple(each.argument.ctype for each in arguments),
+        )
+        return signature, Recipe(operands, " ".join(map(shown, operands)))
+
+    def _prototype(self, entry: int) -> Prototype | None:
+        if entry not in self._known:
+            names, local = self.symbols.names[entry], entry in self.symbols.local
+            known = self._prototypes and self._prototypes.of(names, entry, local=local)
+            self._known[entry] = known or None
+        return self._known[entry]
 
 
 class _Finder:
@@ -195,7 +274,8 @@ class _Finder:
         self._others: set[str] = set()
 
     def add(self, image: FileImage, mapped: MappedObject) -> None:
-        symbols = function_names(image)
+        functions = NamedFunctions(image, mapped)
+        symbols = functions.symbols
         chosen = {text for address in symbols.resolvers for text in symbols.names.get(address, ())}
         for address, names in sorted(symbols.names.items()):
             matching = [text for text in names if is_named(self._name.name, text)]
@@ -205,7 +285,7 @@ class _Finder:
             if chosen.issuperset(matching):
                 self._resolvers.append(matching[0])
                 continue
-            site = _site(image, mapped, address, canonical(names))
+            site = functions.site(address)
             self._sites += [site] if site else []
         if not self._sites:
             self._others.update(text for names in symbols.names.values() for text in names)

@@ -3,8 +3,8 @@
     kv_get, kv_*              markers
     provider:name             USDT probes
     func:NAME[:return]        functions, where they are entered or left
-    insn:NAME+0xOFF           an instruction of a function
-    call:CALLER->CALLEE       a call of one function in another
+    insn:NAME+0xOFF           an instruction of a function; of an object's file, where NAME is one
+    call:CALLER->CALLEE       the calls of one function in another
 
     FILE.c:LINE               the markers of a line of source
     A,B                       several of these
@@ -16,8 +16,7 @@ NAME, CALLER and CALLEE are shell globs, and so are the names of markers and USD
 be said to be of an object, by the name of its file: `kv_*@libkv.so*`, `func:libc.so*:malloc`,
 `func:malloc@libc.so*`. In the names of C++ there are colons by twos, and commas between brackets.
 
-What this does not do: look for anything (selection.py). Today markers, USDT probes and the entries
-of functions can be found. The other kinds are parsed, and the caller refuses them.
+What this does not do: look for anything (selection.py).
 """
 
 from __future__ import annotations
@@ -30,6 +29,14 @@ from markerjit.errors import BadArgument, Unsupported
 
 PREFIX = "func:"
 """Of the names of functions, and of the events of their entries."""
+SUFFIX = ":return"
+"""Behind them, in the names of where they are left."""
+PREFIX_OF_INSTRUCTIONS = "insn:"
+"""Of the names of instructions, and of their events."""
+PREFIX_OF_CALLS = "call:"
+"""Of the names of calls, and of their events."""
+ARROW = "->"
+"""Between the caller and the callee."""
 
 
 class NameKind(Enum):
@@ -51,7 +58,8 @@ class ProbeName(NamedTuple):
                callee's
     object     a glob over names of files, "" for any
     caller     a glob over functions, "" where none is named
-    offset     of an instruction, from the start of its function; 0 of anything else
+    offset     of an instruction, from the start of its function, or of its object's file; -1 where
+               any is meant; 0 of anything else
     at_return  where the function is left, and not where it is entered
     source     of markers by their line: `kv_store.c:215`
     parts      the names of a list, of which each has to be of something
@@ -81,7 +89,7 @@ class ProbeName(NamedTuple):
     def is_of_stubs(self) -> bool:
         """Whether its sites are in code that nobody prepared for us, and so need stubs."""
         kinds = {part.kind for part in self.parts} or {self.kind}
-        return not kinds.isdisjoint((NameKind.USDT, NameKind.FUNCTION))
+        return kinds != {NameKind.MARKER}
 
 
 _FUNCTION = r"(?:(?P<file>[^@:]+):(?!:))??(?P<name>[^@:](?:[^@:]|::)*?)(?:@(?P<object>[^@]+?))?"
@@ -128,6 +136,8 @@ def _parse(text: str) -> ProbeName:
             return ProbeName(text, NameKind.MARKER, "*", source=text)
         return _of_object(text, NameKind.USDT)
     kind, pattern = _AFTER[first]
+    if kind is NameKind.INSTRUCTION and rest == "*":  # all that are known
+        return ProbeName(text, kind, rest, offset=-1)
     match = re.fullmatch(pattern, rest, re.DOTALL)
     if match is None:
         raise BadArgument("pattern", text, _LOOKS[kind])

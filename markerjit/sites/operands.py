@@ -26,8 +26,10 @@ from markerjit.errors import BadNote
 from markerjit.model import (
     Constant,
     CType,
+    Duration,
     General,
     HighByte,
+    Kept,
     Memory,
     Operand,
     RemoteAddress,
@@ -91,6 +93,44 @@ class Names:
         if not any(address in span and address + size - 1 in span for span in self._loaded):
             raise BadNote(f"{name[:60]}{addend:+} is not in the program")
         return RemoteAddress(address + self._bias)
+
+
+def shown(operand: Operand) -> str:
+    """The place of a value, for people: `rdi`, `xmm0`, `8(rsp)`."""
+    match operand:
+        case General(names):
+            return names[-1]
+        case HighByte(name):
+            return name
+        case Vector(number):
+            return f"xmm{number}"
+        case Memory(base, offset, scaled, scale):
+            index = f",{scaled},{scale}" if scaled else ""
+            return f"{offset or ''}({base}{index})"
+        case Static(_, symbol):
+            return f"{symbol}(rip)"
+        case Constant(value, symbol):
+            return f"${symbol or value}"
+        case Kept(number):
+            return f"argument {number} of the entry"
+        case Duration():
+            return "time since the entry"
+
+
+def conversion_of(argument: Argument, type_: str = "") -> str:
+    """The conversion of a format that shows an argument; `type_` is its type in C, if known."""
+    is_char = type_ == "char" and argument.ctype.size == 1
+    match argument.ctype.type_class:
+        case TypeClass.CHARS:
+            return "%s"
+        case TypeClass.POINTER:
+            return "%p"
+        case TypeClass.FLOAT:
+            return "%g"
+        case TypeClass.UNSIGNED:
+            return "%c" if is_char else "%u"
+        case _:
+            return "%c" if is_char else "%d"
 
 
 def parse_operands(text: str, names: Names) -> tuple[Argument, ...]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from markerjit.errors import BadFile
-from markerjit.sites.ours import own_directory, read_own_file
+from markerjit.ours import config_folder, own_directory, read_own_file
 
 MAX_TABLE_BYTES = 1 << 20
 _PACKAGE = Path(__file__).with_name("providers")
@@ -72,7 +72,7 @@ class Providers:
         return self._tables[provider]
 
     def _users(self) -> Iterator[Tables]:
-        base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+        base = config_folder()
         where = os.path.join(base, "markerjit", "usdt")
         try:
             with own_directory(base, ("markerjit", "usdt")) as directory:

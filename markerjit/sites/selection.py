@@ -14,7 +14,17 @@ from markerjit.arguments import check_all, check_text
 from markerjit.elf.demangle import demangled
 from markerjit.errors import UnknownMarker, Unsupported
 from markerjit.model import Place, RemoteAddress, Signature
-from markerjit.sites.names import PREFIX, NameKind, ProbeName, nearest, parse_name
+from markerjit.sites.names import (
+    ARROW,
+    PREFIX,
+    PREFIX_OF_CALLS,
+    PREFIX_OF_INSTRUCTIONS,
+    SUFFIX,
+    NameKind,
+    ProbeName,
+    nearest,
+    parse_name,
+)
 
 
 class _Placed(Protocol):
@@ -30,13 +40,15 @@ class _Placed(Protocol):
 
 S = TypeVar("S", bound=_Placed)
 T = TypeVar("T")
+_KEY = attrgetter("address", "signature.name", "signature.format")
+"""A function that never was opened may be named by one address, where it is entered and left."""
 
 
 def chosen(name: ProbeName, of: Callable[[ProbeName], Iterable[S]]) -> tuple[S, ...]:
     """The sites of a name. `of` has those of a single name, and raises UnknownMarker where there
     is none. Those of a list are in the order of their addresses; a list that excludes all that it
     names is unknown, too."""
-    return _chosen(name, of, is_meant, attrgetter("address"))
+    return _chosen(name, of, is_meant, _KEY)
 
 
 def matching_names(pattern: str, names: Sequence[str]) -> frozenset[str]:
@@ -76,13 +88,50 @@ def is_meant(name: ProbeName, site: _Placed) -> bool:
     """Whether a single name is that of a site."""
     place = site.place
     if name.kind is NameKind.FUNCTION:
-        text = site.signature.name
-        return text.startswith(PREFIX) and is_of(name, text.removeprefix(PREFIX), place.object.path)
+        symbol = symbol_of(name, site.signature.name)
+        return symbol is not None and is_of(name, symbol, place.object.path)
+    if name.kind is NameKind.INSTRUCTION:
+        of_object = is_of_object(name.object, place.object.path)
+        return of_object and is_instruction(name, site.signature.name, place)
+    if name.kind is NameKind.CALL:
+        of_object = is_of_object(name.object, place.object.path)
+        return of_object and is_call(name, site.signature.name)
     return (
         fnmatchcase(site.signature.name, name.name)
         and is_of_object(name.object, place.object.path)
         and (not name.source or is_of_line(name.source, place.source))
     )
+
+
+def symbol_of(name: ProbeName, event: str) -> str | None:
+    """The symbol of the function whose entry, or exit, has this name, as the name of functions asks
+    for the one or the other; None for any other name."""
+    if not event.startswith(PREFIX) or event.endswith(SUFFIX) is not name.at_return:
+        return None
+    return event.removeprefix(PREFIX).removesuffix(SUFFIX)
+
+
+def is_instruction(name: ProbeName, event: str, place: Place | None = None) -> bool:
+    """Whether a name is that of an instruction, which is known by this name of its event, or where
+    it is in its object's file."""
+    if not event.startswith(PREFIX_OF_INSTRUCTIONS):
+        return False
+    if name.offset < 0:
+        return True
+    where, _, offset = event.removeprefix(PREFIX_OF_INSTRUCTIONS).rpartition("+")
+    if offset == f"{name.offset:#x}" and is_named(name.name, where):
+        return True
+    if place is None or place.offset != name.offset:
+        return False
+    return is_of_object(name.name, place.object.path)
+
+
+def is_call(name: ProbeName, event: str) -> bool:
+    """Whether a name is that of calls, which have this name of their events."""
+    if not event.startswith(PREFIX_OF_CALLS):
+        return False
+    caller, arrow, callee = event.removeprefix(PREFIX_OF_CALLS).partition(ARROW)
+    return bool(arrow) and is_named(name.caller, caller) and is_named(name.name, callee)
 
 
 def is_of(name: ProbeName, symbol: str, path: str) -> bool:
@@ -103,6 +152,20 @@ def is_of_object(glob: str, path: str) -> bool:
     return not glob or fnmatchcase(path, glob) or fnmatchcase(basename(path), glob)
 
 
+def has_caller(name: ProbeName, paths: Iterable[str]) -> bool:
+    """Whether what stands behind the @ of a function's name is a function that calls it: it is no
+    name of a file, by its letters, and none of these files is called so."""
+    if name.kind is not NameKind.FUNCTION or not name.object or name.at_return:
+        return False
+    by_letters = name.text.endswith(f"@{name.object}") and not set(name.object) & set("./")
+    return by_letters and not any(is_of_object(name.object, path) for path in paths)
+
+
+def without_caller(name: ProbeName) -> ProbeName:
+    """The name of the function alone."""
+    return parse_name(name.text.removesuffix(f"@{name.object}"))
+
+
 def is_of_line(line: str, source: str) -> bool:
     """Whether `FILE:LINE` is the end of a source, from the start of a folder's or file's name."""
     return source == line or source.endswith(f"/{line}")
@@ -120,8 +183,13 @@ def _is_event(name: ProbeName, text: str) -> bool:
     """Whether a single name is that of an event."""
     if name.object or name.source:
         raise Unsupported(f"'{name}': an event does not say which object or line it is of")
-    if name.kind is NameKind.FUNCTION and not name.at_return:
-        return text.startswith(PREFIX) and is_named(name.name, text.removeprefix(PREFIX))
+    if name.kind is NameKind.FUNCTION:
+        symbol = symbol_of(name, text)
+        return symbol is not None and is_named(name.name, symbol)
+    if name.kind is NameKind.INSTRUCTION:
+        return is_instruction(name, text)
+    if name.kind is NameKind.CALL:
+        return is_call(name, text)
     if name.kind in (NameKind.MARKER, NameKind.USDT):
         return fnmatchcase(text, name.name)
     raise Unsupported(f"'{name}' is not among the events that can be recorded")

@@ -40,7 +40,7 @@ from markerjit.model import (
 from markerjit.sites.discover import mapped_images
 from markerjit.sites.mapped_files import file_of
 from markerjit.sites.names import NameKind, ProbeName, nearest
-from markerjit.sites.operands import Argument, Names, parse_operands
+from markerjit.sites.operands import Argument, Names, conversion_of, parse_operands
 from markerjit.sites.providers import Parameter, Providers
 from markerjit.sites.selection import chosen, is_of_object
 from markerjit.x86.forms import NO_OP_LENGTH, is_breakpoint, usdt_form
@@ -211,7 +211,7 @@ def _fields(arguments: Sequence[Argument], parameters: Sequence[Parameter] | Non
     """The arguments with their names and types. A format has a length before its bytes."""
     if parameters is None or len(parameters) != len(arguments):
         return [
-            _Field(f"arg{number}", _conversion(argument, ""), argument)
+            _Field(f"arg{number}", conversion_of(argument, ""), argument)
             for number, argument in enumerate(arguments)
         ]
     by_name = {
@@ -233,7 +233,7 @@ def _fields(arguments: Sequence[Argument], parameters: Sequence[Parameter] | Non
             argument = _as(argument, TypeClass.CHARS)
         else:
             argument = _typed(argument, type_)
-            conversion = _conversion(argument, type_)
+            conversion = conversion_of(argument, type_)
         fields.append(_Field(name, conversion, argument))
     return fields
 
@@ -259,21 +259,6 @@ def _typed(argument: Argument, type_: str) -> Argument:
 
 def _as(argument: Argument, type_class: TypeClass) -> Argument:
     return argument._replace(ctype=CType(type_class, argument.ctype.size))
-
-
-def _conversion(argument: Argument, type_: str) -> str:
-    is_char = type_ == "char" and argument.ctype.size == 1
-    match argument.ctype.type_class:
-        case TypeClass.CHARS:
-            return "%s"
-        case TypeClass.POINTER:
-            return "%p"
-        case TypeClass.FLOAT:
-            return "%g"
-        case TypeClass.UNSIGNED:
-            return "%c" if is_char else "%u"
-        case _:
-            return "%c" if is_char else "%d"
 
 
 def _raised(read: Read, site: UsdtSite) -> int | None:

@@ -8,19 +8,41 @@ sites that it was given for. The bytes themselves are compared every time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+import struct
+from collections.abc import Callable, Sequence
+from itertools import groupby, pairwise
 from operator import attrgetter
+from typing import NamedTuple
 
+from markerjit.abi import PAGE
 from markerjit.elf import Read
 from markerjit.errors import MarkerError, UnexpectedBytes
 from markerjit.model import Mode, RemoteAddress, Site
+from markerjit.sites.lots import Lot, Lots
 from markerjit.sites.remembered import recall, remember
 from markerjit.x86.forms import STUBBED, is_breakpoint, mode_of
 
-_OBJECT = attrgetter("place.object")
+_OBJECT = attrgetter("object")
+_WORD = 1 << 64
+_TOGETHER = 256
+"""Addresses at most that are read by one read."""
 _MOST = 4096
 """Bytes of code that a compiler wrote for one site, where a note claims more."""
+
+
+class LotCode(NamedTuple):
+    """The code of sites of a lot that are alike in this, too: how it is switched on, and the bytes
+    of the head, which say so. `problem` is that of code that is neither on nor off."""
+
+    lot: Lot
+    mode: Mode | None
+    head: bytes
+    problem: UnexpectedBytes | None = None
+
+
+IsOurs = Callable[[RemoteAddress, RemoteAddress, RemoteAddress], bool]
+"""Asked where there is a breakpoint, with the addresses of the site, of its body and of its slot:
+the bytes do not say whose it is."""
 
 
 def code_mode(read: Read, site: Site, *, planted: bool = False) -> Mode | None:
@@ -29,51 +51,102 @@ def code_mode(read: Read, site: Site, *, planted: bool = False) -> Mode | None:
     `planted`: a breakpoint there is ours. Raises UnexpectedBytes for code that is neither, and for
     a breakpoint that is not ours.
     """
-    return code_state(read, site, site.body.idle, lambda site, probe: planted)[0]
+    (code,) = code_of(read, Lot.of(site), lambda *addresses: planted)
+    if code.problem:
+        raise code.problem
+    return code.mode
 
 
-def code_state(
-    read: Read, site: Site, probe: RemoteAddress, is_ours: Callable[[Site, RemoteAddress], bool]
-) -> tuple[Mode | None, bytes]:
-    """The same, and the bytes of the head, which say so. `is_ours` is asked where there is a
-    breakpoint, with the site and the probe in its slot: the bytes do not say whose it is."""
+def code_of(read: Read, lot: Lot, is_ours: IsOurs) -> list[LotCode]:
+    """How the code of a lot is now: sites that are found alike stay together."""
+    form = lot.first.form
+    size = len(form.head)
+    if not size:
+        return [LotCode(lot, None, b"")]
+    code = read_each(read, lot.addresses, size + len(form.tail))
+    heads, altered = _sorted_out(lot, size, code)
+    codes: list[LotCode] = []
+    for head, indices in heads.items():
+        mode, ours = None, indices
+        try:
+            mode = mode_of(form, head)
+        except ValueError:
+            ours = []
+        if mode is Mode.INT3:
+            ours = [index for index in indices if _is_ours(lot, index, is_ours)]
+        if ours:
+            codes.append(LotCode(lot.part(ours), mode, head))
+        if len(ours) < len(indices):
+            altered += {*indices}.difference(ours)
+    return [*codes, *(_altered(lot, index, code[index], is_ours) for index in sorted(altered))]
+
+
+def _sorted_out(
+    lot: Lot, size: int, code: Sequence[bytes]
+) -> tuple[dict[bytes, Sequence[int]], list[int]]:
+    """The sites of a lot by the bytes of their heads, and those that have another tail."""
+    tails = [each[size:] for each in code]
+    heads = {each[:size] for each in code}
+    if len(heads) == 1 and tails == [*lot.tails]:
+        return {heads.pop(): range(lot.size)}, []
+    by_head: dict[bytes, list[int]] = {}
+    altered: list[int] = []
+    for index, (each, tail) in enumerate(zip(code, lot.tails, strict=True)):
+        if each[size:] == tail:
+            by_head.setdefault(each[:size], []).append(index)
+        else:
+            altered.append(index)
+    return {**by_head}, altered
+
+
+def read_each(read: Read, addresses: Sequence[RemoteAddress], size: int) -> list[bytes]:
+    """The bytes at each of these addresses, which are in order. Those that are near to each other
+    are read together: no page is touched that none of them is in."""
+    cuts = [
+        index
+        for index, (before, after) in enumerate(pairwise(addresses), 1)
+        if after - before > PAGE - size or not index % _TOGETHER
+    ]
+    code: list[bytes] = []
+    for start, end in pairwise((0, *cuts, len(addresses))):
+        base = addresses[start]
+        block = read(base, addresses[end - 1] + size - base)
+        code += [block[at - base : at - base + size] for at in addresses[start:end]]
+    return code
+
+
+def _is_ours(lot: Lot, index: int, is_ours: IsOurs) -> bool:
+    return is_ours(lot.addresses[index], lot.entries[index], lot.first.body.slot)
+
+
+def _altered(lot: Lot, index: int, code: bytes, is_ours: IsOurs) -> LotCode:
+    site = lot.site(index)
     form = site.form
-    dormant = form.head + form.tail
-    if not form.head:
-        return None, b""
-    code = read(site.address, len(dormant))
-    if code == dormant:
-        return None, form.head
-    head = len(form.head)
-    try:
-        if code[head:] != form.tail:
-            raise ValueError
-        mode = mode_of(form, code[:head])
-        if mode is Mode.INT3 and not is_ours(site, probe):
-            raise ValueError
-    except ValueError:
-        where = f"{site.marker} in {site.object.path}"
-        takes_one = Mode.INT3 in form.ways  # elsewhere the byte is an operand
-        raise UnexpectedBytes(
-            site.address, code, dormant, where,
-            is_breakpoint=takes_one and is_breakpoint(code) and not is_ours(site, probe),
-        ) from None  # fmt: skip
-    return mode, code[:head]
+    takes_one = Mode.INT3 in form.ways  # elsewhere the byte is an operand
+    foreign = takes_one and is_breakpoint(code) and not _is_ours(lot, index, is_ours)
+    problem = UnexpectedBytes(
+        site.address, code, form.head + form.tail, f"{site.marker} in {site.object.path}",
+        is_breakpoint=foreign,
+    )  # fmt: skip
+    return LotCode(Lot.of(site), None, b"", problem)
 
 
 def verify(read: Read, sites: Sequence[Site]) -> None:
     """Compare all sites that are not switched with their notes. Raises UnexpectedBytes or
     MarkerError for the first one that does not agree."""
-    for site in sites:
-        code_mode(read, site)
-    confirm(read, sites)
+    lots = Lots.of(sites).lots
+    for lot in lots:
+        for code in code_of(read, lot, lambda *addresses: False):
+            if code.problem:
+                raise code.problem
+    confirm(read, lots)
 
 
-def confirm(read: Read, sites: Sequence[Site]) -> None:
+def confirm(read: Read, lots: Sequence[Lot]) -> None:
     """Ask for the second opinion on sites whose bytes are as they should be. Raises MarkerError for
     the first one that does not agree. Instructions of foreign code were decoded when their copies
     were made, and are not asked about."""
-    ours = [site for site in sites if site.form.name not in STUBBED]
+    ours = [lot for lot in lots if lot.first.form.name not in STUBBED]
     for mapped, group in groupby(ours, key=_OBJECT):
         of_object = list(group)
         digest = _digest(of_object)
@@ -81,12 +154,12 @@ def confirm(read: Read, sites: Sequence[Site]) -> None:
         name = f"{mapped.build_id}-{digest[:16]}" if mapped.build_id else None
         if name and recall(name) == digest:
             continue
-        _ask_capstone(read, of_object)
+        _ask_capstone(read, Lots(of_object))
         if name:
             remember(name, digest)
 
 
-def _ask_capstone(read: Read, sites: Iterable[Site]) -> None:
+def _ask_capstone(read: Read, sites: Sequence[Site]) -> None:
     from markerjit.x86.decode import disagreement  # 40 ms
 
     for site in sites:
@@ -114,19 +187,19 @@ def dormant_code(read: Read, site: Site) -> tuple[RemoteAddress, bytes]:
     return start, lead + form.head + (read(tail, len(form.tail)) if form.tail else b"")
 
 
-def _digest(sites: Sequence[Site]) -> str:
+def _digest(lots: Sequence[Lot]) -> str:
     """Of all that the second opinion depends on, besides the build."""
     try:
         from _blake2 import blake2b  # hashlib's own, which would load OpenSSL besides
     except ImportError:  # a Python that was built without
         from hashlib import blake2b
 
-    lines = []
-    for site in sites:
-        form, place, body = site.form, site.place, site.body
-        bias, entry = place.object.bias, body.entry
-        lines.append(
-            f"{form.name} {place.offset} {entry and entry - bias} {body.end - bias} "
-            f"{(form.head + form.tail).hex()}\n"
-        )
-    return blake2b("".join(lines).encode(), digest_size=16).hexdigest()
+    digest = blake2b(digest_size=16)
+    for lot in lots:
+        form, bias = lot.first.form, lot.object.bias
+        digest.update(f"{form.name} {form.head.hex()} {len(form.tail)} {lot.size}\n".encode())
+        digest.update(b"".join(lot.tails))
+        for column in (lot.addresses, lot.entries, lot.ends):
+            offsets = [address and (address - bias) % _WORD for address in column]
+            digest.update(struct.pack(f"<{lot.size}Q", *offsets))
+    return digest.hexdigest()

@@ -17,6 +17,7 @@ ABI it enters functions at their entries.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
@@ -28,6 +29,7 @@ from markerjit.elf.function_names import FunctionNames, function_names
 from markerjit.elf.functions import Functions, NoFunctions
 from markerjit.elf.image import PF_X, PT_LOAD, FileImage, Segment
 from markerjit.elf.landing_pads import landing_pads
+from markerjit.elf.restartable import restartable_sequences
 from markerjit.elf.unwind_rows import is_entry_row
 from markerjit.spans.tables import table_targets
 from markerjit.x86.flow import Flow, flow, has_operand
@@ -67,6 +69,15 @@ class Target(NamedTuple):
 
     address: int
     kind: TargetKind
+
+
+class Jump(NamedTuple):
+    """A direct branch that ends at `end`, in the function at this place in `functions`."""
+
+    target: int
+    end: int
+    function: int
+    is_call: bool
 
 
 class _Text(NamedTuple):
@@ -112,6 +123,7 @@ class Code:
             TargetKind.LABEL: np.unique(labels),
             TargetKind.LANDING_PAD: np.array(sorted(landing_pads(self.functions)), np.int64),
         }
+        self._restartable = restartable_sequences(image)
         self._flow = lru_cache(_FLOWS)(self._decode)
 
     def read(self, address: int, size: int) -> bytes:
@@ -148,6 +160,22 @@ class Code:
             targets += [Target(at, TargetKind.RETURN) for at in range(low, high) if at in returns]
         return targets
 
+    def is_linkage(self, address: int) -> bool:
+        """Whether this is in a linkage table, whose stubs lead to it and to other objects."""
+        return any(address in bounds for bounds in self.names.linkage)
+
+    def jumps_into(self, low: int, high: int, sources: Callable[[int], bool]) -> list[Jump]:
+        """The direct branches to low <= place < high, calls too, from functions for which `sources`
+        is true, by their places in `functions`; less is decoded for fewer."""
+        jumps: list[Jump] = []
+        for target, end in self._candidates(low, high):
+            source = self.functions.index(end - 1)
+            if source is None or not sources(source):
+                continue
+            if self._judge(target, end) is TargetKind.BRANCH:
+                jumps.append(Jump(target, end, source, end in self.flow(source).returns))
+        return jumps
+
     def gaps(self, low: int, high: int) -> list[range]:
         """The bytes between functions, as far as a jump fits there, in low..high."""
         starts, ends = self.functions.starts, self.functions.ends
@@ -158,14 +186,26 @@ class Code:
         ]
         return [gap for gap in gaps if len(gap) >= NEAR_LENGTH]
 
+    def is_restartable(self, low: int, high: int) -> bool:
+        """Whether one of these bytes is in a restartable sequence of the program's."""
+        return any(low < each.stop and each.start < high for each in self._restartable)
+
+    def is_named(self, address: int) -> bool:
+        """Whether a symbol says that something begins there."""
+        return address in self.names.names or address in self.names.labels
+
     def is_explained(self, function: int) -> bool:
         """Whether it is known where the indirect jumps of a function lead, which stay in it.
 
         Those that leave it, as the last thing that it does, lead to other functions.
         """
-        start, end = int(self.functions.starts[function]), int(self.functions.ends[function])
         inside = [at for at in self.flow(function).jumps if not is_entry_row(self.functions, at)]
-        return not inside or any(
+        return not inside or self.leads_inside(function)
+
+    def leads_inside(self, function: int) -> bool:
+        """Whether a jump table or a pointer leads behind the start of a function."""
+        start, end = int(self.functions.starts[function]), int(self.functions.ends[function])
+        return any(
             _between(self._known[kind], start + 1, end)
             for kind in (TargetKind.TABLE, TargetKind.POINTER)
         )
@@ -187,7 +227,7 @@ class Code:
         """The kind of a candidate that ends here; None for bytes that are no branch."""
         function = self.functions.index(end - 1)
         if function is None:
-            return None if self._is_linkage(end - 1) else TargetKind.UNCOVERED
+            return None if self.is_linkage(end - 1) else TargetKind.UNCOVERED
         decoded = self.flow(function)
         if end > decoded.end:
             return TargetKind.UNCOVERED
@@ -202,10 +242,6 @@ class Code:
         start = next((at for at in range(end - 4, end - 20, -1) if at in decoded.starts), end)
         size = decoded.starts.get(start, 0)
         return start + size >= end and has_operand(self.read(start, size), value)
-
-    def _is_linkage(self, address: int) -> bool:
-        """Whether this is in a linkage table, whose stubs lead to it and to other objects."""
-        return any(address in bounds for bounds in self.names.linkage)
 
     def _decode(self, function: int) -> Flow:
         start = int(self.functions.starts[function])

@@ -64,6 +64,14 @@ def choose_one(targets: Targets) -> int:
     )
 
 
+def matches(targets: Targets) -> Callable[[Process], bool]:
+    """Whether a process is one that is meant, by its criteria. Raises BadArgument as
+    find_processes does."""
+    check_is("targets", targets, Targets)
+    tests = [_of_user(targets.user), *_criteria(targets)]
+    return lambda process: all(test(process) for test in tests)
+
+
 def _criteria(targets: Targets) -> list[_Test]:
     """A test for each criterion but the user."""
     tests: list[_Test] = []
@@ -86,9 +94,9 @@ def _criteria(targets: Targets) -> list[_Test]:
 
 
 def _matching(targets: Targets) -> list[Process]:
-    tests = [_of_user(targets.user), *_criteria(targets)]
+    is_meant = matches(targets)
     everyone = list(processes())
-    matching = [process for process in everyone if all(test(process) for test in tests)]
+    matching = list(filter(is_meant, everyone))
     if not matching:
         raise NoMatch(_none_is(targets, everyone))
     if targets.container:

@@ -12,7 +12,8 @@ from markerjit.errors import BadTrace
 from markerjit.ring.batch import Columns, Texts
 from markerjit.ring.types import TEXTS, TextState, number_code
 from markerjit.trace.header import for_reading, from_json, losses_from_json, parse_json
-from markerjit.trace.reading import ColumnTrace, missing, open_to_read
+from markerjit.trace.missing import missing
+from markerjit.trace.reading import ColumnTrace, open_to_read
 from markerjit.trace.table import HEAD, KIND, layout
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ try:
 except ImportError:
     raise missing("reading a table", "pyarrow") from None
 
-from markerjit.trace.arrow import CHARS, HEADER, LOST, Tables
+from markerjit.trace.arrow import HEADER, LOST, tables_of
+from markerjit.trace.arrow_table import CHARS
 
 _ROWS = 1 << 16
 _MAGIC_SIZE = 8
@@ -42,7 +44,7 @@ class _TableTrace(ColumnTrace):
         self.info = for_reading(from_json(self._parse_json(header), self.path))
         self._layout = layout(self.info.types)
         self._by_marker = {kind.marker: number for number, kind in enumerate(self.info.types)}
-        self._schema = Tables(self.info).schema
+        self._schema = tables_of(self.info).schema
         self._lost: Mapping[tuple[int, str], int] = {}
         self._check(schema)
 

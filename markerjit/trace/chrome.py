@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from markerjit.model import FieldType
-from markerjit.ring.batch import Batch, Columns, Texts
+from markerjit.ring.batch import Columns, Texts
 from markerjit.ring.types import RecordType, fields_by_marker
 from markerjit.trace import cells
+from markerjit.trace.batch import Batch
 from markerjit.trace.files import WholeWriter
 from markerjit.trace.header import beginning, losses_to_json, to_json
 from markerjit.trace.kinds import ambiguous

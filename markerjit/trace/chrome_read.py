@@ -55,7 +55,7 @@ class ChromeTrace(EventTrace):
             if not document:
                 raise BadTrace(f"{self.path}:{number} is not an event: {line[:60]!r}")
             if "marker" in document:
-                yield self._event(document, line, number)
+                yield self._with_origin(self._event(document, line, number))
 
     def _event(self, document: dict[str, Any], line: str, number: int) -> Event:
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from markerjit.arguments import check_callable, check_flag, check_is, check_path
 from markerjit.errors import MarkerError, Refused
-from markerjit.ring.batch import Batch
+from markerjit.trace.batch import Batch
 from markerjit.trace.open import format_of, open_sink
 from markerjit.trace.reading import Trace
 

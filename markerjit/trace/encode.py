@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from markerjit.errors import Refused
-from markerjit.ring.batch import Batch, Columns, Packet, Texts
+from markerjit.ring.batch import Columns, Packet, Texts
 from markerjit.ring.starts import starts_of
 from markerjit.ring.types import HEAD, HEAD_SIZE, TIME_SIZE, WORD, TextState, Time
 from markerjit.trace import wire
+from markerjit.trace.batch import Batch
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array

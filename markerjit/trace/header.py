@@ -17,6 +17,7 @@ from typing import Any
 
 from markerjit.errors import BadTrace
 from markerjit.model import CType, Event, Field, FieldType, TypeClass
+from markerjit.ring.brakes import Brakes
 from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.types import FILLER, RecordType, Time
 from markerjit.trace.sink import TraceInfo
@@ -178,8 +179,9 @@ def _with_nanoseconds(kind: RecordType) -> RecordType:
     if kind.time in (Time.MONOTONIC, Time.NONE):
         return kind
     return RecordType(
-        kind.id, kind.marker, kind.format, kind.fields, time=Time.MONOTONIC, tid=kind.tid
-    )
+        kind.id, kind.marker, kind.format, kind.fields, time=Time.MONOTONIC, tid=kind.tid,
+        brakes=kind.brakes,
+    )  # fmt: skip
 
 
 def _type_to_json(kind: RecordType) -> dict[str, Any]:
@@ -189,6 +191,7 @@ def _type_to_json(kind: RecordType) -> dict[str, Any]:
         "format": kind.format,
         "time": str(kind.time),
         "tid": kind.tid,
+        **kind.brakes.facts(),
         "fields": [
             {**field._asdict(), "type": str(field.type), "ctype": str(field.ctype)}
             for field in kind.fields
@@ -208,7 +211,13 @@ def _type_from_json(document: Mapping[str, Any]) -> RecordType:
         fields,
         time=Time(document["time"]),
         tid=bool(document["tid"]),
+        brakes=_brakes_from_json(document),
     )
+
+
+def _brakes_from_json(document: Mapping[str, Any]) -> Brakes:
+    names = ("sample", "at_most", "budget")
+    return Brakes.of(**{name: document.get(name) for name in names})
 
 
 def _field_from_json(document: Mapping[str, Any]) -> Field:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from markerjit.errors import BadTrace
 from markerjit.model import Event, FieldType
-from markerjit.ring.batch import Batch
+from markerjit.trace.batch import Batch
 from markerjit.trace.files import WholeWriter, first_lines, last_lines, read_lines, whole_lines
 from markerjit.trace.header import (
     checked,
@@ -35,6 +35,8 @@ from markerjit.trace.sink import TraceInfo
 
 if TYPE_CHECKING:
     from markerjit.trace.guess import Guess
+
+_HEADER = '{"trace": '
 
 
 class JsonLinesSink:
@@ -65,17 +67,43 @@ class JsonLinesSink:
             self._file.close()
 
 
-class JsonLinesTrace(EventTrace):
-    """JSON lines, with a header or without."""
+def joint_pids(path: str) -> list[int]:
+    """The processes of a file of several (joint.py), in order; none for any other file."""
+    return [*dict.fromkeys(info.pid for info in _joint_headers(path))]
 
-    def __init__(self, path: str) -> None:
+
+def _joint_headers(path: str) -> Iterator[TraceInfo]:
+    if not _is_joint(_object("".join(first_lines(path, 1)))):
+        return
+    for line, _ in read_lines(path):
+        if line.startswith(_HEADER) and _is_joint(document := _object(line)):
+            yield from_json(document["trace"], path)
+
+
+def _is_joint(document: dict[str, Any]) -> bool:
+    header = document.get("trace")
+    return isinstance(header, dict) and header.get("joint") is True
+
+
+class JsonLinesTrace(EventTrace):
+    """JSON lines, with a header or without. Of a file of several processes those of `pid`."""
+
+    def __init__(self, path: str, pid: int | None = None) -> None:
         super().__init__(path)
         self._guess: Guess | None = None
         self._has_header = False
+        self._pid = pid
         document = _object("".join(first_lines(path, 1)))
         if not _is_known(document):
             raise BadTrace(f"{path} is not a trace: it does not begin with an event in JSON")
-        if "trace" in document:
+        if pid is None and _is_joint(document):
+            raise BadTrace(f"{path} holds the events of several processes; read shows all of them")
+        if pid is not None:
+            self._has_header = True
+            infos = [info for info in _joint_headers(path) if info.pid == pid]
+            types = tuple(kind for info in infos for kind in info.types)
+            self.info = for_reading(infos[-1]._replace(types=types))
+        elif "trace" in document:
             self._has_header = True
             self.info = for_reading(from_json(document["trace"], path))
         else:
@@ -89,6 +117,8 @@ class JsonLinesTrace(EventTrace):
         summary = (_object_if_whole(last_lines(path, 1)[-1]) or {}).get("summary")
         if not isinstance(summary, dict):
             self.complain("it has no end: more may have been lost than is known")
+        if isinstance(summary, dict) and pid is not None:
+            summary = {"losses": _of_process(summary.get("losses"), pid)}
         self._lost = losses_of(summary, path) if isinstance(summary, dict) else {}
 
     @property
@@ -96,14 +126,17 @@ class JsonLinesTrace(EventTrace):
         return self._lost
 
     def events(self) -> Iterator[Event]:
+        prefix = "" if self._pid is None else f'{{"pid": {self._pid}, '
         for number, (line, whole) in enumerate(read_lines(self.path), 1):
+            if prefix and whole and not line.startswith(prefix):
+                continue
             document = _object(line) if whole else _object_if_whole(line)
             if document is None:
                 self.complain("it is cut off in the middle of a line")
                 return
             if "name" in document:
                 event = self._event(document, number)
-                yield self._guess.fitted(event) if self._guess else event
+                yield self._with_origin(self._guess.fitted(event) if self._guess else event)
             elif not _is_known(document):
                 raise BadTrace(f"{self.path}:{number} is not an event: {line[:60]!r}")
 
@@ -129,6 +162,12 @@ class JsonLinesTrace(EventTrace):
         for event in self.events():
             guess.look_at(event)
         return guess
+
+
+def _of_process(losses: Any, pid: int) -> Any:
+    if not isinstance(losses, list):
+        return losses
+    return [loss for loss in losses if isinstance(loss, dict) and loss.get("pid") == pid]
 
 
 def dump(value: Any) -> str:

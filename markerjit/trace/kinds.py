@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from markerjit.model import Event, Field, FieldType, TypeClass, Value
+from markerjit.model import Event, Field, FieldType, Origin, TypeClass, Value
 from markerjit.ring.types import RecordType
 
 _INT, _SIGNED = FieldType.INT, TypeClass.SIGNED  # attributes of an enum are slow to look up
@@ -39,14 +39,28 @@ class EventOfKind(Event):
     """An event whose name does not say which type it has."""
 
     kind: RecordType
+    source: Origin
+
+    @property
+    def origin(self) -> Origin:
+        """Where it comes from."""
+        return self.source
+
+    def of(self, origin: Origin) -> EventOfKind:
+        """The same event, from somewhere else."""
+        return _of_kind(self, self.kind, origin)
 
     def _replace(self, **changes: Any) -> EventOfKind:
-        return _of_kind(super()._replace(**changes), self.kind)
+        return _of_kind(super()._replace(**changes), self.kind, self.source)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _of_kind, (Event(*self), self.kind, self.source)
 
 
-def _of_kind(event: Event, kind: RecordType) -> EventOfKind:
+def _of_kind(event: Event, kind: RecordType, origin: Origin) -> EventOfKind:
     marked = EventOfKind(*event)
     marked.kind = kind
+    marked.source = origin
     return marked
 
 
@@ -76,7 +90,7 @@ class Kinds:
         """The event, with its type attached where the marker's name is ambiguous."""
         if kind is None or kind.id not in self._ambiguous:
             return event
-        return _of_kind(event, kind)
+        return _of_kind(event, kind, event.origin)
 
 
 def fields_of(types: Iterable[RecordType], type_: FieldType) -> dict[int, tuple[str, ...]]:

@@ -66,4 +66,7 @@ class _Narrow(Trace):
 
     def _narrow(self, kind: RecordType) -> RecordType:
         fields = [field for field in kind.fields if field.name in self._names]
-        return RecordType(kind.id, kind.marker, kind.format, fields, time=kind.time, tid=kind.tid)
+        return RecordType(
+            kind.id, kind.marker, kind.format, fields, time=kind.time, tid=kind.tid,
+            brakes=kind.brakes,
+        )  # fmt: skip

@@ -14,13 +14,17 @@ import stat
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markerjit.arguments import check_flag, check_is, check_path
 from markerjit.errors import BadTrace, Refused
 from markerjit.trace.files import exists
-from markerjit.trace.reading import Trace, missing
+from markerjit.trace.missing import missing
+from markerjit.trace.reading import Trace
 from markerjit.trace.sink import Sink, TraceInfo
+
+if TYPE_CHECKING:
+    from markerjit.trace.joint import JointSink
 
 _OF_CTF = re.compile(r"\.?(metadata|ring_[0-9]+(_late[0-9]+)?|lost_cpu-?[0-9]+)")
 """Names of files of a CTF trace, with a leading dot while they are being written."""
@@ -50,8 +54,7 @@ def format_of(path: str) -> Format:
         raise Refused("a trace needs a file name; this one is empty")
     if path == "-":
         raise Refused(
-            "a trace is a file, and not standard output: trace and read print events there without "
-            "-o, as text or with --json as JSON lines"
+            "a trace is a file, and not standard output; on the command line -o - sends one there"
         )
     name = os.path.basename(path.rstrip("/"))
     suffix = os.path.splitext(name)[1].lower()
@@ -65,6 +68,26 @@ def format_of(path: str) -> Format:
         f"{path}: no trace format has the suffix {suffix}; there are {suffixes}, and a name that "
         "ends in / for a CTF directory"
     )
+
+
+def open_joint(path: str, *, force: bool = False) -> JointSink:
+    """A writer of a file of several processes. Raises Refused for a format that has none, and as
+    `open_sink` does."""
+    from markerjit.trace.joint import JointSink
+
+    check_path("path", path)
+    check_flag("force", force)
+    path = os.fspath(path)
+    if not is_joint(path):
+        raise Refused(f"{format_of(path).name} has no file of several processes")
+    _check_kind(path)
+    return JointSink(path, force=force)
+
+
+def is_joint(path: str) -> bool:
+    """Whether several processes are written into one file of this name."""
+    check_path("path", path)
+    return format_of(os.fspath(path)) is JSON_LINES
 
 
 def open_sink(path: str, info: TraceInfo, *, force: bool = False) -> Sink:
@@ -138,13 +161,23 @@ def open_trace(path: str) -> Trace:
     return format_.read(path)
 
 
+read = open_trace
+"""The same, by the name of the command."""
+
+
 def open_traces(path: str) -> tuple[Trace, ...]:
-    """The trace in a file, or the traces that `trace PID,PID -o DIRECTORY` wrote, by name.
+    """The trace in a file, or the traces of several processes: by name in a directory, or by pid in
+    a file.
 
     Raises BadTrace where there is none.
     """
     check_path("path", path)
     path = os.fspath(path)
+    if format_of(path) is JSON_LINES and os.path.isfile(path):
+        from markerjit.trace.jsonl import JsonLinesTrace, joint_pids
+
+        if pids := joint_pids(path):
+            return tuple(JsonLinesTrace(path, pid) for pid in pids)
     inner = _traces_in(path, "pid-*.ctf") if format_of(path).is_directory else []
     return tuple(open_trace(os.path.join(path, name)) for name in inner) or (open_trace(path),)
 
@@ -293,11 +326,12 @@ def _is_of_ctf(path: str, name: str) -> bool:
     return stat.S_ISREG(mode) and _OF_CTF.fullmatch(name) is not None
 
 
+JSON_LINES = Format("JSON lines", (".jsonl", ".ndjson"), _write_jsonl, _read_jsonl)
 CTF = Format("CTF 1.8", (".ctf",), _write_ctf("1.8"), _read_ctf, is_directory=True)
 
 FORMATS = (
     Format("text", (".txt", ".log"), _write_text, _read_text),
-    Format("JSON lines", (".jsonl", ".ndjson"), _write_jsonl, _read_jsonl),
+    JSON_LINES,
     Format("Chrome JSON", (".json",), _write_chrome, _read_chrome),
     Format(
         "Perfetto", (".pftrace", ".perfetto-trace", ".perfetto"), _write_perfetto, _read_perfetto

@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from markerjit.model import FieldType, TypeClass
-from markerjit.ring.batch import Batch, Columns, Texts
+from markerjit.ring.batch import Columns, Texts
 from markerjit.ring.types import RecordType, TextState, Time
 from markerjit.trace import wire
+from markerjit.trace.batch import Batch
 from markerjit.trace.files import WholeWriter
 from markerjit.trace.header import beginning, losses_to_json, to_json
 from markerjit.trace.pairing import END, INSTANT, Pairing, with_cuts
@@ -74,7 +75,7 @@ class PerfettoSink:
         self._threads: set[int] = set()
         self._lost: dict[tuple[int, str], int] = {}
         self._latest = beginning(info)
-        self._file = WholeWriter(path, _whole_packets, force=force)
+        self._file = WholeWriter(path, whole_packets, force=force)
         self._put(self._beginning())
 
     def write(self, batch: Batch) -> None:
@@ -280,7 +281,7 @@ def _numbered(names: Iterable[str]) -> dict[str, int]:
     return {name: number for number, name in enumerate(dict.fromkeys(names), 1)}
 
 
-def _whole_packets(data: bytes) -> int:
+def whole_packets(data: bytes) -> int:
     """The number of leading bytes that are whole packets."""
     end = 0
     while True:

@@ -11,8 +11,9 @@ from markerjit.model import Event, FieldType, Value
 from markerjit.ring.types import RecordType
 from markerjit.trace.header import checked, for_reading, from_json, losses_from_json, parse_json
 from markerjit.trace.kinds import Kinds
+from markerjit.trace.missing import missing
 from markerjit.trace.perfetto import BEGAN, ENDED, JSON
-from markerjit.trace.reading import EventTrace, missing, open_to_read
+from markerjit.trace.reading import EventTrace, open_to_read
 from markerjit.trace.spans import cpu_key
 
 _READ = 1 << 20
@@ -63,7 +64,7 @@ class PerfettoTrace(EventTrace):
                 if not packet.HasField("track_event"):
                     continue
                 if packet.track_event.source_location_iid:
-                    yield self._event(packet, names)
+                    yield self._with_origin(self._event(packet, names))
                 elif packet.track_event.name == ENDED:
                     self._lost = losses_from_json(self._parse_json(packet), self.path)
                     ended = True

@@ -11,13 +11,15 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from markerjit.errors import BadTrace, Unsupported
-from markerjit.model import Event
+from markerjit.errors import BadTrace
+from markerjit.model import Event, event_type
+from markerjit.printable import counted, printable
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Columns
+    from markerjit.trace.batch import Batch
     from markerjit.trace.sink import TraceInfo
 
 UNKNOWN = (-1, "")
@@ -55,6 +57,38 @@ class Trace:
     def events(self) -> Iterator[Event]:
         """All events, in the order of the file."""
         raise NotImplementedError
+
+    def record_batches(self) -> Iterator[Batch]:
+        """All records as a stream has them, in batches of bounded size."""
+        from markerjit.trace.batch import Batch
+
+        for columns in self.batches():
+            yield Batch((), columns, self.lost, self.info.clock, self.info.types, self.info.pid)
+
+    def to_arrow(self) -> Any:
+        """All records as a pyarrow.Table, as `Batch.to_arrow` has them."""
+        from markerjit.trace.batch import table_of
+
+        return table_of(self.record_batches(), self.info.types)
+
+    def to_pandas(self) -> Any:
+        """All records as a pandas.DataFrame."""
+        from markerjit.trace.frames import to_pandas
+
+        return to_pandas(self.to_arrow())
+
+    def to_polars(self) -> Any:
+        """All records as a polars.DataFrame."""
+        from markerjit.trace.frames import to_polars
+
+        return to_polars(self.to_arrow())
+
+    def __iter__(self) -> Iterator[Event]:
+        return self.events()
+
+    def __repr__(self) -> str:
+        markers = counted(len({kind.marker for kind in self.info.types}), "marker")
+        return f"<Trace {printable(self.path)[:60]} of process {self.info.pid}, {markers}>"
 
     def formatter(self, *, json: bool = False) -> Callable[[Event], str]:
         """A function that formats an event as a line, as `trace` prints it."""
@@ -97,12 +131,22 @@ class ColumnTrace(Trace):
         from markerjit.trace.records import to_events
 
         for batch in self.batches():
-            for events in to_events(batch, self.info.clock):
+            for events in to_events(batch, self.info.clock, self.info.pid):
                 yield from events
 
 
 class EventTrace(Trace):
     """A trace whose format has events."""
+
+    def _with_origin(self, event: Event) -> Event:
+        """The same event, as one of this trace."""
+        from markerjit.ring.clock import origin_of
+        from markerjit.trace.kinds import EventOfKind
+
+        origin = origin_of(self.info.clock, self.info.pid)
+        if isinstance(event, EventOfKind):
+            return event.of(origin)
+        return event_type(origin)._make(event)
 
     def batches(self) -> Iterator[Sequence[Columns]]:
         from markerjit.trace.collect import Collector
@@ -126,8 +170,3 @@ def open_to_read(path: str) -> int:
         os.close(file)
         raise BadTrace(f"{path} is not a regular file")
     return file
-
-
-def missing(subject: str, package: str) -> Unsupported:
-    """The error for an optional package that is not installed."""
-    return Unsupported(f"{subject} needs {package}: pip install {package}")

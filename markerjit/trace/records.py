@@ -25,10 +25,10 @@ PIECE = 1 << 16
 """The most records that a writer converts at a time, which bounds memory."""
 
 
-def to_events(batch: Sequence[Columns], clock: Calibration) -> Iterator[list[Event]]:
+def to_events(batch: Sequence[Columns], clock: Calibration, pid: int = 0) -> Iterator[list[Event]]:
     """The events of a batch, in order of time, as a list for each piece."""
     for piece in pieces(batch, clock):
-        yield events(piece, clock)
+        yield events(piece, clock, pid)
 
 
 def in_order(batch: Sequence[Columns], clock: Calibration) -> tuple[Array, Array]:

@@ -128,7 +128,7 @@ def text_lines(
         yield f" {printable(kind.marker)}{number}".encode()
         for field in kind.fields:
             yield f" {printable(field.name)}=".encode()
-            yield _text_cells(field, columns.fields[field.name], bracketed=bracketed)
+            yield text_cells(field, columns.fields[field.name], bracketed=bracketed)
         yield b"\n"
 
     return _lines(batch, clock, parts)
@@ -180,7 +180,7 @@ def _second(second: int, shift_s: int | None) -> str:
 def json_cells(field: Field, column: Array | Texts) -> bytes | Cells:
     """Each value of a field as JSON."""
     if isinstance(column, Texts):
-        return _of_texts(field, column, _json_text, marks=b'""', spaced=False)
+        return of_texts(field, column, _json_text, marks=b'""', spaced=False)
     match field.type:
         case FieldType.CHAR:
             return _JSON_CHARS[column.astype(np.uint8)]
@@ -195,7 +195,7 @@ def json_cells(field: Field, column: Array | Texts) -> bytes | Cells:
             return cells.decimal(column)
 
 
-def _text_cells(field: Field, column: Array | Texts, *, bracketed: bool) -> bytes | Cells:
+def text_cells(field: Field, column: Array | Texts, *, bracketed: bool) -> bytes | Cells:
     """Each value of a field as its marker's format shows it."""
     conversion = field.conversion
     if isinstance(column, Texts):
@@ -207,7 +207,7 @@ def _text_cells(field: Field, column: Array | Texts, *, bracketed: bool) -> byte
             return show(field, value)
 
         marks = raw_marks if conversion == "ph" else b'""'
-        return _of_texts(field, column, shown, marks=marks, spaced=True)
+        return of_texts(field, column, shown, marks=marks, spaced=True)
     match field.type:
         case FieldType.CHAR:
             return _TEXT_CHARS[column.astype(np.uint8)]
@@ -236,7 +236,7 @@ def _bits(column: Array) -> Array:
     return np.ascontiguousarray(column).view(f"u{column.dtype.itemsize}")
 
 
-def _of_texts(
+def of_texts(
     field: Field, texts: Texts, shown: Callable[[Value], str], *, marks: bytes, spaced: bool
 ) -> Cells:
     """Each text between these marks. Irregular ones are `shown`, one at a time."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from markerjit.ring.batch import Batch
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import RecordType
+from markerjit.trace.batch import Batch
 
 
 class TraceInfo(NamedTuple):

@@ -67,7 +67,10 @@ class ValueSummary(NamedTuple):
 
 
 class MarkerSummary(NamedTuple):
-    """The summary of a marker. Without a clock, rate, first and last are None."""
+    """The summary of a marker. Without a clock, rate, first and last are None. `sample` is the part
+    of the events that was recorded, such as "1/100", `at_most` how many of them there could be in a
+    second, and `budget` the part of the processor time, for which the sample may have become
+    smaller; None without one. All numbers are of the recorded ones."""
 
     name: str
     source: str
@@ -77,6 +80,9 @@ class MarkerSummary(NamedTuple):
     first_ns: int | None
     last_ns: int | None
     fields: tuple[NumberSummary | ValueSummary, ...]
+    sample: str | None = None
+    at_most: int | None = None
+    budget: str | None = None
 
 
 class Summary(NamedTuple):
@@ -138,6 +144,7 @@ class _Marker:
 
     def __init__(self, kind: RecordType, budget: Budget) -> None:
         self.name = kind.marker
+        self.brakes = kind.brakes
         self.events = self.first = self.last = 0
         self._fields: dict[str, tuple[Field, Numbers | Frequent]] = {
             field.name: (field, Numbers(budget) if field.type in _NUMERIC else Frequent())
@@ -172,6 +179,9 @@ class _Marker:
                 else _of_numbers(field, summed)
                 for field, summed in self._fields.values()
             ),
+            str(self.brakes.sample) if self.brakes.sample else None,
+            self.brakes.at_most,
+            self.brakes.percent,
         )
 
 

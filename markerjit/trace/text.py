@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING
 from markerjit.errors import BadTrace
 from markerjit.model import Event, Field
 from markerjit.printable import printable
-from markerjit.ring.batch import Batch
 from markerjit.ring.clock import NS
 from markerjit.ring.types import Time
+from markerjit.trace.batch import Batch
 from markerjit.trace.files import WholeWriter, last_lines, read_lines, whole_lines
 from markerjit.trace.header import (
     LONGEST_TIME,
@@ -183,7 +183,7 @@ class TextTrace(EventTrace):
                 of_day = (now + offset + self._shift_ns) % DAY_NS
                 now += (event.time - of_day + DAY_NS // 2) % DAY_NS - DAY_NS // 2
                 event = event._replace(time=now)
-            yield self._guess.fitted(event) if self._guess else event
+            yield self._with_origin(self._guess.fitted(event) if self._guess else event)
 
     def _event(self, line: str) -> Event | None:
         event = from_text(line, self._fields)

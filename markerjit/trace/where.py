@@ -135,7 +135,7 @@ class Selection(Trace):
         from markerjit.trace.records import to_events
 
         for batch in self.batches():
-            for events in to_events(batch, self.info.clock):
+            for events in to_events(batch, self.info.clock, self.info.pid):
                 yield from events
 
     def _chosen(self, events: Iterator[Event]) -> Iterator[Event]:

@@ -20,6 +20,8 @@ class Flow(NamedTuple):
     branches  the target of each direct branch or call, by the address behind it
     returns   the addresses behind calls and system calls
     jumps     the addresses of indirect jumps that are not through a slot of their own
+    imports   the addresses of indirect jumps through a slot of their own, [rip + disp32]
+    rets      the addresses of returns
     end       where decoding ended: at the function's end, or at bytes that are no instruction
     """
 
@@ -27,6 +29,8 @@ class Flow(NamedTuple):
     branches: dict[int, int]
     returns: frozenset[int]
     jumps: tuple[int, ...]
+    imports: tuple[int, ...]
+    rets: tuple[int, ...]
     end: int
 
 
@@ -36,6 +40,8 @@ def flow(code: bytes, address: int) -> Flow:
     branches: dict[int, int] = {}
     returns: set[int] = set()
     jumps: list[int] = []
+    imports: list[int] = []
+    rets: list[int] = []
     at = address
     for start, size, mnemonic, operands in _decoder().disasm_lite(code, address):
         starts[start] = size
@@ -43,11 +49,13 @@ def flow(code: bytes, address: int) -> Flow:
         if mnemonic.startswith(_BRANCHES):
             if operands.startswith("0x"):
                 branches[at] = int(operands, 16)
-            elif "jmp" in mnemonic and "[rip" not in operands:
-                jumps.append(start)
+            elif "jmp" in mnemonic:
+                (imports if "[rip" in operands else jumps).append(start)
+        elif "ret" in mnemonic:
+            rets.append(start)
         if "call" in mnemonic or mnemonic in ("syscall", "sysenter", "int"):
             returns.add(at)
-    return Flow(starts, branches, frozenset(returns), tuple(jumps), at)
+    return Flow(starts, branches, frozenset(returns), tuple(jumps), tuple(imports), tuple(rets), at)
 
 
 def has_operand(code: bytes, value: int) -> bool:

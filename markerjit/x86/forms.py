@@ -9,11 +9,11 @@ This file does not decode anything that is not one of these forms (see decode.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from operator import contains
 from types import MappingProxyType
 
-from markerjit.model import Form, Kind, Mode, new
+from markerjit.model import Form, Kind, Mode
 
 JMP_SHORT = 0xEB
 JMP_NEAR = 0xE9
@@ -21,7 +21,11 @@ TEST_EAX = 0xA9
 NOP = 0x90
 INT3 = 0xCC
 
+SHORT_LENGTH = 2
 NEAR_LENGTH = 5
+HOLE_SIZES = (1 + NEAR_LENGTH, 2 * NEAR_LENGTH)
+"""Bytes of a hole: of padding, with the byte before it; and of one that instructions make room for.
+Its last five are the long jump."""
 SYSCALL_RET = b"\x0f\x05\xc3"
 SIGRETURN = (b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05", b"\xb8\x0f\0\0\0\x0f\x05")
 """`mov $15, %rax; syscall`, as C libraries have it for signal handlers to return to."""
@@ -65,14 +69,31 @@ def marker_form(kind: Kind, address: int, body: int) -> Form:
 
     Raises OverflowError where no displacement of 32 bits leads from one to the other.
     """
-    form = _FORMS[kind]
+    form, (tail,) = _FORMS[kind], marker_tails(kind, (address,), (body,))
+    return form._replace(tail=tail) if tail else form
+
+
+def marker_tails(kind: Kind, addresses: Sequence[int], bodies: Sequence[int]) -> list[bytes]:
+    """The tails of the forms of many sites. Raises what is raised for one of them."""
     if kind is Kind.JUMP:
-        tail = _JMP_NEAR + relative(body - address, 2 + NEAR_LENGTH)
+        before, length = _JMP_NEAR, 2 + NEAR_LENGTH
     elif kind is Kind.NOP:
-        tail = relative(body - address, NEAR_LENGTH)
+        before, length = b"", NEAR_LENGTH
     else:
-        return form
-    return new(Form, (kind, form.head, tail, form.ways, form.inside, form.lead, form.closed))
+        return [b""] * len(addresses)
+    return [
+        before + (body - address - length).to_bytes(4, "little", signed=True)
+        for address, body in zip(addresses, bodies, strict=True)
+    ]
+
+
+def can_reach(kind: Kind, address: int, body: int) -> bool:
+    """Whether a marker's site at `address` can lead to a body."""
+    try:
+        marker_tails(kind, (address,), (body,))
+    except OverflowError:
+        return False
+    return True
 
 
 _JMP_NEAR = bytes([JMP_NEAR])
@@ -104,37 +125,181 @@ def usdt_form(code: bytes) -> Form | None:
 
 FUNCTION = "function"
 """The name of the form of a function's entry."""
+INSTRUCTION = "instruction"
+"""The name of the form of an instruction in the middle of a function."""
 ENDBR64 = b"\xf3\x0f\x1e\xfa"
 """Indirect branches have to land on it, so it stays where a function has one."""
 
-STUBBED = frozenset((USDT, FUNCTION))
+RETURN = "return"
+"""The name of the form of a function's exit."""
+
+CALL = "call"
+"""The name of the form of a call of a function."""
+TAIL_CALL = "tail call"
+"""The name of the form of a jump to a function, as the last thing that another one does."""
+
+STUBBED = frozenset((USDT, FUNCTION, RETURN, INSTRUCTION, CALL, TAIL_CALL))
 """The names of the forms of code that nobody prepared for us: each site gets a stub."""
 
 
 def function_form(code: bytes) -> Form | None:
     """The form of a function's entry, whose code begins with these bytes, behind an endbr64; None
     without any. It has no way to be opened, without a stub."""
-    return Form(FUNCTION, code[:NEAR_LENGTH], b"", MappingProxyType({})) if code else None
+    return code_form(FUNCTION, code)
 
 
-def form_with_stub(name: str, head: bytes, address: int, stub: int) -> Form:
+def code_form(name: str, code: bytes) -> Form | None:
+    """The form of this name of code that begins with these bytes, whatever they are; None without
+    any. It has no way to be opened, without a stub."""
+    return Form(name, code[:NEAR_LENGTH], b"", MappingProxyType({})) if code else None
+
+
+def call_form(code: bytes, *, pushes: bool) -> Form:
+    """The form of a call, whose whole instruction this is: one that pushes where it returns to, or
+    a tail call. It has no way to be opened, without a stub."""
+    return Form(CALL if pushes else TAIL_CALL, code, b"", MappingProxyType({}))
+
+
+def exit_form(code: bytes) -> Form:
+    """The form of a function's exit, whose head is this code. It has no way to be opened, without a
+    stub."""
+    return Form(RETURN, code, b"", MappingProxyType({}))
+
+
+def form_with_stub(name: str, head: bytes, address: int, stub: int, reach: int = 0) -> Form:
     """The form of this name of a site whose head may become a jump to its stub; a breakpoint where
-    it is too short for one.
+    it is too short for one. A head of two bytes becomes a short jump, whose displacement `reach`
+    leads to a hole. One that is a jump on a condition gets another target, and nothing else: the
+    stub of a breakpoint would have to ask for the condition. So does a call: the stub finds pushed
+    where it returns to, which a breakpoint would not push.
 
     Raises OverflowError where no displacement of 32 bits leads there.
     """
+    if name == CALL and is_call(head):
+        call = _ADDRESS_SIZE * (len(head) - NEAR_LENGTH) + bytes([_CALL_NEAR])
+        call += relative(stub, address + len(head))
+        return Form(name, head, b"", MappingProxyType({Mode.JUMP: call}))
+    if is_near_condition(head):
+        jump = head[:2] + relative(stub, address + CONDITION_LENGTH)
+        return Form(name, head, b"", MappingProxyType({Mode.JUMP: jump}))
     ways = {Mode.INT3: _TRAP + head[1:]}
     if len(head) == NEAR_LENGTH:
-        jump = bytes([JMP_NEAR]) + relative(stub, address + NEAR_LENGTH)
+        ways = {Mode.JUMP: _near_jump(address, stub), **ways}
+    elif len(head) == SHORT_LENGTH:
+        jump = bytes([JMP_SHORT]) + reach.to_bytes(1, "little", signed=True)
         ways = {Mode.JUMP: jump, **ways}
-    # What a function begins with is not known without decoding it.
-    begins_short = name == FUNCTION or head[:1] == bytes([NOP])
+    # What other code begins with is not known without decoding it.
+    begins_short = name != USDT or head[:1] == bytes([NOP])
     inside = (1,) if begins_short and len(head) > 1 else ()
     return Form(name, head, b"", MappingProxyType(ways), inside)
 
 
+def hole_content(before: bytes, address: int, stub: int, copies: int) -> bytes:
+    """What a hole holds while it is used: a byte that stays, and the jump to the stub; or the jump
+    to the copies of the instructions that are lost there, and that to the stub.
+
+    Raises OverflowError where no displacement of 32 bits leads there.
+    """
+    first = _near_jump(address, copies) if copies else before[:1]
+    return first + _near_jump(address + len(first), stub)
+
+
+def reach_of(jump: bytes) -> int:
+    """The displacement of a short jump."""
+    return int.from_bytes(jump[1:2], "little", signed=True)
+
+
+def _near_jump(address: int, target: int) -> bytes:
+    return bytes([JMP_NEAR]) + relative(target, address + NEAR_LENGTH)
+
+
+def is_near_jump(code: bytes) -> bool:
+    """Whether an instruction is a jump with a displacement of 32 bits, on a condition or not."""
+    return (len(code) == NEAR_LENGTH and code[0] == JMP_NEAR) or is_near_condition(code)
+
+
+def is_near_condition(code: bytes) -> bool:
+    """Whether an instruction is a jump on a condition with a displacement of 32 bits."""
+    return len(code) == CONDITION_LENGTH and code[0] == _TWO_BYTES and code[1] & 0xF0 == _JCC_NEAR
+
+
+CONDITION_LENGTH = 6
+_TWO_BYTES, _JCC_NEAR = 0x0F, 0x80
+
+
+def condition_of(code: bytes) -> int | None:
+    """The condition, as its number in the opcode, of a jump that depends on one; None of anything
+    else."""
+    code = code.lstrip(_HINTS)
+    if is_near_condition(code):
+        return code[1] & 0xF
+    return code[0] & 0xF if len(code) == SHORT_LENGTH and code[0] & 0xF0 == _JCC_SHORT else None
+
+
+def displacement_of(jump: bytes) -> int:
+    """The displacement of a jump on a condition."""
+    code = jump.lstrip(_HINTS)
+    return int.from_bytes(code[2 if is_near_condition(code) else 1 :], "little", signed=True)
+
+
+def skip_unless(condition: int, size: int) -> bytes:
+    """A jump over so many bytes where a condition is not met."""
+    return bytes([_TWO_BYTES, _JCC_NEAR | condition ^ 1]) + size.to_bytes(4, "little")
+
+
+_JCC_SHORT = 0x70
+_HINTS = b"\x2e\x3e\xf2"
+
+
+def jumps_always(code: bytes) -> bool:
+    """Whether a direct jump does not depend on a condition."""
+    return code.lstrip(_HINTS)[:1] in (bytes([JMP_NEAR]), bytes([JMP_SHORT]))
+
+
+_CALL_NEAR, _INDIRECT = 0xE8, 0xFF
+_CALL_SLOT, _JUMP_SLOT = 0x15, 0x25  # ModRM: /2 and /4, [rip + disp32]
+_BOUND = 0xF2
+_ADDRESS_SIZE = b"\x67"
+"""A prefix that does nothing to a call. Linkers write it, too, to keep the length of one by a
+slot."""
+SLOT_LENGTH = 6
+"""Of a call or jump by a slot."""
+
+
+def is_call(code: bytes) -> bool:
+    """Whether an instruction is a direct call, or one by a slot of the object."""
+    by_slot = code[:2] == bytes([_INDIRECT, _CALL_SLOT]) and len(code) == SLOT_LENGTH
+    return by_slot or _is_direct_call(code)
+
+
+def _is_direct_call(code: bytes) -> bool:
+    near = code.removeprefix(_ADDRESS_SIZE)
+    return len(near) == NEAR_LENGTH and near[0] == _CALL_NEAR
+
+
+def jump_of_call(call: bytes, address: int, place: int) -> bytes:
+    """The jump at `place` to what the call at an address calls, directly or by a slot. Raises
+    OverflowError where no displacement of 32 bits leads there."""
+    end = address + len(call)
+    target = end + int.from_bytes(call[-4:], "little", signed=True)
+    if _is_direct_call(call):
+        return _near_jump(place, target)
+    return bytes([_INDIRECT, _JUMP_SLOT]) + relative(target, place + SLOT_LENGTH)
+
+
+def entry_of_linkage(code: bytes, end: int) -> int:
+    """Where a stub of a linkage table begins whose jump by a slot ends at this offset of the
+    code."""
+    at = end - SLOT_LENGTH
+    if at and code[at - 1] == _BOUND:
+        at -= 1
+    return at - len(ENDBR64) if code[:at].endswith(ENDBR64) else at
+
+
 def stub_of(after: bytes, address: int) -> int | None:
-    """Where the jump at an open head leads; None where it is no jump."""
+    """Where the jump or call at an open head leads; None where it is neither."""
+    if is_near_condition(after) or _is_direct_call(after):
+        return address + len(after) + int.from_bytes(after[-4:], "little", signed=True)
     if len(after) != NEAR_LENGTH or after[0] != JMP_NEAR:
         return None
     return address + NEAR_LENGTH + int.from_bytes(after[1:], "little", signed=True)

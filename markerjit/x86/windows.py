@@ -22,6 +22,7 @@ _JCC_SHORT = 0x70
 _LOOPS = range(0xE0, 0xE4)
 _XBEGIN = (0xC7, 0xF8)
 _LEA = 0x8D
+_INDIRECT, _CALL_SLOT, _JUMP_SLOT = 0xFF, 0x15, 0x25
 
 
 class Candidates(NamedTuple):
@@ -52,6 +53,18 @@ def near_branches(code: bytes, address: int) -> Candidates:
     if data[:1].tolist() in ([_CALL_NEAR], [JMP_NEAR]):
         places = np.concatenate([[1], places])
     return _reached(data, places, address)
+
+
+def slot_branches(code: bytes, address: int) -> Candidates:
+    """call and jmp by a word of memory, [rip + disp32]. The targets are the addresses of the words,
+    anywhere in the object."""
+    data = np.frombuffer(code, np.uint8)
+    behind = data[1:]
+    places = np.flatnonzero(
+        (data[:-1] == _INDIRECT) & ((behind == _CALL_SLOT) | (behind == _JUMP_SLOT))
+    )
+    places = places[places + 6 <= len(data)] + 2
+    return _sorted(address + places + 4 + words_at(data, places), address + places + 4)
 
 
 def loaded_addresses(code: bytes, address: int) -> tuple[Addresses, Addresses]:

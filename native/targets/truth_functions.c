@@ -6,7 +6,7 @@
  *              another name of it
  *     landing  begins with an endbr64, and is called through a pointer
  *     brief    three bytes, and padding behind them
- *     looping  jumps back into the five bytes that it begins with
+ *     looping  jumps back into the five bytes that it begins with: a short jump opens it
  *     again    calls itself, ten times a turn
  *     thrown   is left by longjmp
  *     handle   the handler of a signal that each turn raises

@@ -18,25 +18,15 @@
 #define _GNU_SOURCE 1
 #include <markerjit/marker.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/time.h>
 
-#include "truth.h"
+#include "truth_timer.h"
 
 static truth_count works, handled, woken, traps, interrupted;
 static struct truth_gate gate = TRUTH_GATE;
 static bool block_trap, timer;
 static int poke;
-
-static void block(int signal_number) {
-    sigset_t set;
-
-    sigemptyset(&set);
-    sigaddset(&set, signal_number);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-}
 
 static void on_trap(int number) {
     (void)number;
@@ -50,22 +40,11 @@ static void on_timer(int number) {
     truth_add(&handled);
 }
 
-static void set_timer(bool on) {
-    int interval_us = on ? 1000 : 0;
-
-    setitimer(ITIMER_REAL, &(struct itimerval){{0, interval_us}, {0, interval_us}}, NULL);
-}
-
-/* Threads begin with SIGALRM blocked, as main has it; this one is for the timer to interrupt. */
 static void *work(void *argument) {
-    sigset_t alarm_set;
-
     (void)argument;
     if (block_trap)
-        block(SIGTRAP);
-    sigemptyset(&alarm_set);
-    sigaddset(&alarm_set, SIGALRM);
-    pthread_sigmask(SIG_UNBLOCK, &alarm_set, NULL);
+        truth_mask(SIG_BLOCK, SIGTRAP);
+    truth_take_timer();
     for (unsigned long n = 1;; n++) {
         truth_pass(&gate);
         MARK(truth_work, "n %lu", n);
@@ -91,16 +70,6 @@ static void *wait_for_poke(void *argument) {
     return NULL;
 }
 
-/* The timer first, then its last signal, then the thread that takes it. */
-static void stand_still(void) {
-    sigset_t pending;
-
-    set_timer(false);
-    while (sigpending(&pending) == 0 && sigismember(&pending, SIGALRM))
-        sched_yield();
-    truth_close(&gate, 1);
-}
-
 int main(int argc, char **argv) {
     int epoll = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event event = {.events = EPOLLIN};
@@ -115,11 +84,10 @@ int main(int argc, char **argv) {
             sigaction(SIGTRAP, &(struct sigaction){.sa_handler = on_trap}, NULL);
     poke = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     epoll_ctl(epoll, EPOLL_CTL_ADD, poke, &event);
-    block(SIGALRM);
-    sigaction(SIGALRM, &(struct sigaction){.sa_handler = on_timer, .sa_flags = SA_RESTART}, NULL);
+    truth_have_timer(on_timer);
     truth_start(work, NULL);
     truth_start(wait_for_poke, &epoll);
-    set_timer(timer);
+    truth_set_timer(timer);
     truth_ready();
     while (truth_next(line, sizeof(line))) {
         if (truth_is(line, "trap"))
@@ -127,10 +95,10 @@ int main(int argc, char **argv) {
         else if (truth_is(line, "poke"))
             eventfd_write(poke, 1);
         else if (truth_is(line, "pause"))
-            stand_still();
+            truth_stand_still(&gate, 1);
         else if (truth_is(line, "resume")) {
             truth_open(&gate);
-            set_timer(timer);
+            truth_set_timer(timer);
         }
         truth_say("%s truth_work=%lu truth_handler=%lu truth_woken=%lu own_trap=%lu eintr=%lu",
                   line, atomic_load(&works), atomic_load(&handled), atomic_load(&woken),

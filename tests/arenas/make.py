@@ -39,11 +39,11 @@ def main() -> None:
     maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
     base = min(int(line.split("-")[0], 16) for line in maps if line.endswith(LINK))
     size = os.fstat(descriptor).st_size
-    found = [
+    fragments = [
         [start, base64.b64encode(os.pread(descriptor, end - start, start)).decode()]
         for start, end in pieces(descriptor, min(size, MOST))
     ]
-    image = {"size": size, "base": base, "pieces": found}
+    image = {"size": size, "base": base, "pieces": fragments}
     Path(target).write_bytes(lzma.compress(json.dumps(image).encode(), preset=9))
 
 

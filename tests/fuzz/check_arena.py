@@ -122,8 +122,8 @@ def _look(arena: Arena) -> None:
         return
 
 
-def _some(found: Iterable[object]) -> None:
-    for _ in islice(found, _SOME):
+def _some(items: Iterable[object]) -> None:
+    for _ in islice(items, _SOME):
         pass
 
 
@@ -136,12 +136,12 @@ def _seeds() -> list[Seed]:
     return [
         Seed(
             _NUMBERS.pack(
-                *one[:6], one.max_markers, one.max_edits,
-                one.ring_size, one.ring_size, one.ring_size, one.ring_size,
+                *control[:6], control.max_markers, control.max_edits,
+                control.ring_size, control.ring_size, control.ring_size, control.ring_size,
             ),
             places,
         )
-        for one in (small, large)
+        for control in (small, large)
     ]  # fmt: skip
 
 

@@ -31,12 +31,12 @@ _NOTED = ("truth_modes-jump", "truth_inline", "truth_modes-direct", "kvserver")
 
 
 def _seeds() -> list[Seed]:
-    found = []
+    seeds = []
     for index, program in enumerate(PROGRAMS):
         bones = skeleton(program)
         places = [Place(_PREFIX + at, width) for at, width in bones.places()]
-        found.append(Seed(bytes([index, 0, 0]) + bones.body, [Place(1, 2), *places]))
-    return found
+        seeds.append(Seed(bytes([index, 0, 0]) + bones.body, [Place(1, 2), *places]))
+    return seeds
 
 
 def _taken_apart(data: bytes) -> tuple[Skeleton, int, bytes]:
@@ -63,13 +63,13 @@ def check_file(data: bytes) -> str:
         with FileImage(f"/proc/self/fd/{file}") as image:
             claimed = sum(segment.file_size for segment in image.note_segments())
             assert claimed <= size, "more notes than the file has bytes"
-            found = _check_image(image)
+            outcome = _check_image(image)
             for segment in image.segments[:_READ]:
                 _check_read(image, segment)
     except (BadFile, Unsupported) as error:
-        found = _named(error)
+        outcome = _named(error)
     assert _lowest_free_descriptor() == free, "a descriptor is still open"
-    return found
+    return outcome
 
 
 @cache
@@ -109,9 +109,9 @@ def check_mapped(data: bytes) -> str:
     except MemoryFault as fault:
         assert fault.address == start, "only the first page may be missing"
         return _named(fault)
-    found = _check_image(image)
+    outcome = _check_image(image)
     assert memory.read_bytes <= 4 * MAX_NOTE_BYTES
-    return found
+    return outcome
 
 
 def _loaded(bones: Skeleton, cut: int, body: bytes) -> tuple[SpannedMemory, RemoteAddress]:
@@ -215,7 +215,7 @@ def _check_image(image: Image) -> str:
     assert len(image.segments) <= MAX_SEGMENTS
     size = sum(segment.file_size for segment in image.note_segments())
     with _counted_steps() as steps:
-        found, problems = read_notes(image)
+        in_image, problems = read_notes(image)
         build_id = image.build_id()
     most = 2 * (size // 12 + len(image.segments)) + notes.MAX_PROBLEMS
     assert steps.count <= most, "more steps than there is room for notes"
@@ -224,10 +224,10 @@ def _check_image(image: Image) -> str:
         assert type(problem) is BadNote
         assert len(str(problem)) < LINE
         assert str(problem).isprintable()
-    for note in found:
+    for note in in_image:
         _check_note(image, note)
     assert build_id is None or bytes.fromhex(build_id) is not None
-    if not found:
+    if not in_image:
         return "BadNote" if problems else "no markers"
     return "accepted in part" if problems else ACCEPTED
 

@@ -142,18 +142,18 @@ def check_shared(data: bytes) -> str:
     """
     store = _store(_GEOMETRY.cpus + _CPU, data)
     ring = SharedRing(store, _GEOMETRY, _CPU, _SIZE)
-    found = _check_packet(ring.picture()[1])
+    records = _check_packet(ring.picture()[1])
     assert store.reads <= _READS_A_PICTURE, "the reader stays in the ring"
     ring.resume()
     for poll in range(1, _POLLS + 1):
         reads, damaged = store.reads, ring.damaged
         pieces = [data for _, data in ring.take(last=poll == _POLLS)]
         assert len(pieces) <= 1, "the ring is smaller than a piece"
-        found += _check_packet(b"".join(pieces))
+        records += _check_packet(b"".join(pieces))
         assert store.reads <= reads + _READS_A_POLL, "the reader stays in the ring"
         _check_given_back(store, poll)
         assert ring.damaged - damaged <= _SIZE // WORD
-    return ACCEPTED if found else "damaged" if ring.damaged else "nothing committed"
+    return ACCEPTED if records else "damaged" if ring.damaged else "nothing committed"
 
 
 def _check_packet(data: bytes) -> int:
@@ -188,7 +188,7 @@ def check_drain(data: bytes) -> str:
     )
     start, picture = ring.picture()
     assert store.reads <= _READS_A_PICTURE
-    found = _check_walked(walk(picture, start, _LEAST))
+    records = _check_walked(walk(picture, start, _LEAST))
     ring.resume()
     for poll in range(1, _POLLS + 1):
         reads = store.reads
@@ -197,9 +197,9 @@ def check_drain(data: bytes) -> str:
         walked = ring.walk(*pieces or [(0, b"")], _LEAST)
         assert store.reads <= reads + _READS_A_POLL
         _check_given_back(store, poll)
-        found += _check_walked(walked)
+        records += _check_walked(walked)
     assert ring.damaged <= (_POLLS + 1) * (_SIZE // PAGE + 2)
-    return ACCEPTED if found else "damaged" if ring.damaged else "nothing"
+    return ACCEPTED if records else "damaged" if ring.damaged else "nothing"
 
 
 def _check_walked(walked: Walked) -> int:
@@ -317,23 +317,23 @@ def check_record(data: bytes) -> str:
     types = {type_.id: type_}
     walked = walk_packet(Packet(1, 1, data[1:]), least_words(types))
     good, bad = _read_singly(data[1:], type_)
-    found, dropped = _check_columns(walked, types)
-    assert (sorted(found), dropped) == (sorted(good), bad)
-    return ACCEPTED if found and not bad else "bad" if bad else "none"
+    times, dropped = _check_columns(walked, types)
+    assert (sorted(times), dropped) == (sorted(good), bad)
+    return ACCEPTED if times and not bad else "bad" if bad else "none"
 
 
 def _check_columns(walked: Walked, types: dict[int, RecordType]) -> tuple[list[int], int]:
     """The times of what was decoded, and how many records were dropped."""
     decoded = columns_of([walked], types)
-    found = 0
+    count = 0
     for event in events(decoded.columns, _CLOCK):
-        (type_,) = (one for one in types.values() if one.marker == event.name)
+        (type_,) = (kind for kind in types.values() if kind.marker == event.name)
         assert list(event.fields) == [field.name for field in type_.fields]
         for field in type_.fields:
             check_shown(field, event.fields[field.name])
-        found += 1
-    assert found + decoded.bad == len(walked.starts)
-    return [int(time) for one in decoded.columns for time in one.time], decoded.bad
+        count += 1
+    assert count + decoded.bad == len(walked.starts)
+    return [int(time) for column in decoded.columns for time in column.time], decoded.bad
 
 
 def _read_singly(data: bytes, type_: RecordType) -> tuple[list[int], int]:
@@ -379,14 +379,14 @@ def _record_seeds() -> list[Seed]:
     seeds = []
     for index, type_ in _OF_FORMATS.items():
         texts = [(b"valu\xff", 0), (b"sixteen letters!", 1), (b"", 2), (b"", 3)]
-        records = [_of_type(type_, 5 + at, *one) for at, one in enumerate(texts)]
+        records = [_of_type(type_, 5 + at, *row) for at, row in enumerate(texts)]
         filler = struct.pack("<IIQ", head_of(FILLER, 2), 0, 0)
         whole = records[0] + filler + records[1] + records[2] + records[3]
         for data in (whole, records[1]):
             places = [Place(1 + at, 8) for at in range(0, len(data), 8)]
             places += [Place(1 + at, width) for at in (0, len(records[0])) for width in (2, 4)]
             seeds.append(Seed(bytes([index]) + data, places))
-    assert any(field.type in TEXTS for one in _OF_FORMATS.values() for field in one.fields)
+    assert any(field.type in TEXTS for kind in _OF_FORMATS.values() for field in kind.fields)
     return seeds
 
 

@@ -49,7 +49,7 @@ def _tables() -> tuple[_Table, ...]:
     data = _file()
     sections = struct.unpack_from("<Q", data, 40)[0]
     count = struct.unpack_from("<H", data, 60)[0]
-    found = [
+    tables = [
         _Table(0, 0x40, 0x40, ((40, 8), (52, 2), (58, 2), (60, 2), (62, 2))),
         _Table(sections, count * _ENTRY, _ENTRY, _SECTION_FIELDS),
     ]
@@ -58,10 +58,10 @@ def _tables() -> tuple[_Table, ...]:
             "<IIQQQQ", data, sections + index * _ENTRY
         )
         if type_ in (_SYMTAB, _DYNSYM):
-            found.append(_Table(offset, size, 24, _SYMBOL_FIELDS))
+            tables.append(_Table(offset, size, 24, _SYMBOL_FIELDS))
         elif type_ == _STRTAB:
-            found.append(_Table(offset, size, max(size, 1), ()))
-    return tuple(found)
+            tables.append(_Table(offset, size, max(size, 1), ()))
+    return tuple(tables)
 
 
 def check_symbols(data: bytes) -> str:
@@ -98,7 +98,7 @@ def _function() -> int:
 
     with (ROOT / "build" / "targets" / _PROGRAM).open("rb") as file:
         table = ELFFile(file).get_section_by_name(".dynsym")
-        addresses = [one["st_value"] for one in table.iter_symbols() if one["st_size"]]
+        addresses = [symbol["st_value"] for symbol in table.iter_symbols() if symbol["st_size"]]
     return addresses[0] + 1
 
 

@@ -115,7 +115,7 @@ def _map_seeds() -> list[Seed]:
 
 def _words(text: bytes) -> list[Place]:
     """The numbers of all lines, so that one comes in another's place."""
-    return [Place(one.start(), len(one[0])) for one in re.finditer(rb"[0-9a-f]{2,}", text)]
+    return [Place(match.start(), len(match[0])) for match in re.finditer(rb"[0-9a-f]{2,}", text)]
 
 
 # ---- formats -------------------------------------------------------------------------------------

@@ -56,14 +56,14 @@ class Skeleton(NamedTuple):
 
     def places(self) -> list[Place]:
         """Where numbers stand in `body`: of the headers and the notes."""
-        found, at = [], 0
+        places, at = [], 0
         for offset, content in self.spans:
             if offset == 0:
-                found += [Place(at + 4, 1), Place(at + 5, 1), *_header_places(at, content)]
+                places += [Place(at + 4, 1), Place(at + 5, 1), *_header_places(at, content)]
             elif any(offset == segment.offset for segment in self._notes()):
-                found += note_places(content, at)
+                places += note_places(content, at)
             at += len(content)
-        return found
+        return places
 
     def _notes(self) -> list[Segment]:
         return _segments(self.spans[0][1], PT_NOTE)
@@ -93,18 +93,18 @@ def skeleton(program: str) -> Skeleton:
 
 def note_places(segment: bytes, at: int, align: int = 4) -> list[Place]:
     """The numbers in a note segment that begins `at` bytes into an input."""
-    found, start = [], 0
+    places, start = [], 0
     while start + 12 <= len(segment):
         note, following = parse_note(segment, start, align)
-        found += [Place(at + start + field, 4) for field in (0, 4, 8)]
+        places += [Place(at + start + field, 4) for field in (0, 4, 8)]
         if note.owner == b"markerjit\0":
             content = at + note.content_start
-            found += [Place(content + field, 1) for field in range(4)]
-            found += [Place(content + 4, 2)]
-            found += [Place(content + field, 4) for field in range(8, 32, 4)]
-            found += [Place(content + field, 1) for field in range(32, 44)]
+            places += [Place(content + field, 1) for field in range(4)]
+            places += [Place(content + 4, 2)]
+            places += [Place(content + field, 4) for field in range(8, 32, 4)]
+            places += [Place(content + field, 1) for field in range(32, 44)]
         start = following
-    return found
+    return places
 
 
 def _header_places(at: int, content: bytes) -> list[Place]:
@@ -116,21 +116,21 @@ def _header_places(at: int, content: bytes) -> list[Place]:
 
 
 def _segments(headers: bytes, type_: int) -> list[Segment]:
-    found = map(Segment._make, struct.Struct("<IIQQQQQQ").iter_unpack(headers[_HEADER:]))
-    return [segment for segment in found if segment.type == type_]
+    segments = map(Segment._make, struct.Struct("<IIQQQQQQ").iter_unpack(headers[_HEADER:]))
+    return [segment for segment in segments if segment.type == type_]
 
 
 def _marker_notes(image: FileImage) -> list[tuple[int, int]]:
     """Address and relative text address of each marker's note."""
-    found = []
+    texts = []
     for segment in image.note_segments():
         data, start = image.read_note_segment(segment), 0
         while start + 12 <= len(data):
             note, start = parse_note(data, start, segment.align)
             if note.owner == b"markerjit\0":
                 text = CONTENT.unpack_from(note.content)[10]
-                found.append((segment.address + note.content_start + TEXT, text))
-    return found
+                texts.append((segment.address + note.content_start + TEXT, text))
+    return texts
 
 
 def _text_of(image: FileImage, note: tuple[int, int]) -> tuple[int, int]:

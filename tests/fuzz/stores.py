@@ -78,12 +78,12 @@ class HostileRing:
         self.limits: list[int] = []
 
     def read(self, offset: int, size: int) -> bytes:
-        found = self._read(offset, size)
+        data = self._read(offset, size)
         self.reads += 1
         for change in self._changes:
             if change.after_read == self.reads:
                 self._change(change)
-        return found
+        return data
 
     def write(self, offset: int, data: bytes) -> None:
         word = int.from_bytes(data, "little")

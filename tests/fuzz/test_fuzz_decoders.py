@@ -35,7 +35,7 @@ def test_real_inputs_are_accepted(harness: Harness) -> None:
 
 @every_harness
 def test_nothing_but_the_documented_errors_comes_of_any_input(harness: Harness) -> None:
-    found: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     examples = EXAMPLES // harness.weight
 
     @settings(
@@ -48,10 +48,10 @@ def test_nothing_but_the_documented_errors_comes_of_any_input(harness: Harness) 
     @given(inputs(harness))
     def run(data: bytes) -> None:
         with at_most(LINES + LINES_A_BYTE * len(data)):
-            found[harness.check(data)] += 1
+            outcomes[harness.check(data)] += 1
 
     run()
 
-    print(harness.name, dict(found))
-    assert found[ACCEPTED] > examples // 100, "the inputs do not get past the first check"
-    assert found.total() - found[ACCEPTED] > examples // 100, "the inputs are not hostile"
+    print(harness.name, dict(outcomes))
+    assert outcomes[ACCEPTED] > examples // 100, "the inputs do not get past the first check"
+    assert outcomes.total() - outcomes[ACCEPTED] > examples // 100, "the inputs are not hostile"

@@ -25,7 +25,7 @@ def head(session: markerjit.Session) -> bytes:
 
 def prepared(session: markerjit.Session) -> bool:
     """Whether a switch of it was made from what was prepared."""
-    return any(one.prepared for one in session._switcher._remembered.values())
+    return any(switch.prepared for switch in session._switcher._remembered.values())
 
 
 FORM = marker_form(markerjit.Kind.JUMP, 0, 0)

@@ -25,11 +25,11 @@ def test_an_altered_site_is_shown_and_hides_no_other_marker(target: Callable, in
         session.enable("kv_miss")
 
         with altered(program.pid, address, index) as head:
-            told = {name: cli(name, program.pid) for name in ("list", "status")}
-            known = {name: facts(name, program.pid)["markers"] for name in told}
+            outputs = {name: cli(name, program.pid) for name in ("list", "status")}
+            known = {name: facts(name, program.pid)["markers"] for name in outputs}
             session.disable("kv_miss")
 
-    for name, done in told.items():
+    for name, done in outputs.items():
         assert (done.returncode, done.stderr) == (0, ""), name
         assert f"altered: {address:#x} (kv_hit in " in done.stdout, name
         assert f"holds {head.hex(' ')}" in done.stdout, name
@@ -84,5 +84,5 @@ def test_doctor_names_an_altered_site(target: Callable) -> None:
     with altered(program.pid, address := address_of(program.pid, "kv_hit")):
         findings = facts("doctor", program.pid)["findings"]
 
-    (finding,) = (one for one in findings if "of kv_hit" in one["found"])
+    (finding,) = (finding for finding in findings if "of kv_hit" in finding["found"])
     assert f"{address:#x}" in finding["found"]

@@ -33,7 +33,8 @@ CLOCK = Calibration(Time.TSC, 1000, 2000, 3_000_000_000, 0)
 
 ELSEWHERE = {"mode", "quiesce"}
 """Checked where strategies and modes are chosen, and tested there."""
-NOT_OURS = {"self"}
+NOT_OURS = {"self", "progress"}
+"""A function that reports progress is the caller's, and so are its errors."""
 
 
 class Place(NamedTuple):
@@ -52,11 +53,27 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     path = str(folder / "trace.txt")
     pattern, record = {"pattern": "truth_loop"}, {
         "pattern": "truth_loop", "probe": "record", "time": "tsc", "thread_id": True,
-        "fields": None, "text": 256, "strings": "fast", "where": "i >= 0",
+        "fields": None, "text": 256, "strings": "fast", "where": "i >= 0", "sample": "1/2",
+        "at_most": "1000/s",
     }  # fmt: skip
     trace = markerjit.open_trace(path)
     types = tuple(stream.types.values())
-    enabled = {**pattern, "probe": "record", "strings": "fast", "force": False, "where": "i >= 0"}
+    apart = {
+        **pattern, "room": 10, "where": "i < -1", "fields": None, "duration": 0.0, "limit": 1,
+        "sample": "1/2", "at_most": "1000/s",
+    }  # fmt: skip
+    enabled = {
+        **pattern, "probe": "record", "strings": "fast", "force": False, "where": "i >= 0",
+        "for_s": 60, "sample": "1/2", "at_most": "1000/s",
+    }  # fmt: skip
+    record["select"] = "i"
+    followed = {
+        "pattern": "nobody*", "duration": 0.0, "limit": 1, "depth": 1, "tids": [1], "below": "main",
+        "breakpoints": False, "lossless": False, "ring_growth": 0,
+        "slices": str(folder / "calls.pftrace"), "force": True,
+    }  # fmt: skip
+    no_calls = markerjit.CallGraph(0.0, (), (), (), ())
+    folded = str(folder / "calls.folded")
     flight = markerjit.Flight(session._target.seen.arena, dict)
     polls = {"packets": False, "columns": True}
     of_stream = {
@@ -92,7 +109,17 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
                 "seccomp": "read",
             },
         ),
+        "Newcomers": (
+            markerjit.Newcomers,
+            {
+                "targets": markerjit.Targets(exe="/bin/true"),  # which nobody executes
+                "request": lambda session: session.trace("truth_loop"),
+                "ring_size": 1 << 20,
+                "seccomp": "read",
+            },
+        ),
         "Launched": (markerjit.Launched, {"command": ["/bin/true"]}),
+        "launch": (markerjit.launch, {"command": ["/bin/true"]}),
         "parse_targets": (markerjit.parse_targets, {"text": "1,2"}),
         "find_processes": (markerjit.find_processes, {"targets": markerjit.Targets((1,))}),
         "choose_one": (markerjit.choose_one, {"targets": markerjit.Targets((1,))}),
@@ -100,19 +127,78 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "View.usdt": (session.usdt, pattern),
         "View.functions": (session.functions, {"pattern": "func:main"}),
         "View.sites": (session.sites, pattern),
+        "View.status": (session.status, {**pattern, "look": False}),
         "View.statistics": (session.statistics, {**pattern, "look": False}),
         "View.states": (session.states, {"sites": session.sites("truth_loop")}),
         "View.read": (session.read, {"address": session.sites()[0].address, "size": 1}),
         "Session.plan": (session.plan, {**pattern, "on": True, "probe": "count"}),
+        "Session.on": (session.on, enabled),
+        "Session.off": (session.off, {**pattern, "force": False}),
+        "Session.switch_off_overdue": (session.switch_off_overdue, {"early": "truth_loop"}),
         "Session.enable": (session.enable, enabled),
         "Session.disable": (session.disable, {**pattern, "force": False}),
         "Session.end_record": (session.end_record, pattern),
         "Session.record": (session.record, record),
         "Session.stepping": (session.stepping, {**pattern, "on": True, "lease_s": 60}),
+        "Session.aggregate": (
+            session.aggregate,
+            {
+                **pattern,
+                "what": "count()",
+                "by": "tid",
+                "where": "i < -1",
+                "keys": 10,
+                "text": 8,
+                "strings": "fast",
+            },
+        ),
+        "Session.latency": (
+            session.latency,
+            {
+                "begin": "truth_loop",
+                "end": "truth_loop",
+                "by": "tid",
+                "end_by": "tid",
+                "where": "i < -1",
+                "slower": 0.1,
+                "room": 10,
+                "forget": 1.0,
+                "text": 8,
+                "strings": "fast",
+            },
+        ),
         "Session.trace": (
             session.trace,
-            {**record, "poll_s": 0.02, "lossless": False, "ring_growth": 0, "resume": False},
+            {
+                **record,
+                "budget": "1%",
+                "poll_s": 0.02,
+                "lossless": False,
+                "ring_growth": 0,
+                "resume": False,
+                "duration": 0.0,
+                "limit": 1,
+            },
         ),
+        "Session.atrace": (session.atrace, apart),
+        "Session.subscribe": (session.subscribe, {**apart, "function": lambda event: event}),
+        "Session.record_to": (
+            session.record_to,
+            {
+                **record,
+                "budget": "1%",
+                "path": str(folder / "to.txt"),
+                "lossless": False,
+                "ring_growth": 0,
+                "duration": 0.0,
+                "limit": 1,
+                "force": True,
+            },
+        ),
+        "Session.trace_calls": (session.trace_calls, followed),
+        "Session.calls": (session.calls, followed),
+        "Session.replace": (session.replace, {"function": "func:main", "new": "none.c:main"}),
+        "Session.revert": (session.revert, {"function": "func:main"}),
         "Session.trace_info": (session.trace_info, {"types": types, "clock": CLOCK}),
         "EventStream": (markerjit.EventStream, of_stream),
         "EventStream.record_batches": (stream.record_batches, polls),
@@ -131,6 +217,29 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "repair": (markerjit.repair, opened),
         "table": (markerjit.table, {"values": session.sites()}),
         "list_file": (markerjit.list_file, listed),
+        "coverage_of_file": (
+            markerjit.coverage_of_file,
+            {"path": str(place.program.path), "instructions": 0},
+        ),
+        "coverage_of_process": (
+            markerjit.coverage_of_process,
+            {"pid": place.program.pid, "mapped": "", "instructions": 0},
+        ),
+        "stacks_of_process": (
+            markerjit.stacks_of_process,
+            {"pid": place.program.pid, "tid": place.program.pid, "depth": 1},
+        ),
+        "sample_stacks": (
+            markerjit.sample_stacks,
+            {
+                "pid": place.program.pid,
+                "count": 1,
+                "every": 0.0,
+                "tid": None,
+                "depth": 1,
+                "running": False,
+            },
+        ),
         "list_file_functions": (
             markerjit.list_file_functions,
             {**listed, "pattern": "func:main"},
@@ -139,9 +248,22 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "compile_probe": (markerjit.compile_probe, probe),
         "compiled_probe": (markerjit.compiled_probe, {"probe": "count"}),
         "open_sink": (markerjit.open_sink, {"path": path, "info": info, "force": False}),
+        "is_joint": (markerjit.is_joint, {"path": path}),
+        "open_joint": (
+            markerjit.open_joint,
+            {"path": str(folder / "joint.jsonl"), "force": True},
+        ),
+        "times_of": (markerjit.times_of, {"columns": [], "clock": CLOCK}),
+        "LineTemplate": (markerjit.LineTemplate, {"text": "{time} {name}"}),
         "open_trace": (markerjit.open_trace, {"path": path}),
+        "read": (markerjit.read, {"path": path}),
         "open_traces": (markerjit.open_traces, {"path": path}),
         "check_output": (markerjit.check_output, {"path": path, "force": False}),
+        "check_calls_file": (
+            markerjit.check_calls_file,
+            {"path": folded, "force": True, "slices": True},
+        ),
+        "write_calls": (markerjit.write_calls, {"graph": no_calls, "path": folded, "force": True}),
         "takes_packets": (markerjit.takes_packets, {"sink": None}),
         "convert": (
             markerjit.convert,
@@ -181,9 +303,9 @@ def code_of(program: Target) -> list[bytes]:
     """The bytes of the program's code, as they are in memory."""
     with ProcessMemory(program.pid) as memory:
         return [
-            memory.read(one.start, one.size)
-            for one in read_maps(program.pid)
-            if one.executable and one.path == str(program.path)
+            memory.read(mapping.start, mapping.size)
+            for mapping in read_maps(program.pid)
+            if mapping.executable and mapping.path == str(program.path)
         ]
 
 
@@ -208,6 +330,8 @@ def _shown(value: object) -> str:
 
 def test_nonsense_is_refused_or_works_and_the_target_is_as_it_was(place: Place) -> None:
     """A number that is no limit of a text killed the target with SIGSEGV."""
+    # What reads debugging information stays open.
+    markerjit.list_file_functions(place.program.path, "func:main")
     before, open_before = code_of(place.program), open_descriptors()
     wrong = []
     for name, (function, arguments) in right(place).items():
@@ -233,7 +357,7 @@ def test_nonsense_is_refused_or_works_and_the_target_is_as_it_was(place: Place) 
 def test_every_argument_of_every_public_function_is_in_the_table(place: Place) -> None:
     table = right(place)
     owners: dict[str, Any] = {"": markerjit}
-    owners |= {f"{one}.": getattr(markerjit, one) for one in ("View", "Session", "EventStream")}
+    owners |= {f"{kind}.": getattr(markerjit, kind) for kind in ("View", "Session", "EventStream")}
     missing = []
     for prefix, owner in owners.items():
         names = markerjit.__all__ if owner is markerjit else vars(owner)
@@ -243,13 +367,18 @@ def test_every_argument_of_every_public_function_is_in_the_table(place: Place) -
                 continue
             parameters = set(inspect.signature(function).parameters) - NOT_OURS - ELSEWHERE
             known = set(table.get(prefix + name, (None, {}))[1])
-            missing += [f"{prefix}{name}({one})" for one in sorted(parameters - known)]
+            missing += [f"{prefix}{name}({parameter})" for parameter in sorted(parameters - known)]
     assert missing == []
 
 
 def _is_value(function: Any) -> bool:
     """Errors, enumerations, named tuples and some more are made by us."""
-    classes = (markerjit.Compiled, markerjit.Field, markerjit.Stepper, markerjit.Trace)
+    made = (
+        markerjit.AddingUp, markerjit.CallTrace, markerjit.Events, markerjit.Latency,
+        markerjit.Plots, markerjit.Subscription,
+        markerjit.Subscription,
+    )  # fmt: skip
+    classes = (*made, markerjit.Compiled, markerjit.Field, markerjit.Stepper, markerjit.Trace)
     made_by_us = (Exception, tuple, Enum, *classes)
     return isinstance(function, type) and issubclass(function, made_by_us)
 

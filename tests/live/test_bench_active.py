@@ -7,9 +7,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,6 +21,8 @@ import psutil
 import pytest
 
 from markerjit.apps.bench.active.listened import FORMS
+from markerjit.apps.bench.sampling.build import why_missing
+from markerjit.apps.bench.sampling.form import YARDSTICKS
 from tests.support.commands import ENVIRONMENT, cli, running
 from tests.support.timing import wait_until
 
@@ -53,34 +57,34 @@ def test_every_form_is_measured_or_named(kept) -> None:
     run = run_of(kept)
 
     cpus = len(os.sched_getaffinity(0))
-    missing = {one["form"] for one in run["missing"]}
+    missing = {entry["form"] for entry in run["missing"]}
     assert [part["setting"] for part in run["parts"]] == [
         {"threads": number} for number in sorted({1, cpus})
     ]
     for part in run["parts"]:
-        names = {one["name"] for one in part["forms"]}
+        names = {form["name"] for form in part["forms"]}
         assert names >= OURS | CONTROLS
         assert names | missing >= PEERS
-        for one in part["forms"]:
-            assert [len(rounds) >= 12 for rounds in one["samples"]] == [True]
-            assert one["executions"] >= 4
-            assert one["verdict"]
+        for form in part["forms"]:
+            assert [len(rounds) >= 12 for rounds in form["samples"]] == [True]
+            assert form["executions"] >= 4
+            assert form["verdict"]
 
 
 def test_who_listens_has_counted_every_execution(kept) -> None:
     for part in run_of(kept)["parts"]:
-        for one in part["forms"]:
-            if one["name"] in CONTROLS or "dormant" in one["name"]:
-                assert "counted" not in one
+        for form in part["forms"]:
+            if form["name"] in CONTROLS or "dormant" in form["name"]:
+                assert "counted" not in form
             else:
-                counted = 0 if "says no" in one["name"] else one["executed"]
-                assert one["counted"] == counted, one["name"]
-                assert one["executed"] > 0
+                counted = 0 if "says no" in form["name"] else form["executed"]
+                assert form["counted"] == counted, form["name"]
+                assert form["executed"] > 0
 
 
 def test_a_miscount_is_never_the_reason_for_something_missing(kept) -> None:
-    for one in run_of(kept)["missing"]:
-        assert "no figure" not in one["why"], one
+    for entry in run_of(kept)["missing"]:
+        assert "no figure" not in entry["why"], entry
 
 
 def test_the_report_and_the_table_have_it(kept) -> None:
@@ -93,22 +97,22 @@ def test_the_report_and_the_table_have_it(kept) -> None:
     for name in OURS:  # the name of a longer form may begin so, and go on with a word
         assert len(re.findall(f" {name} +\\W", done.stdout)) == len(run["parts"]), name
         assert name in page
-    for one in run["missing"]:
-        assert f"not measured: {one['form']}" in done.stdout
+    for entry in run["missing"]:
+        assert f"not measured: {entry['form']}" in done.stdout
 
 
 def test_with_one_cpu_it_says_so_and_measures_one_thread(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     alone = partial(os.sched_setaffinity, 0, {min(os.sched_getaffinity(0))})
 
-    with running("bench", "active", "--seconds", "0.1", "--layouts", "1", "--json", path,
-                 preexec_fn=alone) as bench:  # fmt: skip
+    with running("bench", "active", "--only", "jump, count", "--seconds", "0.1", "--layouts", "1",
+                 "--json", path, preexec_fn=alone) as bench:  # fmt: skip
         _, errors = bench.communicate()
 
     assert bench.returncode == 0, errors
     run = json.loads(path.read_text())
     assert [part["setting"]["threads"] for part in run["parts"]] == [1]
-    (why,) = (one["why"] for one in run["missing"] if one["form"] == "more than one thread")
+    (why,) = (entry["why"] for entry in run["missing"] if entry["form"] == "more than one thread")
     assert "one CPU" in why
 
 
@@ -121,7 +125,8 @@ def test_an_interrupted_run_leaves_no_process_behind(
 ) -> None:
     needs_tool("gdb", "gdb")
     monkeypatch.setitem(ENVIRONMENT, "TMPDIR", str(tmp_path))  # who is killed leaves files
-    with running("bench", "active", "--seconds", "60", "--layouts", "1") as bench:
+    only = [word for name in ("jump, record", "ptrace", "gdb") for word in ("--only", name)]
+    with running("bench", "active", *only, "--seconds", "60", "--layouts", "1") as bench:
         wait_until(  # seldom: it looks at all processes, on the CPUs of those that compile
             lambda: names(children(bench.pid)) >= CHILDREN, "all of them", 120, every_s=0.05
         )
@@ -129,7 +134,7 @@ def test_an_interrupted_run_leaves_no_process_behind(
         bench.send_signal(end)
         bench.communicate()
 
-    wait_until(lambda: not any(is_there(one) for one in left), "their end")
+    wait_until(lambda: not any(is_there(process) for process in left), "their end")
 
 
 def children(pid: int) -> list[psutil.Process]:
@@ -140,16 +145,16 @@ def children(pid: int) -> list[psutil.Process]:
 
 
 def names(processes: list[psutil.Process]) -> set[str]:
-    found = set()
-    for one in processes:
+    alive = set()
+    for process in processes:
         with suppress(psutil.NoSuchProcess):  # a compiler, which has ended
-            found.add(one.name())
-    return found
+            alive.add(process.name())
+    return alive
 
 
-def is_there(one: psutil.Process) -> bool:
+def is_there(process: psutil.Process) -> bool:
     try:
-        return one.is_running() and one.status() != psutil.STATUS_ZOMBIE
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
@@ -164,21 +169,90 @@ def test_forms_that_are_asked_for_are_measured_with_their_baseline_alone(tmp_pat
 
     assert done.returncode == 0, done.stderr
     for part in json.loads(path.read_text())["parts"]:
-        forms = {one["name"]: one for one in part["forms"]}
+        forms = {form["name"]: form for form in part["forms"]}
         assert forms.keys() == (CONTROLS - {"rdtsc"}) | names
         assert all(forms[name]["counted"] == forms[name]["executed"] > 0 for name in names)
+
+
+def test_what_an_event_is_compared_with_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    only = [word for name in YARDSTICKS for word in ("--only", name)]
+
+    done = cli("bench", "active", *only, "--seconds", "0.1", "--layouts", "1", "--json", path)
+
+    assert done.returncode == 0, done.stderr
+    for part in json.loads(path.read_text())["parts"]:
+        assert {form["name"] for form in part["forms"]} == CONTROLS | {*YARDSTICKS}
+
+
+def test_a_ring_that_is_full_or_in_the_cache_counts_every_execution(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    names = ("jump, full ring", "jump, flight recorder in the cache")
+
+    done = cli("bench", "active", "--only", names[0], "--only", names[1], "--seconds", "0.1",
+               "--layouts", "2", "--json", path)  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    for part in json.loads(path.read_text())["parts"]:
+        forms = {form["name"]: form for form in part["forms"]}
+        assert all(forms[name]["counted"] == forms[name]["executed"] > 0 for name in names)
+
+
+@pytest.fixture
+def open_place(needs_tool: Callable[[str, str], str]) -> Iterator[Path]:
+    """A folder that `nobody` may enter, as pytest's own are not, where there is LTTng. The pages
+    that LTTng leaves in shared memory when its daemon is killed are removed."""
+    for tool, package in (("lttng", "lttng-tools"), ("babeltrace2", "babeltrace2")):
+        needs_tool(tool, package)
+    form = next(way.form for way in FORMS if way.form.name == "LTTng-UST, record")
+    if why := why_missing(form, "gcc", []):
+        pytest.skip(why)
+    pages = set(Path("/dev/shm").glob("lttng-ust-wait-*"))
+    path = Path(tempfile.mkdtemp())
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+    for page in set(Path("/dev/shm").glob("lttng-ust-wait-*")) - pages:
+        page.unlink()
+
+
+def test_lttng_has_recorded_every_execution_and_nothing_of_it_is_left(open_place: Path) -> None:
+    path = open_place / "a.json"
+    names = ("LTTng-UST, record", "LTTng-UST, record with thread id")
+
+    environment = {**ENVIRONMENT, "TMPDIR": str(open_place)}
+    with running("bench", "active", "--only", "LTTng*", "--seconds", "0.1", "--layouts", "2",
+                 "--json", path, env=environment) as bench:  # fmt: skip
+        _, errors = bench.communicate()
+
+    assert bench.returncode == 0, errors
+    for part in json.loads(path.read_text())["parts"]:
+        forms = {form["name"]: form for form in part["forms"]}
+        assert all(forms[name]["counted"] == forms[name]["executed"] > 0 for name in names)
+    assert os.listdir(open_place) == ["a.json"]
+
+
+def test_the_daemon_of_lttng_ends_when_the_bench_is_killed(open_place: Path) -> None:
+    with running("bench", "active", "--only", "LTTng*", "--layouts", "1",
+                 env={**ENVIRONMENT, "TMPDIR": str(open_place)}) as bench:  # fmt: skip
+        wait_until(lambda: "lttng-sessiond" in names(children(bench.pid)), "its daemon")
+        daemons = [child for child in children(bench.pid) if "lttng" in child.name()]
+        bench.kill()
+        bench.communicate()
+
+    wait_until(lambda: not any(is_there(daemon) for daemon in daemons), "their end")
 
 
 def test_every_option_and_every_size_of_event_records_every_execution(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
 
-    done = cli("bench", "active", "--only", "jump, record*", "--seconds", "0.1", "--layouts", "2",
+    done = cli("bench", "active", "--only", "jump, record*", "--seconds", "0.1", "--layouts", "1",
                "--json", path)  # fmt: skip
 
     assert done.returncode == 0, done.stderr
     run = json.loads(path.read_text())
     assert run["missing"] == [] or len(os.sched_getaffinity(0)) == 1
     for part in run["parts"]:
-        recorded = [one for one in part["forms"] if "record" in one["name"]]
-        assert len(recorded) == sum(one.form.name.startswith("jump, record") for one in FORMS)
-        assert all(one["counted"] == one["executed"] > 0 for one in recorded)
+        recorded = [form for form in part["forms"] if "record" in form["name"]]
+        assert len(recorded) == sum(way.form.name.startswith("jump, record") for way in FORMS)
+        assert all(form["counted"] == form["executed"] > 0 for form in recorded)

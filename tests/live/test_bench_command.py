@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import cli, one_line, running
+from tests.support.commands import CLI, ENVIRONMENT, cli, one_line, running
 from tests.support.timing import wait_until
 
 pytestmark = pytest.mark.live
@@ -31,7 +31,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Completed
 def forms_of(run: dict[str, Any], kind: str) -> Iterator[dict[str, Any]]:
     for part in run["parts"]:
         if part["kind"] == kind:
-            yield {one["name"]: one for one in part["forms"]}
+            yield {form["name"]: form for form in part["forms"]}
 
 
 def test_every_form_is_measured_beside_no_marker_and_a_call(kept) -> None:
@@ -44,12 +44,12 @@ def test_every_form_is_measured_beside_no_marker_and_a_call(kept) -> None:
     for forms in hot:
         ours = {"no marker", "no marker, again", "jump", "nop", "symbol", "immediate", "pointer"}
         assert forms.keys() >= ours | {"sentinel", "direct", "5-byte no-op", "call"}
-        for one in forms.values():
-            layouts = one["samples"]
+        for form in forms.values():
+            layouts = form["samples"]
             assert len(layouts) == 1
             assert all(len(rounds) >= 12 for rounds in layouts)
-            assert one["cost"]["low"] <= one["cost"]["value"] <= one["cost"]["high"]
-            assert one["verdict"]
+            assert form["cost"]["low"] <= form["cost"]["value"] <= form["cost"]["high"]
+            assert form["verdict"]
         assert forms["no marker"]["cost"] == {"value": 0.0, "low": 0.0, "high": 0.0}
 
 
@@ -65,10 +65,12 @@ def test_the_report_is_one_page_without_scripts_or_links_to_elsewhere(kept) -> N
 
 def test_known_costs_stand_beside_what_was_measured(kept) -> None:
     _, path = kept
-    (control,) = (one for one in json.loads(path.read_text())["parts"] if one["kind"] == "control")
+    (control,) = (
+        part for part in json.loads(path.read_text())["parts"] if part["kind"] == "control"
+    )
 
-    assert [one["more"] for one in control["known"]] == [1, 2, 5]
-    assert all({"known", "cost", "found"} <= one.keys() for one in control["known"])
+    assert [addition["more"] for addition in control["known"]] == [1, 2, 5]
+    assert all({"known", "cost", "found"} <= addition.keys() for addition in control["known"])
 
 
 def test_the_same_code_is_measured_against_itself_twenty_times(tmp_path: Path) -> None:
@@ -79,17 +81,17 @@ def test_the_same_code_is_measured_against_itself_twenty_times(tmp_path: Path) -
     assert "Traceback" not in done.stderr
     assert done.returncode == (0 if "the bench may be believed here" in done.stdout else 1)
     known, same = json.loads(path.read_text())["parts"]
-    assert [one["more"] for one in known["known"]] == [1, 2, 5]
-    assert sum(one["name"].startswith("the same, ") for one in same["forms"]) == 20
+    assert [addition["more"] for addition in known["known"]] == [1, 2, 5]
+    assert sum(form["name"].startswith("the same, ") for form in same["forms"]) == 20
     assert same["noisy"] or "of 20 times the same code was not distinguishable" in done.stdout
 
 
 def test_what_cannot_be_measured_is_named_with_its_package(kept) -> None:
     done, path = kept
 
-    for one in json.loads(path.read_text())["missing"]:
-        assert f"not measured: {one['form']}" in done.stdout
-        assert "apt-get install" in one["why"]
+    for entry in json.loads(path.read_text())["missing"]:
+        assert f"not measured: {entry['form']}" in done.stdout
+        assert "apt-get install" in entry["why"]
 
 
 def test_a_run_compared_with_itself_differs_in_nothing(kept) -> None:
@@ -139,11 +141,11 @@ def test_what_cannot_be_measured_of_your_own_code_is_named(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("code", "function", "said"),
+    ("code", "function", "words"),
     [("int x = ;\n", "work", "expected expression"), ("\n", "nobody", "nobody")],
 )
 def test_a_source_that_does_not_compile_shows_what_the_compiler_says_once(
-    tmp_path: Path, code: str, function: str, said: str
+    tmp_path: Path, code: str, function: str, words: str
 ) -> None:
     source = tmp_path / "bad.c"
     source.write_text(code)
@@ -153,7 +155,7 @@ def test_a_source_that_does_not_compile_shows_what_the_compiler_says_once(
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == f"markerjit: {source} does not compile"
     assert done.stderr.count("error: expected expression") <= 1
-    assert said in done.stderr
+    assert words in done.stderr
 
 
 @contextmanager
@@ -200,14 +202,59 @@ def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, number: signal
     assert not (tmp_path / "x").exists()
 
 
+def test_interrupted_run_gives_what_was_complete_and_says_so(tmp_path: Path) -> None:
+    kept, page = tmp_path / "x.json", tmp_path / "x.html"
+    first: set[int] = set()
+
+    def is_at_second() -> bool:
+        first.update(runners_of(bench.pid))
+        return len(first) > 1
+
+    with running(
+        "bench", "dormant", "--seconds", "3", "--parts", "0", "--layouts", "1",
+        "--json", kept, "--html", page,
+    ) as bench:  # fmt: skip
+        wait_until(is_at_second, "the runner of the second comparison", 120)
+        bench.send_signal(signal.SIGINT)
+        shown, remarks = bench.communicate()
+
+    assert bench.returncode == 130
+    run = json.loads(kept.read_text())
+    done = len(run["parts"])
+    assert 1 <= done < 3 and run["parts"][0]["kind"] == "control"
+    assert run["machine"]["ended early"].startswith(f"interrupted after {done} comparison")
+    assert "THE RUN ENDED EARLY: interrupted after" in shown
+    assert "ended early" in page.read_text()
+    assert f"every sample is in {kept}" in remarks
+
+
+def test_second_run_takes_what_the_first_one_has_compiled(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    compiler = tmp_path / "cc"
+    compiler.write_text(f'#!/bin/sh\necho x >>{tmp_path}/calls\nexec gcc "$@"\n')
+    compiler.chmod(0o755)
+    counts = []
+
+    for _ in range(2):
+        subprocess.run(
+            [*CLI, "bench", "dormant", "--seconds", "0.1", "--parts", "0", "--layouts", "1",
+             "--only", "jump", "--cc", compiler],
+            env={**ENVIRONMENT, "XDG_CACHE_HOME": str(cache)}, capture_output=True, check=True,
+        )  # fmt: skip
+        counts.append((tmp_path / "calls").read_text().count("x"))
+
+    assert counts[1] - counts[0] < counts[0] / 3
+    assert any((cache / "markerjit" / "bench").iterdir())
+
+
 def runners_of(pid: int) -> list[int]:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    found = []
+    runners = []
     for child in map(int, children):
         try:
             name = Path(f"/proc/{child}/comm").read_text().strip()
         except OSError:
             continue
         if name == "runner":
-            found.append(child)
-    return found
+            runners.append(child)
+    return runners

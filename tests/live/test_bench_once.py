@@ -18,16 +18,16 @@ def forms_of(directory: Path, *only: str) -> dict[str, dict[str, dict[str, Any]]
     """By measure and name, of the shortest run of one setting."""
     kept = directory / "a.json"
     done = cli(
-        "bench", "toggle", *(word for one in only for word in ("--only", one)),
+        "bench", "toggle", *(word for pattern in only for word in ("--only", pattern)),
         "--seconds", "0.2", "--sites", "203", "--threads", "2", "--json", kept,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     run = json.loads(kept.read_text())
     parts = run["parts"]
     assert parts, run["missing"]
-    busy = [one for one in parts if one["setting"]["load"] == "busy"]
+    busy = [part for part in parts if part["setting"]["load"] == "busy"]
     return {
-        one["setting"]["measure"]: {form["name"]: form for form in one["forms"]} for one in busy
+        part["setting"]["measure"]: {form["name"]: form for form in part["forms"]} for part in busy
     }
 
 
@@ -36,7 +36,7 @@ def test_first_switches_stand_beside_one_made_before(tmp_path: Path) -> None:
 
     assert list(forms) == ["once"]
     assert set(forms["once"]) == set(once.WHATS) - {once.UNSEEN, once.STATUS}
-    assert {one["baseline"] for one in forms["once"].values()} == {once.BEFORE}
+    assert {form["baseline"] for form in forms["once"].values()} == {once.BEFORE}
     samples = [forms["once"][name]["samples"][0] for name in (once.ATTACH, once.FIRST, once.LIVE)]
     assert all(a + b == c for a, b, c in zip(*samples, strict=True))
 

@@ -35,19 +35,19 @@ def run(build: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str
 
 def test_events_of_every_kind_are_read_in_every_way(run: tuple[dict[str, Any], str]) -> None:
     parts = run[0]["parts"]
-    missing = {one["form"] for one in run[0]["missing"]}
+    missing = {entry["form"] for entry in run[0]["missing"]}
 
-    assert {one["setting"]["workload"] for one in parts} == set(measure.WORKLOADS)
+    assert {part["setting"]["workload"] for part in parts} == set(measure.WORKLOADS)
     for part in parts:
-        assert {one["name"] for one in part["forms"]} | missing == {
-            one.name for one in measure.FORMS
+        assert {form["name"] for form in part["forms"]} | missing == {
+            form.name for form in measure.FORMS
         }
-        assert all(len(one["samples"][0]) >= 12 for one in part["forms"])
+        assert all(len(form["samples"][0]) >= 12 for form in part["forms"])
 
 
 def test_the_page_has_events_a_second(run: tuple[dict[str, Any], str]) -> None:
     assert "Million events a second" in run[1]
-    assert all(said in run[1] for said in measure.WORKLOADS.values())
+    assert all(text in run[1] for text in measure.WORKLOADS.values())
 
 
 def test_a_form_is_read_beside_what_it_is_compared_with(build: Path, tmp_path: Path) -> None:

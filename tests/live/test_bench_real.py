@@ -31,9 +31,9 @@ BY_NAME = {form.name: form for form in FORMS}
 SIZES = {"calls": "16", "tables": "6", "strings": "500", "trees": "7"}
 """So little that the rings hold all events."""
 WORKS = {
-    name: (one.arguments[0], SIZES[name])
-    for one in LUA.workloads
-    for name in [one.name.split()[-1]]
+    name: (workload.arguments[0], SIZES[name])
+    for workload in LUA.workloads
+    for name in [workload.name.split()[-1]]
 }
 
 
@@ -55,8 +55,8 @@ def lua(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     objects = building.compile_all(LUA, building.tree_of(LUA), [*forms, building.TRUTH], tools)
     where = tmp_path_factory.mktemp("lua")
     yield {
-        name: building.link(LUA, found, number % 3, 3, where / name.replace(" ", "-"), tools)
-        for number, (name, found) in enumerate(objects.items())
+        name: building.link(LUA, files, number % 3, 3, where / name.replace(" ", "-"), tools)
+        for number, (name, files) in enumerate(objects.items())
     }
 
 
@@ -74,9 +74,11 @@ def test_every_marker_has_its_place_in_debians_source(tmp_path: Path, program: P
 def test_all_of_our_markers_are_in_it_and_none_without(lua: dict[str, Path]) -> None:
     for form in ("jump", "pointer", "truth"):
         markers, problems = markerjit.list_file(lua[form])
-        assert {one.name for one in markers} == set(LUA.markers)
-        assert {str(one.kind) for one in markers} == {"pointer" if form == "pointer" else "jump"}
-        assert sum(len(one.sites) for one in markers) >= len(LUA.marks) and not problems
+        assert {marker.name for marker in markers} == set(LUA.markers)
+        assert {str(marker.kind) for marker in markers} == {
+            "pointer" if form == "pointer" else "jump"
+        }
+        assert sum(len(marker.sites) for marker in markers) >= len(LUA.marks) and not problems
     with pytest.raises(markerjit.errors.NoMarkers):
         markerjit.list_file(lua[BASELINE])
 
@@ -98,7 +100,7 @@ def test_events_and_losses_are_what_the_program_counts(
         with markerjit.attach(child.pid) as session, session.trace("lua_*", mode=mode) as events:
             child.go()
             passed = child.report().passed
-            seen = Counter(one.name for one in events.drain())
+            seen = Counter(event.name for event in events.drain())
             lost = events.statistics().lost
         child.go()
         child.wait()
@@ -117,12 +119,12 @@ def test_arguments_are_those_of_the_call(lua: dict[str, Path]) -> None:
         child.go()
         child.wait()
 
-    sources_of = {one.fields["source"] for one in calls}
+    sources_of = {call.fields["source"] for call in calls}
     assert sources_of == {"@" + WORKS["calls"][0]}
-    assert Counter(one.fields["args"] for one in calls if one.fields["line"] == 2).keys() == {1}
+    assert Counter(call.fields["args"] for call in calls if call.fields["line"] == 2).keys() == {1}
 
 
-@pytest.mark.parametrize("switch", active.SWITCHES, ids=lambda one: one.form.name)
+@pytest.mark.parametrize("switch", active.SWITCHES, ids=lambda switch: switch.form.name)
 def test_every_way_of_switching_on_hits_as_often_as_the_marker_is_passed(
     lua: dict[str, Path], switch: active.Switch
 ) -> None:

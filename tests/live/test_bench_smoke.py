@@ -37,6 +37,6 @@ def test_no_request_fails_while_the_servers_markers_flip(
     table, slices = run("redis_minute.py", tmp_path, "--seconds", "0.2")
 
     assert "byte flip" in table
-    assert sum(one["completed"] for one in slices) > 0
-    assert [one for one in slices if one["failed"]] == []
-    assert all((one["flips"] > 0) == (one["way"][:5] != "quiet") for one in slices)
+    assert sum(piece["completed"] for piece in slices) > 0
+    assert [piece for piece in slices if piece["failed"]] == []
+    assert all((piece["flips"] > 0) == (piece["way"][:5] != "quiet") for piece in slices)

@@ -46,26 +46,26 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.Completed
 def run(kept: tuple[subprocess.CompletedProcess[str], Path]) -> dict[str, Any]:
     done, path = kept
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
 
 
 def parts_of(run: dict[str, Any], measure: str) -> Iterator[dict[str, dict[str, Any]]]:
     """The forms of each part with this measure, by name."""
     for part in run["parts"]:
         if part["setting"]["measure"] == measure:
-            yield {one["name"]: one for one in part["forms"]}
+            yield {form["name"]: form for form in part["forms"]}
 
 
 def left_out(run: dict[str, Any], name: str) -> bool:
     """Altogether, and not only its slowest step."""
-    return any(one.endswith(name) for all_ in run["missing"] for one in all_["form"].split("; "))
+    return any(form.endswith(name) for all_ in run["missing"] for form in all_["form"].split("; "))
 
 
 def test_every_way_is_switched_on_and_off_in_every_setting(run: dict[str, Any]) -> None:
     settings = {
-        (one["setting"]["sites"], one["setting"]["threads"], one["setting"]["load"])
-        for one in run["parts"]
+        (part["setting"]["sites"], part["setting"]["threads"], part["setting"]["load"])
+        for part in run["parts"]
     }
     calls = list(parts_of(run, "call"))
 
@@ -81,7 +81,7 @@ def test_every_sample_is_a_time_and_there_are_some(run: dict[str, Any]) -> None:
     for part in run["parts"]:
         for form in part["forms"]:
             assert len(form["samples"]) == 1, "one process, in so short a time"
-            assert all(len(one) >= 2 for one in form["samples"])
+            assert all(len(layout) >= 2 for layout in form["samples"])
             assert min(map(min, form["samples"])) > 0
             level = form["level"]
             assert level["low"] <= level["value"] <= level["high"]
@@ -89,14 +89,16 @@ def test_every_sample_is_a_time_and_there_are_some(run: dict[str, Any]) -> None:
 
 def test_only_a_stop_stops_and_never_longer_than_the_call(run: dict[str, Any]) -> None:
     for stopped, held, call in zip(
-        *(parts_of(run, one) for one in ("stopped", "held", "call")), strict=True
+        *(parts_of(run, measure) for measure in ("stopped", "held", "call")), strict=True
     ):
         assert all("stop" in name for name in stopped)
         assert stopped.keys() == held.keys()
         for name, form in stopped.items():
             for shorter, longer in ((form, call[name]), (held[name], form)):
                 pairs = zip(shorter["samples"], longer["samples"], strict=True)
-                assert all(a <= b for one, other in pairs for a, b in zip(one, other, strict=True))
+                assert all(
+                    a <= b for first, other in pairs for a, b in zip(first, other, strict=True)
+                )
 
 
 def test_a_command_stands_beside_a_bare_interpreter(run: dict[str, Any]) -> None:
@@ -111,8 +113,8 @@ def test_what_the_program_notices_stands_beside_no_switch(run: dict[str, Any]) -
         pytest.skip("needs two CPUs")
     for forms in parts_of(run, "slowest"):
         assert {"no switch", "no switch, again"} <= forms.keys()
-        assert all(one["baseline"] == "no switch" for one in forms.values())
-        assert all(one["steps"] > 0 for one in forms.values())
+        assert all(form["baseline"] == "no switch" for form in forms.values())
+        assert all(form["steps"] > 0 for form in forms.values())
 
 
 def test_the_report_draws_it(
@@ -160,7 +162,7 @@ def test_a_host_switches_and_its_program_ends_as_it_began(built: program.Program
         host.finish()
 
     assert list(seen) == list(DIRECTIONS)
-    assert all(one.noticed.steps > 0 and one.switched.stopped > 0 for one in seen.values())
+    assert all(way.noticed.steps > 0 and way.switched.stopped > 0 for way in seen.values())
 
 
 def test_a_switch_that_somebody_else_made_is_no_figure(built: program.Program) -> None:

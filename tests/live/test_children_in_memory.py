@@ -30,9 +30,9 @@ def writes_own_rings(pid: int) -> bool:
     with ProcessMemory(pid, why_not=why_not) as memory:
         arena = find_arenas(pid, memory, read_maps(pid, why_not=why_not)).own
         assert arena
-        found = has_own_rings(memory, arena)
+        answer = has_own_rings(memory, arena)
         arena.close()
-    return found
+    return answer
 
 
 @every_child
@@ -82,7 +82,7 @@ def test_only_a_program_that_can_have_such_a_child_goes_without_own_rings(target
     own = {name: writes_own_rings(program.pid) for name, program in programs.items()}
     assert own == {"truth_twins": False, "truth_vfork": False, "truth_threads": True}
     warned = {
-        name: [one.what for one in examine_process(program.pid) if one.what == "rings"]
+        name: [finding.what for finding in examine_process(program.pid) if finding.what == "rings"]
         for name, program in programs.items()
     }
     assert warned == {"truth_twins": ["rings"], "truth_vfork": ["rings"], "truth_threads": []}

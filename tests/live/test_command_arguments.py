@@ -23,21 +23,32 @@ NOT_A_PID = ["", "0", "+5", " 5", "1_0", "\uff15", "3.14"]
 NOBODY = "no such program"
 
 
-@pytest.mark.parametrize("text", ["kvserver", *NOT_A_PID])
-@pytest.mark.parametrize("command", [("repair", "{}"), ("doctor", "{}"), ("dump", "{}")])
-def test_what_is_no_number_of_a_process_is_told_to_be_none(
+@pytest.mark.parametrize("text", ["a/path", "5,postgres", *NOT_A_PID[:-1]])
+@pytest.mark.parametrize("command", [("repair", "{}"), ("watch", "{}")])
+def test_what_is_no_process_is_told_to_be_none(
     command: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert last_line(command, text, capsys).endswith(
-        f"'{text}' is not the number of a process; pgrep NAME finds it"
+    assert f"'{text}' is neither the number of a process nor the name" in (
+        last_line(command, text, capsys)
     )
+
+
+def test_a_process_has_the_name_of_its_program_and_nobody_is_told_so(target: Callable) -> None:
+    server = target("truth_storm")
+
+    done = cli("repair", "truth_storm")
+    nobody = cli("repair", "no-such-program")
+
+    several = done.returncode == 1 and "processes are named truth_storm" in done.stderr
+    assert several or done.stdout == f"process {server.pid} needs no repair\n"
+    one_line(nobody, "no process is named no-such-program")
 
 
 @pytest.mark.parametrize("text", ["a/path", "5,postgres", "5,,6", "5,5", *NOT_A_PID])
 @pytest.mark.parametrize(
     "command",
     [("on", "{}", "*"), ("off", "{}", "*"), ("status", "{}"), ("trace", "{}", "*"),
-     ("record", "{}", "*", "--flight")],
+     ("flight", "start", "{}", "*")],
 )  # fmt: skip
 def test_what_is_neither_a_pid_nor_a_name_is_told_to_be_neither(
     command: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
@@ -52,9 +63,9 @@ def last_line(command: tuple[str, ...], text: str, capsys: pytest.CaptureFixture
 
     assert ended.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    said, hint = line.rsplit("; ", 1)
+    sentence, hint = line.rsplit("; ", 1)
     assert hint == f"`markerjit {command[0]} --help` explains it"
-    return said
+    return sentence
 
 
 @pytest.mark.parametrize("command", ["list", "explain"])
@@ -76,7 +87,7 @@ def test_a_file_that_cannot_be_read_is_told_with_the_reason(command: str) -> Non
     "args",
     [
         ("read", ""), ("read", "a.txt", "-o", ""), ("trace", "1", "*", "-o", ""),
-        ("dump", "1", "-o", ""), ("record", "1", "*", "--flight", "-o", ""),
+        ("flight", "dump", "1", "-o", ""), ("flight", "start", "1", "*", "-o", ""),
         ("trace", "1", "*", "--fields", ""), ("trace", "1", "*", "--fields", "a,,b"),
         ("trace", "1,1", "*"), ("trace", "1", "*", "--probe", ""), ("bench", "--json", ""),
         ("bench", "--cc", ""),
@@ -104,13 +115,13 @@ def test_a_pipe_is_no_trace_and_is_not_waited_for(
         assert not view.has_runtime
 
 
-@pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/null"])
-def test_standard_output_is_no_trace_yet(name: str, tmp_path: Path, target: Callable) -> None:
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/null"])
+def test_a_device_is_no_trace(name: str, tmp_path: Path, target: Callable) -> None:
     server, trace = target("kvserver"), tmp_path / "a.txt"
     sink = open_sink(str(trace), make_info())
     sink.close({})
 
-    for args in (("trace", server.pid, "kv_hit"), ("dump", server.pid), ("read", trace)):
+    for args in (("trace", server.pid, "kv_hit"), ("flight", "dump", server.pid), ("read", trace)):
         one_line(
             cli(*args, "-o", name), "print events on standard output without -o|print events ther"
         )
@@ -187,9 +198,9 @@ def test_an_error_of_a_function_in_python_is_shown_with_its_own_frames(
     with running("trace", program.pid, "truth_mode", "--probe", f"{file}:look") as tracer:
         wait_on(program.pid, "truth_mode", tracer)
         program.command("run 1")
-        told, errors = tracer.communicate()
+        output, errors = tracer.communicate()
 
-    assert (tracer.returncode, told) == (1, "")
+    assert (tracer.returncode, output) == (1, "")
     assert errors.splitlines()[-1] == f"markerjit: {file} raised ZeroDivisionError"
     files = [line.split('"')[1] for line in errors.splitlines() if line.startswith("  File")]
     assert files == [str(file), str(file)]
@@ -254,18 +265,20 @@ def test_traces_of_several_processes_are_converted_one_by_one(both: Path, tmp_pa
 
 
 def test_a_live_trace_of_two_processes_can_be_read_again(target: Callable, tmp_path: Path) -> None:
-    one, two = (
+    first, second = (
         target("truth_threads", "1", "--rate", "500"),
         target("truth_threads", "1", "--rate", "500"),
     )
     path = tmp_path / "both.ctf"
 
     assert (
-        cli("trace", f"{one.pid},{two.pid}", "truth_loop", "--events", "50", "-o", path).returncode
+        cli(
+            "trace", f"{first.pid},{second.pid}", "truth_loop", "--events", "50", "-o", path
+        ).returncode
         == 0
     )
     lines = cli("read", path).stdout.splitlines()
 
-    assert {line.split()[0] for line in lines} == {str(one.pid), str(two.pid)}
+    assert {line.split()[0] for line in lines} == {str(first.pid), str(second.pid)}
     times = [line.split()[1] for line in lines]
     assert times == sorted(times)

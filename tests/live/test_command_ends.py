@@ -123,7 +123,7 @@ def test_a_signal_while_a_flight_recorder_is_switched_on_leaves_it_on(target: Ca
     def off() -> None:
         assert cli("off", server.pid, "*").returncode in (0, 1)
 
-    for done in sweep(signal.SIGTERM, "record", server.pid, "kv_store", "--flight", again=off):
+    for done in sweep(signal.SIGTERM, "flight", "start", server.pid, "kv_store", again=off):
         assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, "")
         recorded.add(modes_of(server.pid)["kv_store"])
         off()

@@ -39,7 +39,7 @@ def test_list_tells_markers_fields_and_sites(target: Callable) -> None:
     assert document["pid"] == pid
     markers = {marker["name"]: marker for marker in document["markers"]}
     assert set(markers) == {
-        f"kv_{it}" for it in ["accept", "close", "command", "delete", "hit", "miss", "store"]
+        f"kv_{verb}" for verb in ["accept", "close", "command", "delete", "hit", "miss", "store"]
     }
     hit = markers["kv_hit"]
     assert set(hit) >= MARKER_KEYS
@@ -75,7 +75,7 @@ def test_on_status_and_off_agree_with_what_the_server_counts(target: Callable, m
         for _ in range(10):
             client.ask("GET", "a")
         hits = client.counters()["hits"]
-    during, said = facts("status", program.pid), cli("status", program.pid)
+    during, shown = facts("status", program.pid), cli("status", program.pid)
     off = facts("off", program.pid, "kv_hit")
 
     assert [(marker["name"], marker["mode"]) for marker in on["markers"]] == [("kv_hit", mode)]
@@ -84,8 +84,8 @@ def test_on_status_and_off_agree_with_what_the_server_counts(target: Callable, m
     assert (markers["kv_hit"]["hits"], markers["kv_hit"]["lost"]) == (hits, 0) == (10, 0)
     assert abs(markers["kv_hit"]["since"] - time.time()) < 3600
     assert markers["kv_hit"]["by"] > 0
-    assert "kv_hit" in said.stdout
-    assert mode in said.stdout
+    assert "kv_hit" in shown.stdout
+    assert mode in shown.stdout
     assert [marker["on"] for marker in off["markers"]] == [False]
     assert text_of(program.pid) == text
 
@@ -105,33 +105,33 @@ def test_on_and_off_twice_write_nothing_the_second_time(target: Callable) -> Non
 def test_explain_shows_the_plan_that_on_applies(target: Callable, mode: str) -> None:
     pid = target("kvserver").pid
 
-    told = facts("explain", pid, "kv_hit", "--mode", mode)
-    said = cli("explain", pid, "kv_hit", "--mode", mode)
+    document = facts("explain", pid, "kv_hit", "--mode", mode)
+    shown = cli("explain", pid, "kv_hit", "--mode", mode)
     cli("on", pid, "kv_hit", "--mode", mode)
 
-    code = [edit for edit in told["plan"]["edits"] if edit["code"]]
-    assert len(code) == len(told["sites"]) == 1
+    code = [edit for edit in document["plan"]["edits"] if edit["code"]]
+    assert len(code) == len(document["sites"]) == 1
     assert len(bytes.fromhex(code[0]["new"])) == 1
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         memory.seek(code[0]["address"])
         assert memory.read(1).hex() == code[0]["new"]
-    assert said.returncode == 0
-    for step in told["plan"]["steps"]:
-        assert f"  {step['number']}. {step['sentence']}" in said.stdout
+    assert shown.returncode == 0
+    for step in document["plan"]["steps"]:
+        assert f"  {step['number']}. {step['sentence']}" in shown.stdout
     for name, value in (("dormant", "eb 05"), ("active", "eb 00" if mode == "jump" else "cc")):
-        assert name in said.stdout
-        assert value in said.stdout
+        assert name in shown.stdout
+        assert value in shown.stdout
 
 
 def test_explain_says_whose_the_page_of_a_site_is(target: Callable) -> None:
     program = target("kvserver")
-    document, said = {}, {}
+    document, texts = {}, {}
 
     for step in ("before", "on", "off"):
         if step != "before":
             cli(step, program.pid, "kv_hit")
         document[step] = facts("explain", program.pid, "kv_hit")["sites"][0]
-        said[step] = cli("explain", program.pid, "kv_hit").stdout
+        texts[step] = cli("explain", program.pid, "kv_hit").stdout
 
     pages = {step: site["page"] for step, site in document.items()}
     assert [page["copied"] for page in pages.values()] == [False, True, True]
@@ -139,9 +139,9 @@ def test_explain_says_whose_the_page_of_a_site_is(target: Callable) -> None:
         assert page["access"] == "r-xp"
         assert page["path"] == str(program.path)
         assert page["address"] == document["on"]["address"] // 4096 * 4096
-    assert "r-xp: as the file has it; a write makes a private copy" in said["before"]
+    assert "r-xp: as the file has it; a write makes a private copy" in texts["before"]
     for step in ("on", "off"):
-        assert "r-xp: the process has its own copy of it" in said[step]
+        assert "r-xp: the process has its own copy of it" in texts[step]
 
 
 @pytest.mark.parametrize("quiesce", ["stop", "membarrier", "none"])
@@ -211,10 +211,10 @@ def test_explain_all_takes_no_one_way(build: Path) -> None:
 
 
 def test_explain_reads_a_file(build: Path) -> None:
-    told = facts("explain", build / "kvserver-nop", "kv_command")
+    document = facts("explain", build / "kvserver-nop", "kv_command")
 
-    assert told["sites"][0]["name"] == "kv_command"
-    assert told["sites"][0]["kind"] == "nop"
+    assert document["sites"][0]["name"] == "kv_command"
+    assert document["sites"][0]["kind"] == "nop"
 
 
 def test_doctor_speaks_of_the_system_and_of_a_process(target: Callable) -> None:
@@ -295,14 +295,14 @@ def test_trace_prints_a_line_for_each_event(target: Callable) -> None:
     pid = target("truth_threads", "2", "--rate", "500").pid
 
     shown = cli("trace", pid, "truth_loop", "--events", 20)
-    told = cli("trace", pid, "truth_loop", "--events", 20, "--json")
+    in_json = cli("trace", pid, "truth_loop", "--events", 20, "--json")
 
     line = re.compile(r"\d\d:\d\d:\d\d\.\d{9} cpu\d+ \d+ truth_loop i=[01] n=\d+")
-    assert (shown.returncode, told.returncode, told.stderr) == (0, 0, "")
+    assert (shown.returncode, in_json.returncode, in_json.stderr) == (0, 0, "")
     assert len(shown.stdout.splitlines()) == 20
     assert all(line.fullmatch(text) for text in shown.stdout.splitlines())
-    assert re.search(r"\d+ events, 0 lost", shown.stderr)
-    *events, last = map(json.loads, told.stdout.splitlines())
+    assert re.search(r"[\d,]+ events, 0 lost", shown.stderr)
+    *events, last = map(json.loads, in_json.stdout.splitlines())
     assert len(events) == 20
     assert all(set(event) == EVENT_KEYS for event in events)
     assert all(set(event["fields"]) == {"i", "n"} for event in events)
@@ -349,10 +349,10 @@ def test_trace_calls_a_function_with_every_event(
         wait_on(program.pid, "truth_mode", tracer)
         program.command(f"run {count}")
         tracer.send_signal(signal.SIGINT)
-        told, errors = tracer.communicate()
+        output, errors = tracer.communicate()
 
-    assert told.splitlines() == [f"truth_mode {number}" for number in range(count)]
-    assert errors == f"{count} event{'' if count == 1 else 's'}, 0 lost\n"
+    assert output.splitlines() == [f"truth_mode {number}" for number in range(count)]
+    assert errors == f"{count:,} event{'' if count == 1 else 's'}, 0 lost\n"
 
 
 def test_trace_refuses_what_a_probe_of_ours_cannot_have(target: Callable, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_a_process_that_is_killed_at_any_read_has_ended(
     capsys.readouterr()
 
     unseen: list[int] = []
-    told: list[int] = []
+    numbers: list[int] = []
     for number in range(1, count[0] + 1, 1 if count[0] < 80 else 3):
         process = start()
         with doing_at_read(process.pid, number, partial(kill, process, reap=reap)):
@@ -114,11 +114,11 @@ def test_a_process_that_is_killed_at_any_read_has_ended(
             unseen.append(number)
             assert shown.err == f"markerjit: no process {process.pid}; has it ended?\n"
         else:
-            told.append(number)
+            numbers.append(number)
             assert shown.err == f"markerjit: process {process.pid} has ended\n"
-    assert len(told) > 10
+    assert len(numbers) > 10
     assert len(unseen) <= (2 if reap else 0)  # before the first look at it
-    assert all(number < told[0] for number in unseen)
+    assert all(number < numbers[0] for number in unseen)
 
 
 def test_a_process_that_is_killed_at_any_moment_has_ended(start: Callable) -> None:

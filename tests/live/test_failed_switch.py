@@ -88,7 +88,7 @@ def test_a_slot_is_no_caller_of_a_probe_that_it_never_had(
     with pytest.raises(type(error)):
         session.enable(MARKER, probe=write_probe(tmp_path, ANY, "any"), quiesce=quiesce)
 
-    (unit,) = (one.unit for one in loaded(arena_of(session)))
+    (unit,) = (probe.unit for probe in loaded(arena_of(session)))
     assert len(arena_of(session).units.callers(unit)) == callers
 
 

@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ import pytest
 
 import markerjit
 from tests.support.commands import CLI, ENVIRONMENT, cli, one_line, running
+from tests.support.filters import KILL, answers, container_filter
 from tests.support.processes import state_of, text_of
-from tests.support.programs import ROOT, make
+from tests.support.programs import ROOT, Target, make
 from tests.support.timing import Limited, wait_until
 
 TIMES = {"fork": 5, "quick": 30, "exec": 5, "vfork": 5, "threads": 5}
@@ -65,14 +67,14 @@ def test_process_is_followed_from_its_pid_on(target: Callable, way: str) -> None
         wait_until(lambda: is_on(program.pid), "a trace")
         counts = program.ask(f"{way} {TIMES[way]}")
         tracer.send_signal(signal.SIGINT)
-        printed, said = tracer.communicate()
+        printed, errors = tracer.communicate()
     *events, summary = map(json.loads, printed.splitlines())
 
     assert tracer.returncode == 0
     assert summary["summary"]["events"] == len(events)
     assert summary["summary"]["lost"] == 0
     check(counts, way, events)
-    assert "followed " in said
+    assert "followed " in errors
     assert text_of(program.pid) == before
     assert tracer_of(program.pid) == 0
 
@@ -81,12 +83,12 @@ def test_process_is_followed_from_its_pid_on(target: Callable, way: str) -> None
 def test_program_that_is_started_is_followed(way: str, build: Path) -> None:
     command = ["trace", "--follow", "truth_follow", "--json", "--", build / "truth_follow"]
     with running(*command, stdin=subprocess.PIPE) as tracer:
-        printed, said = tracer.communicate(f"{way} {TIMES[way]}\n")
+        printed, errors = tracer.communicate(f"{way} {TIMES[way]}\n")
     events = [json.loads(line) for line in re.findall(r"^\{.*\}$", printed, re.MULTILINE)][:-1]
     (answer,) = re.findall(rf"^{way} (.*)$", printed, re.MULTILINE)
 
-    assert tracer.returncode == 0, said
-    assert "left out" not in said
+    assert tracer.returncode == 0, errors
+    assert "left out" not in errors
     check({name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", answer)}, way, events)
 
 
@@ -155,24 +157,105 @@ def test_family_goes_on_when_its_controller_is_killed(
     target: Callable, way: str, point: str, at: int
 ) -> None:
     """No process of it stays behind, stopped, or came to harm."""
-    make("build/hooks/libmjstop.so")
     program = target("truth_follow")
+
+    with killed_at(program, point, at) as controller, controller.reaped():
+        counts = program.ask(f"{way} {TIMES[way]}")
+
+    assert controller.returncode == -signal.SIGKILL
+    check_unharmed(program, way, counts)
+
+
+@pytest.mark.slow
+def test_child_that_is_held_goes_on_in_time_where_nobody_waits_for_the_killed_controller(
+    target: Callable,
+) -> None:
+    """To the kernel it is there still, and the child waits its longest."""
+    program = target("truth_follow")
+
+    with killed_at(program, "follow: held", 2) as controller:
+        counts = program.ask(f"exec {TIMES['exec']}")
+
+    assert controller.wait() == -signal.SIGKILL
+    check_unharmed(program, "exec", counts)
+
+
+@contextmanager
+def killed_at(program: Target, point: str, at: int) -> Iterator[Limited]:
+    """A controller that follows a program, and is killed at this point."""
+    make("build/hooks/libmjstop.so")
     faults = {"MJ_KILL_POINT": point, "MJ_KILL_AT": str(at)}
     command = [CLI[0], "-B", "-c", KILLED, str(program.pid)]
-
     with Limited(
         command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**ENVIRONMENT, **faults}
     ) as controller:
         assert controller.stdout is not None
         assert controller.stdout.readline() == "follows\n"
-        counts = program.ask(f"{way} {TIMES[way]}")
-        assert controller.wait() == -signal.SIGKILL
+        yield controller
 
+
+def check_unharmed(program: Target, way: str, counts: dict[str, int]) -> None:
     children = TIMES[way] * (4 if way == "threads" else 1)
     assert counts["bad"] == 0
     assert counts["reaped"] == counts["turns"] == children
     assert counts["children"] == 3 * children
     assert tracer_of(program.pid) == 0
+
+
+# ---- under filters -------------------------------------------------------------------------------
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="filters are read with CAP_SYS_ADMIN")
+
+
+@contextmanager
+def filtered_family(build: Path, folder: Path, code: bytes) -> Iterator[subprocess.Popen[str]]:
+    """truth_follow under a filter, ready for commands."""
+    path = folder / "filter"
+    path.write_bytes(code)
+    under = [sys.executable, "-m", "tests.support.under_filters", path, "--"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with Limited([*under, build / "truth_follow"], cwd=ROOT, **pipes) as program:
+        assert program.stdout is not None
+        assert program.stdin is not None
+        assert program.stdout.readline().startswith("ready")
+        yield program
+        program.stdin.close()
+
+
+@needs_root
+@pytest.mark.parametrize("way", ["fork", "exec"])
+def test_children_of_a_process_under_the_filter_of_a_container_are_followed(
+    build: Path, tmp_path: Path, way: str
+) -> None:
+    with (
+        filtered_family(build, tmp_path, container_filter()) as program,
+        running("trace", "--follow", program.pid, "truth_follow", "--json") as tracer,
+    ):
+        wait_until(lambda: is_on(program.pid), "a trace")
+        assert program.stdin is not None
+        assert program.stdout is not None
+        program.stdin.write(f"{way} 3\n")
+        program.stdin.flush()
+        answer = program.stdout.readline()
+        tracer.send_signal(signal.SIGINT)
+        printed, errors = tracer.communicate()
+
+    events = [line for line in map(json.loads, printed.splitlines()) if "name" in line]
+    assert answer.split()[1:] == ["turns=3", "children=9", "bad=0", "reaped=3"]
+    assert tracer.returncode == 0, errors
+    assert turns(events) == {FIRST: 3} | ({CHILD: 9} if way == "fork" else {})
+    assert errors.count("under a seccomp filter; it is not traced") == (0 if way == "fork" else 3)
+
+
+@needs_root
+def test_family_under_a_filter_that_would_kill_it_is_refused(build: Path, tmp_path: Path) -> None:
+    restart_syscall = 219
+    with filtered_family(build, tmp_path, answers({restart_syscall: KILL})) as program:
+        done = cli("trace", "--follow", program.pid, "truth_follow")
+
+        one_line(done, "does not allow restart_syscall: it kills the process")
+        assert program.poll() is None
+        assert tracer_of(program.pid) == 0
 
 
 # ---- what is refused -----------------------------------------------------------------------------
@@ -181,7 +264,7 @@ def test_family_goes_on_when_its_controller_is_killed(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["-o", "x.ctf"], "-o"),
+        (["-o", "x.parquet"], "several programs are written"),
         (["--lossless"], "--lossless"),
         (["--resume"], "--resume"),
         (["--time", "none"], "--time none"),
@@ -237,3 +320,66 @@ def test_a_thread_that_is_not_the_first_may_execute_a_file(tmp_path: Path) -> No
     assert done.returncode == 7, done.stderr
     events = [line for line in map(json.loads, done.stdout.splitlines()) if "name" in line]
     assert [event["fields"]["n"] for event in events] == [7]
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".ctf", ".jsonl"])
+@pytest.mark.parametrize("way", ["fork", "exec", "vfork"])
+def test_family_is_written_into_files(
+    target: Callable, tmp_path: Path, way: str, suffix: str
+) -> None:
+    program = target("truth_follow")
+    output = tmp_path / f"all{suffix}"
+
+    with running("trace", "--follow", program.pid, "truth_follow", "-o", output) as tracer:
+        wait_until(lambda: is_on(program.pid), "a trace")
+        counts = program.ask(f"{way} {TIMES[way]}")
+        tracer.send_signal(signal.SIGTERM)
+        _, errors = tracer.communicate()
+
+    assert tracer.returncode == 0, errors
+    assert f"in {output}, 0 lost" in errors
+    events = [
+        event._replace(fields={**event.fields, "of": trace.info.pid})
+        for trace in markerjit.open_traces(output)
+        for event in trace.events()
+    ]
+    assert Counter(event.fields["who"] for event in events) == {
+        FIRST: counts["turns"], CHILD: counts["children"],
+    }  # fmt: skip
+    assert all(event.fields["pid"] == event.fields["of"] for event in events)
+    read = cli("read", output)
+    assert len(read.stdout.splitlines()) == len(events), read.stderr
+    assert [line.split()[0] for line in read.stdout.splitlines()] == [
+        str(event.fields["of"]) for event in sorted(events, key=lambda event: event.time)
+    ]
+
+
+def test_file_of_several_processes_is_in_the_order_of_time(
+    target: Callable, tmp_path: Path
+) -> None:
+    """And has a summary; without --follow, too."""
+    programs = [target("truth_follow") for _ in range(2)]
+    pids = ",".join(str(program.pid) for program in programs)
+    output = tmp_path / "both.jsonl"
+
+    with running("trace", pids, "truth_follow", "-o", output) as tracer:
+        for program in programs:
+            wait_until(lambda program=program: is_on(program.pid), "a trace")
+        for _ in range(3):
+            for program in programs:
+                program.command("quick 1")
+        tracer.send_signal(signal.SIGTERM)
+        _, errors = tracer.communicate()
+
+    assert tracer.returncode == 0, errors
+    documents = [json.loads(line) for line in output.read_text().splitlines()]
+    events = [document for document in documents if "name" in document]
+    assert [event["pid"] for event in events] == [program.pid for program in programs] * 3
+    assert events == sorted(events, key=lambda event: event["time"])
+    assert documents[-1]["summary"] == {"events": 6, "lost": 0, "losses": []}
+    assert sum("trace" in document for document in documents) == 2
+    with pytest.raises(markerjit.BadTrace, match="several processes"):
+        markerjit.open_trace(output)

@@ -17,7 +17,7 @@ import pytest
 
 import markerjit
 from markerjit import Unsupported
-from markerjit.arena.needed import NEEDED, WAITING
+from markerjit.arena.needed import KEEPING, NEEDED, WAITING
 from markerjit.proc.bpf import ALLOW
 from markerjit.proc.permission import filtered_threads
 from markerjit.remote.filters import NeededCall, read_filters
@@ -68,6 +68,10 @@ static void *second(void *path) {
         else if (!strcmp(sleeps, "futex")) syscall(SYS_futex, &up, 0, 1, &long_time);
         else nanosleep(&long_time, 0);
 }
+__attribute__((noinline)) char passed(char c) {
+    __asm__ volatile("" : "+r"(c));
+    return c;
+}
 /* FILE all|thread SLEEP */
 int main(int argc, char **argv) {
     pthread_t thread;
@@ -80,6 +84,7 @@ int main(int argc, char **argv) {
     for (char c; read(0, &c, 1) == 1;) {
         MARK(filtered, "c %c text %s", c, "abc");
         if (c == 'f') filter(argv[4]);
+        c = passed(c);
         if (write(1, &c, 1) < 0) return 1;
     }
     syscall(SYS_exit_group, 0);
@@ -128,7 +133,9 @@ def needed_numbers() -> list[int]:
 
 def seccomp_finding(pid: int, *arguments: str) -> dict[str, str]:
     done = cli("doctor", pid, *arguments, "--json")
-    (finding,) = [one for one in json.loads(done.stdout)["findings"] if one["what"] == "seccomp"]
+    (finding,) = [
+        finding for finding in json.loads(done.stdout)["findings"] if finding["what"] == "seccomp"
+    ]
     return finding
 
 
@@ -300,6 +307,41 @@ def test_trace_that_waits_asks_for_the_calls_of_a_thread_that_waits(
             assert len(list(events.poll())) == 1
 
 
+RETURNS = "func:filtered:passed:return"
+
+
+@needs_root
+@pytest.mark.parametrize("number", sorted({call.number for call in KEEPING} - set(OWN)))
+def test_entries_keep_their_arguments_only_where_the_calls_for_their_memory_are_allowed(
+    start: Start, number: int
+) -> None:
+    with (
+        start(answers({number: KILL}), "thread") as program,
+        markerjit.attach(program.pid) as session,
+    ):
+        with pytest.raises(Unsupported, match="munlock"), session.trace(RETURNS):
+            pass
+        with session.trace(RETURNS, select="ret") as events:
+            assert program.answers()
+            assert len(list(events.poll())) == 1
+
+
+@needs_root
+def test_entries_keep_their_arguments_with_the_calls_of_the_list_and_no_others(
+    start: Start,
+) -> None:
+    listed = {*needed_numbers(), *(call.number for call in KEEPING)}
+    with (
+        start(only({*OWN, *listed})) as program,
+        markerjit.attach(program.pid) as session,
+        session.trace(RETURNS) as events,
+    ):
+        assert program.answers()
+        (event,) = events.poll()
+
+        assert event.fields["arg0"] == event.fields["ret"]
+
+
 @needs_root
 def test_filter_that_comes_while_a_session_is_open_is_seen(start: Start) -> None:
     allowed = only({*OWN, *needed_numbers(), 317, 157})
@@ -345,7 +387,7 @@ def test_filters_that_answer_with_an_error_can_be_trusted(start: Start, sleeps: 
     """restart_syscall would end the sleep of the second thread with an error."""
     allowed = only({*OWN, *needed_numbers()} - {219}, ERRNO | 1)
     with start(allowed, sleeps=sleeps) as program:
-        (asleep,) = [one.tid for one in filtered_threads(program.pid, set())][1:]
+        (asleep,) = [thread.tid for thread in filtered_threads(program.pid, set())][1:]
         calls = switches(program.pid, asleep)
 
         trusting = "--seccomp", "trust-errno"

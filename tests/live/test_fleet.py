@@ -244,9 +244,9 @@ def test_name_of_several_is_to_be_chosen_from_where_one_is_meant(
 
 
 def test_name_of_nobody_is_one_line(own_name: Path) -> None:
-    for command in (("on", "*"), ("trace", "*"), ("record", "*", "--flight"), ("status",)):
+    for command in (("on", "*"), ("trace", "*"), ("flight start", "*"), ("status",)):
         one_line(
-            cli(command[0], own_name.name, *command[1:]),
+            cli(*command[0].split(), own_name.name, *command[1:]),
             f"^markerjit: no process is named {own_name.name}; ",
         )
 
@@ -254,9 +254,11 @@ def test_name_of_nobody_is_one_line(own_name: Path) -> None:
 def test_control_group_means_the_processes_in_it(named: list[Target]) -> None:
     path = Path(f"/proc/{named[0].pid}/cgroup").read_text().splitlines()[0].split(":", 2)[2]
 
-    found = markerjit.find_processes(markerjit.Targets(name=Path(named[0].path).name, cgroup=path))
+    processes = markerjit.find_processes(
+        markerjit.Targets(name=Path(named[0].path).name, cgroup=path)
+    )
 
-    assert found == sorted(pids_of(named))
+    assert processes == sorted(pids_of(named))
 
 
 def test_trace_by_name_has_events_with_their_pids_in_order(
@@ -305,19 +307,41 @@ def test_member_that_dies_while_it_is_traced_is_no_error(
 
 
 def test_flight_recorders_are_kept_by_each(named: list[Target], own_name: Path) -> None:
-    done = cli("record", own_name.name, "*", "--flight")
+    done = cli("flight", "start", own_name.name, "*")
 
     assert (done.returncode, done.stderr) == (0, "")
     for program in named:
-        assert f"markerjit dump {program.pid} -o FILE" in done.stdout
+        assert f"markerjit flight dump {program.pid} -o FILE" in done.stdout
         program.command("pass 3")
         with markerjit.attach(program.pid) as session:
             assert session.flight().picture().kept["truth_family"].events == 3
     one_line(
-        cli("record", own_name.name, "*", "--flight", "-o", "x.jsonl"),
+        cli("flight", "start", own_name.name, "*", "-o", "x.jsonl"),
         "-o saves the events of one process, and these are 3",
     )
-    assert cli("off", own_name.name, "*").returncode == 0
+    one_line(
+        cli("flight", "dump", own_name.name, "-o", "x.jsonl"),
+        "-o saves the events of one process, and these are 3: ",
+    )
+    stopped = cli("flight", "stop", own_name.name)
+    assert stopped.stdout.count("the flight recorder of truth_family is ended") == 3
+
+
+def test_flight_recorder_of_the_only_process_of_a_name_is_saved(
+    own_name: Path, tmp_path: Path
+) -> None:
+    program = Target(own_name)
+    try:
+        program.wait_ready()
+        cli("flight", "start", own_name.name, "*")
+        program.command("pass 3")
+
+        done = cli("flight", "dump", own_name.name, "-o", tmp_path / "a.jsonl")
+
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.endswith(f"3 events in {tmp_path / 'a.jsonl'}\n")
+    finally:
+        program.end()
 
 
 def test_killed_controller_leaves_the_processes_running_and_off_restores_them(

@@ -40,7 +40,7 @@ def start(target: Callable, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ta
 
 def kept(picture: Picture) -> dict[str, tuple[int, int, int]]:
     """By marker: events, overwritten, lost; where there is any."""
-    return {name: tuple(one) for name, one in picture.kept.items() if any(one)}
+    return {name: tuple(numbers) for name, numbers in picture.kept.items() if any(numbers)}
 
 
 # ---- pictures ----------------------------------------------------------------------------------
@@ -79,9 +79,9 @@ def test_kept_overwritten_and_lost_are_what_was_passed(
             counts = program.ask("run 800")
             picture = session.flight().picture()
             counts.pop("crowd_child")
-            assert {name: sum(one) for name, one in kept(picture).items()} == counts
+            assert {name: sum(numbers) for name, numbers in kept(picture).items()} == counts
             assert in_picture(picture) == Counter(
-                {name: one[0] for name, one in kept(picture).items()}
+                {name: numbers[0] for name, numbers in kept(picture).items()}
             )
         if ring_size == 1 << 20:
             assert not any(overwritten for _, overwritten, _ in kept(picture).values())
@@ -97,7 +97,7 @@ def test_handler_that_records_more_than_a_ring_holds_does_not_wait_for_what_it_i
     with markerjit.attach(program.pid, ring_size=1 << 12) as session:
         session.record("crowd_*")
         counts = program.ask("run 30000")
-        seen = {name: sum(one) for name, one in kept(session.flight().picture()).items()}
+        seen = {name: sum(numbers) for name, numbers in kept(session.flight().picture()).items()}
         session.disable("*")
 
     assert counts["crowd_alarm"] > 400
@@ -211,8 +211,8 @@ def test_markers_join_a_flight_that_is_on(target: Callable) -> None:
         spins = program.ask("pause")["truth_spin"]
         picture = session.flight().picture()
 
-    found = {name: sum(one) for name, one in kept(picture).items()}
-    assert found == {"truth_mode": 12, "truth_spin": spins}
+    sums = {name: sum(numbers) for name, numbers in kept(picture).items()}
+    assert sums == {"truth_mode": 12, "truth_spin": spins}
 
 
 def test_child_of_a_fork_records_nothing(target: Callable) -> None:
@@ -254,14 +254,14 @@ def test_nonsense_in_the_rings_is_come_through(start: Callable[..., Target], rse
 @pytest.mark.parametrize("more", [[], ["--resume"], ["--ring-size", "4"]])
 def test_trace_is_refused_while_a_flight_recorder_is_on(target: Callable, more: list[str]) -> None:
     program = target("truth_modes-jump")
-    cli("record", program.pid, "truth_mode", "--flight")
+    cli("flight", "start", program.pid, "truth_mode")
     program.command("run 9")
 
     refused = cli("trace", program.pid, "truth_spin", "--duration", "1", *more)
 
-    one_line(refused, "flight recorder is on.*markerjit dump.*markerjit off")
-    said = cli("on", program.pid, "truth_spin")
-    assert (said.returncode, said.stderr) == (0, "")
+    one_line(refused, "flight recorder is on.*markerjit flight dump.*markerjit flight stop")
+    shown = cli("on", program.pid, "truth_spin")
+    assert (shown.returncode, shown.stderr) == (0, "")
     program.command("run 9")
     with markerjit.attach(program.pid) as session:
         assert kept(session.flight().picture()) == {"truth_mode": (18, 0, 0)}
@@ -274,7 +274,7 @@ def test_flight_that_was_switched_off_by_somebody_who_died_is_over(target: Calla
     with markerjit.attach(program.pid) as session:
         session.record("truth_mode")
         arena = session._target.seen.arena
-        flown = [one for one in arena.markers.entries() if one.since]
+        flown = [entry for entry in arena.markers.entries() if entry.since]
         session.disable("*")
         for entry in flown:
             arena.markers.note_switched(entry.id, Mode.JUMP)
@@ -302,7 +302,7 @@ def test_flight_recorder_is_refused_while_somebody_traces(target: Callable) -> N
     program = target("truth_modes-jump")
 
     with markerjit.attach(program.pid) as session, session.trace("truth_mode") as stream:
-        refused = cli("record", program.pid, "truth_spin", "--flight")
+        refused = cli("flight", "start", program.pid, "truth_spin")
         program.command("run 9")
     events = stream.drain()
 

@@ -1,4 +1,4 @@
-"""`record` and `dump`: what is saved, when and by whom; and the process that waits for a crash."""
+"""`flight`: what is saved, when and by whom; and the process that waits for a crash."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ pytestmark = pytest.mark.user
 def read_events(path: Path) -> list[dict[str, Any]]:
     """Each event's fields."""
     trace = markerjit.open_trace(str(path))
-    found = list(trace.events())
+    events = list(trace.events())
     assert trace.problems == []
-    assert [event.time for event in found] == sorted(event.time for event in found)
-    return [dict(event.fields) for event in found]
+    assert [event.time for event in events] == sorted(event.time for event in events)
+    return [dict(event.fields) for event in events]
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "ctf"])
@@ -36,21 +36,21 @@ def test_dump_saves_while_it_runs_and_after_it_is_off(
 ) -> None:
     program = target("truth_threads", "2", "--rate", "2000")
 
-    begun = cli("record", program.pid, "truth_*", "--flight")
+    begun = cli("flight", "start", program.pid, "truth_*")
     status = cli("status", program.pid)
     wait_until(lambda: program.ask("counts")["truth_loop"] > 100, "events")
-    first = cli("dump", program.pid, "-o", tmp_path / f"first.{suffix}")
+    first = cli("flight", "dump", program.pid, "-o", tmp_path / f"first.{suffix}")
     facts("off", program.pid, "*")
     paths = [tmp_path / f"{name}.{suffix}" for name in ("second", "third")]
-    told = [facts("dump", program.pid, "-o", path) for path in paths]
+    documents = [facts("flight", "dump", program.pid, "-o", path) for path in paths]
 
-    assert begun.returncode == 0 and "markerjit dump" in begun.stdout
+    assert begun.returncode == 0 and "markerjit flight dump" in begun.stdout
     assert "flight recorder: on" in status.stdout
     assert first.returncode == 0 and "truth_loop" in first.stdout
-    assert told[0]["markers"] == told[1]["markers"]
-    (marker,) = told[0]["markers"]
+    assert documents[0]["markers"] == documents[1]["markers"]
+    (marker,) = documents[0]["markers"]
     early, late = read_events(tmp_path / f"first.{suffix}"), read_events(paths[0])
-    assert len(early) == int(re.search(r"(\d+) events in", first.stdout)[1])
+    assert len(early) == int(re.search(r"([\d,]+) events in", first.stdout)[1].replace(",", ""))
     assert (marker["events"], marker["overwritten"], marker["lost"]) == (len(late), 0, 0)
     keys = [[tuple(fields.values()) for fields in events] for events in (early, late)]
     assert set(keys[0]) < set(keys[1])
@@ -59,13 +59,15 @@ def test_dump_saves_while_it_runs_and_after_it_is_off(
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        (["dump", "PID", "-o", "a.txt"], "no flight recorder"),
-        (["dump", "PID"], "-o FILE"),
-        (["record", "PID", "truth_*", "--flight", "--on-crash"], "-o FILE"),
-        (["record", "PID", "truth_*", "--flight", "-o", "a.xyz"], "suffix"),
-        (["record", "PID", "truth_*", "--flight", "-o", "none/a.txt"], "no directory"),
-        (["record", "PID", "truth_*", "--flight", "--time", "never"], ""),
-        (["record", "PID", "truth_*"], ""),
+        (["flight", "dump", "PID", "-o", "a.txt"], "no flight recorder"),
+        (["flight", "dump", "PID"], "-o FILE"),
+        (["flight", "start", "PID", "truth_*", "--on-crash"], "-o FILE"),
+        (["flight", "start", "PID", "truth_*", "-o", "a.xyz"], "suffix"),
+        (["flight", "start", "PID", "truth_*", "-o", "none/a.txt"], "no directory"),
+        (["flight", "start", "PID", "truth_*", "--time", "never"], ""),
+        (["flight", "start", "PID"], ""),
+        (["flight", "PID", "truth_*"], ""),
+        (["flight", "stop", "PID"], "no flight recorder is on in process"),
     ],
 )
 def test_wrong_requests_are_refused_and_nothing_is_on(
@@ -88,7 +90,7 @@ def test_record_into_a_file_saves_when_the_process_ends_and_when_we_do(
     program = target("truth_modes-jump", may_die=True)
     path = tmp_path / "events.jsonl"
 
-    with running("record", program.pid, "truth_mode", "--flight", "-o", path) as recorder:
+    with running("flight", "start", program.pid, "truth_mode", "-o", path) as recorder:
         wait_until(lambda: modes_of(program.pid)["truth_mode"], "the marker to be on")
         wait_until(lambda: state_of(recorder.pid) == "S", "the recorder to wait")
         program.command("run 50")
@@ -98,10 +100,10 @@ def test_record_into_a_file_saves_when_the_process_ends_and_when_we_do(
             program.process.kill()
         else:
             recorder.send_signal(signal.SIGINT)
-        told, errors = recorder.communicate()
+        output, errors = recorder.communicate()
 
     assert recorder.returncode == 0, errors
-    assert "50 events in" in told
+    assert "50 events in" in output
     assert [fields["i"] for fields in read_events(path)] == list(range(50))
     if end == "SIGINT":
         assert errors == ""
@@ -116,18 +118,18 @@ def test_interrupt_before_the_recorder_waits_ends_it_too(target: Callable, tmp_p
 
     for turn in range(4):  # wherever in its start it is
         path = tmp_path / f"{turn}.jsonl"
-        with running("record", program.pid, "truth_mode", "--flight", "-o", path) as recorder:
+        with running("flight", "start", program.pid, "truth_mode", "-o", path) as recorder:
             wait_until(
                 lambda recorder=recorder: handles_interrupts(recorder.pid), "its handlers to stand"
             )
             recorder.send_signal(signal.SIGINT)
-            told, errors = recorder.communicate()
+            output, errors = recorder.communicate()
         assert errors == ""
         if recorder.returncode == 0:
-            assert "0 events in" in told
+            assert "0 events in" in output
             assert read_events(path) == []
         else:  # nothing was switched on yet, so there was nothing to end
-            assert (recorder.returncode, told) == (128 + signal.SIGINT, "")
+            assert (recorder.returncode, output) == (128 + signal.SIGINT, "")
             assert not path.exists()
         assert modes_of(program.pid)["truth_mode"] is None
 
@@ -140,7 +142,7 @@ def handles_interrupts(pid: int) -> bool:
 
 def waits_for_crash(program: Target, path: Path) -> int:
     """`record --on-crash`; the process that waits in the background."""
-    begun = cli("record", program.pid, "truth_mode", "--flight", "--on-crash", "-o", path)
+    begun = cli("flight", "start", program.pid, "truth_mode", "--on-crash", "-o", path)
     assert (begun.returncode, begun.stderr) == (0, "")
     return int(re.search(r"as process (\d+)", begun.stdout)[1])
 
@@ -183,7 +185,7 @@ def test_a_recorder_that_is_killed_leaves_the_flight_on(target: Callable, tmp_pa
     program = target("truth_modes-jump")
 
     with running(
-        "record", program.pid, "truth_mode", "--flight", "-o", tmp_path / "a.txt"
+        "flight", "start", program.pid, "truth_mode", "-o", tmp_path / "a.txt"
     ) as recorder:
         wait_until(lambda: modes_of(program.pid)["truth_mode"], "the marker to be on")
         wait_switched(program.pid)
@@ -192,5 +194,39 @@ def test_a_recorder_that_is_killed_leaves_the_flight_on(target: Callable, tmp_pa
     program.command("run 20")
     cli("on", program.pid, "truth_spin")
 
-    assert facts("dump", program.pid, "-o", tmp_path / "b.txt")["markers"][0]["events"] == 20
+    saved = facts("flight", "dump", program.pid, "-o", tmp_path / "b.txt")
+    assert saved["markers"][0]["events"] == 20
     assert os.listdir(tmp_path) == ["b.txt"]
+
+
+def test_stop_ends_it_and_leaves_what_others_have_switched_on(
+    target: Callable, tmp_path: Path
+) -> None:
+    program = target("truth_modes-jump")
+    cli("flight", "start", program.pid, "truth_mode")
+    cli("on", program.pid, "truth_spin")
+    program.command("run 20")
+
+    done = cli("flight", "stop", program.pid)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    ended, dump, stopped = done.stdout.splitlines()
+    assert ended == "the flight recorder of truth_mode is ended; it has no marker left"
+    assert dump == f"markerjit flight dump {program.pid} -o FILE saves what it has kept"
+    assert "stopped, for at most" in stopped
+    modes = modes_of(program.pid)
+    assert modes["truth_mode"] is None and modes["truth_spin"]
+    saved = facts("flight", "dump", program.pid, "-o", tmp_path / "a.txt")
+    assert saved["markers"][0]["events"] == 20
+    one_line(cli("flight", "stop", program.pid), "no flight recorder is on in process")
+
+
+def test_commands_by_their_older_names_do_the_same(target: Callable, tmp_path: Path) -> None:
+    program = target("truth_modes-jump")
+
+    begun = cli("record", program.pid, "truth_mode", "--flight")
+    program.command("run 20")
+    saved = facts("dump", program.pid, "-o", tmp_path / "a.jsonl")
+
+    assert (begun.returncode, begun.stderr) == (0, "")
+    assert saved["markers"][0]["events"] == 20

@@ -113,8 +113,8 @@ def test_child_is_switched_off_and_traced_by_its_own_pid(
     assert (inherited.mode, inherited.probe, inherited.hits) == (mode, "inherited", 0)
     # ten of its evaluations were for the parent's probe, which does nothing in a child
     assert child_hits == counts["kept_evaluated"] - 10 == 20
-    assert fields_of(of_parent, "pid") == {one.tid for one in of_parent} == {program.pid}
-    assert fields_of(of_child, "pid") == {one.tid for one in of_child} == {child_pid}
+    assert fields_of(of_parent, "pid") == {event.tid for event in of_parent} == {program.pid}
+    assert fields_of(of_child, "pid") == {event.tid for event in of_child} == {child_pid}
     assert program.command("child quit") == "child status=0"
     assert text_of(program.pid) == text
 

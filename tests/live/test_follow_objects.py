@@ -22,11 +22,11 @@ MODES = [Mode.JUMP, Mode.INT3]
 
 
 def modes(session: markerjit.Session) -> dict[str, Mode | None]:
-    return {one.name: one.mode for one in session.statistics()}
+    return {statistic.name: statistic.mode for statistic in session.statistics()}
 
 
 def hits(session: markerjit.Session) -> dict[str, int]:
-    return {one.name: one.total for one in session.statistics()}
+    return {statistic.name: statistic.total for statistic in session.statistics()}
 
 
 def text_of_host(pid: int) -> dict[tuple[int, str], bytes]:

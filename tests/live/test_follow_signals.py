@@ -18,7 +18,7 @@ in_both_modes = pytest.mark.parametrize("mode", MODES)
 
 
 def hits(session: markerjit.Session) -> dict[str, int]:
-    return {one.name: one.total for one in session.statistics()}
+    return {statistic.name: statistic.total for statistic in session.statistics()}
 
 
 # ---- in the middle of a handler ----------------------------------------------------------------

@@ -134,11 +134,11 @@ def test_a_site_with_a_breakpoint_of_another_tool_is_shown_as_altered(
     address = address_of(program.pid)
 
     with breakpoint_of_another_tool(program.pid, address):
-        told = {name: cli(name, program.pid, "*") for name in ("list", "status", "explain")}
+        shown = {name: cli(name, program.pid, "*") for name in ("list", "status", "explain")}
         known = {name: facts(name, program.pid, "*") for name in ("list", "status")}
         explained = json.loads(cli("explain", program.pid, "truth_mode", "--json").stdout)
 
-    for name, done in told.items():
+    for name, done in shown.items():
         assert (done.returncode, done.stderr) == (0, ""), name
         assert f"altered: {address:#x}" in done.stdout, name
         assert FOREIGN in done.stdout, name
@@ -151,7 +151,7 @@ def test_a_site_with_a_breakpoint_of_another_tool_is_shown_as_altered(
         assert other["altered"] is None
     assert FOREIGN in explained["plan"]["refused"]
     assert explained["sites"][0]["altered"]["found"].startswith("cc")
-    assert "1 of 2 markers are off" in told["status"].stdout
+    assert "1 of 2 markers are off" in shown["status"].stdout
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -235,10 +235,10 @@ def test_whose_a_breakpoint_is_stays_known_when_a_controller_is_killed(
     script = [sys.executable, "-c", textwrap.dedent(KILLED), str(program.pid), where, what]
     assert subprocess.run(script, env=ENVIRONMENT, check=False).returncode == -9
 
-    wanted = "int3" if what == "on" else None
-    assert modes_of(program.pid)["truth_mode"] == wanted
+    expected = "int3" if what == "on" else None
+    assert modes_of(program.pid)["truth_mode"] == expected
     assert markerjit.repair(program.pid).journal == "finished"
-    assert modes_of(program.pid)["truth_mode"] == wanted
+    assert modes_of(program.pid)["truth_mode"] == expected
     with markerjit.attach(program.pid) as session:
         session.disable("truth_mode")
         assert text_of(program.pid) == text

@@ -11,8 +11,8 @@ import pytest
 import markerjit
 from markerjit import Mode
 from tests.support.c_probes import values
+from tests.support.code_bytes import code_of
 from tests.support.commands import cli, facts, one_line, running
-from tests.support.programs import Target
 from tests.support.timing import wait_until
 from tests.support.usdt import DEBIAN, debian
 
@@ -34,16 +34,6 @@ void count(struct mj_slot *slot, unsigned long i, unsigned long text, unsigned l
 """
 
 
-def code_of(program: Target) -> bytes:
-    """All bytes of the program's own code, as they are now."""
-    with markerjit.View(program.pid) as view:
-        spans = [
-            (each.start, each.end) for each in view._target.seen.maps
-            if each.executable and each.path.endswith(PROGRAM)
-        ]  # fmt: skip
-        return b"".join(view.read(start, end - start) for start, end in spans)
-
-
 def name_of(function: str) -> str:
     return f"func:{PROGRAM}:{function}"
 
@@ -56,16 +46,22 @@ def test_every_entry_is_counted_and_off_again_byte_for_byte(target: Callable) ->
         for name in (*BY_JUMP, "looping"):
             session.enable(name_of(name))
         program.ask("run 100")
-        on = {one.name: (one.mode, one.hits) for one in session.statistics("func:*")}
+        on = {
+            statistic.name: (statistic.mode, statistic.hits)
+            for statistic in session.statistics("func:*")
+        }
         opened = code_of(program)
         session.disable("func:*")
         program.ask("run 10")
-        off = {one.name: (one.mode, one.total) for one in session.statistics("func:*")}
+        off = {
+            statistic.name: (statistic.mode, statistic.total)
+            for statistic in session.statistics("func:*")
+        }
 
     assert on == {
         **{f"func:{name}": (Mode.JUMP, 100) for name in BY_JUMP},
         "func:again": (Mode.JUMP, 1000),
-        "func:looping": (Mode.INT3, 100),
+        "func:looping": (Mode.JUMP, 100),
         **{f"func:{name}": (Mode.JUMP, 0) for name in ("spun", "passed")},
     }
     assert opened != before
@@ -125,7 +121,7 @@ def test_another_controller_switches_off_what_one_has_left_on(target: Callable) 
         session.enable(name_of("looping"))
 
     with markerjit.attach(program.pid) as other:
-        assert {one.name for one in other.statistics() if one.mode} == {
+        assert {statistic.name for statistic in other.statistics() if statistic.mode} == {
             "func:turn", "func:thrown", "func:looping",
         }  # fmt: skip
         other.disable("func:*")
@@ -194,8 +190,6 @@ def test_unknown_function_is_named_with_its_nearest_and_nothing_is_touched(
             session.disable("func:turm")
         with pytest.raises(markerjit.Unsupported, match="IFUNC"):
             session.enable("func:memcpy")
-        with pytest.raises(markerjit.Unsupported, match="return"):
-            session.enable("func:turn:return")
         with pytest.raises(markerjit.Unsupported, match="steps"), session.stepping("func:turn"):
             pass
         assert not session.has_runtime
@@ -239,8 +233,8 @@ def test_list_shows_functions_and_how_they_are_on(target: Callable) -> None:
     wrong = cli("list", program.path, "func:nothing_like_it")
 
     assert [line.split()[:3] for line in listed.stdout.splitlines()] == [
-        ["FUNCTION", "STATE", "ENTRY"], ["func:turn", "on", "(jump)"], ["func:thrown", "off",
-        listed.stdout.split()[-1]],
+        ["FUNCTION", "STATE", "ENTRY"], ["func:turn", "on", "(jump)"],
+        ["func:thrown", "off", of_file["functions"][1]["source"]],
     ]  # fmt: skip
     assert {each["name"]: each["mode"] for each in document["functions"]} == {
         "func:turn": "jump", "func:thrown": None,
@@ -327,3 +321,26 @@ def test_programs_of_debian_are_counted_and_go_on(
 
     assert answers == ["once\n"] * 4
     assert on.hits >= 3 * least
+
+
+def test_child_of_a_fork_is_switched_by_itself(target: Callable) -> None:
+    """What it has inherited is found by its parent's table, of which it has a descriptor, too."""
+    program = target("truth_usdt")
+
+    with markerjit.attach(program.pid) as session:
+        session.enable("func:turn")
+        child = int(program.command("child").removeprefix("ready pid="))
+        with markerjit.attach(child) as other:
+            (inherited,) = other.statistics("func:turn")
+            with other.trace("func:turn") as stream:
+                program.ask("run 20")
+                events = list(stream.drain())
+            (off,) = other.statistics("func:turn")
+        program.command("quit")
+        program.ask("run 7")
+        (parents,) = session.statistics("func:turn")
+        session.disable("func:turn")
+
+    assert (inherited.mode, off.mode) == (Mode.JUMP, None)
+    assert len(events) == 20
+    assert parents.hits == 7

@@ -47,7 +47,7 @@ def version(number: int, ballast: int = 7 * MIB) -> str:
 
 
 def sources(session: markerjit.Session) -> list[str]:
-    return [one.source for one in loaded(session._target.seen.arena)]
+    return [probe.source for probe in loaded(session._target.seen.arena)]
 
 
 def units(session: markerjit.Session) -> list[int]:
@@ -84,7 +84,9 @@ def test_a_version_that_is_connected_stays_until_it_is_not(
             session.enable("truth_mode", probe=probe(version(number, 12 * MIB), "f"))
             program.command("run 10")
             assert units(session) == [number, number + 1][number == 0 :]
-        counted = {name: n for one in session.probe_values() for name, n in one.counters.items()}
+        counted = {
+            name: n for values in session.probe_values() for name, n in values.counters.items()
+        }
         assert counted == {"version_4": 10, "version_5": 10}
 
 
@@ -95,8 +97,8 @@ def test_other_files_keep_their_values_until_the_room_is_needed_and_the_oldest_g
 
     with markerjit.attach(program.pid) as session:
         for number in range(1, 5):
-            one = probe(version(number), "f", f"file{number}.c")
-            session.enable("truth_mode", probe=one)
+            version_probe = probe(version(number), "f", f"file{number}.c")
+            session.enable("truth_mode", probe=version_probe)
             program.command("run 10")
         assert sources(session) == ["file1.c", "file2.c", "file3.c", "file4.c"]
         session.disable("*")

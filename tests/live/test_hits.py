@@ -67,7 +67,7 @@ def test_hits_go_on_when_the_mode_or_the_probe_of_a_marker_is_changed(
             session.enable("*", **way)
             seen.append(hits(session))
             program.command("pass 10")
-            since |= {one.since for one in session.statistics()}
+            since |= {statistic.since for statistic in session.statistics()}
         seen.append(hits(session))
         session.disable("*")
         program.command("pass 3")

@@ -34,7 +34,7 @@ def trace(tmp_path: Path) -> Iterator[Callable[..., Any]]:
             text=True,
         )
         started.append(process)
-        wait_until(lambda: any(one["held"] for one in status(pid).values()), "a trace")
+        wait_until(lambda: any(marker["held"] for marker in status(pid).values()), "a trace")
         return process
 
     yield start
@@ -44,7 +44,7 @@ def trace(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
 
 def status(pid: int) -> dict[str, Any]:
-    return {one["name"]: one for one in facts("status", pid)["markers"]}
+    return {marker["name"]: marker for marker in facts("status", pid)["markers"]}
 
 
 def end(tracer: subprocess.Popen[str]) -> tuple[list[Any], str]:
@@ -63,7 +63,7 @@ def refusal(*args: object) -> str:
 
 
 def names(pid: int) -> list[str]:
-    return [one["name"] for one in facts("list", pid)["markers"]]
+    return [marker["name"] for marker in facts("list", pid)["markers"]]
 
 
 # ---- a trace -------------------------------------------------------------------------------------
@@ -140,9 +140,9 @@ def test_trace_that_loses_one_of_its_markers_goes_on_with_the_others(
 
     assert last["summary"]["taken"] == sorted([first, second])
     assert tracer.returncode == 0
-    assert len([one for one in events if one["name"] == second]) == 5
-    assert not [one for one in events if one["name"] == first]
-    assert [name for name, one in after.items() if one["on"]] == [second]
+    assert len([event for event in events if event["name"] == second]) == 5
+    assert not [event for event in events if event["name"] == first]
+    assert [name for name, marker in after.items() if marker["on"]] == [second]
     assert (after[second]["mode"], after[second]["probe"]) == ("int3", "count")
 
 
@@ -184,7 +184,7 @@ def test_one_holder_refuses_all_markers_of_a_pattern_and_nothing_is_switched(
     refused = refusal("on", modes.pid, "*")
 
     assert f"{first} is recorded by" in refused
-    assert [name for name, one in status(modes.pid).items() if one["on"]] == [first]
+    assert [name for name, marker in status(modes.pid).items() if marker["on"]] == [first]
 
 
 def test_operator_can_switch_off_everything_by_pasting_what_the_refusal_says(
@@ -196,7 +196,7 @@ def test_operator_can_switch_off_everything_by_pasting_what_the_refusal_says(
     pasted = refused.partition("end that, or ")[2].partition(" takes")[0]
     cli(*shlex.split(pasted)[1:])
 
-    assert not any(one["on"] for one in status(modes.pid).values())
+    assert not any(marker["on"] for marker in status(modes.pid).values())
     assert tracer.wait() == 1
 
 
@@ -242,7 +242,7 @@ def test_status_says_that_a_marker_is_held_and_by_whom(target: Callable, trace: 
 
 def test_flight_recorder_is_not_ended_by_switching_a_marker_on(target: Callable) -> None:
     program = target("truth_process")
-    cli("record", program.pid, "*", "--flight")
+    cli("flight", "start", program.pid, "*")
 
     refused = refusal("on", program.pid, "*")
     (marker,) = status(program.pid).values()
@@ -258,7 +258,7 @@ def test_switching_off_says_that_it_ends_a_flight_recorder_and_which_goes_on(
 ) -> None:
     first, second, third, *_ = names(modes.pid)
     for name in (first, second, third):
-        cli("record", modes.pid, name, "--flight")
+        cli("flight", "start", modes.pid, name)
 
     off = cli("off", modes.pid, first).stdout
     taken = json.loads(cli("on", modes.pid, second, "--force", "--json").stdout)
@@ -271,7 +271,7 @@ def test_switching_off_says_that_it_ends_a_flight_recorder_and_which_goes_on(
 
 def test_trace_is_refused_while_a_flight_recorder_is_on_and_says_whose(target: Callable) -> None:
     program = target("truth_process")
-    cli("record", program.pid, "*", "--flight")
+    cli("flight", "start", program.pid, "*")
     (marker,) = status(program.pid).values()
 
     refused = refusal("trace", program.pid, "*", "--duration", "1")
@@ -285,8 +285,10 @@ def test_end_of_a_flight_recorder_leaves_alone_what_others_have_switched_on(
 ) -> None:
     program = target("truth_process")
     path = tmp_path / "kept.jsonl"
-    with running("record", program.pid, "*", "--flight", "-o", path) as recorder:
-        wait_until(lambda: any(one["held"] for one in status(program.pid).values()), "a flight")
+    with running("flight", "start", program.pid, "*", "-o", path) as recorder:
+        wait_until(
+            lambda: any(marker["held"] for marker in status(program.pid).values()), "a flight"
+        )
         cli("on", program.pid, "*", "--force")
 
         recorder.send_signal(signal.SIGINT)
@@ -298,9 +300,9 @@ def test_end_of_a_flight_recorder_leaves_alone_what_others_have_switched_on(
 
 def test_markers_of_one_flight_may_be_recorded_again(target: Callable) -> None:
     program = target("truth_process")
-    cli("record", program.pid, "*", "--flight")
+    cli("flight", "start", program.pid, "*")
 
-    cli("record", program.pid, "*", "--flight")
+    cli("flight", "start", program.pid, "*")
 
     (marker,) = status(program.pid).values()
     assert marker["held"] == "flight"

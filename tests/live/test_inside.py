@@ -25,12 +25,6 @@ LEA = 4
 one."""
 
 
-def send(program: Target, line: str) -> None:
-    assert program.process.stdin
-    program.process.stdin.write(line.encode() + b"\n")
-    program.process.stdin.flush()
-
-
 @pytest.fixture
 def program(target: Callable) -> Target:
     """The runtime is there: it cannot be put into a process that is stopped."""
@@ -50,7 +44,7 @@ def entry_of(program: Target) -> int:
 def test_a_thread_that_stays_inside_goes_on_in_the_stub(program: Target) -> None:
     before = text_of(program.pid)
     entry = entry_of(program)
-    stop_at(program, entry + LEA, lambda: send(program, "run 3"))
+    stop_at(program, entry + LEA, lambda: program.send("run 3"))
 
     with markerjit.attach(program.pid) as session:
         session.enable(LANDING)
@@ -72,7 +66,7 @@ def test_a_thread_that_stays_inside_goes_on_in_the_stub(program: Target) -> None
 def test_a_thread_that_stays_behind_what_is_copied_is_left_there(program: Target) -> None:
     entry = entry_of(program)
     behind = entry + LEA + 3  # the ret
-    stop_at(program, behind, lambda: send(program, "run 1"))
+    stop_at(program, behind, lambda: program.send("run 1"))
 
     with markerjit.attach(program.pid) as session:
         session.enable(LANDING)
@@ -86,15 +80,15 @@ def test_a_thread_inside_is_not_moved_where_the_stub_is_another_one(
     program: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry, before = entry_of(program), text_of(program.pid)
-    stop_at(program, entry + LEA, lambda: send(program, "run 1"))
-    make = copies.make_stub
+    stop_at(program, entry + LEA, lambda: program.send("run 1"))
+    make = copies.stub_for
 
-    def make_another(*arguments: Any) -> Stub | Unmovable:
-        stub = make(*arguments)
+    def make_another(*arguments: Any, **options: Any) -> Stub | Unmovable:
+        stub = make(*arguments, **options)
         assert isinstance(stub, Stub)
         return stub._replace(code=stub.code[:-1] + bytes([stub.code[-1] ^ 1]))
 
-    monkeypatch.setattr(copies, "make_stub", make_another)
+    monkeypatch.setattr(copies, "stub_for", make_another)
     with (
         markerjit.attach(program.pid) as session,
         pytest.raises(markerjit.Refused, match="inside a site"),

@@ -62,7 +62,9 @@ def test_second_trace_of_one_process_is_refused(target: Callable) -> None:
         ):
             pass
 
-        assert {one.name: one.probe for one in session.statistics()}["truth_loop"] == "record"
+        assert {statistic.name: statistic.probe for statistic in session.statistics()}[
+            "truth_loop"
+        ] == "record"
 
 
 def test_plan_that_is_only_looked_at_tells_the_runtime_nothing(target: Callable) -> None:

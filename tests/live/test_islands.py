@@ -18,8 +18,10 @@ from tests.support.programs import Target
 def text_of(program: Target) -> Span:
     """The code of the program's file."""
     path = str(Path(program.path).resolve())
-    one = next(one for one in read_maps(program.pid) if one.executable and one.path == path)
-    return Span(one.start, one.end)
+    mapping = next(
+        mapping for mapping in read_maps(program.pid) if mapping.executable and mapping.path == path
+    )
+    return Span(mapping.start, mapping.end)
 
 
 def stub(to: int) -> bytes:

@@ -17,7 +17,7 @@ from tests.support.commands import running
 from tests.support.pictures import check_whole, in_picture
 from tests.support.programs import Target
 from tests.support.timing import wait_until
-from tests.support.truth_values import TURNS, shown, told
+from tests.support.truth_values import TURNS, lines_of, shown
 
 pytestmark = pytest.mark.user
 
@@ -49,7 +49,7 @@ def start(
 
 def test_large_ids_are_traced_and_counted(start: Callable) -> None:
     program, session = start("truth_values", "*")
-    lines = told(program)
+    lines = lines_of(program)
 
     with session.trace("*") as stream:
         program.ask(f"fire 0 {TURNS}")
@@ -71,13 +71,13 @@ def test_texts_with_large_ids_are_traced(start: Callable) -> None:
 
     assert min(stream.types) == FREE
     assert stream.statistics() == (4 * len(places), 0, 0, 0, ())
-    found = Counter(places[int(str(event.fields["at"]))] for event in events)
-    assert found == Counter(places * 4)
+    counts = Counter(places[int(str(event.fields["at"]))] for event in events)
+    assert counts == Counter(places * 4)
 
 
 def test_a_trace_of_large_ids_is_written(start: Callable, tmp_path: Path) -> None:
     program, session = start("truth_values", "*")
-    lines = told(program)
+    lines = lines_of(program)
     path = tmp_path / "t.ctf"
 
     with running("trace", program.pid, "*", "-o", path) as tracer:
@@ -86,7 +86,7 @@ def test_a_trace_of_large_ids_is_written(start: Callable, tmp_path: Path) -> Non
         tracer.send_signal(signal.SIGINT)
         _, errors = tracer.communicate()
 
-    assert errors.startswith(f"{len(lines)} events")
+    assert errors.startswith(f"{len(lines):,} events")
     trace = markerjit.open_trace(str(path))
     assert min(type_.id for type_ in trace.info.types) == FREE
     assert len(list(trace.events())) == len(lines)

@@ -39,6 +39,114 @@ def traced(*arguments: object, path: Path) -> tuple[subprocess.CompletedProcess[
     return done, list(markerjit.open_trace(path).events())
 
 
+# ---- what is counted ----------------------------------------------------------------------------
+
+
+@in_both_builds
+def test_markers_of_a_program_are_counted_from_its_first_constructor_on(
+    name: str, start: Callable[[str], Path]
+) -> None:
+    done = cli("count", "truth_*", "--by", "name", "--json", "--", start(name), "exit", 5)
+
+    answers = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 5 and not done.stderr
+    assert {row["key"][0]: row["count"] for row in answers["rows"]} == dict.fromkeys(WHOLE_LIFE, 1)
+
+
+@pytest.mark.parametrize("command", ["stat", "hist", "quantiles"])
+def test_values_of_a_program_are_added_up_until_its_end(
+    command: str, start: Callable[[str], Path]
+) -> None:
+    done = cli(command, "truth_end", "code", "--json", "--", start("truth_start"), "exit", 7)
+
+    answers = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 7 and not done.stderr
+    assert answers["events"] == 1
+
+
+def test_time_between_markers_of_a_program_is_measured(start: Callable[[str], Path]) -> None:
+    done = cli(
+        "latency", "truth_main", "truth_end", "--json", "--", start("truth_start"), "exit", 3
+    )
+
+    answers = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 3 and not done.stderr
+    assert (answers["pairs"], answers["begins"], answers["ends"]) == (1, 1, 1)
+
+
+def test_program_goes_on_when_the_time_is_over_and_its_markers_are_off() -> None:
+    line = "sleep 0.5; echo over; exit 6"
+    done = cli("count", "func:libc.so*:vfork", "-d", "50ms", "--", "/bin/sh", "-c", line)
+
+    assert (done.returncode, done.stderr) == (6, "")
+    assert done.stdout.splitlines()[-1] == "over"
+
+
+def test_program_that_is_switched_on_is_told_of_at_its_end(start: Callable[[str], Path]) -> None:
+    done = cli("on", "truth_*", "--json", "--", start("truth_start"), "exit", 5)
+    table = cli("on", "truth_main", "--", start("truth_start"), "exit", 0)
+
+    assert done.returncode == 5
+    markers = json.loads(done.stdout.splitlines()[-1])["markers"]
+    assert {marker["name"]: marker["hits"] for marker in markers} == dict.fromkeys(WHOLE_LIFE, 1)
+    assert table.stdout.splitlines()[-2:] == ["MARKER      HITS  LOST", "truth_main     1     0"]
+
+
+def test_program_that_is_switched_on_is_followed(start: Callable[[str], Path]) -> None:
+    program = start("truth_start")
+    line = f"{program} exit 1; {program} exit 2; exit 9"
+    done = cli("on", "truth_main", "--follow", "--json", "--", "/bin/sh", "-c", line)
+
+    facts = json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 9
+    assert facts["markers"] == [{"name": "truth_main", "programs": 2, "hits": 2, "lost": 0}]
+    begin, *_ = done.stderr.splitlines()
+    assert begin == (
+        "nothing is on yet; what the program starts is followed until all of it has ended"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--for", "3s"], "--for .* this one waits for the program"),
+        (["-d", "3s"], "-d is for --follow .* ends on its own, and its markers with it"),
+        (["--off-at-end"], "--off-at-end is for --follow .* and its markers with it"),
+    ],
+)
+def test_option_that_a_command_cannot_have_which_starts_a_program(
+    words: list[str], sentence: str
+) -> None:
+    one_line(cli("on", "truth_main", *words, "--", "/bin/true"), sentence)
+
+
+def test_program_without_markers_is_named_by_its_file_since_it_is_gone() -> None:
+    done = cli("on", "truth_main", "--", "true")
+
+    assert done.returncode == 1
+    assert f"markerjit list {shutil.which('true')} --usdt" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("interval", [[], ["--every", "50ms"]])
+def test_programs_that_a_program_starts_are_counted_together(
+    start: Callable[[str], Path], interval: list[str]
+) -> None:
+    program = start("truth_start")
+    line = f"{program} exit 1; {program} exit 2; {program} exit 4; exit 9"
+    done = cli(
+        "stat", "truth_end", "code", *interval, "--json", "--follow", "--", "/bin/sh", "-c", line
+    )
+
+    answers = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
+    rows = [row for answer in answers for row in answer["rows"]]
+    assert done.returncode == 9
+    assert {answer["pid"] for answer in answers} == {None}
+    assert sum(row["count"] for row in rows) == 3
+    assert sum(row["sum"] for row in rows) == 7
+    if not interval:
+        assert (rows[0]["min"], rows[0]["max"]) == (1, 4)
+
+
 # ---- the events ----------------------------------------------------------------------------------
 
 
@@ -182,7 +290,7 @@ def test_program_that_cannot_be_traced_does_not_run(
 ) -> None:
     mark = tmp_path / "it ran"
 
-    refused(["touch", mark], r"process \d+ has no markers")
+    refused(["touch", mark], r"process \d+ has no markers.*: markerjit list \S+/touch --usdt$")
     done = cli("trace", "nothing*", "--", start("truth_start"))
 
     assert not mark.exists()

@@ -142,26 +142,26 @@ def test_a_pattern_that_matches_nothing_else_is_refused_with_the_reason(
 
 
 def test_the_commands_name_what_they_leave_out(program: Answering) -> None:
-    told = {}
-    for command in (["on"], ["record", "--flight"], ["off"], ["trace", "--duration", "0.1"]):
+    by_command = {}
+    for command in (["on"], ["flight start"], ["off"], ["trace", "--duration", "0.1"]):
         for json_too in ([], ["--json"]):
             name, *options = command
-            done = cli(name, program.pid, "*", *options, *json_too)
+            done = cli(*name.split(), program.pid, "*", *options, *json_too)
             assert done.returncode == 0, done
             lines = done.stderr.splitlines()
             expected = {"direct", "owned"} if name == "off" else set(UNSWITCHABLE)
-            said = [line for line in lines if line.startswith("markerjit: left out: ")]
-            assert {line.split()[3] for line in said} == expected
+            sentences = [line for line in lines if line.startswith("markerjit: left out: ")]
+            assert {line.split()[3] for line in sentences} == expected
             if json_too:
                 document = json.loads(done.stdout.splitlines()[-1])
-                told[name] = document.get("summary", document)["left_out"]
-        if name == "record":
+                by_command[name] = document.get("summary", document)["left_out"]
+        if name == "flight start":
             with markerjit.attach(program.pid) as session:
                 session.disable("*")
 
-    for name, left_out in told.items():
+    for name, left_out in by_command.items():
         assert len(left_out) == (2 if name == "off" else 3)
-        assert all(one["marker"] in one["reason"] for one in left_out)
+        assert all(entry["marker"] in entry["reason"] for entry in left_out)
 
 
 def test_explain_shows_what_on_would_leave_out(mixed: Path, program: Answering) -> None:
@@ -171,7 +171,7 @@ def test_explain_shows_what_on_would_leave_out(mixed: Path, program: Answering) 
 
         assert "cannot be switched on" not in done.stdout
         assert "left out: direct is compiled as direct" in done.stdout
-        left_out = {one["marker"] for one in document["plan"]["left_out"]}
+        left_out = {entry["marker"] for entry in document["plan"]["left_out"]}
         assert left_out == set(UNSWITCHABLE) - ({"owned"} if target is mixed else set())
 
 
@@ -187,7 +187,7 @@ def test_an_altered_site_is_left_out_when_all_are_switched_off(program: Answerin
             assert text_of(program.pid) == text
             off = session.disable("*")
             assert on_now(program.pid) == set()
-        reasons = {one.marker: one.sentence for one in off.left_out}
+        reasons = {refusal.marker: refusal.sentence for refusal in off.left_out}
 
         assert set(reasons) == {"direct", "owned", "other"}
         assert f"{site.address:#x}" in reasons["other"]

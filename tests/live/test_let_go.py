@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,7 @@ from markerjit.remote import native
 from markerjit.session import clock as clock_module
 from markerjit.session.target import Target
 from tests.support.shortage import descriptors_left, open_descriptors
+from tests.support.timing import wait_until
 
 pytestmark = pytest.mark.live
 
@@ -96,6 +100,63 @@ def test_what_is_shown_tells_whose_it_is_and_whether_it_is_open(target: Callable
         session.disable("truth_loop")
 
     assert repr(session).endswith(", closed>")
-    for use in (session.sites, lambda: session.read(0, 1), lambda: session.disable("*")):
+    for use in (
+        session.sites,
+        session.ending,
+        session.last_statistics,
+        lambda: session.read(0, 1),
+        lambda: session.disable("*"),
+        lambda: session.subscribe("truth_loop", print),
+        lambda: session.atrace("truth_loop"),
+    ):
         with pytest.raises(markerjit.MarkerError, match="cannot be used any more; attach again"):
             use()
+
+
+def test_what_outlives_its_session_touches_no_other_file(target: Callable, tmp_path: Path) -> None:
+    program = target("truth_threads", "1", "--rate", "500")
+    session = markerjit.attach(program.pid)
+    context = session.trace("truth_loop")
+    stream = context.__enter__()
+    wait_until(stream.poll, "an event")
+    session.close()
+
+    with ExitStack() as stack:
+        # They get the numbers that were free just now.
+        files = [stack.enter_context((tmp_path / str(n)).open("w+b")) for n in range(16)]
+        for use in (stream.poll, stream.drain):
+            with pytest.raises(markerjit.MarkerError, match="any more; attach again"):
+                use()
+        with pytest.raises(markerjit.Refused, match="STILL ON: markerjit off"):
+            context.__exit__(None, None, None)
+        assert [os.fstat(file.fileno()).st_size for file in files] == [0] * 16
+
+    with markerjit.attach(program.pid) as again:
+        again.off("truth_loop", force=True)
+
+
+@pytest.mark.forks
+def test_a_child_of_a_fork_leaves_what_its_parent_does_alone(target: Callable) -> None:
+    program = target("truth_threads", "1", "--rate", "500")
+    with markerjit.attach(program.pid) as session:
+        context = session.aggregate("truth_loop")
+        adding = context.__enter__()
+        child = os.fork()
+        if not child:
+            refused = 0
+            try:
+                for use in (lambda: session.on("truth_loop"), lambda: session.off("*")):
+                    try:
+                        use()
+                    except markerjit.MarkerError as error:
+                        refused += "a child that it has forked" in str(error)
+                context.__exit__(None, None, None)
+                refused += 1
+            finally:
+                os._exit(refused)
+        _, status = os.waitpid(child, 0)
+        before = adding.read().events
+        wait_until(lambda: adding.read().events > before, "more events")
+        context.__exit__(None, None, None)
+
+    assert os.waitstatus_to_exitcode(status) == 3

@@ -37,12 +37,12 @@ def test_a_program_without_any_note_gets_an_arena() -> None:
                 for number in os.listdir(f"/proc/{program.pid}/fd")
             ]
             assert sum(map(is_memfd, links)) == 1
-            found = find_arenas(program.pid, memory, read_maps(program.pid, why_not=why_not))
-            assert found.own is not None
-            assert found.own.base == made.base
+            arenas = find_arenas(program.pid, memory, read_maps(program.pid, why_not=why_not))
+            assert arenas.own is not None
+            assert arenas.own.base == made.base
             program.stdin.write(b"y")
             assert program.stdout.read(1) == b"y", "it goes on"
-            found.close()
+            arenas.close()
             made.close()
         finally:
             memory.close()

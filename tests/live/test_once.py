@@ -5,15 +5,20 @@ from __future__ import annotations
 import builtins
 import os
 import re
+import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import markerjit
+from markerjit.apps.bench.sampling.place import Place
+from markerjit.apps.bench.toggle.program import build
 from markerjit.cli.main import run
 from markerjit.session import planning, switch, target
+from tests.support.calls import calls_of
+from tests.support.programs import ROOT
 
 pytestmark = pytest.mark.live
 
@@ -35,8 +40,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     opened = builtins.open
 
     def opening(path: Any, *args: Any, **options: Any) -> Any:
-        found = re.fullmatch(r"/proc/([0-9]+)/maps", str(path))
-        if found and int(found[1]) != os.getpid():  # ours have the vDSO's place
+        match = re.fullmatch(r"/proc/([0-9]+)/maps", str(path))
+        if match and int(match[1]) != os.getpid():  # ours have the vDSO's place
             calls["maps"] += 1
         return opened(path, *args, **options)
 
@@ -96,3 +101,37 @@ def test_a_switch_is_prepared_when_it_comes_again(
             assert modes == {mode}
 
     assert counted == {"maps": 6, "readings": 6}
+
+
+@pytest.fixture(scope="module")
+def of_many_sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[subprocess.Popen]]:
+    """Programs with 400 sites of a marker, and with 2,400."""
+    directory = tmp_path_factory.mktemp("many")
+    native = ROOT / "markerjit" / "_native"
+    place = Place(ROOT / "native/bench", native / "include", native / "bench", directory, "gcc", 0)
+    programs = []
+    for sites in (400, 2400):
+        command = [build(sites, "jump", place, directory).program, "1", "asleep"]
+        program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert program.stdout and program.stdout.readline() == b"ready\n"
+        programs.append(program)
+    yield programs
+    for program in programs:
+        program.communicate()
+
+
+@pytest.mark.parametrize("command", ["on", "off"])
+def test_a_site_among_thousands_takes_a_few_calls_of_a_command(
+    of_many_sites: list[subprocess.Popen], command: str
+) -> None:
+    """No value is made for each, but where it is written: for notes, edits and heads."""
+    calls = []
+    for program in of_many_sites:
+        run(["on", str(program.pid), "*"])
+        run(["off", str(program.pid), "*"])
+        run(["off" if command == "on" else "on", str(program.pid), "*"])
+        words = [command, str(program.pid), "*"]
+        calls.append(calls_of(lambda words=words: run(words)))
+
+    most = {"on": 33, "off": 21}
+    assert (calls[1] - calls[0]) / 2000 < most[command]

@@ -203,6 +203,7 @@ def test_breakpoints_work_in_our_own_process_and_leave_ours_alone(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_five_hundred_switches_with_our_own_threads_inside(
     libraries: dict[str, Path], mode: str

@@ -68,6 +68,8 @@ def test_a_prompt_stands_only_in_a_console_block(page: Path) -> None:
         ),
         (["│ 2026-11-22 19:17:12.172179178+00 │"], ["│ 2026-11-22 00:39:48.0239894+00   │"]),
         (["│ 2026-11-22 19:17:12.172179178+00 │"], ["│ 2026-11-22 00:39:48+00           │"]),
+        (["stopped for 251 µs"], ["stopped for 2,292 µs"]),
+        (["[16, 32)   5  ███▉"], ["[16, 32)   5  ██"]),
         ([], []),
     ],
 )
@@ -109,9 +111,9 @@ def test_what_a_linker_gives_may_differ_where_the_page_says_so() -> None:
 
 
 def test_a_block_is_cut_into_its_commands() -> None:
-    found = list(blocks("$ one\n1\n2\n$ two \\\n  more\n$ three\n", 10))
+    pieces = list(blocks("$ one\n1\n2\n$ two \\\n  more\n$ three\n", 10))
 
-    assert [(block.line, block.command, block.output) for block in found] == [
+    assert [(block.line, block.command, block.output) for block in pieces] == [
         (10, "one", ("1", "2")),
         (13, "two \\\n  more", ()),
         (15, "three", ()),
@@ -126,7 +128,7 @@ def differences(directory: Path, text: str) -> list[str]:
     page = directory / "page.md"
     page.write_text(text)
     (directory / "run").mkdir()
-    return ["\n".join(one.printed) for one in replay(page, directory / "run")]
+    return ["\n".join(block.printed) for block in replay(page, directory / "run")]
 
 
 def test_a_block_that_prints_something_else_is_found(tmp_path: Path) -> None:

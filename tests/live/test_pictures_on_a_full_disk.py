@@ -34,7 +34,7 @@ def with_little_room(pid: int = 0) -> None:
 def flying(target: Callable) -> Target:
     """A program with more in its rings than there is room for."""
     program = target("truth_modes-jump", may_die=True)
-    assert cli("record", program.pid, "truth_mode", "--flight").returncode == 0
+    assert cli("flight", "start", program.pid, "truth_mode").returncode == 0
     program.command(f"run {EVENTS}")
     return program
 
@@ -47,14 +47,14 @@ def test_a_picture_without_room_says_that_it_is_a_part(
     path = tmp_path / f"part.{suffix}"
 
     done = subprocess.run(
-        [*CLI, "dump", str(program.pid), "-o", path],
+        [*CLI, "flight", "dump", str(program.pid), "-o", path],
         env=ENVIRONMENT, capture_output=True, text=True, preexec_fn=with_little_room, check=False,
     )  # fmt: skip
 
     one_line(done, rf"{path}: File too large; .* at most a part .* {program.pid}")
     assert done.returncode == 1
     with markerjit.attach(program.pid) as session:
-        assert sum(one.events for one in session.flight().picture().kept.values()) == EVENTS
+        assert sum(kept.events for kept in session.flight().picture().kept.values()) == EVENTS
 
 
 def crash(program: Target, begun: subprocess.CompletedProcess[str], events: int) -> None:
@@ -72,7 +72,7 @@ def test_a_crash_whose_events_have_no_room_is_told_on_standard_error(
 ) -> None:
     program = target("truth_modes-jump", may_die=True)
     path, errors = tmp_path / "crash.txt", tmp_path / "errors"
-    command = [*CLI, "record", str(program.pid), "truth_mode", "--flight", "--on-crash", "-o", path]
+    command = [*CLI, "flight", "start", str(program.pid), "truth_mode", "--on-crash", "-o", path]
 
     with errors.open("w") as file:
         begun = subprocess.run(
@@ -81,8 +81,8 @@ def test_a_crash_whose_events_have_no_room_is_told_on_standard_error(
     crash(program, begun, events)
 
     part = f"the file has at most a part of what process {program.pid} had recorded"
-    told = f"markerjit: {path}: File too large; {part}\n"
-    assert errors.read_text() == ("" if events == 10 else told)
+    sentence = f"markerjit: {path}: File too large; {part}\n"
+    assert errors.read_text() == ("" if events == 10 else sentence)
     assert 0 < path.stat().st_size <= ROOM
 
 
@@ -97,10 +97,10 @@ def test_a_crash_that_cannot_be_saved_is_in_the_system_log_where_nobody_reads_er
         f"syslog.syslog = lambda level, line: print(level, line, file=open({str(log)!r}, 'a'))\n"
         "main(sys.argv[1:])"
     )
-    command = [CLI[0], "-c", with_log, "record", str(program.pid), "truth_mode"]
+    command = [CLI[0], "-c", with_log, "flight", "start", str(program.pid), "truth_mode"]
 
     begun = subprocess.run(  # its pipes end, though the watcher lives on
-        [*command, "--flight", "--on-crash", "-o", path],
+        [*command, "--on-crash", "-o", path],
         env=ENVIRONMENT, capture_output=True, text=True, check=True, timeout=HANG_S,
     )  # fmt: skip
     crash(program, begun, EVENTS)

@@ -37,12 +37,12 @@ void look(struct mj_slot *slot, int at, const char *text) {
 """
 
 
-def check_turns(found: dict[str, Any], counts: dict[int, int]) -> None:
+def check_turns(values: dict[str, Any], counts: dict[int, int]) -> None:
     """`counts` are the turns of each thread."""
-    assert found["turns"] == sum(counts.values())
-    assert found["sum"] == sum(i * turns for i, turns in counts.items())
-    assert sum(bucket["number"] for bucket in found["numbers"]) == found["turns"]
-    for bucket in found["numbers"]:
+    assert values["turns"] == sum(counts.values())
+    assert values["sum"] == sum(i * turns for i, turns in counts.items())
+    assert sum(bucket["number"] for bucket in values["numbers"]) == values["turns"]
+    for bucket in values["numbers"]:
         assert bucket["low"] <= bucket["high"]
         assert bucket["number"] == sum(
             max(0, min(turns, bucket["high"]) - bucket["low"] + 1) for turns in counts.values()
@@ -62,15 +62,15 @@ def test_counters_and_histograms_are_what_the_program_counted(
     program.ask("resume")
     wait_until(lambda: program.ask("counts")["truth_loop"] > 3000, "turns")
     turns = program.ask("pause")["truth_loop"]
-    status, said = facts("status", program.pid), cli("status", program.pid).stdout
+    status, text = facts("status", program.pid), cli("status", program.pid).stdout
     facts("off", program.pid, "*")
 
     assert [marker["probe"] for marker in on["markers"]] == ["probe.c:count"]
-    (marker,) = (one for one in status["markers"] if one["on"])
+    (marker,) = (marker for marker in status["markers"] if marker["on"])
     assert (marker["probe"], marker["mode"], marker["hits"]) == ("probe.c:count", mode, turns)
     check_turns(values(program.pid), {0: turns})
-    assert f"probe.c: turns = {turns}" in said
-    assert f"numbers, {turns} values" in said
+    assert f"probe.c: turns = {turns:,}" in text
+    assert f"numbers, {turns:,} values" in text
 
 
 def test_hits_before_a_probe_in_c_count_too(target: Callable, probe: Callable) -> None:
@@ -96,9 +96,9 @@ def test_threads_and_handlers_that_interrupt_them_count_together(
         for _ in range(3):
             counts = program.ask("run 500")
             assert counts.pop("crowd_child") > 0
-            (one,) = session.probe_values()
+            (values,) = session.probe_values()
             hits = {marker.name: marker.hits for marker in session.statistics()}
-            assert one.counters == {"passed": sum(counts.values())}
+            assert values.counters == {"passed": sum(counts.values())}
             assert {name: hits[name] for name in counts} == counts
         session.disable("*")
 
@@ -119,8 +119,8 @@ def test_probe_on_markers_of_every_kind(
         for _ in range(50):
             client.ask("PING")
         session.disable("*")
-        (one,) = session.probe_values()
-        assert one.counters == {"passed": 50}
+        (values,) = session.probe_values()
+        assert values.counters == {"passed": 50}
 
 
 def test_sentinel_sites_take_no_probe_in_c(target: Callable, probe: Callable) -> None:
@@ -132,7 +132,7 @@ def test_sentinel_sites_take_no_probe_in_c(target: Callable, probe: Callable) ->
             session.enable("truth_mode", probe=probe(ANY, "any"))
         session.enable("truth_mode")
         program.command("run 5")
-        assert [one.hits for one in session.statistics("truth_mode")] == [5]
+        assert [statistic.hits for statistic in session.statistics("truth_mode")] == [5]
 
 
 def test_child_of_a_fork_counts_and_emits_nothing(target: Callable, probe: Callable) -> None:
@@ -147,10 +147,10 @@ def test_child_of_a_fork_counts_and_emits_nothing(target: Callable, probe: Calla
         with session.trace("truth_*", probe=probe(source, "tell")) as stream:
             answers = [program.command("fork 100") for _ in range(5)]
         events = stream.drain()
-        (one,) = session.probe_values()
+        (values,) = session.probe_values()
 
     assert all(answer.endswith("status=0") for answer in answers)
-    assert one.counters == {"passed": 5}
+    assert values.counters == {"passed": 5}
     assert [event.fields for event in events] == [{"tid": program.pid}] * 5
 
 
@@ -237,19 +237,19 @@ def test_probe_reads_wild_pointers_without_harm(target: Callable, probe: Callabl
     with markerjit.attach(program.pid) as session:
         with session.trace("texts_string", probe=probe(TEXTS, "look")) as stream:
             assert program.ask("pass 5") == {"bad": 0}
-        found = {places[event.fields["at"]]: event.fields for event in stream.drain()}
+        by_place = {places[event.fields["at"]]: event.fields for event in stream.drain()}
         (counted,) = session.probe_values()
 
-    assert list(found) == places
+    assert list(by_place) == places
     wild = {"null", "small", "unmapped", "kernel", "last", "not_canonical", "no_access"}
     wild |= {"behind_file", "open_at_gap"}
-    assert {place for place in places if found[place]["length"] == -1} == wild
+    assert {place for place in places if by_place[place]["length"] == -1} == wild
     assert counted.counters == {"unreadable": len(wild)}
-    assert found["ends_at_gap"]["copy"] == "at the gap"
-    assert found["open_at_gap"]["copy"] == "no end"
-    assert found["mebibyte"]["copy"] == "m" * 63
-    assert found["unmapped"]["text"] == "<unreadable>"
-    assert found["null"]["text"] is None
+    assert by_place["ends_at_gap"]["copy"] == "at the gap"
+    assert by_place["open_at_gap"]["copy"] == "no end"
+    assert by_place["mebibyte"]["copy"] == "m" * 63
+    assert by_place["unmapped"]["text"] == "<unreadable>"
+    assert by_place["null"]["text"] is None
 
 
 def test_flight_recorder_keeps_what_a_probe_emits(
@@ -257,23 +257,23 @@ def test_flight_recorder_keeps_what_a_probe_emits(
 ) -> None:
     program = target("truth_threads", "2", "--rate", "4000", "--paused")
 
-    begun = cli("record", program.pid, "truth_loop", "--flight", "--probe", probe(TURNS, "tell"))
+    begun = cli("flight", "start", program.pid, "truth_loop", "--probe", probe(TURNS, "tell"))
     refused = cli("trace", program.pid, "truth_birth")
     program.ask("resume")
     wait_until(lambda: program.ask("counts")["truth_loop"] > 1000, "turns")
     program.ask("pause")
-    told = facts("dump", program.pid, "-o", tmp_path / "a.jsonl")
+    document = facts("flight", "dump", program.pid, "-o", tmp_path / "a.jsonl")
     facts("off", program.pid, "*")
-    again = facts("dump", program.pid, "-o", tmp_path / "b.jsonl")
+    again = facts("flight", "dump", program.pid, "-o", tmp_path / "b.jsonl")
 
     assert begun.returncode == 0, begun.stderr
     one_line(refused, "flight recorder is on")
     emitted = sum(bucket["number"] for bucket in values(program.pid)["numbers"]) // 10
-    (marker,) = told["markers"]
+    (marker,) = document["markers"]
     assert marker["name"] == "tenth"
     assert emitted - 2 <= marker["events"] <= emitted
     assert (marker["overwritten"], marker["lost"]) == (0, 0)
-    assert again["markers"] == told["markers"]
+    assert again["markers"] == document["markers"]
 
 
 @pytest.mark.parametrize("quiesce", ["membarrier", "none"])

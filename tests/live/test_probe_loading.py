@@ -29,11 +29,11 @@ LIBC = FITS + 'void f(struct mj_slot *s, ...) { extern int puts(const char *); p
     [
         ("on", LONG, "f", "truth_loop"),
         ("trace", LONG, "f", "truth_loop"),
-        ("record", FITS + "void f(struct mj_slot *s, int i) {}", "f", "truth_loop"),
+        ("flight start", FITS + "void f(struct mj_slot *s, int i) {}", "f", "truth_loop"),
         ("on", FITS + "void f(struct mj_slot *s, int i, unsigned long n) {}", "g", "function g"),
         ("on", LIBC, "f", "puts.*libc"),
         ("trace", FITS + "void f(struct mj_slot *s, ...) { not C", "f", "probe.c"),
-        ("record", None, "f", "probe.c"),
+        ("flight start", None, "f", "probe.c"),
     ],
     ids=["type", "type traced", "count", "name", "undefined", "syntax", "missing"],
 )
@@ -49,9 +49,9 @@ def test_probe_that_does_not_fit_is_refused_before_anything_is_put_into_the_proc
     pid = target("truth_threads", "1", "--rate", "100").pid
     if source is not None:
         probe(source, function)
-    more = ["--flight"] if command == "record" else []
 
-    done = cli(command, pid, "truth_loop", "--probe", f"{tmp_path / 'probe.c'}:{function}", *more)
+    named = f"{tmp_path / 'probe.c'}:{function}"
+    done = cli(*command.split(), pid, "truth_loop", "--probe", named)
 
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
@@ -98,8 +98,8 @@ def test_probe_is_loaded_once_however_often_it_is_switched_on(
                 program.command("run 5")
             control = session._target.seen.arena.control.now()
             used.add((control.code_used, control.data_used, control.markers_used))
-            (one,) = session.probe_values()
-            assert one.counters["turns"] == 35 * turn
+            (counted,) = session.probe_values()
+            assert counted.counters["turns"] == 35 * turn
         assert stream.statistics().lost == 0
     assert len(used) == 1
     (tmp_path / "other").mkdir()
@@ -124,21 +124,21 @@ def test_probe_that_was_refused_is_not_said_to_be_connected(
             )
         program.command("run 10")
 
-        assert {one.name: one.probe for one in session.statistics("truth_mode")} == {
-            "truth_mode": "one.c:count"
-        }
+        assert {
+            statistic.name: statistic.probe for statistic in session.statistics("truth_mode")
+        } == {"truth_mode": "one.c:count"}
 
 
 def test_two_controllers_have_probes_of_their_own(target: Callable, probe: Callable) -> None:
     program = target("truth_modes-jump")
-    one, other = probe(TURNS, "count", "one.c"), probe(ANY, "any", "other.c")
+    turns, other = probe(TURNS, "count", "one.c"), probe(ANY, "any", "other.c")
 
     with (
         markerjit.attach(program.pid) as first,
         markerjit.attach(program.pid) as second,
         ThreadPoolExecutor(1) as helper,
     ):
-        first.enable("truth_mode", probe=one)
+        first.enable("truth_mode", probe=turns)
         second.enable("truth_spin", probe=other)
         program.command("run 10")
         program.command("resume")

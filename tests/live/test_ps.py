@@ -56,7 +56,7 @@ def test_long_command_lines_are_cut_for_a_terminal(
     program = target("truth_threads")
     with markerjit.attach(program.pid) as session:
         session.enable("*")
-    monkeypatch.setattr(output, "width", lambda: 60)
+    monkeypatch.setattr(output, "width", lambda *_: 60)
 
     assert main.run(["ps"]) == 0
 
@@ -74,6 +74,6 @@ def test_nothing_to_be_listed_is_said(
 
     assert main.run(["ps"]) == 0
 
-    told = capsys.readouterr()
-    assert told.out == "no process here has markers\n"
-    assert told.err.startswith("1 process could not be looked at, such as ")
+    shown = capsys.readouterr()
+    assert shown.out == "no process here has markers\n"
+    assert shown.err.startswith("1 process could not be looked at, such as ")

@@ -160,10 +160,10 @@ def test_status_says_that_a_reader_was_killed_and_the_next_command_switches_off(
     program = target("truth_threads", "2", "--rate", RATE, "--paused")
     killed_reader(program, tmp_path / "first", busy=False)
 
-    said = cli("status", program.pid)
+    shown = cli("status", program.pid)
     cli("on", program.pid, "truth_birth")
 
-    assert "is gone and left its markers recording" in said.stderr
+    assert "is gone and left its markers recording" in shown.stderr
     assert modes_of(program.pid) == {"truth_loop": None, "truth_birth": "jump"}
 
 
@@ -187,7 +187,7 @@ def test_what_a_killed_reader_recorded_in_another_way_is_left_out_and_that_is_sa
         _, errors = tracer.communicate()
 
     assert tracer.returncode == 0
-    assert errors.startswith(f"{before} events that an earlier reader left were recorded with")
+    assert errors.startswith(f"left out: {before:,} events of an earlier reader, recorded with")
     assert sum(counts_in(second)) == after - before
 
 
@@ -388,7 +388,7 @@ def test_rings_that_are_refused_leave_nothing_behind(target: Callable) -> None:
     refused = cli("trace", program.pid, "truth_mode", "--ring-size", "1024")
 
     one_line(refused, "has room for")
-    said = cli("status", program.pid)
-    assert (said.returncode, said.stderr) == (0, "")
+    shown = cli("status", program.pid)
+    assert (shown.returncode, shown.stderr) == (0, "")
     assert facts("status", program.pid)["arena"]["reader"] is None
     assert modes_of(program.pid) == {"truth_mode": None, "truth_spin": "jump"}

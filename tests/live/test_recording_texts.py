@@ -81,28 +81,28 @@ def test_texts_are_right_or_say_that_they_are_not_wherever_they_point(
 
 def check_places(events: Sequence[markerjit.Event], places: Sequence[str], bound: int) -> None:
     """Of each place what can be read there, and nothing else."""
-    found: dict[str, dict[str, Any]] = {}
+    by_name: dict[str, dict[str, Any]] = {}
     for event in events:
-        values = found.setdefault(event.name, {})
+        values = by_name.setdefault(event.name, {})
         values[places[event.fields["at"]]] = event.fields["s"]
-    assert [list(values) for values in found.values()] == [places] * 4
-    for values in found.values():
+    assert [list(values) for values in by_name.values()] == [places] * 4
+    for values in by_name.values():
         assert values["null"] is None and values["small"] is None
     for place in UNREADABLE:
-        assert found["texts_string"][place] == found["texts_four"][place] == "<unreadable>"
-        assert found["texts_bounded"][place] == ("<unreadable>" if bound else "")
-        assert found["texts_raw"][place] == ("<unreadable>" if bound > 0 else b"")
+        assert by_name["texts_string"][place] == by_name["texts_four"][place] == "<unreadable>"
+        assert by_name["texts_bounded"][place] == ("<unreadable>" if bound else "")
+        assert by_name["texts_raw"][place] == ("<unreadable>" if bound > 0 else b"")
     for place, text in READABLE.items():
-        assert found["texts_string"][place] == bounded(text, -1)
-        assert found["texts_four"][place] == text[:4]
-        assert found["texts_bounded"][place] == bounded(text, bound)
+        assert by_name["texts_string"][place] == bounded(text, -1)
+        assert by_name["texts_four"][place] == text[:4]
+        assert by_name["texts_bounded"][place] == bounded(text, bound)
         raw, most = text.encode() + b"\0" * (place == "across") * 300, max(0, min(bound, MOST))
-        assert found["texts_raw"][place][: len(raw)] == raw[:most]
-    assert found["texts_string"]["open_at_gap"] == "no end…"
-    assert found["texts_four"]["open_at_gap"] == "no e"
+        assert by_name["texts_raw"][place][: len(raw)] == raw[:most]
+    assert by_name["texts_string"]["open_at_gap"] == "no end…"
+    assert by_name["texts_four"]["open_at_gap"] == "no e"
     whole = 0 <= bound <= len("no end")
-    assert found["texts_bounded"]["open_at_gap"] == ("no end"[:bound] if whole else "no end…")
-    assert found["texts_raw"]["open_at_gap"] == b"no end"[: max(0, bound)]
+    assert by_name["texts_bounded"]["open_at_gap"] == ("no end"[:bound] if whole else "no end…")
+    assert by_name["texts_raw"]["open_at_gap"] == b"no end"[: max(0, bound)]
 
 
 def test_text_that_another_thread_unmaps_meanwhile_harms_nobody(texts: Texts) -> None:

@@ -22,7 +22,7 @@ from tests.support.commands import cli
 from tests.support.markers import losses
 from tests.support.programs import ROOT, Target
 from tests.support.timing import HANG_S
-from tests.support.truth_values import TURNS, shown, told
+from tests.support.truth_values import TURNS, lines_of, shown
 
 KINDS = [
     ("truth_values", Mode.JUMP),
@@ -44,7 +44,7 @@ def test_every_event_has_the_values_the_thread_and_the_time_that_it_had(
     target: Callable, name: str, mode: Mode, clock: Time
 ) -> None:
     program = target(name)
-    lines = told(program)
+    lines = lines_of(program)
 
     with markerjit.attach(program.pid) as session:
         for thread_id in (True, False):
@@ -55,13 +55,13 @@ def test_every_event_has_the_values_the_thread_and_the_time_that_it_had(
             after = time.monotonic_ns()
 
             assert stream.statistics() == (2 * len(lines), 0, 0, 0, ())
-            found = shown(events, stream)
+            texts = shown(events, stream)
             if clock in (Time.TSC, Time.MONOTONIC):
-                assert found == lines * 2
+                assert texts == lines * 2
                 assert [event.tid for event in events] == [
                     tid * thread_id for tid in tids for _ in lines
                 ]
-            assert Counter(found) == Counter(lines * 2)
+            assert Counter(texts) == Counter(lines * 2)
             assert Counter(event.tid for event in events) == Counter(
                 tid * thread_id for tid in tids for _ in lines
             )
@@ -92,9 +92,9 @@ def test_only_the_fields_that_were_asked_for_are_recorded(
     program = target(name)
 
     lines = []
-    for line in told(program):
+    for line in lines_of(program):
         marker, *shown_fields = line.split()
-        chosen = [one for one in shown_fields if one.split("=")[0] in fields]
+        chosen = [field for field in shown_fields if field.split("=")[0] in fields]
         lines.append(" ".join([marker, *chosen]))
     with markerjit.attach(program.pid) as session:
         with session.trace("*", mode=mode, fields=fields) as stream:
@@ -106,7 +106,7 @@ def test_only_the_fields_that_were_asked_for_are_recorded(
 
 def test_markers_are_recorded_in_many_ways_one_after_the_other(target: Callable) -> None:
     program = target("truth_values")
-    lines = told(program)
+    lines = lines_of(program)
 
     with markerjit.attach(program.pid) as session:
         for turn, clock in enumerate(list(Time) * 2):
@@ -193,7 +193,7 @@ def check_crowd(events: Sequence[Event], lost: Counter[str], counts: dict[str, i
     assert seen + lost == Counter(counts), children
     assert len({(event.name, *event.fields.values()) for event in events}) == len(events)
     turns: dict[int, list[int]] = {}
-    for event in sorted(events, key=lambda one: one.time):
+    for event in sorted(events, key=lambda record: record.time):
         if event.name == "crowd_turn":
             turns.setdefault(event.fields["who"], []).append(event.fields["n"])
     for numbers in turns.values():

@@ -277,7 +277,7 @@ def test_altered_site_is_left_alone_and_so_are_all_others(
     target: Callable, server: str, index: int
 ) -> None:
     program = target(server)
-    (site,) = (one for one in facts("list", program.pid, "kv_hit")["markers"][0]["sites"])
+    (site,) = (entry for entry in facts("list", program.pid, "kv_hit")["markers"][0]["sites"])
     with open(f"/proc/{program.pid}/mem", "r+b", buffering=0) as memory:
         memory.seek(site["address"] + index)
         (right,) = memory.read(1)
@@ -364,7 +364,7 @@ def test_stopped_process_stays_stopped_and_goes_on_afterwards(target: Callable) 
     done = cli("off", program.pid, "kv_hit"), cli("on", program.pid, "kv_*")
 
     assert state_of(program.pid) == state_of(fresh.pid) == "T"
-    assert [one.returncode for one in done] == [0, 0], done
+    assert [command.returncode for command in done] == [0, 0], done
     for pid in (program.pid, fresh.pid):
         os.kill(pid, signal.SIGCONT)
     with Client(program.ready["port"]) as client:

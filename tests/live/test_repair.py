@@ -146,8 +146,10 @@ def hide(monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
     discover = target_module.discover_process
 
     def discover_others(*args: Any) -> Any:
-        found = discover(*args)
-        return found._replace(sites=tuple(one for one in found.sites if one.marker != marker))
+        objects = discover(*args)
+        return objects._replace(
+            sites=tuple(site for site in objects.sites if site.marker != marker)
+        )
 
     monkeypatch.setattr(target_module, "discover_process", discover_others)
 
@@ -180,7 +182,7 @@ def test_a_place_whose_slot_has_no_probe_of_ours_is_left_alone(
     target: Callable, monkeypatch: pytest.MonkeyPatch, slot: int
 ) -> None:
     """Another object may have been loaded there since."""
-    program = target("truth_threads", "1")
+    program = target("truth_threads", "1", "--paused")  # nobody is in the marker's body
     with markerjit.attach(program.pid) as session:
         (site,) = session.sites("truth_loop")
         session.enable("truth_loop")

@@ -149,9 +149,9 @@ def test_others_are_refused_while_the_lease_lasts_and_status_says_so(target: Cal
             markerjit.repair(program.pid)
         shown = cli("status", str(program.pid))
         assert f"in steps: a change by process {other.pid}, paused" in shown.stdout
-        told = json.loads(cli("status", str(program.pid), "--json").stdout)["arena"]
-        assert 0 < told["paused_s"] <= 60
-        assert told["to_mend"] is None
+        arena = json.loads(cli("status", str(program.pid), "--json").stdout)["arena"]
+        assert 0 < arena["paused_s"] <= 60
+        assert arena["to_mend"] is None
 
 
 WAYS = [

@@ -136,8 +136,8 @@ def test_a_head_in_a_shared_mapping_is_left_alone(
     monkeypatch.setattr(
         target_module, "parse_maps",
         lambda text: tuple(
-            one._replace(shared=one.shared or one.start <= site.address < one.end)
-            for one in parse(text)
+            mapping._replace(shared=mapping.shared or mapping.start <= site.address < mapping.end)
+            for mapping in parse(text)
         ),
     )  # fmt: skip
 

@@ -75,7 +75,7 @@ def is_harmless(*texts: str) -> bool:
         ("on", "{pid}", "*"), ("on", "{pid}", "*", "--mode", "pointer"), ("off", "{pid}", "*"),
         ("status", "{pid}"), ("doctor", "{pid}"), ("trace", "{pid}", "*", "--events", "3"),
         ("trace", "{pid}", "*", "--events", "3", "--json"),
-        ("record", "{pid}", "*", "--flight"),
+        ("flight", "start", "{pid}", "*"),
     ],
 )  # fmt: skip
 def test_a_command_shows_what_a_target_says_as_printable_text(

@@ -83,20 +83,20 @@ def test_no_request_fails_while_markers_are_switched(
     command = [benchmark, "-p", port, "-c", "50", "-n", str(REQUESTS), "-P", pipeline]
     command += ["-t", "set,get", "-r", "1000", "--csv"]
     text = text_of(program.pid)
-    wanted = FLIPS // (2 * len(CASES))
+    least = FLIPS // (2 * len(CASES))
     flips, runs, before = 0, 0, counters(port)
 
     with verified_load(build, port), markerjit.attach(program.pid) as session:
-        while flips < wanted:
+        while flips < least:
             with subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
             ) as load:
                 flips += flip_while(session, CASES[server], lambda: load.poll() is None)
                 assert load.stdout is not None
-                said = load.stdout.read()
+                output = load.stdout.read()
             runs += 1
-            assert load.returncode == 0, said
-            assert "error" not in said.lower()
+            assert load.returncode == 0, output
+            assert "error" not in output.lower()
         seen = {marker.name: marker for marker in session.statistics()}
     after = counters(port)
 
@@ -148,18 +148,18 @@ def test_redis_cli_is_traced_command_by_command(target: Callable, needs_tool: Ca
 
     events = [json.loads(line) for line in out.splitlines()[:-1]]
     assert answers == ["OK", "blue", "", "1"]
-    told = [(event["name"], event["fields"]) for event in events if event["name"] != "kv_close"]
-    commands = [fields["name"] for name, fields in told if name == "kv_command"]
+    pairs = [(event["name"], event["fields"]) for event in events if event["name"] != "kv_close"]
+    commands = [fields["name"] for name, fields in pairs if name == "kv_command"]
     assert [word for word in commands if word in ("SET", "GET", "DEL")] == [
         "SET",
         "GET",
         "GET",
         "DEL",
     ]
-    assert ("kv_store", {"key": "color", "size": 4}) in told
-    assert ("kv_hit", {"key": "color", "size": 4}) in told
-    assert ("kv_miss", {"key": "none"}) in told
-    assert ("kv_delete", {"key": "color"}) in told
+    assert ("kv_store", {"key": "color", "size": 4}) in pairs
+    assert ("kv_hit", {"key": "color", "size": 4}) in pairs
+    assert ("kv_miss", {"key": "none"}) in pairs
+    assert ("kv_delete", {"key": "color"}) in pairs
 
 
 # ---- signals and breakpoints of the program's own -----------------------------------------------
@@ -334,8 +334,8 @@ def test_look_at_an_arena_in_the_making(target: Callable) -> None:
         with running("on", pid, "kv_*") as controller:
             while controller.poll() is None:
                 assert modes_of(pid)
-            said = controller.communicate()
-        assert controller.returncode == 0, said
+            output = controller.communicate()
+        assert controller.returncode == 0, output
 
 
 def test_two_controllers_that_come_at_the_same_moment(target: Callable) -> None:
@@ -354,7 +354,9 @@ def test_two_controllers_that_come_at_the_same_moment(target: Callable) -> None:
             client.ask("SET", "a", "1")
             client.ask("GET", "a")
             client.ask("GET", "b")
-        hits = {one["name"]: one["hits"] for one in facts("status", program.pid)["markers"]}
+        hits = {
+            marker["name"]: marker["hits"] for marker in facts("status", program.pid)["markers"]
+        }
         assert {name for name, count in hits.items() if count} == on
         assert cli("off", program.pid, "*").returncode == 0
         assert text_of(program.pid) == text

@@ -81,7 +81,7 @@ def test_full_disk_costs_all_of_a_parquet_file_and_that_is_said(
     one_line(cli("read", path), "did not close it, and then it cannot be read")
 
 
-@pytest.mark.parametrize("command", ["trace", "dump"])
+@pytest.mark.parametrize("command", ["trace", "flight dump"])
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -102,7 +102,7 @@ def test_file_that_cannot_be_written_is_refused_before_anything_is_on(
     (tmp_path / "directory.txt").mkdir()
     pattern = ["truth_loop"] if command == "trace" else []
 
-    done = cli(command, pid, *pattern, "-o", tmp_path / name)
+    done = cli(*command.split(), pid, *pattern, "-o", tmp_path / name)
 
     one_line(done, reason)
     assert name.rpartition("/")[2] in done.stderr
@@ -122,7 +122,7 @@ def test_force_overwrites_a_trace_and_never_other_files(target: Callable, tmp_pa
         first = cli("trace", pid, "truth_loop", "--events", 10, "-o", path)
         second = cli("trace", pid, "truth_loop", "--events", 500, "-o", path, "--force")
         assert (first.returncode, second.returncode) == (0, 0), second.stderr
-        shown = int(re.match(r"\d+", second.stderr)[0])
+        shown = int(re.match(r"[\d,]+", second.stderr)[0].replace(",", ""))
         assert sum(1 for _ in markerjit.open_trace(str(path)).events()) == shown >= 500
     done = cli("trace", pid, "truth_loop", "-o", tmp_path / "other.ctf", "--force")
 

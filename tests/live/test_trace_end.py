@@ -76,7 +76,7 @@ def test_markers_are_off_before_what_is_left_is_printed(
     assert summary["events"] == len(events) < everything
     assert (summary["lost"], summary["taken"]) == (0, [])
     assert summary["events"] + summary["not_shown"] == everything
-    assert f"{summary['not_shown']} more events were recorded and not printed" in errors
+    assert f"recorded and not printed: {summary['not_shown']:,} more events;" in errors
     times = [event["time"] for event in events]
     assert times == sorted(times)
 
@@ -94,7 +94,7 @@ def test_file_gets_everything_that_was_recorded_until_the_end(
         _, errors = tracer.communicate()
 
     numbers = [event.fields["n"] for event in markerjit.open_trace(str(path)).events()]
-    assert f"{MANY} events in" in errors
+    assert f"{MANY:,} events in" in errors
     assert len(numbers) == MANY
     assert numbers == sorted(numbers)
 
@@ -103,14 +103,14 @@ def test_function_is_called_with_what_is_left_when_the_markers_are_off(
     target: Callable, tmp_path: Path
 ) -> None:
     program = target("truth_process")
-    told = tmp_path / "told"
+    log = tmp_path / "told"
     source = tmp_path / "probe.py"
     source.write_text(
         "import os, signal, markerjit\n"
         "def look(event):\n"
         f"    with markerjit.View({program.pid}) as view:\n"
         "        on = any(marker.mode for marker in view.statistics())\n"
-        f"    with open({str(told)!r}, 'a') as file:\n"
+        f"    with open({str(log)!r}, 'a') as file:\n"
         "        file.write('on\\n' if on else 'off\\n')\n"
         "    if on:\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
@@ -121,7 +121,7 @@ def test_function_is_called_with_what_is_left_when_the_markers_are_off(
         program.command("pass 10")
         _, errors = tracer.communicate()
 
-    assert told.read_text().split() == ["on"] + 9 * ["off"]
+    assert log.read_text().split() == ["on"] + 9 * ["off"]
     assert "10 events, 0 lost" in errors
 
 
@@ -139,7 +139,7 @@ def test_second_signal_ends_what_is_still_printed(target: Callable) -> None:
 
     summary = json.loads(out.splitlines()[-1])["summary"]
     assert tracer.returncode == 0
-    assert "more events were recorded and not printed" in errors
+    assert "recorded and not printed: " in errors
     assert summary["events"] + summary["not_shown"] == 9000
 
 

@@ -46,9 +46,10 @@ def trace_load(program: Target, path: Path, *args: object) -> tuple[int, int]:
         tracer.send_signal(signal.SIGINT)
         output, errors = tracer.communicate()
     assert (tracer.returncode, output) == (0, ""), errors
-    told = re.match(rf"(\d+) events in {re.escape(str(path))}, (\d+) lost\n", errors)
-    assert told, errors
-    return int(told[1]), int(told[2])
+    match = re.match(rf"([\d,]+) events in {re.escape(str(path))}, ([\d,]+) lost\n", errors)
+    assert match, errors
+    events, lost = (int(number.replace(",", "")) for number in match.groups())
+    return events, lost
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -67,12 +68,12 @@ def test_file_has_the_events_that_were_reported_and_the_server_counted(
     assert (summary.events, summary.lost) == (events, lost) == (events, 0)
     assert trace.info.pid == program.pid
     assert trace.problems == []
-    found = {marker.name: marker.events for marker in summary.markers}
+    counts = {marker.name: marker.events for marker in summary.markers}
     del expected["kv_command"]  # of our asking, too
     for name, count in expected.items():
         # Connections of our own are closed when all is over.
-        assert found.get(name, 0) == count, name
-    assert found["kv_command"] == 3000
+        assert counts.get(name, 0) == count, name
+    assert counts["kv_command"] == 3000
     assert set(modes_of(program.pid).values()) == {None}
 
 
@@ -103,8 +104,8 @@ def test_file_of_a_program_that_ended_is_whole(
         _, errors = tracer.communicate()
 
     assert tracer.returncode == 1
-    told, ended = errors.splitlines()
-    assert told == f"3000 events in {path}, 0 lost"
+    total, ended = errors.splitlines()
+    assert total == f"3,000 events in {path}, 0 lost"
     assert re.fullmatch(f"markerjit: process {program.pid} .*ended.*", ended)
     events = markerjit.open_trace(str(path)).events()
     assert [event.fields["i"] for event in events] == list(range(3000))
@@ -178,17 +179,19 @@ def test_read_prints_the_lines_that_trace_prints(
 
     assert len(lines) == 16 * 23
     printed = cli("read", paths[0])
-    assert (printed.returncode, printed.stderr) == (0, f"{len(lines)} events, 0 lost\n")
+    assert (printed.returncode, printed.stderr) == (0, f"{len(lines):,} events, 0 lost\n")
     assert printed.stdout.splitlines() == read_again(paths[0])[0]
     for path in paths:
         again, times = read_again(path)
-        without_time, expected = ([line.split(" ", 1)[1] for line in one] for one in (again, lines))
+        without_time, expected = (
+            [line.split(" ", 1)[1] for line in listing] for listing in (again, lines)
+        )
         if clock is Time.COARSE:  # many have the same time
             assert sorted(without_time) == sorted(expected)
         else:
             assert without_time == expected
         if path.suffix != ".txt" or clock is Time.NONE:  # there it is the time of day alone
-            off = [abs(one - event.time) for one, event in zip(times, events, strict=True)]
+            off = [abs(time - event.time) for time, event in zip(times, events, strict=True)]
             assert max(off) <= (1000 if path.suffix in (".json", ".pftrace") else 50)
 
 
@@ -254,14 +257,14 @@ def test_events_of_two_processes_come_in_one_order_of_time(
     if as_json:
         summary = json.loads(lines.pop())["summary"]
         assert (summary["events"], summary["lost"]) == (len(lines), 0)
-        found = [(one["pid"], one["time"]) for one in map(json.loads, lines)]
+        pairs = [(event["pid"], event["time"]) for event in map(json.loads, lines)]
     else:
-        assert errors == f"{len(lines)} events, 0 lost\n"
-        found = [(int(line.split()[0]), line.split()[1]) for line in lines]
-    assert Counter(pid for pid, _ in found) == dict.fromkeys(pids, 300)
-    times = [when for _, when in found]
+        assert errors == f"{len(lines):,} events, 0 lost\n"
+        pairs = [(int(line.split()[0]), line.split()[1]) for line in lines]
+    assert Counter(pid for pid, _ in pairs) == dict.fromkeys(pids, 300)
+    times = [when for _, when in pairs]
     assert times == sorted(times)
-    assert [pid for pid, _ in groupby(pid for pid, _ in found)] == pids * 3
+    assert [pid for pid, _ in groupby(pid for pid, _ in pairs)] == pids * 3
 
 
 @pytest.mark.parametrize("clock", [Time.TSC, Time.MONOTONIC, Time.COARSE])
@@ -271,11 +274,11 @@ def test_merging_goes_on_while_one_is_left_and_loses_nothing_of_those_that_end(
     programs = [target("truth_modes-jump", may_die=True) for _ in range(3)]
 
     with ExitStack() as stack:
-        sessions = [stack.enter_context(markerjit.attach(one.pid)) for one in programs]
+        sessions = [stack.enter_context(markerjit.attach(program.pid)) for program in programs]
         streams = [
             stack.enter_context(session.trace("truth_mode", time=clock)) for session in sessions
         ]
-        found = []
+        merged = []
         for number, program in enumerate(programs):
             program.command(f"run {10 + number}")
         merging = markerjit.merge(streams)
@@ -283,12 +286,12 @@ def test_merging_goes_on_while_one_is_left_and_loses_nothing_of_those_that_end(
             program.command(f"run {100 + number}")
             program.process.kill() if number else program.process.stdin.close()
             program.wait()
-            while sum(one.stream == number for one in found) < 110 + 2 * number:
-                found += next(merging)
+            while sum(item.stream == number for item in merged) < 110 + 2 * number:
+                merged += next(merging)
         assert list(merging) == []
 
-    assert Counter(one.stream for one in found) == {0: 110, 1: 112, 2: 114}
-    times = [one.event.time for one in found]
+    assert Counter(item.stream for item in merged) == {0: 110, 1: 112, 2: 114}
+    times = [item.event.time for item in merged]
     assert times == sorted(times)
     assert all(stream.target_ended for stream in streams)
 
@@ -305,10 +308,10 @@ def test_losses_of_merged_processes_are_all_told(target: Callable) -> None:
             program.command("run 5000")
             program.process.kill()
             program.wait()
-        found = [one for batch in markerjit.merge(streams) for one in batch]
+        merged = [item for batch in markerjit.merge(streams) for item in batch]
 
         for number, stream in enumerate(streams):
-            seen = sum(one.stream == number for one in found)
+            seen = sum(item.stream == number for item in merged)
             assert stream.statistics() == (seen, 5000 - seen, 0, 0, ())
 
 
@@ -324,8 +327,13 @@ def test_two_processes_are_written_into_one_directory(target: Callable, tmp_path
         tracer.send_signal(signal.SIGINT)
         _, errors = tracer.communicate()
 
-    assert (tracer.returncode, errors) == (0, f"{sum(counts.values())} events in {path}, 0 lost\n")
-    assert sorted(one.name for one in path.iterdir()) == sorted(f"pid-{pid}.ctf" for pid in pids)
+    assert (tracer.returncode, errors) == (
+        0,
+        f"{sum(counts.values()):,} events in {path}, 0 lost\n",
+    )
+    assert sorted(entry.name for entry in path.iterdir()) == sorted(
+        f"pid-{pid}.ctf" for pid in pids
+    )
     for pid in pids:
         trace = markerjit.open_trace(str(path / f"pid-{pid}.ctf"))
         assert sum(1 for _ in trace.events()) == counts[pid]
@@ -348,10 +356,10 @@ def test_several_processes_are_refused_what_they_cannot_have(
     (tmp_path / "file.ctf").write_text("precious")
     args = [str(tmp_path / arg) if "." in arg else arg for arg in args]
 
-    done = cli("trace", ",".join(str(one.pid) for one in programs), "truth_*", *args)
+    done = cli("trace", ",".join(str(program.pid) for program in programs), "truth_*", *args)
 
     one_line(done, reason)
     assert (tmp_path / "file.ctf").read_text() == "precious"
-    for one in programs:
-        with markerjit.View(one.pid) as view:
+    for program in programs:
+        with markerjit.View(program.pid) as view:
             assert not view.has_runtime

@@ -7,7 +7,13 @@ from collections.abc import Callable
 import pytest
 
 import markerjit
-from markerjit.errors import ChangeFailed, MemoryFault, NotRolledBack, Refused, TargetGone
+from markerjit.errors import (
+    ChangeFailed,
+    MemoryFault,
+    NotRolledBack,
+    Refused,
+    TargetGone,
+)
 from markerjit.session.entries import Entries
 from markerjit.session.turn import Turns
 

@@ -15,9 +15,9 @@ from markerjit.elf import FileImage
 from markerjit.session import openings
 from markerjit.spans import Code
 from tests.support.c_probes import values
+from tests.support.code_bytes import code_of
 from tests.support.commands import cli, facts, one_line
 from tests.support.pictures import rows
-from tests.support.programs import Target
 from tests.support.timing import wait_until
 from tests.support.usdt import build, debian
 
@@ -41,16 +41,6 @@ void look(struct mj_slot *slot, signed char small, short medium, double wide, do
             narrow, seven);
 }
 """
-
-
-def code_of(program: Target) -> bytes:
-    """All bytes of the program's own code, as they are now."""
-    with markerjit.View(program.pid) as view:
-        spans = [
-            (each.start, each.end) for each in view._target.seen.maps
-            if each.executable and each.path.endswith(program.path.name)
-        ]  # fmt: skip
-        return b"".join(view.read(start, end - start) for start, end in spans)
 
 
 def test_second_program_of_a_build_is_switched_without_a_scan(
@@ -153,7 +143,7 @@ def test_another_controller_switches_off_what_one_has_left_on(target: Callable) 
         session.enable("truth:*")
 
     with markerjit.attach(program.pid) as other:
-        assert {one.name for one in other.statistics() if one.mode} == {
+        assert {statistic.name for statistic in other.statistics() if statistic.mode} == {
             f"truth:{name}" for name in ("child", "guarded", "spin", "turn", "values")
         }
         other.disable("truth:*")
@@ -208,7 +198,8 @@ def test_child_of_a_fork_is_switched_by_itself(target: Callable) -> None:
         child = int(program.command("child").removeprefix("ready pid="))
         inherited = program.ask("run 10")
         with markerjit.attach(child) as other:
-            assert {one.name: one.mode for one in other.statistics("truth:[gt]*")} == {
+            modes = {marker.name: marker.mode for marker in other.statistics("truth:[gt]*")}
+            assert modes == {
                 "truth:guarded": Mode.INT3, "truth:turn": Mode.JUMP,
             }  # fmt: skip
             with other.trace("truth:turn") as stream:
@@ -224,7 +215,9 @@ def test_child_of_a_fork_is_switched_by_itself(target: Callable) -> None:
             code = b"".join(other.read(start, end - start) for start, end in spans)
         program.command("quit")
         program.ask("run 7")
-        parents = {one.name: one.hits for one in session.statistics("truth:[gt]*")}
+        parents = {
+            statistic.name: statistic.hits for statistic in session.statistics("truth:[gt]*")
+        }
         session.disable("truth:*")
 
     assert (inherited["turns_raised"], inherited["guarded_raised"]) == (1, 1)
@@ -358,7 +351,7 @@ def test_probe_that_another_tool_has_hooked_is_left_out_and_named(target: Callab
         assert session.read(site.address, 1) == b"\xcc"
         session._target.memory.write(site.address, b"\x90")
 
-    assert [one.marker for one in applied.left_out] == ["truth:child"]
+    assert [refusal.marker for refusal in applied.left_out] == ["truth:child"]
     assert "a breakpoint of another tool" in applied.left_out[0].sentence
 
 
@@ -487,8 +480,8 @@ def test_python_tells_of_functions_and_collections(tmp_path: Path) -> None:
 
     # Python 3.11 passes `function__entry` only while `line` is looked at, too.
     called = {"file": str(script), "function": "called"}
-    for found, line in ((entries, 3), (returns, 4)):
-        of_called = [fields for fields in found if fields["function"] == "called"]
+    for calls, line in ((entries, 3), (returns, 4)):
+        of_called = [fields for fields in calls if fields["function"] == "called"]
         assert of_called == [{**called, "line": line}] * 50
     assert collections == ["python:gc__start", "python:gc__done"] * 3
     assert after == before

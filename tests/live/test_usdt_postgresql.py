@@ -2,100 +2,33 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import tempfile
+import json
+import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import pytest
 
 import markerjit
+from tests.support.commands import running
+from tests.support.postgresql import Server, postgresql
+from tests.support.recipes import asked
 from tests.support.timing import wait_until
-from tests.support.usdt import debian
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-SERVER = "/usr/lib/postgresql/15/bin/postgres"
-USER = "postgres"
-
-
-class Client:
-    """A client, and the process of the server that serves it."""
-
-    def __init__(self, directory: Path) -> None:
-        pipe = subprocess.PIPE
-        command = ["psql", "-h", directory, "-U", USER, "-d", "postgres", "-XAtq"]
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
-        self.pid = int(self.ask("select pg_backend_pid();"))
-
-    def ask(self, query: str) -> str:
-        """The only line of the answer."""
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.write(f"{query}\n")
-        return self.process.stdout.readline().strip()
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
-class Server(NamedTuple):
-    """The first process of a server, and `connect`, which makes a client."""
-
-    pid: int
-    connect: Callable[[], Client]
-
 
 @pytest.fixture
-def directory() -> Iterator[Path]:
-    """For the server alone: pytest closes its own directories to other users whenever it starts."""
-    with tempfile.TemporaryDirectory(prefix="mj-pg-") as name:
-        yield Path(name)
+def server() -> Iterator[Server]:
+    with postgresql() as server:
+        yield server
 
 
-@pytest.fixture
-def server(directory: Path) -> Iterator[Server]:
-    folder = Path(debian(SERVER)).parent
-    if not shutil.which("psql"):
-        pytest.skip("needs psql (Debian package postgresql-client-15)")
-    as_user: list[str] = []
-    if not os.geteuid():  # the server refuses root
-        as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--"]
-        shutil.chown(directory, USER)
-    data, options = directory / "db", ["-c", "listen_addresses=", "-c", "fsync=off"]
-    made = [*as_user, folder / "initdb", "-D", data, "-A", "trust", "-N", "-U", USER]
-    subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
-    command = [
-        *as_user, SERVER, "-D", data, *options, "-c", f"unix_socket_directories={directory}",
-    ]  # fmt: skip
-    clients: list[Client] = []
-
-    def connect() -> Client:
-        clients.append(Client(directory))
-        return clients[-1]
-
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-        ready = [folder / "pg_isready", "-q", "-h", directory]
-        try:
-            wait_until(
-                lambda: not subprocess.run(ready, check=False).returncode,
-                "a server that accepts clients", every_s=0.05,
-            )  # fmt: skip
-            yield Server(process.pid, connect)
-        finally:
-            for client in clients:
-                client.close()
-            process.terminate()
-
-
-def heads_of(session: markerjit.Session) -> list[bytes]:
+def heads_of(session: markerjit.Session) -> dict[int, str]:
+    """The bytes of each site, by its address."""
     probes = session.usdt("postgresql:*").probes
-    return [session.read(state.site.address, 8) for one in probes for state in one.states]
+    places = (state.site.address for probe in probes for state in probe.states)
+    return {place: session.read(place, 8).hex() for place in places}
 
 
 def test_every_site_is_switched_while_it_serves_and_is_as_before(server: Server) -> None:
@@ -147,3 +80,106 @@ def test_process_that_was_forked_while_probes_were_on_is_traced_by_itself(server
         session.disable("postgresql:*")
 
     assert events == {"postgresql:transaction__start": 5, "postgresql:transaction__commit": 5}
+
+
+# ---- the whole family ----------------------------------------------------------------------------
+
+QUERIES = 20
+OWN = 2
+"""Commits of a client before its first query here: its backend begins, and tells its pid."""
+
+
+def is_on(pid: int) -> bool:
+    with markerjit.View(pid) as view:
+        return any(marker.mode for marker in view.statistics("postgresql:*"))
+
+
+def test_commits_of_all_clients_are_counted_from_the_postmaster_on(server: Server) -> None:
+    """Also those of a client that has ended meanwhile."""
+    words = ["on", "--follow", server.pid, "postgresql:transaction__commit", "--off-at-end"]
+    with running(*words, "--json") as command:
+        wait_until(lambda: is_on(server.pid), "the switch")
+        clients = [server.connect() for _ in range(3)]
+        for client in clients:
+            for number in range(QUERIES):
+                assert client.ask(f"select {number};") == str(number)
+        clients[0].close()
+        command.send_signal(signal.SIGTERM)
+        printed, errors = command.communicate()
+
+    assert command.returncode == 0, errors
+    (marker,) = json.loads(printed)["markers"]
+    assert marker["hits"] == len(clients) * (QUERIES + OWN)
+    assert clients[1].ask("select 'goes on';") == "goes on"
+    assert not is_on(clients[1].pid)
+
+
+def test_queries_of_new_clients_are_printed_as_they_come(server: Server) -> None:
+    words = ["trace", "--follow", server.pid, "postgresql:query__start", "--json"]
+    with running(*words) as command:
+        wait_until(lambda: is_on(server.pid), "the switch")
+        clients = [server.connect() for _ in range(2)]
+        for client in clients:
+            assert client.ask(f"select 'I am {client.pid}';") == f"I am {client.pid}"
+        command.send_signal(signal.SIGTERM)
+        printed, errors = command.communicate()
+
+    assert command.returncode == 0, errors
+    events = [line for line in map(json.loads, printed.splitlines()) if "name" in line]
+    assert [(event["pid"], event["fields"]["query"]) for event in events if
+            "I am" in event["fields"]["query"]] == [
+        (client.pid, f"select 'I am {client.pid}';") for client in clients
+    ]  # fmt: skip
+
+
+def test_all_sites_of_all_processes_are_switched_while_they_serve(server: Server) -> None:
+    clients = [server.connect() for _ in range(3)]
+    pids = [server.pid, *(client.pid for client in clients)]
+
+    with markerjit.Fleet(pids) as fleet:
+        before = {pid: heads_of(session) for pid, session in fleet.sessions.items()}
+        for number in range(5):
+            fleet.each(lambda session: session.enable("postgresql:*"))
+            assert {client.ask(f"select {number};") for client in clients} == {str(number)}
+            fleet.each(lambda session: session.disable("postgresql:*"))
+        after = {pid: heads_of(session) for pid, session in fleet.sessions.items()}
+
+    assert not fleet.failed
+    assert after == before
+
+
+def test_recipes_say_how_long_statements_and_waits_take_and_what_is_read(server: Server) -> None:
+    client, other = server.connect(), server.connect()
+    client.ask("create table numbers as select generate_series(1, 10000) as n; select 1;")
+    relation = client.ask("select pg_relation_filenode('numbers');")
+
+    def sleep() -> None:
+        client.ask("select pg_sleep(0.2)::text || 'x';")
+
+    def wait_for_a_lock() -> None:
+        client.ask("begin; lock table numbers; select 1;")
+        assert other.process.stdin
+        other.process.stdin.write("select count(*) from numbers;\n")
+        wait_until(
+            lambda: client.ask("select count(*) from pg_locks where not granted;") == "1",
+            "the other one waits",
+        )
+        client.ask("commit; select 1;")
+        assert other.process.stdout
+        assert other.process.stdout.readline() == "10000\n"
+
+    def read() -> None:
+        client.ask("select sum(n) from numbers;")
+
+    statements = asked("postgresql-statements", client.pid, sleep)
+    locks = asked("postgresql-locks", other.pid, wait_for_a_lock)
+    reads = asked("postgresql-reads", client.pid, read)
+
+    slow = [document["slow"] for document in statements if "slow" in document]
+    assert [pair["begin"]["fields"]["query"] for pair in slow] == [
+        "select pg_sleep(0.2)::text || 'x';"
+    ]
+    assert statements[-1]["pairs"] == 1
+    assert locks[-1]["pairs"] == 1
+    pages = {row["key"][1]: row["count"] for row in reads[-1]["rows"]}
+    assert pages[int(relation)] >= 40

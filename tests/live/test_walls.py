@@ -172,24 +172,31 @@ def agreed(pid: int, *, by: Sequence[str] = CLI, pattern: str = "*") -> tuple[An
 
     Both as they have to be: nothing on standard error from doctor, one line from `on` or none.
     """
-    told = through(by, "doctor", pid, "--json")
+    shown = through(by, "doctor", pid, "--json")
     on = through(by, "on", pid, pattern)
 
-    assert told.stderr == "", told
-    document = json.loads(told.stdout)
+    assert shown.stderr == "", shown
+    document = json.loads(shown.stdout)
     assert set(document) == {"pid", "works", "findings"}
     for finding in document["findings"]:
         assert list(finding) == ["level", "what", "found", "way_round"]
         assert finding["level"] in ("good", "warning", "wall")
         assert finding["level"] == "good" or finding["way_round"], finding
-    assert document["works"] == all(one["level"] != "wall" for one in document["findings"])
-    assert (told.returncode, on.returncode) == ((0, 0) if document["works"] else (1, 1)), (told, on)
+    assert document["works"] == all(finding["level"] != "wall" for finding in document["findings"])
+    assert (shown.returncode, on.returncode) == ((0, 0) if document["works"] else (1, 1)), (
+        shown,
+        on,
+    )
     assert len(on.stderr.splitlines()) == on.returncode, on
     return document, on.stderr
 
 
 def walls(document: Any) -> list[tuple[str, str]]:
-    return [(one["what"], one["found"]) for one in document["findings"] if one["level"] == "wall"]
+    return [
+        (finding["what"], finding["found"])
+        for finding in document["findings"]
+        if finding["level"] == "wall"
+    ]
 
 
 def assert_works(pid: int, **kwargs: Any) -> Any:
@@ -198,21 +205,25 @@ def assert_works(pid: int, **kwargs: Any) -> Any:
     return document
 
 
-def assert_wall(pid: int, what: str, found: str, refusal: str, **kwargs: Any) -> Any:
+def assert_wall(pid: int, what: str, words: str, refusal: str, **kwargs: Any) -> Any:
     """Exactly this wall, and a refusal of `on` that matches; returns its way round."""
     document, error = agreed(pid, **kwargs)
     ((wall, text),) = walls(document)
     assert wall == what
-    assert re.search(found, text), text
+    assert re.search(words, text), text
     assert re.search(refusal, error), error
-    return next(one["way_round"] for one in document["findings"] if one["level"] == "wall")
+    return next(
+        finding["way_round"] for finding in document["findings"] if finding["level"] == "wall"
+    )
 
 
 def finding(document: Any, what: str, level: str) -> str:
-    (found,) = [
-        one["found"] for one in document["findings"] if (one["what"], one["level"]) == (what, level)
+    (words,) = [
+        finding["found"]
+        for finding in document["findings"]
+        if (finding["what"], finding["level"]) == (what, level)
     ]
-    return str(found)
+    return str(words)
 
 
 # ---- no wall -------------------------------------------------------------------------------------
@@ -222,16 +233,16 @@ def test_plain_process_works(hostile: Path) -> None:
     with started(hostile) as program:
         document = assert_works(program.pid)
 
-        assert "runtime" in {one["what"] for one in document["findings"]}
+        assert "runtime" in {finding["what"] for finding in document["findings"]}
         assert program.answers()
         assert_works(program.pid)  # and again, with the runtime in it
 
 
 def test_last_line_is_the_verdict(hostile: Path) -> None:
     with started(hostile) as good, started(hostile, "files") as bad:
-        told = [through(CLI, "doctor", one.pid) for one in (good, bad)]
+        shown = [through(CLI, "doctor", program.pid) for program in (good, bad)]
 
-    last = [one.stdout.splitlines()[-1] for one in told]
+    last = [answer.stdout.splitlines()[-1] for answer in shown]
     assert last[0] == f"process {good.pid}: this will work"
     assert last[1].startswith(f"process {bad.pid}: this cannot work: RLIMIT_NOFILE allows 3 ")
 
@@ -294,15 +305,15 @@ def test_blocked_sigtrap_is_a_warning_and_forbids_breakpoints(hostile: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("kind", "found"),
+    ("kind", "words"),
     [("addresses", "RLIMIT_AS"), ("data", "RLIMIT_DATA"), ("files", "RLIMIT_NOFILE")],
 )
 def test_limit_is_a_wall_and_the_way_round_leads_past_it(
-    hostile: Path, needs_tool: Callable, kind: str, found: str
+    hostile: Path, needs_tool: Callable, kind: str, words: str
 ) -> None:
     needs_tool("prlimit", "util-linux")
     with started(hostile, kind) as program:
-        way_round = assert_wall(program.pid, "room", found, "failed in the target|too |limit|room")
+        way_round = assert_wall(program.pid, "room", words, "failed in the target|too |limit|room")
         assert program.answers()
 
         subprocess.run(shlex.split(way_round), check=True, timeout=HANG_S)
@@ -398,9 +409,9 @@ def frozen(pid: int, version: int) -> Iterator[None]:
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     kind = "cgroup" if controller else "cgroup2"
     roots = [
-        Path(one[1])
-        for one in mounts
-        if one[2] == kind and (not controller or controller in one[3].split(","))
+        Path(mount[1])
+        for mount in mounts
+        if mount[2] == kind and (not controller or controller in mount[3].split(","))
     ]
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     (home,) = [
@@ -440,9 +451,9 @@ def frozen(pid: int, version: int) -> Iterator[None]:
 def test_frozen_process_is_a_wall_until_it_is_thawed(hostile: Path, version: int) -> None:
     with started(hostile) as program:
         with frozen(program.pid, version):
-            told = through(CLI, "doctor", program.pid, "--json")
+            shown = through(CLI, "doctor", program.pid, "--json")
             # Not before doctor has answered: without the check this would wait for the thaw.
-            assert walls(json.loads(told.stdout)), told
+            assert walls(json.loads(shown.stdout)), shown
             assert_wall(program.pid, "state", "frozen", "frozen")
 
         assert program.answers()
@@ -550,8 +561,8 @@ def test_process_outside_of_our_user_namespace_is_a_wall(
 ) -> None:
     by = unshared(needs_tool, "-U", "-r")
     with started(hostile) as program:
-        found = "in our own user namespace, and the process is outside"
-        assert_wall(program.pid, "access", found, found, by=by)
+        words = "in our own user namespace, and the process is outside"
+        assert_wall(program.pid, "access", words, words, by=by)
         assert program.answers()
 
 
@@ -570,14 +581,14 @@ def test_process_in_namespaces_below_ours_works(hostile: Path, needs_tool: Calla
 
 @needs_root
 @pytest.mark.parametrize(
-    ("options", "script", "what", "found"),
+    ("options", "script", "what", "words"),
     [
         (["-p", "-f"], 'exec "$@"', "/proc", "/proc belongs to another pid namespace"),
         (["-m"], 'mount -t tmpfs none /proc; exec "$@"', "/proc", "/proc is not mounted"),
     ],
 )
 def test_proc_that_is_not_ours_is_said_instead_of_working_on_a_stranger(
-    hostile: Path, needs_tool: Callable, options: list[str], script: str, what: str, found: str
+    hostile: Path, needs_tool: Callable, options: list[str], script: str, what: str, words: str
 ) -> None:
     by = unshared(needs_tool, *options, script=script)
     with started(hostile) as program:
@@ -586,12 +597,12 @@ def test_proc_that_is_not_ours_is_said_instead_of_working_on_a_stranger(
                 rest = ["*"] if command == ["on"] else []
                 done = through(by, *command, pid, *rest)
                 assert done.returncode == 1
-                assert found in done.stdout + done.stderr, done
+                assert words in done.stdout + done.stderr, done
                 assert "Traceback" not in done.stderr
         machine = through(by, "doctor", "--json")
 
     assert machine.returncode == 1
-    assert found in dict(walls(json.loads(machine.stdout)))[what]
+    assert words in dict(walls(json.loads(machine.stdout)))[what]
 
 
 @needs_root
@@ -629,9 +640,9 @@ def test_process_hidden_by_hidepid_is_said_to_be_hidden_and_not_gone(
         # The script appends the pid.
         done = through(front, script, "sh", hostile, sys.executable, "-c", AS_NOBODY, command)
 
-        told = done.stdout + done.stderr
+        output = done.stdout + done.stderr
         assert done.returncode == 1
-        assert re.search(r"process \d+ is hidden from us .*hidepid", told), done
+        assert re.search(r"process \d+ is hidden from us .*hidepid", output), done
 
 
 def test_security_module_that_confines_us_is_a_wall(hostile: Path) -> None:

@@ -274,15 +274,15 @@ def test_two_viewers_of_one_process_are_told_of_each_other(target: Callable) -> 
     program = target("truth_threads", "1", "--rate", "500")
 
     async def watch() -> None:
-        async with viewer(program.pid) as one, viewer(program.pid) as other:
-            await choose(one, LOOP)
+        async with viewer(program.pid) as first, viewer(program.pid) as other:
+            await choose(first, LOOP)
             await choose(other, LOOP)
-            await one.press("n", says="n makes the next")
+            await first.press("n", says="n makes the next")
             await other.press("o", says="makes a change of process .* in steps")
-            await one.press("u", says="is taken back")
+            await first.press("u", says="is taken back")
             await other.press("o", says="is on")
-            await one.until(lambda: one.row().is_on)
-            await one.press("k", says="was not switched on by this view")
+            await first.until(lambda: first.row().is_on)
+            await first.press("k", says="was not switched on by this view")
 
     asyncio.run(watch())
 
@@ -535,8 +535,8 @@ def test_a_terminal_that_cannot_place_text_gets_a_sentence(target: Callable) -> 
     piped = cli("watch", program.pid)
 
     instead = f"markerjit status {program.pid} prints the markers once"
-    said = f"markerjit: this terminal cannot place text (TERM=dumb); {instead}"
-    assert shown.output.decode().split() == said.split()
+    sentence = f"markerjit: this terminal cannot place text (TERM=dumb); {instead}"
+    assert shown.output.decode().split() == sentence.split()
     assert (piped.returncode, piped.stdout) == (1, "")
     assert piped.stderr == (
         f"markerjit: watch needs a terminal, and standard input or output is none; {instead}\n"
@@ -576,11 +576,11 @@ def test_no_other_command_loads_textual(target: Callable, command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [((1 << 22,), "no process 4194304"), (("{pid}", "no_such"), "no marker")],
 )
 def test_what_cannot_be_watched_is_refused_before_the_screen_changes(
-    target: Callable, arguments: tuple[object, ...], said: str
+    target: Callable, arguments: tuple[object, ...], sentence: str
 ) -> None:
     program = target("truth_threads", "1")
     words = [str(word).format(pid=program.pid) for word in arguments]
@@ -588,5 +588,5 @@ def test_what_cannot_be_watched_is_refused_before_the_screen_changes(
     with terminal("watch", *words) as shown:
         assert shown.end() == 1
 
-    assert said in shown.output.decode()
+    assert sentence in shown.output.decode()
     assert b"\x1b[?1049h" not in shown.output

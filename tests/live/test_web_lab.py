@@ -41,9 +41,9 @@ def test_the_page_has_the_experiments_of_list() -> None:
 
 
 def test_an_experiment_is_run_for_all_browsers_and_has_the_facts_of_run() -> None:
-    with served("lab") as page, page.states() as one, page.states() as other:
+    with served("lab") as page, page.states() as first, page.states() as other:
         assert begin(page, "d")
-        for states in (one, other):
+        for states in (first, other):
             state = outcome(states)
             shown = experiment(state, "d")
             assert shown["answer"] == 0

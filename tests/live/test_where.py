@@ -15,14 +15,20 @@ import pytest
 
 import markerjit
 from markerjit import Mode
+from markerjit.abi import CONTROL, Control
+from markerjit.model import RemoteAddress
+from markerjit.probes import idle
+from markerjit.remote import references
+from markerjit.remote.calls import Call
 from markerjit.ring.to_events import events
 from tests.support.commands import cli, facts, one_line, running
-from tests.support.processes import text_of
+from tests.support.processes import state_of, text_of
 from tests.support.timing import wait_until
 
 pytestmark = pytest.mark.live
 
 TURNS = 1000
+SYS_GETPID = 39
 IN_C = """
 #include <markerjit/probe.h>
 MJ_COUNTER(calls);
@@ -242,6 +248,117 @@ def test_questions_follow_each_other_and_their_code_is_used_again(target: Callab
     assert (marker.where, marker.total) == ("i < 4", 24)
 
 
+@pytest.mark.parametrize("probe", ["count", "record"])
+def test_code_of_questions_is_given_back(
+    program: Any, probe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle, "MOST_IDLE", 4)
+    rooms, used, hits = [], [], []
+    with markerjit.attach(program.pid) as session:
+        for least in range(30):
+            session.enable("truth_mode", where=f"i >= {least} and i < 1000000", probe=probe)
+            before = session.statistics("truth_mode")[0].total
+            program.ask("run 100")
+            hits.append(session.statistics("truth_mode")[0].total - before)
+            arena = session._target.seen.arena
+            assert arena
+            rooms.append(arena.code.room.code)
+            used.append(arena.markers.used)
+            if probe == "record":  # what is in the rings has its types there
+                with session.trace("truth_mode"):
+                    pass
+        session.disable("*")
+
+    assert hits == [100 - least for least in range(30)]
+    assert min(rooms[10:]) >= min(rooms[:10])
+    assert max(used) <= 10
+
+
+def test_another_session_finds_that_its_question_was_given_back(
+    program: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle, "MOST_IDLE", 2)
+    with markerjit.attach(program.pid) as first, markerjit.attach(program.pid) as second:
+        first.enable("truth_mode", where="i < 3")
+        first.disable("truth_mode")
+        for least in range(10):
+            second.enable("truth_mode", where=f"i < {least + 50}")
+        second.disable("truth_mode")
+        first.enable("truth_mode", where="i < 3")
+        before = first.statistics("truth_mode")[0].total
+        program.ask("run 100")
+        (marker,) = first.statistics("truth_mode")
+
+    assert (marker.where, marker.total - before) == ("i < 3", 3)
+
+
+def test_code_that_a_thread_may_be_in_is_not_given_back(
+    program: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A word on a stack, or in a register, keeps it."""
+    monkeypatch.setattr(idle, "MOST_IDLE", 2)
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth_mode", where="i < 3")
+        arena = session._target.seen.arena
+        assert arena
+        (kept,) = [entry for entry in arena.markers.entries() if entry.asks]
+        real = references.referred
+
+        def referred(target: Any, ranges: Any) -> list[bool]:
+            inside = arena.base + int(kept.recorder)
+            answers = real(target, ranges)
+            starts = (start for start, _ in ranges)
+            return [each or start == inside for each, start in zip(answers, starts, strict=True)]
+
+        monkeypatch.setattr(references, "referred", referred)
+        for least in range(8):
+            session.enable("truth_mode", where=f"i < {least + 50}")
+        after = arena.markers.entry(int(kept.id))
+        session.disable("truth_mode")
+
+    assert (after.question, after.recorder) == (kept.question, kept.recorder)
+
+
+def test_addresses_that_threads_have_are_found(target: Callable) -> None:
+    program = target("truth_threads", "2")
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth_loop", where="n < 0")
+        session.disable("truth_loop")
+        with session._switcher.turn() as turn:
+            maps = turn.seen.maps
+            code = [each for each in maps if each.executable and "libc" in each.path]
+            arena = session._target.seen.arena
+            assert arena
+            empty = (arena.base + arena.geometry.scratch.offset, 64)
+            libc = (code[0].start, code[0].end - code[0].start)
+            ranges = sorted((empty, libc))
+            answers = references.referred(turn.native_target(), ranges)
+
+    assert dict(zip(ranges, answers, strict=True)) == {empty: False, libc: True}
+
+
+def test_sequence_that_a_waiting_thread_has_left_is_found(program: Any) -> None:
+    """The kernel looks at its descriptor when the thread goes on."""
+    with markerjit.attach(program.pid) as session:
+        session.enable("truth_mode", where="i < 0")
+        session.disable("truth_mode")
+        with session._switcher.turn() as turn:
+            arena, memory = session._target.seen.arena, session._target.memory
+            assert arena
+            _, threads = turn.caller().run_alone([Call("getpid", SYS_GETPID, ())])
+            thread = next(each for each in threads if each.tid == program.pid)
+            descriptor = RemoteAddress(arena.base + CONTROL + Control.sequences.offset)
+            ranges = [(int(descriptor), 32)]
+            before = references.referred(turn.native_target(), ranges)
+            # Until it sleeps again it goes through the kernel, which looks at the word.
+            wait_until(lambda: state_of(program.pid) == "S", "the thread to wait for a command")
+            memory.write(RemoteAddress(thread.rseq + 8), descriptor.to_bytes(8, "little"))
+            after = references.referred(turn.native_target(), ranges)
+
+    assert (before, after) == ([False], [True])
+    assert program.ask("run 3")
+
+
 def test_children_are_not_asked(target: Callable) -> None:
     program = target("truth_family")
     with markerjit.attach(program.pid) as session:
@@ -266,6 +383,43 @@ def test_functions_and_usdt_probes_are_asked(target: Callable) -> None:
 
     assert [event.fields["arg0"] for event in seen] == [*range(3, 100, 10)]
     assert marker.hits == 500
+
+
+@pytest.mark.parametrize(
+    ("where", "hits"),
+    [
+        ("u8(arg1) == 0 and u64(arg0) is None", 0),
+        ("u8(arg1) > 0 and str(arg1) is not None and u64(arg0) is None", 100),
+        ("u8(arg1 + arg0 * 1000000000000) == 0 or arg0 == 0", 1),
+        ("len(str(arg1)) > 0 and len(str(arg0)) == 0", 100),
+        ("cpu < 4096 and time > 0", 100),
+    ],
+)
+def test_memory_is_read_without_harm(target: Callable, where: str, hits: int) -> None:
+    program = target("truth_functions")
+    with markerjit.attach(program.pid) as session:
+        session.enable("func:truth_functions:turn", where=where)
+        program.ask("run 100")
+        (function,) = session.statistics("func:truth_functions:turn")
+
+    assert function.hits == hits
+
+
+@pytest.mark.parametrize("mode", ["jump", "int3"])
+def test_a_function_has_a_caller(target: Callable, mode: str) -> None:
+    program = target("truth_functions")
+    with markerjit.attach(program.pid) as session:
+        code = [each for each in session._target.seen.maps
+                if each.executable and each.path.endswith("truth_functions")]  # fmt: skip
+        start, end = code[0].start, code[-1].end
+        hits = []
+        for where in (f"{start} <= caller < {end}", f"caller < {start} or caller >= {end}"):
+            session.enable("func:truth_functions:turn", mode=mode, where=where)
+            before = session.statistics("func:truth_functions:turn")[0].total
+            program.ask("run 50")
+            hits.append(session.statistics("func:truth_functions:turn")[0].total - before)
+
+    assert hits == [50, 0]
 
 
 def test_name_that_only_some_markers_have_is_unknown_to_the_others(target: Callable) -> None:
@@ -306,8 +460,8 @@ def test_markers_without_the_name_are_left_out(target: Callable) -> None:
 @pytest.mark.parametrize(
     ("where", "error", "words"),
     [
-        ("u8(at) == 1", markerjit.BadQuestion, "reads none yet"),
-        ("cpu == 1", markerjit.BadQuestion, "cpu is not known"),
+        ("caller == 1", markerjit.BadQuestion, "only the entry of a function has a caller"),
+        ("u8('a') == 1", markerjit.BadQuestion, "this is a text, and u8 takes a number"),
         ("att == 1", markerjit.BadQuestion, "did you mean at?"),
         ("at ==", markerjit.BadQuestion, "it is no expression"),
         ("", markerjit.BadQuestion, "it is empty"),
@@ -361,7 +515,7 @@ def test_question_with_the_number_of_another_is_refused(
     program = target("truth_modes-jump")
     with markerjit.attach(program.pid) as session:
         session.enable("truth_mode", where="i < 3")
-        monkeypatch.setattr("markerjit.patch.request.fnv1a", lambda data: 7)
+        monkeypatch.setattr("markerjit.patch.where.fnv1a", lambda data: 7)
         session.enable("truth_mode", where="i < 4")
         with pytest.raises(markerjit.Refused, match="has the number of this one"):
             session.enable("truth_mode", where="i < 5")
@@ -415,9 +569,8 @@ def test_command_line_asks(target: Callable) -> None:
 
 def test_command_line_refuses(target: Callable, probe: Callable) -> None:
     program = target("truth_modes-jump")
-    for command in ("on", "trace", "record"):
-        flight = ["--flight"] if command == "record" else []
-        wrong = cli(command, program.pid, "truth_mode", *flight, "--where", "ii < 3")
+    for command in (["on"], ["trace"], ["flight", "start"]):
+        wrong = cli(*command, program.pid, "truth_mode", "--where", "ii < 3")
         assert wrong.returncode == 1
         assert wrong.stderr.splitlines()[:3] == [
             "markerjit: there is no name ii; did you mean i?", "  ii < 3", "  ^^",

@@ -21,9 +21,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from markerjit.ring.batch import Batch, Packet
+from markerjit.ring.batch import Packet
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import FILLER, TextState, Time
+from markerjit.trace.batch import Batch
 from markerjit.trace.ctf import CtfSink, read_ctf
 from markerjit.trace.sink import TraceInfo
 from tests.support.ctf import MONOTONIC, TICK, WALL_NS, Version, tick
@@ -80,8 +81,8 @@ def newest(needs_tool: Callable[[str, str], str]) -> str:
 def version(request: pytest.FixtureRequest, newest: str) -> Version:
     if request.param == "2":
         shown = subprocess.run([newest, "--version"], capture_output=True, text=True, check=True)
-        found = re.match(r"Babeltrace (\d+)\.(\d+)", shown.stdout)
-        if not found or (int(found[1]), int(found[2])) < (2, 1):
+        match = re.match(r"Babeltrace (\d+)\.(\d+)", shown.stdout)
+        if not match or (int(match[1]), int(match[2])) < (2, 1):
             pytest.skip("needs babeltrace2 2.1 to read CTF 2 (tests/oracle/get_babeltrace.sh)")
     return request.param
 
@@ -311,9 +312,9 @@ def test_times_are_those_of_the_calibration(
     )
 
     expected = [clock.monotonic(time) + clock.wall_offset_ns for time in times]
-    for seen, wanted in zip(look(tmp_path / "t").times_ns, expected, strict=True):
+    for seen, right in zip(look(tmp_path / "t").times_ns, expected, strict=True):
         # Viewers compute with doubles, and cut off; they may miss the last nanosecond.
-        assert wanted - 1 <= seen <= wanted + (frequency_hz < 10**9)
+        assert right - 1 <= seen <= right + (frequency_hz < 10**9)
 
 
 @pytest.mark.parametrize("time", [Time.MONOTONIC, Time.COARSE])
@@ -328,10 +329,10 @@ def test_times_in_nanoseconds_are_exact(
         tmp_path / "t",
         make_info(type_, clock=clock),
         version,
-        Packet(0, 0, b"".join(record(type_, one, 1) for one in times)),
+        Packet(0, 0, b"".join(record(type_, time, 1) for time in times)),
     )
 
-    assert look(tmp_path / "t").times_ns == [one + clock.wall_offset_ns for one in times]
+    assert look(tmp_path / "t").times_ns == [time + clock.wall_offset_ns for time in times]
 
 
 def test_flight_recorder_may_be_older_than_its_calibration(
@@ -346,11 +347,11 @@ def test_flight_recorder_may_be_older_than_its_calibration(
         tmp_path / "t",
         make_info(type_, clock=clock),
         version,
-        Packet(0, 0, b"".join(record(type_, one, 1) for one in times)),
+        Packet(0, 0, b"".join(record(type_, time, 1) for time in times)),
     )
 
     shown = look(tmp_path / "t").times_ns
-    assert shown == [clock.monotonic(one) + clock.wall_offset_ns for one in times]
+    assert shown == [clock.monotonic(time) + clock.wall_offset_ns for time in times]
 
 
 def test_trace_without_times_keeps_the_order_of_each_cpu(

@@ -17,12 +17,14 @@ from pathlib import Path
 import pytest
 
 import markerjit.abi as abi
-from markerjit.arena import create, store, trap
+from markerjit.arena import create, stash, store, trap
 from markerjit.arena import pack as pack_module
 from markerjit.arena.pack import pack
+from markerjit.arena.patches import PatchKind
 from markerjit.elf import notes
 from markerjit.model import Edit, RemoteAddress, TypeClass
-from markerjit.patch import plan
+from markerjit.patch import slots
+from markerjit.questions import buckets, latencies
 from markerjit.quiesce.strategies import STRATEGIES
 from markerjit.remote import calls, native
 from markerjit.ring import types
@@ -45,9 +47,15 @@ CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_marker": abi.MarkerEntry,
     "mj_count": abi.Count,
     "mj_calls": abi.Calls,
+    "mj_aggregate": abi.AggregateEntry,
+    "mj_aggregation": abi.Aggregation,
+    "mj_pairing": abi.Pairing,
     "mj_asked": abi.Asked,
     "mj_asked_text": abi.AskedText,
+    "mj_key_part": abi.KeyPart,
     "mj_part": abi.PartEntry,
+    "mj_stash": abi.Stash,
+    "mj_kept": abi.Kept,
     "mj_patch": abi.PatchEntry,
     "mj_unit": abi.UnitEntry,
     "mj_island": abi.IslandEntry,
@@ -59,6 +67,10 @@ CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_target": native.NativeTarget,
     "mj_known": native.KnownThread,
     "mj_move": native.Move,
+    "mj_range": native.Range,
+    "mj_stack": native.CopiedStack,
+    "mj_stack_piece": native.StackPiece,
+    "mj_stack_room": native.StackRoom,
     "mj_filters": native.Filters,
     "mj_call": native.NativeCall,
     "mj_thread": native.NativeThread,
@@ -85,10 +97,11 @@ CONSTANTS = {
     "MJ_NOTE_OLDEST": notes.OLDEST,
     "MJ_NOTE_SIZE": notes.CONTENT.size,
     "MJ_MAX_ARGS": notes.MAX_ARGS,
+    "MJ_MAX_WORDS": abi.MAX_WORDS,
     "MJ_FLAG_INLINE": notes.FLAG_INLINE,
     "MJ_FLAG_BLOCK": notes.FLAG_BLOCK,
     **{f"MJ_KIND_{kind}": number for number, kind in notes.KINDS.items()},
-    **{f"MJ_CLASS_{one.name}": int(one) for one in TypeClass},
+    **{f"MJ_CLASS_{member.name}": int(member) for member in TypeClass},
     "MJ_ARENA_MAGIC": abi.MAGIC,
     "MJ_ARENA_VERSION": abi.VERSION,
     "MJ_ARENA_NAME": abi.NAME.decode(),
@@ -116,12 +129,17 @@ CONSTANTS = {
     "MJ_READABLE_WINDOW": abi.READABLE_WINDOW,
     "MJ_CPU_XSAVE": abi.CPU_XSAVE,
     "MJ_CALL_WORDS": abi.CALL_WORDS,
-    "MJ_SLOT_DATA": plan.SLOT_DATA,
-    "MJ_SLOT_ENTERED": plan.SLOT_ENTERED,
-    "MJ_SLOT_LEFT": plan.SLOT_LEFT,
-    "MJ_SLOT_ADAPTER": plan.SLOT_ADAPTER,
+    "MJ_SLOT_DATA": slots.SLOT_DATA,
+    "MJ_SLOT_ENTERED": slots.SLOT_ENTERED,
+    "MJ_SLOT_LEFT": slots.SLOT_LEFT,
+    "MJ_SLOT_ADAPTER": slots.SLOT_ADAPTER,
     "MJ_SLOT_OWNER": abi.SLOT_OWNER,
     "MJ_SLOT_SIZE": abi.SLOT_SIZE,
+    "MJ_SLOT_TOKEN": slots.SLOT_TOKEN,
+    "MJ_SLOT_STASH": slots.SLOT_STASH,
+    "MJ_SLOT_UNMATCHED": slots.SLOT_UNMATCHED,
+    "MJ_SLOT_NEEDS": slots.SLOT_NEEDS,
+    **{f"MJ_{name}": value for name, value in vars(abi).items() if name.startswith("STASH_")},
     "MJ_RED_ZONE": abi.RED_ZONE,
     "MJ_SHAPE_FLOATS": abi.SHAPE_FLOATS,
     "MJ_PROBE_COUNTED": abi.PROBE_COUNTED,
@@ -137,9 +155,27 @@ CONSTANTS = {
     "MJ_WORDS_SHIFT": abi.WORDS_SHIFT,
     "MJ_FILLER": abi.FILLER,
     "MJ_MAX_RECORD": abi.MAX_RECORD,
+    "MJ_CELL_SEQUENCES": abi.CELL_SEQUENCES,
+    "MJ_CELL_ADD": abi.CELL_ADD,
+    "MJ_CELL_SET": abi.CELL_SET,
+    "MJ_CONTROL_CELL_SEQUENCES": abi.Control.cell_sequences.offset,
+    "MJ_AGGREGATES": abi.AGGREGATES,
+    "MJ_AGGREGATE_SIZE": abi.AGGREGATE_SIZE,
+    "MJ_MAX_KEY_PARTS": abi.MAX_KEY_PARTS,
+    "MJ_MAX_KEY_WORDS": abi.MAX_KEY_WORDS,
+    "MJ_MISSED": abi.MISSED,
+    "MJ_MAX_FIELD_PARTS": abi.MAX_FIELD_PARTS,
+    "MJ_PLACES_OF_KEY": abi.PLACES_OF_KEY,
+    "MJ_HELD_WORDS": abi.HELD_WORDS,
+    "MJ_MAX_FIELD_WORDS": latencies.MOST_FIELD_WORDS,
+    "MJ_SLOW_WORDS": abi.SLOW_WORDS,
+    **{f"MJ_{n}": v for n, v in vars(abi).items() if re.match("(KEY|VALUE|DOES|MISSED|PLACE)_", n)},
+    **{
+        f"MJ_{n}": v for n, v in vars(buckets).items() if re.match("PARTS_BITS|EXPONENTS|MIDDLE", n)
+    },
     "MJ_MAX_ASKED": abi.MAX_ASKED,
     **{f"MJ_{n}": v for n, v in vars(abi).items() if re.match("OP_(?!SIZE)|TIME_|ASKS?_", n)},
-    **{f"MJ_TEXT_{one.name}": int(one) for one in types.TextState},
+    **{f"MJ_TEXT_{state.name}": int(state) for state in types.TextState},
     **{
         f"MJ_CONTROL_{name.upper()}": getattr(abi.Control, name).offset
         for name in ("arena_size", "cpus", "parts", "cpu_flags", "rseq_offset", "sequences")
@@ -149,6 +185,7 @@ CONSTANTS = {
     "MJ_PART_SIZE": ctypes.sizeof(abi.PartEntry),
     "MJ_PART_COUNT": abi.PartEntry.count.offset,
     **{f"MJ_{name}": value for name, value in vars(abi).items() if name.startswith("UNIT_")},
+    **{f"MJ_PATCH_{kind.name}": int(kind) for kind in PatchKind},
     "MJ_RING_ROOM": abi.RING_ROOM,
     "MJ_RING_DATA": abi.RING_DATA,
     "MJ_RING_MASK": abi.RING_MASK,
@@ -210,6 +247,7 @@ KERNEL = {
     "MAP_PRIVATE": create._MAP_PRIVATE,
     "MAP_ANONYMOUS": create._MAP_ANONYMOUS,
     "MAP_FIXED": create._MAP_FIXED,
+    "MAP_NORESERVE": stash._MAP_NORESERVE,
     "MADV_WIPEONFORK": create._MADV_WIPEONFORK,
     "MFD_CLOEXEC": create._MFD_CLOEXEC,
     "F_DUPFD_CLOEXEC": create._F_DUPFD_CLOEXEC,
@@ -252,15 +290,15 @@ def _without_comments(path: Path) -> str:
 
 def structures(path: Path) -> dict[str, list[str]]:
     """The names of the fields of every structure that a header defines."""
-    found = {}
+    structs = {}
     text = re.sub(r"struct \{[^}]*\}", "struct_without_a_name", _without_comments(path))
     for name, body in re.findall(r"struct (mj_\w+) \{(.*?)\n\}[^;]*;", text, re.S):
         fields = []
         for declaration in body.split(";"):
             plain = re.sub(r"__attribute__\(\(.*?\)\)\)?|\[[^]]*\]", "", declaration)
             fields += [re.findall(r"\w+", part)[-1] for part in plain.split(",") if part.strip()]
-        found[name] = fields
-    return found
+        structs[name] = fields
+    return structs
 
 
 def constants(path: Path) -> list[str]:
@@ -320,12 +358,12 @@ def _of_ctypes(mirror: type[ctypes.Structure]) -> Fields:
 
 def _of_format(mirror: struct.Struct, names: str) -> Fields:
     items = re.findall(r"\d*s|\w", mirror.format.lstrip("<"))
-    at, found = 0, {}
+    at, members = 0, {}
     for name, item in zip(names.split(), items, strict=True):
         size = struct.calcsize(f"<{item}")
-        found[name] = (at, size)
+        members[name] = (at, size)
         at += size
-    return found
+    return members
 
 
 # ---- the comparison ------------------------------------------------------------------------------
@@ -365,11 +403,11 @@ def test_slot_ring_and_record_have_their_words_where_they_are_looked_for(
 ) -> None:
     slot, ring = compiled["fields"]["mj_slot"], compiled["fields"]["mj_ring"]
 
-    assert slot["probe"] == (plan.SLOT_PROBE, 8)
-    assert slot["data"] == (plan.SLOT_DATA, 8)
-    assert slot["adapter"] == (plan.SLOT_ADAPTER, 8)
+    assert slot["probe"] == (slots.SLOT_PROBE, 8)
+    assert slot["data"] == (slots.SLOT_DATA, 8)
+    assert slot["adapter"] == (slots.SLOT_ADAPTER, 8)
     assert set(slot) == {"probe", "data", "entered", "left", "adapter", "reserved"}
-    assert plan.BINDING_SIZE == 16 <= compiled["sizes"]["mj_slot"]
+    assert slots.BINDING_SIZE == 16 <= compiled["sizes"]["mj_slot"]
     assert ring == {
         name: (getattr(abi, f"RING_{name.upper()}"), 8)
         for name in ("head", "room", "data", "mask", "limit", "begun")
@@ -393,14 +431,14 @@ def test_no_structure_of_the_headers_is_without_a_mirror(
 def test_no_structure_of_the_mirrors_is_without_its_original(
     compiled: dict[str, dict[str, object]],
 ) -> None:
-    found = {
+    mirrors = {
         value
         for module in (abi, native)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, ctypes.Structure)
     }
 
-    assert found == {*CTYPES_MIRRORS.values(), abi.SequenceEntry}
+    assert mirrors == {*CTYPES_MIRRORS.values(), abi.SequenceEntry}
     of_one = compiled["fields"]["mj_entry"]["sequences"][1] // abi.SEQUENCES
     assert ctypes.sizeof(abi.SequenceEntry) == of_one
 
@@ -422,6 +460,7 @@ def test_every_constant_of_the_arena_in_python_is_one_of_the_headers() -> None:
     bounds = {
         "LARGEST_RING", "LARGEST_ENTRY", "MOST_CPUS", "MOST_EDITS", "MOST_MARKERS", "MOST_PATCHES",
         "MOST_UNITS", "MOST_ISLANDS", "MOST_CALLERS", "MOST_SLOTS", "SMALLEST_PATCH",
+        "MOST_AGGREGATE_PAGES",
     }  # fmt: skip
     derived = {
         "CONTROL", "TABLES", "OP_SIZE_SHIFT", "NO_LIMIT", "COUNT_SIZE", "CALLS_SIZE", "TURN_FULL",
@@ -455,10 +494,11 @@ def test_every_status_and_quiescence_of_the_helper_has_its_number(
         "FILTERS",
         "FILTER_ROOM",
         "HOLD_ROOM",
+        "STACK_PIECES",
     }
     assert compiled["fields"]["mj_edit"]["old_bytes"][1] == native.MAX_EDIT
     assert compiled["fields"]["mj_call"]["text"][1] == native.CALL_TEXT
-    assert {name: one.number for name, one in STRATEGIES.items()} == {
+    assert {name: strategy.number for name, strategy in STRATEGIES.items()} == {
         name.lower(): compiled["statuses"][name] for name in QUIESCENCES
     }
 
@@ -500,12 +540,12 @@ def test_runtime_is_built_for_this_layout_and_its_functions_are_inside_it(build:
     assert len(functions) == 9
     assert all(ctypes.sizeof(abi.Entry) <= at < entry.size for at in functions)
     assert entry.size <= abi.RUNTIME_SIZE
-    spans = sorted((one.start, one.end) for one in entry.sequences)
+    spans = sorted((sequence.start, sequence.end) for sequence in entry.sequences)
     assert all(start < end < entry.size for start, end in spans)
     assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
-    for one in entry.sequences:
-        assert not any(start <= one.abort < end for start, end in spans)
-        signature = code[one.abort - 4 : one.abort]
+    for sequence in entry.sequences:
+        assert not any(start <= sequence.abort < end for start, end in spans)
+        signature = code[sequence.abort - 4 : sequence.abort]
         assert signature == abi.RSEQ_SIGNATURE.to_bytes(4, "little")
 
 
@@ -515,16 +555,16 @@ def test_what_adding_a_record_comes_to_has_one_number_in_c_assembly_and_python()
     defined = re.findall(r"^#define ([A-Z]+) (\d+)", (RUNTIME / "restart.S").read_text(), re.M)
 
     assert {name: int(value) for name, value in defined}.items() <= in_c.items()
-    assert len(defined) == 3
+    assert len(defined) == 5
     assert in_c["FULL"] == abi.TURN_FULL
     assert in_c["DONE"] == 0
 
 
 def _defined(file: str, pattern: str, name: str) -> dict[str, int]:
     """Numbers that a part of the runtime states, which includes no headers."""
-    found = re.findall(pattern, (RUNTIME / file).read_text())
-    assert found, file
-    return {name.format(one): int(value) for one, value in found}
+    matches = re.findall(pattern, (RUNTIME / file).read_text())
+    assert matches, file
+    return {name.format(part): int(value) for part, value in matches}
 
 
 def test_numbers_of_the_kernel_are_those_of_its_headers(tmp_path: Path) -> None:
@@ -541,9 +581,9 @@ def test_numbers_of_the_kernel_are_those_of_its_headers(tmp_path: Path) -> None:
     includes = "".join(f"#include <{header}>\n" for header in KERNEL_HEADERS)
     source = f"int printf(const char *, ...);\n{includes}int main(void) {{ {''.join(lines)} }}"
 
-    found = {name.replace("~", " "): int(value) for name, value in _run_c(tmp_path, source)}
+    values = {name.replace("~", " "): int(value) for name, value in _run_c(tmp_path, source)}
 
-    assert found == known
+    assert values == known
 
 
 def test_handler_finds_the_register_that_it_changes_where_libc_has_it(tmp_path: Path) -> None:

@@ -106,13 +106,13 @@ def test_duckdb_sums_up(parquet: Path) -> None:
 
 
 def test_duckdb_finds_what_the_trace_says_of_itself_and_the_losses(parquet: Path) -> None:
-    told = {
+    metadata = {
         bytes(key).decode(): bytes(value)
         for key, value in duck(parquet)(f"select key, value from parquet_kv_metadata('{parquet}')")
     }
 
-    assert json.loads(told["markerjit"])["pid"] == 812
-    assert json.loads(told["markerjit.lost"]) == [{"cpu": 0, "name": "kv_get", "lost": 3}]
+    assert json.loads(metadata["markerjit"])["pid"] == 812
+    assert json.loads(metadata["markerjit.lost"]) == [{"cpu": 0, "name": "kv_get", "lost": 3}]
 
 
 def test_polars_finds_the_same(table: Path) -> None:

@@ -59,13 +59,13 @@ def complaints(processor: TraceProcessor) -> list[Any]:
 def test_slices_and_instants_are_where_they_were(judge: tuple[str, TraceProcessor]) -> None:
     _, processor = judge
 
-    found = [
+    rows = [
         row
         for row in processor.values(SLICES)
         if "lost" not in row[2] and not row[2].startswith("trace ")
     ]
 
-    assert found == [
+    assert rows == [
         (START_NS + 10, 991, "query", 0, 812),
         (START_NS + 20, 0, "kv_get", 0, 813),
         (START_NS + 25, 5, "query", 1, 812),
@@ -87,20 +87,20 @@ def test_fields_are_arguments(judge: tuple[str, TraceProcessor]) -> None:
         f"join args a using (arg_set_id) where a.flat_key glob '{prefix}.*'"
     )
 
-    found: dict[int, dict[str, str]] = {}
+    by_time: dict[int, dict[str, str]] = {}
     for row in rows:
-        fields = found.setdefault(row["ts"], {})
+        fields = by_time.setdefault(row["ts"], {})
         fields[row["flat_key"].removeprefix(f"{prefix}.")] = row["display_value"]
-    query = found[START_NS + 10]
+    query = by_time[START_NS + 10]
     assert (query["id"], query["text"], query["rows"], query["cpu"]) == (
         "7", "select 'ä'\n\"1\"", "12", "0",
     )  # fmt: skip
-    get = found[START_NS + 20]
+    get = by_time[START_NS + 20]
     assert (get["key"], get["flags"], get["cpu"], get["cpu_2"]) == ("a b", "255", "-1", "1")
-    odd = found[START_NS + 1_000]
+    odd = by_time[START_NS + 1_000]
     assert (odd["c"], odd["y"], odd["name"]) == ("x", "-2.5", "")
     assert int(odd["at"], 0) % (1 << 64) == 0xFFFF_8000_0000_0000
-    put = found[START_NS + 41]
+    put = by_time[START_NS + 41]
     assert (put["key"], put["len"]) == ("plain", str(-(1 << 63)))
 
 
@@ -237,12 +237,12 @@ def unknown_fields(message: Any) -> list[int]:
     """The numbers of fields that a message, or one in it, has and its type does not."""
     from google.protobuf.unknown_fields import UnknownFieldSet
 
-    found = [field.field_number for field in UnknownFieldSet(message)]
+    numbers = [field.field_number for field in UnknownFieldSet(message)]
     for descriptor, value in message.ListFields():
         if descriptor.message_type is not None:
-            for one in value if hasattr(value, "append") else [value]:
-                found += unknown_fields(one)
-    return found
+            for item in value if hasattr(value, "append") else [value]:
+                numbers += unknown_fields(item)
+    return numbers
 
 
 def test_chrome_json_is_what_its_format_asks_for(tmp_path: Path) -> None:

@@ -136,7 +136,10 @@ def test_keystone_gives_the_instructions_that_a_borrowed_thread_runs(
     decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
 
     assert assemble(text) == code
-    decoded = [f"{one.mnemonic} {one.op_str}".strip() for one in decoder.disasm(code, HERE)]
+    decoded = [
+        f"{instruction.mnemonic} {instruction.op_str}".strip()
+        for instruction in decoder.disasm(code, HERE)
+    ]
     assert decoded == [part.replace("15", "0xf").strip() for part in text.split(";")]
 
 
@@ -295,9 +298,9 @@ def test_capstone_agrees_with_no_site_in_which_a_byte_was_changed(
     code[at] ^= data.draw(st.integers(1, 255))
     other_register = kind is Kind.IMMEDIATE and at == 0 and code[0] & 0xF8 == 0xB0
 
-    found = disagreement(form_of(kind), bytes(code), start, body, end_of(kind, address))
+    reason = disagreement(form_of(kind), bytes(code), start, body, end_of(kind, address))
 
-    assert (found is None) == other_register
+    assert (reason is None) == other_register
 
 
 @pytest.mark.parametrize("kind", PATCHED)
@@ -310,9 +313,9 @@ def test_every_change_of_a_single_byte_of_a_site_is_noticed(kind: Kind) -> None:
             changed = code[:at] + bytes([value]) + code[at + 1 :]
             same = changed == code or (kind is Kind.IMMEDIATE and at == 0 and value & 0xF8 == 0xB0)
 
-            found = disagreement(form_of(kind), changed, start, FAR, end_of(kind, HERE))
+            reason = disagreement(form_of(kind), changed, start, FAR, end_of(kind, HERE))
 
-            assert (found is None) == same, changed.hex(" ")
+            assert (reason is None) == same, changed.hex(" ")
 
 
 @pytest.mark.parametrize("kind", PATCHED)
@@ -372,9 +375,9 @@ def test_a_test_of_the_slot_with_another_end_is_noticed() -> None:
 
 
 def test_disassembly_ends_where_nothing_can_be_decoded() -> None:
-    found = disassemble(bytes([NOP]) + b"\x06" + bytes([NOP]), HERE)
+    lines = disassemble(bytes([NOP]) + b"\x06" + bytes([NOP]), HERE)
 
-    assert [(one.address, one.code, one.text) for one in found] == [(HERE, bytes([NOP]), "nop")]
+    assert [(line.address, line.code, line.text) for line in lines] == [(HERE, bytes([NOP]), "nop")]
 
 
 def test_module_names_every_opcode_that_it_uses() -> None:
@@ -383,7 +386,17 @@ def test_module_names_every_opcode_that_it_uses() -> None:
     for opcode, mnemonic in opcodes.items():
         code = bytes([opcode]) + bytes({JMP_SHORT: 1, JMP_NEAR: 4, TEST_EAX: 4}.get(opcode, 0))
         assert decode(code).mnemonic == mnemonic
+    short, near = bytes([forms._JCC_SHORT, 1]), bytes([forms._TWO_BYTES, forms._JCC_NEAR])
+    assert decode(short).mnemonic == decode(near + bytes(4)).mnemonic == "jo"
+    call = bytes([forms._CALL_NEAR]) + bytes(4)
+    by_slot = bytes([forms._INDIRECT, forms._CALL_SLOT]) + bytes(4)
+    jump_by_slot = bytes([forms._BOUND, forms._INDIRECT, forms._JUMP_SLOT]) + bytes(4)
+    assert (decode(call).mnemonic, decode(by_slot).mnemonic) == ("call", "call")
+    assert decode(jump_by_slot).mnemonic.endswith("jmp")
+    lengths = {NEAR_LENGTH, forms.SHORT_LENGTH, forms.SLOT_LENGTH, forms.CONDITION_LENGTH}
     assert {v for k, v in vars(forms).items() if k.isupper() and type(v) is int} == {
-        *opcodes,
-        NEAR_LENGTH,
+        *(*opcodes, *lengths),
+        *(forms._JCC_SHORT, forms._JCC_NEAR, forms._TWO_BYTES),
+        *(forms._CALL_NEAR, forms._INDIRECT, forms._CALL_SLOT, forms._JUMP_SLOT, forms._BOUND),
     }
+    assert lengths == {len(short), len(near + bytes(4)), len(call), len(by_slot)}

@@ -97,20 +97,20 @@ def trace(
 @pytest.fixture(scope="module")
 def traced(build: Path, tmp_path_factory: pytest.TempPathFactory) -> Traced:
     """Nothing is lost."""
-    found = trace(build, tmp_path_factory.mktemp("server"), "ctf", "pftrace", "json", "parquet")
-    assert dict(Counter(event.name for event in found.events)) == {
-        name: count for name, count in found.counted.items() if count
+    traced = trace(build, tmp_path_factory.mktemp("server"), "ctf", "pftrace", "json", "parquet")
+    assert dict(Counter(event.name for event in traced.events)) == {
+        name: count for name, count in traced.counted.items() if count
     }
-    assert found.lost.total() == 0
-    return found
+    assert traced.lost.total() == 0
+    return traced
 
 
 def babeltrace(tool: str, path: Path) -> tuple[list[tuple[int, str]], int]:
     """Time since 1970 and text of each event, and how many it says that were lost."""
     command = [tool, "--clock-seconds", "--no-delta", path]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANG_S)
-    lines = [re.fullmatch(r"\[(\d+)\.(\d{9})\] (.*)", one) for one in done.stdout.splitlines()]
-    events = [(int(one[1]) * 10**9 + int(one[2]), one[3]) for one in lines if one]
+    lines = [re.fullmatch(r"\[(\d+)\.(\d{9})\] (.*)", line) for line in done.stdout.splitlines()]
+    events = [(int(match[1]) * 10**9 + int(match[2]), match[3]) for match in lines if match]
     assert len(events) == len(lines)
     return events, sum(map(int, re.findall(r"Tracer discarded (\d+) event", done.stderr)))
 
@@ -121,21 +121,21 @@ def babeltrace(tool: str, path: Path) -> tuple[list[tuple[int, str]], int]:
 def test_babeltrace_reads_every_event_of_the_server(traced: Traced, needs_tool: Callable) -> None:
     tool = needs_tool("babeltrace2", "babeltrace2")
 
-    found, lost = babeltrace(tool, traced.files["ctf"])
+    lines, lost = babeltrace(tool, traced.files["ctf"])
 
     assert lost == 0
-    assert len(found) == len(traced.events)
-    assert [when for when, _ in found] == sorted(when for when, _ in found)
+    assert len(lines) == len(traced.events)
+    assert [when for when, _ in lines] == sorted(when for when, _ in lines)
     for tid in {event.tid for event in traced.events}:  # of two threads the times may be the same
         ours = sorted(event.time for event in traced.events if event.tid == tid)
-        theirs = [when for when, text in found if f"tid = {tid} " in text]
+        theirs = [when for when, text in lines if f"tid = {tid} " in text]
         assert len(theirs) == len(ours)
         for when, time in zip(theirs, ours, strict=True):
             assert abs(when - time - traced.wall_offset_ns) < 1000
-    names = Counter(re.search(r" (kv_\w+): ", text)[1] for _, text in found)
+    names = Counter(re.search(r" (kv_\w+): ", text)[1] for _, text in lines)
     assert names == Counter(event.name for event in traced.events)
     stored = next(event for event in traced.events if event.name == "kv_store")
-    texts = [text for _, text in found if " kv_store: " in text]
+    texts = [text for _, text in lines if " kv_store: " in text]
     assert any(f'key = "{stored.fields["key"]}"' in text for text in texts)
 
 
@@ -143,11 +143,11 @@ def test_babeltrace_counts_what_was_lost(build: Path, tmp_path: Path, needs_tool
     tool = needs_tool("babeltrace2", "babeltrace2")
     lossy = trace(build, tmp_path, "ctf", ring_size=1 << 14, slow=True)
 
-    found, lost = babeltrace(tool, lossy.files["ctf"])
+    lines, lost = babeltrace(tool, lossy.files["ctf"])
 
     assert lost == lossy.lost.total() > 0
-    assert len(found) == len(lossy.events)
-    names = Counter(re.search(r" (kv_\w+): ", text)[1] for _, text in found)
+    assert len(lines) == len(lossy.events)
+    names = Counter(re.search(r" (kv_\w+): ", text)[1] for _, text in lines)
     assert names + lossy.lost == Counter(lossy.counted)
 
 
@@ -158,24 +158,24 @@ def test_babeltrace_merges_two_servers_in_order_of_time(
     servers = [target("kvserver"), target("kvserver")]
     path = tmp_path / "both.ctf"
 
-    pids = ",".join(str(one.pid) for one in servers)
+    pids = ",".join(str(server.pid) for server in servers)
     with running("trace", pids, "kv_command", "-o", path) as tracer:
-        for one in servers:
-            wait_on(one.pid, "kv_command", tracer)
+        for server in servers:
+            wait_on(server.pid, "kv_command", tracer)
         with ExitStack() as stack:
-            clients = [stack.enter_context(Client(one.ready["port"])) for one in servers]
+            clients = [stack.enter_context(Client(server.ready["port"])) for server in servers]
             for _ in range(100):
                 for client in clients:
                     client.ask("PING")
         tracer.send_signal(signal.SIGINT)
         _, errors = tracer.communicate()
-    found, lost = babeltrace(tool, path)
+    lines, lost = babeltrace(tool, path)
 
     assert errors == f"200 events in {path}, 0 lost\n"
-    assert (len(found), lost) == (200, 0)
-    assert [when for when, _ in found] == sorted(when for when, _ in found)
-    pids = [int(re.search(r":\((\d+)\)", text)[1]) for _, text in found]
-    assert pids == [one.pid for one in servers] * 100
+    assert (len(lines), lost) == (200, 0)
+    assert [when for when, _ in lines] == sorted(when for when, _ in lines)
+    pids = [int(re.search(r":\((\d+)\)", text)[1]) for _, text in lines]
+    assert pids == [server.pid for server in servers] * 100
     assert set(modes_of(servers[0].pid).values()) == {None}
 
 
@@ -202,11 +202,11 @@ def test_perfettos_own_messages_decode_the_trace(traced: Traced) -> None:
     pytest.importorskip("perfetto", reason="needs perfetto from PyPI")
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
-    found = Trace.FromString(traced.files["pftrace"].read_bytes())
+    trace = Trace.FromString(traced.files["pftrace"].read_bytes())
 
-    events = [packet for packet in found.packet if packet.HasField("track_event")]
+    events = [packet for packet in trace.packet if packet.HasField("track_event")]
     assert len(events) >= len(traced.events)
-    assert found.SerializeToString()
+    assert trace.SerializeToString()
 
 
 def test_pyarrow_reads_every_event_of_the_server(traced: Traced) -> None:
@@ -221,5 +221,5 @@ def test_pyarrow_reads_every_event_of_the_server(traced: Traced) -> None:
     times = table.column("time").cast("int64").to_pylist()
     assert times == sorted(times)
     expected = sorted(event.time + traced.wall_offset_ns for event in traced.events)
-    assert max(abs(one - other) for one, other in zip(times, expected, strict=True)) < 1000
+    assert max(abs(time - other) for time, other in zip(times, expected, strict=True)) < 1000
     assert set(table.column("tid").to_pylist()) == {event.tid for event in traced.events}

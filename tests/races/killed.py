@@ -78,9 +78,9 @@ def _without_sigreturn(act: Callable[[int], None]) -> Callable[[int], None]:
         find = turn.find_gadgets
 
         def find_others(*args: Any) -> gadgets.Gadgets:
-            found = find(*args)
-            assert found.pop_rax_ret
-            return found._replace(sigreturn=type(found.sigreturn)(0))
+            gadgets = find(*args)
+            assert gadgets.pop_rax_ret
+            return gadgets._replace(sigreturn=type(gadgets.sigreturn)(0))
 
         turn.find_gadgets = find_others
         act(pid)
@@ -159,8 +159,8 @@ def _left_by(name: str, point: str, occurrence: int) -> Callable[[int], None]:
 OFF, COUNTING, BY_BREAKPOINT = "off", "jump:count", "int3:count"
 
 SCENARIOS = {
-    one.name: one
-    for one in (
+    scenario.name: scenario
+    for scenario in (
         Scenario("first use, stop", _nothing, _enable()),
         Scenario("first use, membarrier", _nothing, _enable("membarrier")),
         Scenario("first use, none", _nothing, _enable("none")),

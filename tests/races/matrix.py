@@ -187,7 +187,7 @@ class _Looked:
         """Everything; an exception is harm, too."""
         forgiven = fault == "kill" and self.ending.points[-1] in _NOT_LOOKED_AT
         self.harm += self.victim.harm(eintr=forgiven)
-        if any("the target ended" in one for one in self.harm):
+        if any("the target ended" in sentence for sentence in self.harm):
             return
         try:
             self._judge_controller(fault)
@@ -246,7 +246,7 @@ class _Looked:
                 *(["removed"] if done.removed else []),
             )
         )
-        self.harm += [f"left alone: {one}" for one in done.left_alone]
+        self.harm += [f"left alone: {site}" for site in done.left_alone]
         if self.journal != (done.journal != "nothing"):
             self.harm.append(f"journal open: {self.journal}, repaired: {done.journal}")
         again = markerjit.repair(self.victim.pid)
@@ -283,11 +283,11 @@ class _Looked:
         with markerjit.attach(victim.pid) as session:
             started = victim.ask("pause")
             session.enable(EVERY)
-            hits = {one.name: one.total for one in session.statistics()}
+            hits = {statistic.name: statistic.total for statistic in session.statistics()}
             victim.ask("resume")
             victim.wait_for("turns", 20)
             ended = victim.ask("pause")
-            now = {one.name: one.total for one in session.statistics()}
+            now = {statistic.name: statistic.total for statistic in session.statistics()}
             counted = now["floats_turn"] - hits["floats_turn"]
             if counted != ended["turns"] - started["turns"]:
                 self.harm.append(f"{counted} counted of {ended['turns'] - started['turns']}")
@@ -371,9 +371,12 @@ def _arena_of(victim: Victim) -> tuple[bool, bool]:
 
 def _state_of(victim: Victim) -> str:
     with markerjit.View(victim.pid) as view:
-        found = {f"{one.mode}:{one.probe}" if one.mode else "off" for one in view.statistics()}
-        partly = any(one.partly for one in view.statistics())
-    return " and ".join(sorted(found)) + (" (partly)" if partly else "")
+        states = {
+            f"{statistic.mode}:{statistic.probe}" if statistic.mode else "off"
+            for statistic in view.statistics()
+        }
+        partly = any(statistic.partly for statistic in view.statistics())
+    return " and ".join(sorted(states)) + (" (partly)" if partly else "")
 
 
 # ---- many ----------------------------------------------------------------------------------------
@@ -447,20 +450,20 @@ def table(outcomes: Sequence[Outcome]) -> Iterator[str]:
     )
     yield "| --- |" + " ---: |" * 9
     rows = {}
-    for one in outcomes:
-        rows.setdefault(one.scenario, []).append(one)
+    for outcome in outcomes:
+        rows.setdefault(outcome.scenario, []).append(outcome)
     for name, row in [*rows.items(), ("all", list(outcomes))]:
-        mended = [one for one in row if one.repaired not in ("", "nothing")]
+        mended = [outcome for outcome in row if outcome.repaired not in ("", "nothing")]
         numbers = (
             len(row),
-            sum(one.died for one in row),
-            sum(one.journal for one in row),
-            sum(one.half for one in row),
-            sum(one.stopped > 0 for one in row),
-            sum(one.borrowed for one in row),
+            sum(outcome.died for outcome in row),
+            sum(outcome.journal for outcome in row),
+            sum(outcome.half for outcome in row),
+            sum(outcome.stopped > 0 for outcome in row),
+            sum(outcome.borrowed for outcome in row),
             len(mended),
-            sum(one.eintr > 0 for one in row),
-            sum(bool(one.harm) for one in row),
+            sum(outcome.eintr > 0 for outcome in row),
+            sum(bool(outcome.harm) for outcome in row),
         )
         yield f"| {name} | " + " | ".join(map(str, numbers)) + " |"
 
@@ -500,18 +503,20 @@ def main() -> int:
             options.fault, options.first, options.shift, options.still, options.sent_back,
             options.spoil,
         )  # fmt: skip
-        for one in meet_all(work, fault, workers=min(options.workers, len(work))):
-            outcomes.append(one)
+        for outcome in meet_all(work, fault, workers=min(options.workers, len(work))):
+            outcomes.append(outcome)
             if options.json:
-                print(json.dumps(one._asdict()), flush=True)
-            for harm in one.harm:
-                print(f"{one.scenario} {one.number} ({one.point}, {one.first}): {harm}",
-                      file=sys.stderr)  # fmt: skip
+                print(json.dumps(outcome._asdict()), flush=True)
+            for harm in outcome.harm:
+                where = f"{outcome.number} ({outcome.point}, {outcome.first})"
+                print(f"{outcome.scenario} {where}: {harm}", file=sys.stderr)
     if not options.json:
         print(
-            "\n".join(table(sorted(outcomes, key=lambda one: list(SCENARIOS).index(one.scenario))))
+            "\n".join(
+                table(sorted(outcomes, key=lambda outcome: list(SCENARIOS).index(outcome.scenario)))
+            )
         )
-    return int(any(one.harm for one in outcomes))
+    return int(any(outcome.harm for outcome in outcomes))
 
 
 if __name__ == "__main__":

@@ -58,11 +58,11 @@ def test_status_names_a_half_done_change_and_the_command_that_mends_it(target, l
     program = target("truth_floats", "read")
     controller, _ = left("on, stop", program.pid, "written", 6)
 
-    said = cli("status", program.pid)
+    shown = cli("status", program.pid)
 
-    assert said.returncode == 0
-    assert f"process {controller} is gone and left a change half done" in said.stderr
-    assert f"markerjit repair {program.pid}" in said.stderr
+    assert shown.returncode == 0
+    assert f"process {controller} is gone and left a change half done" in shown.stderr
+    assert f"markerjit repair {program.pid}" in shown.stderr
 
 
 def test_nothing_is_switched_on_top_of_a_half_done_change(target, left):
@@ -71,10 +71,10 @@ def test_nothing_is_switched_on_top_of_a_half_done_change(target, left):
 
     refused = [cli("on", program.pid, "*"), cli("off", program.pid, "*")]
 
-    for one in refused:
-        assert one.returncode == 1
-        assert f"run markerjit repair {program.pid}" in one.stderr
-        assert one.stderr.count("\n") == 1
+    for command in refused:
+        assert command.returncode == 1
+        assert f"run markerjit repair {program.pid}" in command.stderr
+        assert command.stderr.count("\n") == 1
 
 
 def test_repair_says_whose_change_it_took_back(target, left):
@@ -142,7 +142,7 @@ def test_a_signal_that_came_with_the_stop_is_not_lost_by_a_kill(target, left):
 
     turns = program.ask("pause")["truth_loop"]
     with markerjit.View(program.pid) as view:
-        hits = {one.name: one.total for one in view.statistics()}["truth_loop"]
+        hits = {statistic.name: statistic.total for statistic in view.statistics()}["truth_loop"]
     assert caught
     assert hits == turns
 

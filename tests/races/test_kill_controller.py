@@ -31,17 +31,21 @@ def outcomes(met) -> list[SimpleNamespace]:
 
 
 def test_a_killed_controller_harms_no_target(outcomes):
-    wrong = [(one.scenario, one.point, one.first, harm) for one in outcomes for harm in one.harm]
+    wrong = [
+        (outcome.scenario, outcome.point, outcome.first, harm)
+        for outcome in outcomes
+        for harm in outcome.harm
+    ]
 
     assert not wrong
 
 
 def test_controllers_die_at_the_points_that_were_chosen(outcomes):
-    died = [one for one in outcomes if one.died]
+    died = [outcome for outcome in outcomes if outcome.died]
 
     # A run may have a point less than the one that was counted, as when a lease is not yet renewed.
     assert len(died) > 0.95 * len(outcomes)
-    assert {one.scenario for one in died} == set(SCENARIOS)
+    assert {outcome.scenario for outcome in died} == set(SCENARIOS)
 
 
 @pytest.mark.parametrize(
@@ -49,13 +53,13 @@ def test_controllers_die_at_the_points_that_were_chosen(outcomes):
     [("journal", 30), ("half", 8), ("borrowed", 20), ("stopped", 40)],
 )
 def test_kills_land_where_they_could_do_harm(outcomes, what, at_least):
-    hits = [one for one in outcomes if getattr(one, what)]
+    hits = [outcome for outcome in outcomes if getattr(outcome, what)]
 
     assert len(hits) >= at_least
 
 
 def test_kills_land_in_every_step_of_a_borrowing(outcomes):
-    steps = {one.point for one in outcomes if one.borrowed}
+    steps = {outcome.point for outcome in outcomes if outcome.borrowed}
 
     assert steps >= {
         "borrow: on the way back",
@@ -68,13 +72,13 @@ def test_kills_land_in_every_step_of_a_borrowing(outcomes):
 
 
 def test_borrowed_threads_were_of_every_kind(outcomes):
-    kinds = Counter(one.first for one in outcomes if one.borrowed)
+    kinds = Counter(outcome.first for outcome in outcomes if outcome.borrowed)
 
     assert len(kinds) == 7
 
 
 def test_repair_finishes_takes_back_switches_off_and_removes(outcomes):
-    done = {word for one in outcomes for word in one.repaired.split(", ")}
+    done = {word for outcome in outcomes for word in outcome.repaired.split(", ")}
 
     assert done >= {"nothing", "finished", "rolled back", "switched off", "removed"}
 
@@ -91,6 +95,6 @@ def test_a_sleep_that_was_stopped_just_before_goes_on(met):
 
 
 def test_a_call_ends_with_eintr_only_before_the_stop_was_looked_at(outcomes):
-    points = {one.point for one in outcomes if one.eintr}
+    points = {outcome.point for outcome in outcomes if outcome.eintr}
 
     assert points <= {"seized"}  # docs/decisions/0006-explicit-restart.md

@@ -16,21 +16,23 @@ def outcomes(met):
 
 
 def test_a_controller_never_hangs_or_breaks_when_its_target_dies(outcomes):
-    wrong = [(one.scenario, one.point, harm) for one in outcomes for harm in one.harm]
+    wrong = [
+        (outcome.scenario, outcome.point, harm) for outcome in outcomes for harm in outcome.harm
+    ]
 
     assert not wrong
 
 
 def test_it_says_that_the_target_has_ended(outcomes):
-    said = [one.error for one in outcomes if one.error]
+    errors = [outcome.error for outcome in outcomes if outcome.error]
 
-    assert len(said) > len(outcomes) / 2
-    assert all(error.startswith(("TargetGone: ", "NoSuchProcess: ")) for error in said)
+    assert len(errors) > len(outcomes) / 2
+    assert all(error.startswith(("TargetGone: ", "NoSuchProcess: ")) for error in errors)
 
 
 def test_targets_die_while_a_thread_is_borrowed_and_while_all_stand(outcomes):
-    assert sum(one.borrowed for one in outcomes) >= 5
-    assert sum(one.stopped > 1 for one in outcomes) >= 4
+    assert sum(outcome.borrowed for outcome in outcomes) >= 5
+    assert sum(outcome.stopped > 1 for outcome in outcomes) >= 4
 
 
 def test_an_ordinary_user_is_told_the_same(met, as_an_ordinary_user):
@@ -39,7 +41,9 @@ def test_an_ordinary_user_is_told_the_same(met, as_an_ordinary_user):
     scenarios = ("--scenario", "first use, stop", "--scenario", "repair of a mapped arena")
     outcomes = met("--fault", "target", "--short", *scenarios, by=as_an_ordinary_user)
 
-    assert not [(one.scenario, one.point, harm) for one in outcomes for harm in one.harm]
-    said = [one.error for one in outcomes if one.error]
-    assert len(said) > len(outcomes) / 2
-    assert all(error.startswith(("TargetGone: ", "NoSuchProcess: ")) for error in said)
+    assert not [
+        (outcome.scenario, outcome.point, harm) for outcome in outcomes for harm in outcome.harm
+    ]
+    errors = [outcome.error for outcome in outcomes if outcome.error]
+    assert len(errors) > len(outcomes) / 2
+    assert all(error.startswith(("TargetGone: ", "NoSuchProcess: ")) for error in errors)

@@ -70,7 +70,7 @@ def code_at(program: Target, place: str) -> bytes:
 
 def hits(program: Target) -> list[int]:
     with markerjit.View(program.pid) as view:
-        return [one.hits for one in view.statistics()]
+        return [statistic.hits for statistic in view.statistics()]
 
 
 @pytest.mark.parametrize("place", NO_OPS)

@@ -22,38 +22,51 @@ def all_failed(met):
 
 
 def test_a_failed_write_leaves_everything_as_it_was(one_failed):
-    wrong = [(one.scenario, one.number, harm) for one in one_failed for harm in one.harm]
+    wrong = [
+        (outcome.scenario, outcome.number, harm) for outcome in one_failed for harm in outcome.harm
+    ]
 
     assert not wrong
-    assert not any(one.journal for one in one_failed if not one.scenario.startswith("repair"))
+    assert not any(
+        outcome.journal for outcome in one_failed if not outcome.scenario.startswith("repair")
+    )
 
 
 def test_a_failed_write_is_reported_with_its_reason_and_what_became_of_the_others(one_failed):
-    for one in one_failed:
-        assert one.error.startswith("ChangeFailed: cannot change process"), one.error
-        assert "Input/output error" in one.error
-        assert "rolled back" in one.error or one.number == 1, (one.number, one.error)
+    for outcome in one_failed:
+        assert outcome.error.startswith("ChangeFailed: cannot change process"), outcome.error
+        assert "Input/output error" in outcome.error
+        assert "rolled back" in outcome.error or outcome.number == 1, (
+            outcome.number,
+            outcome.error,
+        )
 
 
 def test_a_failed_repair_leaves_the_journal_for_the_next_one(one_failed):
-    repairs = [one for one in one_failed if one.scenario.startswith("repair")]
+    repairs = [outcome for outcome in one_failed if outcome.scenario.startswith("repair")]
 
     assert repairs
-    assert all(one.journal and one.repaired == "rolled back" for one in repairs)
+    assert all(outcome.journal and outcome.repaired == "rolled back" for outcome in repairs)
 
 
 def test_what_could_not_be_taken_back_is_in_the_journal_and_repaired(all_failed):
-    later = [one for one in all_failed if one.number > 1 and not one.scenario.startswith("repair")]
+    later = [
+        outcome
+        for outcome in all_failed
+        if outcome.number > 1 and not outcome.scenario.startswith("repair")
+    ]
 
     assert later
-    for one in later:
-        assert "COULD NOT be rolled back" in one.error
-        assert "markerjit repair" in one.error
-        assert one.journal
-        assert one.repaired in ("rolled back", "finished")
+    for outcome in later:
+        assert "COULD NOT be rolled back" in outcome.error
+        assert "markerjit repair" in outcome.error
+        assert outcome.journal
+        assert outcome.repaired in ("rolled back", "finished")
 
 
 def test_no_target_is_harmed_when_nothing_can_be_taken_back(all_failed):
-    wrong = [(one.scenario, one.number, harm) for one in all_failed for harm in one.harm]
+    wrong = [
+        (outcome.scenario, outcome.number, harm) for outcome in all_failed for harm in outcome.harm
+    ]
 
     assert not wrong

@@ -30,11 +30,12 @@ TURNS = 20
 
 
 class Victim:
-    """truth_usdt, and what is known of it."""
+    """A truth program, and what is known of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: Path = PROGRAM) -> None:
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen([PROGRAM], stdin=pipe, stdout=pipe, text=True, bufsize=1)
+        self.program = program
+        self.process = subprocess.Popen([program], stdin=pipe, stdout=pipe, text=True, bufsize=1)
         assert self.process.stdout
         assert self.process.stdout.readline().startswith("ready ")
         self.pid = self.process.pid
@@ -49,7 +50,7 @@ class Victim:
         with markerjit.View(self.pid) as view:
             spans = [
                 (each.start, each.end) for each in view._target.seen.maps
-                if each.executable and each.path == str(PROGRAM)
+                if each.executable and each.path == str(self.program)
             ]  # fmt: skip
             return b"".join(view.read(start, end - start) for start, end in spans)
 
@@ -59,8 +60,8 @@ class Victim:
 
 
 @contextlib.contextmanager
-def victim() -> Iterator[Victim]:
-    made = Victim()
+def victim(program: Path = PROGRAM) -> Iterator[Victim]:
+    made = Victim(program)
     try:
         yield made
     finally:

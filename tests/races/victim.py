@@ -60,7 +60,9 @@ class Victim:
             self._bytes = {site: os.pread(self._memory, 7, site) for site in self.sites}
             mapped = view._target.seen.maps
         self._text = [
-            (one.start, one.size) for one in mapped if one.executable and one.path[:1] == "/"
+            (mapping.start, mapping.size)
+            for mapping in mapped
+            if mapping.executable and mapping.path[:1] == "/"
         ]
         self.gadget = 0
         self.scratch = 0
@@ -130,7 +132,7 @@ class Victim:
 
     def harm(self, *, eintr: bool = False) -> list[str]:
         """What is wrong with it, in words. `eintr` permits that calls were interrupted."""
-        found = []
+        lines = []
         code = self._process.poll()
         if code is not None:
             ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
@@ -143,25 +145,25 @@ class Victim:
                 now = self.ask()
                 waiting = {kind for kind in waiting if now[kind] - start[kind] < 2}
                 if time.monotonic() > deadline:
-                    found.append(f"no more rounds: {', '.join(sorted(waiting))}")
-                    found += [whereabouts(self.pid, tid, self.scratch) for tid in self._tids()]
+                    lines.append(f"no more rounds: {', '.join(sorted(waiting))}")
+                    lines += [whereabouts(self.pid, tid, self.scratch) for tid in self._tids()]
                     break
-            found += [f"{now[key]} {key} wrong" for key in WRONG if now[key]]
+            lines += [f"{now[key]} {key} wrong" for key in WRONG if now[key]]
             if now["eintr"] and not eintr:
-                found.append(f"{now['eintr']} EINTR")
+                lines.append(f"{now['eintr']} EINTR")
         except (TimeoutError, EOFError) as silent:
             code = self._process.poll()
             if code is not None and code < 0:
                 return [f"the target ended: {signal.Signals(-code).name}"]
-            found.append(str(silent))
+            lines.append(str(silent))
         for tid, state, blocked in self._threads():
             if state in "tT":
-                found.append(f"thread {tid} is stopped")
+                lines.append(f"thread {tid} is stopped")
             if blocked >> (_BLOCKED_BY_NOBODY - 1) & 1:
-                found.append(
+                lines.append(
                     f"thread {tid} blocks {blocked:#x}; " + whereabouts(self.pid, tid, self.scratch)
                 )
-        return found
+        return lines
 
     def _tids(self) -> list[int]:
         return [int(tid) for tid in os.listdir(f"/proc/{self.pid}/task")]

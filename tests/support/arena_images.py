@@ -21,7 +21,7 @@ from markerjit.model import RemoteAddress
 from markerjit.remote.calls import Caller
 from tests.support.made_arena import BASE, PID, SparseMemory
 
-VERSIONS = (4, 5, 6, 7, 8)
+VERSIONS = (4, 5, 6, 7, 8, 9)
 _IMAGES = Path(__file__).resolve().parents[1] / "arenas"
 
 

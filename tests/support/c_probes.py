@@ -60,7 +60,7 @@ def write_probe(directory: Path, source: str, function: str, name: str = "probe.
 
 def values(pid: int) -> dict[str, Any]:
     """What all probes have counted, as `status` says."""
-    found: dict[str, Any] = {}
-    for one in facts("status", pid)["probes"]:
-        found |= one["counters"] | one["histograms"]
-    return found
+    values: dict[str, Any] = {}
+    for probe in facts("status", pid)["probes"]:
+        values |= probe["counters"] | probe["histograms"]
+    return values

@@ -171,8 +171,8 @@ class Waiting(Child):
 
     def signal_masks(self) -> list[str]:
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        wanted = ("SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt", "TracerPid")
-        return [line for line in lines if line.startswith(wanted)]
+        names = ("SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt", "TracerPid")
+        return [line for line in lines if line.startswith(names)]
 
 
 Start = Callable[..., Waiting]

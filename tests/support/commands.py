@@ -81,9 +81,9 @@ def _server() -> str:
 @contextmanager
 def running(*args: object, **kwargs: Any) -> Iterator[subprocess.Popen[str]]:
     """A command that runs beside the test; killed in the end if it still does."""
-    kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kwargs}
-    command = [*CLI, *map(str, args)]
-    with Limited(command, env=ENVIRONMENT, text=True, **kwargs) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    kwargs = {"env": ENVIRONMENT, "text": True, **pipes, **kwargs}
+    with Limited([*CLI, *map(str, args)], **kwargs) as process:
         try:
             yield process
         finally:

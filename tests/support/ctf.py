@@ -9,9 +9,10 @@ from uuid import UUID
 
 import numpy as np
 
-from markerjit.ring.batch import Batch, Packet
+from markerjit.ring.batch import Packet
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import Time
+from markerjit.trace.batch import Batch
 from markerjit.trace.ctf import CtfSink, read_ctf
 from markerjit.trace.sink import TraceInfo
 from tests.support.heads import marker_and_words
@@ -42,9 +43,9 @@ def write(
     """A whole trace; returns the losses."""
     sink = CtfSink(path, info, version=version)
     lost: dict[tuple[int, str], int] = {}
-    for one in batches:
-        sink.write(one)
-        lost = {**lost, **one.lost}
+    for batch in batches:
+        sink.write(batch)
+        lost = {**lost, **batch.lost}
     sink.close(lost)
     return lost
 
@@ -63,9 +64,9 @@ def numbers(path: Path) -> list[int]:
 
 def split(data: bytes) -> list[bytes]:
     """The records of a packet."""
-    found = []
+    pieces = []
     while data:
         size = marker_and_words(int.from_bytes(data[:4], "little"))[1] * 8
-        found.append(data[:size])
+        pieces.append(data[:size])
         data = data[size:]
-    return found
+    return pieces

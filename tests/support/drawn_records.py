@@ -126,12 +126,12 @@ def rings(draw: st.DrawFn) -> tuple[list[RecordType], list[list[Record]]]:
         for _ in range(2)
     ]
     ring = st.lists(st.tuples(st.sampled_from(samples), st.integers(0, 40)), max_size=40)
-    found = []
+    rings = []
     for steps in draw(st.lists(ring, min_size=1, max_size=3)):
         time, back = draw(st.sampled_from([0, (1 << 64) - 5000])), draw(st.sampled_from([0, 0, 5]))
         records = []
         for sample, step in steps * draw(st.sampled_from([1, 1, 3])):
             time = max(0, time + step - back)
             records.append(sample._replace(time=time))
-        found.append(records)
-    return types, found
+        rings.append(records)
+    return types, rings

@@ -87,7 +87,7 @@ class FaultyMemory:
     def apply(self, edits: Sequence[Edit], *, nobody_runs: bool = False) -> int:
         """The status; the report is in `report`. While nobody runs, the edits of code are written
         as runs."""
-        code = [i for i, one in enumerate(edits) if one.code and nobody_runs] or [0]
+        code = [i for i, edit in enumerate(edits) if edit.code and nobody_runs] or [0]
         return self.apply_runs(edits, code[0], code[-1] - code[0] + 1 if nobody_runs else 0)
 
     def apply_runs(self, edits: Sequence[Edit], first: int, count: int) -> int:
@@ -118,6 +118,6 @@ def close_together(number: int, gap: int, *, code: bool = True) -> list[Edit]:
 
 def zeros_and(edits: Sequence[Edit], content: bytes) -> bytes:
     changed = bytearray(content)
-    for one in edits:
-        changed[one.address - START] = 1
+    for edit in edits:
+        changed[edit.address - START] = 1
     return bytes(changed)

@@ -44,10 +44,10 @@ class SparseMemory:
         self.gone = False
 
     def read(self, address: RemoteAddress, size: int) -> bytes:
-        found = bytearray()
+        data = bytearray()
         for page, start, end in self._pieces(address, size, "read"):
-            found += self._pages.get(page, bytes(PAGE))[start:end]
-        return bytes(found)
+            data += self._pages.get(page, bytes(PAGE))[start:end]
+        return bytes(data)
 
     def write(self, address: RemoteAddress, data: bytes) -> None:
         at = 0
@@ -61,13 +61,13 @@ class SparseMemory:
             raise TargetGone(PID)
         if not BASE <= address <= address + size <= BASE + self._size:
             raise MemoryFault(address, size, what, "outside of the arena")
-        found, end = [], address + size
+        parts, end = [], address + size
         while address < end:
             stop = min(address // PAGE * PAGE + PAGE, end)
             page = address // PAGE * PAGE
-            found.append((page, address - page, stop - page))
+            parts.append((page, address - page, stop - page))
             address = stop
-        return found
+        return parts
 
 
 def control_block(geometry: Geometry, **corrupted: int) -> bytes:

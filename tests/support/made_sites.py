@@ -8,6 +8,7 @@ from markerjit.memory import FakeMemory
 from markerjit.model import Body, Kind, MappedObject, Mode, Place, RemoteAddress, Signature, Site
 from markerjit.patch.plan import Binding, Plan, SiteState, plan_off, plan_on
 from markerjit.quiesce.strategies import STOP, Strategy
+from markerjit.sites import Lot
 from markerjit.x86.forms import marker_form
 
 SLOT = 0x9000
@@ -36,6 +37,19 @@ def make_site(
             RemoteAddress(end),
             RemoteAddress(body if kind is Kind.SENTINEL else 0),
         ),
+    )
+
+
+def make_lot(kind: Kind, size: int) -> Lot:
+    """Sites of a marker that are alike, each with a body of its own."""
+    sites = [make_site(kind, address=0x400000 + 0x800 * number) for number in range(size)]
+    return Lot(
+        sites[0],
+        [site.address for site in sites],
+        [site.body.entry for site in sites],
+        [site.body.end for site in sites],
+        [7] * size,
+        [site.form.tail for site in sites],
     )
 
 

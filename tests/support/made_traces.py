@@ -7,9 +7,9 @@ from pathlib import Path
 
 from markerjit.elf import parse_format
 from markerjit.model import CType, Event, TypeClass
-from markerjit.ring.batch import Batch
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import RecordType, Time
+from markerjit.trace.batch import Batch
 from markerjit.trace.collect import Collector
 from markerjit.trace.encode import with_packets
 from markerjit.trace.open import open_sink, takes_packets

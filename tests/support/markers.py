@@ -14,7 +14,10 @@ from tests.support.timing import wait_until
 def modes_of(pid: int) -> dict[str, str | None]:
     """How every marker is on."""
     with markerjit.View(pid) as view:
-        return {one.name: str(one.mode) if one.mode else None for one in view.statistics()}
+        return {
+            statistic.name: str(statistic.mode) if statistic.mode else None
+            for statistic in view.statistics()
+        }
 
 
 def wait_on(pid: int, marker: str, tracer: subprocess.Popen[str]) -> None:

@@ -95,15 +95,15 @@ def main(paths: list[str]) -> None:
         name = Path(path).name
         before = time.perf_counter()
         code = code_of(path)
-        found = coverage(code, entries(code))
-        print(f"{name:24} {found} {time.perf_counter() - before:5.1f}", flush=True)
-        for reason, count in found.turned_down.most_common(6):
+        result = coverage(code, entries(code))
+        print(f"{name:24} {result} {time.perf_counter() - before:5.1f}", flush=True)
+        for reason, count in result.turned_down.most_common(6):
             print(f"    {count:6}  {reason}")
         sites = usdt_sites(path)
         if sites:
-            found = coverage(code, sites)
-            print(f"{name + ', USDT':24} {found}", flush=True)
-            for reason, count in found.turned_down.most_common(6):
+            result = coverage(code, sites)
+            print(f"{name + ', USDT':24} {result}", flush=True)
+            for reason, count in result.turned_down.most_common(6):
                 print(f"    {count:6}  {reason}")
 
 

@@ -18,7 +18,7 @@ import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -61,11 +61,12 @@ CHARS = CType(TypeClass.CHARS, 8)
 
 def geometry_of(
     *, cpus: int = CPUS, ring_size: int = 1 << 16, max_markers: int = 8, max_patches: int = 4,
-    max_edits: int = 4, ring_stride: int = 0,
+    max_edits: int = 4, ring_stride: int = 0, aggregate_pages: int = 64,
 ) -> Geometry:  # fmt: skip
     """Of a small arena."""
     stride = ring_stride or ring_size
-    return lay_out(Sizes(cpus, ring_size, max_markers, max_patches, max_edits, stride))
+    sizes = Sizes(cpus, ring_size, max_markers, max_patches, max_edits, stride)
+    return lay_out(sizes._replace(aggregate_pages=aggregate_pages))
 
 
 class OwnMemory:
@@ -103,11 +104,11 @@ def calls() -> ctypes.CDLL:
 
 
 class Slot(ctypes.Structure):
-    """struct mj_slot. `preserving` is in a word that is reserved: how the probe is called."""
+    """struct mj_slot of an entry. `preserving` is in a reserved word: how the probe is called."""
 
     _fields_ = [
         (name, ctypes.c_uint64)
-        for name in ("probe", "data", "entered", "left", "adapter", "preserving", "_1", "_2")
+        for name in ("probe", "data", "entered", "left", "adapter", "preserving", "token", "stash")
     ]
 
     def hit(self, *args: object) -> None:
@@ -118,8 +119,10 @@ class Slot(ctypes.Structure):
             ctypes.CFUNCTYPE(None)(self.probe)(ctypes.byref(self), *args)
 
     def _call_preserving(self, args: Sequence[object]) -> None:
-        words = [word_of(one) for one in args]
-        floats = sum(isinstance(one, ctypes.c_double) << at for at, one in enumerate(args))
+        words = [word_of(argument) for argument in args]
+        floats = sum(
+            isinstance(argument, ctypes.c_double) << at for at, argument in enumerate(args)
+        )
         block = (ctypes.c_uint64 * 12)(*words)
         shape = ctypes.c_uint64(len(words) | floats << 8)
         changed = calls().call_block(ctypes.byref(self), shape, block)
@@ -173,14 +176,9 @@ class OwnArena:
             "ring_size": geometry.ring_size,
             **control,
         }
-        sequences = [
-            abi.Restartable(
-                start=self.base + one.start, length=one.end - one.start, abort=self.base + one.abort
-            )
-            for one in entry.sequences
-        ]
         block = Control(**numbers, parts=geometry.table())
-        block.sequences = type(block.sequences)(*sequences)
+        block.sequences = type(block.sequences)(*self._sequences(entry.sequences))
+        block.cell_sequences = type(block.cell_sequences)(*self._sequences(entry.cell_sequences))
         self.store.write(CONTROL, bytes(block))
         for ring in range(geometry.rings):
             head = abi.Head(
@@ -202,6 +200,16 @@ class OwnArena:
         self.shared = [
             SharedRing(self.store, geometry, cpu, geometry.ring_size)
             for cpu in range(geometry.cpus)
+        ]
+
+    def _sequences(self, entries: Iterable[abi.SequenceEntry]) -> list[abi.Restartable]:
+        return [
+            abi.Restartable(
+                start=self.base + entry.start,
+                length=entry.end - entry.start,
+                abort=self.base + entry.abort,
+            )
+            for entry in entries
         ]
 
     def revive(self) -> None:
@@ -265,28 +273,28 @@ class OwnArena:
     def walks(self) -> list[Walked]:
         """All that is there now, by ring: each CPU's own first."""
         own = [next(ring.take(), (0, b"")) for ring in self.own]
-        return self._walks(own, [next(one.take(), (0, b"")) for one in self.shared])
+        return self._walks(own, [next(ring.take(), (0, b"")) for ring in self.shared])
 
     def _walks(
         self, own: Sequence[tuple[int, bytes]], shared: Sequence[tuple[int, bytes]]
     ) -> list[Walked]:
         least = least_words(self.types)
-        found = [
+        walks = [
             walk(data, start, least, cpu=ring.cpu, ring=ring.ring)
             for ring, (start, data) in zip(self.own, own, strict=True)
             if data
         ]
-        found += [
+        walks += [
             walk_packet(Packet(ring.cpu, ring.ring, data), least)
             for ring, (_, data) in zip(self.shared, shared, strict=True)
             if data
         ]
-        assert not any(walked.damaged for walked in found)
-        return found
+        assert not any(walked.damaged for walked in walks)
+        return walks
 
     def picture(self) -> list[Event]:
         """The same, of rings that are overwritten."""
-        pictures = ([own.picture() for own in self.own], [one.picture() for one in self.shared])
+        pictures = ([own.picture() for own in self.own], [ring.picture() for ring in self.shared])
         return self.events_of(self._walks(*pictures))
 
     def start(self, *, overwrite: bool = False) -> None:
@@ -300,9 +308,9 @@ class OwnArena:
 
     def events_of(self, walks: list[Walked]) -> list[Event]:
         """The events of these walks in order of time."""
-        found = columns_of(walks, self.types)
-        assert not found.bad
-        return events(found.columns, Calibration(Time.TSC, 0, 0, NS, 0))
+        decoded = columns_of(walks, self.types)
+        assert not decoded.bad
+        return events(decoded.columns, Calibration(Time.TSC, 0, 0, NS, 0))
 
     @property
     def damaged(self) -> int:
@@ -311,7 +319,7 @@ class OwnArena:
 
     def counted(self, name: str = "m") -> Counted:
         """Of a marker: executions, and events that were lost."""
-        (marker,) = (one.id for one in self.types.values() if one.marker == name)
+        (marker,) = (kind.id for kind in self.types.values() if kind.marker == name)
         return self.arena.counters.of(marker)
 
 
@@ -321,8 +329,8 @@ def map_private(base: int, own: int) -> None:
     libc.mmap.restype = ctypes.c_void_p
     place, size = ctypes.c_void_p(base + ALIVE), ctypes.c_size_t(own)
     access = mmap.PROT_READ | mmap.PROT_WRITE
-    found = libc.mmap(place, size, access, MAP_PRIVATE_FIXED_ANONYMOUS, -1, ctypes.c_long(0))
-    assert found == base + ALIVE
+    mapped = libc.mmap(place, size, access, MAP_PRIVATE_FIXED_ANONYMOUS, -1, ctypes.c_long(0))
+    assert mapped == base + ALIVE
     assert not libc.madvise(place, size, MADV_WIPEONFORK)
 
 

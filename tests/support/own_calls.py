@@ -57,13 +57,13 @@ class FailingThread(OwnThread):
 
 
 def descriptors() -> set[tuple[str, str]]:
-    found = set()
+    files = set()
     for name in os.listdir("/proc/self/fd"):
         try:
-            found.add((name, os.readlink(f"/proc/self/fd/{name}")))
+            files.add((name, os.readlink(f"/proc/self/fd/{name}")))
         except FileNotFoundError:
             continue  # the one that reads the directory
-    return found
+    return files
 
 
 def arena_mappings() -> list[str]:

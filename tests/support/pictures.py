@@ -11,16 +11,16 @@ from markerjit.ring.decode import decode
 
 
 def in_picture(picture: Picture) -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for columns in picture.batch.columns:
-        found[columns.type.marker] += len(columns.time)
-    return found
+        counts[columns.type.marker] += len(columns.time)
+    return counts
 
 
 def rows(columns: Any) -> Iterator[tuple[int, ...]]:
     """Time and fields of each event."""
     yield from zip(
-        columns.time.tolist(), *(one.tolist() for one in columns.fields.values()), strict=True
+        columns.time.tolist(), *(field.tolist() for field in columns.fields.values()), strict=True
     )
 
 

@@ -71,7 +71,7 @@ class Host:
         assert library.let_code_run() == 0
 
     def load(
-        self, compiled: Compiled, wanted: dict[str, bytes] | None = None, **runtime: object
+        self, compiled: Compiled, signatures: dict[str, bytes] | None = None, **runtime: object
     ) -> Probe:
         """Link and write the probe; `wanted` events, by name, with the letters of host.c."""
         linked = link_probe(
@@ -80,7 +80,7 @@ class Host:
             data_address=self.data,
             runtime=self.runtime._replace(**runtime),
         )
-        self.how = {name: How(letters) for name, letters in (wanted or {}).items()}
+        self.how = {name: How(letters) for name, letters in (signatures or {}).items()}
         entries = {name: ctypes.addressof(how) for name, how in self.how.items()}
         data = linked.data_for(entries) + bytes(linked.bss_size)
         ctypes.memset(self.code, 0, 64 * 4096)

@@ -65,12 +65,16 @@ class Target:
         assert word == "ready", f"{self.path.name} began with {line!r}, expected `ready …`"
         self.ready = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
+    def send(self, line: str) -> None:
+        """Send one line, and do not wait for the answer."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
+
     def command(self, line: str) -> str:
         """Send one line and return the answer."""
-        assert self.process.stdin is not None
         try:
-            self.process.stdin.write(line.encode() + b"\n")
-            self.process.stdin.flush()
+            self.send(line)
         except BrokenPipeError:
             raise AssertionError(f"{self._who()} does not listen: {self._state()}") from None
         return self.read_line()

@@ -4,17 +4,20 @@ language says, as plainly as it can be written down. Other interpreters are comp
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from markerjit.abi import MAX_ASKED
 from markerjit.questions.ir import (
     Binary,
     Choice,
     Compare,
     Constant,
     Convert,
+    Load,
     Logic,
     Node,
     Slice,
+    TextAt,
     TextTest,
     Unary,
     Value,
@@ -24,9 +27,21 @@ from markerjit.questions.types import Type
 Values = Mapping[str, int | float | bytes | None]
 """By name. A bool is 0 or 1, a missing text None."""
 
+Memory = Callable[[int], bytes]
+"""What can be read from an address on, up to the first byte that cannot."""
 
-def answer(node: Node, values: Values) -> int | float:
-    """The value of an expression that is a number."""
+
+def nowhere(address: int) -> bytes:
+    """Memory of which nothing can be read."""
+    return b""
+
+
+class Missing(Exception):
+    """A number in memory cannot be read, so what is computed of it is missing, too."""
+
+
+def answer(node: Node, values: Values, memory: Memory = nowhere) -> int | float:
+    """The value of an expression that is a number. Raises Missing."""
     match node:
         case Constant(value=value):
             assert not isinstance(value, bytes)
@@ -35,31 +50,57 @@ def answer(node: Node, values: Values) -> int | float:
             number = values[name]
             assert isinstance(number, int | float)
             return number
+        case Load(type=type_, address=address):
+            return _loaded(answer(address, values, memory), type_, memory)
         case Convert(type=type_, operand=operand):
-            return _converted(answer(operand, values), type_)
+            return _converted(answer(operand, values, memory), type_)
         case Unary(operator="len", operand=text):
-            return len(_text(text, values) or b"")
-        case Unary(operator="missing", operand=text):
-            return int(_text(text, values) is None)
+            return len(_text(text, values, memory) or b"")
+        case Unary(operator="missing", operand=text) if text.type is Type.TEXT:
+            return int(_text(text, values, memory) is None)
+        case Unary(operator="missing", operand=operand):
+            return int(_is_missing(operand, values, memory))
+        case Unary(operator="truth", operand=operand) if _is_missing(operand, values, memory):
+            return 0
         case Unary(type=type_, operator=symbol, operand=operand):
-            return _unary(symbol, answer(operand, values), type_)
+            return _unary(symbol, answer(operand, values, memory), type_)
         case Binary(type=Type.F64, operator=symbol, left=left, right=right):
-            return _of_floats(symbol, answer(left, values), answer(right, values))
+            return _of_floats(symbol, answer(left, values, memory), answer(right, values, memory))
         case Binary(type=type_, operator=symbol, left=left, right=right):
-            first, second = answer(left, values), answer(right, values)
+            first, second = answer(left, values, memory), answer(right, values, memory)
             assert isinstance(first, int) and isinstance(second, int)
             return _wrapped(_of_integers(symbol, first, second, type_.bits), type_)
         case Compare(operator=symbol, left=left, right=right):
-            return int(_compared(symbol, answer(left, values), answer(right, values)))
+            if _is_missing(left, values, memory) or _is_missing(right, values, memory):
+                return int(symbol == "!=")
+            first, second = answer(left, values, memory), answer(right, values, memory)
+            return int(_compared(symbol, first, second))
         case TextTest(operator=symbol, text=text, other=other):
-            return int(_tested(symbol, _text(text, values), _text(other, values)))
+            return int(_tested(symbol, _text(text, values, memory), _text(other, values, memory)))
         case Logic(operator="and", parts=parts):
-            return int(all(answer(part, values) for part in parts))
+            return int(all(answer(part, values, memory) for part in parts))
         case Logic(parts=parts):
-            return int(any(answer(part, values) for part in parts))
+            return int(any(answer(part, values, memory) for part in parts))
         case Choice(condition=condition, yes=yes, no=no):
-            return answer(yes if answer(condition, values) else no, values)
+            return answer(yes if answer(condition, values, memory) else no, values, memory)
     raise AssertionError(f"{type(node).__name__} is no number")
+
+
+def _is_missing(node: Node, values: Values, memory: Memory) -> bool:
+    try:
+        answer(node, values, memory)
+    except Missing:
+        return True
+    return False
+
+
+def _loaded(address: int | float, type_: Type, memory: Memory) -> int:
+    assert isinstance(address, int)
+    size = type_.bits // 8
+    read = memory(address)[:size]
+    if len(read) < size:
+        raise Missing
+    return int.from_bytes(read, "little", signed=type_.signed)
 
 
 def _wrapped(value: int, type_: Type) -> int:
@@ -148,8 +189,16 @@ def _compared(symbol: str, left: int | float, right: int | float) -> bool:
     return left >= right
 
 
-def _text(node: Node, values: Values) -> bytes | None:
+def _text(node: Node, values: Values, memory: Memory) -> bytes | None:
     match node:
+        case TextAt(address=address):
+            try:
+                place = answer(address, values, memory)
+            except Missing:
+                return None
+            assert isinstance(place, int)
+            read = memory(place)[:MAX_ASKED]
+            return read.split(b"\0")[0] if read else None
         case Constant(value=bytes() as value):
             return value
         case Value(name=name):
@@ -157,7 +206,7 @@ def _text(node: Node, values: Values) -> bytes | None:
             assert text is None or isinstance(text, bytes)
             return text
         case Slice(text=inner, low=low, high=high):
-            whole = _text(inner, values)
+            whole = _text(inner, values, memory)
             return None if whole is None else whole[low:high]
     raise AssertionError(f"{type(node).__name__} is no text")
 

@@ -121,6 +121,83 @@ def _text_conditions() -> st.SearchStrategy[str]:
     )
 
 
+def _addresses(depth: int) -> st.SearchStrategy[str]:
+    near = st.tuples(st.sampled_from(("p", "q")), st.integers(-3, 12)).map(
+        lambda parts: f"{parts[0]} + ({parts[1]})"
+    )
+    if depth == 0:
+        return near
+    return st.one_of(
+        near, _addresses(depth - 1).map(lambda address: f"u64({address})"), st.just("u64_")
+    )
+
+
+def _in_memory(depth: int) -> st.SearchStrategy[str]:
+    sizes = st.sampled_from(("u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"))
+    load = st.tuples(sizes, _addresses(1)).map(lambda parts: f"{parts[0]}({parts[1]})")
+    if depth == 0:
+        return load
+    inner = _in_memory(depth - 1)
+    whole = st.sampled_from(("i32_", "u64_", "1", "0"))
+    return st.one_of(
+        load,
+        st.tuples(inner, st.sampled_from(_ON_INTEGERS), whole).map(
+            lambda parts: f"({parts[0]} {parts[1]} {parts[2]})"
+        ),
+        st.tuples(whole, st.sampled_from(_ON_INTEGERS), inner).map(
+            lambda parts: f"({parts[0]} {parts[1]} {parts[2]})"
+        ),
+        st.tuples(inner, _of_memory(depth - 1), whole).map(
+            lambda parts: f"({parts[0]} if {parts[1]} else {parts[2]})"
+        ),
+        st.tuples(whole, _of_memory(depth - 1), inner).map(
+            lambda parts: f"({parts[0]} if {parts[1]} else {parts[2]})"
+        ),
+        inner.map(lambda text: f"int(float({text}))"),
+        _texts_in_memory().map(lambda text: f"len({text})"),
+    )
+
+
+def _texts_in_memory() -> st.SearchStrategy[str]:
+    part = st.sampled_from(("", "", "[:2]", "[1:]", "[1:3]"))
+    return st.tuples(_addresses(1), part).map(lambda parts: f"str({parts[0]}){parts[1]}")
+
+
+def _of_memory(depth: int) -> st.SearchStrategy[str]:
+    number = _in_memory(depth)
+    load = _in_memory(0)
+    symbol = st.sampled_from(("==", "!=", "<", "<=", ">", ">="))
+    whole = st.sampled_from(("i32_", "u64_", "0", "97", "f"))
+    piece = st.sampled_from(('""', '"a"', '"ab"', '"GET"', "s"))
+    simple = st.one_of(
+        st.tuples(number, symbol, whole).map(lambda parts: f"({' '.join(parts)})"),
+        st.tuples(whole, symbol, number).map(lambda parts: f"({' '.join(parts)})"),
+        number.map(lambda text: f"({text})"),
+        st.tuples(load, st.sampled_from(("is None", "is not None"))).map(
+            lambda parts: f"({' '.join(parts)})"
+        ),
+        st.tuples(_texts_in_memory(), st.sampled_from(("==", "!=")), piece).map(
+            lambda parts: f"({' '.join(parts)})"
+        ),
+        st.tuples(_texts_in_memory(), st.just("=="), _texts_in_memory()).map(
+            lambda parts: f"({' '.join(parts)})"
+        ),
+        _texts_in_memory().map(lambda text: f"({text} is None)"),
+    )
+    if depth == 0:
+        return simple
+    inner = _of_memory(depth - 1)
+    return st.one_of(
+        simple,
+        inner.map(lambda text: f"(not {text})"),
+        st.tuples(inner, st.sampled_from(("and", "or")), inner).map(
+            lambda parts: f"({parts[0]} {parts[1]} {parts[2]})"
+        ),
+    )
+
+
+QUESTIONS_OF_MEMORY = _of_memory(2)
+"""About numbers and texts at and around the pointers `p` and `q`, and at u64_."""
 QUESTIONS_OF_NUMBERS = _conditions(3)
 QUESTIONS = st.lists(st.one_of(_text_conditions(), _conditions(2)), min_size=1, max_size=3).map(
     lambda parts: " and ".join(f"({part})" for part in parts)

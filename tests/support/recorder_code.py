@@ -66,25 +66,29 @@ def compile_calls(folder: Path) -> Calls:
 def instructions(own: OwnArena, slot: Slot) -> list[int]:
     """Where the instructions are that the probe of a slot may come to, abort handlers included."""
     entry = own.arena.entry
-    roots = [slot.probe, *(own.base + one.abort for one in entry.sequences)]
+    roots = [slot.probe, *(own.base + sequence.abort for sequence in entry.sequences)]
     if slot.probe >= own.base + RUNTIME_SIZE:  # its descriptors stand before it
         roots += _own_handlers(own, slot.probe)
     code = own.store.read(0, own.arena.control.now().code_used)
     decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     decoder.detail = True
-    found: set[int] = set()
+    addresses: set[int] = set()
     while roots:
         at = roots.pop()
-        for one in decoder.disasm(code[at - own.base :], at):
-            if one.address in found:
+        while at not in addresses:
+            # One at a time: asked for more, capstone decodes to the end of the code first.
+            following = code[at - own.base :][:15]
+            instruction = next(decoder.disasm(following, at, count=1), None)
+            if instruction is None:
                 break
-            found.add(one.address)
-            target = _target(one)
+            addresses.add(at)
+            target = _target(instruction)
             if target is not None:
                 roots.append(target)
-            if one.mnemonic in ("ret", "jmp"):
+            if instruction.mnemonic in ("ret", "jmp"):
                 break
-    return sorted(found)
+            at += instruction.size
+    return sorted(addresses)
 
 
 def _own_handlers(own: OwnArena, probe: int) -> Iterator[int]:

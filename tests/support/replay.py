@@ -72,10 +72,11 @@ _OF_A_RUN = (
         r"\d+ (?:thread was|threads were) stopped",
     ),
     (r"\bpid \d+", r"pid \d+"),
-    (r"\b\d+(?:\.\d+)? (?:ns|µs|ms|s)\b", r"\d+(?:\.\d+)? (?:ns|µs|ms|s)"),
+    (r"\b\d[\d,]*(?:\.\d+)? (?:ns|µs|ms|s)\b", r"\d[\d,]*(?:\.\d+)? (?:ns|µs|ms|s)"),
     (r"\bLinux [\w.-]+", r"Linux [\w.-]+"),
     (r"\buid \d+", r"uid \d+"),
     (r" #+$", r" #+"),
+    (r"[▏▎▍▌▋▊▉█]+$", r"[▏▎▍▌▋▊▉█]*"),
     (r"[─═]{2,}", r"[─═]+"),
     (r"[^\S\n]*[│┆][^\S\n]*", r"[^\S\n]*[│┆][^\S\n]*"),
 )
@@ -132,13 +133,13 @@ def replay(page: Path, directory: Path) -> Iterator[Difference]:
 
 def skipped(page: Path) -> list[str]:
     """The reasons of a page's blocks that are not run."""
-    directives = (found["directive"] or "" for found in _ITEM.finditer(page.read_text()))
+    directives = (match["directive"] or "" for match in _ITEM.finditer(page.read_text()))
     return [text.partition(" ")[2] for text in directives if text.split()[:1] == ["skip"]]
 
 
 def has_console(page: Path) -> bool:
     """Whether a page has a console block."""
-    return any(found["language"] == "console" for found in _ITEM.finditer(page.read_text()))
+    return any(match["language"] == "console" for match in _ITEM.finditer(page.read_text()))
 
 
 class _Replay:
@@ -278,10 +279,10 @@ def pattern_of(line: str, *, numbers: bool = False, linked: bool = False) -> str
     kinds = (*_OF_A_RUN, *(_LINKED if linked else ()), *((_NUMBER,) if numbers else ()))
     any_kind = re.compile("|".join(f"({kind})" for kind, _ in kinds) + r"|(\s*…)|(\s+)")
     pattern, end = "", 0
-    for found in any_kind.finditer(line):
-        pattern += re.escape(line[end : found.start()])
-        end = found.end()
-        group = (found.lastindex or 0) - 1
+    for match in any_kind.finditer(line):
+        pattern += re.escape(line[end : match.start()])
+        end = match.end()
+        group = (match.lastindex or 0) - 1
         if group < len(kinds):
             pattern += kinds[group][1]
         else:

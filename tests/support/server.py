@@ -80,7 +80,7 @@ class Truth:
         for client in self._clients:  # a worker that answers has left the marker of a close
             client.ask("PING")
         now = asker.counters()
-        return {name: now[one] - self._before[one] for name, one in COUNTER_OF.items()}
+        return {name: now[counter] - self._before[counter] for name, counter in COUNTER_OF.items()}
 
     def close(self) -> None:
         for client in self._clients:

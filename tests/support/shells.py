@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.timing import Wait
+from tests.support.timing import Hangs, Wait
 
 PACKAGES = {"bash": "bash", "zsh": "zsh", "fish": "fish"}
 WORDS = {
@@ -61,11 +61,14 @@ class Shell:
     def _until(self, pattern: str) -> str:
         wait = Wait(f"{pattern} of the shell")
         while True:
-            found = re.search(pattern, self._unread, re.DOTALL)
-            if found and found.end() < len(self._unread):  # a prompt stands behind it
-                printed, self._unread = self._unread[: found.end()], self._unread[found.end() :]
+            match = re.search(pattern, self._unread, re.DOTALL)
+            if match and match.end() < len(self._unread):  # a prompt stands behind it
+                printed, self._unread = self._unread[: match.end()], self._unread[match.end() :]
                 return printed
-            wait.for_input(self._terminal)
+            try:
+                wait.for_input(self._terminal)
+            except Hangs as error:
+                raise Hangs(f"{error}\nit printed {self._unread!r}") from None
             self._unread += os.read(self._terminal, 1 << 16).decode(errors="replace")
 
 

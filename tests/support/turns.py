@@ -15,11 +15,11 @@ Turn = tuple[int, int]
 
 def turns_in(path: Path) -> list[Turn]:
     """Of the events in a file of JSON lines. The last line may be cut, and the summary is none."""
-    found = []
+    pairs = []
     for line in path.read_text().splitlines(keepends=True):
         if line.endswith("\n") and '"summary"' not in line:
-            found.append(tuple(json.loads(line)["fields"].values()))
-    return found
+            pairs.append(tuple(json.loads(line)["fields"].values()))
+    return pairs
 
 
 def let_turn(program: Target) -> None:
@@ -30,7 +30,7 @@ def let_turn(program: Target) -> None:
 
 def by_thread(turns: Sequence[Turn]) -> dict[int, list[int]]:
     """The turns of each thread, in the order in which they come."""
-    found: dict[int, list[int]] = {}
+    by_thread: dict[int, list[int]] = {}
     for who, n in turns:
-        found.setdefault(who, []).append(n)
-    return found
+        by_thread.setdefault(who, []).append(n)
+    return by_thread

@@ -108,9 +108,9 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
 @pytest.fixture(params=C_COMPILERS, ids=lambda compiler: compiler.name)
 def compiler(request: pytest.FixtureRequest) -> str:
     """The name of each C compiler in turn."""
-    found: Compiler = request.param
-    need(found)
-    return found.name
+    compiler: Compiler = request.param
+    need(compiler)
+    return compiler.name
 
 
 @pytest.fixture

@@ -29,10 +29,10 @@ from tests.support.made_arena import FULL_PAGES as GEOMETRY
 def entry(ops: bytes = b"\1", limits: tuple[int, ...] = (), **facts: int) -> MarkerEntry:
     """How a marker is recorded, as find_marker wants it."""
     known = {"argc": len(ops), "size": 24, "time": 1, "tid": 1, "counted": 1}
-    wanted = MarkerEntry(**{**known, **facts})
-    wanted.ops[: len(ops)] = ops
-    wanted.limits[: len(limits)] = limits
-    return wanted
+    expected = MarkerEntry(**{**known, **facts})
+    expected.ops[: len(ops)] = ops
+    expected.limits[: len(limits)] = limits
+    return expected
 
 
 # ---- stores --------------------------------------------------------------------------------------
@@ -41,12 +41,12 @@ def entry(ops: bytes = b"\1", limits: tuple[int, ...] = (), **facts: int) -> Mar
 @pytest.fixture(params=["file", "memory"])
 def store(request: pytest.FixtureRequest) -> Iterator[FileStore | MemoryStore]:
     if request.param == "file":
-        one: FileStore | MemoryStore = FileStore(os.memfd_create("test"))
-        one.resize(PAGE)  # type: ignore[union-attr]
+        store: FileStore | MemoryStore = FileStore(os.memfd_create("test"))
+        store.resize(PAGE)  # type: ignore[union-attr]
     else:
-        one = MemoryStore(FakeMemory({BASE: bytes(PAGE)}), BASE)
-    yield one
-    one.close()
+        store = MemoryStore(FakeMemory({BASE: bytes(PAGE)}), BASE)
+    yield store
+    store.close()
 
 
 def test_a_store_gives_back_what_was_written(store: FileStore | MemoryStore) -> None:
@@ -94,7 +94,7 @@ def test_a_marker_is_made_once_whoever_asks() -> None:
     assert other.markers.find("get", "get %d", entry(b"\1")) == 1
     assert other.markers.find("put", "put", entry(b"")) == 2
     assert other.markers.known("put", entry(b"\1")) is None
-    assert [one.id for one in arena.markers.entries()] == [0, 1, 2]
+    assert [entry.id for entry in arena.markers.entries()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -124,12 +124,12 @@ def test_an_entry_tells_the_runtime_how_to_take_the_arguments() -> None:
 
     arena.markers.find("x" * 70, "signature", entry(b"\1\3", (0, 64)))
 
-    (one,) = arena.markers.entries()
-    assert (one.argc, bytes(one.ops)[:3], list(one.limits)[:3]) == (2, b"\1\3\0", [0, 64, 0])
-    assert (one.size, one.time, one.tid, one.counted, one.recorder) == (24, 1, 1, 1, 0)
-    assert one.name == b"x" * 63
-    assert one.name_hash == fnv1a(b"signature")
-    assert bytes(arena.markers.entry(0)) == bytes(one)
+    (row,) = arena.markers.entries()
+    assert (row.argc, bytes(row.ops)[:3], list(row.limits)[:3]) == (2, b"\1\3\0", [0, 64, 0])
+    assert (row.size, row.time, row.tid, row.counted, row.recorder) == (24, 1, 1, 1, 0)
+    assert row.name == b"x" * 63
+    assert row.name_hash == fnv1a(b"signature")
+    assert bytes(arena.markers.entry(0)) == bytes(row)
 
 
 def test_markers_are_known_by_where_their_entries_are() -> None:
@@ -189,7 +189,7 @@ def test_counters_are_added_up_over_the_rings() -> None:
     put_counts(arena, 3, (5, 1), (1 << 40, 2), (7, 0), (0, 4))
 
     assert arena.counters.of(3) == (12 + (1 << 40) + 7, 7)
-    assert [one.lost for one in arena.counters.by_ring(3)] == [1, 2, 0, 4]
+    assert [counter.lost for counter in arena.counters.by_ring(3)] == [1, 2, 0, 4]
     assert arena.counters.of(2) == (0, 0)
 
 
@@ -210,8 +210,8 @@ def test_counters_are_written_down_before_a_marker_is_switched_on() -> None:
     arena.counters.note_began(3)
     put_counts(arena, 3, (50, 10))
 
-    one = arena.markers.entry(3)
-    assert (one.passed_before, one.lost_before) == (11, 3)
+    entry = arena.markers.entry(3)
+    assert (entry.passed_before, entry.lost_before) == (11, 3)
 
 
 def test_a_recorder_is_what_a_slot_gets_and_is_known_by() -> None:
@@ -253,14 +253,14 @@ def test_rings_are_as_large_as_is_asked_for(pages: int) -> None:
         Head.from_buffer_copy(arena.store.read(GEOMETRY.head_offset(ring), 128))
         for ring in range(4)
     ]
-    assert [one.mask for one in heads] == [pages * PAGE - 1] * 4
-    assert [one.head for one in heads[:2]] == [5 * PAGE + 800] * 2
+    assert [head.mask for head in heads] == [pages * PAGE - 1] * 4
+    assert [head.head for head in heads[:2]] == [5 * PAGE + 800] * 2
     lap = {1: 6, 2: 6, 4: 8}[pages] * PAGE
-    assert [one.head for one in heads[2:]] == [lap] * 2, "no position comes again"
+    assert [head.head for head in heads[2:]] == [lap] * 2, "no position comes again"
     for cpu in range(2):
         sums = arena.store.read(GEOMETRY.sums_offset(cpu), 8 * pages)
-        wanted = (lap // pages).to_bytes(8, "little")
-        assert sums == wanted * pages, "every page is free"
+        expected = (lap // pages).to_bytes(8, "little")
+        assert sums == expected * pages, "every page is free"
 
 
 def test_rings_do_not_grow_over_their_room() -> None:

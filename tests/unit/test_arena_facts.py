@@ -29,8 +29,8 @@ def tcb(*ids: tuple[int, int], size: int = 2 * PAGE) -> bytes:
 def ended(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """Threads of process 7 that have ended; all others are there, by the number that they have."""
     gone: set[int] = set()
-    there = SimpleNamespace(exists=lambda path: int(path.rsplit("/", 1)[1]) not in gone)
-    monkeypatch.setattr(facts, "os", SimpleNamespace(path=there))
+    paths = SimpleNamespace(exists=lambda path: int(path.rsplit("/", 1)[1]) not in gone)
+    monkeypatch.setattr(facts, "os", SimpleNamespace(path=paths))
     monkeypatch.setattr(facts, "tid_inside", lambda pid, tid: tid)
     return gone
 
@@ -100,7 +100,7 @@ def glibc_thread(tid: int, fs_base: int, offset: int | None) -> Thread:
 
 def control_blocks(*threads: Thread) -> FakeMemory:
     """As glibc has them: the first and the third word are their own address."""
-    own = {one.fs_base: one.fs_base.to_bytes(8, "little") for one in threads}
+    own = {thread.fs_base: thread.fs_base.to_bytes(8, "little") for thread in threads}
     return FakeMemory({at: word + bytes(8) + word + bytes(8) for at, word in own.items()})
 
 
@@ -121,7 +121,7 @@ def test_restartable_sequences_are_had_where_all_threads_have_them(offset: int) 
     ],
 )
 def test_restartable_sequences_in_other_places_are_not_used(offsets: tuple[int | None]) -> None:
-    threads = [glibc_thread(812 + n, 0x10000 * (n + 1), one) for n, one in enumerate(offsets)]
+    threads = [glibc_thread(812 + n, 0x10000 * (n + 1), offset) for n, offset in enumerate(offsets)]
 
     assert find_rseq_offset(control_blocks(*threads), threads) == 0
 

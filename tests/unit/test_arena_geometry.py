@@ -32,7 +32,7 @@ NUMBERS = ("arena_size", "cpus", "ring_size")
 FIELDS = ("offset", "entry_size", "count")
 NOT_COUNTED_BY = (
     abi.PART_EDITS, abi.PART_UNITS, abi.PART_ISLANDS, abi.PART_SCRATCH, abi.PART_DATA,
-    abi.PART_CALLERS, abi.PART_SLOTS,
+    abi.PART_CALLERS, abi.PART_SLOTS, abi.PART_AGGREGATES,
 )  # fmt: skip
 NAMES = {value: name for name, value in vars(abi).items() if name.startswith("PART_")}
 
@@ -159,4 +159,5 @@ def test_parts_of_an_arena_follow_each_other_and_do_not_overlap(
     assert geometry.head_offset(last + 1) == geometry.parts[abi.PART_HEADS].end
     assert geometry.sums_offset(cpus) == geometry.parts[abi.PART_COMMITS].end
     assert all(part.offset % PAGE == 0 for part in geometry.parts)
-    assert geometry.ring_offset(last + 1) == geometry.size
+    assert geometry.ring_offset(last + 1) == geometry.aggregates.offset
+    assert geometry.aggregates.end == geometry.size

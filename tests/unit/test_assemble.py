@@ -248,7 +248,10 @@ def test_events_that_may_wait_cost_nothing_where_there_is_room() -> None:
     def way(code: bytes) -> list[tuple[str, int]]:
         made = [*Cs(CS_ARCH_X86, CS_MODE_64).disasm(code[code.index(ENDBR64) :], 0)]
         names = [instruction.mnemonic for instruction in made]
-        return [(one.mnemonic, one.size) for one in made[: names.index("ret") + 1]]
+        return [
+            (instruction.mnemonic, instruction.size)
+            for instruction in made[: names.index("ret") + 1]
+        ]
 
     ops = [OP_GP | 2 << 4] * 2
     hasty, patient = recorder(ops), recorder(ops, waits=True)
@@ -276,11 +279,11 @@ def test_a_recorder_of_any_shape_is_assembled_and_checked(
     made = recorder(ops, rseq=rseq, tid=tid, timed=timed, counted=counted)
 
     sequences = [Restartable.from_buffer_copy(made, at * 32) for at in range(1 + counted)]
-    for one in sequences:
-        assert (one.version, one.flags) == (0, 0)
-        assert PLACE < one.start < one.start + one.length <= PLACE + len(made)
-        assert not one.start <= one.abort < one.start + one.length
-        before = made[one.abort - 4 - PLACE : one.abort - PLACE]
+    for sequence in sequences:
+        assert (sequence.version, sequence.flags) == (0, 0)
+        assert PLACE < sequence.start < sequence.start + sequence.length <= PLACE + len(made)
+        assert not sequence.start <= sequence.abort < sequence.start + sequence.length
+        before = made[sequence.abort - 4 - PLACE : sequence.abort - PLACE]
         assert before == RSEQ_SIGNATURE.to_bytes(4, "little")
 
 
@@ -368,7 +371,10 @@ def test_a_recorder_of_a_preserving_call_gives_back_what_it_pushes() -> None:
     made = recorder([OP_GP | 2 << 4, OP_FP | 3 << 4] * 6)
     machine = Cs(CS_ARCH_X86, CS_MODE_64)
     machine.skipdata = True  # the descriptors stand before it
-    decoded = [f"{one.mnemonic} {one.op_str}".strip() for one in machine.disasm(made, 0)]
+    decoded = [
+        f"{instruction.mnemonic} {instruction.op_str}".strip()
+        for instruction in machine.disasm(made, 0)
+    ]
 
     begin = decoded.index("endbr64")
     pushed = [line.split()[1] for line in decoded[begin + 1 : begin + 5]]

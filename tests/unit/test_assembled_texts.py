@@ -71,10 +71,10 @@ def test_a_text_in_a_known_page_takes_only_the_markers_own_code(own: OwnArena, l
     for _ in range(100):
         slot.hit(c_uint64(address_of(memory)))
 
-    found = [event.fields["s"] for event in own.records()]
+    texts = [event.fields["s"] for event in own.records()]
 
-    assert set(found) <= {"x" * length, "…"}  # a window ended, or the sequence was interrupted
-    assert found.count("x" * length) > 50
+    assert set(texts) <= {"x" * length, "…"}  # a window ended, or the sequence was interrupted
+    assert texts.count("x" * length) > 50
 
 
 def test_texts_and_numbers_come_out_as_they_went_in(own: OwnArena) -> None:
@@ -93,9 +93,9 @@ def test_texts_and_numbers_come_out_as_they_went_in(own: OwnArena) -> None:
         )  # fmt: skip
 
         (event,) = own.records()
-        wanted = [texts[0], number, number / 4, texts[1], number << 33, texts[2], -number,
+        expected = [texts[0], number, number / 4, texts[1], number << 33, texts[2], -number,
                   -float(number), texts[3], 7]  # fmt: skip
-        assert list(event.fields.values()) == wanted
+        assert list(event.fields.values()) == expected
 
 
 @pytest.mark.parametrize("time", [Time.TSC, Time.NONE])
@@ -107,19 +107,19 @@ def test_texts_of_all_lengths_fill_pages_and_touch_no_other_record(
     slot = text_marker(own, Options(time))
     own.start(overwrite=overwrite)
     draw = random.Random(3)
-    wanted, found = [], []
+    expected, texts = [], []
     for _ in range(200):
         for _ in range(20):
             text = "".join(draw.choices("abc", k=draw.choice([0, 5, 17, 40, 256])))
             slot.hit(c_char_p(text.encode()))
-            wanted.append(text)
+            expected.append(text)
         if not overwrite:
-            found += [event.fields["s"] for event in own.records()]
+            texts += [event.fields["s"] for event in own.records()]
     if not overwrite:
-        assert sorted(found) == sorted(wanted)
-        assert own.counted() == (len(wanted), 0)
+        assert sorted(texts) == sorted(expected)
+        assert own.counted() == (len(expected), 0)
     newest = [event.fields["s"] for event in own.picture()] if overwrite else []
-    assert all(text in wanted for text in newest)
+    assert all(text in expected for text in newest)
     assert len(newest) > 20 or not overwrite
     assert own.damaged == 0
 
@@ -134,9 +134,11 @@ def test_a_signal_handler_may_record_before_any_instruction_that_puts_a_text(
     for place in instructions(own, outer):
         hit = calls.interrupted(outer, inner, address, place)
         came += hit
-        found = own.records()
-        assert [e.fields["s"] for e in found if e.name == "m"] == [text.value.decode()], hex(place)
-        assert [e.fields["n"] for e in found if e.name == "inner"] == [address] * hit
+        records = own.records()
+        assert [e.fields["s"] for e in records if e.name == "m"] == [text.value.decode()], hex(
+            place
+        )
+        assert [e.fields["n"] for e in records if e.name == "inner"] == [address] * hit
 
     assert came > 60
     assert own.damaged == 0

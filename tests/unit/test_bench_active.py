@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from markerjit.apps.bench.active import debuggers, listeners, uprobes
+from markerjit.apps.bench.active import debuggers, listeners, lttng, uprobes
 from markerjit.apps.bench.active import measure as active
 from markerjit.apps.bench.active.crew import Crew
 from markerjit.apps.bench.active.listened import COUNT, EMPTY, FORMS, NOBODY, PTRACE, RECORD, UPROBE
@@ -29,7 +29,7 @@ from markerjit.apps.bench.active.listeners import (
 from markerjit.apps.bench.active.measure import Account
 from markerjit.apps.bench.active.rounds import REPEAT, Loop, executions, rounds
 from markerjit.apps.bench.active.uprobes import Spot, spot_at
-from markerjit.apps.bench.sampling.build import build
+from markerjit.apps.bench.sampling.build import build, why_missing
 from markerjit.apps.bench.sampling.compare import SLICE_NS
 from markerjit.apps.bench.sampling.form import BASELINE
 from markerjit.apps.bench.sampling.place import Place
@@ -39,7 +39,7 @@ from tests.support.programs import ROOT, make
 
 SOURCES = ROOT / "native" / "bench"
 STRICT = ["-Wall", "-Wextra", "-Werror"]
-BY_NAME = {one.form.name: one for one in FORMS}
+BY_NAME = {way.form.name: way for way in FORMS}
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +49,14 @@ def programs() -> Path:
 
 
 def object_of(name: str, directory: Path, *flags: str) -> Path:
-    one = BY_NAME[name]
+    way = BY_NAME[name]
+    include = [ROOT / "native" / "include", SOURCES / "active"]
+    if why := why_missing(way.form, "gcc", include):
+        pytest.skip(why)
     return build(
-        SOURCES / "active" / "listen.c", one.form, 0, 16,
-        [f"-DBENCH_MARKER={one.name_of_marker(0)}", *flags],
-        directory=directory, chosen="gcc", include=[ROOT / "native" / "include"],
+        SOURCES / "active" / "listen.c", way.form, 0, 16,
+        [f"-DBENCH_MARKER={way.name_of_marker(0)}", *flags],
+        directory=directory, chosen="gcc", include=include,
     ).path  # fmt: skip
 
 
@@ -76,18 +79,18 @@ def test_every_form_compiles_without_a_warning(tmp_path: Path, name: str) -> Non
 
 
 def test_every_form_has_a_listener_and_markers_of_its_own() -> None:
-    markers = [one.marker for one in FORMS if one.marker]
+    markers = [way.marker for way in FORMS if way.marker]
 
     assert len(BY_NAME) == len(FORMS)
     assert len(set(markers)) == len(markers)
-    assert {one.by for one in FORMS} == {by for _, who in LISTENERS for by in who}
+    assert {way.by for way in FORMS} == {by for _, who in LISTENERS for by in who}
 
 
 def test_those_who_count_and_record_are_measured_by_every_way() -> None:
-    ours = {one.form.name.split(",")[0] for one in FORMS if one.by in (COUNT, RECORD)}
+    ours = {way.form.name.split(",")[0] for way in FORMS if way.by in (COUNT, RECORD)}
 
     assert ours == {"jump", "nop", "pointer", "int3"}
-    assert {UPROBE, PTRACE} <= {one.by for one in FORMS}
+    assert {UPROBE, PTRACE} <= {way.by for way in FORMS}
 
 
 # ---- programs ------------------------------------------------------------------------------------
@@ -98,7 +101,7 @@ def test_a_crew_knows_how_many_rounds_each_loop_has_made(nops: Crew) -> None:
     nops.run(2, 1000, 2, nops.size)
 
     assert len(took) == 3
-    assert all(one > 0 for one in took)
+    assert all(ns > 0 for ns in took)
     assert nops.truth() == [0, 11 + 3 * 100, nops.size * (101 + 2 * 1000)]
 
 
@@ -134,7 +137,7 @@ def test_the_tracer_is_bound_to_a_cpu_beside_one_thread_alone(
     place = Place(SOURCES, ROOT / "native/include", programs.parent, tmp_path, "gcc", cpu)
     loops = Loops(nops, [BY_NAME["ptrace"]], {"ptrace": [0]})
     with listeners.ptrace(loops, place) as listener:
-        (tracer,) = (one for one in psutil.Process().children() if one.name() == "tracer")
+        (tracer,) = (child for child in psutil.Process().children() if child.name() == "tracer")
         ((_, loop),) = active._running(active._Station(loops, loops.forms, listener))
 
         loop.took(0, 4, 1)
@@ -149,12 +152,12 @@ def test_uprobes_count_every_thread_and_go_away(nops: Crew) -> None:
         with uprobes.counting(places, nops.threads) as descriptors:
             nops.run(0, 50, 2, nops.size)
             nops.run(1, 70, 1, 1)
-            found = [uprobes.count(one) for one in descriptors]
+            counts = [uprobes.count(descriptor) for descriptor in descriptors]
     except (NotPermitted, Unsupported) as error:
         pytest.skip(str(error))
 
     each = len(nops.threads)
-    assert [sum(found[:each]), sum(found[each:])] == nops.truth()[:2]
+    assert [sum(counts[:each]), sum(counts[each:])] == nops.truth()[:2]
     with pytest.raises(OSError):
         uprobes.count(descriptors[0])
     with open(f"/proc/{nops.pid}/mem", "rb") as memory:
@@ -170,11 +173,11 @@ def test_a_uprobe_that_records_has_thread_time_and_both_ints(nops: Crew) -> None
             opened.append(uprobes.open_uprobe(spot, thread))
     except (NotPermitted, Unsupported) as error:
         pytest.skip(str(error))
-    rings = [uprobes.ring_of(one) for one in opened]
+    rings = [uprobes.ring_of(descriptor) for descriptor in opened]
 
     nops.run(0, 9, 1, 1)
 
-    records = [one for ring in rings for one in samples_in(ring)]
+    records = [record for ring in rings for record in samples_in(ring)]
     data = [ctypes.c_int32((n % 8 + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFF).value for n in range(10)]
     pairs = list(pairwise(data))
     assert [(a, b) for _, _, a, b in records] == [pairs[0], *pairs[:9]]
@@ -233,6 +236,83 @@ def test_what_a_program_prints_is_its_usage_error_without_arguments(programs: Pa
         assert subprocess.run([programs / name], check=False).returncode == 2
 
 
+# ---- rings without room --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_room", [False, True])
+def test_a_full_ring_has_no_figure_once_an_event_finds_room(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_room: bool
+) -> None:
+    way = BY_NAME["jump, full ring"]
+    place = Place(SOURCES, ROOT / "native/include", programs.parent, tmp_path, "gcc", 0)
+    paths = [object_of(way.form.name, tmp_path)]
+    if has_room:
+        monkeypatch.setattr(listeners, "_fill_rings", lambda *_: None)
+    with listeners.own_crew(paths, [min(os.sched_getaffinity(0))], place) as (crew, own):
+        loops = Loops(crew, [way], {way.form.name: [0]})
+        with listeners.full(loops, own) as listener:
+            listener.before(1)
+            crew.run(0, 100, 1, 1)
+
+            if has_room:
+                with pytest.raises(MarkerError, match="111 events found room"):
+                    listener.hits()
+            else:
+                assert listener.hits() == loops.truth()
+
+
+# ---- LTTng ---------------------------------------------------------------------------------------
+
+
+def fake_tools(folder: Path, monkeypatch: pytest.MonkeyPatch, events: int, discarded: str) -> None:
+    """A babeltrace2 that counts and warns so, and an lttng that does nothing."""
+    tools = {
+        "lttng": "exit 0",
+        "babeltrace2": f"echo '{events} Event messages'; echo '{discarded}' >&2",
+    }
+    for name, line in tools.items():
+        (folder / name).write_text(f"#!/bin/sh\n{line}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_events_that_lttng_discards_are_no_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracer = lttng.Tracer(lttng.Account(tmp_path, {}, {}))
+
+    fake_tools(tmp_path, monkeypatch, 1234, "")
+    assert tracer.recorded("lttng") == 1234
+    fake_tools(tmp_path, monkeypatch, 1234, "WARNING: Tracer discarded 17 events between ...")
+    with pytest.raises(MarkerError, match="discarded 17 events"):
+        tracer.recorded("lttng")
+
+
+def test_a_missing_lttng_is_named_with_its_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with (
+        pytest.raises(Unsupported, match="apt-get install babeltrace2 lttng-tools"),
+        lttng.folder(),
+    ):
+        pass
+
+
+def test_forms_that_cannot_be_compiled_are_named_and_the_others_measured(tmp_path: Path) -> None:
+    way = BY_NAME["LTTng-UST, record"]
+    odd = way._replace(form=way.form._replace(needs="no/such.h", package="some-package"))
+    place = Place(SOURCES, ROOT / "native/include", tmp_path, tmp_path, "gcc", 0)
+
+    possible, lacking = active._possible([odd, BY_NAME["jump, count"]], place)
+
+    assert possible == [BY_NAME["jump, count"]]
+    assert [(entry.form.name, entry.why) for entry in lacking] == [
+        ("LTTng-UST, record", "<no/such.h> is not here; apt-get install some-package")
+    ]
+
+
 # ---- rounds --------------------------------------------------------------------------------------
 
 
@@ -278,15 +358,15 @@ def test_a_round_has_every_form_in_every_layout_with_every_number_of_threads() -
     loops = {BASELINE: loop(crew, 0, 1), "x": loop(crew, 2, 3)}
     done: list[float] = []
 
-    found = rounds(loops, [1, 2], 0.0, done.append)
+    by_threads = rounds(loops, [1, 2], 0.0, done.append)
 
-    assert set(found) == {1, 2}
-    for one in found.values():
-        assert {name: samples.shape for name, samples in one.comparison.samples.items()} == {
+    assert set(by_threads) == {1, 2}
+    for result in by_threads.values():
+        assert {name: samples.shape for name, samples in result.comparison.samples.items()} == {
             BASELINE: (2, 12), "x": (2, 12),
         }  # fmt: skip
-        assert one.comparison.cost("x").value == pytest.approx(6.0, abs=0.05)
-        assert one.executions[BASELINE] > one.executions["x"]
+        assert result.comparison.cost("x").value == pytest.approx(6.0, abs=0.05)
+        assert result.executions[BASELINE] > result.executions["x"]
     assert {(index, threads) for index, _, threads in crew.asked} == {
         (index, threads) for index in range(4) for threads in (1, 2)
     }
@@ -295,22 +375,22 @@ def test_a_round_has_every_form_in_every_layout_with_every_number_of_threads() -
 
 def test_who_listens_is_told_before_each_run_how_many_threads_it_has() -> None:
     crew = FakeCrew([1.0, 7.0])
-    told: list[int] = []
-    loops = {BASELINE: loop(crew, 0), "x": loop(crew, 1)._replace(before=told.append)}
+    reports: list[int] = []
+    loops = {BASELINE: loop(crew, 0), "x": loop(crew, 1)._replace(before=reports.append)}
 
     rounds(loops, [1, 2], 0.0, lambda done: None)
 
-    assert told == [threads for index, _, threads in crew.asked if index == 1]
+    assert reports == [threads for index, _, threads in crew.asked if index == 1]
 
 
 def test_a_form_that_fails_is_left_out_and_the_others_go_on() -> None:
     crew = FakeCrew([1.0, 7.0])
     loops = {BASELINE: loop(crew, 0), "x": loop(crew, 1), "gone": loop(crew, 2)}
 
-    found = rounds(loops, [1], 0.0, lambda done: None)[1]
+    result = rounds(loops, [1], 0.0, lambda done: None)[1]
 
-    assert found.comparison.samples.keys() == {BASELINE, "x"}
-    assert found.failed == {"gone": "there is no loop 2"}
+    assert result.comparison.samples.keys() == {BASELINE, "x"}
+    assert result.failed == {"gone": "there is no loop 2"}
     with pytest.raises(MarkerError, match="no loop 2"):
         rounds({BASELINE: loop(crew, 2)}, [1], 0.0, lambda done: None)
 
@@ -345,7 +425,7 @@ def refuses(loops: Loops, place: Place) -> Iterator[Listener]:
 
 @contextmanager
 def sees_too_little(loops: Loops, place: Place) -> Iterator[Listener]:
-    names = [one.form.name for one in loops.forms]
+    names = [way.form.name for way in loops.forms]
 
     def hits() -> dict[str, int]:
         truth = loops.truth()
@@ -362,15 +442,15 @@ def test_what_may_not_be_or_is_miscounted_is_named_and_the_rest_is_measured(
     cpu = min(os.sched_getaffinity(0))
     place = Place(SOURCES, ROOT / "native/include", programs.parent, tmp_path, "gcc", cpu)
 
-    found = active.measure(Plan(0.0, layouts=1), place, lambda what, done: None)
+    measured = active.measure(Plan(0.0, layouts=1), place, lambda what, done: None)
 
-    missing = {one.form.name: one.why for one in found.missing}
+    missing = {entry.form.name: entry.why for entry in measured.missing}
     assert missing["jump, count"] == "nobody may listen here"
-    right, wrong = (one.form.name for one in FORMS if one.by == UPROBE)
+    right, wrong = (way.form.name for way in FORMS if way.by == UPROBE)
     assert right not in missing
     assert "no figure" in missing[wrong]
-    for part in found.parts:
-        names = {one["name"] for one in part["forms"]}
+    for part in measured.parts:
+        names = {form["name"] for form in part["forms"]}
         assert names >= {BASELINE, "call", "jump, dormant", right}
         assert not names & missing.keys()
     assert not any(tmp_path.iterdir())

@@ -19,21 +19,21 @@ from markerjit.errors import Refused
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "words"),
     [(0.204, "0.20"), (-0.5, "-0.50"), (99.99, "99.99"), (99.996, "100.0"), (542.73, "542.7"),
      (999.96, "1,000"), (1_977.4, "1,977"), (366_797.6, "366,798")],
 )  # fmt: skip
-def test_a_figure_has_as_many_digits_as_say_something(value: float, said: str) -> None:
-    assert figure(value) == said
-    assert signed(value) == (said if value < 0 else f"+{said}")
+def test_a_figure_has_as_many_digits_as_say_something(value: float, words: str) -> None:
+    assert figure(value) == words
+    assert signed(value) == (words if value < 0 else f"+{words}")
 
 
 @pytest.mark.parametrize(
-    ("ratio", "said"),
+    ("ratio", "words"),
     [(1.04, "1.0"), (9.96, "10.0"), (91.4, "91"), (334, "330"), (61_642, "62,000")],
 )
-def test_a_ratio_has_two_digits(ratio: float, said: str) -> None:
-    assert times(ratio) == said
+def test_a_ratio_has_two_digits(ratio: float, words: str) -> None:
+    assert times(ratio) == words
 
 
 COSTS = {
@@ -48,13 +48,19 @@ def made_run(threads: tuple[int, ...] = (1, 4), costs: dict[str, float] = COSTS)
     jitter = np.linspace(0, 0.01, 24)
     samples = {name: 1.0 + cost * (1 + jitter[None, :]) for name, cost in costs.items()}
     samples[BASELINE] = np.full((1, 24), 1.0)
-    found = Comparison(samples, dict.fromkeys(samples, BASELINE), 100)
-    forms = [one.form for one in FORMS]
+    comparison = Comparison(samples, dict.fromkeys(samples, BASELINE), 100)
+    forms = [way.form for way in FORMS]
     parts = [
         results.part(
-            "active", f"listened by {one}", {"threads": one}, found, forms, {}, control=None
+            "active",
+            f"listened by {number}",
+            {"threads": number},
+            comparison,
+            forms,
+            {},
+            control=None,
         )
-        for one in threads
+        for number in threads
     ]
     return results.whole({"processor": "p"}, results.Measured(parts, [], []))
 
@@ -62,21 +68,21 @@ def made_run(threads: tuple[int, ...] = (1, 4), costs: dict[str, float] = COSTS)
 def test_who_is_who_is_known_from_the_name() -> None:
     (part, _) = report(made_run()).parts
 
-    groups = {one.name: one.group for one in part.forms}
+    groups = {form.name: form.group for form in part.forms}
     assert {groups["jump, count"], groups["int3, count"]} == {OURS}
     assert {groups["uprobe, 1-byte no-op"], groups["gdb"]} == {PEERS}
     assert part.threads == 1
 
 
 def test_the_answer_says_how_many_times_as_much_the_others_cost() -> None:
-    one, four = answer(report(made_run()).parts)
+    of_one, of_four = answer(report(made_run()).parts)
 
-    assert one.startswith("1 thread: jump, the default, costs 16.")
-    assert "counting and 17." in one
-    assert "uprobe at a 1-byte no-op 874" in one
-    assert "(140 times as much)" in one
-    assert "gdb" in one
-    assert four.startswith("4 threads")
+    assert of_one.startswith("1 thread: jump, the default, costs 16.")
+    assert "counting and 17." in of_one
+    assert "uprobe at a 1-byte no-op 874" in of_one
+    assert "(140 times as much)" in of_one
+    assert "gdb" in of_one
+    assert of_four.startswith("4 threads")
 
 
 def test_a_cheaper_peer_is_named_with_what_it_is_cheaper_than() -> None:
@@ -89,8 +95,8 @@ def test_a_cheaper_peer_is_named_with_what_it_is_cheaper_than() -> None:
     assert "less than int3, record" in record
     dear = dict.fromkeys(("uprobe, 1-byte no-op", "uprobe, record"), 9_000.0)
     assert list(better(report(made_run((1,), COSTS | dear)).parts)) == [
-        "To count, no peer is cheaper than any form of markerjit.",
-        "To record, no peer is cheaper than any form of markerjit.",
+        "To count, no peer is cheaper than any form of markerjit by more than the noise.",
+        "To record, no peer is cheaper than any form of markerjit by more than the noise.",
     ]
 
 
@@ -99,12 +105,12 @@ def test_where_the_noise_is_too_great_nothing_is_told_of_peers() -> None:
     first, second = report(made_run((1, 2), COSTS | dear)).parts
     noisy = "the noise is too great"
 
-    one = [*better([first, second._replace(noisy=noisy)])]
+    sentences = [*better([first, second._replace(noisy=noisy)])]
     neither = [*better([part._replace(noisy=noisy) for part in (first, second)])]
 
-    assert one[0] == (
-        "To count, no peer is cheaper than any form of markerjit; of 2 threads, each on a CPU it "
-        "cannot be told."
+    assert sentences[0] == (
+        "To count, no peer is cheaper than any form of markerjit by more than the noise; of 2 "
+        "threads, each on a CPU it cannot be told."
     )
     assert neither == [
         "To count: the noise is too great to tell whether a peer is cheaper.",
@@ -117,7 +123,7 @@ def test_the_page_draws_each_number_of_threads_and_the_way_from_one_to_the_other
 
     assert page.count("<svg") == 3
     assert "Cost against threads" in page
-    assert all(f"<b>{one.name}:</b> " in page for one in report(made_run()).parts[0].forms)
+    assert all(f"<b>{form.name}:</b> " in page for form in report(made_run()).parts[0].forms)
     assert "a marker that is off" not in page
     assert html.page(made_run((1,))).count("<svg") == 1
 

@@ -28,7 +28,7 @@ def test_an_answer_comes_without_its_first_word() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "words"),
     [
         ("print('hello 1 2')", "the bench's loop said 'hello 1 2', not ran"),
         ("print()", "the bench's loop said '', not ran"),
@@ -39,11 +39,11 @@ def test_an_answer_comes_without_its_first_word() -> None:
         (HOLDS_ERRORS, "the bench's loop was ended by SIGABRT"),
     ],
 )
-def test_what_went_wrong_is_named(code: str, said: str) -> None:
+def test_what_went_wrong_is_named(code: str, words: str) -> None:
     with started(code) as child, pytest.raises(MarkerError) as refused:
         child.ask("run 0", "ran")
 
-    assert str(refused.value) == said
+    assert str(refused.value) == words
 
 
 def test_who_is_silent_is_not_waited_for() -> None:

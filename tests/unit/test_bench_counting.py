@@ -48,12 +48,12 @@ def test_a_form_is_measured_without_its_instructions(broken: str, place: Place) 
     plan = Plan(0.0, layouts=1)
     progress: Callable[[str, float], None] = lambda what, done: None  # noqa: E731
 
-    found = dormant._hot(2, False, plan, FORMS[:2], place, Limits(0.0), progress)
+    measured = dormant._hot(2, False, plan, FORMS[:2], place, Limits(0.0), progress)
 
-    (part,) = found.parts
-    assert [one["instructions"] for one in part["forms"]] == [None, None]
-    assert all(one["assembly"] for one in part["forms"])
-    (missing,) = found.missing
+    (part,) = measured.parts
+    assert [form["instructions"] for form in part["forms"]] == [None, None]
+    assert all(form["assembly"] for form in part["forms"])
+    (missing,) = measured.missing
     assert missing.form.name == "instructions"
     assert broken in missing.why
 
@@ -79,11 +79,11 @@ def test_few_rounds_give_the_same_count_as_many(
     place: Place, tmp_path: Path, needs_tool: Callable[..., None]
 ) -> None:
     needs_tool("valgrind", "valgrind")
-    (one,) = hot_objects(FORMS[:1], 2, False, 1, place, tmp_path)
+    (program,) = hot_objects(FORMS[:1], 2, False, 1, place, tmp_path)
 
-    few, many = (look_at(one.path, place.runner, rounds) for rounds in (20, 2000))
+    few, many = (look_at(program.path, place.runner, rounds) for rounds in (20, 2000))
 
     assert few.hot == many.hot
     assert few.instructions == pytest.approx(many.instructions, rel=0.05)
     with pytest.raises(NotCounted, match="too long"):
-        code._counts(one.path, place.runner, 0)
+        code._counts(program.path, place.runner, 0)

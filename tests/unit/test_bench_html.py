@@ -136,9 +136,9 @@ def run() -> dict[str, Any]:
 def test_page_is_whole_and_needs_nothing_else(run: dict[str, Any]) -> None:
     text = html.page(run)
 
-    found = Page(text)
-    assert found.tags.count("svg") == 2
-    assert "script" not in found.tags
+    page = Page(text)
+    assert page.tags.count("svg") == 2
+    assert "script" not in page.tags
     assert not re.search(r"(src|href)=|url\(|@import|https?://", text)
 
 
@@ -318,8 +318,8 @@ def test_everything_is_escaped(run: dict[str, Any]) -> None:
 def test_wrong_shapes_are_refused(run: dict[str, Any], path: str, value: object) -> None:
     place: Any = run
     *before, last = path.split(".")
-    for one in before:
-        place = place[int(one) if one.isdigit() else one]
+    for step in before:
+        place = place[int(step) if step.isdigit() else step]
     place[int(last) if last.isdigit() else last] = value
 
     with pytest.raises(Refused, match="not a result of markerjit bench: ") as refused:
@@ -339,10 +339,10 @@ def test_ticks_are_round() -> None:
 
 
 @given(st.lists(st.floats(0, 400), max_size=12))
-def test_labels_keep_their_distance_and_their_order(wanted: list[float]) -> None:
-    places = svg.spread(wanted, 19, 0, 400)
+def test_labels_keep_their_distance_and_their_order(wishes: list[float]) -> None:
+    places = svg.spread(wishes, 19, 0, 400)
 
-    order = sorted(range(len(wanted)), key=lambda one: wanted[one])
-    sorted_places = [places[one] for one in order]
-    assert all(0 <= one <= 400 for one in places)
+    order = sorted(range(len(wishes)), key=lambda index: wishes[index])
+    sorted_places = [places[index] for index in order]
+    assert all(0 <= place <= 400 for place in places)
     assert all(after - before >= 19 - 1e-6 for before, after in pairwise(sorted_places))

@@ -24,8 +24,8 @@ def large(sites: int, jump_more: float, *, without: str = "") -> dict[str, Any]:
     samples = {name: base + cost for name, cost in more.items() if name != without}
     if "jump" in samples:
         samples["jump"] += NOISE
-    found = Comparison(samples, dict.fromkeys(samples, BASELINE), 100)
-    return results.part("large", f"{sites} sites", {"sites": sites}, found, FORMS, {})
+    comparison = Comparison(samples, dict.fromkeys(samples, BASELINE), 100)
+    return results.part("large", f"{sites} sites", {"sites": sites}, comparison, FORMS, {})
 
 
 def run(*parts: dict[str, Any]) -> Report:
@@ -33,19 +33,19 @@ def run(*parts: dict[str, Any]) -> Report:
 
 
 @pytest.mark.parametrize(
-    ("costs", "said"),
+    ("costs", "words"),
     [
         ({997: 0.01, 1994: 5.3, 4985: 14.0}, "a knee here between 997 and 1,994 sites. "),
         ({997: 4.0, 1994: 5.3}, "a knee here below 997 sites. "),
         ({997: 0.01, 1994: 0.02}, "no knee here up to 1,994 sites: "),
     ],
 )
-def test_the_knee_is_between_two_numbers_of_sites(costs: dict[int, float], said: str) -> None:
+def test_the_knee_is_between_two_numbers_of_sites(costs: dict[int, float], words: str) -> None:
     parts = [large(sites, more) for sites, more in reversed(costs.items())]
 
     sentence = knee.sentence(knee.points(run(*parts)))
 
-    assert said in sentence
+    assert words in sentence
     assert re.search(r"\d ns (\(|more than nop)", sentence)
 
 
@@ -57,4 +57,4 @@ def test_nothing_is_said_of_what_was_not_measured_or_only_noise() -> None:
     noisy = large(4985, 5) | {"noisy": "no verdict"}
 
     assert knee.points(run(large(997, 0, without="jump"), large(1994, 0, without="nop"))) == []
-    assert [one.sites for one in knee.points(run(large(997, 5), noisy))] == [997]
+    assert [point.sites for point in knee.points(run(large(997, 5), noisy))] == [997]

@@ -17,18 +17,18 @@ def names_of_kinds(*only: str, kinds: tuple[str, ...] = ()) -> list[str]:
 
 
 def test_without_a_choice_the_usual_forms_are_measured() -> None:
-    names = [one.name for one in dormant.asked_for(())]
+    names = [form.name for form in dormant.asked_for(())]
 
     assert "5-byte no-op" in names
     assert "2-byte no-op" not in names
 
 
 def test_a_form_is_measured_with_what_it_is_compared_with() -> None:
-    assert [one.name for one in dormant.asked_for(["2-byte*"])] == [
+    assert [form.name for form in dormant.asked_for(["2-byte*"])] == [
         "no marker", "no marker, again", "2-byte no-op", "call",
     ]  # fmt: skip
-    assert "no marker, clang" in [one.name for one in dormant.asked_for(["XRay event"])]
-    assert [one.form.name for one in active.asked_for(["jump, count"])] == [
+    assert "no marker, clang" in [form.name for form in dormant.asked_for(["XRay event"])]
+    assert [way.form.name for way in active.asked_for(["jump, count"])] == [
         "no marker", "no marker, again", "call", "jump, count",
     ]  # fmt: skip
 

@@ -36,8 +36,8 @@ def built(code: str, place: Place, tmp_path: Path, *names: str) -> list[Path]:
     """The function `work` of a source, in these forms."""
     source = tmp_path / "my.c"
     source.write_text(code)
-    forms = [one for one in own.FORMS if one.name in names]
-    return [one.path for one in own.objects(source, "work", forms, place, 1)]
+    forms = [form for form in own.FORMS if form.name in names]
+    return [program.path for program in own.objects(source, "work", forms, place, 1)]
 
 
 @contextmanager
@@ -63,8 +63,8 @@ def test_what_a_function_prints_or_reads_is_not_the_benchs(
     with runs(f"#include <stdio.h>\nvoid work(void) {{ {does}; }}\n", place, tmp_path) as runner:
         took = [runner.run(0, 10_000, 2) for _ in range(3)]
 
-    assert [len(one) for one in took] == [2, 2, 2]
-    assert all(ns > 1000 for one in took for ns in one)
+    assert [len(times) for times in took] == [2, 2, 2]
+    assert all(ns > 1000 for times in took for ns in times)
 
 
 def test_a_function_that_crashes_is_named_with_its_signal(place: Place, tmp_path: Path) -> None:
@@ -115,16 +115,16 @@ def test_nothing_is_said_where_the_control_does_not_stand_out(
     source.write_text("void work(void) {}\n")
     base = np.full((2, 30), 3.0)
     more = {"jump": 0.5, CALL: call}
-    samples = {one.name: base + more.get(one.name, 0) for one in own.FORMS}
-    found = Comparison(samples, dict.fromkeys(samples, BASELINE), 1)
-    monkeypatch.setattr(own, "compare_objects", lambda *_: found)
+    samples = {form.name: base + more.get(form.name, 0) for form in own.FORMS}
+    comparison = Comparison(samples, dict.fromkeys(samples, BASELINE), 1)
+    monkeypatch.setattr(own, "compare_objects", lambda *_: comparison)
     monkeypatch.setattr(own, "code_of", lambda *_: {})
 
     (part,) = own.measure(
         Plan(0.0, layouts=1, source=source, function="work"), place, lambda what, done: None
     ).parts
 
-    (jump,) = (one for one in part["forms"] if one["name"] == "jump")
+    (jump,) = (form for form in part["forms"] if form["name"] == "jump")
     assert says in jump["verdict"]
 
 
@@ -150,16 +150,16 @@ def test_a_loop_that_takes_no_time_is_refused_in_a_sentence() -> None:
 
 @pytest.mark.parametrize("cost", [0.2, 30.0, 5_000.0])
 def test_a_loop_runs_for_about_a_slice(cost: float) -> None:
-    found = compare(OBJECTS, FakeRunner(cost), Limits(0.0))
+    comparison = compare(OBJECTS, FakeRunner(cost), Limits(0.0))
 
-    assert found.executions * cost == pytest.approx(SLICE_NS, rel=0.1)
+    assert comparison.executions * cost == pytest.approx(SLICE_NS, rel=0.1)
 
 
 def test_what_is_slow_runs_no_more_often_than_its_samples_need() -> None:
     runner = FakeRunner(10e6)
 
-    found = compare(OBJECTS, runner, Limits(0.0))
+    comparison = compare(OBJECTS, runner, Limits(0.0))
 
     each = 4  # one to warm up, and three of which the least counts
-    assert found.executions == 1
+    assert comparison.executions == 1
     assert sum(runner.rounds) == each + 12 * len(OBJECTS) * each

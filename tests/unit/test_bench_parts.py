@@ -104,7 +104,7 @@ def test_instructions_and_bytes_are_those_that_run(
     assert base.instructions < code["nop"].instructions < code["pointer"].instructions
     assert code["pointer"].instructions < code[CALL].instructions
     assert (base.data_bytes, code["jump"].data_bytes, code["pointer"].data_bytes) == (0, 0, 8)
-    hot_lines = [one.text for one in code["jump"].hot if one.code[:1] == b"\xeb"]
+    hot_lines = [line.text for line in code["jump"].hot if line.code[:1] == b"\xeb"]
     assert len(hot_lines) == 1, "the jump of a dormant site is taken, what it skips is not"
 
 
@@ -124,13 +124,13 @@ def test_many_sites_are_all_visited_each_with_a_word_of_its_own(
         pytest.skip(why)
     part = large.compile_part(form, place, tmp_path)
 
-    (one, other) = large.link(part, 3, place, layouts=2)
+    (first, other) = large.link(part, 3, place, layouts=2)
 
-    visited = look_at(one.path, place.runner).hot
+    visited = look_at(first.path, place.runner).hot
     assert visited is not None
     words = {line.reads for line in visited if line.reads}
     assert len(words) == 39
-    assert one.path.read_bytes() != other.path.read_bytes()
+    assert first.path.read_bytes() != other.path.read_bytes()
 
 
 def test_the_known_costs_are_compared_with_what_ten_more_cost() -> None:
@@ -141,8 +141,8 @@ def test_the_known_costs_are_compared_with_what_ten_more_cost() -> None:
         samples["10 more"] = base + 10 * per_addition
         return Comparison(samples, dict.fromkeys(samples, controls.BASELINE), 1)
 
-    assert all(one["found"] for one in controls.check(comparison(0.33, 0.33)))
-    assert not any(one["found"] for one in controls.check(comparison(0.33, 0.4)))
+    assert all(addition["found"] for addition in controls.check(comparison(0.33, 0.33)))
+    assert not any(addition["found"] for addition in controls.check(comparison(0.33, 0.4)))
 
 
 def test_a_comparison_runs_every_form_in_every_layout(runner: Path, tmp_path: Path) -> None:
@@ -152,13 +152,13 @@ def test_a_comparison_runs_every_form_in_every_layout(runner: Path, tmp_path: Pa
         for layout, skip in enumerate(skips(2))
     ]
     done = []
-    with closing(Runner(runner, [one.path for one in objects], cpu=CPU)) as running:
-        found = compare(objects, running, Limits(0.0), progress=done.append)
+    with closing(Runner(runner, [program.path for program in objects], cpu=CPU)) as running:
+        comparison = compare(objects, running, Limits(0.0), progress=done.append)
 
-    assert {name: one.shape for name, one in found.samples.items()} == dict.fromkeys(
+    assert {name: sample.shape for name, sample in comparison.samples.items()} == dict.fromkeys(
         (BASELINE, AGAIN, CALL), (2, 12)
     )
-    assert all((one > 0).all() for one in found.samples.values())
+    assert all((sample > 0).all() for sample in comparison.samples.values())
     assert done[-1] == 1.0
 
 
@@ -174,8 +174,8 @@ def made_run(cost: float = 0.3) -> dict[str, Any]:
     base = np.full((2, 30), 1.0)
     costs = {BASELINE: 0, AGAIN: 0, "jump": cost, CALL: 0.9}
     samples = {name: base + more for name, more in costs.items()}
-    found = Comparison(samples, dict.fromkeys(samples, BASELINE), 100)
-    part = results.part("hot", "a loop", {"args": 2, "computed": False}, found, FORMS, {})
+    comparison = Comparison(samples, dict.fromkeys(samples, BASELINE), 100)
+    part = results.part("hot", "a loop", {"args": 2, "computed": False}, comparison, FORMS, {})
     machine = {
         "processor": "p", "family": "6", "cpus": 2, "virtual machine": "no", "governor": "g",
         "kernel": "k", "compilers": {"gcc": ["gcc 12", "-O2"]},
@@ -267,14 +267,14 @@ def test_less_than_the_noise_floor_is_no_change() -> None:
 
 def checked(same: int, *, missed: int = 0, noisy: str = "") -> dict[str, Any]:
     verdicts = ["not distinguishable from x"] * same + ["0.1 ns more than x"] * (20 - same)
-    forms = [{"name": f"the same, {n}", "verdict": one} for n, one in enumerate(verdicts)]
+    forms = [{"name": f"the same, {n}", "verdict": verdict} for n, verdict in enumerate(verdicts)]
     known = [{"more": n, "found": n != missed} for n in (1, 2, 5)]
     part = {"kind": "control", "title": "a loop", "noisy": noisy, "forms": forms, "known": known}
     return {"parts": [part]}
 
 
 @pytest.mark.parametrize(
-    ("run", "said"),
+    ("run", "sentences"),
     [
         (checked(20), []),
         (checked(19), []),
@@ -283,23 +283,25 @@ def checked(same: int, *, missed: int = 0, noisy: str = "") -> dict[str, Any]:
         (checked(20, noisy="no verdict"), ["a loop: no verdict"]),
     ],
 )
-def test_a_bench_that_is_wrong_is_not_to_be_believed(run: dict[str, Any], said: list[str]) -> None:
-    assert list(check.failures(run)) == said
+def test_a_bench_that_is_wrong_is_not_to_be_believed(
+    run: dict[str, Any], sentences: list[str]
+) -> None:
+    assert list(check.failures(run)) == sentences
 
 
 def test_the_same_elsewhere_is_at_other_places() -> None:
     places = [tuple(skips(8, elsewhere)) for elsewhere in range(11)]
 
     assert len(set(places)) == 11
-    assert all(one % 16 == 0 and 0 < one < 4096 for each in places for one in each)
+    assert all(place % 16 == 0 and 0 < place < 4096 for each in places for place in each)
 
 
 def test_the_sources_are_part_of_the_package(programs: Path, runner: Path) -> None:
-    there = {str(path.relative_to(programs)) for path in programs.glob("*/*")}
+    paths = {str(path.relative_to(programs)) for path in programs.glob("*/*")}
     sources = {str(path.relative_to(SOURCES)) for path in SOURCES.glob("*/*")}
 
     loops = {f"brief/{each.path.name}" for each in brief.objects()}
 
     built = {"dormant/runner", "active/crew", "active/tracer", "reading/fill"} | loops
-    assert there == sources | built
+    assert paths == sources | built
     assert subprocess.run([runner], check=False).returncode == 2

@@ -55,13 +55,13 @@ def test_markers_do_not_move_each_other() -> None:
 
     for marks in ([MARK, second, third], [third, second, MARK]):
         lines = patching.with_marks(SOURCE, marks).splitlines()
-        assert [lines[lines.index(one.line) - 1].strip() for one in marks] == [
-            one.after for one in marks
+        assert [lines[lines.index(mark.line) - 1].strip() for mark in marks] == [
+            mark.after for mark in marks
         ]
 
 
 @pytest.mark.parametrize(
-    ("mark", "said"),
+    ("mark", "words"),
     [
         (MARK._replace(after="gone();"), "'gone();' not where"),
         (MARK._replace(function="int gone("), "'int gone(' not where"),
@@ -69,12 +69,12 @@ def test_markers_do_not_move_each_other() -> None:
     ],
 )
 def test_a_place_that_is_not_there_once_is_refused_and_nothing_is_written(
-    tmp_path: Path, mark: Mark, said: str
+    tmp_path: Path, mark: Mark, words: str
 ) -> None:
     source = tmp_path / "a.c"
     source.write_text(SOURCE)
 
-    with pytest.raises(Refused, match=re.escape(said)):
+    with pytest.raises(Refused, match=re.escape(words)):
         patching.apply([MARK, mark], tmp_path)
 
     assert source.read_text() == SOURCE
@@ -95,7 +95,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 def test_every_program_names_its_markers() -> None:
     for program in programs.PROGRAMS.values():
         assert all(name.startswith(program.name) for name in program.markers)
-        active = [one for work in program.workloads for one in work.active]
+        active = [marker for work in program.workloads for marker in work.active]
         assert set(active) <= set(program.markers)
 
 
@@ -201,15 +201,15 @@ def test_a_program_that_goes_on_without_being_ready_is_ended(
 
 def rounds(number: int = 12, **more: float) -> list[dict[str, list[float]]]:
     """Of two layouts, one slower than the other, in a machine that gets slower and slower."""
-    found = []
-    for one in range(number):
-        base = [0.2 * (1 + one / 10), 0.3 * (1 + one / 10)]
-        uneven = 1 + 0.0005 * (-1) ** one
-        found.append({
+    parts = []
+    for index in range(number):
+        base = [0.2 * (1 + index / 10), 0.3 * (1 + index / 10)]
+        uneven = 1 + 0.0005 * (-1) ** index
+        parts.append({
             BASELINE: base, AGAIN: [each * uneven for each in base],
             **{name: [each * ratio * uneven for each in base] for name, ratio in more.items()},
         })  # fmt: skip
-    return found
+    return parts
 
 
 def made(**more: float) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def made(**more: float) -> dict[str, Any]:
 def test_a_cost_is_what_a_form_takes_more_in_the_same_round_in_percent() -> None:
     part = made(jump=1.02, nop=0.95)
 
-    costs = {one["name"]: one["cost"]["value"] for one in part["forms"]}
+    costs = {form["name"]: form["cost"]["value"] for form in part["forms"]}
     assert costs[BASELINE] == 0
     assert costs["jump"] == pytest.approx(2, abs=0.1)
     assert costs["nop"] == pytest.approx(-5, abs=0.1)
@@ -229,11 +229,11 @@ def test_a_cost_is_what_a_form_takes_more_in_the_same_round_in_percent() -> None
 
 
 def test_verdicts_are_in_percent() -> None:
-    verdicts = {one["name"]: one["verdict"] for one in made(jump=1.02, nop=1.0001)["forms"]}
+    verdicts = {form["name"]: form["verdict"] for form in made(jump=1.02, nop=1.0001)["forms"]}
 
     assert re.fullmatch(r"2\.\d\d % more than no marker: \+.* … \+.* %", verdicts["jump"])
     assert verdicts["nop"].startswith("not distinguishable from no marker: ")
-    assert not any(" ns" in one for one in verdicts.values())
+    assert not any(" ns" in verdict for verdict in verdicts.values())
 
 
 def test_comparing_warms_up_runs_all_and_ends_when_it_is_narrow() -> None:
@@ -247,15 +247,15 @@ def test_comparing_warms_up_runs_all_and_ends_when_it_is_narrow() -> None:
 
         return run
 
-    runs = {(one.name, layout): runner(one.name, layout) for one in forms for layout in (0, 1)}
-    found = comparing.compare(forms, 2, runs, comparing.Limits(1e9), repeat=5)
+    runs = {(form.name, layout): runner(form.name, layout) for form in forms for layout in (0, 1)}
+    result = comparing.compare(forms, 2, runs, comparing.Limits(1e9), repeat=5)
 
-    kept = found.seconds["jump"].shape[1]
+    kept = result.seconds["jump"].shape[1]
     assert len(ran) == (kept + 1) * len(runs) * 5
     turns = [tuple(ran[at : at + len(runs)]) for at in range(0, len(ran), len(runs))]
     assert all(set(turn) == set(runs) for turn in turns)
     assert len(set(turns)) > 4  # in other orders
-    assert found.comparison.cost("jump").value == pytest.approx(25)
+    assert result.comparison.cost("jump").value == pytest.approx(25)
 
 
 def run_of(*parts: dict[str, Any]) -> dict[str, Any]:
@@ -269,9 +269,9 @@ def run_of(*parts: dict[str, Any]) -> dict[str, Any]:
 def test_a_run_is_one_that_markerjit_bench_reads(tmp_path: Path) -> None:
     results.write(run_of(made(jump=1.02)), tmp_path / "run.json")
 
-    found = report(results.read(tmp_path / "run.json"))
+    summary = report(results.read(tmp_path / "run.json"))
 
-    (part,) = found.parts
+    (part,) = summary.parts
     assert (part.kind, part.unit) == ("program", "%")
     assert part.form("jump") and part.differs(part.form("jump"))  # type: ignore[arg-type]
 
@@ -304,7 +304,7 @@ def test_nonsense_is_refused_in_a_sentence(
     from real.__main__ import main
 
     (tmp_path / "there").write_text("mine")
-    for words, said in (
+    for words, sentence in (
         (["nothing"], "nothing is no program of this bench; take lua or sqlite"),
         (["--json", str(tmp_path / "there")], "exists already"),
         (["--html", str(tmp_path / "no" / "x.html")], "no such directory"),
@@ -312,7 +312,7 @@ def test_nonsense_is_refused_in_a_sentence(
     ):
         assert main(words) == 1
         (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith("bench/real: ") and said in line
+        assert line.startswith("bench/real: ") and sentence in line
 
 
 # ---- the published run ---------------------------------------------------------------------------
@@ -327,4 +327,4 @@ def test_the_published_figures_are_those_of_the_file() -> None:
     assert tables in text
     prose = text.replace(tables, "")
     figures = set(re.findall(r"[+-]?\d+\.\d+(?= ?%)", prose))
-    assert figures and all(f"{one} " in tables or f"{one})" in tables for one in figures)
+    assert figures and all(f"{figure} " in tables or f"{figure})" in tables for figure in figures)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from markerjit.apps.bench.sampling.statistics import (
+    RESAMPLES,
     UNEVEN,
     Estimate,
     difference,
@@ -38,13 +39,25 @@ def test_an_estimate_of_a_constant_is_that_constant() -> None:
     assert estimate(np.full((2, 9), 1.5)) == (1.5, 1.5, 1.5)
 
 
+@pytest.mark.parametrize("rounds", [1, 2, 7, 60])
+def test_the_interval_is_of_the_medians_of_the_rounds_that_were_drawn(rounds: int) -> None:
+    values = np.random.default_rng(5).integers(4, size=(3, rounds)) + 0.1  # some are the same
+    drawn = np.random.default_rng(9).integers(rounds, size=(RESAMPLES, rounds))
+    medians = [np.median(series[drawn], axis=1) for series in values]
+
+    interval = over_rounds(values, seed=9)
+
+    low, high = np.percentile(np.mean(medians, axis=0), [2.5, 97.5])
+    assert interval == pytest.approx((np.median(values, axis=1).mean(), low, high))
+
+
 @pytest.mark.parametrize("layouts", [2, 3, 4, 8, 20])
 def test_what_is_the_same_elsewhere_is_distinguished_once_in_twenty(layouts: int) -> None:
     chance = np.random.default_rng(2)
     distinguished = 0
     for _ in range(TRIES):
-        found = difference(noisy(chance, 1.0, layouts, 15), noisy(chance, 1.0, layouts, 15))
-        distinguished += not found.low <= 0 <= found.high
+        interval = difference(noisy(chance, 1.0, layouts, 15), noisy(chance, 1.0, layouts, 15))
+        distinguished += not interval.low <= 0 <= interval.high
 
     assert distinguished == pytest.approx(TRIES / 20, abs=2.5 * (TRIES / 20) ** 0.5)
 
@@ -55,8 +68,8 @@ def test_what_is_known_is_in_the_interval_nineteen_times_in_twenty(added: float)
     missed = 0
     for _ in range(TRIES):
         base = noisy(chance, 1.0)
-        found = difference(base + added + 0.01 * chance.standard_normal(base.shape), base)
-        missed += not found.low <= added <= found.high
+        interval = difference(base + added + 0.01 * chance.standard_normal(base.shape), base)
+        missed += not interval.low <= added <= interval.high
 
     assert missed <= TRIES / 20
 
@@ -65,10 +78,10 @@ def test_layouts_that_differ_make_the_interval_wide() -> None:
     values = np.zeros((4, 50))
     values[0] = 1.0
 
-    found = estimate(values)
+    interval = estimate(values)
 
-    assert found.value == 0.25
-    assert found.half_width == pytest.approx(3.18 * 0.5 / 2)  # t with 3 degrees of freedom
+    assert interval.value == 0.25
+    assert interval.half_width == pytest.approx(3.18 * 0.5 / 2)  # t with 3 degrees of freedom
     assert over_rounds(values) == (0.25, 0.25, 0.25)
 
 

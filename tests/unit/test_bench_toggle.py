@@ -31,7 +31,7 @@ from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY, QUIET, QUIET_AGAIN, W
 from markerjit.errors import Refused
 from tests.support.programs import ROOT, make
 
-ONE = Setting(1, 1, BUSY)
+SMALL = Setting(1, 1, BUSY)
 
 
 # ---- the program ---------------------------------------------------------------------------------
@@ -66,14 +66,14 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 def tasks(pid: int) -> list[Path]:
     """All but the first, which answers."""
-    return [one for one in Path(f"/proc/{pid}/task").iterdir() if one.name != str(pid)]
+    return [task for task in Path(f"/proc/{pid}/task").iterdir() if task.name != str(pid)]
 
 
 def wait_until_all_sleep(pid: int) -> None:
     """Two looks in a row: in one, a task may sleep for a lock that the next one still has."""
 
     def asleep() -> bool:
-        states = [(one / "stat").read_text().rpartition(")")[2].split()[0] for one in tasks(pid)]
+        states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks(pid)]
         return set(states) == {"S"}
 
     wait_until(lambda: asleep() and asleep(), "all threads to sleep")
@@ -133,7 +133,7 @@ def test_the_library_switches_every_site(running: crowd.Crowd) -> None:
 
 def test_one_runs_where_the_others_sleep(built: program.Program) -> None:
     def on_cpu(pid: int) -> list[int]:
-        return [int((one / "schedstat").read_text().split()[0]) for one in tasks(pid)]
+        return [int((task / "schedstat").read_text().split()[0]) for task in tasks(pid)]
 
     with crowd.start(built.program, 3, ASLEEP) as made:
         wait_until_all_sleep(made.pid)
@@ -145,7 +145,7 @@ def test_one_runs_where_the_others_sleep(built: program.Program) -> None:
         after = on_cpu(made.pid)
 
     assert len(after) == 3
-    assert sum(one != other for one, other in zip(before, after, strict=True)) == 1
+    assert sum(old != new for old, new in zip(before, after, strict=True)) == 1
 
 
 def test_who_is_about_to_leave_when_the_gate_closes_stays_at_it(
@@ -249,20 +249,20 @@ def test_a_difference_below_the_floor_is_none() -> None:
 
 def test_a_few_switches_are_no_verdict(run: dict[str, Any]) -> None:
     few = raw(slowest=3.0)
-    few.samples[SLOWEST] = {name: one[:1, :5] for name, one in few.samples[SLOWEST].items()}
-    (part,) = (one for one in parts(ONE, few) if one["setting"]["measure"] == SLOWEST)
-    (found,) = shapes.report(run | {"parts": [part]}).parts
+    few.samples[SLOWEST] = {name: sample[:1, :5] for name, sample in few.samples[SLOWEST].items()}
+    (part,) = (part for part in parts(SMALL, few) if part["setting"]["measure"] == SLOWEST)
+    (shape,) = shapes.report(run | {"parts": [part]}).parts
 
-    assert (one := found.form(form_name(WAYS[0].name, "on")))
-    assert one.verdict.startswith("no verdict, 5 are too few")
-    assert not found.differs(one)
+    assert (form := shape.form(form_name(WAYS[0].name, "on")))
+    assert form.verdict.startswith("no verdict, 5 are too few")
+    assert not shape.differs(form)
 
 
 def test_switches_that_differ_from_themselves_are_no_verdict() -> None:
     wild = raw(1.0)
     first = form_name(WAYS[0].name, "on")
     wild.samples[STOPPED][first] = wild.samples[STOPPED][first] / 3
-    verdicts = {one["setting"]["measure"]: one["noisy"] for one in parts(ONE, wild)}
+    verdicts = {part["setting"]["measure"]: part["noisy"] for part in parts(SMALL, wild)}
 
     assert "differed from itself by up to 66" in verdicts[STOPPED]
     assert verdicts[CALL] == ""
@@ -273,7 +273,7 @@ def test_ticks_are_round_and_in_the_range(low: float, high: float) -> None:
     ticks = plots.log_ticks(low, high)
 
     assert ticks == sorted(ticks)
-    assert all(low <= one <= high for one in ticks)
+    assert all(low <= tick <= high for tick in ticks)
 
 
 # ---- a run that is made up -----------------------------------------------------------------------
@@ -329,25 +329,29 @@ def test_a_run_is_a_report_with_a_part_for_each_measure(run: dict[str, Any]) -> 
 
 
 def test_a_slower_step_is_told_from_none(run: dict[str, Any]) -> None:
-    (part,) = (one for one in parts(ONE, raw(slowest=1.0)) if one["setting"]["measure"] == SLOWEST)
+    (part,) = (
+        part for part in parts(SMALL, raw(slowest=1.0)) if part["setting"]["measure"] == SLOWEST
+    )
     same = shapes.report(run | {"parts": [part]}).parts[0]
-    (part,) = (one for one in parts(ONE, raw(slowest=3.0)) if one["setting"]["measure"] == SLOWEST)
+    (part,) = (
+        part for part in parts(SMALL, raw(slowest=3.0)) if part["setting"]["measure"] == SLOWEST
+    )
     more = shapes.report(run | {"parts": [part]}).parts[0]
     first = form_name(WAYS[0].name, "on")
 
-    assert (one := same.form(first))
-    assert not same.differs(one)
-    assert (one := more.form(first))
-    assert more.differs(one)
+    assert (form := same.form(first))
+    assert not same.differs(form)
+    assert (form := more.form(first))
+    assert more.differs(form)
 
 
 def test_lines_go_along_sites_and_along_threads(run: dict[str, Any]) -> None:
-    series = [one for one in all_series(shapes.report(run).parts) if one.measure == CALL]
+    series = [curve for curve in all_series(shapes.report(run).parts) if curve.measure == CALL]
 
-    assert [(one.axis, [at for at, _ in one.points]) for one in series] == [
+    assert [(curve.axis, [at for at, _ in curve.points]) for curve in series] == [
         ("sites", [1, 1000]), ("threads", [1, 8]), ("threads", [1, 8]),
     ]  # fmt: skip
-    assert [one.load for one in series] == [BUSY, BUSY, ASLEEP]
+    assert [curve.load for curve in series] == [BUSY, BUSY, ASLEEP]
 
 
 def test_the_terminal_shows_every_way_and_setting(run: dict[str, Any]) -> None:

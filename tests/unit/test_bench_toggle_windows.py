@@ -27,14 +27,14 @@ class FakeHost:
 
     def __init__(self, way: Way, *calls: float) -> None:
         self.way = way
-        self.calls = [round(one * MS) for one in calls]
+        self.calls = [round(call * MS) for call in calls]
         self.windows: list[float] = []
         self.watched: list[float] = []
 
     def visit(self, window_s: float) -> dict[str, Seen]:
         self.windows.append(window_s * 1e3)
         call = self.calls.pop(0) if len(self.calls) > 1 else self.calls[0]
-        return {one: Seen(Switched(call, 1, 1), NOTICED) for one in DIRECTIONS}
+        return {direction: Seen(Switched(call, 1, 1), NOTICED) for direction in DIRECTIONS}
 
     def watch(self, window_s: float, pastime: Callable[[], object]) -> crowd.Noticed:
         self.watched.append(window_s * 1e3)
@@ -57,7 +57,7 @@ def test_windows_are_of_one_length_however_long_another_switch_takes() -> None:
     made = rounds_of(default, slow)
 
     assert {*default.windows, *default.watched, *slow.windows} == {15}
-    assert made.longer() == [form_name(WAYS[3].name, one) for one in DIRECTIONS]
+    assert made.longer() == [form_name(WAYS[3].name, direction) for direction in DIRECTIONS]
 
 
 def test_windows_are_no_shorter_than_the_defaults_last_switch() -> None:

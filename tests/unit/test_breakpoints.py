@@ -27,7 +27,9 @@ def is_ours(own: OwnArena, probe: RemoteAddress, *, ancestor: OwnArena | None = 
     arena = own.arena
     bases = [arena.base] + ([ancestor.arena.base] if ancestor else [])
     inherited = [ancestor.arena] if ancestor else []
-    return Breakpoints(arena, Probes(bases), lambda: inherited).has(SITE, probe)
+    return Breakpoints(arena, Probes(bases), lambda: inherited).has(
+        probe, SITE.address, SITE.body.entry, SITE.slot
+    )
 
 
 def plant(own: OwnArena, body: RemoteAddress = SITE.body.entry) -> None:

@@ -44,10 +44,10 @@ class Taken:
 
     def hit(self, *args: object) -> list[int]:
         """What the function found, after a call of which all registers came back."""
-        kinds = "".join("f" if isinstance(one, c_double) else "g" for one in args).encode()
-        found = self.library.take_as(kinds, int(self.vectors))
+        kinds = "".join("f" if isinstance(value, c_double) else "g" for value in args).encode()
+        words = self.library.take_as(kinds, int(self.vectors))
         self.slot.hit(*args)
-        return list(found[: len(args)])
+        return list(words[: len(args)])
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -84,7 +84,7 @@ def test_so_many_words_arrive(taken: Taken, count: int) -> None:
 def test_any_words_and_doubles_arrive_in_their_order(
     taken: Taken, drawn: list[int | float]
 ) -> None:
-    args = [c_double(one) if isinstance(one, float) else c_uint64(one) for one in drawn]
+    args = [c_double(value) if isinstance(value, float) else c_uint64(value) for value in drawn]
 
     assert taken.hit(*args) == [bits(x) if isinstance(x, float) else x for x in drawn]
 

@@ -153,7 +153,6 @@ def run(*arguments: str) -> int:
         ("off", "1", "a", "--quiesce", "signals"),
         ("trace", "1", "a", "--quiesce", ""),
         ("repair",),
-        ("repair", "x"),
         ("repair", "1", "a"),
         ("--version", "--cflags"),
     ],
@@ -169,6 +168,25 @@ def test_wrong_usage_exits_with_2(
         assert re.fullmatch(line, shown.err)
     else:
         assert "usage: markerjit" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("lst", "1"), "markerjit: there is no command lst; did you mean list?; "),
+        (("zzz",), "markerjit: there is no command zzz; `markerjit --help` "),
+        (
+            ("config", "x"),
+            "markerjit config: unrecognized arguments: x; `markerjit config --help` ",
+        ),
+        (("off", "1", "a", "--al"), "markerjit off: unrecognized arguments: --al; "),
+    ],
+)
+def test_wrong_usage_is_said_of_the_command_that_is_meant(
+    arguments: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 2
+    assert capsys.readouterr().err.startswith(sentence)
 
 
 @pytest.mark.parametrize(
@@ -202,11 +220,11 @@ def test_a_duration_that_no_timer_takes_is_wrong_usage(
     assert run("trace", NOBODY, "a", "--duration", duration) == 2
 
 
-@pytest.mark.parametrize("command", ["on", "trace", "record", "explain"])
+@pytest.mark.parametrize("command", ["on", "trace", "flight start", "explain"])
 def test_every_mode_and_every_strategy_for_another_process_can_be_asked_for(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(command, "--help") == 0
+    assert run(*command.split(), "--help") == 0
     shown = capsys.readouterr().out
 
     assert f"--mode {{{','.join(map(str, Mode))}}}" in shown
@@ -364,10 +382,10 @@ def test_status_as_json_has_every_fact_of_every_marker(
     view.markers = (make_marker(), ON)
 
     assert run("status", "7", "kv_*", "--json") == 0
-    off, on = (told := json.loads(capsys.readouterr().out))["markers"]
+    off, on = (document := json.loads(capsys.readouterr().out))["markers"]
 
-    assert (view.asked, told["pid"], told["arena"]) == ((7, "kv_*"), 7, None)
-    assert set(told) == {"pid", "arena", "markers", "probes", "stray_heads"}
+    assert (view.asked, document["pid"], document["arena"]) == ((7, "kv_*"), 7, None)
+    assert set(document) == {"pid", "arena", "markers", "probes", "stray_heads"}
     assert on == {
         "name": "kv_get",
         "format": "key %s n %d",
@@ -384,6 +402,14 @@ def test_status_as_json_has_every_fact_of_every_marker(
         "total": 0,
         "held": None,
         "where": None,
+        "select": None,
+        "sample": None,
+        "at_most": None,
+        "held_back": 0,
+        "budget": None,
+        "aggregate": None,
+        "unmatched": 0,
+        "until": None,
         "sites": [
             {
                 "address": 0x1010,
@@ -409,10 +435,10 @@ def test_list_as_json_adds_what_was_left_out(
 
     assert run("list", "7", "--json") == 0
     shown = capsys.readouterr()
-    told = json.loads(shown.out)
+    document = json.loads(shown.out)
 
-    assert set(told) == {"pid", "markers", "problems"}
-    assert told["problems"] == ["a note is odd"]
+    assert set(document) == {"pid", "markers", "problems"}
+    assert document["problems"] == ["a note is odd"]
     assert shown.err == "markerjit: left out: a note is odd\n"
 
 
@@ -422,9 +448,9 @@ def test_list_of_a_file_names_the_file(
     monkeypatch.setattr(markerjit, "list_file", lambda path, pattern: ([make_marker()], ()))
 
     assert run("list", __file__, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
 
-    assert (told["file"], "pid" in told) == (__file__, False)
+    assert (document["file"], "pid" in document) == (__file__, False)
 
 
 def test_status_for_people_shows_what_is_on_or_was_hit(
@@ -440,7 +466,7 @@ def test_status_for_people_shows_what_is_on_or_was_hit(
     assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
         "MARKER STATE SINCE BY HITS LOST",
         f"kv_get on (int3, record), not all sites 2 h ago pid {os.getpid()} 9 2",
-        "was_on off - - 12345 0",
+        "was_on off - - 12,345 0",
         "2 of 3 markers are off",
     ]
 
@@ -466,7 +492,7 @@ def test_status_for_people_says_who_put_the_runtime_there_and_who_reads(
 
 
 @pytest.mark.parametrize(
-    ("reader", "writer", "said"),
+    ("reader", "writer", "words"),
     [
         (Reader(GONE, 3.0, True), None, "is gone and left its markers recording"),
         (Reader(US, -1.0, True), None, "has not read for too long and left its markers recording"),
@@ -481,7 +507,7 @@ def test_what_a_controller_left_is_told_on_standard_error_and_in_json(
     command: str,
     reader: Reader | None,
     writer: Owner | None,
-    said: str | None,
+    words: str | None,
     view: type[FakeView],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -490,14 +516,14 @@ def test_what_a_controller_left_is_told_on_standard_error_and_in_json(
 
     assert run(command, "7", "--json") == 0
     shown = capsys.readouterr()
-    told = json.loads(shown.out)
+    document = json.loads(shown.out)
 
     who = writer or (reader and reader.owner)
-    sentence = f"process {who.pid} {said}" if said and who else None
+    sentence = f"process {who.pid} {words}" if words and who else None
     expected = "" if sentence is None else f"markerjit: {sentence}: markerjit repair 7\n"
     assert shown.err == expected
     if command == "status":
-        assert told["arena"] == {
+        assert document["arena"] == {
             "owner": US.pid,
             "since": 1_000,
             "runtime": "0000000000000007",
@@ -539,6 +565,10 @@ NO_REPAIR = Repaired(NOTHING, None, 0, 0, 0, (), (), 0)
             ["2 stray heads closed", "1 stray head forgotten, whose code is gone"],
         ),
         (
+            NO_REPAIR._replace(overdue=("a", "b")),
+            ["switched off, since their time was over: a, b"],
+        ),
+        (
             NO_REPAIR._replace(sent_back=(LeftThread(8, 324),)),
             [
                 "thread 8 still waited in system call 324 for a controller that is gone; "
@@ -556,12 +586,12 @@ def test_repair_says_what_was_found_and_done(
     monkeypatch.setattr(markerjit, "repair", lambda pid, *, seccomp: repaired)
 
     assert run("repair", "7") == 0
-    said = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr().out.splitlines()
     assert run("repair", "7", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
 
-    assert said == lines
-    assert told == {
+    assert printed == lines
+    assert document == {
         "pid": 7,
         "repaired": repaired.anything,
         "journal": repaired.journal,
@@ -574,6 +604,7 @@ def test_repair_says_what_was_found_and_done(
         "removed": repaired.removed,
         "closed": repaired.closed,
         "forgotten": repaired.forgotten,
+        "overdue": [*repaired.overdue],
         "sent_back": [{"tid": thread.tid, "call": thread.call} for thread in repaired.sent_back],
     }
     assert repaired.anything == (lines != ["process 7 needs no repair"])
@@ -591,7 +622,7 @@ def test_status_shows_so_many_stray_heads_and_how_many_more(
 
     assert run("status", "7") == 0
 
-    lines = [one for one in capsys.readouterr().out.splitlines() if one.startswith("stray")]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("stray")]
     assert lines[0] == (
         "stray head: 0x0 (memory without a file): head, opened by a newer way, belongs to no "
         "marker that is mapped now: holds cc, 90 before; look"

@@ -57,7 +57,7 @@ def listed(columns: Columns) -> list[tuple[Any, ...]]:
     ]
     rows = list(zip(*values, strict=True)) or [()] * len(columns.time)
     head = (columns.time.tolist(), columns.cpu.tolist(), columns.tid.tolist())
-    return [(*one, values) for *one, values in zip(*head, rows, strict=True)]
+    return [(*key, values) for *key, values in zip(*head, rows, strict=True)]
 
 
 def expected(record: Record, cpu: int, number: int) -> tuple[Any, ...]:
@@ -82,11 +82,11 @@ def expected(record: Record, cpu: int, number: int) -> tuple[Any, ...]:
 def test_columns_have_what_was_written_in_order_of_time(
     made: tuple[list[RecordType], list[list[Record]]],
 ) -> None:
-    types, found = made
+    types, rings = made
     least = least_words(by_id(*types))
     walks = [
         walk(write(records), 0, least, cpu=cpu, ring=cpu, first=100 * cpu)
-        for cpu, records in enumerate(found)
+        for cpu, records in enumerate(rings)
     ]
 
     columns, bad = columns_of(walks, by_id(*types))
@@ -95,26 +95,26 @@ def test_columns_have_what_was_written_in_order_of_time(
     for type_ in types:
         right = [
             expected(record, cpu, 100 * cpu + number)
-            for cpu, records in enumerate(found)
+            for cpu, records in enumerate(rings)
             for number, record in enumerate(records)
             if record.type is type_
         ]
         if type_.time is not Time.NONE:
-            right.sort(key=lambda one: one[0])
-        assert [one for each in columns if each.type is type_ for one in listed(each)] == right
-    assert all(len(one.time) for one in columns)
-    assert len({one.type.id for one in columns}) == len(columns)
+            right.sort(key=lambda row: row[0])
+        assert [row for each in columns if each.type is type_ for row in listed(each)] == right
+    assert all(len(column.time) for column in columns)
+    assert len({column.type.id for column in columns}) == len(columns)
 
 
 @given(rings())
 def test_packets_are_decoded_as_rings_are(
     made: tuple[list[RecordType], list[list[Record]]],
 ) -> None:
-    types, found = by_id(*made[0]), made[1]
+    types, rings = by_id(*made[0]), made[1]
     least = least_words(types)
-    walks = [walk(write(records), 0, least, cpu=c, ring=c) for c, records in enumerate(found)]
+    walks = [walk(write(records), 0, least, cpu=c, ring=c) for c, records in enumerate(rings)]
 
-    columns = decode([packet(one) for one in walks], types)
+    columns = decode([packet(piece) for piece in walks], types)
 
     assert [*map(listed, columns)] == [*map(listed, columns_of(walks, types).columns)]
 
@@ -155,12 +155,12 @@ def test_a_bool_is_true_whatever_its_byte_says(byte: int, truth: bool) -> None:
 
 
 def test_records_of_markers_that_are_not_asked_for_are_left_out() -> None:
-    one, two = types_of(Time.TSC, True, [[], []])
-    walk_of_both = walked([Record(one, 1, 0, ()), Record(two, 2, 0, ())])
+    first, second = types_of(Time.TSC, True, [[], []])
+    walk_of_both = walked([Record(first, 1, 0, ()), Record(second, 2, 0, ())])
 
-    (columns,) = columns_of([walk_of_both], by_id(two)).columns
+    (columns,) = columns_of([walk_of_both], by_id(second)).columns
 
-    assert columns.type is two
+    assert columns.type is second
 
 
 def test_without_time_columns_are_in_the_order_of_the_rings() -> None:
@@ -181,7 +181,7 @@ def test_many_texts_are_copied_as_few() -> None:
 
     (columns,) = columns_of([walked(records)], {1: type_}).columns
 
-    assert texts(columns.fields["key"]) == [one.values[0] for one in records]  # type: ignore[arg-type]
+    assert texts(columns.fields["key"]) == [record.values[0] for record in records]  # type: ignore[arg-type]
 
 
 def test_numbers_of_records_go_on_from_packet_to_packet() -> None:
@@ -192,8 +192,8 @@ def test_numbers_of_records_go_on_from_packet_to_packet() -> None:
     first = decode([Packet(0, 0, three), Packet(1, 1, two)], by_id(type_), counted=counted)
     second = decode([Packet(0, 0, two)], by_id(type_), counted=counted)
 
-    assert [one.time.tolist() for one in first] == [[0, 1, 2, 0, 1]]
-    assert [one.time.tolist() for one in second] == [[3, 4]]
+    assert [column.time.tolist() for column in first] == [[0, 1, 2, 0, 1]]
+    assert [column.time.tolist() for column in second] == [[3, 4]]
     assert counted == {(0, 0): 5, (1, 1): 2}
 
 
@@ -253,10 +253,10 @@ def test_a_record_may_be_longer_than_its_fields() -> None:
 def test_any_damage_is_come_through(
     made: tuple[list[RecordType], list[list[Record]]], damage: list[tuple[int, int]]
 ) -> None:
-    types, found = by_id(*made[0]), made[1]
+    types, rings = by_id(*made[0]), made[1]
     least = least_words(types)
     walks = []
-    for records in found:
+    for records in rings:
         data = bytearray(write(records))
         for at, byte in damage:
             if data:
@@ -265,10 +265,10 @@ def test_any_damage_is_come_through(
 
     columns, bad = columns_of(walks, types)
 
-    total = sum(len(one.time) for one in columns)
-    assert total + bad == sum(len(one.starts) for one in walks)
-    for one in columns:
-        for column in one.fields.values():
+    total = sum(len(column.time) for column in columns)
+    assert total + bad == sum(len(piece.starts) for piece in walks)
+    for table in columns:
+        for column in table.fields.values():
             if isinstance(column, Texts):
                 assert len(column.data) <= sum(len(each.data) for each in walks)
                 assert (np.diff(column.offsets) >= 0).all()
@@ -282,9 +282,9 @@ def test_any_damage_is_come_through(
 def test_what_was_taken_apart_is_the_same_put_together(
     made: tuple[list[RecordType], list[list[Record]]], moments: list[int]
 ) -> None:
-    types, found = by_id(*made[0]), made[1]
+    types, rings = by_id(*made[0]), made[1]
     least = least_words(types)
-    walks = [walk(write(records), 0, least, cpu=c, ring=c) for c, records in enumerate(found)]
+    walks = [walk(write(records), 0, least, cpu=c, ring=c) for c, records in enumerate(rings)]
     for columns in columns_of(walks, types).columns:
         parts, rest = [], columns
         for moment in sorted(moments):
@@ -296,17 +296,17 @@ def test_what_was_taken_apart_is_the_same_put_together(
         parts.append(rest)
 
         assert listed(merge(parts)) == listed(columns)
-        assert [one for part in parts for one in listed(part)] == listed(columns)
+        assert [row for part in parts for row in listed(part)] == listed(columns)
 
 
 @given(rings())
 def test_columns_of_rings_merge_to_what_they_are_together(
     made: tuple[list[RecordType], list[list[Record]]],
 ) -> None:
-    types, found = by_id(*made[0]), made[1]
+    types, rings = by_id(*made[0]), made[1]
     least = least_words(types)
-    walks = [walk(write(records), 0, least, cpu=c, ring=c) for c, records in enumerate(found)]
-    parts = [one for each in walks for one in columns_of([each], types).columns]
+    walks = [walk(write(records), 0, least, cpu=c, ring=c) for c, records in enumerate(rings)]
+    parts = [column for each in walks for column in columns_of([each], types).columns]
     for columns in columns_of(walks, types).columns:
         same = [part for part in parts if part.type is columns.type]
 
@@ -350,9 +350,9 @@ def test_times_are_those_of_the_calibration(
     clock = Calibration(Time.TSC, counter, start, frequency, 0)
     times = [counter + step for step in steps if counter + step >= 0]
 
-    found = monotonic(np.array(times, np.uint64), clock)
+    nanoseconds = monotonic(np.array(times, np.uint64), clock)
 
-    assert found.tolist() == [clock.monotonic(time) for time in times]
+    assert nanoseconds.tolist() == [clock.monotonic(time) for time in times]
 
 
 def test_nanoseconds_stay_as_they_are() -> None:
@@ -373,11 +373,11 @@ def shown(format_: str, args: tuple[CType, ...], *values: Any) -> list[Value]:
 
 @given(st.integers(-(1 << 31), (1 << 31) - 1), st.floats(), st.booleans())
 def test_numbers_are_pythons_own(number: int, real: float, truth: bool) -> None:
-    found = shown("a %d b %g c %d", (INT, CType(TypeClass.FLOAT, 8), BOOL), number, real, truth)
+    values = shown("a %d b %g c %d", (INT, CType(TypeClass.FLOAT, 8), BOOL), number, real, truth)
 
-    assert [*map(type, found)] == [int, float, bool]
-    assert found[::2] == [number, truth]
-    assert found[1] == real or math.isnan(real)
+    assert [*map(type, values)] == [int, float, bool]
+    assert values[::2] == [number, truth]
+    assert values[1] == real or math.isnan(real)
 
 
 @pytest.mark.parametrize(("number", "char"), [(65, "A"), (0, "\0"), (-1, "\xff"), (0x141, "A")])
@@ -451,11 +451,11 @@ def test_each_event_has_its_own_text(some: list[tuple[str, bool]]) -> None:
         part = columns.fields["key"]
         assert isinstance(part, Texts)
         rest = Texts(part.offsets[low:], part.data, part.states[low:])
-        found = events(
+        decoded = events(
             [take(columns, low)[1]._replace(fields={**take(columns, low)[1].fields, "key": rest})],
             NANOSECONDS,
         )
-        assert [event.fields["key"] for event in found] == [
+        assert [event.fields["key"] for event in decoded] == [
             text + "…" * cut for text, cut in some[low:]
         ]
 
@@ -464,16 +464,16 @@ def test_each_event_has_its_own_text(some: list[tuple[str, bool]]) -> None:
 def test_events_of_all_types_are_in_order_of_time(
     made: tuple[list[RecordType], list[list[Record]]],
 ) -> None:
-    types, found = by_id(*made[0]), made[1]
+    types, rings = by_id(*made[0]), made[1]
     least = least_words(types)
-    walks = [walk(write(records), 0, least, cpu=c, ring=c) for c, records in enumerate(found)]
+    walks = [walk(write(records), 0, least, cpu=c, ring=c) for c, records in enumerate(rings)]
     clock = Calibration(Time.TSC, 1 << 63, 1 << 62, 2 * NS, 0)
 
     made_events = events(columns_of(walks, types).columns, clock)
 
     right = [
         (expected(record, cpu, number)[:3], record.type.marker)
-        for cpu, records in enumerate(found)
+        for cpu, records in enumerate(rings)
         for number, record in enumerate(records)
     ]
     if made[0][0].time is not Time.NONE:
@@ -484,7 +484,8 @@ def test_events_of_all_types_are_in_order_of_time(
     else:
         keys = [(0, event.time) for event in made_events]
     assert keys == sorted(keys)
-    assert all(type(event) is Event for event in made_events)
+    assert all(isinstance(event, Event) for event in made_events)
+    assert len({type(event) for event in made_events}) <= 1  # of one origin
 
 
 def test_an_event_without_fields_has_none() -> None:

@@ -25,9 +25,9 @@ CASES = [
 
 def expectation(source: Path) -> str:
     first = source.read_text().splitlines()[0]
-    found = re.fullmatch(r"/\* expect: (.+) \*/", first)
-    assert found, f"{source.name} begins with {first!r}"
-    return found[1]
+    match = re.fullmatch(r"/\* expect: (.+) \*/", first)
+    assert match, f"{source.name} begins with {first!r}"
+    return match[1]
 
 
 @pytest.mark.parametrize(("compiler", "source"), CASES)

@@ -85,7 +85,8 @@ def test_the_argument_that_is_meant_is_found(words: tuple[str, ...], expected: l
         (("list", "./"), "files"),
         (("trace", "x", "--", ""), "commands"),
         (("trace", "x", "--", "ls", ""), "files"),
-        (("on", "x", "--", ""), "-"),
+        (("count", "x", "--", ""), "commands"),
+        (("off", "x", "--", ""), "-"),
         (("trace", "--mode", ""), "-"),
     ],
 )

@@ -43,8 +43,8 @@ def check_nothing_left(before: set[tuple[str, str]], thread: FailingThread) -> N
 @pytest.fixture
 def thread() -> Iterator[FailingThread]:
     """Makes all calls, until a test sets `fail_at`. What a test leaves is removed."""
-    yield (one := FailingThread())
-    take_down(one)
+    yield (thread := FailingThread())
+    take_down(thread)
 
 
 def test_an_arena_is_made_and_found_again(
@@ -53,14 +53,14 @@ def test_an_arena_is_made_and_found_again(
     before = descriptors()
     arena = make_own_arena(memory, thread)
 
-    found, _, probes, *_ = find.find_arenas(os.getpid(), memory, read_maps("self"))
+    attached, _, probes, *_ = find.find_arenas(os.getpid(), memory, read_maps("self"))
 
-    assert found is not None
-    assert found.base == arena.base
+    assert attached is not None
+    assert attached.base == arena.base
     assert arena.count_probe(preserving=True) in probes
     assert RemoteAddress(arena.base + arena.entry.record) in probes
     assert RemoteAddress(arena.base + CODE_SIZE) not in probes
-    assert bytes(found.facts) == bytes(arena.facts)
+    assert bytes(attached.facts) == bytes(arena.facts)
     assert arena.facts.tid_offset == own_tid_offset()
     assert arena.facts.rseq_offset == own_rseq_offset()
     assert arena.facts.clock == own_clock()
@@ -137,10 +137,10 @@ def test_memory_that_cannot_be_reached_leaves_nothing(
     class Broken:
         """Fails once the arena is mapped."""
 
-        def __getattr__(self, wanted: str) -> object:
-            if wanted == name and thread.mapped:
+        def __getattr__(self, attribute: str) -> object:
+            if attribute == name and thread.mapped:
                 raise MemoryFault(0, 8, name, "injected")
-            return getattr(memory, wanted)
+            return getattr(memory, attribute)
 
     before = descriptors()
 
@@ -209,10 +209,10 @@ def test_an_arena_is_let_go_of_when_its_process_ends_meanwhile(
 def test_an_arena_in_the_making_is_none_yet(memory: ProcessMemory, namesake: mmap.mmap) -> None:
     before = descriptors()
 
-    found = find.find_arenas(os.getpid(), memory, read_maps("self"))
+    arenas = find.find_arenas(os.getpid(), memory, read_maps("self"))
 
-    assert found[:4] == (None, (), found.probes, True)
-    assert found.probes.bases == ()
+    assert arenas[:4] == (None, (), arenas.probes, True)
+    assert arenas.probes.bases == ()
     assert descriptors() == before
 
 
@@ -239,14 +239,20 @@ def test_the_arena_of_these_tests_is_laid_out_as_one_that_is_made(
     }
     assert different <= {"owner_since"}
     assert made.facts.sequences[0].length > 0
-    for one, other in zip(made.facts.sequences, own.facts.sequences, strict=True):
-        assert (one.version, one.flags, one.length) == (other.version, other.flags, other.length)
-        assert one.start - made.base == other.start - own.base
-        assert one.abort - made.base == other.abort - own.base
+    for of_made, of_own in zip(made.facts.sequences, own.facts.sequences, strict=True):
+        assert (of_made.version, of_made.flags, of_made.length) == (
+            of_own.version,
+            of_own.flags,
+            of_own.length,
+        )
+        assert of_made.start - made.base == of_own.start - own.base
+        assert of_made.abort - made.base == of_own.abort - own.base
     for ring in range(made.geometry.rings):
         heads = [
-            Head.from_buffer_copy(one.store.read(one.geometry.head_offset(ring), RING_HEAD_SIZE))
-            for one in (made, own)
+            Head.from_buffer_copy(
+                arena.store.read(arena.geometry.head_offset(ring), RING_HEAD_SIZE)
+            )
+            for arena in (made, own)
         ]
         heads[0].data -= made.base - own.base
         assert bytes(heads[0]) == bytes(heads[1])

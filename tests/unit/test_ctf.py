@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from markerjit.ring.batch import Batch, Packet
+from markerjit.ring.batch import Packet
 from markerjit.ring.types import TextState, Time
+from markerjit.trace.batch import Batch
 from markerjit.trace.ctf import CtfSink, read_ctf
 from markerjit.trace.header import to_json
 from markerjit.trace.sink import TraceInfo
@@ -198,7 +199,7 @@ def test_metadata_of_ctf_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         return {**known, "payload-field-class": fields, **more}
 
     text = (tmp_path / "t" / "metadata").read_text()
-    fragments = [json.loads(one) for one in text.split("\x1e")[1:]]
+    fragments = [json.loads(fragment) for fragment in text.split("\x1e")[1:]]
     environment = fragments[1].pop("environment")
     blob = {"type": "static-length-blob", "length": 16, "roles": ["metadata-stream-uuid"]}
     string = {
@@ -342,9 +343,9 @@ def test_trace_is_read_as_it_was_written(
 
     lost = write(path, info, batches, version)
 
-    read, found, losses = read_ctf(path)
+    read, parts, losses = read_ctf(path)
     assert to_json(read) == to_json(info)
-    assert [sorted(some) for some in found] == [sorted(b.packets) for b in batches if b.packets]
+    assert [sorted(some) for some in parts] == [sorted(b.packets) for b in batches if b.packets]
     assert losses == lost
 
 
@@ -378,17 +379,19 @@ def test_trace_can_be_read_while_it_is_written(tmp_path: Path, version: Version)
 def test_events_out_of_order_are_all_kept(tmp_path: Path, count: int, files: int) -> None:
     random_ = random.Random(7)
     times = [[random_.randrange(1000) for _ in range(20)] for _ in range(count)]
-    some = [[record(PUT, t, 1, b"x" * (t % 5), t) for t in one] for one in times]
+    some = [[record(PUT, t, 1, b"x" * (t % 5), t) for t in lot] for lot in times]
 
-    write(tmp_path / "t", INFO, [batch(Packet(0, 0, b"".join(one))) for one in some])
+    write(tmp_path / "t", INFO, [batch(Packet(0, 0, b"".join(lot))) for lot in some])
 
     # With too many files even for these times, the last one of them gets what is left, with a
     # time that is not its own.
     names = {"metadata", "ring_0", *(f"ring_0_late{n}" for n in range(1, files - 1))}
     assert set(os.listdir(tmp_path / "t")) == names
-    read = [one for packet in packets(tmp_path / "t") for one in split(packet.data)]
+    read = [record for packet in packets(tmp_path / "t") for record in split(packet.data)]
     kept = slice(None) if files < 9 else slice(16, None)
-    assert sorted(one[kept] for one in read) == sorted(one[kept] for part in some for one in part)
+    assert sorted(record[kept] for record in read) == sorted(
+        record[kept] for part in some for record in part
+    )
 
 
 def test_records_that_make_no_sense_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -396,7 +399,7 @@ def test_records_that_make_no_sense_are_left_out_and_counted(tmp_path: Path) -> 
     lengths = [4, 9, 4096, (1 << 32) - 1]
     bad = [good[0][:16] + struct.pack("<I", length) + good[0][20:] for length in lengths]
     bad += [tick(1 << 63), tick((1 << 64) - 1)]
-    data = b"".join(one for pair in zip(good, bad, strict=False) for one in pair) + b"".join(
+    data = b"".join(record for pair in zip(good, bad, strict=False) for record in pair) + b"".join(
         bad[4:]
     )
 
@@ -464,7 +467,9 @@ def test_record_may_be_older_than_the_clock_and_all_before(tmp_path: Path) -> No
     times = [TSC.counter + 5, TSC.counter + 9, TSC.counter - 100_000]
     data = [record(type_, time, 1, 0) for time in times]
 
-    write(tmp_path / "t", make_info(type_, clock=TSC), [batch(Packet(0, 0, one)) for one in data])
+    write(
+        tmp_path / "t", make_info(type_, clock=TSC), [batch(Packet(0, 0, piece)) for piece in data]
+    )
 
     assert [packet.data for packet in packets(tmp_path / "t")] == data
 
@@ -474,6 +479,8 @@ def test_times_before_all_others_do_not_hide_the_rest(tmp_path: Path) -> None:
     times = [0, TSC.counter + 5, TSC.counter + 6]
     data = [record(type_, time, 1, 0) for time in times]
 
-    write(tmp_path / "t", make_info(type_, clock=TSC), [batch(Packet(0, 0, one)) for one in data])
+    write(
+        tmp_path / "t", make_info(type_, clock=TSC), [batch(Packet(0, 0, piece)) for piece in data]
+    )
 
     assert [packet.data for packet in packets(tmp_path / "t")] == data

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from markerjit.errors import BadTrace, Refused
-from markerjit.ring.batch import Batch, Columns, Packet
+from markerjit.ring.batch import Columns, Packet
 from markerjit.ring.clock import Calibration
 from markerjit.ring.decode import decode
 from markerjit.ring.types import Time
+from markerjit.trace.batch import Batch
 from markerjit.trace.ctf import CtfSink
 from markerjit.trace.ctf_trace import CtfTrace, in_order
 from markerjit.trace.open import check_output, open_sink, open_trace
@@ -54,12 +55,12 @@ def test_a_batch_that_begins_before_the_last_one_ends_is_read_in_order(tmp_path:
         [Packet(1, 1, tick(50))],
     ).close({})
 
-    found = [
+    events = [
         (event.time, event.name, event.cpu, event.fields["n"])
         for event in CtfTrace(str(tmp_path / "t")).events()
     ]
 
-    assert found == [
+    assert events == [
         (10, "tick", 0, 10),
         (12, "put", 1, 12),
         (20, "tick", 0, 20),
@@ -88,8 +89,8 @@ def test_rings_that_are_polled_one_after_the_other_are_read_in_order(tmp_path: P
 
     write(tmp_path / "t", *batches).close({})
 
-    found = [event.fields["n"] for event in CtfTrace(str(tmp_path / "t")).events()]
-    assert found == [*range(1, now + 1)]
+    numbers = [event.fields["n"] for event in CtfTrace(str(tmp_path / "t")).events()]
+    assert numbers == [*range(1, now + 1)]
 
 
 def test_numbers_in_the_place_of_times_are_left_in_their_batches(tmp_path: Path) -> None:
@@ -212,11 +213,11 @@ def test_a_trace_may_have_more_files_than_may_be_open(tmp_path: Path) -> None:
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 20, hard))
     try:
-        found = [event.time for event in open_trace(str(tmp_path / "t")).events()]
+        times = [event.time for event in open_trace(str(tmp_path / "t")).events()]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
-    assert found == [*range(count)]
+    assert times == [*range(count)]
 
 
 @pytest.mark.parametrize(
@@ -294,7 +295,7 @@ def test_nothing_is_deleted_where_one_file_is_not_ours(name: str, tmp_path: Path
             (path / own).mkdir()
         case _:
             (path / own).write_text("mine")
-    there = sorted(os.listdir(path))
+    names = sorted(os.listdir(path))
 
     for attempt in (
         lambda: open_sink(str(path), INFO, force=True),
@@ -303,7 +304,7 @@ def test_nothing_is_deleted_where_one_file_is_not_ours(name: str, tmp_path: Path
         with pytest.raises(Refused, match="left alone"):
             attempt()
 
-    assert sorted(os.listdir(path)) == there
+    assert sorted(os.listdir(path)) == names
 
 
 def test_all_files_of_a_trace_may_go(tmp_path: Path) -> None:
@@ -342,9 +343,9 @@ def test_a_clock_that_there_cannot_be_is_refused(name: str, value: float, tmp_pa
     sink.close({})
     separator, *fragments = re.split("\x1e", (path / "metadata").read_text())
     trace_class = json.loads(fragments[1])
-    told = json.loads(trace_class["environment"]["markerjit_trace"])
-    told["clock"][name] = value
-    trace_class["environment"]["markerjit_trace"] = json.dumps(told)
+    document = json.loads(trace_class["environment"]["markerjit_trace"])
+    document["clock"][name] = value
+    trace_class["environment"]["markerjit_trace"] = json.dumps(document)
     fragments[1] = json.dumps(trace_class)
     (path / "metadata").write_text("\x1e".join([separator, *fragments]))
 

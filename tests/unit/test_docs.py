@@ -72,9 +72,9 @@ def invocations(text: str) -> Iterator[tuple[str, list[str]]]:
     """(command, options) for each `markerjit COMMAND …`: at a prompt, or where code begins."""
     for code in code_in(text):
         for line in code.splitlines():
-            found = re.match(r"(?:\s*|\$ )markerjit\s+([a-z]\w*)(.*)", line)
-            if found:
-                yield found[1], re.findall(r"(?<!\S)--[a-z][a-z-]*", found[2])
+            match = re.match(r"(?:\s*|\$ )markerjit\s+([a-z]\w*)(.*)", line)
+            if match:
+                yield match[1], re.findall(r"(?<!\S)--[a-z][a-z-]*", match[2])
 
 
 def table(text: str, header: str) -> list[list[str]]:
@@ -101,10 +101,10 @@ def name_of(page: Path) -> str:
 
 @cache
 def help_of(*arguments: str) -> str:
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.suppress(SystemExit):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
         run([*arguments, "--help"])
-    return told.getvalue()
+    return output.getvalue()
 
 
 def options_of(command: str) -> set[str]:
@@ -189,7 +189,7 @@ def test_tutorial_program_compiles(build: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_probe_in_c_compiles(page: Path, build: Path, tmp_path: Path) -> None:
-    sources = [one for one in blocks(page.read_text(), "c") if "<markerjit/probe.h>" in one]
+    sources = [block for block in blocks(page.read_text(), "c") if "<markerjit/probe.h>" in block]
 
     for number, source in enumerate(sources):
         file = tmp_path / f"probe{number}.c"
@@ -208,7 +208,9 @@ def test_every_command_and_option_that_is_mentioned_exists(page: Path) -> None:
         if command not in COMMANDS:
             wrong.append(command)
         else:
-            wrong += [f"{command} {one}" for one in options if one not in options_of(command)]
+            wrong += [
+                f"{command} {option}" for option in options if option not in options_of(command)
+            ]
 
     assert wrong == []
 
@@ -220,7 +222,7 @@ def test_reference_has_every_option_of_a_command(command: str) -> None:
     (title,) = [title for title in titles if title.split()[1] == command]
     described = set(re.findall(r"--[a-z][a-z-]*", section(text, title)))
 
-    missing = options_of(command) - described - {"--help"}
+    missing = options_of(command) - described - {"--help", "--color"}  # of every command
 
     assert missing == set()
     assert described - options_of(command) == set()
@@ -306,12 +308,12 @@ def signature_of(function: Callable[..., Any]) -> str:
     """The parameters of a function as the page writes them: without types, defaults that are
     functions as `…`."""
     parameters = [
-        one.replace(
+        parameter.replace(
             annotation=inspect.Parameter.empty,
-            default=_Shown("…") if inspect.isfunction(one.default) else one.default,
+            default=_Shown("…") if inspect.isfunction(parameter.default) else parameter.default,
         )
-        for one in inspect.signature(function).parameters.values()
-        if one.name != "self"
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name != "self"
     ]
     return str(inspect.Signature(parameters))[1:].replace("'", '"')
 
@@ -397,8 +399,8 @@ def test_every_relative_link_resolves(page: Path) -> None:
         path, _, anchor = link.partition("#")
         if ":" in path:
             continue
-        there = page.parent / path if path else page
-        if not there.exists() or (anchor and anchor not in anchors(there)):
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
             broken.append(link)
 
     assert broken == []
@@ -409,7 +411,7 @@ def test_every_path_that_is_mentioned_exists(page: Path) -> None:
     spans = re.findall(r"`((?:markerjit|native|tests|bench|docs)/[\w./]+)`", page.read_text())
 
     roots = (ROOT, ROOT / "native" / "include")
-    assert [one for one in spans if not any((root / one).exists() for root in roots)] == []
+    assert [span for span in spans if not any((root / span).exists() for root in roots)] == []
 
 
 def test_every_decoder_on_the_page_on_fuzzing_exists() -> None:
@@ -421,8 +423,8 @@ def test_every_decoder_on_the_page_on_fuzzing_exists() -> None:
 
 
 def _shown(cell: str) -> bytes | None:
-    found = re.search(r"`((?:[0-9a-f]{2} ?)+)`", cell)
-    return bytes.fromhex(found[1]) if found else None
+    match = re.search(r"`((?:[0-9a-f]{2} ?)+)`", cell)
+    return bytes.fromhex(match[1]) if match else None
 
 
 @pytest.mark.parametrize(
@@ -459,6 +461,12 @@ def test_decisions_have_one_format_and_are_listed(page: Path) -> None:
         re.findall(r"^\| \[\d{4}\]\((.*?)\) \| (.*) \|$", _decisions_list(), re.MULTILINE)
     )
     assert listed[page.name] == text.splitlines()[0].removeprefix(title)
+
+
+def test_each_decision_has_a_number_of_its_own() -> None:
+    numbers = [page.name[:4] for page in DECISIONS]
+
+    assert sorted(set(numbers)) == numbers
 
 
 def _decisions_list() -> str:

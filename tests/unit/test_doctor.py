@@ -62,12 +62,12 @@ class Machine:
         change(machine.platform, "release", lambda: self.release)
         change(machine.os.path, "exists", lambda _: True)
 
-    def found(self, what: str) -> Finding:
+    def finding(self, what: str) -> Finding:
         """The last finding of a kind, or a failure."""
-        return [one for one in machine.examine_machine() if one.what == what][-1]
+        return [finding for finding in machine.examine_machine() if finding.what == what][-1]
 
     def not_good(self) -> list[Finding]:
-        return [one for one in machine.examine_machine() if one.level != GOOD]
+        return [finding for finding in machine.examine_machine() if finding.level != GOOD]
 
 
 @pytest.fixture
@@ -119,16 +119,16 @@ def test_yama_is_a_wall_where_it_has_no_exceptions(
     """Scope 1 has: our own children, and those that allow it. They are asked one by one."""
     box.scope, box.capable = scope, capable
 
-    found = box.found("ptrace")
+    finding = box.finding("ptrace")
 
-    assert found.level == level
-    assert ("sudo" in found.way_round) == (level != GOOD and scope != 3)
+    assert finding.level == level
+    assert ("sudo" in finding.way_round) == (level != GOOD and scope != 3)
 
 
 def test_a_capability_of_a_user_namespace_is_told_as_one(box: Machine) -> None:
     box.capable = box.user_namespace = True
 
-    assert "not outside of it" in box.found("ptrace").found
+    assert "not outside of it" in box.finding("ptrace").found
 
 
 @pytest.mark.parametrize(
@@ -162,10 +162,10 @@ def test_a_file_of_the_kernel_is_understood(
 ) -> None:
     box.files[path] = text
 
-    found = box.not_good()
+    findings = box.not_good()
 
-    assert [one.level for one in found] == ([level] if level else [])
-    assert all(word in one.found and one.way_round for one in found)
+    assert [finding.level for finding in findings] == ([level] if level else [])
+    assert all(word in finding.found and finding.way_round for finding in findings)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_strings_without_memory_transactions_need_a_counter_that_is_trusted(
     box.files["/proc/cpuinfo"] = "flags\t: fpu tsc\n"
     box.files["/sys/devices/system/clocksource/clocksource0/available_clocksource"] = sources
 
-    finding = box.found("strings")
+    finding = box.finding("strings")
 
     assert finding.level == level
     assert words in finding.found
@@ -187,9 +187,9 @@ def test_strings_without_memory_transactions_need_a_counter_that_is_trusted(
 def test_security_modules_are_named(box: Machine) -> None:
     box.files["/sys/kernel/security/lockdown"] = "none [integrity] confidentiality\n"
 
-    found = box.found("security").found
+    sentence = box.finding("security").found
 
-    assert found.startswith("security modules: lockdown, yama; lockdown is integrity")
+    assert sentence.startswith("security modules: lockdown, yama; lockdown is integrity")
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_an_old_kernel_does_not_tell_of_restartable_sequences(
 ) -> None:
     box.release = release
 
-    assert box.found("kernel").level == level
+    assert box.finding("kernel").level == level
 
 
 def test_a_kernel_without_pidfd_is_a_wall(box: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_a_kernel_without_pidfd_is_a_wall(box: Machine, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(machine.os, "pidfd_open", missing)
 
-    assert (box.found("kernel").level, "5.3" in box.found("kernel").way_round) == (WALL, True)
+    assert (box.finding("kernel").level, "5.3" in box.finding("kernel").way_round) == (WALL, True)
 
 
 @pytest.mark.parametrize("cmdline", ["a proc_mem.force_override=never b", "a"])
@@ -217,11 +217,11 @@ def test_a_kernel_that_keeps_code_from_being_written_is_told(box: Machine, cmdli
     box.forced = False
     box.files["/proc/cmdline"] = cmdline
 
-    found = box.found("code writes")
+    finding = box.finding("code writes")
 
-    assert found.level == WARNING
-    assert ("no code can be written" in found.found) == ("never" in cmdline)
-    assert "pointer" in found.way_round
+    assert finding.level == WARNING
+    assert ("no code can be written" in finding.found) == ("never" in cmdline)
+    assert "pointer" in finding.way_round
 
 
 def test_forced_writes_are_tried_on_a_page_of_our_own() -> None:
@@ -278,9 +278,9 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Finding]]:
 
 
 def test_a_process_without_limits_has_room(limited: Callable) -> None:
-    (found,) = limited()
+    (finding,) = limited()
 
-    assert (found.level, found.what) == (GOOD, "room")
+    assert (finding.level, finding.what) == (GOOD, "room")
 
 
 @pytest.mark.parametrize(
@@ -295,30 +295,30 @@ def test_a_process_without_limits_has_room(limited: Callable) -> None:
 def test_a_limit_that_the_arena_would_break_is_a_wall(
     limited: Callable, facts: dict[str, Any], word: str
 ) -> None:
-    (found,) = limited(**facts)
+    (finding,) = limited(**facts)
 
-    assert found.level == WALL
-    assert found.found.startswith(word) or word in found.found
-    assert found.way_round.startswith(("prlimit --pid 7 --", "sudo sysctl "))
+    assert finding.level == WALL
+    assert finding.found.startswith(word) or word in finding.found
+    assert finding.way_round.startswith(("prlimit --pid 7 --", "sudo sysctl "))
 
 
 def test_the_lowest_free_descriptor_counts_and_not_how_many_there_are(limited: Callable) -> None:
-    (found,) = limited(files="4")
+    (finding,) = limited(files="4")
 
-    assert found.level == GOOD
+    assert finding.level == GOOD
 
 
 def test_a_memory_group_near_its_limit_is_a_warning(limited: Callable) -> None:
-    (found,) = limited(left=MemoryLeft(4096, 1 << 26))
+    (finding,) = limited(left=MemoryLeft(4096, 1 << 26))
 
-    assert (found.level, found.what) == (WARNING, "memory")
+    assert (finding.level, finding.what) == (WARNING, "memory")
     assert limited(left=MemoryLeft(1 << 40, 1 << 41))[0].level == GOOD
 
 
 def test_a_machine_that_promises_no_more_than_it_has_is_a_warning(limited: Callable) -> None:
-    (found,) = limited(overcommit=2)
+    (finding,) = limited(overcommit=2)
 
-    assert (found.level, "overcommit" in found.found) == (WARNING, True)
+    assert (finding.level, "overcommit" in finding.found) == (WARNING, True)
 
 
 # ---- control groups ------------------------------------------------------------------------------
@@ -387,7 +387,7 @@ def test_a_group_that_our_mounts_do_not_show_says_nothing(groups: dict[str, str]
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Finding]]:
+def findings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Finding]]:
     findings = [GOOD_FINDING]
     import markerjit.cli.doctor as command
 
@@ -397,11 +397,11 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Finding]]:
 
 
 def test_the_last_line_is_the_verdict_and_the_exit_code_says_the_same(
-    told: list[Finding], capsys: pytest.CaptureFixture[str]
+    findings: list[Finding], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run(["doctor"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "this machine: this will work"
-    told.append(WALL_FINDING)
+    findings.append(WALL_FINDING)
 
     assert main.run(["doctor", "7"]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -410,9 +410,9 @@ def test_the_last_line_is_the_verdict_and_the_exit_code_says_the_same(
 
 
 def test_json_has_the_keys_that_are_promised(
-    told: list[Finding], capsys: pytest.CaptureFixture[str]
+    findings: list[Finding], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told.append(WALL_FINDING)
+    findings.append(WALL_FINDING)
 
     assert main.run(["doctor", "7", "--json"]) == 1
 
@@ -421,14 +421,16 @@ def test_json_has_the_keys_that_are_promised(
     assert document == {
         "pid": 7,
         "works": False,
-        "findings": [dict(zip(keys, one, strict=True)) for one in (GOOD_FINDING, WALL_FINDING)],
+        "findings": [
+            dict(zip(keys, finding, strict=True)) for finding in (GOOD_FINDING, WALL_FINDING)
+        ],
     }
 
 
 def test_a_path_with_a_newline_makes_no_second_line(
-    told: list[Finding], capsys: pytest.CaptureFixture[str]
+    findings: list[Finding], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told.append(Finding(WARNING, "object", "/a\nwall  b", "c"))
+    findings.append(Finding(WARNING, "object", "/a\nwall  b", "c"))
 
     assert main.run(["doctor", "7"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 4
@@ -459,6 +461,6 @@ def test_the_reference_has_every_word_that_a_finding_may_have() -> None:
 
 
 def test_our_own_process_is_examined_without_stopping_anything() -> None:
-    found = list(process.examine_process(os.getpid()))
+    findings = list(process.examine_process(os.getpid()))
 
-    assert [one.what for one in found[:2]] == ["process", "tracer"]
+    assert [finding.what for finding in findings[:2]] == ["process", "tracer"]

@@ -307,10 +307,10 @@ def test_a_flight_recorder_never_loses_the_newest(writer: Writer, flight: RingDr
     for time in range(5000):
         assert writer.record(time)
 
-    found = pictured(flight)
+    numbers = pictured(flight)
 
-    assert found == list(range(5000 - len(found), 5000))
-    assert SIZE - 2 * PAGE <= len(found) * 16 <= SIZE - PAGE
+    assert numbers == list(range(5000 - len(numbers), 5000))
+    assert SIZE - 2 * PAGE <= len(numbers) * 16 <= SIZE - PAGE
 
 
 def test_a_picture_has_nothing_from_before_the_start(writer: Writer) -> None:
@@ -365,9 +365,9 @@ def test_a_picture_has_only_what_was_not_touched_while_it_was_taken(
     at_start = number
     writer.store.meanwhile = meanwhile
 
-    found = pictured(ring)
+    numbers = pictured(ring)
 
-    assert found == list(range(at_start - len(found) + 1, at_start + 1))
+    assert numbers == list(range(at_start - len(numbers) + 1, at_start + 1))
 
 
 def test_a_picture_that_the_writer_overtakes_is_empty(writer: Writer, flight: RingDrain) -> None:
@@ -466,10 +466,10 @@ def test_any_words_in_head_and_ring_are_come_through(
     for head in heads:
         store.head = head
         if overwrite:
-            _, found = ring.picture()
+            _, content = ring.picture()
         else:
-            found = polled(ring).data
-        assert len(found) <= SIZE
+            content = polled(ring).data
+        assert len(content) <= SIZE
 
 
 @given(st.lists(words64, min_size=2, max_size=4))
@@ -484,6 +484,6 @@ def test_heads_that_change_during_a_picture_are_come_through(heads: list[int]) -
 
     store.meanwhile = meanwhile
 
-    _, found = ring.picture()
+    _, data = ring.picture()
 
-    assert len(found) <= SIZE
+    assert len(data) <= SIZE

@@ -51,12 +51,12 @@ def imports(path: Path) -> bool:
 def test_a_call_of_another_objects_function_is_seen(
     link: Callable[..., Path], kind: str, table: str, strip: list[str]
 ) -> None:
-    found = {
+    names = {
         program: imports(link(program, kind, f"-Wl,--hash-style={table}", *strip))
         for program in PROGRAMS
     }
 
-    assert found == {
+    assert names == {
         "calls it": True,
         "calls another": False,
         "calls one that ends so": False,
@@ -87,7 +87,7 @@ def test_an_object_whose_tables_cannot_be_read_may_call_anything(
 ) -> None:
     path = link("calls it", "exe")
     with FileImage(str(path)) as image:
-        (dynamic,) = [one for one in image.segments if one.type == PT_DYNAMIC]
+        (dynamic,) = [segment for segment in image.segments if segment.type == PT_DYNAMIC]
     data = bytearray(path.read_bytes())
     for at in range(dynamic.offset, dynamic.offset + dynamic.file_size, 16):
         if struct.unpack_from("<q", data, at) == (tag,):

@@ -31,9 +31,9 @@ Process = subprocess.Popen[bytes]
 
 @pytest.fixture
 def child() -> Iterator[Process]:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as one:
-        yield one
-        one.kill()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        yield child
+        child.kill()
 
 
 def kill(child: Process) -> None:

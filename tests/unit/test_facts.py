@@ -99,6 +99,14 @@ OFF_FACTS = {
     "total": 0,
     "held": None,
     "where": None,
+    "select": None,
+    "sample": None,
+    "at_most": None,
+    "held_back": 0,
+    "budget": None,
+    "until": None,
+    "aggregate": None,
+    "unmatched": 0,
     "sites": [SITE_FACTS],
 }
 
@@ -134,6 +142,9 @@ def test_marker_that_is_on_says_how_and_for_whom() -> None:
         "total": 12,
         "held": "trace",
         "where": None,
+        "until": None,
+        "aggregate": None,
+        "unmatched": 0,
     }
 
 
@@ -336,6 +347,7 @@ def test_explanation_is_a_site_with_assembly_and_the_plan() -> None:
                 "body": BASE + 32,
                 "end": BASE + 23,
                 "slot": BASE + 64,
+                "hole": None,
                 "mode": None,
                 "dormant": ["1010  eb 05  jmp 0x1017"],
                 "active": {"jump": ["1010  eb 05  jmp 0x1017"]},
@@ -447,6 +459,9 @@ def test_trace_has_its_origin_and_a_summary_of_every_field(tmp_path: Path) -> No
                         "top": [{"value": "select 'ä'\n\"1\"", "count": 1}], "missed": 0,
                     },
                 ],
+                "sample": None,
+                "at_most": None,
+                "budget": None,
             }
         ],
         "problems": [],
@@ -511,7 +526,7 @@ def test_age_in_words(seconds: int, text: str, monkeypatch: pytest.MonkeyPatch) 
 # ---- what would have helped ----------------------------------------------------------------------
 
 MIB = 1 << 20
-ONE = {
+RIGHT = {
     "ring_size": 16 * MIB,
     "output": "a.ctf",
     "calls": False,
@@ -544,10 +559,10 @@ ONE = {
 def test_a_trace_with_losses_says_what_would_have_helped(
     changed: dict[str, Any], sentence: str
 ) -> None:
-    assert remedies(**ONE) == []
-    assert remedies(**{**ONE, **changed}) == [sentence]
+    assert remedies(**RIGHT) == []
+    assert remedies(**{**RIGHT, **changed}) == [sentence]
 
 
 @pytest.mark.parametrize("output", ["a.ctf", "a/", "a.ctf2", "a.parquet", "a.arrow"])
 def test_no_other_format_helps_where_a_fast_one_was_written(output: str) -> None:
-    assert remedies(**{**ONE, "output": output}) == []
+    assert remedies(**{**RIGHT, "output": output}) == []

@@ -15,14 +15,14 @@ LARGE = 3_000_000
 
 
 def one_by_one(words: list[int], least: dict[int, int]) -> tuple[list[int], bool]:
-    found, at = [], 0
+    starts, at = [], 0
     while at < len(words):
         marker, size = marker_and_words(words[at] & 0xFFFFFFFF)
         if size < least.get(marker, 0xFFFF) or size > len(words) - at:
             break
-        found.append(at)
+        starts.append(at)
         at += size
-    return found, at == len(words)
+    return starts, at == len(words)
 
 
 def test_records_are_found_whatever_their_fields_look_like(

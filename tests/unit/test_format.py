@@ -25,7 +25,7 @@ CHARS = CType(TypeClass.CHARS, 8)
 BOOL = CType(TypeClass.BOOL, 1)
 
 
-def one(conversion: str, *types: CType) -> Field:
+def field_of(conversion: str, *types: CType) -> Field:
     (field,) = parse_format(conversion, types)
     return field
 
@@ -106,7 +106,7 @@ def test_field_is_named_by_the_word_before_it(
 def test_type_and_conversion_of_a_field(
     text: str, ctype: CType, type_: FieldType, conversion: str
 ) -> None:
-    field = one(text, ctype)
+    field = field_of(text, ctype)
 
     assert (field.type, field.conversion, field.ctype, field.arg) == (type_, conversion, ctype, 0)
 
@@ -142,7 +142,7 @@ def test_raw_bytes_take_two_arguments_and_are_one_field(ctype: CType) -> None:
     ],
 )
 def test_what_only_looks_like_raw_bytes_is_a_pointer(text: str, types: tuple[CType, ...]) -> None:
-    field = one(text, *types)
+    field = field_of(text, *types)
 
     assert (field.type, field.conversion) == (FieldType.POINTER, "p")
 
@@ -221,7 +221,7 @@ def printf(conversion: str, value: object) -> str:
 @pytest.mark.parametrize("value", [0, 1, 8, 255, -1, -128, 1 << 40, (1 << 63) - 1, -(1 << 63)])
 def test_integers_are_shown_as_printf_does(conversion: str, value: int) -> None:
     flags, letter = conversion[:-1], conversion[-1]
-    field = one(f"%{flags}l{letter}", LONG)
+    field = field_of(f"%{flags}l{letter}", LONG)
 
     assert show(field, value) == printf(f"%{flags}l{letter}", ctypes.c_long(value))
 
@@ -229,18 +229,18 @@ def test_integers_are_shown_as_printf_does(conversion: str, value: int) -> None:
 @pytest.mark.parametrize("conversion", ["f", ".2f", "g", ".0e", "E", ".10G", "F"])
 @pytest.mark.parametrize("value", [0.0, 1.5, -2.25, 1e300, 1e-9, math.inf, -math.inf])
 def test_floats_are_shown_as_printf_does(conversion: str, value: float) -> None:
-    field = one(f"%{conversion}", DOUBLE)
+    field = field_of(f"%{conversion}", DOUBLE)
 
     assert show(field, value) == printf(f"%{conversion}", ctypes.c_double(value))
 
 
 def test_hexadecimal_float_is_exact() -> None:
-    assert float.fromhex(show(one("%a", DOUBLE), 0.1)) == 0.1
+    assert float.fromhex(show(field_of("%a", DOUBLE), 0.1)) == 0.1
 
 
 def test_negative_int_shows_the_bits_of_its_own_size() -> None:
-    assert show(one("%x", INT), -1) == "ffffffff"
-    assert show(one("%hhx", CHAR), -1) == "ff"
+    assert show(field_of("%x", INT), -1) == "ffffffff"
+    assert show(field_of("%hhx", CHAR), -1) == "ff"
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_negative_int_shows_the_bits_of_its_own_size() -> None:
     ],
 )
 def test_strings_are_quoted_as_in_c(value: str, shown: str) -> None:
-    assert show(one("%s", CHARS), value) == shown
+    assert show(field_of("%s", CHARS), value) == shown
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_strings_are_quoted_as_in_c(value: str, shown: str) -> None:
     ],
 )
 def test_bytes_are_text_where_they_are_printable(value: bytes, shown: str) -> None:
-    assert show(one("%.*s", INT, CHARS), value) == shown
+    assert show(field_of("%.*s", INT, CHARS), value) == shown
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_bytes_are_text_where_they_are_printable(value: bytes, shown: str) -> No
     [(b"\0\x1f\xff", "00 1f ff"), (b"abc", "61 62 63"), (b"", ""), (None, "(null)")],
 )
 def test_raw_bytes_are_shown_as_the_kernel_does(value: bytes | None, shown: str) -> None:
-    assert show(one("%*ph", INT, POINTER), value) == shown
+    assert show(field_of("%*ph", INT, POINTER), value) == shown
 
 
 @pytest.mark.parametrize(
@@ -302,12 +302,12 @@ def test_raw_bytes_are_shown_as_the_kernel_does(value: bytes | None, shown: str)
 def test_other_values_are_shown_by_type(
     text: str, ctype: CType, value: int | bool | str | None, shown: str
 ) -> None:
-    assert show(one(text, ctype), value) == shown
+    assert show(field_of(text, ctype), value) == shown
 
 
 @given(st.one_of(st.text(), st.binary()))
 def test_any_string_is_shown_on_one_printable_line(value: str | bytes) -> None:
-    shown = show(one("%s", CHARS), value)
+    shown = show(field_of("%s", CHARS), value)
 
     assert shown.isprintable()
     shown.encode()

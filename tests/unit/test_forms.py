@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from markerjit.elf import Note
+from markerjit.elf import AlikeNotes
+from markerjit.elf.notes import Row
 from markerjit.errors import UnexpectedBytes
 from markerjit.memory import FakeMemory
 from markerjit.model import (
@@ -173,9 +174,9 @@ def test_a_site_that_is_open_is_recognised_by_its_form(kind: Kind) -> None:
     for mode in make_site(kind).form.modes:
         state = make_state(kind, mode)
 
-        found = memory_of(state).read(state.site.address, len(state.site.form.head))
+        head = memory_of(state).read(state.site.address, len(state.site.form.head))
 
-        assert mode_of(state.site.form, found) is mode
+        assert mode_of(state.site.form, head) is mode
 
 
 def test_behind_a_breakpoint_are_only_bytes_of_the_form() -> None:
@@ -196,18 +197,20 @@ def test_a_site_out_of_reach_of_its_body_is_a_bad_note_and_the_others_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     signature = Signature("near", "", ())
-    note = Note(signature, Kind.JUMP, False, "kv.c", 7, 0x1000, 0x1400, 0x1007, 0x9000, True)
-    far = note._replace(
-        signature=Signature("far", "", ()), site=0x2000, end=0x2007, body=0x2000 + (1 << 32)
-    )
+    near = Row(0x100, 0x1000, 0x1400, 0x1007, 7)
+    far = Row(0x200, 0x2000, 0x2000 + (1 << 32), 0x2007, 8)
+    alike = AlikeNotes(signature, Kind.JUMP, False, "kv.c", 0x9000, True, [far, near])
+    others = alike._replace(signature=Signature("far", "", ()), rows=[far])
     image = SimpleNamespace(bias=0x10000, build_id=lambda: None, note_segments=list)
-    monkeypatch.setattr(discover, "read_notes", lambda image: ((note, far), ()))
+    monkeypatch.setattr(discover, "read_alike", lambda image: ((alike, others), ()))
     collector = discover._Collector()
 
     collector.add(image, "/bin/kv", False, None)  # type: ignore[arg-type]
 
-    found = collector.objects()
-    assert [site.marker for site in found.sites] == ["near"]
-    assert [site.address for site in found.sites] == [0x11000]
-    (problem,) = found.problems
-    assert "far" in str(problem) and "0x2000" in str(problem)
+    objects = collector.objects()
+    assert [site.marker for site in objects.sites] == ["near"]
+    assert [site.address for site in objects.sites] == [0x11000]
+    assert [str(problem).split(" at ")[:2] for problem in objects.problems] == [
+        ["/bin/kv: the site of near", "0x2000 is too far from its body"],
+        ["/bin/kv: the site of far", "0x2000 is too far from its body"],
+    ]

@@ -52,12 +52,12 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return compiler.build(folder / "program", "-O2", source)
 
 
-def found(path: Path, name: str) -> FunctionSites:
+def sites_of(path: Path, name: str) -> FunctionSites:
     return functions_of_file(str(path), parse_name(f"func:{name}"))
 
 
 def symbols(path: Path, name: str) -> set[str]:
-    return {site.signature.name.removeprefix("func:") for site in found(path, name).sites}
+    return {site.signature.name.removeprefix("func:") for site in sites_of(path, name).sites}
 
 
 def addresses(path: Path) -> dict[str, int]:
@@ -92,7 +92,7 @@ def test_names_are_globs_over_symbols_and_over_what_was_written(
 def test_sites_are_at_the_addresses_of_the_symbols_behind_an_endbr64(program: Path) -> None:
     known = addresses(program)
 
-    for site in found(program, "*").sites:
+    for site in sites_of(program, "*").sites:
         symbol = site.signature.name.removeprefix("func:")
         assert site.place.offset - known[symbol] in (0, 4)
         assert site.form.head
@@ -104,23 +104,21 @@ def test_what_only_chooses_a_function_is_refused_alone_and_named_beside_others(
     program: Path,
 ) -> None:
     with pytest.raises(Unsupported, match="IFUNC"):
-        found(program, "chosen")
+        sites_of(program, "chosen")
 
-    assert found(program, "chosen*").resolvers == ("chosen",)
+    assert sites_of(program, "chosen*").resolvers == ("chosen",)
 
 
 @pytest.mark.parametrize("name", ["mian", "made::twise", "nothing.so:main"])
 def test_unknown_names_are_refused_with_the_nearest(program: Path, name: str) -> None:
     with pytest.raises(UnknownMarker, match="no function matches") as caught:
-        found(program, name)
+        sites_of(program, name)
 
     if name == "mian":
         assert "func:main" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "name", ["kv_get", "a:b", "func:main:return", "insn:main+0x4", "call:a->b"]
-)
+@pytest.mark.parametrize("name", ["kv_get", "a:b", "insn:main+0x4", "call:a->b"])
 def test_names_of_anything_else_are_unsupported(program: Path, name: str) -> None:
     with pytest.raises(Unsupported):
         functions_of_file(str(program), parse_name(name))
@@ -131,7 +129,7 @@ def test_a_stripped_program_has_what_it_exports(program: Path, tmp_path: Path) -
     subprocess.run(["strip", "-o", stripped, program], check=True)
 
     with pytest.raises(UnknownMarker):
-        found(stripped, "made::twice")
+        sites_of(stripped, "made::twice")
 
 
 def test_files_that_are_no_objects_are_refused(tmp_path: Path) -> None:
@@ -157,6 +155,8 @@ def test_a_function_has_one_name_in_whatever_order_the_symbols_stand(
     assert canonical(names) == canonical(names[::-1]) == expected
 
 
-@pytest.mark.parametrize("symbol", ["main", "_Z", "_Znonsense", "", "_Z" + "1" * 10000, "größe"])
+@pytest.mark.parametrize(
+    "symbol", ["main", "i", "_Z", "_Znonsense", "", "_Z" + "1" * 9999, "größe"]
+)
 def test_what_is_no_name_of_cxx_stays_as_it_is(symbol: str) -> None:
     assert demangled(symbol) == symbol

@@ -18,8 +18,8 @@ PADDING = b"\x90" * 64
 
 
 def mapping(start: int, path: str = "/bin/kv", *, access: str = "r-xp") -> Mapping:
-    (one,) = parse_maps(f"{start:x}-{start + SIZE:x} {access} 00000000 00:00 0 {path}\n")
-    return one
+    (mapping,) = parse_maps(f"{start:x}-{start + SIZE:x} {access} 00000000 00:00 0 {path}\n")
+    return mapping
 
 
 def memory_of(**codes: bytes) -> FakeMemory:
@@ -37,10 +37,10 @@ MAPS = [mapping(PROGRAM), mapping(LIBC, "/lib/libc.so.6"), mapping(VDSO, "[vdso]
 def test_what_is_there_is_found_where_it_is(sigreturn: bytes) -> None:
     memory = memory_of(program=b"", libc=SYSCALL_RET + sigreturn + POP_RAX_RET, vdso=b"")
 
-    found = find_gadgets(memory.read, MAPS)
+    gadgets = find_gadgets(memory.read, MAPS)
 
     start = LIBC + len(PADDING)
-    assert found == (start, start + 3, start + 3 + len(sigreturn))
+    assert gadgets == (start, start + 3, start + 3 + len(sigreturn))
 
 
 def test_the_c_library_is_looked_through_first() -> None:
@@ -116,10 +116,10 @@ def test_memory_without_a_file_is_looked_through_last() -> None:
 def test_parts_may_come_from_several_mappings() -> None:
     memory = memory_of(program=POP_RAX_RET, libc=b"", vdso=SYSCALL_RET)
 
-    found = find_gadgets(memory.read, MAPS)
+    gadgets = find_gadgets(memory.read, MAPS)
 
-    assert (found.syscall_ret, found.sigreturn) == (VDSO + len(PADDING), 0)
-    assert found.pop_rax_ret == PROGRAM + len(PADDING)
+    assert (gadgets.syscall_ret, gadgets.sigreturn) == (VDSO + len(PADDING), 0)
+    assert gadgets.pop_rax_ret == PROGRAM + len(PADDING)
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_a_mapping_that_cannot_be_read_is_passed_over() -> None:
 
 def test_this_very_process_has_what_is_needed() -> None:
     with ProcessMemory(os.getpid()) as memory:
-        found = find_gadgets(memory.read, read_maps("self"))
+        gadgets = find_gadgets(memory.read, read_maps("self"))
 
-        assert memory.read(found.syscall_ret, 3) == SYSCALL_RET
-        back = memory.read(found.sigreturn, 9) if found.sigreturn else SIGRETURN[0]
+        assert memory.read(gadgets.syscall_ret, 3) == SYSCALL_RET
+        back = memory.read(gadgets.sigreturn, 9) if gadgets.sigreturn else SIGRETURN[0]
         assert back == SIGRETURN[0] or back[: len(SIGRETURN[1])] == SIGRETURN[1]

@@ -37,14 +37,19 @@ def cost_of(elf: Elf, name: str) -> Cost:
     code = elf.read(symbol.address, symbol.size)
     decoded = Cs(CS_ARCH_X86, CS_MODE_64).disasm(code, symbol.address)
     ends = {note.body for note in elf.notes()}
-    passed = list(takewhile(lambda one: one.mnemonic != "ret" and one.address not in ends, decoded))
-    count = sum(one.mnemonic != "nop" for one in passed)
+    passed = list(
+        takewhile(
+            lambda instruction: instruction.mnemonic != "ret" and instruction.address not in ends,
+            decoded,
+        )
+    )
+    count = sum(instruction.mnemonic != "nop" for instruction in passed)
     return Cost(count + 1, sum(map(is_for_stack, passed)))
 
 
-def is_for_stack(one: CsInsn) -> bool:
-    moves = one.mnemonic in ("add", "sub", "lea") and one.op_str.startswith("rsp,")
-    return moves or one.mnemonic in ("push", "pop", "enter", "leave", "call")
+def is_for_stack(instruction: CsInsn) -> bool:
+    moves = instruction.mnemonic in ("add", "sub", "lea") and instruction.op_str.startswith("rsp,")
+    return moves or instruction.mnemonic in ("push", "pop", "enter", "leave", "call")
 
 
 @pytest.mark.parametrize("compiler", COMPILERS, ids=lambda compiler: compiler.name)
@@ -93,10 +98,10 @@ def test_gcc_puts_bodies_apart_from_the_code_that_is_executed(
 
 def mangled(elf: Elf, name: str) -> str:
     """The function's symbol, which C++ has its own names for."""
-    (found,) = {
+    (size,) = {
         symbol.name
         for symbol in elf.symbols()
         if symbol.is_function and not symbol.name.endswith(".cold")
         if symbol.name == name or symbol.name.startswith(f"_Z{len(name)}{name}")
     }
-    return found
+    return size

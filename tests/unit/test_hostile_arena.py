@@ -137,11 +137,11 @@ def test_code_is_looked_through_in_pieces() -> None:
     def read(address: RemoteAddress, count: int) -> bytes:
         nonlocal largest
         largest = max(largest, count)
-        found = bytearray(count)
+        data = bytearray(count)
         if address <= at < address + count:
             part = code[: address + count - at]
-            found[at - address : at - address + len(part)] = part
-        return bytes(found)
+            data[at - address : at - address + len(part)] = part
+        return bytes(data)
 
     mapping = Mapping(
         start, RemoteAddress(start + size),

@@ -42,7 +42,7 @@ HOME_OF_OPCODES = "markerjit.x86.forms"
 
 def opcode_literals(source: str) -> list[str]:
     """Opcodes written as hexadecimal numbers, in bytes, or in the text for bytes.fromhex."""
-    found = [
+    lines = [
         f"line {token.start[0]} has {token.string}"
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.NUMBER
@@ -60,8 +60,8 @@ def opcode_literals(source: str) -> list[str]:
         else:
             continue
         if any(byte in OPCODES for byte in value):
-            found.append(f"line {node.lineno} has {value!r}")
-    return found
+            lines.append(f"line {node.lineno} has {value!r}")
+    return lines
 
 
 def has_content(source: str) -> bool:
@@ -106,10 +106,10 @@ def distribution(lengths: dict[str, int]) -> str:
     ],
 )
 def test_checker_refuses(module: str, source: str, why: str) -> None:
-    found = complaints(module, source)
+    sentences = complaints(module, source)
 
-    assert len(found) == 1
-    assert why in found[0]
+    assert len(sentences) == 1
+    assert why in sentences[0]
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_checker_accepts(module: str, source: str) -> None:
 
 
 def test_relative_imports_of_a_package_start_at_the_package() -> None:
-    found = list(imports("markerjit.elf", "from .notes import x", is_package=True))
+    names = list(imports("markerjit.elf", "from .notes import x", is_package=True))
 
-    assert found == [(1, "markerjit.elf.notes")]
+    assert names == [(1, "markerjit.elf.notes")]
 
 
 @pytest.mark.parametrize(
@@ -189,13 +189,13 @@ def test_distribution_names_the_five_longest() -> None:
 
 
 def test_every_room_imports_only_from_floors_below(repo: Path) -> None:
-    found = [
+    wrong = [
         complaint
         for module, path in modules(repo)
         for complaint in complaints(module, path.read_text(), is_package=path.name == "__init__.py")
     ]
 
-    assert not found, "\n".join(found)
+    assert not wrong, "\n".join(wrong)
 
 
 def test_modules_of_a_room_form_no_circle(repo: Path) -> None:
@@ -228,25 +228,25 @@ def test_kinds_of_cost_share_the_sampling_and_not_each_other(repo: Path) -> None
 
 
 def test_a_bench_outside_the_package_comes_in_by_the_api(repo: Path) -> None:
-    found = [
+    wrong = [
         f"{path.name}:{line} imports {name}"
         for path in sorted((repo / "bench" / "real").glob("*.py"))
         for line, name in imports(f"real.{path.stem}", path.read_text())
         if name.startswith(BENCH) and name != f"{BENCH}.api"
     ]
 
-    assert not found, "\n".join(found)
+    assert not wrong, "\n".join(wrong)
 
 
 def test_opcodes_are_written_in_one_file_only(repo: Path) -> None:
-    found = [
+    wrong = [
         f"{module}: {literal}"
         for module, path in modules(repo)
         if module != HOME_OF_OPCODES
         for literal in opcode_literals(path.read_text())
     ]
 
-    assert not found, "\n".join(found)
+    assert not wrong, "\n".join(wrong)
 
 
 def test_picture_is_that_of_the_code(repo: Path) -> None:

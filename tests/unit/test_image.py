@@ -70,8 +70,8 @@ def file_of(tmp_path: Path) -> Callable[[bytes], str]:
 
 def build_id_by_readelf(path: Path) -> str:
     text = subprocess.run(["readelf", "-nW", path], capture_output=True, text=True, check=True)
-    (found,) = re.findall(r"Build ID: ([0-9a-f]+)", text.stdout)
-    return found
+    (build_id,) = re.findall(r"Build ID: ([0-9a-f]+)", text.stdout)
+    return build_id
 
 
 def symbol(path: Path, name: str) -> int:
@@ -96,12 +96,12 @@ def test_segments_are_those_that_pyelftools_sees(plain: OBJECTS, kind: str) -> N
         ]
 
     with FileImage(str(path)) as image:
-        found = [
+        texts = [
             (s.flags, s.offset, s.address, s.file_size, s.memory_size, s.align)
             for s in image.segments
         ]
 
-    assert found == expected
+    assert texts == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -18,12 +18,12 @@ class Busy:
         self.words: dict[int, int] = {GEOMETRY.calls_offset(0, 0): 1}
 
     def read(self, offset: int, size: int) -> bytes:
-        found = b"".join(
+        data = b"".join(
             self.words.get(at, 0).to_bytes(8, "little") for at in range(offset, offset + size, 8)
         )
         for place in (GEOMETRY.calls_offset(0, 0), GEOMETRY.calls_offset(1, 0) + 8):
             self.words[place] = self.words.get(place, 0) + 1
-        return found
+        return data
 
 
 def test_a_thread_that_comes_and_goes_does_not_hide_one_that_is_inside() -> None:

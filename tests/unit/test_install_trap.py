@@ -105,7 +105,9 @@ def test_no_thread_ever_meets_our_handler_with_itself_to_pass_on_to(handler: int
     install_trap(kernel.own.arena, kernel)
 
     assert kernel.action.handler == kernel.ours
-    installed = [one.old.handler for one in kernel.moments if one.action.handler == kernel.ours]
+    installed = [
+        moment.old.handler for moment in kernel.moments if moment.action.handler == kernel.ours
+    ]
     assert installed
     assert set(installed) == {handler}
 
@@ -131,7 +133,7 @@ def test_a_handler_that_is_there_already_is_not_installed_again() -> None:
 
     install_trap(kernel.own.arena, kernel)
 
-    assert {one.old.handler for one in kernel.moments} == {PROGRAMS_OWN}
+    assert {moment.old.handler for moment in kernel.moments} == {PROGRAMS_OWN}
 
 
 def test_a_handler_that_the_program_has_put_in_our_place_is_not_replaced() -> None:

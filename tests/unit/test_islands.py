@@ -52,8 +52,8 @@ def place(span: Span, maps: Sequence[Mapping], heap: int = 0, size: int = SIZE) 
     if start is not None:
         assert not start % PAGE
         assert is_near(Island(0, start, size, 0, 0), span)
-        for one in maps:
-            assert start + size <= one.start - GUARD or start >= one.end + GUARD
+        for mapping in maps:
+            assert start + size <= mapping.start - GUARD or start >= mapping.end + GUARD
     return start
 
 
@@ -136,8 +136,8 @@ def test_every_byte_reaches_every_byte() -> None:
 @pytest.fixture
 def thread() -> Iterator[FailingThread]:
     """Makes all calls, until a test sets `fail_at`. What a test leaves is removed."""
-    yield (one := FailingThread())
-    take_down(one)
+    yield (thread := FailingThread())
+    take_down(thread)
 
 
 @pytest.fixture
@@ -148,8 +148,10 @@ def arena(build: Path, memory: ProcessMemory, thread: FailingThread) -> Arena:
 def own_text() -> Span:
     """The code of this program."""
     program = os.path.realpath(sys.executable)
-    one = next(one for one in read_maps("self") if one.executable and one.path == program)
-    return Span(one.start, one.end)
+    mapping = next(
+        mapping for mapping in read_maps("self") if mapping.executable and mapping.path == program
+    )
+    return Span(mapping.start, mapping.end)
 
 
 def near(arena: Arena, thread: FailingThread, size: int = 100) -> Island:
@@ -288,10 +290,10 @@ def test_a_place_that_was_taken_meanwhile_is_looked_for_anew(
     arena: Arena, thread: FailingThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts: list[int] = []
-    found = islands.place_near
+    place_near = islands.place_near
 
     def first_a_taken_one(span: Span, *args: object) -> RemoteAddress | None:
-        start = found(span, *args) if starts else span.start  # type: ignore[arg-type]
+        start = place_near(span, *args) if starts else span.start  # type: ignore[arg-type]
         starts.append(start or 0)
         return start
 

@@ -133,9 +133,9 @@ def test_a_page_that_cannot_be_read_is_never_known(own: OwnArena) -> None:
 @pytest.mark.parametrize("earlier", [1, 2, 1 << 20, 1 << 38])
 def test_what_was_known_in_another_window_is_asked_again(own: OwnArena, earlier: int) -> None:
     """Were it believed, this process would end here."""
-    _other, there = page_of()
+    _other, page = page_of()
     _memory, address = page_of(0)
-    window, _ = recorded(own, there)
+    window, _ = recorded(own, page)
     Known(own).put(address, window - earlier)
 
     assert recorded(own, address)[1] == UNREADABLE

@@ -160,12 +160,12 @@ def test_a_bench_that_fails_says_why(
 
 
 def test_progress_is_told_until_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[str, int, int]] = []
+    reports: list[tuple[str, int, int]] = []
     lines = "'progress 0', 'a remark', 'progress 60', 'result {\"rounds\": 3}', 'progress 99'"
     monkeypatch.setattr(cost, "BENCH", f"print({lines}, sep=chr(10))")
 
-    assert cost.measured(lambda *each: told.append(each)) == {"rounds": 3}
-    assert told == [(cost.NAME, 0, 100), (cost.NAME, 60, 100)]
+    assert cost.measured(lambda *each: reports.append(each)) == {"rounds": 3}
+    assert reports == [(cost.NAME, 0, 100), (cost.NAME, 60, 100)]
 
 
 def test_the_bench_ends_when_the_lab_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,9 +38,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
-    one = Clock()
-    monkeypatch.setattr(lease_module, "time", one)
-    yield one
+    clock = Clock()
+    monkeypatch.setattr(lease_module, "time", clock)
+    yield clock
     lease_module._READ_BY_US.clear()
 
 

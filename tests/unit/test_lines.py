@@ -79,10 +79,10 @@ def test_json_is_one_object_on_one_line() -> None:
 def test_json_keeps_numbers_truths_and_nulls(value: object) -> None:
     event = EVENT._replace(fields={"value": value})  # type: ignore[dict-item]
 
-    found = json.loads(as_json(event))["fields"]["value"]
+    decoded = json.loads(as_json(event))["fields"]["value"]
 
-    assert found == value
-    assert type(found) is type(value)
+    assert decoded == value
+    assert type(decoded) is type(value)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])

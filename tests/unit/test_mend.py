@@ -48,7 +48,7 @@ def test_places_come_in_the_order_in_which_they_are_taken_back() -> None:
         edit(0x40, "06", "07", 2),
     ]
 
-    assert [one.address for one in places_of(edits)] == [0x40, 0x10, 0x20, 0x30]
+    assert [place.address for place in places_of(edits)] == [0x40, 0x10, 0x20, 0x30]
 
 
 def test_a_place_that_is_written_twice_is_one_with_all_that_it_may_hold() -> None:
@@ -71,14 +71,14 @@ def test_a_word_and_a_byte_at_one_address_are_two_places() -> None:
 
 
 def back(edits: Sequence[Edit], memory: FakeMemory) -> list[Edit]:
-    now = [(one, memory.read(one.address, len(one.before))) for one in places_of(edits)]
+    now = [(place, memory.read(place.address, len(place.before))) for place in places_of(edits)]
     return list(unfinished._back(now))
 
 
 def write(memory: FakeMemory, edits: Sequence[Edit]) -> None:
-    for one in edits:
-        assert memory.read(one.address, len(one.old)) == one.old
-        memory.write(one.address, one.new)
+    for edit in edits:
+        assert memory.read(edit.address, len(edit.old)) == edit.old
+        memory.write(edit.address, edit.new)
 
 
 def test_what_was_not_written_yet_is_not_taken_back() -> None:
@@ -91,27 +91,31 @@ def test_each_step_of_the_change_is_a_step_of_the_way_back() -> None:
     edits = [edit(0x1000, "00", "01"), edit(0x1001, "00", "01"), edit(0x1002, "00", "01", 1)]
     memory = FakeMemory({HERE: b"\1\1\1"})
 
-    found = back(edits, memory)
+    way_back = back(edits, memory)
 
-    assert [(one.address, one.step) for one in found] == [(0x1002, 0), (0x1000, 1), (0x1001, 1)]
-    assert all((one.old, one.new) == (b"\1", b"\0") for one in found)
+    assert [(edit.address, edit.step) for edit in way_back] == [
+        (0x1002, 0),
+        (0x1000, 1),
+        (0x1001, 1),
+    ]
+    assert all((edit.old, edit.new) == (b"\1", b"\0") for edit in way_back)
 
 
 CHANGES = [
-    (current, wanted)
-    for current, wanted in product((None, Mode.JUMP, Mode.INT3), repeat=2)
-    if current is not wanted
+    (current, goal)
+    for current, goal in product((None, Mode.JUMP, Mode.INT3), repeat=2)
+    if current is not goal
 ]
 
 
-@pytest.mark.parametrize(("current", "wanted"), CHANGES)
+@pytest.mark.parametrize(("current", "goal"), CHANGES)
 def test_a_switch_that_ended_anywhere_and_a_mending_that_ended_anywhere_leave_whole_instructions(
-    current: Mode | None, wanted: Mode | None
+    current: Mode | None, goal: Mode | None
 ) -> None:
     """And the next mending, which finds the same journal, brings back what stood there before."""
     state = make_state(Kind.JUMP, current)
     form = state.site.form
-    edits = (on([state], wanted) if wanted else off([state])).edits
+    edits = (on([state], goal) if goal else off([state])).edits
     site = state.site.address
 
     for done in range(len(edits) + 1):
@@ -120,10 +124,10 @@ def test_a_switch_that_ended_anywhere_and_a_mending_that_ended_anywhere_leave_wh
         for mended in range(len(back(edits, ended)) + 1):
             memory = memory_of(state)
             write(memory, edits[:done])
-            for one in back(edits, memory)[:mended]:
-                write(memory, [one])
-                found = memory.read(site, 2)
-                assert found[:1] == TRAP or found in (form.head, *form.ways.values())
+            for edit in back(edits, memory)[:mended]:
+                write(memory, [edit])
+                data = memory.read(site, 2)
+                assert data[:1] == TRAP or data in (form.head, *form.ways.values())
             write(memory, back(edits, memory))
             assert back(edits, memory) == []
             assert memory.segments == memory_of(state).segments
@@ -135,10 +139,10 @@ def test_a_slot_is_mended_after_the_code_that_opened_on_it() -> None:
     edits = on([state]).edits
     write(memory, edits)
 
-    found = back(edits, memory)
+    way_back = back(edits, memory)
 
-    assert [one.address - state.site.address for one in found if one.code] == [1]
-    assert [one.address for one in found] == [state.site.address + 1, SLOT, SLOT + 8]
+    assert [edit.address - state.site.address for edit in way_back if edit.code] == [1]
+    assert [edit.address for edit in way_back] == [state.site.address + 1, SLOT, SLOT + 8]
 
 
 # ---- whose places --------------------------------------------------------------------------------

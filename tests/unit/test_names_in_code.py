@@ -1,7 +1,7 @@
 """A name says what it is bound to: it is no pronoun and no bare participle.
 
-Parameters, variables, functions and classes of markerjit are looked at. The facts of an object may
-have such names: an error has `found` beside `expected`.
+Parameters, variables, functions and classes of markerjit, its benchmarks and its tests are looked
+at. The facts of an object may have such names: an error has `found` beside `expected`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,19 @@ from pathlib import Path
 import pytest
 
 VAGUE = frozenset(
-    ("found", "it", "one", "ones", "said", "there", "these", "this", "those", "told", "wanted")
+    (
+        "found",
+        "it",
+        "one",
+        "ones",
+        "said",
+        "there",
+        "these",
+        "this",
+        "those",
+        "told",
+        "wanted",
+    )
 )
 
 
@@ -74,10 +86,11 @@ def test_a_name_of_the_field_may_be_bound(source: str) -> None:
     assert not vague_names(source)
 
 
-def test_names_in_the_controller_say_what_they_are(repo: Path) -> None:
+@pytest.mark.parametrize("tree", ["markerjit", "bench", "tests"])
+def test_names_in_the_code_say_what_they_are(repo: Path, tree: str) -> None:
     vague = [
         f"{path.relative_to(repo)}:{name}"
-        for path in sorted((repo / "markerjit").rglob("*.py"))
+        for path in sorted((repo / tree).rglob("*.py"))
         for name in vague_names(path.read_text())
     ]
 

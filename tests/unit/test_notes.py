@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from markerjit.elf import FileImage, Image, MappedImage, Note, Segment, read_notes
@@ -200,9 +200,9 @@ def test_slot_is_where_nm_has_it(compiled: Build, mode: str) -> None:
 @pytest.mark.parametrize("mode", ["jump", "nop", "pointer", "symbol"])
 def test_body_is_where_the_stapsdt_note_has_it(compiled: Build, mode: str) -> None:
     path = compiled("gcc", "shared", mode)
-    found = re.findall(r"Name: (\w+)\s+Location: 0x([0-9a-f]+)", output("readelf", "-nW", path))
+    matches = re.findall(r"Name: (\w+)\s+Location: 0x([0-9a-f]+)", output("readelf", "-nW", path))
 
-    assert [(n.name, n.body) for n in notes_of(path)] == [(n, int(a, 16)) for n, a in found]
+    assert [(n.name, n.body) for n in notes_of(path)] == [(n, int(a, 16)) for n, a in matches]
 
 
 def test_readelf_sees_the_same_number_of_notes(compiled: Build) -> None:
@@ -375,9 +375,14 @@ def test_made_up_note_is_read() -> None:
     notes, problems = read_notes(MadeUp(note()))
 
     assert problems == ()
-    (found,) = notes
-    assert (found.site, found.body, found.end, found.slot) == (CODE, CODE + 64, CODE + 7, DATA)
-    assert (found.name, found.format, found.file, found.line) == ("made_up", "n %d", "file.c", 12)
+    (parsed,) = notes
+    assert (parsed.site, parsed.body, parsed.end, parsed.slot) == (CODE, CODE + 64, CODE + 7, DATA)
+    assert (parsed.name, parsed.format, parsed.file, parsed.line) == (
+        "made_up",
+        "n %d",
+        "file.c",
+        12,
+    )
 
 
 def test_fields_that_a_later_header_appends_are_skipped() -> None:
@@ -449,15 +454,15 @@ def test_kinds_without_a_body_say_zero(kind: Kind) -> None:
     slot = 0 if kind is Kind.DIRECT else DATA
     (code,) = [number for number, known in mirror.KINDS.items() if known is kind]
 
-    ((found,), problems) = read_notes(MadeUp(note(kind=code, body=0, slot=slot)))
+    ((parsed,), problems) = read_notes(MadeUp(note(kind=code, body=0, slot=slot)))
 
-    assert (found.body, found.slot, problems) == (0, slot, ())
+    assert (parsed.body, parsed.slot, problems) == (0, slot, ())
 
 
 def test_text_that_is_no_utf8_is_shown_with_escapes() -> None:
-    ((found,), _) = read_notes(MadeUp(note(), texts=b"caf\xe9 %d\0/caf\xe9.c\0"))
+    ((parsed,), _) = read_notes(MadeUp(note(), texts=b"caf\xe9 %d\0/caf\xe9.c\0"))
 
-    assert (found.format, found.file) == (r"caf\xe9 %d", r"/caf\xe9.c")
+    assert (parsed.format, parsed.file) == (r"caf\xe9 %d", r"/caf\xe9.c")
 
 
 def test_text_may_stand_across_pages_but_not_without_end() -> None:
@@ -487,9 +492,9 @@ def test_notes_of_others_are_skipped_whatever_their_padding() -> None:
 def test_notes_of_eight_byte_alignment_are_iterated() -> None:
     data = raw(b"GNU\0", 5, b"x" * 13, 8) + raw(b"ABCDE\0", 7, b"y" * 3, 8)
 
-    found = [(n.owner, n.type, n.content) for n in iterate_notes(data, 8)]
+    notes = [(n.owner, n.type, n.content) for n in iterate_notes(data, 8)]
 
-    assert found == [(b"GNU\0", 5, b"x" * 13), (b"ABCDE\0", 7, b"yyy")]
+    assert notes == [(b"GNU\0", 5, b"x" * 13), (b"ABCDE\0", 7, b"yyy")]
 
 
 def test_other_types_of_ours_are_for_later_readers() -> None:
@@ -511,15 +516,15 @@ def test_damaged_size_hides_only_its_own_note(damage: tuple[int, int]) -> None:
 
 def test_segment_cut_anywhere_gives_the_notes_before_the_cut() -> None:
     data = several({"name": b"a\0"}, {"name": b"b\0"}, {"name": b"c\0"})
-    one = len(data) // 3
+    unit = len(data) // 3
 
     for size in range(len(data) + 1):
         notes, problems = read_notes(MadeUp(data[:size]))
 
-        missing_padding = (len(data) - size) % one if size else 0
-        whole = size // one + (0 < missing_padding <= 2)
+        missing_padding = (len(data) - size) % unit if size else 0
+        whole = size // unit + (0 < missing_padding <= 2)
         assert [n.name for n in notes] == ["a", "b", "c"][:whole], size
-        assert len(problems) == (size % one != 0 and not 0 < missing_padding <= 2)
+        assert len(problems) == (size % unit != 0 and not 0 < missing_padding <= 2)
 
 
 def test_segment_that_cannot_be_read_is_a_problem_and_the_next_is_read() -> None:
@@ -592,6 +597,68 @@ def test_what_notes_share_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert [n.site for n in notes] == [CODE + 8 * i for i in range(100)] + [CODE, CODE + 800]
 
 
+def read_both_ways(
+    monkeypatch: pytest.MonkeyPatch, data: bytes, texts: bytes = b"n %d\0file.c\0"
+) -> tuple[tuple[mirror.AlikeNotes, ...], list[str]]:
+    """What is read in lots of four notes, and the same note by note."""
+    results = []
+    for lot in (4, 1 << 30):
+        monkeypatch.setattr(mirror, "_LOT", lot)
+        alike, problems = mirror.read_alike(MadeUp(data, texts))
+        results.append((alike, [str(problem) for problem in problems]))
+    assert results[0] == results[1]
+    return results[0]
+
+
+ODD: list[dict[str, object]] = [
+    {}, {"site": 16}, {"site": CODE + SPAN - 7}, {"body": 0}, {"body": CODE + SPAN}, {"slot": 0},
+    {"slot": CODE}, {"slot": DATA + 8}, {"text": TEXTS + 12}, {"text": 16}, {"kind": 2},
+    {"kind": 4}, {"argc": 2, "types": b"\x12\x13"}, {"version": 2}, {"version": 9},
+    {"name": b"other_1\0"}, {"name": b"a_longer_name\0"}, {"flags": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("at", [0, 1, 4, 5, 11, 12])
+@pytest.mark.parametrize("odd", ODD, ids=str)
+def test_notes_are_the_same_in_lots_and_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, odd: dict[str, object], at: int
+) -> None:
+    changes: list[dict[str, object]] = [{"site": CODE + 8 * i} for i in range(20)]
+    changes[at] = {**changes[at], **odd}
+
+    alike, problems = read_both_ways(monkeypatch, several(*changes), b"n %d\0file.c\0n %d\0b.c\0")
+
+    assert sum(len(notes.rows) for notes in alike) + len(problems) == 20
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 12 * 68 - 1), st.integers(0, 255)), max_size=4))
+def test_damaged_notes_are_the_same_in_lots_and_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, changes: list[tuple[int, int]]
+) -> None:
+    data = bytearray(several(*({"site": CODE + 8 * i} for i in range(12))))
+    for offset, value in changes:
+        data[offset] = value
+
+    read_both_ways(monkeypatch, bytes(data))
+
+
+def test_notes_that_are_alike_are_read_in_lots(monkeypatch: pytest.MonkeyPatch) -> None:
+    added: list[int] = []
+    add = mirror._Reader._add
+    monkeypatch.setattr(
+        mirror._Reader, "_add", lambda self, *args: added.append(1) or add(self, *args)
+    )
+    texts = b"n %d\0file.c\0" + bytes(4)  # as a linker aligns them
+    data = several(*({"site": CODE + i % 64, "text": TEXTS + 16 * i} for i in range(2001)))
+
+    (notes,), problems = mirror.read_alike(MadeUp(data, texts * 2001))
+
+    assert problems == ()
+    assert [row.site for row in notes.rows] == [CODE + i % 64 for i in range(2001)]
+    assert len(added) < 1 + mirror._LOT
+
+
 @pytest.mark.parametrize(
     "change", [{"site": 16}, {"body": 16}, {"slot": CODE}, {"text": 16}, {"site": CODE + SPAN}]
 )
@@ -620,9 +687,9 @@ def test_flipped_bytes_give_problems_and_no_other_errors(
     notes, problems = read_notes(MadeUp(bytes(data), b"n %d\0file.c\0\0b.c\0", align))
 
     assert all(isinstance(problem, BadNote) for problem in problems)
-    for found in notes:
-        assert CODE <= found.site < CODE + SPAN
-        assert found.name.replace("$", "_").isidentifier()
+    for parsed in notes:
+        assert CODE <= parsed.site < CODE + SPAN
+        assert parsed.name.replace("$", "_").isidentifier()
 
 
 @settings(deadline=None)

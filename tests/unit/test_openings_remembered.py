@@ -260,10 +260,10 @@ def test_the_answers_are_of_the_bytes_that_were_digested(
     os.unlink(entry(tmp_path))
     scan = openings._scanned
 
-    def changing(image: FileImage, addresses: list[int]) -> Openings:
+    def changing(question: object, image: FileImage, *rest: object) -> Openings:
         path.write_bytes(whole[:4096] + bytes(len(whole) - 4096))
         try:
-            return scan(image, addresses)
+            return scan(question, image, *rest)
         finally:
             path.write_bytes(whole)
 

@@ -193,10 +193,10 @@ def test_symbol_of_two_places_is_refused(tmp_path: Path) -> None:
     lines = ['PROBE one, "8@same(%rip)"', ".data", "same: .quad 2", ".text"]
     path = build(tmp_path, lines, "-shared", "-nostdlib", str(second))
     with FileImage(str(path)) as image:
-        found = read_sdt_notes(image)
+        notes = read_sdt_notes(image)
 
         with pytest.raises(BadNote, match="2 symbols of the name same"):
-            parse_operands(found.notes[0].operands, Names(image, found.symbols, 0))
+            parse_operands(notes.notes[0].operands, Names(image, notes.symbols, 0))
 
 
 SDT = """
@@ -227,9 +227,9 @@ def test_operands_of_a_compiler_are_understood(
     subprocess.run(words, check=True, capture_output=True)
 
     with FileImage(str(output)) as image:
-        found = read_sdt_notes(image)
-        names = Names(image, found.symbols, 0)
-        by_name = {note.name: parse_operands(note.operands, names) for note in found.notes}
+        notes = read_sdt_notes(image)
+        names = Names(image, notes.symbols, 0)
+        by_name = {note.name: parse_operands(note.operands, names) for note in notes.notes}
 
     assert [str(argument.ctype) for argument in by_name["registers"]] == [
         "i8", "i16", "u32", "i64", "u64", "u8", "u64", "i32"

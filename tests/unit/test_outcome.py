@@ -20,7 +20,7 @@ from markerjit.remote.outcome import explain_failure
 
 
 @pytest.mark.parametrize(
-    ("status", "facts", "kind", "said"),
+    ("status", "facts", "kind", "words"),
     [
         (native.GONE, {}, TargetGone, "process 7 has ended$"),
         (native.BUSY, {"tid": 9}, Refused, "thread 9 of process 7 did not stop in time"),
@@ -52,7 +52,7 @@ def test_each_failure_is_said_in_one_sentence(
     status: int,
     facts: dict[str, int],
     kind: type[MarkerError],
-    said: str,
+    words: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(outcome, "is_ending", lambda _: False)
@@ -60,7 +60,7 @@ def test_each_failure_is_said_in_one_sentence(
     error = explain_failure(7, status, native.Report(**facts))
 
     assert type(error) is kind or (kind is MarkerError and isinstance(error, kind))
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=words):
         raise error
     assert "\n" not in str(error)
     not_now = kind is Refused and facts.get("error") != errno.EINVAL

@@ -134,26 +134,47 @@ def test_wheel_holds_the_manual_pages(wheel: Path) -> None:
     assert names == {f"data/share/man/man1/{name}" for name, _ in pages()}
 
 
-def test_sdist_holds_sources_and_nothing_built(clean_copy: Path, tmp_path: Path) -> None:
-    sdist = _build("sdist", clean_copy, tmp_path)
+@pytest.fixture(scope="module")
+def sdist(clean_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _build("sdist", clean_copy, tmp_path_factory.mktemp("sdist"))
 
+
+def test_sdist_holds_sources_and_nothing_built(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"Makefile", "native/build_backend.py", "native/include/markerjit/marker.h"} <= names
     assert not [name for name in names if "_native" in name or name.startswith("build")]
 
 
-def test_sdist_builds_the_same_wheel(clean_copy: Path, wheel: Path, tmp_path: Path) -> None:
-    for folder in ("sdist", "source", "wheel"):
+def test_sdist_builds_the_same_wheel(
+    clean_copy: Path, wheel: Path, sdist: Path, tmp_path: Path
+) -> None:
+    """Its sources are those of the checkout, so that what was compiled of those is lent to it:
+    compilers would only make the same once more."""
+    for folder in ("source", "wheel"):
         (tmp_path / folder).mkdir()
     # tar itself: the tarfile of Debian 12 does not know the filters that later ones insist on.
-    run("tar", "-xf", _build("sdist", clean_copy, tmp_path / "sdist"), "-C", tmp_path / "source")
+    run("tar", "-xf", sdist, "-C", tmp_path / "source")
     (source,) = (tmp_path / "source").iterdir()
+    assert sources_in(source) == sources_in(clean_copy)
+    for made in ("build/obj", "build/targets", "build/runtime.elf", "markerjit/_native"):
+        run("cp", "-a", "--parents", made, source, cwd=clean_copy)
+    run("find", source / "build", source / "markerjit/_native", "-exec", "touch", "{}", "+")
 
     again = _build("wheel", source, tmp_path / "wheel")
 
     with zipfile.ZipFile(again) as ours, zipfile.ZipFile(wheel) as theirs:
         assert sorted(ours.namelist()) == sorted(theirs.namelist())
+
+
+def sources_in(folder: Path) -> dict[Path, bytes]:
+    """All that is compiled, and what says how."""
+    paths = [folder / "Makefile", *(folder / "native").rglob("*")]
+    return {
+        path.relative_to(folder): path.read_bytes()
+        for path in paths
+        if path.is_file() and "__pycache__" not in path.parts
+    }
 
 
 def test_installed_demo_programs_can_be_run(installed: Path) -> None:

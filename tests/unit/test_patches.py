@@ -123,13 +123,13 @@ def test_many_heads_take_few_reads_and_writes() -> None:
 
     arena.patches.put(heads)
     first = store.reads, store.writes
-    arena.patches.mark([one.address for one in heads])
+    arena.patches.mark([head.address for head in heads])
     arena.patches.put(heads)  # as it is already
 
     assert max(first) < 600
     assert store.reads - first[0] <= 4, "only whether the table was changed"
     assert store.writes - first[1] < 300
-    assert all(entry_at(arena, one.address).planted for one in heads[::100])
+    assert all(entry_at(arena, head.address).planted for head in heads[::100])
 
 
 def test_a_head_among_thousands_takes_a_few_calls() -> None:

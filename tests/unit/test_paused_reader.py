@@ -37,12 +37,12 @@ class PausingStore:
         self._meanwhile = meanwhile
 
     def read(self, offset: int, size: int) -> bytes:
-        found = self._store.read(offset, size)
+        data = self._store.read(offset, size)
         if offset >= self._ring:
             self._left -= 1
             if not self._left:
                 self._meanwhile()
-        return found
+        return data
 
     def write(self, offset: int, data: bytes) -> None:
         self._store.write(offset, data)
@@ -59,8 +59,8 @@ def hit(slot: Slot, numbers: range) -> None:
         slot.hit(c_uint64(number))
 
 
-def column(found: Polled) -> list[int]:
-    return [number for one in found.columns for number in one.fields["n"].tolist()]
+def column(polled: Polled) -> list[int]:
+    return [number for table in polled.columns for number in table.fields["n"].tolist()]
 
 
 def limits(own: OwnArena) -> list[bytes]:
@@ -74,14 +74,14 @@ def test_a_reader_that_was_paused_takes_nothing_from_the_next_one(
 ) -> None:
     own = OwnArena(geometry_of(ring_size=4 * PAGE), way=way)
     slot = own.marker("n %ld", LONG)
-    reader, found, taken = ["first"], [], []
+    reader, numbers, taken = ["first"], [], []
 
     def meanwhile() -> None:
         reader[0] = "second"
         second.resume()
-        found.extend(column(second.poll()))
+        numbers.extend(column(second.poll()))
         hit(slot, range(20, 300))
-        found.extend(column(second.poll()))
+        numbers.extend(column(second.poll()))
         taken.extend(limits(own))
 
     first = Rings(
@@ -95,10 +95,10 @@ def test_a_reader_that_was_paused_takes_nothing_from_the_next_one(
     late = first.poll()
     assert limits(own) == taken
     hit(slot, range(300, 320))
-    found.extend(column(second.poll()))
+    numbers.extend(column(second.poll()))
 
     assert (late.records, first.damaged) == (0, 0)
-    assert found == [*range(320)]
+    assert numbers == [*range(320)]
     assert second.damaged == 0
     assert own.counted() == (320, 0)
 

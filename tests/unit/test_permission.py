@@ -158,12 +158,12 @@ def test_threads_that_block_sigtrap_are_found() -> None:
     thread = threading.Thread(target=block)
     thread.start()
     blocked.wait()
-    found = threads_blocking_sigtrap(os.getpid())
+    threads = threads_blocking_sigtrap(os.getpid())
     checked.set()
     thread.join()
 
     # Before it there may be those of other packages: jemalloc's, in pyarrow, blocks all signals.
-    assert sorted({*found} - {*before}) == tids
+    assert sorted({*threads} - {*before}) == tids
 
 
 def test_threads_of_nobody_are_an_error_of_the_house() -> None:

@@ -13,19 +13,12 @@ import pytest
 from markerjit.abi import PROBE_COUNTED
 from markerjit.errors import Reason, UnexpectedBytes
 from markerjit.memory import FakeMemory
-from markerjit.model import Kind, Mode, RemoteAddress, Site
-from markerjit.patch.plan import (
-    SLOT_DATA,
-    SLOT_PROBE,
-    Edit,
-    Plan,
-    Refusal,
-    SiteState,
-    plan_off,
-    plan_on,
-)
+from markerjit.model import Body, Kind, Mode, RemoteAddress, Site
+from markerjit.patch.plan import Edit, Plan, Refusal, SiteState, plan_off, plan_on
+from markerjit.patch.slots import SLOT_DATA, SLOT_PROBE
 from markerjit.quiesce.strategies import MEMBARRIER, NONE, SIGNALS, STOP, Strategy
 from markerjit.sites.verify import code_mode
+from markerjit.x86.forms import RETURN, form_with_stub
 from tests.support.calls import calls_of
 from tests.support.made_sites import (
     BINDING,
@@ -36,6 +29,7 @@ from tests.support.made_sites import (
     SLOT,
     SWITCHABLE,
     has_head,
+    make_lot,
     make_site,
     make_state,
     memory_of,
@@ -46,9 +40,9 @@ from tests.support.made_sites import (
 
 # Every kind, how it is on now (None: off), how it shall be on.
 CHANGES = [
-    (kind, current, wanted)
+    (kind, current, goal)
     for kind in SWITCHABLE
-    for current, wanted in product((None, *modes(kind)), modes(kind))
+    for current, goal in product((None, *modes(kind)), modes(kind))
 ]
 ON_CASES = [case for case in CHANGES if case[1] in (None, case[2])]
 OTHER_MODE = [case for case in CHANGES if case not in ON_CASES]
@@ -103,16 +97,16 @@ def refusal(plan: Plan | Refusal) -> str:
 # ---- one site ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "current", "wanted"), ON_CASES)
+@pytest.mark.parametrize(("kind", "current", "goal"), ON_CASES)
 def test_switching_on_gives_a_site_that_is_recognised_as_on(
-    kind: Kind, current: Mode | None, wanted: Mode
+    kind: Kind, current: Mode | None, goal: Mode
 ) -> None:
     state = make_state(kind, current)
     memory = memory_of(state)
 
-    apply(on([state], wanted), memory)
+    apply(on([state], goal), memory)
 
-    assert see(memory, state.site).mode is wanted
+    assert see(memory, state.site).mode is goal
     assert see(memory, state.site)[2:4] == (BINDING.probe, BINDING.data)
 
 
@@ -130,13 +124,13 @@ def test_switching_off_gives_a_site_that_is_recognised_as_off(
     assert see(memory, state.site).data == state.data  # a thread inside may still read it
 
 
-@pytest.mark.parametrize(("kind", "current", "wanted"), ON_CASES)
+@pytest.mark.parametrize(("kind", "current", "goal"), ON_CASES)
 def test_switching_on_changes_at_most_one_byte_of_code(
-    kind: Kind, current: Mode | None, wanted: Mode
+    kind: Kind, current: Mode | None, goal: Mode
 ) -> None:
-    edits = [edit for edit in on([make_state(kind, current)], wanted).edits if edit.code]
+    edits = [edit for edit in on([make_state(kind, current)], goal).edits if edit.code]
 
-    assert len(edits) == (has_head(kind) and current is not wanted)
+    assert len(edits) == (has_head(kind) and current is not goal)
     assert all(len(edit.old) == len(edit.new) == 1 for edit in edits)
 
 
@@ -164,13 +158,13 @@ def test_switching_off_writes_the_code_and_then_the_probe(kind: Kind) -> None:
     assert [edit.code for edit in edits] == ([True, False] if has_head(kind) else [False])
 
 
-@pytest.mark.parametrize(("kind", "current", "wanted"), ON_CASES)
+@pytest.mark.parametrize(("kind", "current", "goal"), ON_CASES)
 def test_no_step_of_switching_on_opens_a_site_that_is_not_ready(
-    kind: Kind, current: Mode | None, wanted: Mode
+    kind: Kind, current: Mode | None, goal: Mode
 ) -> None:
     state = make_state(kind, current)
 
-    check_every_step(on([state], wanted), state)
+    check_every_step(on([state], goal), state)
 
 
 @pytest.mark.parametrize(("kind", "current"), OFF_CASES)
@@ -238,12 +232,12 @@ def test_only_breakpoints_are_announced(kind: Kind) -> None:
         assert on([state], mode).traps == expected
 
 
-@pytest.mark.parametrize(("kind", "current", "wanted"), CHANGES)
+@pytest.mark.parametrize(("kind", "current", "goal"), CHANGES)
 def test_a_plan_that_opens_depends_on_the_data_of_every_slot(
-    kind: Kind, current: Mode | None, wanted: Mode
+    kind: Kind, current: Mode | None, goal: Mode
 ) -> None:
     """An object that was loaded anew at the same address has none: its probe would find nothing."""
-    plan = on([make_state(kind, current)], wanted)
+    plan = on([make_state(kind, current)], goal)
 
     places = [edit.address for edit in plan.edits]
     assert places.count(RemoteAddress(SLOT + SLOT_DATA)) == bool(plan.edits)
@@ -258,47 +252,66 @@ WAYS = [(STOP, False), (MEMBARRIER, False), (MEMBARRIER, True), (SIGNALS, True)]
 
 
 @pytest.mark.parametrize(("strategy", "own"), WAYS)
-@pytest.mark.parametrize(("kind", "current", "wanted"), OTHER_MODE)
+@pytest.mark.parametrize(("kind", "current", "goal"), OTHER_MODE)
 def test_another_mode_than_now_is_one_plan_and_no_step_of_it_is_off(
-    kind: Kind, current: Mode, wanted: Mode, strategy: Strategy, own: bool
+    kind: Kind, current: Mode, goal: Mode, strategy: Strategy, own: bool
 ) -> None:
     state = make_state(kind, current)
     memory = memory_of(state)
 
-    plan = on([state], wanted, strategy=strategy, own=own)
+    plan = on([state], goal, strategy=strategy, own=own)
 
     seen = []
     for edit in plan.edits:
         apply_edit(edit, memory)
         seen.append(see(memory, state.site).mode)
-    assert seen[-1] is wanted
-    assert set(seen) <= {current, wanted}
+    assert seen[-1] is goal
+    assert set(seen) <= {current, goal}
     assert plan.strategy is strategy
-    assert bool(plan.traps) == (wanted is Mode.INT3)
+    assert bool(plan.traps) == (goal is Mode.INT3)
 
 
 @pytest.mark.parametrize(("strategy", "own"), WAYS)
 @pytest.mark.parametrize(
-    ("current", "wanted", "edits"),
+    ("current", "goal", "edits"),
     [
         (Mode.JUMP, Mode.INT3, [(0, "eb", "cc", 0), (1, "00", "05", 1)]),
         (Mode.INT3, Mode.JUMP, [(1, "05", "00", 0), (0, "cc", "eb", 1)]),
     ],
 )
 def test_a_jump_becomes_a_breakpoint_and_back_with_the_breakpoint_over_its_tail(
-    current: Mode, wanted: Mode, edits: list[tuple], strategy: Strategy, own: bool
+    current: Mode, goal: Mode, edits: list[tuple], strategy: Strategy, own: bool
 ) -> None:
     """A thread that comes while the tail is written falls into the trap, and so to the body."""
     state = make_state(Kind.JUMP, current)
 
-    found = changes(on([state], wanted, strategy=strategy, own=own))
+    made = changes(on([state], goal, strategy=strategy, own=own))
 
-    first = found[0].step
+    first = made[0].step
     assert [
         (edit.address - state.site.address, edit.old.hex(), edit.new.hex(), edit.step - first)
-        for edit in found
+        for edit in made
     ] == edits
-    assert all(edit.code and not edit.again and not edit.store for edit in found)
+    assert all(edit.code and not edit.again and not edit.store for edit in made)
+
+
+@pytest.mark.parametrize("code", ["0f 85 00 10 00 00", "e9 00 10 00 00"])
+def test_another_target_of_a_jump_takes_no_breakpoint_in_its_displacement(code: str) -> None:
+    """Also where another site has one, so that there is a handler."""
+    stub = RemoteAddress(0x600000)
+    states = []
+    for address, head in ((0x401000, bytes.fromhex(code)), (0x401010, b"\xc3")):
+        at = RemoteAddress(address)
+        form = form_with_stub(RETURN, head, at, stub)
+        body = Body(RemoteAddress(SLOT), stub, RemoteAddress(at + len(head)))
+        site = make_site(Kind.JUMP)._replace(address=at, form=form, body=body)
+        states.append(make_state(Kind.JUMP, None, site=site))
+
+    written = [edit.new.hex() for edit in changes(on(states)) if edit.code]
+
+    assert sorted(written) == sorted([states[0].site.form.ways[Mode.JUMP][-4:-1].hex(), "cc"])
+    context = {"ours": OURS, "strategy": MEMBARRIER}
+    assert "3 bytes change at once" in refusal(plan_on(states, {SLOT: BINDING}, **context))
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -306,9 +319,9 @@ def test_a_jump_becomes_a_breakpoint_and_back_with_the_breakpoint_over_its_tail(
 def test_a_jump_becomes_no_breakpoint_where_nothing_is_synchronised(
     current: Mode, own: bool
 ) -> None:
-    wanted = Mode.INT3 if current is Mode.JUMP else Mode.JUMP
+    goal = Mode.INT3 if current is Mode.JUMP else Mode.JUMP
     states = [make_state(Kind.JUMP, current)]
-    context = {"mode": wanted, "ours": OURS, "strategy": NONE, "own": own}
+    context = {"mode": goal, "ours": OURS, "strategy": NONE, "own": own}
 
     assert "2 bytes change at once" in refusal(plan_on(states, {SLOT: BINDING}, **context))
 
@@ -319,9 +332,9 @@ def test_sites_of_one_plan_take_each_step_together_and_in_the_order_of_addresses
 ) -> None:
     sites = [make_site(Kind.JUMP, address=0x1000 + 0x40 * n) for n in (2, 0, 1)]
     states = [make_state(Kind.JUMP, current, site=site) for site in sites]
-    wanted = Mode.INT3 if current is Mode.JUMP else Mode.JUMP
+    goal = Mode.INT3 if current is Mode.JUMP else Mode.JUMP
 
-    edits = changes(on(states, wanted))
+    edits = changes(on(states, goal))
 
     steps = [edit.step for edit in edits]
     assert steps == sorted(steps)
@@ -386,9 +399,9 @@ def test_the_slot_of_an_open_site_is_not_changed_from_outside_under_threads(
 
 @pytest.mark.parametrize("strategy", [MEMBARRIER, NONE])
 def test_a_slot_is_not_quiet_while_any_of_its_sites_is_open(strategy: Strategy) -> None:
-    one, two = (make_site(Kind.JUMP, address=address) for address in (0x1000, 0x1040))
-    closed = SiteState(one, None, OTHER_PROBE, ENTRY)
-    opened = make_state(Kind.JUMP, Mode.JUMP, site=two, probe=OTHER_PROBE)
+    first, second = (make_site(Kind.JUMP, address=address) for address in (0x1000, 0x1040))
+    closed = SiteState(first, None, OTHER_PROBE, ENTRY)
+    opened = make_state(Kind.JUMP, Mode.JUMP, site=second, probe=OTHER_PROBE)
 
     for states in ([closed, opened], [opened, closed]):
         plan = plan_on(states, {SLOT: BINDING}, ours=OURS, strategy=strategy)
@@ -490,14 +503,14 @@ def test_all_slots_are_ready_before_any_code_is_opened() -> None:
 
 
 def test_sites_that_are_half_on_are_completed() -> None:
-    one, two = (make_site(Kind.JUMP, address=address) for address in (0x1000, 0x1040))
+    first, second = (make_site(Kind.JUMP, address=address) for address in (0x1000, 0x1040))
     states = [
-        make_state(Kind.JUMP, Mode.JUMP, site=one),
-        SiteState(two, None, PROBE, ENTRY),
+        make_state(Kind.JUMP, Mode.JUMP, site=first),
+        SiteState(second, None, PROBE, ENTRY),
     ]
 
-    assert [edit.address for edit in changes(on(states))] == [two.address + 1]
-    assert off(states).edits[0].address == one.address + 1
+    assert [edit.address for edit in changes(on(states))] == [second.address + 1]
+    assert off(states).edits[0].address == first.address + 1
 
 
 # ---- refusals ------------------------------------------------------------------------------------
@@ -553,12 +566,12 @@ def altered_state() -> SiteState:
 
 
 def two_format_states() -> list[SiteState]:
-    one, two = (
+    first, second = (
         make_site(Kind.JUMP, address=address, slot=SLOT + 128, marker="kv_two")
         for address in (0x7000, 0x7040)
     )
-    two = two._replace(signature=two.signature._replace(format="another %d"))
-    return [make_state(Kind.JUMP, None, site=site) for site in (one, two)]
+    second = second._replace(signature=second.signature._replace(format="another %d"))
+    return [make_state(Kind.JUMP, None, site=site) for site in (first, second)]
 
 
 NEVER_ON = [direct_state(), owned_state(), shared_state(), *two_format_states()]
@@ -678,15 +691,29 @@ def test_what_another_tool_did_is_a_reason_of_its_own(is_breakpoint: bool) -> No
 @pytest.mark.parametrize("mode", [Mode.JUMP, Mode.INT3])
 def test_a_site_among_thousands_takes_a_few_calls(mode: Mode) -> None:
     """What holds for one of them is asked for once: the protocol, the mode, the marker."""
-    sites = [make_site(Kind.JUMP, address=0x400000 + 32 * number) for number in range(1000)]
-    dormant = [make_state(Kind.JUMP, None, site=site) for site in sites]
-    opened = [make_state(Kind.JUMP, mode, site=site) for site in sites]
+    lot = make_lot(Kind.JUMP, 1000)
+    dormant = make_state(Kind.JUMP, None, site=lot.first)._replace(alike=lot)
+    opened = make_state(Kind.JUMP, mode, site=lot.first)._replace(alike=lot)
 
-    of_on = calls_of(lambda: on(dormant, mode))
-    of_off = calls_of(lambda: off(opened))
+    of_on = calls_of(lambda: on([dormant], mode))
+    of_off = calls_of(lambda: off([opened]))
 
-    assert of_on < 15 * len(sites)
-    assert of_off < 10 * len(sites)
+    assert of_on < 5 * lot.size
+    assert of_off < 4 * lot.size
+
+
+@pytest.mark.parametrize("mode", [Mode.JUMP, Mode.INT3])
+def test_sites_of_a_lot_get_the_plan_of_each_one_alone(mode: Mode) -> None:
+    lot = make_lot(Kind.JUMP, 50)
+    singly = [make_state(Kind.JUMP, None, site=site) for site in lot.sites()]
+    together = make_state(Kind.JUMP, None, site=lot.first)._replace(alike=lot)
+    open_singly = [make_state(Kind.JUMP, mode, site=site) for site in lot.sites()]
+    open_together = make_state(Kind.JUMP, mode, site=lot.first)._replace(alike=lot)
+
+    assert on([together], mode) == on(singly, mode)
+    assert on([open_together], mode) == on(open_singly, mode)
+    assert off([open_together]) == off(open_singly)
+    assert on([together], mode).title == "switch on 1 marker at 50 sites"
 
 
 def test_sites_that_differ_in_their_addresses_only_get_the_edits_of_each_one_alone() -> None:

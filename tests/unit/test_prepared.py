@@ -6,8 +6,9 @@ import pytest
 
 from markerjit.arena.pack import unpack
 from markerjit.model import Edit, Kind, Mode, RemoteAddress
-from markerjit.patch.plan import SLOT_DATA, SLOT_PROBE, Plan, SiteState, plan_off, plan_on
+from markerjit.patch.plan import Plan, SiteState, plan_off, plan_on
 from markerjit.patch.prepared import Prepared, prepare
+from markerjit.patch.slots import SLOT_DATA, SLOT_PROBE
 from tests.support.made_sites import BINDING, OURS, PROBE, SLOT, SWITCHABLE, make_site, make_state
 
 
@@ -22,19 +23,21 @@ def prepared_on(state: SiteState, mode: Mode | None = None) -> Prepared | None:
     return prepare(plan, [state], b"", {})
 
 
-@pytest.mark.parametrize("kind", [one for one in SWITCHABLE if one is not Kind.SYMBOL])
+@pytest.mark.parametrize("kind", [kind for kind in SWITCHABLE if kind is not Kind.SYMBOL])
 def test_every_byte_of_the_head_and_both_words_are_named(kind: Kind) -> None:
     state = headed(make_state(kind, None, site=make_site(kind)))
 
-    found = prepared_on(state)
+    prepared = prepared_on(state)
 
-    assert found is not None
-    named = {(edit.address + i): edit for edit in found.plan.edits for i in range(len(edit.old))}
+    assert prepared is not None
+    named = {(edit.address + i): edit for edit in prepared.plan.edits for i in range(len(edit.old))}
     head = range(state.site.address, state.site.address + len(state.head))
     slot = range(SLOT + SLOT_PROBE, SLOT + SLOT_DATA + 8)
     assert set(named) == {*head, *slot}
-    assert [edit[:3] for edit in unpack(bytes(found.packed))] == [e[:3] for e in found.plan.edits]
-    assert found.changes == sum(edit.old != edit.new for edit in found.plan.edits)
+    assert [edit[:3] for edit in unpack(bytes(prepared.packed))] == [
+        e[:3] for e in prepared.plan.edits
+    ]
+    assert prepared.changes == sum(edit.old != edit.new for edit in prepared.plan.edits)
 
 
 def test_what_only_guards_changes_nothing_and_comes_in_the_order_of_addresses() -> None:
@@ -42,13 +45,13 @@ def test_what_only_guards_changes_nothing_and_comes_in_the_order_of_addresses() 
     plan = plan_off([state], ours=OURS)
     assert isinstance(plan, Plan)
 
-    found = prepare(plan, [state], b"", {})
+    prepared = prepare(plan, [state], b"", {})
 
-    assert found is not None
-    guards = [edit for edit in found.plan.edits if edit not in plan.edits]
+    assert prepared is not None
+    guards = [edit for edit in prepared.plan.edits if edit not in plan.edits]
     assert {edit.address for edit in guards} == {state.site.address, SLOT + SLOT_DATA}
     assert all(edit.old == edit.new for edit in guards)
-    order = [(edit.step, edit.address) for edit in found.plan.edits]
+    order = [(edit.step, edit.address) for edit in prepared.plan.edits]
     assert order == sorted(order)
 
 
@@ -76,16 +79,16 @@ def test_a_place_that_is_written_twice_keeps_both_edits_in_their_order() -> None
         Edit(site.address, b"\1", b"\2", "", True, 2),
     ))  # fmt: skip
 
-    found = prepare(plan, [state], b"", {})
+    prepared = prepare(plan, [state], b"", {})
 
-    assert found is not None
-    assert [edit for edit in found.plan.edits if edit.code] == list(plan.edits)
+    assert prepared is not None
+    assert [edit for edit in prepared.plan.edits if edit.code] == list(plan.edits)
 
 
 def test_a_switch_that_left_a_site_as_it_was_is_not_kept() -> None:
     off = headed(make_state(Kind.JUMP, None, probe=PROBE))
-    there = make_site(Kind.JUMP, address=0x2000)
-    on = headed(make_state(Kind.JUMP, Mode.JUMP, site=there))
+    far = make_site(Kind.JUMP, address=0x2000)
+    on = headed(make_state(Kind.JUMP, Mode.JUMP, site=far))
     plan = plan_on([off, on], {RemoteAddress(SLOT): BINDING}, ours=OURS)
     assert isinstance(plan, Plan)
 

@@ -129,7 +129,7 @@ def test_there_is_no_reason_where_there_was_no_wait(
 
 
 @pytest.mark.parametrize(
-    ("kernel", "keep", "said"),
+    ("kernel", "keep", "words"),
     [
         (Kernel(limit=30), False, "; as root, with CAP_SYS_NICE or with a nice limit"),
         (Kernel(capable=True), True, "; MARKERJIT_PRIORITY=keep is set; without it, as root"),
@@ -141,7 +141,7 @@ def test_a_command_that_waited_long_says_why(
     capsys: pytest.CaptureFixture[str],
     kernel: Kernel,
     keep: bool,
-    said: str,
+    words: str,
 ) -> None:
     kernel.use(monkeypatch)
     if keep:
@@ -154,8 +154,8 @@ def test_a_command_that_waited_long_says_why(
 
     errors = capsys.readouterr().err
     waited = "markerjit: markerjit ran for 0.2 s and waited 30.5 s for its turn on a CPU"
-    assert errors.startswith(waited + said) if said else not errors
-    assert during == [0 if keep else -20 if not said else -10]
+    assert errors.startswith(waited + words) if words else not errors
+    assert during == [0 if keep else -20 if not words else -10]
     assert kernel.nice == 0
 
 

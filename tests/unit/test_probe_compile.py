@@ -41,7 +41,7 @@ def test_undefined_functions_are_named_with_their_lines(
 
     assert "printf is called in probe.c:4" in str(caught.value)
     assert "there is no libc for it" in str(caught.value)
-    assert [(one.name, one.line, one.called) for one in caught.value.symbols] == [
+    assert [(symbol.name, symbol.line, symbol.called) for symbol in caught.value.symbols] == [
         ("printf", 4, True),
         ("fputs", 5, True),
         ("stderr", 5, False),

@@ -51,9 +51,9 @@ def marker(format_: str, *args: CType) -> Signature:
     ],
 )  # fmt: skip
 def test_function_fits_the_marker(everything: Compiled, function: str, event: Signature) -> None:
-    (found,) = [one for one in everything.functions if one.name == function]
+    (chosen,) = [candidate for candidate in everything.functions if candidate.name == function]
 
-    check_fits(everything.source, found, event)
+    check_fits(everything.source, chosen, event)
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ def test_function_fits_the_marker(everything: Compiled, function: str, event: Si
 def test_function_that_does_not_fit_is_refused_with_the_parameter(
     everything: Compiled, function: str, event: Signature, position: int, reason: str
 ) -> None:
-    (found,) = [one for one in everything.functions if one.name == function]
+    (chosen,) = [candidate for candidate in everything.functions if candidate.name == function]
 
     with pytest.raises(Mismatch, match=reason) as caught:
-        check_fits(everything.source, found, event)
+        check_fits(everything.source, chosen, event)
 
     assert caught.value.position == position
     assert caught.value.write in str(caught.value)
@@ -125,7 +125,7 @@ def test_declaration_that_is_proposed_fits(build_one: Callable[..., Compiled]) -
 
 
 def test_events_can_be_fitted_too(everything: Compiled) -> None:
-    (event,) = [one for one in everything.events if one.signature.name == "got"]
-    (function,) = [one for one in everything.functions if one.name == "on_emit"]
+    (event,) = [candidate for candidate in everything.events if candidate.signature.name == "got"]
+    (function,) = [candidate for candidate in everything.functions if candidate.name == "on_emit"]
 
     check_fits(everything.source, function, event.signature)

@@ -49,10 +49,10 @@ c_compilers = pytest.mark.parametrize("compiler", C_COMPILERS, ids=lambda compil
 def builtin_headers(compiler: Compiler) -> str:
     """The folder of the compiler's own stddef.h."""
     option = "-print-resource-dir" if compiler.is_clang else "-print-file-name=include"
-    found = subprocess.run(
+    output = subprocess.run(
         [compiler.name, option], check=True, capture_output=True, text=True
     ).stdout.strip()
-    return f"{found}/include" if compiler.is_clang else found
+    return f"{output}/include" if compiler.is_clang else output
 
 
 @c_compilers
@@ -147,7 +147,7 @@ def test_example_is_a_probe_for_its_marker(compiler: Compiler, number: int, tmp_
     compiled = compile_probe(source, functions[0], compiler.name, include=INCLUDE)
 
     assert compiled.warnings == ""
-    assert [one.name for one in compiled.functions] == functions
+    assert [function.name for function in compiled.functions] == functions
     for function in compiled.functions:
         format_, args = MARKERS[function.name]
         check_fits(source, function, Signature("m", format_, args))
@@ -182,6 +182,6 @@ def test_example_in_the_header_compiles(tmp_path: Path) -> None:
 
     compiled = compile_probe(source, "on_get", "gcc", include=INCLUDE)
 
-    assert [one.name for one in compiled.variables] == ["misses", "sizes"]
-    assert [one.signature.name for one in compiled.events] == ["empty_get"]
+    assert [variable.name for variable in compiled.variables] == ["misses", "sizes"]
+    assert [event.signature.name for event in compiled.events] == ["empty_get"]
     assert compiled.warnings == ""

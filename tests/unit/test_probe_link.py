@@ -26,21 +26,21 @@ def test_sizes_are_known_before_the_addresses(everything: Compiled) -> None:
 
         assert len(linked.code) == everything.sizes.code
         assert len(linked.data) + linked.bss_size == everything.sizes.whole_data(cpus)
-        for one in linked.variables:
-            end = one.place + (cpus - 1) * linked.stride + one.words * 8
-            assert DATA <= one.place < end <= DATA + everything.sizes.whole_data(cpus)
+        for variable in linked.variables:
+            end = variable.place + (cpus - 1) * linked.stride + variable.words * 8
+            assert DATA <= variable.place < end <= DATA + everything.sizes.whole_data(cpus)
 
 
 def test_moving_a_probe_changes_addresses_and_nothing_else(everything: Compiled) -> None:
-    here, there = link(everything), link(everything, CODE + 4096 * 3, DATA + 64 * 5)
+    here, far = link(everything), link(everything, CODE + 4096 * 3, DATA + 64 * 5)
 
-    assert there.entry - here.entry == 4096 * 3
-    assert {b - a for a, b in zip(_places(here), _places(there), strict=True)} == {64 * 5}
-    assert len(here.code) == len(there.code)
+    assert far.entry - here.entry == 4096 * 3
+    assert {b - a for a, b in zip(_places(here), _places(far), strict=True)} == {64 * 5}
+    assert len(here.code) == len(far.code)
 
 
 def _places(linked: Linked) -> Iterator[int]:
-    yield from (one.place for one in linked.variables)
+    yield from (variable.place for variable in linked.variables)
     for event in linked.events:
         yield from event.words
 

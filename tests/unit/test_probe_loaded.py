@@ -15,7 +15,7 @@ import markerjit.abi as abi
 from markerjit.cli.status import _print_values
 from markerjit.errors import Refused
 from markerjit.model import RemoteAddress
-from markerjit.patch.plan import entries_of
+from markerjit.patch.slots import entries_of
 from markerjit.probes.c.compile import compile_probe
 from markerjit.probes.c.link import digest_of
 from markerjit.probes.c.unit import Compiled
@@ -65,41 +65,41 @@ def build_one(tmp_path: Path) -> Callable[..., Compiled]:
 # ---- what the process can write ------------------------------------------------------------------
 
 
-def rewrite(own: OwnArena, one: Loaded, change: Callable[[dict[str, Any]], object]) -> None:
+def rewrite(own: OwnArena, probe: Loaded, change: Callable[[dict[str, Any]], object]) -> None:
     """Change what is known of a file, as the process can."""
-    length = int.from_bytes(own.store.read(one.about, 4), "little")
-    told = json.loads(own.store.read(one.about + 4, length))
-    change(told)
-    text = json.dumps(told).encode()
-    own.store.write(one.about, len(text).to_bytes(4, "little") + text)
+    length = int.from_bytes(own.store.read(probe.about, 4), "little")
+    document = json.loads(own.store.read(probe.about + 4, length))
+    change(document)
+    text = json.dumps(document).encode()
+    own.store.write(probe.about, len(text).to_bytes(4, "little") + text)
 
 
 def places(own: OwnArena) -> list[int]:
     """Where the files are of which something is known."""
-    return [one.about for one in loaded(own.arena)]
+    return [probe.about for probe in loaded(own.arena)]
 
 
 def of_an_event(at: int, value: object) -> Callable[[dict[str, Any]], object]:
-    return lambda told: next(iter(told["events"].values())).__setitem__(at, value)
+    return lambda document: next(iter(document["events"].values())).__setitem__(at, value)
 
 
 def of_a_variable(at: int, value: object) -> Callable[[dict[str, Any]], object]:
-    return lambda told: told["variables"][0].__setitem__(at, value)
+    return lambda document: document["variables"][0].__setitem__(at, value)
 
 
 NONSENSE: dict[str, Callable[[dict[str, Any]], object]] = {
-    "an infinite number of CPUs": lambda told: told.update(cpus=math.inf),
-    "no number": lambda told: told.update(cpus=math.nan),
-    "another number of CPUs": lambda told: told.update(cpus=told["cpus"] + 1),
-    "huge stride": lambda told: told.update(stride=1 << 70),
-    "negative stride": lambda told: told.update(stride=-64),
-    "infinite stride": lambda told: told.update(stride=math.inf),
-    "code elsewhere": lambda told: told.update(entries={"f": 1 << 80}),
-    "a function without a name": lambda told: told.update(entries={"": 1}),
-    "a marker that cannot be": lambda told: told.update(
-        events={"100000": next(iter(told["events"].values()))}
+    "an infinite number of CPUs": lambda document: document.update(cpus=math.inf),
+    "no number": lambda document: document.update(cpus=math.nan),
+    "another number of CPUs": lambda document: document.update(cpus=document["cpus"] + 1),
+    "huge stride": lambda document: document.update(stride=1 << 70),
+    "negative stride": lambda document: document.update(stride=-64),
+    "infinite stride": lambda document: document.update(stride=math.inf),
+    "code elsewhere": lambda document: document.update(entries={"f": 1 << 80}),
+    "a function without a name": lambda document: document.update(entries={"": 1}),
+    "a marker that cannot be": lambda document: document.update(
+        events={"100000": next(iter(document["events"].values()))}
     ),
-    "events in a list": lambda told: told.update(events=[1]),
+    "events in a list": lambda document: document.update(events=[1]),
     "a format that is none": of_an_event(1, "n %"),
     "a format of others": of_an_event(1, "n %s file %s"),
     "an event for the terminal": of_an_event(0, "\x1b[2J"),
@@ -121,12 +121,12 @@ def test_nonsense_is_not_believed_and_hides_no_later_file(
     compiled = build_one()
     first = load(own.arena, compiled, tick_hz=TICK_HZ)
     second = load(own.arena, build_one(name="other.c"), tick_hz=TICK_HZ)
-    assert [one.source for one in loaded(own.arena)] == ["probe.c", "other.c"]
+    assert [probe.source for probe in loaded(own.arena)] == ["probe.c", "other.c"]
 
     rewrite(own, first, change)
 
     assert places(own) == [second.about]
-    assert [one.source for one in values(own.arena)] == ["other.c"]
+    assert [value.source for value in values(own.arena)] == ["other.c"]
     assert Recorders(own.arena).types([]).keys() == second.types().keys()
     assert function_at(own.arena, entry_of(first, "f")) is None
     assert function_at(own.arena, entry_of(second, "f")) == "other.c:f"
@@ -163,17 +163,17 @@ def test_a_full_table_of_files_takes_no_more(own: OwnArena, build_one: Callable)
 
 
 def test_name_of_a_file_is_for_a_terminal(own: OwnArena, build_one: Callable) -> None:
-    one = load(own.arena, build_one(), tick_hz=TICK_HZ)
-    rewrite(own, one, lambda told: told.update(source="\x1b[2J\ud800.c"))
+    probe = load(own.arena, build_one(), tick_hz=TICK_HZ)
+    rewrite(own, probe, lambda document: document.update(source="\x1b[2J\ud800.c"))
 
-    assert function_at(own.arena, entry_of(one, "f")) == r"\x1b[2J\ud800.c:f"
+    assert function_at(own.arena, entry_of(probe, "f")) == r"\x1b[2J\ud800.c:f"
 
 
 def test_word_of_a_slot_that_is_no_probe_in_c_has_no_name(
     own: OwnArena, build_one: Callable
 ) -> None:
-    one = load(own.arena, build_one(), tick_hz=TICK_HZ)
-    word = entry_of(one, "f")
+    probe = load(own.arena, build_one(), tick_hz=TICK_HZ)
+    word = entry_of(probe, "f")
 
     assert function_at(own.arena, word) == "probe.c:f"
     for other in (0, word + 16, word & ~abi.PROBE_COUNTED, 0x1000 | abi.PROBE_COUNTED):
@@ -186,12 +186,12 @@ def test_word_of_a_slot_that_is_no_probe_in_c_has_no_name(
 def test_same_file_is_loaded_once_wherever_it_was_compiled(
     own: OwnArena, build_one: Callable
 ) -> None:
-    one = load(own.arena, build_one(), tick_hz=TICK_HZ)
+    probe = load(own.arena, build_one(), tick_hz=TICK_HZ)
     used = own.arena.control.now().data_used
 
     for number, text in enumerate((SOURCE, f"/* A comment. */\n\n{SOURCE}")):
         compiled = build_one(text, directory=f"a-longer-name-{number}")
-        assert load(own.arena, compiled, tick_hz=TICK_HZ).about == one.about
+        assert load(own.arena, compiled, tick_hz=TICK_HZ).about == probe.about
     assert own.arena.control.now().data_used == used
 
 
@@ -221,9 +221,9 @@ def test_which_function_of_the_runtime_is_called_makes_a_difference(build_one: C
     """
     calls = "fetch(p, p, 1)", "record_event((const struct mj_marker *)p, p, 1)"
 
-    one, other = (build_one(text % call) for call in calls)
+    first, other = (build_one(text % call) for call in calls)
 
-    assert digest_of(one) != digest_of(other)
+    assert digest_of(first) != digest_of(other)
 
 
 def test_name_of_the_file_belongs_to_it(build_one: Callable) -> None:
@@ -261,14 +261,14 @@ def test_code_that_is_too_large_is_refused_with_what_there_is(
 
 def test_histogram_without_values_has_no_percentiles(capsys: pytest.CaptureFixture[str]) -> None:
     empty = Histogram((0,) * BUCKETS)
-    one = Histogram((0, 1) + (0,) * (BUCKETS - 2))
+    single = Histogram((0, 1) + (0,) * (BUCKETS - 2))
 
-    _print_values(Values("a.c", {}, {"empty": empty, "one": one}))
+    _print_values(Values("a.c", {}, {"empty": empty, "one": single}))
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [
         "a.c: empty, 0 values",
-        "a.c: one, 1 values: 50 % <= 1, 90 % <= 1, 99 % <= 1",
+        "a.c: one, 1 value: 50 % <= 1, 90 % <= 1, 99 % <= 1",
     ]
 
 
@@ -276,12 +276,12 @@ def test_thread_that_comes_and_goes_does_not_hide_one_that_is_inside() -> None:
     words = {16: 1, 24: 0}  # one is inside
 
     def read(address: RemoteAddress, size: int) -> bytes:
-        found = b""
+        data = b""
         for at in range(address, address + size, 8):
-            found += words[at].to_bytes(8, "little")
+            data += words[at].to_bytes(8, "little")
             words[16] += 1  # the other one, between any two reads
             words[24] += 1
-        return found
+        return data
 
     entered, left = entries_of(read, RemoteAddress(0))
 

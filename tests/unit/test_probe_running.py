@@ -54,13 +54,13 @@ def test_each_cpu_counts_on_lines_of_its_own(host: Host, everything: Compiled) -
     finally:
         os.sched_setaffinity(0, before)
 
-    (hits,) = [one for one in probe.linked.variables if one.name == "hits"]
+    (hits,) = [variable for variable in probe.linked.variables if variable.name == "hits"]
     at = [hits.place + cpu * probe.linked.stride for cpu in range(CPUS)]
-    assert [c_uint64.from_address(one).value for one in at] == [
+    assert [c_uint64.from_address(address).value for address in at] == [
         int(cpu in before) for cpu in range(CPUS)
     ]
     assert probe.linked.stride % 64 == 0
-    assert min(one.place for one in probe.linked.variables) % 64 == 0
+    assert min(variable.place for variable in probe.linked.variables) % 64 == 0
 
 
 def test_counting_in_a_signal_handler_loses_nothing(host: Host, everything: Compiled) -> None:
@@ -149,7 +149,7 @@ def test_the_same_event_may_be_emitted_in_two_places(host: Host, everything: Com
 
     probe.call("on_emit", ctypes.c_char_p(b"k"), c_uint64(101), c_double(0), c_int(0))
 
-    (event,) = [one for one in probe.linked.events if one.signature.name == "got"]
+    (event,) = [candidate for candidate in probe.linked.events if candidate.signature.name == "got"]
     assert len(event.words) == 2
     assert host.events()["got"].text == b"long"
 
@@ -163,7 +163,7 @@ def test_events_that_nobody_wants_are_not_emitted(host: Host, everything: Compil
 
 
 def test_events_are_described_as_markers_are(everything: Compiled) -> None:
-    (got,) = [one for one in everything.events if one.signature.name == "got"]
+    (got,) = [candidate for candidate in everything.events if candidate.signature.name == "got"]
 
     assert got.signature.format == "key %s len %zu ratio %f letter %c"
     assert got.signature.args == (CHARS, U64, F64, I8)
@@ -244,11 +244,14 @@ def test_variables_begin_anew_when_a_probe_is_loaded_again(
 
 
 def test_entries_are_at_addresses_that_a_slot_can_hold(everything: Compiled) -> None:
-    fit = [one for one in everything.functions if not one.unfit]
+    fit = [function for function in everything.functions if not function.unfit]
 
     assert len(fit) == 8
-    assert all(one.entry % 16 == 0 for one in fit)
-    assert {one.name for one in everything.functions if one.unfit} == {"returns", "takes_no_slot"}
+    assert all(function.entry % 16 == 0 for function in fit)
+    assert {function.name for function in everything.functions if function.unfit} == {
+        "returns",
+        "takes_no_slot",
+    }
 
 
 HELPERS = """
@@ -275,13 +278,13 @@ def test_helpers_do_what_those_of_a_libc_do(
     def both(which: int, to: int, from_: int, size: int) -> None:
         start = bytes(random_one.choice(b"\0\0ab") for _ in range(64))
         ours, theirs = (ctypes.create_string_buffer(start, 65) for _ in range(2))
-        here, there = ctypes.addressof(ours), ctypes.addressof(theirs)
+        here, far = ctypes.addressof(ours), ctypes.addressof(theirs)
         result = c_uint64()
         probe.call(
             "f", ctypes.c_void_p(here + to), ctypes.c_void_p(here + from_), c_uint64(size),
             c_int(which), ctypes.byref(result),
         )  # fmt: skip
-        target, origin = ctypes.c_void_p(there + to), ctypes.c_void_p(there + from_)
+        target, origin = ctypes.c_void_p(far + to), ctypes.c_void_p(far + from_)
         value = _signed(result.value)
         if which < 2:
             libc.memmove(target, origin, c_uint64(size))

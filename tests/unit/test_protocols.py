@@ -57,7 +57,7 @@ def data(old: int, new: int, at: int = HERE, *, size: int = 8, quiet: bool = Fal
 def planned(answer: tuple[Edit, ...] | Refusal) -> list[tuple[int, str, str, int]]:
     """Offset from HERE, old and new bytes, and the step of each edit."""
     assert not isinstance(answer, Refusal), answer.sentence
-    return [(one.address - HERE, one.old.hex(), one.new.hex(), one.step) for one in answer]
+    return [(edit.address - HERE, edit.old.hex(), edit.new.hex(), edit.step) for edit in answer]
 
 
 def refused(answer: tuple[Edit, ...] | Refusal) -> str:
@@ -187,7 +187,7 @@ def test_a_breakpoint_is_over_the_tail_while_it_is_written(
     answer = breakpoint.plan(code(old, new), Context(strategy, own, handler=True))
 
     assert planned(answer) == edits
-    assert all(one.code and not one.store for one in answer)
+    assert all(edit.code and not edit.store for edit in answer)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_only_a_byte_that_an_earlier_step_wrote_is_compared_later(
 ) -> None:
     answer = breakpoint.plan(code(old, new), Context(STOP, handler=True))
 
-    assert [one.again for one in answer] == again
+    assert [edit.again for edit in answer] == again
 
 
 spans = st.integers(2, 16).flatmap(
@@ -222,11 +222,11 @@ def test_no_step_of_a_breakpoint_shows_a_thread_half_of_an_instruction(
     )
 
     assert not isinstance(answer, Refusal)
-    steps = [one.step for one in answer]
+    steps = [edit.step for edit in answer]
     assert steps == sorted(set(steps))  # one edit a step
-    for one in answer:
-        assert memory.read(one.address, len(one.old)) == one.old
-        memory.write(one.address, one.new)
+    for edit in answer:
+        assert memory.read(edit.address, len(edit.old)) == edit.old
+        memory.write(edit.address, edit.new)
         now = memory.read(HERE, len(old))
         assert now[:1] == TRAP or now in (old, new)
     assert memory.read(HERE, len(old)) == new
@@ -389,9 +389,11 @@ def test_a_strategy_says_whom_it_is_not_for(strategy: Strategy, own: bool, atomi
 
 
 def test_strategies_have_their_names_and_one_of_them_stops() -> None:
-    assert {name: one.name for name, one in STRATEGIES.items()} == {n: n for n in STRATEGIES}
-    assert [one.name for one in STRATEGIES.values() if one.stops] == ["stop"]
-    assert len({one.number for one in STRATEGIES.values()}) == len(STRATEGIES)
+    assert {name: strategy.name for name, strategy in STRATEGIES.items()} == {
+        n: n for n in STRATEGIES
+    }
+    assert [strategy.name for strategy in STRATEGIES.values() if strategy.stops] == ["stop"]
+    assert len({strategy.number for strategy in STRATEGIES.values()}) == len(STRATEGIES)
 
 
 @pytest.mark.parametrize(("own", "strategy"), [(False, STOP), (True, MEMBARRIER)])

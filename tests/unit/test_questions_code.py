@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import get_native_id
@@ -17,7 +19,8 @@ from hypothesis import strategies as st
 from markerjit.abi import MAX_ASKED, OP_RAW, OP_STRING, PAGE
 from markerjit.errors import BadQuestion, Unsupported
 from markerjit.probes.asked_texts import TextArgument
-from markerjit.probes.question import draft_of, make_question
+from markerjit.probes.computed import Known
+from markerjit.probes.question import Gates, draft_of, make_question
 from markerjit.questions import Question, Scope, ask
 from markerjit.questions.ir import Node
 from markerjit.questions.types import Type
@@ -29,6 +32,7 @@ from tests.support.question_texts import (
     NUMBERS_OF_AN_EVENT,
     OF_NUMBERS,
     QUESTIONS,
+    QUESTIONS_OF_MEMORY,
     QUESTIONS_OF_NUMBERS,
     SCOPE,
     numbers,
@@ -40,9 +44,12 @@ TEXTS = {
     "s": TextArgument(0, OP_STRING, MAX_ASKED),  # up to its NUL
     "t": TextArgument(2, OP_RAW, MAX_ASKED),  # as many bytes as the word before says
 }
+KNOWN = Known(ARGUMENTS, TEXTS)
 WORDS = 3 + len(NUMBERS)
 KEPT = ("rax", "rcx", "rdx", "rbx", "rsi", "rdi", *(f"r{index}" for index in range(8, 15)))
 """General registers that have known values in a call; r15 and rsp are for the harness."""
+PROT_NONE = 0
+WITH_CLOCK = OF_NUMBERS._replace(types={**OF_NUMBERS.types, "time": Type.I64, "cpu": Type.U32})
 CONTROL, USUAL_CONTROL = 0xE040, 0x1F80
 """Of MXCSR. A program may have every exception of floats raise a signal, another rounding, and no
 denormal numbers."""
@@ -60,7 +67,9 @@ class Harness:
     CODE, DATA, STRINGS, SIZE = 0x1000, 0x20000, 0x21000, 0x30000
     KEEP = ("rbx", "rbp", "r12", "r13", "r14", "r15")
 
-    def __init__(self, gate: int) -> None:
+    GATES = (0x80, 0xA0, 0xC0)
+
+    def __init__(self, gates: Gates) -> None:
         self.text_at: int | None = None
         protection = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
         self._memory = mmap.mmap(-1, self.SIZE, prot=protection)
@@ -76,9 +85,10 @@ class Harness:
         }
         probe = assemble(["inc qword ptr [rip + taken]", "ret"], self.address, names)
         self._put(0, probe.code)
-        self._gate = self.address + 0x80  # the runtime's, which may be too far away for a call
-        way = assemble([f"movabs r11, {number(gate)}", "jmp r11"], self._gate, names)
-        self._put(0x80, way.code)
+        for at, gate in zip(self.GATES, gates, strict=True):
+            # The runtime's, which may be too far away for a call.
+            way = assemble([f"movabs r11, {number(gate)}", "jmp r11"], self.address + at, names)
+            self._put(at, way.code)
         self._run_at = 0x100
         runner = assemble(list(self._runner()), self.address + self._run_at, names)
         self._put(self._run_at, runner.code)
@@ -118,10 +128,11 @@ class Harness:
     def pattern(index: int) -> int:
         return 0x1122334455667700 + index
 
-    def place(self, condition: Node, texts: Mapping[str, TextArgument] = TEXTS) -> None:
+    def place(self, condition: Node, known: Known = KNOWN) -> None:
         """Put the code of a condition where it is called."""
-        draft = draft_of(condition, ARGUMENTS, texts)
-        made = make_question(draft, self.address + self.CODE, self.address, self._gate)
+        draft = draft_of(condition, known)
+        gates = Gates(*(self.address + at for at in self.GATES))
+        made = make_question(draft, self.address + self.CODE, self.address, gates)
         assert len(made) < self.DATA - self.CODE
         self._put(self.CODE, made)
 
@@ -180,7 +191,10 @@ def own(build: Path) -> OwnArena:
 
 @pytest.fixture(scope="module")
 def harness(own: OwnArena) -> Harness:
-    return Harness(own.base + own.arena.entry.gate_ask)
+    entry = own.arena.entry
+    return Harness(
+        Gates(own.base + entry.gate_ask, own.base + entry.gate_load, own.base + entry.gate_clock)
+    )
 
 
 def condition_of(text: str, scope: Scope = OF_NUMBERS) -> Node:
@@ -267,7 +281,7 @@ def test_thread_is_known_by_its_id(harness: Harness) -> None:
 
 
 def test_a_simple_question_takes_few_instructions() -> None:
-    lines = [line.text for line in draft_of(condition_of("i32_ > 100"), ARGUMENTS).lines]
+    lines = [line.text for line in draft_of(condition_of("i32_ > 100"), KNOWN).lines]
 
     assert len(lines) == 10
     assert not any("xmm" in line or "rdx" in line for line in lines)
@@ -275,7 +289,7 @@ def test_a_simple_question_takes_few_instructions() -> None:
 
 def test_each_instruction_has_its_part_of_the_question() -> None:
     text = "i32_ > 100 and f < 2.5"
-    lines = draft_of(condition_of(text), ARGUMENTS).lines
+    lines = draft_of(condition_of(text), KNOWN).lines
 
     parts = {text[slice(*line.span)] for line in lines if line.span}
 
@@ -338,7 +352,7 @@ def test_text_at_a_wild_address_is_missing(harness: Harness, address: int) -> No
 
 
 def test_careful_text_is_read_by_the_kernel(harness: Harness) -> None:
-    careful = {name: text._replace(careful=True) for name, text in TEXTS.items()}
+    careful = KNOWN._replace(careful=True)
     harness.place(condition_of('s == "GET" and t == "SET" and len(t) == 3', SCOPE), careful)
 
     assert harness.answers({**NEITHER, "s": b"GET", "t": b"SET"})
@@ -346,8 +360,125 @@ def test_careful_text_is_read_by_the_kernel(harness: Harness) -> None:
     assert not harness.answers({**NEITHER, "s": None, "t": b"SET"})
 
 
-def test_memory_has_no_code() -> None:
-    scope = Scope("m", {"p": Type.POINTER}, frozenset(("p",)), {})
+class Region:
+    """Two pages that can be read, with pages before and behind them that cannot, and addresses of
+    their own in them."""
 
-    with pytest.raises(Unsupported):
-        draft_of(condition_of("u32(p) == 1", scope), {"p": 0})
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, 4 * PAGE)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self.start, self.end = start + PAGE, start + 3 * PAGE
+        libc = ctypes.CDLL(None, use_errno=True)
+        for guard in (start, self.end):
+            assert libc.mprotect(ctypes.c_void_p(guard), PAGE, PROT_NONE) == 0
+        text = b"ab\0GET\0" + b"\xff" * 9
+        for at in range(0, 2 * PAGE, 32):
+            pointer = struct.pack("<Q", self.start + at // 2)
+            self._memory[PAGE + at : PAGE + at + 32] = (pointer + text).ljust(32, b"a")
+
+    def read(self, address: int) -> bytes:
+        """What can be read from an address on."""
+        if not self.start <= address < self.end:
+            return b""
+        at = address - self.start + PAGE
+        return self._memory[at : 3 * PAGE]
+
+    def addresses(self) -> st.SearchStrategy[int]:
+        """Inside, near the ends, and wild."""
+        near = st.sampled_from((self.start, self.end, self.start + PAGE))
+        return st.one_of(
+            st.integers(self.start, self.end),
+            st.tuples(near, st.integers(-12, 12)).map(sum),
+            st.sampled_from((0, 1, PAGE - 1, 1 << 47, 1 << 63, (1 << 64) - 1)),
+        )
+
+
+@pytest.fixture(scope="module")
+def region() -> Region:
+    return Region()
+
+
+MEMORY_SCOPE = Scope(
+    "marker",
+    {**NUMBERS, "q": Type.POINTER, "s": Type.TEXT, "name": Type.TEXT},
+    frozenset((*NUMBERS, "q", "s")),
+    {},
+)
+
+
+@pytest.mark.parametrize("careful", [False, True])
+def test_code_about_memory_has_the_answers_of_the_reference(
+    harness: Harness, region: Region, careful: bool
+) -> None:
+    # The two pointers are the words of p and of v64.
+    known = KNOWN._replace(
+        arguments={**ARGUMENTS, "q": ARGUMENTS["v64"]},
+        texts={"s": TEXTS["s"]},
+        careful=careful,
+    )
+    events = st.tuples(EVENTS, region.addresses(), region.addresses(), region.addresses()).map(
+        lambda drawn: drawn[0] | {"p": drawn[1], "q": drawn[2], "v64": drawn[2], "u64_": drawn[3]}
+    )
+
+    @settings(PROPERTY, max_examples=150)
+    @given(text=QUESTIONS_OF_MEMORY, rows=st.lists(events, min_size=8, max_size=8))
+    def agree(text: str, rows: list[Values]) -> None:
+        try:
+            condition = condition_of(text, MEMORY_SCOPE)
+        except BadQuestion:  # a constant that does not fit
+            assume(False)
+        harness.place(condition, known)
+        for row in rows:
+            assert harness.answers(row) is bool(answer(condition, row, region.read)), row
+
+    agree()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("u32(p) == 0", False), ("u32(p) != 0", True), ("not (u32(p) == 0)", True),
+        ("u32(p) < 1 or u32(p) >= 1", False), ("u32(p)", False), ("not u32(p)", True),
+        ("u32(p) is None", True), ("u32(p) + 1 is None", True), ("u32(p) is not None", False),
+        ("(1 if u32(p) else 2) == 2", True), ("(u32(p) if i32_ else 7) == 7", True),
+        ("u32(p) in (0, 1)", False), ("u32(p) not in (0, 1)", True), ("str(p) is None", True),
+        ('str(p) == ""', False), ("len(str(u64(p))) == 0", True), ('str(p) != ""', True),
+    ],
+)  # fmt: skip
+def test_memory_that_cannot_be_read_is_missing(harness: Harness, text: str, expected: bool) -> None:
+    for wild in (0, PAGE - 1, 1 << 47, 1 << 63, (1 << 64) - 1):
+        condition = condition_of(text)
+        harness.place(condition)
+        assert harness.answers({**ZEROS, "p": wild}) is expected
+        assert bool(answer(condition, {**ZEROS, "p": wild})) is expected
+
+
+def test_a_number_that_a_guard_page_cuts_is_missing(harness: Harness, region: Region) -> None:
+    harness.place(condition_of("u32(p) is None and u16(p) == 24929 and i8(p + 1) == 97"))
+
+    assert harness.answers({**ZEROS, "p": region.end - 2})
+
+
+def test_time_is_that_of_the_monotonic_clock(harness: Harness) -> None:
+    before = time.monotonic_ns()
+    harness.place(condition_of(f"{before} < time <= i64_", WITH_CLOCK))
+
+    assert harness.answers({**ZEROS, "i64_": before + 600 * 10**9})
+    assert not harness.answers({**ZEROS, "i64_": before})
+
+
+def test_cpu_is_the_one_that_the_thread_is_on(harness: Harness) -> None:
+    allowed = os.sched_getaffinity(0)
+    for cpu in sorted(allowed)[:2]:
+        os.sched_setaffinity(0, {cpu})
+        try:
+            harness.place(condition_of("cpu == i32_ and i32_ >= cpu", WITH_CLOCK))
+            assert harness.answers({**ZEROS, "i32_": cpu})
+            assert not harness.answers({**ZEROS, "i32_": cpu + 1})
+        finally:
+            os.sched_setaffinity(0, allowed)
+
+
+def test_without_a_clock_there_is_no_time() -> None:
+    with pytest.raises(Unsupported, match="time is not known"):
+        draft_of(condition_of("time > 1", WITH_CLOCK), KNOWN._replace(has_clock=False))

@@ -70,10 +70,10 @@ def test_columns_have_the_answers_of_single_values(text: str, rows: list[Values]
     except BadQuestion:  # a constant that does not fit
         assume(False)
 
-    found = answers(condition, columns_of(rows, SCOPE.types), len(rows))
+    truths = answers(condition, columns_of(rows, SCOPE.types), len(rows))
 
-    assert found.dtype == np.bool_
-    assert found.tolist() == [bool(answer(condition, row)) for row in rows]
+    assert truths.dtype == np.bool_
+    assert truths.tolist() == [bool(answer(condition, row)) for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_answers_that_the_reference_names(
     scope = Scope("m", {"x": Type.I32, "y": Type.I32}, frozenset(("x", "y")), {})
     condition = question(text, scope).condition
 
-    found = answers(condition, {name: np.array([values[name]]) for name in values}, 1)
+    truths = answers(condition, {name: np.array([values[name]]) for name in values}, 1)
 
-    assert found.tolist() == [expected]
+    assert truths.tolist() == [expected]
     assert bool(answer(condition, values)) is expected
 
 
@@ -120,12 +120,12 @@ def test_a_signed_and_an_unsigned_number_are_compared_by_value() -> None:
     scope = Scope("m", {"i": Type.I64, "u": Type.U64}, frozenset(("i", "u")), {})
     columns = {"i": np.array([-1, 1, -1], np.int64), "u": np.array([1, 1, 2**64 - 1], np.uint64)}
 
-    found = {
+    values = {
         symbol: answers(question(f"i {symbol} u", scope).condition, columns, 3).tolist()
         for symbol in ("<", "<=", "==", "!=", ">=", ">")
     }
 
-    assert found == {
+    assert values == {
         "<": [True, False, True],
         "<=": [True, True, True],
         "==": [False, True, False],

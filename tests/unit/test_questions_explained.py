@@ -39,14 +39,25 @@ def test_a_marker_without_the_name_is_explained_too() -> None:
     assert delete.remark == "no event meets the condition: no size"
 
 
-def test_what_has_no_code_yet_is_named() -> None:
-    (delete,) = explain_question("key == 'a'", [DELETE])
+def test_only_functions_have_a_caller() -> None:
+    function = STORE._replace(name="func:store")
 
-    assert delete.expression[0] == "== : bool"
-    assert delete.remark == ""
-    for text in ("time > 3", "cpu == 3", "caller == 3", "u32(size) == 1"):
-        with pytest.raises(BadQuestion):
-            explain_question(text, [STORE])
+    (explained,) = explain_question("caller == 3", [function])
+
+    assert "mov rax, qword ptr [rsp + " in explained.code[2].text
+    with pytest.raises(BadQuestion, match="only the entry of a function has a caller"):
+        explain_question("caller == 3", [STORE])
+
+
+def test_memory_the_clock_and_the_cpu_have_code() -> None:
+    for text, line in (
+        ("u32(size) == 1", "call load"),
+        ('str(size + 8)[:3] == "a"', "call ask"),
+        ("time > 3", "call clock"),
+        ("cpu == 3", "lsl eax, eax"),
+    ):
+        (explained,) = explain_question(text, [STORE])
+        assert line in [each.text for each in explained.code], text
 
 
 def test_the_command_shows_lines_and_facts(build: Path, capsys: pytest.CaptureFixture[str]) -> None:

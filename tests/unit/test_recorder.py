@@ -95,18 +95,18 @@ def test_signed_numbers_of_every_size(own: OwnArena, size: int, number: int) -> 
 def test_unsigned_numbers_of_every_size(own: OwnArena, size: int) -> None:
     most = (1 << 8 * size) - 1
 
-    found = taken(own, "n %u", (CType(TypeClass.UNSIGNED, size),), c_uint64((1 << 64) - 1))
+    values = taken(own, "n %u", (CType(TypeClass.UNSIGNED, size),), c_uint64((1 << 64) - 1))
 
-    assert found == [most]
+    assert values == [most]
 
 
 def test_bools_chars_and_pointers(own: OwnArena) -> None:
     args = (BOOL, INT, POINTER, CHARS, BOOL)
     values = (c_int(1), c_int(ord("x")), c_uint64((1 << 64) - 16), c_uint64(3), c_int(0x100))
 
-    found = taken(own, "%d %c %p %p %d", args, *values)
+    recorded = taken(own, "%d %c %p %p %d", args, *values)
 
-    assert found == [True, "x", (1 << 64) - 16, 3, False]
+    assert recorded == [True, "x", (1 << 64) - 16, 3, False]
 
 
 def test_numbers_and_floats_in_registers_and_on_the_stack(own: OwnArena) -> None:
@@ -118,9 +118,9 @@ def test_numbers_and_floats_in_registers_and_on_the_stack(own: OwnArena) -> None
 
 @pytest.mark.parametrize("ctype", [DOUBLE, CType(TypeClass.FLOAT, 4)])
 def test_ten_floats_are_more_than_there_are_registers_for(own: OwnArena, ctype: CType) -> None:
-    found = taken(own, "%g " * 10, (ctype,) * 10, *[c_double(i / 4) for i in range(10)])
+    values = taken(own, "%g " * 10, (ctype,) * 10, *[c_double(i / 4) for i in range(10)])
 
-    assert found == [i / 4 for i in range(10)]
+    assert values == [i / 4 for i in range(10)]
 
 
 def test_twelve_numbers_of_mixed_sizes(own: OwnArena) -> None:
@@ -172,8 +172,8 @@ def test_any_arguments_come_out_as_they_went_in_whichever_are_asked_for(
     format_ = " ".join(
         f"f{at} %{letters.get(ctype.type_class, 'd')}" for at, (ctype, _, _) in enumerate(drawn)
     )
-    wanted = tuple(f"f{at}" for at, (_, _, asked) in enumerate(drawn) if asked)
-    options = Options(kind, tid, wanted)
+    names = tuple(f"f{at}" for at, (_, _, asked) in enumerate(drawn) if asked)
+    options = Options(kind, tid, names)
     slot = own.marker(format_, *(ctype for ctype, _, _ in drawn), options=options)
     own.types = {marker_id(own, slot): own.types[marker_id(own, slot)]}
 
@@ -181,11 +181,11 @@ def test_any_arguments_come_out_as_they_went_in_whichever_are_asked_for(
 
     (event,) = own.records()
     assert event.tid == (threading.get_native_id() if tid else 0)
-    assert list(event.fields) == list(wanted)
-    for (ctype, number, _), found in zip(
-        (one for one in drawn if one[2]), event.fields.values(), strict=True
+    assert list(event.fields) == list(names)
+    for (ctype, number, _), value in zip(
+        (argument for argument in drawn if argument[2]), event.fields.values(), strict=True
     ):
-        assert struct.pack("<d", found) == struct.pack("<d", _value(ctype, number)), ctype
+        assert struct.pack("<d", value) == struct.pack("<d", _value(ctype, number)), ctype
 
 
 def _argument(ctype: CType, number: int) -> object:
@@ -255,10 +255,10 @@ def test_a_record_takes_no_more_than_what_is_asked_for(own: OwnArena) -> None:
 
 
 def test_a_marker_may_be_recorded_in_several_ways_at_once(own: OwnArena) -> None:
-    one = own.marker("a %d b %d", INT, INT)
+    first = own.marker("a %d b %d", INT, INT)
     other = own.marker("a %d b %d", INT, INT, options=Options(fields=("b",), thread_id=False))
 
-    for slot in (one, other):
+    for slot in (first, other):
         slot.hit(c_int(1), c_int(2))
 
     assert [event.fields for event in own.records()] == [{"a": 1, "b": 2}, {"b": 2}]
@@ -351,15 +351,15 @@ def test_the_largest_records_fill_a_page_each(own: OwnArena, one_cpu: None, size
 
 def test_texts_and_numbers_share_a_ring(own: OwnArena, calls: Calls) -> None:
     small, large = own.marker("n %ld", LONG), own.marker("s %s", CHARS, name="large")
-    wanted: list[Value] = []
+    expected: list[Value] = []
 
     for length in range(0, 256, 3):
         small.hit(c_uint64(length))
         large.hit(c_char_p(b"x" * length))
-        wanted += [length, "x" * length]
+        expected += [length, "x" * length]
 
-    found = own.records()
-    assert [next(iter(event.fields.values())) for event in found] == wanted
+    records = own.records()
+    assert [next(iter(event.fields.values())) for event in records] == expected
     assert own.damaged == 0
 
 
@@ -371,11 +371,11 @@ def test_a_ring_that_is_overwritten_keeps_the_newest_and_loses_nothing(
 
     calls.many(slot, 0, 100_000)
 
-    found = numbers(own.picture())
+    kept = numbers(own.picture())
     least = (own.geometry.ring_size - 3 * PAGE) // 32
-    assert found[-least:] == [*range(100_000 - least, 100_000)]
+    assert kept[-least:] == [*range(100_000 - least, 100_000)]
     assert own.counted() == (100_000, 0)
-    assert numbers(own.picture()) == found, "nothing is taken out"
+    assert numbers(own.picture()) == kept, "nothing is taken out"
 
 
 def test_a_ring_may_be_read_again_after_it_was_overwritten(own: OwnArena, calls: Calls) -> None:
@@ -416,11 +416,11 @@ def test_threads_and_a_reader_lose_nothing_but_what_is_counted(way: str, calls: 
         thread.join()
 
     for index in range(3):
-        found = numbers([event for event in seen if event.name == f"m{index}"])
+        kept = numbers([event for event in seen if event.name == f"m{index}"])
         hits, lost = own.counted(f"m{index}")
         assert hits == each
-        assert len(found) == len(set(found)) == each - lost
-        assert set(found) <= set(range(1, each + 1))
+        assert len(kept) == len(set(kept)) == each - lost
+        assert set(kept) <= set(range(1, each + 1))
     assert own.damaged == 0
 
 
@@ -431,7 +431,7 @@ def test_a_cpus_own_ring_gets_nearly_all(way: str, calls: Calls) -> None:
 
     calls.many(slot, 0, 20_000)
 
-    shared = sum(len(one.starts) for one in own.walks() if one.ring >= own.geometry.cpus)
+    shared = sum(len(walk.starts) for walk in own.walks() if walk.ring >= own.geometry.cpus)
     assert shared < 100
 
 
@@ -451,7 +451,7 @@ def test_a_thread_without_restartable_sequences_uses_the_shared_rings(
 
     in_a_thread(unregistered)
 
-    assert [one.ring >= own.geometry.cpus for one in own.walks()] == [True]
+    assert [walk.ring >= own.geometry.cpus for walk in own.walks()] == [True]
     assert own.counted() == (1, 0)
 
 

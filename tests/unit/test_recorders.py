@@ -10,7 +10,8 @@ import pytest
 from markerjit.abi import CODE_SIZE, RUNTIME_SIZE, MarkerEntry
 from markerjit.errors import MarkerError, Refused
 from markerjit.model import CType, RemoteAddress, Signature
-from markerjit.patch.request import Count, Record, Where
+from markerjit.patch.request import Count, Record
+from markerjit.patch.where import Where
 from markerjit.probes.recorders import Recorders, check_fields
 from markerjit.ring.types import Options, Time
 from tests.support.own_arena import CHARS, DOUBLE, INT, LONG, SHARED, OwnArena
@@ -32,10 +33,10 @@ def recorders(own: OwnArena) -> Recorders:
     return Recorders(own.arena)
 
 
-def told(recorders: Recorders, one: Signature, options: Options = USUAL) -> int:
+def marker_of(recorders: Recorders, signature: Signature, options: Options = USUAL) -> int:
     """Tell the runtime of a marker; returns its id."""
-    recorders.tell([one], Record(options))
-    marker = recorders.find(one, Record(options))
+    recorders.tell([signature], Record(options))
+    marker = recorders.find(signature, Record(options))
     assert marker is not None
     return marker
 
@@ -48,21 +49,24 @@ def is_own_code(own: OwnArena, marker: int) -> bool:
 
 
 def test_a_marker_is_unknown_until_the_runtime_was_told_of_it(recorders: Recorders) -> None:
-    one = event()
-    assert recorders.find(one, Record(USUAL)) is None
+    signature = event()
+    assert recorders.find(signature, Record(USUAL)) is None
 
-    recorders.tell([one], Record(USUAL))
+    recorders.tell([signature], Record(USUAL))
 
-    assert recorders.find(one, Record(USUAL)) == 0
+    assert recorders.find(signature, Record(USUAL)) == 0
 
 
 def test_another_controller_finds_what_was_told(own: OwnArena, recorders: Recorders) -> None:
-    one = event()
-    recorders.tell([one, event("other")], Record(USUAL))
+    signature = event()
+    recorders.tell([signature, event("other")], Record(USUAL))
 
     again = Recorders(own.arena)
 
-    assert [again.find(one, Record(USUAL)), again.find(event("other"), Record(USUAL))] == [0, 1]
+    assert [again.find(signature, Record(USUAL)), again.find(event("other"), Record(USUAL))] == [
+        0,
+        1,
+    ]
 
 
 def test_sites_of_one_marker_share_its_entry(own: OwnArena, recorders: Recorders) -> None:
@@ -84,29 +88,29 @@ def test_sites_of_one_marker_share_its_entry(own: OwnArena, recorders: Recorders
 def test_what_is_recorded_otherwise_is_another_entry(
     own: OwnArena, recorders: Recorders, other: Options
 ) -> None:
-    one = event()
+    signature = event()
 
-    assert told(recorders, one) == 0
-    assert told(recorders, one, other) == 1
-    assert told(recorders, one) == 0
+    assert marker_of(recorders, signature) == 0
+    assert marker_of(recorders, signature, other) == 1
+    assert marker_of(recorders, signature) == 0
     assert len({entry.name_hash for entry in own.arena.markers.entries()}) == 1
 
 
 def test_a_limit_of_texts_matters_to_markers_with_texts_only(recorders: Recorders) -> None:
     text = event("text", "s %s", CHARS)
 
-    assert told(recorders, text) == 0
-    assert told(recorders, text, Options(text=10)) == 1
-    assert told(recorders, event()) == told(recorders, event(), Options(text=10)) == 2
+    assert marker_of(recorders, text) == 0
+    assert marker_of(recorders, text, Options(text=10)) == 1
+    assert marker_of(recorders, event()) == marker_of(recorders, event(), Options(text=10)) == 2
 
 
 def test_a_full_table_is_refused(own: OwnArena, recorders: Recorders) -> None:
     for number in range(own.geometry.max_markers):
-        told(recorders, event(f"m{number}"))
+        marker_of(recorders, event(f"m{number}"))
 
     with pytest.raises(Refused, match="room for 8 markers"):
         recorders.tell([event("more")], Record(USUAL))
-    assert told(recorders, event("m3")) == 3
+    assert marker_of(recorders, event("m3")) == 3
 
 
 # ---- code ----------------------------------------------------------------------------------------
@@ -115,7 +119,7 @@ def test_a_full_table_is_refused(own: OwnArena, recorders: Recorders) -> None:
 def test_numbers_get_code_of_their_own_that_records_them(
     own: OwnArena, recorders: Recorders
 ) -> None:
-    marker = told(recorders, event())
+    marker = marker_of(recorders, event())
     own.types = recorders.types([event()])
 
     assert is_own_code(own, marker)
@@ -130,22 +134,22 @@ def test_numbers_get_code_of_their_own_that_records_them(
 def test_a_time_that_takes_a_call_is_left_to_the_general_recorder(
     own: OwnArena, recorders: Recorders, options: Options
 ) -> None:
-    assert not is_own_code(own, told(recorders, event(), options))
+    assert not is_own_code(own, marker_of(recorders, event(), options))
 
 
 def test_bounded_texts_are_left_to_the_general_recorder(
     own: OwnArena, recorders: Recorders
 ) -> None:
-    one = event("text", "s %.8s n %d", CHARS, INT)
+    signature = event("text", "s %.8s n %d", CHARS, INT)
 
-    assert not is_own_code(own, told(recorders, one))
-    assert is_own_code(own, told(recorders, one, Options(fields=("n",))))
+    assert not is_own_code(own, marker_of(recorders, signature))
+    assert is_own_code(own, marker_of(recorders, signature, Options(fields=("n",))))
 
 
 def test_a_process_without_restartable_sequences_has_the_general_recorder(build: Path) -> None:
     own = OwnArena(way=SHARED)
 
-    assert not is_own_code(own, told(Recorders(own.arena), event()))
+    assert not is_own_code(own, marker_of(Recorders(own.arena), event()))
 
 
 def test_who_only_counts_gets_no_code_until_somebody_records(
@@ -157,17 +161,17 @@ def test_who_only_counts_gets_no_code_until_somebody_records(
     assert not is_own_code(own, marker)
     assert recorders.probe(marker, Count()) == own.arena.count_probe(preserving=True)
 
-    assert told(recorders, event(), Count().options) == marker
+    assert marker_of(recorders, event(), Count().options) == marker
     assert is_own_code(own, marker)
 
 
 def test_code_is_made_once_whoever_asks(own: OwnArena, recorders: Recorders) -> None:
-    marker = told(recorders, event())
+    marker = marker_of(recorders, event())
     probe, used = own.arena.record_probe(marker, preserving=True), own.arena.control.now().code_used
 
     again = Recorders(own.arena)
 
-    assert told(again, event()) == marker
+    assert marker_of(again, event()) == marker
     assert again.probe(marker, Record()) == probe
     assert own.arena.control.now().code_used == used
 
@@ -177,8 +181,9 @@ def test_pieces_of_code_do_not_overlap_and_are_as_large_as_they_need(
 ) -> None:
     ends = [RUNTIME_SIZE]
     for number in range(6):
-        probe = recorders.probe(told(recorders, event(f"m{number}", "%d " * number, *[INT] * number)
-                                     if number else event("m0")), Record())  # fmt: skip
+        format_ = ("%d " * number,) if number else ()
+        signature = event(f"m{number}", *format_, *[INT] * number)
+        probe = recorders.probe(marker_of(recorders, signature), Record())
         assert ends[-1] < probe - own.base < own.arena.control.now().code_used
         ends.append(own.arena.control.now().code_used)
 
@@ -193,7 +198,7 @@ def test_without_room_for_code_the_general_recorder_does_it(
 ) -> None:
     own.arena.control.write("code_used", CODE_SIZE - 512)
 
-    marker = told(recorders, event())
+    marker = marker_of(recorders, event())
 
     assert not is_own_code(own, marker)
     assert own.arena.control.now().code_used == CODE_SIZE - 512
@@ -208,7 +213,7 @@ def test_code_that_was_put_there_and_never_taken_is_written_over(
     """Who put it there has died: nothing leads to it."""
     own.store.write(RUNTIME_SIZE, b"\x90" * 2000)
 
-    marker = told(recorders, event())
+    marker = marker_of(recorders, event())
 
     assert is_own_code(own, marker)
     own.types = recorders.types([event()])
@@ -232,17 +237,17 @@ def test_code_that_did_not_arrive_is_not_used(
 
 
 def test_types_are_those_of_the_markers_that_are_switched_on_so(recorders: Recorders) -> None:
-    one, other = event(), event("other", "s %s", CHARS)
-    recorders.tell([one], Record(USUAL))
+    signature, other = event(), event("other", "s %s", CHARS)
+    recorders.tell([signature], Record(USUAL))
     options = Options(Time.NONE, thread_id=False, fields=("b",))
-    recorders.tell([one, other], Record(options))
+    recorders.tell([signature, other], Record(options))
 
-    found = recorders.types_of([one, event(), other], Record(options))
+    types = recorders.types_of([signature, event(), other], Record(options))
 
-    assert sorted(found) == [1, 2]
-    assert [field.name for field in found[1].fields] == ["b"]
-    assert (found[1].id, found[1].marker, found[1].time, found[1].tid) == (1, "m", Time.NONE, False)
-    assert found[2].fields == ()
+    assert sorted(types) == [1, 2]
+    assert [field.name for field in types[1].fields] == ["b"]
+    assert (types[1].id, types[1].marker, types[1].time, types[1].tid) == (1, "m", Time.NONE, False)
+    assert types[2].fields == ()
 
 
 def test_types_of_what_the_runtime_was_not_told_of_are_none(recorders: Recorders) -> None:
@@ -253,22 +258,22 @@ def test_types_of_what_the_runtime_was_not_told_of_are_none(recorders: Recorders
 def test_all_types_are_all_ways_in_which_the_markers_were_ever_recorded(
     recorders: Recorders,
 ) -> None:
-    one = event()
+    signature = event()
     for options in (USUAL, Options(fields=("a",)), Options(Time.COARSE)):
-        recorders.tell([one, event("other")], Record(options))
+        recorders.tell([signature, event("other")], Record(options))
 
-    found = recorders.types([one])
+    types = recorders.types([signature])
 
-    assert sorted(found) == [0, 2, 4]
-    assert [len(found[marker].fields) for marker in (0, 2, 4)] == [2, 1, 2]
-    assert [found[marker].time for marker in (0, 2, 4)] == [Time.TSC, Time.TSC, Time.COARSE]
+    assert sorted(types) == [0, 2, 4]
+    assert [len(types[marker].fields) for marker in (0, 2, 4)] == [2, 1, 2]
+    assert [types[marker].time for marker in (0, 2, 4)] == [Time.TSC, Time.TSC, Time.COARSE]
 
 
 def test_entries_with_another_number_of_arguments_are_of_no_known_type(
     own: OwnArena, recorders: Recorders
 ) -> None:
     """An entry is the target's to write."""
-    told(recorders, event())
+    marker_of(recorders, event())
     place = own.geometry.marker_offset(0) + MarkerEntry.argc.offset
     own.store.write(place, b"\x09")
 
@@ -278,20 +283,20 @@ def test_entries_with_another_number_of_arguments_are_of_no_known_type(
 def test_records_of_all_ways_are_told_apart_in_one_ring(
     own: OwnArena, recorders: Recorders
 ) -> None:
-    one = event("m", "a %ld b %ld", LONG, LONG)
+    signature = event("m", "a %ld b %ld", LONG, LONG)
     for fields in (None, ("b",), ("a",)):
-        marker = told(recorders, one, Options(fields=fields))
+        marker = marker_of(recorders, signature, Options(fields=fields))
         own.slot(marker).hit(c_uint64(1), c_uint64(2))
-    own.types = recorders.types([one])
+    own.types = recorders.types([signature])
 
     assert [event.fields for event in own.records()] == [{"a": 1, "b": 2}, {"b": 2}, {"a": 1}]
 
 
 def test_texts_are_recorded_by_the_general_recorder(own: OwnArena, recorders: Recorders) -> None:
-    one = event("text", "s %s", CHARS)
-    marker = told(recorders, one, Options(text=3))
+    signature = event("text", "s %s", CHARS)
+    marker = marker_of(recorders, signature, Options(text=3))
     data = RemoteAddress(own.arena.markers.address(marker))
-    own.types = recorders.types([one])
+    own.types = recorders.types([signature])
 
     own.slot(marker).hit(c_char_p(b"abcdef"))
 
@@ -326,12 +331,12 @@ def asking(recorders: Recorders, probe: Count | Record) -> int:
 
 def test_each_question_has_an_entry_and_code_of_its_own(own: OwnArena) -> None:
     recorders = Recorders(own.arena)
-    one, other = Where.of("a == 1"), Where.of("a == 2")
-    probes = [Count(), Count(one), Count(other), Record(USUAL, one), Record(USUAL)]
+    first, other = Where.of("a == 1"), Where.of("a == 2")
+    probes = [Count(), Count(first), Count(other), Record(USUAL, first), Record(USUAL)]
     markers = [asking(recorders, probe) for probe in probes[1:4]]
     room = own.arena.code.room.code
 
-    assert len({*markers, told(recorders, event())}) == 4
+    assert len({*markers, marker_of(recorders, event())}) == 4
     again = Recorders(own.arena)
     assert [asking(again, probe) for probe in probes[1:4]] == markers
     data = [own.arena.markers.address(marker) for marker in markers]
@@ -349,8 +354,8 @@ def test_question_without_room_is_refused_and_nothing_is_bound_to_it(own: OwnAre
 
     with pytest.raises(Refused, match="has no room for the code of another question"):
         recorders.tell([event()], probe)
-    marker = recorders.find(event(), probe)
-    assert marker is not None
+    assert recorders.find(event(), probe) is None
+    (marker,) = [int(entry.id) for entry in own.arena.markers.entries() if entry.asks]
     with pytest.raises(MarkerError, match="has no code"):
         recorders.probe(marker, probe)
 

@@ -87,25 +87,33 @@ def made(format_: str, *args: CType, options: Options = USUAL) -> Recording:
 def test_operations_follow_from_types_and_format(
     format_: str, args: tuple[CType, ...], ops: list[int], limits: tuple[int, ...]
 ) -> None:
-    found = made(format_, *args)
+    result = made(format_, *args)
 
-    assert list(found.ops) == ops
-    assert found.limits == limits
+    assert list(result.ops) == ops
+    assert result.limits == limits
 
 
-def test_thirteen_arguments_are_refused() -> None:
-    with pytest.raises(BadNote, match="13 arguments; the recorder takes 12"):
-        made("%d " * 13, *(INT,) * 13)
+def test_more_words_than_an_event_has_are_refused() -> None:
+    with pytest.raises(BadNote, match="21 arguments; the recorder takes 20"):
+        made("%d " * 21, *(INT,) * 21)
+
+
+def test_words_behind_those_of_markers_are_numbers() -> None:
+    entry = made("%d " * 20, *(INT,) * 20).entry()
+
+    assert bytes((*entry.ops, *entry.more_ops)) == bytes([GP[4]]) * 20
+    with pytest.raises(BadNote, match="a text behind 12 arguments"):
+        made("%d " * 12 + "%s", *(INT,) * 12, CHARS)
 
 
 def test_what_is_not_asked_for_is_skipped_where_it_is() -> None:
-    found = made("a %d b %g c %s d %ld e %*ph", INT, DOUBLE, CHARS, LONG, INT, CHARS,
+    result = made("a %d b %g c %s d %ld e %*ph", INT, DOUBLE, CHARS, LONG, INT, CHARS,
                  options=Options(fields=("d",)))  # fmt: skip
 
-    assert list(found.ops) == [OP_SKIP, OP_SKIP_FP, OP_SKIP, GP[8], OP_SKIP, OP_SKIP]
-    assert found.limits == (0,) * 6
-    assert [field.name for field in found.type.fields] == ["d"]
-    assert found.type.size == 24
+    assert list(result.ops) == [OP_SKIP, OP_SKIP_FP, OP_SKIP, GP[8], OP_SKIP, OP_SKIP]
+    assert result.limits == (0,) * 6
+    assert [field.name for field in result.type.fields] == ["d"]
+    assert result.type.size == 24
 
 
 def test_fields_that_another_marker_has_are_not_this_ones_business() -> None:
@@ -126,12 +134,12 @@ def test_fields_that_another_marker_has_are_not_this_ones_business() -> None:
 def test_options_are_in_the_entry(
     time: Time, number: int, head: int, thread_id: bool, counted: bool
 ) -> None:
-    found = made("a %d", INT, options=Options(time, thread_id, counted=counted))
+    result = made("a %d", INT, options=Options(time, thread_id, counted=counted))
 
-    entry = found.entry()
+    entry = result.entry()
     assert (entry.time, entry.tid, entry.counted) == (number, thread_id, counted)
     assert (entry.argc, entry.size, entry.ops[0]) == (1, head + 8, GP[4])
-    assert (found.type.time, found.type.tid, found.type.id) == (time, thread_id, -1)
+    assert (result.type.time, result.type.tid, result.type.id) == (time, thread_id, -1)
 
 
 # ---- sizes ---------------------------------------------------------------------------------------
@@ -165,22 +173,22 @@ def test_no_record_is_larger_than_fits_a_page(
     others = min(others, 12 - texts)
     options = Options(time, text=text)
 
-    found = made("%s " * texts + "%d " * others, *(CHARS,) * texts, *(INT,) * others,
+    result = made("%s " * texts + "%d " * others, *(CHARS,) * texts, *(INT,) * others,
                  options=options)  # fmt: skip
 
-    largest = found.type.size + sum(-(-limit // 8) * 8 for limit in found.limits)
+    largest = result.type.size + sum(-(-limit // 8) * 8 for limit in result.limits)
     assert largest <= MAX_RECORD
-    assert found.limits[:texts] == (min(text, found.limits[0]) if texts else 0,) * texts
+    assert result.limits[:texts] == (min(text, result.limits[0]) if texts else 0,) * texts
     if text <= 256:
-        assert all(limit == text for limit in found.limits[:texts])
+        assert all(limit == text for limit in result.limits[:texts])
 
 
 @pytest.mark.parametrize(("asked", "limit"), [(0, 0), (1, 1), (300, 300), (1 << 30, 4040)])
 def test_texts_have_the_length_that_is_asked_for_and_fits(asked: int, limit: int) -> None:
-    (found,) = made("s %s", CHARS, options=Options(text=asked)).limits
+    (bound,) = made("s %s", CHARS, options=Options(text=asked)).limits
 
-    assert found == min(asked, found)
-    assert abs(found - limit) < 16
+    assert bound == min(asked, bound)
+    assert abs(bound - limit) < 16
 
 
 def test_a_precision_beyond_the_limit_is_a_cut_that_has_to_be_told() -> None:
@@ -200,16 +208,16 @@ def test_a_precision_beyond_the_limit_is_a_cut_that_has_to_be_told() -> None:
 def test_a_type_is_read_back_from_its_entry(
     fields: tuple[str, ...] | None, time: Time, thread_id: bool
 ) -> None:
-    one = event("a %d b %.*s c %g", (INT, INT, CHARS, DOUBLE))
-    wanted = recording(one, Options(time, thread_id, fields))
-    entry = wanted.entry()
+    signature = event("a %d b %.*s c %g", (INT, INT, CHARS, DOUBLE))
+    expected = recording(signature, Options(time, thread_id, fields))
+    entry = expected.entry()
     entry.id = 77
 
-    found = recorded_type(one, entry)
+    kind = recorded_type(signature, entry)
 
-    assert found.id == 77
-    assert (found.marker, found.format, found.fields) == ("m", one.format, wanted.type.fields)
-    assert (found.time, found.tid, found.size) == (time, thread_id, wanted.type.size)
+    assert kind.id == 77
+    assert (kind.marker, kind.format, kind.fields) == ("m", signature.format, expected.type.fields)
+    assert (kind.time, kind.tid, kind.size) == (time, thread_id, expected.type.size)
 
 
 def test_a_time_that_nobody_knows_is_taken_for_the_usual() -> None:
@@ -220,7 +228,7 @@ def test_a_time_that_nobody_knows_is_taken_for_the_usual() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "takes"),
+    ("description", "takes"),
     [
         (made("%d %g", INT, DOUBLE), True),
         (made(""), True),
@@ -238,10 +246,10 @@ def test_a_time_that_nobody_knows_is_taken_for_the_usual() -> None:
     ],
 )
 def test_code_is_made_for_numbers_and_texts_with_a_time_that_takes_no_call(
-    found: Recording, takes: bool
+    description: Recording, takes: bool
 ) -> None:
-    assert takes_a_recorder(found, Control(rseq_offset=-0x40, cpu_flags=CPU_TSC)) is takes
-    assert not takes_a_recorder(found, Control(rseq_offset=0, cpu_flags=CPU_TSC))
+    assert takes_a_recorder(description, Control(rseq_offset=-0x40, cpu_flags=CPU_TSC)) is takes
+    assert not takes_a_recorder(description, Control(rseq_offset=0, cpu_flags=CPU_TSC))
 
 
 @pytest.mark.parametrize("flags", [0, CPU_RTM, CPU_TSC | CPU_RTM])

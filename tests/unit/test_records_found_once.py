@@ -16,12 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from markerjit.events.rings import Rings
-from markerjit.ring.batch import Batch, Columns, Packet
+from markerjit.ring.batch import Columns, Packet
 from markerjit.ring.clock import Calibration
 from markerjit.ring.find import find_records
 from markerjit.ring.starts import behind, indices, joined, starts_of
 from markerjit.ring.types import FILLER, Options, Time
 from markerjit.ring.walk import least_words, packet, walk
+from markerjit.trace.batch import Batch
 from markerjit.trace.convert import convert
 from markerjit.trace.ctf import CtfSink
 from markerjit.trace.encode import packets_of
@@ -66,15 +67,15 @@ def test_what_comes_out_of_rings_is_written_without_a_second_look(
     for number in range(50):
         ticks.hit(c_uint64(number))
         texts.hit(c_char_p(b"x" * number))
-    found = (rings.picture if overwrite else rings.poll)(packets=True)
+    polled = (rings.picture if overwrite else rings.poll)(packets=True)
 
     sink = CtfSink(tmp_path / "t", make_info(*own.types.values(), clock=MONOTONIC))
-    sink.write(Batch(found.packets, found.columns, {}))
+    sink.write(Batch(polled.packets, polled.columns, {}))
     sink.close({})
 
-    assert found.records == 100
-    assert all(packet.starts is not None for packet in found.packets)
-    assert (tmp_path / "t" / f"ring_{found.packets[0].ring}").stat().st_size > 100 * 24
+    assert polled.records == 100
+    assert all(packet.starts is not None for packet in polled.packets)
+    assert (tmp_path / "t" / f"ring_{polled.packets[0].ring}").stat().st_size > 100 * 24
 
 
 @pytest.mark.usefixtures("no_finder")
@@ -147,7 +148,7 @@ def test_files_are_the_same_whether_records_are_found_again_or_not(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("markerjit.trace.ctf.sink.uuid4", lambda: ID)
         live = [[packet(walk(data, 0, LEAST)) for data in some] for some in batches]
-        looked_up = [[one._replace(starts=None) for one in packets] for packets in live]
+        looked_up = [[packet._replace(starts=None) for packet in packets] for packets in live]
 
         assert written(folder / "live", live) == written(folder / "again", looked_up)
 
@@ -163,9 +164,9 @@ def test_packets_made_of_columns_say_where_their_records_start() -> None:
 
     for made in packets_of([columns]):
         assert made.starts is not None
-        found, whole = find_records(np.frombuffer(made.data, np.uint64), LEAST)
+        starts, whole = find_records(np.frombuffer(made.data, np.uint64), LEAST)
         assert whole
-        assert indices(made.starts).tolist() == indices(found).tolist()
+        assert indices(made.starts).tolist() == indices(starts).tolist()
 
 
 # ---- starts --------------------------------------------------------------------------------------

@@ -35,9 +35,9 @@ def test_probes_of_different_types_are_never_equal() -> None:
     records."""
     probes = [Count(), Record(), Record(OPTIONS), InC("a.c", "f"), InC("a.c", "g")]
 
-    for one, other in combinations(probes, 2):
-        assert one != other
-        assert Request(True, STOP, None, one) != Request(True, STOP, None, other)
+    for first, other in combinations(probes, 2):
+        assert first != other
+        assert Request(True, STOP, None, first) != Request(True, STOP, None, other)
 
 
 def test_only_a_probe_in_c_is_called() -> None:

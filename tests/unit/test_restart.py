@@ -19,6 +19,8 @@ def test_what_the_reader_moves_meanwhile_is_not_read_twice_for_one_decision(buil
         for instruction in decoder.disasm(code[sequence.start : sequence.end], sequence.start):
             if instruction.mnemonic.startswith("cmov"):
                 moves += 1
-                assert all(one.type == capstone.x86.X86_OP_REG for one in instruction.operands)
+                assert all(
+                    operand.type == capstone.x86.X86_OP_REG for operand in instruction.operands
+                )
 
     assert moves == 2

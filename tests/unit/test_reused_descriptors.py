@@ -94,7 +94,7 @@ def test_removing_an_unfinished_arena_closes_no_file_of_the_program(
 
 def no_helper(maps: Sequence) -> list:
     """As of a process that is no controller."""
-    return [one for one in maps if not one.path.endswith("/libmjstop.so")]
+    return [mapping for mapping in maps if not mapping.path.endswith("/libmjstop.so")]
 
 
 def test_an_unfinished_arena_whose_descriptor_is_still_its_own_is_removed(

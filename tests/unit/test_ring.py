@@ -153,15 +153,15 @@ def polled(ring: SharedRing, *, last: bool = False) -> bytes:
 
 def parsed(data: bytes) -> list[tuple[int, bytes]]:
     """Time and payload of each record."""
-    found, at = [], 0
+    records, at = [], 0
     while at < len(data):
         head, tid, time = struct.unpack_from("<IIQ", data, at)
         marker, words = marker_and_words(head)
         assert (marker, tid) == (2, 99)
         assert words >= HEADER // 8
-        found.append((time, data[at + HEADER : at + 8 * words]))
+        records.append((time, data[at + HEADER : at + 8 * words]))
         at += 8 * words
-    return found
+    return records
 
 
 def times(ring: SharedRing) -> list[int]:
@@ -179,8 +179,8 @@ def writer() -> Writer:
 
 @pytest.fixture
 def reader(writer: Writer) -> Iterator[SharedRing]:
-    yield (one := reader_of(writer.store))
-    assert one.damaged == 0
+    yield (reader := reader_of(writer.store))
+    assert reader.damaged == 0
 
 
 # ---- what is committed ---------------------------------------------------------------------------
@@ -364,11 +364,11 @@ def test_a_ring_that_is_overwritten_shows_its_newest_pages(
     for time in range(10_000):
         assert writer.record(time)
 
-    found = pictured(reader)
+    numbers = pictured(reader)
 
-    assert found == [*range(10_000 - len(found), 10_000)]
-    assert len(found) >= 2 * PER_PAGE
-    assert pictured(reader) == found, "nothing is consumed"
+    assert numbers == [*range(10_000 - len(numbers), 10_000)]
+    assert len(numbers) >= 2 * PER_PAGE
+    assert pictured(reader) == numbers, "nothing is consumed"
 
 
 def test_a_picture_begins_where_the_recording_did(writer: Writer, reader: SharedRing) -> None:
@@ -398,9 +398,9 @@ def test_what_is_written_while_a_picture_is_taken_is_not_in_it(
     clock = iter(range(10_000, 1 << 40))
     writer.store.meanwhile = lambda: [writer.record(next(clock)) for _ in range(100)]
 
-    found = pictured(reader)
+    numbers = pictured(reader)
 
-    assert found == [*range(found[0], 10_000)]
+    assert numbers == [*range(numbers[0], 10_000)]
 
 
 def test_a_picture_of_a_ring_that_is_written_faster_than_it_is_copied_is_empty(
@@ -425,9 +425,9 @@ def test_what_is_behind_an_unfinished_record_is_missing_up_to_the_end_of_its_pag
         writer.record(time)
 
     assert held
-    found = pictured(reader)
-    assert found[:10] == [*range(10)]
-    assert found[10:] == [*range(PER_PAGE - 1, 2 * PER_PAGE + 10)]
+    numbers = pictured(reader)
+    assert numbers[:10] == [*range(10)]
+    assert numbers[10:] == [*range(PER_PAGE - 1, 2 * PER_PAGE + 10)]
 
 
 def test_a_page_with_an_unfinished_record_is_left_out_until_that_is_finished(
@@ -439,19 +439,19 @@ def test_a_page_with_an_unfinished_record_is_left_out_until_that_is_finished(
     count = 20 * PER_PAGE
     for time in range(count):
         writer.record(time)
-    found = pictured(reader)
-    assert found == [*range(count - len(found), count)]
-    assert len(found) >= 5 * PER_PAGE
+    numbers = pictured(reader)
+    assert numbers == [*range(count - len(numbers), count)]
+    assert len(numbers) >= 5 * PER_PAGE
 
     writer.fill(held, 77)
     writer.commit(held)
 
-    assert pictured(reader) == found, "an old record, in a page that was left out"
+    assert pictured(reader) == numbers, "an old record, in a page that was left out"
     for time in range(count):
         writer.record(time)
-    found = pictured(reader)
-    assert found == [*range(count - len(found), count)]
-    assert len(found) >= 6 * PER_PAGE, "the page is used again"
+    numbers = pictured(reader)
+    assert numbers == [*range(count - len(numbers), count)]
+    assert len(numbers) >= 6 * PER_PAGE, "the page is used again"
 
 
 def test_a_ring_is_read_again_when_it_is_no_longer_overwritten(
@@ -564,13 +564,13 @@ def test_a_record_of_an_impossible_length_is_damage_and_the_ring_goes_on(length:
     assert reader.damaged == 1
 
 
-@pytest.mark.parametrize("said", [0, 1, 3, 1023])
-def test_a_record_that_says_another_size_than_its_commit_word_is_left_out(said: int) -> None:
+@pytest.mark.parametrize("size", [0, 1, 3, 1023])
+def test_a_record_that_says_another_size_than_its_commit_word_is_left_out(size: int) -> None:
     writer = Writer()
     reader = reader_of(writer.store)
     writer.record(1)
     at = LAP % SIZE + 8
-    writer.store.data[at : at + 4] = head_of(2, said).to_bytes(4, "little")
+    writer.store.data[at : at + 4] = head_of(2, size).to_bytes(4, "little")
     writer.record(2)
 
     assert times(reader) == [2]

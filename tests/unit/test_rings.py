@@ -38,19 +38,19 @@ def rings_of(own: OwnArena) -> Rings:
     return Rings(own.arena, own.types)
 
 
-def column(found: list[Columns], field: str = "n") -> list[int]:
+def column(tables: list[Columns], field: str = "n") -> list[int]:
     """In order of time: a call that is interrupted records in another ring than those around it."""
     values: list[tuple[int, int]] = []
-    for one in found:
-        values += zip(one.time.tolist(), one.fields[field].tolist(), strict=True)  # type: ignore[union-attr]
+    for table in tables:
+        values += zip(table.time.tolist(), table.fields[field].tolist(), strict=True)  # type: ignore[union-attr]
     return [value for _, value in sorted(values)]
 
 
-def by_way(own: OwnArena, found: Polled) -> tuple[list[int], set[int]]:
+def by_way(own: OwnArena, polled: Polled) -> tuple[list[int], set[int]]:
     """The numbers in rings of the arena's way of recording, and those in rings of the other: where
     a call goes that is interrupted."""
     mine, other = [], set()
-    for packet in found.packets:
+    for packet in polled.packets:
         numbers = [word for _, _, word in struct.iter_unpack("<QQQ", packet.data)]
         if (packet.ring >= own.geometry.cpus) == (own.way == "shared"):
             mine += numbers
@@ -69,13 +69,13 @@ def test_records_come_as_columns_and_as_they_were(own: OwnArena, one_cpu: int) -
     rings = rings_of(own)
     hit(slot, 3)
 
-    found = rings.poll(packets=True)
+    polled = rings.poll(packets=True)
 
-    numbers, elsewhere = by_way(own, found)
-    assert sorted([*numbers, *elsewhere]) == column(found.columns) == [0, 1, 2]
-    assert {packet.cpu for packet in found.packets} == {one_cpu}
-    assert [cpu for columns in found.columns for cpu in columns.cpu.tolist()] == [one_cpu] * 3
-    assert found.records == 3
+    numbers, elsewhere = by_way(own, polled)
+    assert sorted([*numbers, *elsewhere]) == column(polled.columns) == [0, 1, 2]
+    assert {packet.cpu for packet in polled.packets} == {one_cpu}
+    assert [cpu for columns in polled.columns for cpu in columns.cpu.tolist()] == [one_cpu] * 3
+    assert polled.records == 3
     assert rings.poll(packets=True) == ([], [], 0)
 
 
@@ -88,26 +88,26 @@ def test_what_is_not_asked_for_is_counted_all_the_same(
     rings = rings_of(own)
     hit(slot, 3)
 
-    found = rings.poll(packets=packets, columns=columns)
+    polled = rings.poll(packets=packets, columns=columns)
 
-    assert (len(found.packets), len(found.columns), found.records) == (packets, columns, 3)
+    assert (len(polled.packets), len(polled.columns), polled.records) == (packets, columns, 3)
     assert own.counted() == (3, 0)
 
 
 def test_records_of_other_markers_are_left_out_but_counted(own: OwnArena) -> None:
-    wanted = own.marker("n %ld", LONG, options=UNCOUNTED)
+    marker = own.marker("n %ld", LONG, options=UNCOUNTED)
     other = own.marker("s %s", CHARS, name="other", options=UNCOUNTED)
     types = {0: own.types[0]}
     rings = Rings(own.arena, types)
     for number in range(50):
-        wanted.hit(c_uint64(number))
+        marker.hit(c_uint64(number))
         other.hit(c_char_p(b"x" * number))
 
-    found = rings.poll(packets=True)
+    polled = rings.poll(packets=True)
 
-    assert column(found.columns) == [*range(50)]
-    assert len(found.packets[0].data) == 50 * 24
-    assert (found.records, rings.left_out, rings.damaged) == (50, 50, 0)
+    assert column(polled.columns) == [*range(50)]
+    assert len(polled.packets[0].data) == 50 * 24
+    assert (polled.records, rings.left_out, rings.damaged) == (50, 50, 0)
     assert own.counted() == own.counted("other") == (50, 0)
 
 
@@ -162,14 +162,14 @@ def test_a_marker_of_which_the_runtime_was_told_later_is_in_nobodys_way(
     build: Path, way: str
 ) -> None:
     own = OwnArena(geometry_of(ring_size=4 * PAGE), way=way)
-    wanted = own.marker("n %ld", LONG)
+    marker = own.marker("n %ld", LONG)
     rings = Rings(own.arena, {0: own.types[0]})
-    hit(wanted, 1)
+    hit(marker, 1)
     rings.poll()
     late = own.marker("n %ld m %ld", LONG, LONG, name="late")
     for number in range(1, 50):
         late.hit(c_uint64(7), c_uint64(8))
-        hit(wanted, 1, start=number)
+        hit(marker, 1, start=number)
 
     assert column(rings.poll().columns) == [*range(1, 50)]
     assert (rings.left_out, rings.bad, rings.damaged) == (49, 0, 0)
@@ -236,10 +236,10 @@ def test_a_picture_of_rings_that_are_overwritten_takes_nothing_out(own: OwnArena
     rings.start(overwrite=True)
     hit(slot, 2000)
 
-    one, other = rings.picture(packets=True), rings_of(own).picture(packets=True)
+    first, other = rings.picture(packets=True), rings_of(own).picture(packets=True)
 
-    assert column(one.columns) == column(other.columns)
-    numbers, elsewhere = by_way(own, one)
+    assert column(first.columns) == column(other.columns)
+    numbers, elsewhere = by_way(own, first)
     assert numbers == [n for n in range(numbers[0], 2000) if n not in elsewhere]
     assert len(numbers) > 300
     assert rings.unread() == 0, "nobody was to read them"

@@ -221,11 +221,11 @@ def test_raw_bytes_have_brackets_in_a_file_only(bracketed: bool) -> None:
     fields = parse_format("r %*ph", (I32, CHARS))
     kind = RecordType(0, "raw", "r %*ph", fields, time=Time.MONOTONIC)
     offsets, data = np.array([0, 2, 2, 3]), np.frombuffer(b"\x00\x1f\xff", np.uint8)
-    one = np.ones(3, np.uint8)
+    cpus = np.ones(3, np.uint8)
     texts = Texts(
         offsets, data, np.array([TextState.WHOLE, TextState.WHOLE, TextState.CUT], np.uint8)
     )
-    batch = [Columns(kind, np.zeros(3, np.uint64), one, one, {"r": texts})]
+    batch = [Columns(kind, np.zeros(3, np.uint64), cpus, cpus, {"r": texts})]
 
     lines = text_lines(batch, CLOCKS[Time.MONOTONIC], bracketed=bracketed).decode().splitlines()
 

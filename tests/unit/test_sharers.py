@@ -26,7 +26,7 @@ def piece() -> Iterator[Mapping]:
     with mmap.mmap(file, mmap.PAGESIZE) as mapping:
         os.close(file)
         start = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
-        yield next(one for one in read_maps("self") if one.start == start)
+        yield next(mapping for mapping in read_maps("self") if mapping.start == start)
 
 
 @pytest.fixture

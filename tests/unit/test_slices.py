@@ -37,9 +37,9 @@ def target(clock: FakeTime) -> Target:
 def test_parts_of_any_size_make_the_events_of_the_whole(
     made: tuple[list[RecordType], list[list[Record]]], most: int
 ) -> None:
-    types, found = by_id(*made[0]), made[1]
+    types, rings = by_id(*made[0]), made[1]
     least = least_words(types)
-    walks = [walk(write(records), 0, least, cpu=c, ring=c) for c, records in enumerate(found)]
+    walks = [walk(write(records), 0, least, cpu=c, ring=c) for c, records in enumerate(rings)]
     columns = columns_of(walks, types).columns
     if not columns:
         return

@@ -173,6 +173,15 @@ taken_label:
     jmp *%rax
     end tail
 
+    begin restarted
+    xor %eax, %eax
+sequence:
+    mov %rdi, (%rsi)
+    mov %rdi, (%rdx)
+committed:
+    ret
+    end restarted
+
     begin only_protected
     endbr64
     end only_protected
@@ -190,6 +199,9 @@ uncovered_target:
     ret
     end beside
 
+    .section __rseq_cs, "aw"
+    .long 0, 0
+    .quad sequence, committed - sequence, plain
     .section .rodata
     .p2align 2
 table:
@@ -287,17 +299,32 @@ def test_best_way_is_chosen(
     assert (opening.way, opening.address, opening.size) == (way, labels[label], size)
     if text is not None:
         assert [insn.text for insn in disassemble(opening.code, opening.address)] == text
-    assert (opening.hole is not None) is (way is Way.HOLE)
+    assert bool(opening.holes) is (way is Way.HOLE)
 
 
 def test_hole_is_padding_within_reach(labels: dict[str, int], code: Code) -> None:
     opening = best_opening(code, labels["looped"])
 
     assert isinstance(opening, Opening)
-    assert opening.hole is not None
-    assert -128 <= opening.hole - (opening.address + 2) <= 127
-    assert code.functions.at(opening.hole) is None
-    assert is_padding(code.read(opening.hole, 5))
+    assert opening.holes
+    for hole in opening.holes:
+        gap = next(gap for gap in code.gaps(hole.jump - 64, hole.jump + 64) if hole.jump in gap)
+        assert -128 <= hole.jump - (opening.address + 2) <= 127
+        assert (hole.code, hole.made) == (code.read(hole.jump - 1, 6), False)
+        assert hole.jump + 5 <= gap.stop
+        assert is_padding(code.read(gap.start, len(gap)))
+
+
+def test_no_instruction_of_a_restartable_sequence_is_displaced(
+    labels: dict[str, int], code: Code
+) -> None:
+    inside = best_opening(code, labels["sequence"])
+    before = best_opening(code, labels["restarted"])
+
+    assert isinstance(inside, Closed)
+    assert {each.reason for each in inside.turned_down} == {Why.RESTARTABLE}
+    assert isinstance(before, Opening)
+    assert before.size == 2
 
 
 def test_way_is_turned_down_with_what_leads_there(labels: dict[str, int], code: Code) -> None:

@@ -27,16 +27,16 @@ from tests.support.made_sites import (
 )
 
 CHANGES = [
-    (kind, current, wanted)
+    (kind, current, goal)
     for kind in filter(has_head, SWITCHABLE)
-    for current, wanted in product((None, *modes(kind)), (None, *modes(kind)))
-    if current is not wanted
+    for current, goal in product((None, *modes(kind)), (None, *modes(kind)))
+    if current is not goal
 ]
 
 
-def plan_of(kind: Kind, current: Mode | None, wanted: Mode | None) -> Plan:
+def plan_of(kind: Kind, current: Mode | None, goal: Mode | None) -> Plan:
     state = make_state(kind, current)
-    return on([state], wanted, strategy=MEMBARRIER) if wanted else off([state], strategy=MEMBARRIER)
+    return on([state], goal, strategy=MEMBARRIER) if goal else off([state], strategy=MEMBARRIER)
 
 
 def write(steps: tuple[Step, ...], memory: FakeMemory) -> None:
@@ -75,12 +75,12 @@ def test_int3_to_jump_is_left_at_the_breakpoint_between_two_stages() -> None:
     ]
 
 
-@pytest.mark.parametrize(("kind", "current", "wanted"), CHANGES)
+@pytest.mark.parametrize(("kind", "current", "goal"), CHANGES)
 @pytest.mark.parametrize("strategy", [STOP, MEMBARRIER], ids=["stop", "membarrier"])
 def test_the_stages_are_the_plan_and_each_is_made_by_the_strategy(
-    kind: Kind, current: Mode | None, wanted: Mode | None, strategy: Strategy
+    kind: Kind, current: Mode | None, goal: Mode | None, strategy: Strategy
 ) -> None:
-    plan = plan_of(kind, current, wanted)
+    plan = plan_of(kind, current, goal)
     stages = stages_of(plan, strategy)
 
     edits = [edit for stage in stages.stages for edit in stage.plan.edits]
@@ -95,19 +95,19 @@ def test_the_stages_are_the_plan_and_each_is_made_by_the_strategy(
     assert steps[-1].verb is Verb.CLOSE
 
 
-@pytest.mark.parametrize(("kind", "current", "wanted"), CHANGES)
+@pytest.mark.parametrize(("kind", "current", "goal"), CHANGES)
 def test_after_each_stage_a_thread_finds_an_instruction_of_the_form(
-    kind: Kind, current: Mode | None, wanted: Mode | None
+    kind: Kind, current: Mode | None, goal: Mode | None
 ) -> None:
     state = make_state(kind, current)
     memory, form = memory_of(state), state.site.form
 
-    for stage in stages_of(plan_of(kind, current, wanted), STOP).stages:
+    for stage in stages_of(plan_of(kind, current, goal), STOP).stages:
         write(stage.steps, memory)
 
         head = memory.read(state.site.address, len(form.head))
         mode_of(form, head)  # raises for bytes that are neither
-    after = form.ways[wanted] if wanted else form.head
+    after = form.ways[goal] if goal else form.head
     assert memory.read(state.site.address, len(form.head)) == after
 
 
@@ -118,11 +118,11 @@ def test_a_slot_that_decides_is_read_by_threads_and_has_no_stages_from_outside()
     assert "--quiesce stop" in refusal.sentence
 
 
-@pytest.mark.parametrize(("kind", "current", "wanted"), CHANGES)
+@pytest.mark.parametrize(("kind", "current", "goal"), CHANGES)
 def test_a_stage_compares_every_place_of_the_plan(
-    kind: Kind, current: Mode | None, wanted: Mode | None
+    kind: Kind, current: Mode | None, goal: Mode | None
 ) -> None:
-    plan, memory = plan_of(kind, current, wanted), memory_of(make_state(kind, current))
+    plan, memory = plan_of(kind, current, goal), memory_of(make_state(kind, current))
     places = {edit.address + at for edit in plan.edits for at in range(len(edit.old))}
 
     for stage in stages_of(plan, STOP).stages:

@@ -45,29 +45,29 @@ def damaged(made: Path, tmp_path: Path) -> Callable[[int, bytes], Path]:
 @pytest.mark.oracle
 @pytest.mark.parametrize("path", DEBIAN)
 def test_notes_of_debians_binaries_are_those_that_readelf_has(path: str) -> None:
-    found = notes_of(debian(path))
+    notes = notes_of(debian(path))
 
-    assert found.problems == ()
+    assert notes.problems == ()
     assert [
-        (note.provider, note.name, note.site, note.semaphore, note.operands) for note in found.notes
+        (note.provider, note.name, note.site, note.semaphore, note.operands) for note in notes.notes
     ] == readelf_probes(path)
 
 
 def test_file_without_probes_has_none() -> None:
-    found = notes_of("/bin/true")
+    notes = notes_of("/bin/true")
 
-    assert (found.notes, found.problems) == ((), ())
+    assert (notes.notes, notes.problems) == ((), ())
 
 
 def test_note_has_addresses_and_texts(made: Path) -> None:
-    found = notes_of(made)
+    notes = notes_of(made)
 
-    assert found.problems == ()
-    assert [(note.provider, note.name, note.operands) for note in found.notes] == [
+    assert notes.problems == ()
+    assert [(note.provider, note.name, note.operands) for note in notes.notes] == [
         ("made", f"p{number}", "8@%rax") for number in range(3)
     ]
-    assert len({note.site for note in found.notes}) == 3
-    assert len({note.semaphore for note in found.notes}) == 1
+    assert len({note.site for note in notes.notes}) == 3
+    assert len({note.semaphore for note in notes.notes}) == 1
 
 
 def test_addresses_of_a_prelinked_object_move_with_its_base(
@@ -99,11 +99,11 @@ def test_addresses_of_a_prelinked_object_move_with_its_base(
 def test_note_that_lies_is_left_out_with_its_reason(
     damaged: Callable[[int, bytes], Path], at: int, content: bytes, reason: str
 ) -> None:
-    found = notes_of(damaged(at, content))
+    notes = notes_of(damaged(at, content))
 
-    assert [note.name for note in found.notes][-2:] == ["p1", "p2"], "the others are found"
-    assert len(found.notes) == 2
-    assert reason in str(found.problems[0])
+    assert [note.name for note in notes.notes][-2:] == ["p1", "p2"], "the others are found"
+    assert len(notes.notes) == 2
+    assert reason in str(notes.problems[0])
 
 
 def test_note_with_addresses_of_32_bits_is_refused_with_its_reason(
@@ -111,9 +111,9 @@ def test_note_with_addresses_of_32_bits_is_refused_with_its_reason(
 ) -> None:
     site = notes_of(made).notes[0].site
 
-    found = notes_of(damaged(20, struct.pack("<IIIIII", site, 1, 1, 1, 1, 1)))
+    notes = notes_of(damaged(20, struct.pack("<IIIIII", site, 1, 1, 1, 1, 1)))
 
-    assert "32 bits" in str(found.problems[0])
+    assert "32 bits" in str(notes.problems[0])
 
 
 def test_sections_that_are_cut_off_are_a_problem_and_no_error(made: Path, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_sections_that_are_cut_off_are_a_problem_and_no_error(made: Path, tmp_pa
     path = tmp_path / "cut"
     path.write_bytes(data[: len(data) - 40])
 
-    found = notes_of(path)
+    notes = notes_of(path)
 
-    assert not found.notes
-    assert "section headers are cut off" in str(found.problems[0])
+    assert not notes.notes
+    assert "section headers are cut off" in str(notes.problems[0])

@@ -14,9 +14,9 @@ from markerjit.quiesce.strategies import MEMBARRIER, NONE, SIGNALS, STOP, Strate
 from tests.support.made_sites import OURS, SWITCHABLE, make_state, memory_of, modes, off, on
 
 CHANGES = [
-    (kind, current, wanted)
+    (kind, current, goal)
     for kind in SWITCHABLE
-    for current, wanted in product((None, *modes(kind)), modes(kind))
+    for current, goal in product((None, *modes(kind)), modes(kind))
 ]
 
 
@@ -98,15 +98,15 @@ def test_what_an_earlier_step_writes_is_compared_again() -> None:
     assert verbs(steps).count(Verb.SYNCHRONISE) == 3
 
 
-@pytest.mark.parametrize(("kind", "current", "wanted"), CHANGES)
+@pytest.mark.parametrize(("kind", "current", "goal"), CHANGES)
 @pytest.mark.parametrize("strategy", [STOP, MEMBARRIER])
 def test_the_steps_write_what_the_plan_writes(
-    kind: Kind, current: Mode | None, wanted: Mode, strategy: Strategy
+    kind: Kind, current: Mode | None, goal: Mode, strategy: Strategy
 ) -> None:
     state = make_state(kind, current)
-    plan = plan_on([state], None, mode=wanted, ours=OURS, strategy=strategy)
+    plan = plan_on([state], None, mode=goal, ours=OURS, strategy=strategy)
     if not isinstance(plan, Plan) or plan.needs_runtime:
-        plan = on([state], wanted)
+        plan = on([state], goal)
     by_steps, by_edits = memory_of(state), memory_of(state)
 
     play(list(plan.steps()), by_steps)
@@ -142,10 +142,10 @@ def test_steps_are_numbered_and_each_proves_something() -> None:
 def test_the_handler_is_told_before_a_breakpoint_is_written() -> None:
     steps = list(on([make_state(Kind.NOP, None)], Mode.INT3).steps())
 
-    told = next(step for step in steps if step.verb is Verb.TELL)
+    tell = next(step for step in steps if step.verb is Verb.TELL)
     first = next(step for step in steps if step.verb is Verb.WRITE)
-    assert told.number < first.number
-    assert told.sentence == (
+    assert tell.number < first.number
+    assert tell.sentence == (
         "tell the SIGTRAP handler where to go from 1 breakpoint; install it if it is not there"
     )
     assert Verb.TELL not in verbs(list(on([make_state(Kind.JUMP, None)]).steps()))

@@ -208,11 +208,11 @@ def test_a_thread_inside_an_edit_of_several_bytes_is_seen(start: Start) -> None:
     child = start("loop")
     code = os.pread(child.memory, 11, child.text)
 
-    found: set[int] = set()
-    while native.IN_SPAN not in found:
-        found.add(child.write((child.text, code, code)))
+    answers: set[int] = set()
+    while native.IN_SPAN not in answers:
+        answers.add(child.write((child.text, code, code)))
 
-    assert found <= {native.OK, native.IN_SPAN}
+    assert answers <= {native.OK, native.IN_SPAN}
     assert child.report.tid == child.pid
     assert {child.write((child.text + 7, code[7:8], code[7:8])) for _ in range(20)} == {native.OK}
 
@@ -222,6 +222,6 @@ def test_threads_are_listed_with_their_bases(start: Start) -> None:
 
     assert child.borrow(alone=True) == native.OK
 
-    found = {thread.tid: thread.fs_base for thread in child.threads}
-    assert set(found) == {int(tid) for tid in os.listdir(f"/proc/{child.pid}/task")}
-    assert all(found.values())
+    bases = {thread.tid: thread.fs_base for thread in child.threads}
+    assert set(bases) == {int(tid) for tid in os.listdir(f"/proc/{child.pid}/task")}
+    assert all(bases.values())

@@ -40,11 +40,11 @@ def quiescence(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(params=["spin", "futex"])
 def child(request: pytest.FixtureRequest, start: Start) -> Iterator[Waiting]:
     """One that runs and one that sleeps; each ends as if nobody had come by."""
-    one = start(request.param)
-    yield one
-    one.wait_state("R" if request.param in RUNNING else "S")  # it may just be on its way back
-    one.end_wait(request.param)
-    assert one.result() == WAITS[request.param]
+    child = start(request.param)
+    yield child
+    child.wait_state("R" if request.param in RUNNING else "S")  # it may just be on its way back
+    child.end_wait(request.param)
+    assert child.result() == WAITS[request.param]
 
 
 class Pages:

@@ -93,7 +93,7 @@ def switch(preloaded: Path, sleeper: subprocess.Popen[bytes], lines: list[str]) 
         )
         outcome, counted = done.stdout.splitlines()
         status, threads = map(int, outcome.split())
-        calls = {name: int(value) for name, value in (one.split("=") for one in counted.split())}
+        calls = {name: int(value) for name, value in (pair.split("=") for pair in counted.split())}
         return status, threads, calls
 
     return switch
@@ -130,7 +130,7 @@ FIELDS = {
 
 def hex_more(span: str, place: int) -> str:
     """A span that ends, or begins, a page later."""
-    ends = [int(one, 16) for one in span.split("-")]
+    ends = [int(end, 16) for end in span.split("-")]
     ends[place] += 4096
     return f"{ends[0]:x}-{ends[1]:x}"
 

@@ -25,8 +25,8 @@ def test_code_that_lies_close_together_is_written_at_once_while_nobody_runs(
 ) -> None:
     edits = close_together(100, 64)
     between = bytearray(b"\x90" * 6400)
-    for one in edits:
-        between[one.address - START] = 0
+    for change in edits:
+        between[change.address - START] = 0
     memory = FaultyMemory(faulty_library, bytes(between))
 
     assert memory.apply(edits, nobody_runs=True) == native.OK
@@ -45,20 +45,20 @@ def test_under_threads_that_run_every_edit_is_written_by_itself(
 
     assert memory.apply(edits) == native.OK
 
-    assert memory.of(WRITE) == [one.address for one in edits]
+    assert memory.of(WRITE) == [change.address for change in edits]
     assert {memory.sizes[i] for i, step in enumerate(memory.steps) if step[0] == WRITE} == {1}
 
 
 def test_data_before_and_behind_a_run_is_written_by_itself(faulty_library: ctypes.CDLL) -> None:
     edits = close_together(20, 64)
-    for n, one in enumerate(edits):
+    for n, change in enumerate(edits):
         data = n < 5 or n >= 15
-        edits[n] = one._replace(code=not data, step=(n >= 5) + (n >= 15))
+        edits[n] = change._replace(code=not data, step=(n >= 5) + (n >= 15))
     memory = FaultyMemory(faulty_library, bytes(20 * 64))
 
     assert memory.apply(edits, nobody_runs=True) == native.OK
 
-    data = [one.address for one in edits if not one.code]
+    data = [change.address for change in edits if not change.code]
     assert memory.of(WRITE) == [*data[:5], edits[5].address, *data[5:]]
     assert memory.content == zeros_and(edits, bytes(20 * 64))
 
@@ -149,7 +149,7 @@ def test_an_edit_in_a_run_that_was_written_in_part_is_taken_back(
 
     assert memory.apply(edits, nobody_runs=True) == native.ERRNO
 
-    assert memory.of(WRITE)[1:] == [one.address for one in edits[:4]]
+    assert memory.of(WRITE)[1:] == [change.address for change in edits[:4]]
     assert memory.report.index == 3
     assert memory.content == bytes(640)
 
@@ -165,7 +165,7 @@ def test_only_as_much_of_a_run_as_was_written_is_taken_back(
 
     assert memory.apply(edits, nobody_runs=True) == native.ERRNO
 
-    reached = [one.address for one in edits if one.address < START + written]
+    reached = [change.address for change in edits if change.address < START + written]
     assert memory.of(WRITE)[1:] == reached
     assert memory.report.index == len(reached)
     assert memory.report.written == len(reached)

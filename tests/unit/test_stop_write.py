@@ -22,12 +22,12 @@ TOGETHER = [
     edit(START + 3, b"\3", b"\xa3"),
     edit(START + 32, BEFORE[32:48], b"sixteen bytes of"),
 ]
-IN_STEPS = [one._replace(step=step) for step, one in enumerate(TOGETHER)]
+IN_STEPS = [change._replace(step=step) for step, change in enumerate(TOGETHER)]
 COUNT = len(TOGETHER)
 AFTER = bytearray(BEFORE)
-for _one in TOGETHER:
-    AFTER[_one.address - START : _one.address - START + len(_one.new)] = _one.new
-PLACES = [one.address for one in TOGETHER]
+for _change in TOGETHER:
+    AFTER[_change.address - START : _change.address - START + len(_change.new)] = _change.new
+PLACES = [change.address for change in TOGETHER]
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def memory(faulty_library: ctypes.CDLL) -> FaultyMemory:
 @pytest.fixture(params=["together", "in steps", "with code"])
 def edits(request: pytest.FixtureRequest) -> list[Edit]:
     if request.param == "with code":
-        return [one._replace(code=True) for one in IN_STEPS]
+        return [change._replace(code=True) for change in IN_STEPS]
     return TOGETHER if request.param == "together" else IN_STEPS
 
 
@@ -66,7 +66,7 @@ def test_all_are_compared_and_then_each_step_is_written_and_read_back(memory: Fa
 def test_after_a_step_with_code_and_after_no_other_cores_are_synchronised(
     memory: FaultyMemory,
 ) -> None:
-    edits = [one._replace(code=one.step in (1, 3)) for one in IN_STEPS]
+    edits = [change._replace(code=change.step in (1, 3)) for change in IN_STEPS]
 
     assert memory.apply(edits) == native.OK
 
@@ -164,7 +164,7 @@ def test_every_access_or_synchronisation_may_fail_and_all_is_as_it_was(
 
 
 def test_what_is_taken_back_is_synchronised_as_on_the_way_there(memory: FaultyMemory) -> None:
-    edits = [one._replace(code=True) for one in IN_STEPS]
+    edits = [change._replace(code=True) for change in IN_STEPS]
     memory.sneak[len(PLACES) + 3 * 3 + 1] = (PLACES[3], 0x55)  # the last is read back
 
     assert memory.apply(edits) == native.NOT_VERIFIED
@@ -187,13 +187,13 @@ def test_where_a_step_cannot_be_taken_back_the_steps_before_it_stay(
 
     assert (memory.report.index, memory.report.error) == (stays, errno.EACCES)
     expected = bytearray(BEFORE)
-    for one in IN_STEPS[: stays + 1]:
-        expected[one.address - START : one.address - START + len(one.new)] = one.new
+    for change in IN_STEPS[: stays + 1]:
+        expected[change.address - START : change.address - START + len(change.new)] = change.new
     assert memory.content == expected
 
 
 def test_a_synchronisation_that_fails_on_the_way_back_is_told(memory: FaultyMemory) -> None:
-    edits = [one._replace(code=True) for one in IN_STEPS[:2]]
+    edits = [change._replace(code=True) for change in IN_STEPS[:2]]
     first, second = 2 + 2, 2 + 5  # of the two steps
     memory.faults[second] = errno.EAGAIN
     memory.faults[second + 2] = errno.EAGAIN

@@ -17,10 +17,10 @@ DATA = bytes(range(256)) * 64
 
 @pytest.fixture
 def store() -> Iterator[FileStore]:
-    one = FileStore(os.memfd_create("arena"))
-    one.resize(SIZE)
-    yield one
-    one.close()
+    store = FileStore(os.memfd_create("arena"))
+    store.resize(SIZE)
+    yield store
+    store.close()
 
 
 def test_a_write_that_the_kernel_cuts_short_is_an_error(store: FileStore) -> None:

@@ -13,8 +13,8 @@ from markerjit.arena.arena import Arena
 from markerjit.errors import TargetGone
 from markerjit.events.feed import StreamStatistics
 from markerjit.events.stream import EventStream
-from markerjit.ring.batch import Batch
 from markerjit.ring.types import Time
+from markerjit.trace.batch import Batch
 from tests.support.heads import head_of
 from tests.support.made_arena import PID
 from tests.support.made_streams import (
@@ -156,9 +156,9 @@ def test_without_a_time_all_comes_at_once_and_is_numbered(target: Target, clock:
         target.store.write(place, record)
     target.store.write(GEOMETRY.head_offset(0), (48).to_bytes(8, "little"))
 
-    found = stream.poll()
+    events = stream.poll()
 
-    assert [(event.time, event.fields["n"]) for event in found] == [(0, 7), (1, 8), (2, 9)]
+    assert [(event.time, event.fields["n"]) for event in events] == [(0, 7), (1, 8), (2, 9)]
 
 
 # ---- beginning and end ---------------------------------------------------------------------------
@@ -369,7 +369,10 @@ def test_batches_have_the_records_as_they_were_and_as_columns(
     assert [(packet.cpu, packet.ring) for packet in batch.packets] == [(0, 0), (2, 5)]
     assert batch.packets[0].data == struct.pack("<IIQq", head_of(1, 3), 50, 5, -9)
     assert batch.packets[1].data == struct.pack("<IIQ", head_of(2, 2), 52, 4)
-    assert {one.type.marker: one.time.tolist() for one in batch.columns} == {"get": [5], "put": [4]}
+    assert {column.type.marker: column.time.tolist() for column in batch.columns} == {
+        "get": [5],
+        "put": [4],
+    }
     assert stream.poll_batch(packets=True) is None
 
 

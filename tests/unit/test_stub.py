@@ -15,16 +15,23 @@ import pytest
 from markerjit.model import (
     Constant,
     CType,
+    MappedObject,
     Operand,
+    Place,
+    Recipe,
     RemoteAddress,
     Signature,
     Static,
     TypeClass,
+    UsdtSite,
     Vector,
 )
-from markerjit.probes.stub import LARGEST, Displaced, Stub, make_stub
+from markerjit.probes.parts import Name
+from markerjit.probes.stub import LARGEST, Displaced, Stub, make_stub, stub_for
 from markerjit.sites.operands import parse_operands
 from markerjit.x86.assemble import WronglyAssembled
+from markerjit.x86.decode import decoder
+from markerjit.x86.forms import CONDITION_LENGTH, exit_form
 from tests.support.own_arena import Slot
 from tests.support.parts import check_parts
 
@@ -76,7 +83,7 @@ class Host:
     def run(
         self, operands: tuple[Operand, ...], args: tuple[CType, ...], *,
         registers: dict[str, int] | None = None, vectors: bytes = bytes(range(256)),
-        on: bool = True,
+        on: bool = True, keeps: bool = False,
     ) -> Outcome | None:  # fmt: skip
         """Run the site with these operands; None where the probe was not called."""
         top = ctypes.addressof(self.stack) + (1 << 15) & -16
@@ -88,7 +95,8 @@ class Host:
         calls.value = 0
         slot = RemoteAddress(ctypes.addressof(self.slot))
         displaced = Displaced(self.site, ctypes.string_at(self.site, self.size))
-        stub = make_stub(Signature("made:one", "", args), operands, slot, displaced, self.room)
+        signature = Signature("made:one", "", args)
+        stub = make_stub(signature, operands, slot, displaced, self.room, keeps=keeps)
         assert isinstance(stub, Stub) and len(stub.code) < LARGEST
         check_parts(stub.parts, self.room, stub.code)
         code = stub.code
@@ -123,7 +131,9 @@ class NoNames:
 
 def parsed(text: str) -> tuple[tuple[Operand, ...], tuple[CType, ...]]:
     arguments = parse_operands(text, NoNames())  # type: ignore[arg-type]
-    return tuple(one.operand for one in arguments), tuple(one.ctype for one in arguments)
+    return tuple(argument.operand for argument in arguments), tuple(
+        argument.ctype for argument in arguments
+    )
 
 
 def extended(value: int, size: int, *, signed: bool) -> int:
@@ -299,6 +309,22 @@ def test_nothing_is_loaded_where_the_slot_has_no_probe(host: Host) -> None:
     assert host.run(*parsed("8@(%rax) 8@0(%rcx)"), on=False) is None
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_an_entry_keeps_nothing_in_a_child_that_was_forked_after_it_read_its_token(
+    host: Host, on: bool
+) -> None:
+    """A signal handler may fork between the reads of the two words of a slot, which the child
+    finds empty: it then has the token of its parent, and no memory to keep anything in."""
+    host.slot.token, host.slot.stash = 5, 0
+    try:
+        seen = host.run(*parsed("8@%rdi"), on=on, keeps=True)
+    finally:
+        host.slot.token = 0
+
+    assert (seen is not None) is on
+    assert seen is None or seen.words[0] == VALUES["rdi"]
+
+
 def test_flags_stay(host: Host) -> None:
     seen = host.run(*parsed("8@%rax"))
 
@@ -325,3 +351,25 @@ def test_a_probe_in_c_is_called_through_its_adapter(host: Host) -> None:
 def test_an_offset_that_does_not_fit_any_more_is_refused(host: Host) -> None:
     with pytest.raises(WronglyAssembled, match="too far"):
         host.run(*parsed("8@2147483640(%rsp)"))
+
+
+# ---- exits ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, CONDITION_LENGTH])
+def test_exit_on_a_condition_asks_for_it_unless_its_own_jump_leads_to_the_stub(size: int) -> None:
+    leaving = bytes.fromhex("0f 85 00 10 00 00")  # jne
+    at = RemoteAddress(0x401FFB)
+    place = Place(MappedObject("/made", 0, None, False), at, "made")
+    signature = Signature("func:made:return", "", ())
+    site = UsdtSite(signature, place, at, exit_form(leaving[:size]), Recipe(()), at)
+
+    stub = stub_for(site, RemoteAddress(0x500000), Displaced(at, leaving), RemoteAddress(0x600000))
+
+    assert isinstance(stub, Stub)
+    first = next(decoder().disasm(stub.code, 0x600000))
+    back = next(part.start for part in stub.parts if part.name == Name.INTO_PROGRAM)
+    if size < CONDITION_LENGTH:
+        assert (first.mnemonic, int(first.op_str, 16)) == ("je", back)
+    else:
+        assert stub.parts[0].name == Name.RED_ZONE

@@ -52,8 +52,8 @@ def test_small_batches_are_held_in_few_tables_and_not_copied_each_time(
 
     assert held <= 64 + 8
     assert copied <= 3000 * size * 8
-    found = parquet.read_table(tmp_path / "a.parquet")["name"].to_pylist()
-    assert found == [event.name for event in EVENTS[:size]] * 3000
+    names = parquet.read_table(tmp_path / "a.parquet")["name"].to_pylist()
+    assert names == [event.name for event in EVENTS[:size]] * 3000
 
 
 def test_row_groups_are_as_large_whether_batches_are_small_or_not(
@@ -67,8 +67,12 @@ def test_row_groups_are_as_large_whether_batches_are_small_or_not(
         sink.write(make_batch(info))
     sink.close({})
 
-    told = parquet.ParquetFile(path).metadata
-    assert [told.row_group(n).num_rows for n in range(told.num_row_groups)] == [1000, 1000, 500]
+    metadata = parquet.ParquetFile(path).metadata
+    assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == [
+        1000,
+        1000,
+        500,
+    ]
 
 
 # ---- tables that are not as their header says ----------------------------------------------------
@@ -90,8 +94,8 @@ def change(path: Path, how: Callable[[Any], Any]) -> Path:
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A table of two types of records that have one name."""
     kinds = tuple(
-        make_type(number, "same", *one, time=Time.MONOTONIC, tid=True)  # type: ignore[arg-type]
-        for number, one in enumerate([("n %d", I32), ("n %d x %f", I32, F64)])
+        make_type(number, "same", *description, time=Time.MONOTONIC, tid=True)  # type: ignore[arg-type]
+        for number, description in enumerate([("n %d", I32), ("n %d x %f", I32, F64)])
     )
     info = make_info()
     info = info._replace(types=(*kinds, *(kind for kind in info.types if kind.id > 1)))

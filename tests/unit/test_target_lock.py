@@ -12,8 +12,8 @@ from markerjit.memory import ProcessMemory
 
 @pytest.fixture
 def other() -> Iterator[ProcessMemory]:
-    with ProcessMemory(os.getpid()) as one:
-        yield one
+    with ProcessMemory(os.getpid()) as memory:
+        yield memory
 
 
 def test_to_ask_whether_it_is_locked_leaves_us_our_lock(

@@ -38,14 +38,14 @@ def is_program(value: object) -> bool:
 
 
 def test_no_test_imports_from_a_test(repo: Path) -> None:
-    found = {
+    names = {
         f"{path.relative_to(repo)} imports {name}"
         for path in (repo / "tests").rglob("*.py")
         for name in imported_tests(path.read_text())
         if path != Path(__file__).resolve()  # its examples are such imports
     }
 
-    assert found == set()
+    assert names == set()
 
 
 @pytest.mark.parametrize(

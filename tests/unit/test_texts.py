@@ -111,18 +111,20 @@ def test_texts_that_are_not_asked_for_are_not_read(own: OwnArena) -> None:
     options = Options(fields=("n", "c"))
     values = (c_uint64(WILD[0]), c_int(1), c_int(9), c_uint64(WILD[1]), c_char_p(b"c"))
 
-    found = taken(own, "a %s n %d b %.*s c %s", (CHARS, INT, INT, CHARS, CHARS), *values,
+    recorded = taken(own, "a %s n %d b %.*s c %s", (CHARS, INT, INT, CHARS, CHARS), *values,
                   options=options)  # fmt: skip
 
-    assert found == [1, "c"]
+    assert recorded == [1, "c"]
 
 
 def test_twelve_strings_fit_a_record(own: OwnArena) -> None:
     texts = [bytes([ord("a") + i]) * 1000 for i in range(12)]
 
-    found = taken(own, "%s " * 12, (CHARS,) * 12, *map(c_char_p, texts), options=Options(text=9999))
+    values = taken(
+        own, "%s " * 12, (CHARS,) * 12, *map(c_char_p, texts), options=Options(text=9999)
+    )
 
-    for text, value in zip(texts, found, strict=True):
+    for text, value in zip(texts, values, strict=True):
         assert isinstance(value, str)
         assert value.endswith("…")
         assert len(value) > 300
@@ -143,9 +145,9 @@ def test_longer_strings_are_cut_and_say_so(own: OwnArena, length: int) -> None:
 def test_the_limit_is_what_the_trace_asks_for(own: OwnArena, limit: int) -> None:
     text = c_char_p(b"x" * limit), c_char_p(b"x" * (limit + 1))
 
-    found = taken(own, "%s %s", (CHARS, CHARS), *text, options=Options(text=limit))
+    values = taken(own, "%s %s", (CHARS, CHARS), *text, options=Options(text=limit))
 
-    assert found == ["x" * limit, "x" * limit + "…"]
+    assert values == ["x" * limit, "x" * limit + "…"]
 
 
 def test_a_precision_in_the_format_is_a_limit_and_no_cut(own: OwnArena) -> None:
@@ -166,9 +168,9 @@ def test_a_wild_pointer_is_unreadable_and_no_harm(own: OwnArena, pointer: int) -
     args = (CHARS, INT, CHARS, INT, POINTER, INT)
     wild = c_uint64(pointer)
 
-    found = taken(own, "%s %.*s %*ph %d", args, wild, c_int(9), wild, c_int(9), wild, c_int(7))
+    values = taken(own, "%s %.*s %*ph %d", args, wild, c_int(9), wild, c_int(9), wild, c_int(7))
 
-    assert found == [UNREADABLE, UNREADABLE, UNREADABLE, 7]
+    assert values == [UNREADABLE, UNREADABLE, UNREADABLE, 7]
 
 
 def test_a_page_that_may_not_be_read_is_unreadable(own: OwnArena, edge: Edge) -> None:
@@ -220,7 +222,7 @@ def test_bounded_strings_of_every_length(own: OwnArena, text: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "found"),
+    ("length", "expected"),
     [
         (3, "abc"),
         (0, ""),
@@ -232,20 +234,20 @@ def test_bounded_strings_of_every_length(own: OwnArena, text: int) -> None:
     ],
 )
 def test_bounded_strings_end_at_their_bound_or_at_a_nul(
-    own: OwnArena, length: int, found: Value
+    own: OwnArena, length: int, expected: Value
 ) -> None:
     text = c_char_p(b"abc\0ef" + b"." * 1000)
 
-    assert taken(own, "%.*s", (INT, CHARS), c_int32(length), text) == [found]
+    assert taken(own, "%.*s", (INT, CHARS), c_int32(length), text) == [expected]
 
 
 def test_a_length_is_an_int_whatever_else_is_in_its_register(own: OwnArena) -> None:
     register = c_uint64(0xFFFFFFFF_00000002)
 
-    found = taken(own, "%.*s %*ph", (INT, CHARS, INT, CHARS), register, c_char_p(b"abc"), register,
+    values = taken(own, "%.*s %*ph", (INT, CHARS, INT, CHARS), register, c_char_p(b"abc"), register,
                   c_char_p(b"abc"))  # fmt: skip
 
-    assert found == ["ab", b"ab"]
+    assert values == ["ab", b"ab"]
 
 
 def test_a_bounded_string_may_be_null(own: OwnArena) -> None:
@@ -264,10 +266,10 @@ def test_what_is_behind_a_length_need_not_be_ours(own: OwnArena, edge: Edge, for
 
 @pytest.mark.parametrize("format_", ["%.*s", "%*ph"])
 def test_no_bytes_are_read_where_none_are_asked_for(own: OwnArena, format_: str) -> None:
-    (found,) = taken(own, format_, (INT, CHARS), c_int(0), c_uint64(WILD[0]))
+    (value,) = taken(own, format_, (INT, CHARS), c_int(0), c_uint64(WILD[0]))
 
-    assert not found
-    assert found is not None
+    assert not value
+    assert value is not None
 
 
 # ---- raw bytes -----------------------------------------------------------------------------------
@@ -285,10 +287,10 @@ def test_raw_bytes_of_every_length(own: OwnArena, ctype: CType) -> None:
 
 
 def test_raw_bytes_are_shown_as_the_kernel_does(own: OwnArena) -> None:
-    (found,) = taken(own, "body %*ph", (INT, POINTER), c_int(4), c_char_p(b"a\0\xff\n"))
+    (value,) = taken(own, "body %*ph", (INT, POINTER), c_int(4), c_char_p(b"a\0\xff\n"))
 
     (field,) = own.types[0].fields
-    assert show(field, found) == "61 00 ff 0a"
+    assert show(field, value) == "61 00 ff 0a"
 
 
 def test_raw_bytes_up_to_what_cannot_be_read(own: OwnArena, edge: Edge) -> None:
@@ -370,13 +372,13 @@ def expected(data: bytes, op: str, asked: int, limit: int) -> Value:
     bound = asked if bounded else 0 if op == "%*ph" and asked < 0 else limit
     text = data if op == "%*ph" else data.split(b"\0", 1)[0]
     ends = len(text) < len(data)  # at a NUL
-    wanted = bound + (not bounded and op != "%*ph")  # is there more?
-    if not data and wanted:
+    least = bound + (not bounded and op != "%*ph")  # is there more?
+    if not data and least:
         return UNREADABLE
     kept = text[:bound]
     if op == "%*ph":
         return kept
-    cut = len(text) > bound if ends or len(text) >= wanted else True
+    cut = len(text) > bound if ends or len(text) >= least else True
     return kept.decode() + "…" * (cut and not (bounded and len(text) >= bound))
 
 

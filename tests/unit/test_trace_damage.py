@@ -55,22 +55,22 @@ def test_a_trace_that_is_whole_can_be_used(tmp_path: Path) -> None:
 
 
 def _field(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    def change(told: dict[str, Any]) -> None:
-        told["types"][3]["fields"][1][key] = value
+    def change(document: dict[str, Any]) -> None:
+        document["types"][3]["fields"][1][key] = value
 
     return change
 
 
 def _of_type(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda told: told["types"][3].update({key: value})
+    return lambda document: document["types"][3].update({key: value})
 
 
 def _clock(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda told: told["clock"].update({key: value})
+    return lambda document: document["clock"].update({key: value})
 
 
 def _top(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda told: told.update({key: value})
+    return lambda document: document.update({key: value})
 
 
 @pytest.mark.parametrize("suffix", ["txt", "jsonl", "json"])
@@ -99,10 +99,10 @@ def test_a_header_that_makes_no_sense_is_a_bad_trace(
     lines = path.read_text().splitlines(keepends=True)
     row = 1 if suffix == "json" else 0
     line = lines[row].removeprefix("# trace ").rstrip(",\n")
-    told = json.loads(line)
-    change({"jsonl": told.get("trace"), "json": told.get("args"), "txt": told}[suffix])
+    document = json.loads(line)
+    change({"jsonl": document.get("trace"), "json": document.get("args"), "txt": document}[suffix])
     before, after = {"json": ("", ","), "jsonl": ("", ""), "txt": ("# trace ", "")}[suffix]
-    lines[row] = f"{before}{json.dumps(told)}{after}\n"
+    lines[row] = f"{before}{json.dumps(document)}{after}\n"
     path.write_text("".join(lines))
 
     with pytest.raises(BadTrace, match=r"header of .* makes no sense"):
@@ -177,10 +177,10 @@ def test_a_value_that_does_not_fit_its_field_is_printed(
     put(open_sink(str(path), info), info)
     lines = path.read_text().splitlines(keepends=True)
     for row, line in enumerate(lines):
-        told = json.loads(line)
-        if key in told.get("fields", {}):
-            told["fields"][key] = json.loads(value)
-            lines[row] = f"{json.dumps(told)}\n"
+        document = json.loads(line)
+        if key in document.get("fields", {}):
+            document["fields"][key] = json.loads(value)
+            lines[row] = f"{json.dumps(document)}\n"
     path.write_text("".join(lines))
 
     try:
@@ -296,9 +296,9 @@ def packets_of(path: Path) -> Any:
 def test_a_packet_that_there_cannot_be_is_a_bad_trace(damage: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a.pftrace")
     trace = packets_of(path)
-    event = [one for one in trace.packet if one.track_event.source_location_iid][1]
-    ended = next(one for one in trace.packet if one.track_event.name == "trace ended")
-    began = next(one for one in trace.packet if one.track_event.name == "trace began")
+    event = [packet for packet in trace.packet if packet.track_event.source_location_iid][1]
+    ended = next(packet for packet in trace.packet if packet.track_event.name == "trace ended")
+    began = next(packet for packet in trace.packet if packet.track_event.name == "trace began")
     match damage:
         case "cpu":
             event.track_event.debug_annotations[0].string_value = "GET"
@@ -321,7 +321,7 @@ def test_a_packet_that_there_cannot_be_is_a_bad_trace(damage: str, tmp_path: Pat
 def test_what_a_damaged_perfetto_trace_had_is_kept_by_a_conversion(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pftrace")
     trace = packets_of(path)
-    ended = next(one for one in trace.packet if one.track_event.name == "trace ended")
+    ended = next(packet for packet in trace.packet if packet.track_event.name == "trace ended")
     ended.track_event.debug_annotations[0].string_value = "{"
     path.write_bytes(trace.SerializeToString())
 
@@ -340,12 +340,12 @@ def test_what_a_damaged_perfetto_trace_had_is_kept_by_a_conversion(tmp_path: Pat
 def _then_damaged(batches: Callable[[], Any]) -> Callable[[], Any]:
     """All batches before the damage: a trace has the last ones at once with it."""
 
-    def found() -> Any:
+    def damaged() -> Any:
         info = make_info()
         yield make_batch(info).columns
         yield from batches()
 
-    return found
+    return damaged
 
 
 def test_json_that_goes_too_deep_is_none() -> None:

@@ -86,8 +86,8 @@ def test_events_of_one_name_keep_their_types(suffix: str, tmp_path: Path) -> Non
     trace = put_all(tmp_path / f"a.{suffix}", info, *some)
 
     assert list(trace.events()) == some
-    found = {columns.type.id for batch in trace.batches() for columns in batch}
-    assert found == {kind.id for kind in info.types}
+    ids = {columns.type.id for batch in trace.batches() for columns in batch}
+    assert ids == {kind.id for kind in info.types}
     assert [repr(event.fields["n"]) for event in trace.events()] == [
         repr(event.fields["n"]) for event in some
     ]
@@ -116,8 +116,8 @@ def test_events_of_one_name_are_printed_with_their_values(turn: int) -> None:
 
 def _numbers(shown: str) -> list[int]:
     """Those that this can mean: in hexadecimal, too, and negative ones by their bits."""
-    found = int(shown, 16)
-    return [found, found - (1 << 32), *([int(shown)] if shown.lstrip("-").isdecimal() else [])]
+    number = int(shown, 16)
+    return [number, number - (1 << 32), *([int(shown)] if shown.lstrip("-").isdecimal() else [])]
 
 
 @pytest.mark.parametrize("suffix", EVENT_SUFFIXES)
@@ -176,8 +176,8 @@ def test_losses_of_a_name_are_counted_once(tmp_path: Path) -> None:
 
 def headless(path: Path, *fields: dict[str, Value], tid: int = 1) -> Trace:
     lines = [
-        json.dumps({"time": n, "cpu": 0, "tid": tid, "name": "a", "fields": one})
-        for n, one in enumerate(fields)
+        json.dumps({"time": n, "cpu": 0, "tid": tid, "name": "a", "fields": values})
+        for n, values in enumerate(fields)
     ]
     path.write_text("".join(f"{line}\n" for line in lines))
     return open_trace(str(path))
@@ -217,7 +217,7 @@ def test_text_of_a_terminal_with_numbers_and_texts_can_be_converted(tmp_path: Pa
     path = tmp_path / "a.txt"
     shown = ["5", '"x"', "(null)", "1.5", "00 1f ff", "<ff>", "10"]
     path.write_text(
-        "".join(f"00:00:0{n}.000000000 cpu0 1 a n={one} m={n}\n" for n, one in enumerate(shown))
+        "".join(f"00:00:0{n}.000000000 cpu0 1 a n={text} m={n}\n" for n, text in enumerate(shown))
     )
     trace = open_trace(str(path))
 
@@ -268,14 +268,14 @@ def test_without_a_clock_there_are_no_spans_and_no_times(suffix: str, tmp_path: 
     put(open_sink(str(path), info), info, numbered)
 
     if suffix == "json":
-        assert {one["ph"] for one in json.loads(path.read_text())} == {"i", "M"}
+        assert {entry["ph"] for entry in json.loads(path.read_text())} == {"i", "M"}
         return
     from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace as Packets
 
     packets = Packets.FromString(path.read_bytes()).packet
-    events = [one for one in packets if one.HasField("track_event")]
-    assert {one.track_event.type for one in events} == {3}
-    assert max(one.timestamp for one in events) == len(EVENTS) - 1
+    events = [packet for packet in packets if packet.HasField("track_event")]
+    assert {event.track_event.type for event in events} == {3}
+    assert max(event.timestamp for event in events) == len(EVENTS) - 1
 
 
 def test_a_field_named_by_a_format_of_another_site_is_left_out() -> None:

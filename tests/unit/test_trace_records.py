@@ -43,11 +43,11 @@ def test_pieces_are_the_whole_and_in_order(time: Time, size: int) -> None:
     batch = make_batch(info, many(500))
     whole = events(batch.columns, info.clock)
 
-    found = [events(piece, info.clock) for piece in pieces(batch.columns, info.clock, size)]
+    parts = [events(piece, info.clock) for piece in pieces(batch.columns, info.clock, size)]
 
-    assert all(len(some) <= size for some in found)
-    assert len(found) == -(-500 // size)
-    assert list(chain(*found)) == whole
+    assert all(len(some) <= size for some in parts)
+    assert len(parts) == -(-500 // size)
+    assert list(chain(*parts)) == whole
 
 
 def test_nothing_has_no_pieces() -> None:
@@ -68,10 +68,10 @@ def test_packets_of_columns_are_decoded_to_the_same(time: Time) -> None:
     batch = make_batch(info, some)
 
     packets = list(packets_of(batch.columns))
-    found = decode(packets, {kind.id: kind for kind in info.types})
+    columns = decode(packets, {kind.id: kind for kind in info.types})
 
     assert [packet.cpu for packet in packets] == [0, 1, 2]
-    assert sorted(events(found, info.clock), key=repr) == sorted(some, key=repr)
+    assert sorted(events(columns, info.clock), key=repr) == sorted(some, key=repr)
 
 
 def test_a_text_too_long_for_a_record_is_cut_and_says_so() -> None:
@@ -79,10 +79,10 @@ def test_a_text_too_long_for_a_record_is_cut_and_says_so() -> None:
     event = EVENTS[1]._replace(fields={**EVENTS[1].fields, "key": "x" * 100_000})
 
     (packet,) = packets_of(make_batch(info, [event]).columns)
-    (found,) = events(decode([packet], {kind.id: kind for kind in info.types}), info.clock)
+    (cut,) = events(decode([packet], {kind.id: kind for kind in info.types}), info.clock)
 
     room = 1023 * 8 - {kind.marker: kind for kind in info.types}[event.name].size
-    assert found.fields["key"] == "x" * room + "…"
+    assert cut.fields["key"] == "x" * room + "…"
 
 
 @pytest.mark.parametrize(
@@ -138,12 +138,12 @@ def test_texts_are_one_behind_the_other(values: list[str | bytes | None]) -> Non
 
     data = texts.data.tobytes()
     ends = texts.offsets.tolist()
-    found = [data[start:end] for start, end in pairwise(ends)]
-    assert found == [
-        (one or b"") if not isinstance(one, str) else one.encode(errors="backslashreplace")
-        for one in values
+    encoded = [data[start:end] for start, end in pairwise(ends)]
+    assert encoded == [
+        (value or b"") if not isinstance(value, str) else value.encode(errors="backslashreplace")
+        for value in values
     ]
-    assert [state == 2 for state in texts.states] == [one is None for one in values]
+    assert [state == 2 for state in texts.states] == [value is None for value in values]
 
 
 @given(st.lists(st.binary(max_size=4), min_size=1))
@@ -160,7 +160,7 @@ def test_texts_are_utf8_when_each_of_them_is(values: list[bytes]) -> None:
 
 def test_part_is_a_view() -> None:
     info = make_info()
-    columns = next(one for one in make_batch(info).columns if one.type.marker == "kv_get")
+    columns = next(column for column in make_batch(info).columns if column.type.marker == "kv_get")
 
     half = rows_between(columns, 1, 2)
 

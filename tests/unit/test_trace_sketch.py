@@ -42,26 +42,26 @@ def test_many_numbers_are_close(values: list[float]) -> None:
     numbers = fed(values, "f8", Budget(each=0))
 
     assert not numbers.exact
-    for part, found in zip(PARTS, numbers.percentiles(*PARTS), strict=True):
+    for part, percentile in zip(PARTS, numbers.percentiles(*PARTS), strict=True):
         right = rank(values, part)
-        assert found == pytest.approx(right, rel=ERROR * 1.0001, abs=1e-300)
+        assert percentile == pytest.approx(right, rel=ERROR * 1.0001, abs=1e-300)
     assert (numbers.least, numbers.largest) == (min(values), max(values))
 
 
 def test_numbers_become_close_at_their_limit_and_give_their_room_back() -> None:
     budget = Budget(each=10, together=14)
-    one, other = Numbers(budget), Numbers(budget)
+    first, other = Numbers(budget), Numbers(budget)
 
-    one.add(np.arange(8))
+    first.add(np.arange(8))
     other.add(np.arange(8))
 
-    assert (one.exact, other.exact) == (True, False)
+    assert (first.exact, other.exact) == (True, False)
     assert budget.remaining == 14 - 8
-    one.add(np.arange(8))
-    assert not one.exact
+    first.add(np.arange(8))
+    assert not first.exact
     assert budget.remaining == 14
-    assert one.count == 16
-    assert one.percentiles(0.5)[0] == pytest.approx(3, rel=ERROR)
+    assert first.count == 16
+    assert first.percentiles(0.5)[0] == pytest.approx(3, rel=ERROR)
 
 
 def test_unsigned_numbers_keep_all_their_bits() -> None:

@@ -50,33 +50,33 @@ def test_other_names_make_none(names: tuple[str, ...]) -> None:
 
 
 def test_usdt_names_keep_their_provider() -> None:
-    found = pair_names(["postgresql:query__start", "postgresql:query__done"])
+    pairs = pair_names(["postgresql:query__start", "postgresql:query__done"])
 
-    assert [pair.name for pair in found] == ["postgresql:query"]
+    assert [pair.name for pair in pairs] == ["postgresql:query"]
 
 
 def test_a_marker_is_in_one_pair_at_most() -> None:
-    found = pair_names(["x_start", "x_end", "x_done"])
+    pairs = pair_names(["x_start", "x_end", "x_done"])
 
-    assert found == (Pair("x", "x_start", "x_done"),)
+    assert pairs == (Pair("x", "x_start", "x_done"),)
 
 
 def test_a_span_has_a_name_to_itself() -> None:
-    found = pair_names(["x_begin", "x_end", "x_entry", "x_exit", "y", "y_begin", "y_end"])
+    pairs = pair_names(["x_begin", "x_end", "x_entry", "x_exit", "y", "y_begin", "y_end"])
 
-    assert [pair.name for pair in found] == ["x", "y_begin", "x_entry"]
+    assert [pair.name for pair in pairs] == ["x", "y_begin", "x_entry"]
 
 
 @given(st.lists(st.sampled_from(["a", "b", "a_begin", "a_end", "a_start", "a_done", "a__exit"])))
 def test_pairs_never_share_markers_or_names(names: list[str]) -> None:
-    found = pair_names(names)
+    pairs = pair_names(names)
 
-    markers = [marker for pair in found for marker in pair[1:]]
-    shown = [pair.name for pair in found]
+    markers = [marker for pair in pairs for marker in pair[1:]]
+    shown = [pair.name for pair in pairs]
     assert len(set(markers)) == len(markers)
     assert len(set(shown)) == len(shown)
     assert set(markers) <= set(names)
-    assert not {one for one in shown if one in names} - set(markers)
+    assert not {name for name in shown if name in names} - set(markers)
 
 
 def test_spans_nest() -> None:

@@ -33,10 +33,10 @@ def get(time: int, key: str | None, length: int) -> Event:
 def test_a_marker_has_its_count_its_rate_its_losses_and_its_times(tmp_path: Path) -> None:
     events = [get(n * NS, "a", n) for n in range(5)]
 
-    found = summary_of(tmp_path, *events, Event(START_NS + 8 * NS, 0, 1, "tick", {}), kv_get=7)
-    marker = found.markers[0]
+    summary = summary_of(tmp_path, *events, Event(START_NS + 8 * NS, 0, 1, "tick", {}), kv_get=7)
+    marker = summary.markers[0]
 
-    assert (found.events, found.lost) == (6, 7)
+    assert (summary.events, summary.lost) == (6, 7)
     assert (marker.name, marker.events, marker.lost, marker.source) == ("kv_get", 5, 7, "kv.c:12")
     assert (marker.first_ns, marker.last_ns) == (START_NS, START_NS + 4 * NS)
     assert marker.rate_hz == 5 / 8
@@ -45,27 +45,27 @@ def test_a_marker_has_its_count_its_rate_its_losses_and_its_times(tmp_path: Path
 def test_markers_with_most_events_come_first_and_those_without_any_are_there(
     tmp_path: Path,
 ) -> None:
-    found = summary_of(tmp_path, *EVENTS)
+    summary = summary_of(tmp_path, *EVENTS)
 
-    assert [(marker.name, marker.events) for marker in found.markers] == [
+    assert [(marker.name, marker.events) for marker in summary.markers] == [
         ("query_done", 3), ("kv_get", 2), ("query_start", 2), ("kv_put", 1), ("odd", 1), ("tick", 1)
     ]  # fmt: skip
 
 
 def test_an_empty_trace_has_no_markers_with_events(tmp_path: Path) -> None:
-    found = summary_of(tmp_path)
+    summary = summary_of(tmp_path)
 
-    assert (found.events, found.first_ns) == (0, None)
-    assert {marker.events for marker in found.markers} == {0}
+    assert (summary.events, summary.first_ns) == (0, None)
+    assert {marker.events for marker in summary.markers} == {0}
 
 
 @pytest.mark.parametrize(("each", "error"), [(1000, 0), (10, 0.01)])
 def test_a_number_has_its_percentiles_and_how_exact_they_are(
     each: int, error: float, tmp_path: Path
 ) -> None:
-    found = summary_of(tmp_path, *(get(n, "a", n + 1) for n in range(100)), each=each)
+    summary = summary_of(tmp_path, *(get(n, "a", n + 1) for n in range(100)), each=each)
 
-    field = found.markers[0].fields[1]
+    field = summary.markers[0].fields[1]
     assert isinstance(field, NumberSummary)
     assert (field.values, field.least, field.largest, field.mean) == (100, 1, 100, 50.5)
     assert field.error == error
@@ -90,7 +90,7 @@ def test_a_text_has_its_most_frequent_values(tmp_path: Path) -> None:
 def test_addresses_characters_and_truths_are_counted_not_ranked(tmp_path: Path) -> None:
     fields = summary_of(tmp_path, EVENTS[6]).markers[0].fields
 
-    shown = {one.field.name: one.shown() for one in fields if isinstance(one, ValueSummary)}
+    shown = {value.field.name: value.shown() for value in fields if isinstance(value, ValueSummary)}
     assert shown == {
         "c": [("'x'", 1)],
         "yes": [("true", 1)],
@@ -102,26 +102,26 @@ def test_addresses_characters_and_truths_are_counted_not_ranked(tmp_path: Path) 
 def test_markers_that_are_not_wanted_are_left_out_with_their_losses(tmp_path: Path) -> None:
     summary_of(tmp_path, *EVENTS, kv_get=1, tick=5)
 
-    found = summarise(open_trace(str(tmp_path / "a.jsonl")), lambda name: name == "tick")
+    summary = summarise(open_trace(str(tmp_path / "a.jsonl")), lambda name: name == "tick")
 
-    assert ([marker.name for marker in found.markers], found.lost) == (["tick"], 5)
+    assert ([marker.name for marker in summary.markers], summary.lost) == (["tick"], 5)
 
 
 def test_without_a_clock_there_are_no_rates(tmp_path: Path) -> None:
     info = make_info(Time.NONE)
     put(open_sink(str(tmp_path / "a.jsonl"), info), info)
 
-    found = summarise(open_trace(str(tmp_path / "a.jsonl")))
+    summary = summarise(open_trace(str(tmp_path / "a.jsonl")))
 
-    assert (found.first_ns, found.last_ns) == (None, None)
-    assert {marker.rate_hz for marker in found.markers} == {None}
+    assert (summary.first_ns, summary.last_ns) == (None, None)
+    assert {marker.rate_hz for marker in summary.markers} == {None}
 
 
 @pytest.mark.parametrize("number", ["inf", "nan"])
 def test_a_summary_is_json_whatever_is_in_it(number: str, tmp_path: Path) -> None:
     event = EVENTS[6]._replace(fields={**EVENTS[6].fields, "x": float(number)})
 
-    told = json.loads(json.dumps(summary_facts(summary_of(tmp_path, event)), allow_nan=False))
+    document = json.loads(json.dumps(summary_facts(summary_of(tmp_path, event)), allow_nan=False))
 
-    field = next(one for one in told["markers"][0]["fields"] if one["name"] == "x")
+    field = next(entry for entry in document["markers"][0]["fields"] if entry["name"] == "x")
     assert (field["max"], field["nans"]) == (("inf", 0) if number == "inf" else (None, 1))

@@ -9,60 +9,60 @@ from tests.support.made_traces import CHARS, F64, I32, I64, POINTER, make_type
 
 def types(*described: tuple[object, ...], time: Time = Time.MONOTONIC) -> list[RecordType]:
     return [
-        make_type(number, *one, time=time, tid=True)  # type: ignore[arg-type]
-        for number, one in enumerate(described)
+        make_type(number, *description, time=time, tid=True)  # type: ignore[arg-type]
+        for number, description in enumerate(described)
     ]
 
 
-def names(found: Layout) -> list[str]:
-    return [name for name, _ in found.columns]
+def names(table: Layout) -> list[str]:
+    return [name for name, _ in table.columns]
 
 
 def test_a_field_has_a_column_of_its_name_and_type() -> None:
-    found = layout(types(("a", "key %s n %d x %f at %p c %c", CHARS, I32, F64, POINTER, I32)))
+    table = layout(types(("a", "key %s n %d x %f at %p c %c", CHARS, I32, F64, POINTER, I32)))
 
-    assert found.columns == (
+    assert table.columns == (
         ("key", "string"), ("n", "i4"), ("x", "f8"), ("at", "u8"), ("c", "char"),
     )  # fmt: skip
 
 
 def test_markers_share_a_column_of_one_name_and_type() -> None:
-    found = layout(types(("a", "n %d", I32), ("b", "n %d m %d", I32, I32)))
+    table = layout(types(("a", "n %d", I32), ("b", "n %d m %d", I32, I32)))
 
-    assert found.columns == (("n", "i4"), ("m", "i4"))
-    assert found.places == (("n",), ("n", "m"))
+    assert table.columns == (("n", "i4"), ("m", "i4"))
+    assert table.places == (("n",), ("n", "m"))
 
 
 def test_strings_with_and_without_a_length_share_a_column() -> None:
-    found = layout(types(("a", "key %s", CHARS), ("b", "key %.*s", I32, CHARS)))
+    table = layout(types(("a", "key %s", CHARS), ("b", "key %.*s", I32, CHARS)))
 
-    assert found.columns == (("key", "string"),)
+    assert table.columns == (("key", "string"),)
 
 
 def test_markers_with_different_types_have_their_own_columns() -> None:
-    found = layout(types(("a", "n %d", I32), ("b", "n %ld", I64), ("c", "n %d", I32)))
+    table = layout(types(("a", "n %d", I32), ("b", "n %ld", I64), ("c", "n %d", I32)))
 
-    assert found.columns == (("n_a", "i4"), ("n_b", "i8"), ("n_c", "i4"))
+    assert table.columns == (("n_a", "i4"), ("n_b", "i8"), ("n_c", "i4"))
 
 
 def test_a_field_does_not_take_the_place_of_what_all_have() -> None:
-    found = layout(types(("a", "time %d cpu %d tid %d name %s", I32, I32, I32, CHARS)))
+    table = layout(types(("a", "time %d cpu %d tid %d name %s", I32, I32, I32, CHARS)))
 
-    assert names(found) == ["time_a", "cpu_a", "tid_a", "name_a"]
+    assert names(table) == ["time_a", "cpu_a", "tid_a", "name_a"]
 
 
 def test_a_name_that_is_made_takes_no_other_field() -> None:
-    found = layout(types(("a", "n %d", I32), ("b", "n %ld", I64), ("c", "n_a %d", I32)))
+    table = layout(types(("a", "n %d", I32), ("b", "n %ld", I64), ("c", "n_a %d", I32)))
 
-    assert sorted(names(found)) == ["n_a", "n_a_2", "n_b"]
-    assert found.places == (("n_a_2",), ("n_b",), ("n_a",))
+    assert sorted(names(table)) == ["n_a", "n_a_2", "n_b"]
+    assert table.places == (("n_a_2",), ("n_b",), ("n_a",))
 
 
 def test_markers_of_one_name_are_told_apart_by_a_column() -> None:
-    found = layout(types(("a", "n %d", I32), ("a", "n %ld kind %d", I64, I32)))
+    table = layout(types(("a", "n %d", I32), ("a", "n %ld kind %d", I64, I32)))
 
-    assert found.has_kind
-    assert found.places == (("n_a",), ("n_a_2", "kind_a"))
+    assert table.has_kind
+    assert table.places == (("n_a",), ("n_a_2", "kind_a"))
 
 
 def test_a_trace_without_a_clock_has_numbers() -> None:

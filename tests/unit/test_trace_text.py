@@ -163,7 +163,7 @@ def test_batches_that_are_days_apart_keep_their_days(tmp_path: Path) -> None:
     put(open_sink(str(tmp_path / "a.txt"), info), info, *days)
 
     path = tmp_path / "a.txt"
-    assert list(open_trace(str(path)).events()) == [one for some in days for one in some]
+    assert list(open_trace(str(path)).events()) == [event for some in days for event in some]
     assert path.read_text().count("# at ") == 4
 
 
@@ -217,9 +217,9 @@ def test_what_did_not_fit_is_taken_back_and_nothing_comes_behind_it(
     assert path.read_bytes() == left
     monkeypatch.undo()
     trace = open_trace(str(path))
-    found = list(trace.events())
-    assert found == [*EVENTS, *EVENTS][: len(found)]
-    assert len(found) >= len(EVENTS) + (room > 300)
+    events = list(trace.events())
+    assert events == [*EVENTS, *EVENTS][: len(events)]
+    assert len(events) >= len(EVENTS) + (room > 300)
     assert len(trace.problems) == 1
     assert "it has no end" in trace.problems[0]
 
@@ -234,9 +234,9 @@ def test_losses_of_a_cpu_below_0_are_added_where_there_is_none(tmp_path: Path) -
 
     convert(trace, str(tmp_path / "b.ctf"))
 
-    found = open_trace(str(tmp_path / "b.ctf")).lost
-    assert sum(found.values()) == 7
-    assert found[0, "tick"] == 3
+    losses = open_trace(str(tmp_path / "b.ctf")).lost
+    assert sum(losses.values()) == 7
+    assert losses[0, "tick"] == 3
 
 
 def test_numbers_are_as_large_as_fields_are(tmp_path: Path) -> None:

@@ -16,22 +16,22 @@ U64 = st.integers(0, (1 << 64) - 1)
 
 def read(data: bytes) -> list[tuple[int, int | bytes]]:
     """(field, value) of a message: numbers, eight bytes of a double, or bytes."""
-    found: list[tuple[int, int | bytes]] = []
+    fields: list[tuple[int, int | bytes]] = []
     at = 0
     while at < len(data):
         head, at = varint(data, at)
         number, kind = head >> 3, head & 7
         if kind == 0:
             value, at = varint(data, at)
-            found.append((number, value))
+            fields.append((number, value))
             continue
         size = 8
         if kind == 2:
             size, at = varint(data, at)
         assert at + size <= len(data)
-        found.append((number, data[at : at + size]))
+        fields.append((number, data[at : at + size]))
         at += size
-    return found
+    return fields
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
@@ -73,19 +73,19 @@ def test_a_message_has_its_fields_in_each_row(rows: list[tuple[int, bytes | None
     text = wire.Ragged(
         np.frombuffer(b"".join(texts), np.uint8), np.cumsum(lengths) - lengths, lengths
     )
-    there = np.array([text is not None for _, text, _ in rows], np.bool_)
+    present = np.array([text is not None for _, text, _ in rows], np.bool_)
     inner = [
         wire.field(1, "same"),
         *wire.numbers(2, np.array([number for number, _, _ in rows], np.uint64)),
-        *wire.texts(3, text, there),
+        *wire.texts(3, text, present),
         *wire.doubles(4, np.array([number for *_, number in rows], np.float64)),
     ]
     parts = wire.message(9, inner, len(rows))
 
-    found = wire.rows_of(parts, len(rows))
+    encoded = wire.rows_of(parts, len(rows))
 
-    assert b"".join(found) == wire.bytes_of(parts, len(rows))
-    for data, (number, value, double) in zip(found, rows, strict=True):
+    assert b"".join(encoded) == wire.bytes_of(parts, len(rows))
+    for data, (number, value, double) in zip(encoded, rows, strict=True):
         ((field, body),) = read(data)
         assert field == 9
         assert isinstance(body, bytes)

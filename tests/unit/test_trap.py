@@ -89,14 +89,14 @@ def trap(build: object) -> Trap:
 
 def colliding(trap: Trap, count: int) -> list[int]:
     """Offsets whose addresses the handler starts to look for at the same place of its table."""
-    wanted, found = None, []
+    chosen, offsets = None, []
     for offset in range(1 << 16):
         place = patch_place(trap.start + offset, GEOMETRY.patches.entries - 1)
-        wanted = place if wanted is None else wanted
-        if place == wanted:
-            found.append(offset)
-        if len(found) == count:
-            return found
+        chosen = place if chosen is None else chosen
+        if place == chosen:
+            offsets.append(offset)
+        if len(offsets) == count:
+            return offsets
     raise AssertionError("not so many")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from markerjit.cli import off, on
 from markerjit.cli.on import uncollected
-from markerjit.cli.recording import probe_name
+from markerjit.cli.parser import command_parser
 
 
 class Value:
@@ -42,8 +42,8 @@ def test_commands_that_switch_are_such_functions(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("markerjit.cli.targets.chosen", chosen)
-    probe = probe_name("count")("count")
-    options = type("Options", (), {"mode": None, "where": None, "probe": probe})
+    name = command.__name__.rpartition(".")[2]  # type: ignore[attr-defined]
+    options = command_parser(name, "1", "kv_*").parse_args(["1", "kv_*"])
 
     with pytest.raises(KeyboardInterrupt):
         command.run(options)  # type: ignore[attr-defined]

@@ -64,9 +64,9 @@ def kept(
     fence: Callable[[], bool] = lambda: True,
 ) -> list[str]:
     """Why units stay; none where all may go."""
-    found = find_unused(arena, slots.read, [SLOT], lambda unit: emits, sharer, fence)
-    assert len(found.units) + len(found.kept) == len(arena.units.all())
-    return list(found.kept.values())
+    unused = find_unused(arena, slots.read, [SLOT], lambda unit: emits, sharer, fence)
+    assert len(unused.units) + len(unused.kept) == len(arena.units.all())
+    return list(unused.kept.values())
 
 
 def test_what_nothing_uses_may_go_the_oldest_first(arena: Arena, slots: Slots) -> None:
@@ -75,10 +75,10 @@ def test_what_nothing_uses_may_go_the_oldest_first(arena: Arena, slots: Slots) -
     third = put_unit(arena)
 
     emits, sharer = (lambda unit: False), (lambda arena: None)
-    found = find_unused(arena, slots.read, [SLOT], emits, sharer, lambda: True)
+    unused = find_unused(arena, slots.read, [SLOT], emits, sharer, lambda: True)
 
-    assert [unit.number for unit in found.units] == [second.number, third.number]
-    assert found.kept == {}
+    assert [unit.number for unit in unused.units] == [second.number, third.number]
+    assert unused.kept == {}
 
 
 @pytest.mark.parametrize("at", [0, 255])
@@ -98,9 +98,9 @@ def test_what_a_slot_holds_that_was_never_written_down_stays(arena: Arena, slots
     slots.words[OTHER][0] = BASE + unit.code.start
 
     emits, sharer = (lambda unit: False), (lambda arena: None)
-    found = find_unused(arena, slots.read, [SLOT, OTHER], emits, sharer, lambda: True)
+    unused = find_unused(arena, slots.read, [SLOT, OTHER], emits, sharer, lambda: True)
 
-    assert list(found.kept.values()) == ["markers call it"]
+    assert list(unused.kept.values()) == ["markers call it"]
 
 
 def test_a_thread_that_is_inside_keeps_it(arena: Arena, slots: Slots) -> None:

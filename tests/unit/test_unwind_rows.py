@@ -11,7 +11,7 @@ import pytest
 from elftools.dwarf.callframe import FDE
 from elftools.elf.elffile import ELFFile
 
-from markerjit.elf.functions import Functions
+from markerjit.elf.functions import OMITTED, Cie, Functions
 from markerjit.elf.image import FileImage
 from markerjit.elf.unwind_rows import is_entry_row
 
@@ -45,7 +45,8 @@ def test_rows_are_those_that_pyelftools_reads() -> None:
 def test_rows_that_are_not_understood_say_nothing() -> None:
     """DW_CFA_set_loc has an address, and was read as a distance that lies behind everything."""
     rows = b"\x01" + (0x1001).to_bytes(4, "little") + b"\x0e\x10"  # from 0x1001 on: CFA = rsp + 16
-    functions = SimpleNamespace(starts=[0x1000], index=lambda _: 0, rows=lambda _: rows)
+    rules = Cie(OMITTED, b"\x0c\x07\x08", is_usual=True), rows
+    functions = SimpleNamespace(starts=[0x1000], index=lambda _: 0, rules=lambda _: rules)
 
     assert not is_entry_row(cast("Functions", functions), 0x1002)
 

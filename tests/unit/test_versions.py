@@ -148,10 +148,10 @@ def test_a_longer_entry_is_read_and_written_and_its_tail_is_left_alone() -> None
         arena.store.write(part.at(number), bytes(entry) + b"\xaa" * 24)
     arena.control.write("markers_used", 3)
 
-    assert [one.name_hash for one in arena.markers.entries()] == [1, 2, 3]
+    assert [entry.name_hash for entry in arena.markers.entries()] == [1, 2, 3]
     assert arena.markers.at(arena.markers.address(2)) == 2
     arena.markers.note_switched(1, None)
-    assert [one.since for one in arena.markers.entries()] == [7, 0, 7]
+    assert [entry.since for entry in arena.markers.entries()] == [7, 0, 7]
     assert tails(arena, part, known, 3) == [b"\xaa" * 24] * 3
     assert arena.store.read(CONTROL + ctypes.sizeof(Control), 64) == b"\xee" * 64
     with pytest.raises(Refused, match=f"an arena of version {abi.VERSION + 1}, which a newer"):
@@ -159,18 +159,21 @@ def test_a_longer_entry_is_read_and_written_and_its_tail_is_left_alone() -> None
 
 
 def test_what_a_shorter_entry_does_not_have_is_zero_and_is_not_written() -> None:
-    arena = of_another(abi.VERSION, -8)
-    part, length = arena.geometry.markers, ctypes.sizeof(MarkerEntry) - 8
+    length = MarkerEntry.until_ns.offset
+    arena = of_another(abi.VERSION, length - ctypes.sizeof(MarkerEntry))
+    part = arena.geometry.markers
     for number in range(2):
-        entry = bytes(MarkerEntry(name_hash=number + 1, id=number, question=7, question_size=9))
+        entry = bytes(MarkerEntry(name_hash=number + 1, id=number, question=7, until_ns=9))
         arena.store.write(part.at(number), entry[:length])
     arena.control.write("markers_used", 2)
 
     first, second = arena.markers.entries()
 
     assert (first.question, second.question) == (7, 7)
-    assert (first.question_size, second.question_size) == (0, 0)
+    assert (first.until_ns, second.until_ns) == (0, 0)
     assert second.name_hash == 2
+    arena.markers.note_until(0, 9)
+    assert arena.markers.entry(1).name_hash == 2
 
 
 def test_patches_of_longer_entries_keep_their_tails() -> None:

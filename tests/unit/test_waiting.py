@@ -89,16 +89,16 @@ def test_nothing_waits_where_no_reader_allows_it(own: OwnArena) -> None:
 def test_events_wait_for_a_reader_and_none_is_lost(own: OwnArena, clock: Time) -> None:
     waiting = Waiting(own.arena)
     slot = own.marker("n %ld", LONG, options=WAITS._replace(time=clock))
-    found: list[int] = []
+    values: list[int] = []
 
     waiting.allow()
     with hitting(slot, 0, MANY) as thread:
         while thread.is_alive():
             waiting.allow()
-            found += numbers(own.records())
-    found += numbers(own.records())
+            values += numbers(own.records())
+    values += numbers(own.records())
 
-    assert found == [*range(MANY)]
+    assert values == [*range(MANY)]
     assert own.counted().lost == 0
     assert waiting.threads == 0
 

@@ -70,7 +70,7 @@ def found_slowly(data: bytes, start: int) -> tuple[list[tuple[int, int, int]], i
 
 
 def _found_slowly(data: bytes, page_end) -> tuple[list[tuple[int, int, int]], int]:  # type: ignore[no-untyped-def]
-    found, damaged, at, end = [], 0, 0, len(data) // 8
+    records, damaged, at, end = [], 0, 0, len(data) // 8
     while at < end:
         (head,) = struct.unpack_from("<I", data, at * 8)
         marker, words = marker_and_words(head)
@@ -81,9 +81,9 @@ def _found_slowly(data: bytes, page_end) -> tuple[list[tuple[int, int, int]], in
             at = stop
             continue
         if marker != FILLER:
-            found.append((at, marker, words))
+            records.append((at, marker, words))
         at += words
-    return found, damaged
+    return records, damaged
 
 
 def as_found(walked: Walked) -> tuple[list[tuple[int, int, int]], int]:
@@ -253,8 +253,10 @@ headers = st.tuples(
 )
 nonsense = st.one_of(
     st.binary(max_size=3 * PAGE),
-    st.lists(headers, max_size=3 * WORDS).map(lambda some: b"".join(header(*one) for one in some)),
-    st.tuples(headers, st.integers(0, 3 * WORDS)).map(lambda one: header(*one[0]) * one[1]),
+    st.lists(headers, max_size=3 * WORDS).map(
+        lambda some: b"".join(header(*head) for head in some)
+    ),
+    st.tuples(headers, st.integers(0, 3 * WORDS)).map(lambda pair: header(*pair[0]) * pair[1]),
 )
 
 
@@ -297,9 +299,9 @@ def test_a_packet_has_the_records_and_nothing_else(data: bytes, start: int) -> N
 
 def test_records_that_were_left_out_of_a_walk_are_not_in_the_packet() -> None:
     walked = walk(write([(1, 4), (0, 2), (1, 5)]), 0, LEAST)
-    ones = walked.markers == 1
+    mask = walked.markers == 1
 
-    made = packet(walked._replace(starts=walked.starts[ones], markers=walked.markers[ones]))
+    made = packet(walked._replace(starts=walked.starts[mask], markers=walked.markers[mask]))
 
     assert made.data == write([(1, 4), (1, 5)])
 

@@ -50,8 +50,8 @@ def look(at_s: float, *markers: dict[str, Any], **facts: Any) -> Look:
 
 def shown(*looks: Look) -> Shown:
     now = EMPTY
-    for one in looks:
-        now = show(now, one)
+    for look in looks:
+        now = show(now, look)
     return now
 
 
@@ -85,7 +85,7 @@ def test_markers_of_one_name_are_one_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("marker", "mine", "kept", "said", "role"),
+    ("marker", "mine", "kept", "words", "role"),
     [
         (MARKER, (), (), "○ off", Role.FAINT),
         (ON, (), (), "● int3, count", Role.ON),
@@ -95,11 +95,11 @@ def test_markers_of_one_name_are_one_row() -> None:
     ],
 )
 def test_a_state_is_told_by_a_mark_and_not_by_colour_alone(
-    marker: dict[str, Any], mine: tuple[str, ...], kept: tuple[str, ...], said: str, role: Role
+    marker: dict[str, Any], mine: tuple[str, ...], kept: tuple[str, ...], words: str, role: Role
 ) -> None:
     (row,) = shown(look(1, marker, mine=frozenset(mine), kept=frozenset(kept))).rows
 
-    assert state_of(row) == Span(said, role)
+    assert state_of(row) == Span(words, role)
 
 
 def test_a_hit_costs_what_the_bench_has_measured_of_its_probe() -> None:
@@ -159,22 +159,22 @@ def change(done: int) -> dict[str, Any]:
 
 
 def test_stages_that_are_made_and_the_next_one_are_marked() -> None:
-    said = text_of(shown(look(1, ON, change=change(1))))
+    text = text_of(shown(look(1, ON, change=change(1))))
 
-    assert "STEPS  1 of 2 stages made; the process runs between them" in said
-    assert " ✓  1 enter 1 head\n ✓  2 compare\n ✓  3 write 0x1000: eb -> cc" in said
-    assert " ▶  4 write 0x1001: 05 -> 00" in said
+    assert "STEPS  1 of 2 stages made; the process runs between them" in text
+    assert " ✓  1 enter 1 head\n ✓  2 compare\n ✓  3 write 0x1000: eb -> cc" in text
+    assert " ▶  4 write 0x1001: 05 -> 00" in text
 
 
 def test_few_lines_have_the_steps_that_write() -> None:
-    said = text_of(shown(look(1, ON, change=change(0))), height=11)
+    text = text_of(shown(look(1, ON, change=change(0))), height=11)
 
-    assert " ▶  3 write 0x1000: eb -> cc" in said
-    assert "compare" not in said
+    assert " ▶  3 write 0x1000: eb -> cc" in text
+    assert "compare" not in text
 
 
 @pytest.mark.parametrize(
-    ("arena", "made", "said"),
+    ("arena", "made", "words"),
     [
         ({}, None, "journal empty"),
         ({"writer": 9}, None, "open: pid 9 makes a change"),
@@ -183,10 +183,10 @@ def test_few_lines_have_the_steps_that_write() -> None:
         ({}, change(2), "journal empty"),
     ],
 )
-def test_the_journal_is_told(arena: dict[str, Any], made: Any, said: str) -> None:
+def test_the_journal_is_told(arena: dict[str, Any], made: Any, words: str) -> None:
     now = show(EMPTY, Look(1, status(ON, **arena), "kv_get", change=made))
 
-    assert said in text_of(now)
+    assert words in text_of(now)
 
 
 def test_who_switched_it_on_and_what_becomes_of_it() -> None:
@@ -221,30 +221,30 @@ def counts_of(source: str, value: int, *numbers: int) -> dict[str, Any]:
 
 
 def test_counts_of_a_probe_in_c_are_shown_with_their_histogram() -> None:
-    said = text_of(in_c(counts_of("count.c", 1234, 1, 2, 8)))
+    text = text_of(in_c(counts_of("count.c", 1234, 1, 2, 8)))
 
-    assert "PROBE  count.c, in C" in said
-    assert "\n turns 1,234\n" in said
-    assert "\n sizes ▂▃█ 11 values from 4 to 15\n" in said
+    assert "PROBE  count.c, in C" in text
+    assert "\n turns 1,234\n" in text
+    assert "\n sizes ▂▃█ 11 values from 4 to 15\n" in text
 
 
 @pytest.mark.parametrize(("buckets", "bars"), [(1, 1), (40, 40), (41, 21), (252, 36)])
 def test_histogram_has_a_bar_for_each_bucket_or_for_some(buckets: int, bars: int) -> None:
-    said = text_of(in_c(counts_of("count.c", 1, *[1] * buckets)))
+    text = text_of(in_c(counts_of("count.c", 1, *[1] * buckets)))
 
-    assert f" sizes {'█' * (bars - 1)}" in said
-    assert f" {buckets} value" in said
+    assert f" sizes {'█' * (bars - 1)}" in text
+    assert f" {buckets} value" in text
 
 
 def test_counts_are_those_of_the_file_that_the_marker_calls_and_of_its_newest_version() -> None:
     files = [counts_of("count.c", 1), counts_of("count.c", 2), counts_of("other.c", 3)]
 
-    said = text_of(in_c(*files))
+    text = text_of(in_c(*files))
 
-    assert " turns 2\n" in said
-    assert "turns 1" not in said
-    assert "turns 3" not in said
-    assert "sizes" not in said, "a histogram without a value has no bars"
+    assert " turns 2\n" in text
+    assert "turns 1" not in text
+    assert "turns 3" not in text
+    assert "sizes" not in text, "a histogram without a value has no bars"
     assert "PROBE" not in text_of(in_c(*files, probe="count"))
     assert "PROBE" not in text_of(in_c(probe="gone.c:count"))
 
@@ -252,10 +252,10 @@ def test_counts_are_those_of_the_file_that_the_marker_calls_and_of_its_newest_ve
 def test_what_a_program_says_of_itself_is_made_printable() -> None:
     hostile = {**ON, "format": "\x1b[2J%s", "sites": [{**SITE, "source": "a\nb"}]}
 
-    said = text_of(shown(look(1, hostile)))
+    text = text_of(shown(look(1, hostile)))
 
-    assert "\x1b" not in said
-    assert "a\\nb" in said
+    assert "\x1b" not in text
+    assert "a\\nb" in text
     assert "\x1b" not in heading(shown(look(1, ON)), "kv \x1b[2J", 80)
 
 
@@ -263,14 +263,14 @@ def test_what_a_program_says_of_itself_is_made_printable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "words"),
     [
         (None, "-"), (0, "0"), (0.4, "0"), (999.4, "999"), (999.7, "1.0k"), (12_345, "12.3k"),
         (99_960, "100k"), (999_600, "1.0M"), (1.234e8, "123M"), (5e9, "5.0G"),
     ],
 )  # fmt: skip
-def test_a_number_has_five_characters_at_most(value: float | None, said: str) -> None:
-    assert number(value) == said
+def test_a_number_has_five_characters_at_most(value: float | None, words: str) -> None:
+    assert number(value) == words
 
 
 def test_a_sparkline_has_the_newest_rates_and_the_highest_is_full() -> None:

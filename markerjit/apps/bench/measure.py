@@ -14,15 +14,17 @@ from typing import Any, NamedTuple
 import markerjit
 from markerjit.apps.bench.active import measure as active
 from markerjit.apps.bench.active.listened import FORMS as LISTENED
+from markerjit.apps.bench.course import Course, Show
 from markerjit.apps.bench.dormant import check, own
 from markerjit.apps.bench.dormant import measure as dormant
 from markerjit.apps.bench.dormant.forms import FORMS as DORMANT
 from markerjit.apps.bench.reading import measure as reading
 from markerjit.apps.bench.reading.measure import FORMS as READING
-from markerjit.apps.bench.sampling import machine, results
+from markerjit.apps.bench.sampling import kept, machine, results
 from markerjit.apps.bench.sampling.build import CFLAGS
+from markerjit.apps.bench.sampling.figures import counted
 from markerjit.apps.bench.sampling.place import Place
-from markerjit.apps.bench.sampling.plan import Plan, Progress
+from markerjit.apps.bench.sampling.plan import Plan, Progress, Step
 from markerjit.apps.bench.toggle import measure as toggle
 from markerjit.apps.bench.toggle import once
 from markerjit.apps.bench.toggle.ways import WAYS
@@ -32,43 +34,76 @@ NATIVE = Path(markerjit.__file__).parent / "_native"
 
 
 class Kind(NamedTuple):
-    """A kind of cost: the function that measures it, its share of the time, and the names of its
-    forms. A usual kind is measured unless others are asked for."""
+    """A kind of cost: the function that measures it, which gives results as it has them; the steps
+    of that, its share of the time, and the names of its forms. A usual kind is measured unless
+    others are asked for."""
 
-    measure: Callable[[Plan, Place, Progress], results.Measured]
+    measure: Callable[[Plan, Place, Progress], Iterator[results.Measured]]
+    steps: Callable[[Plan], Iterator[Step]]
     share: float
     forms: Sequence[str]
     is_usual: bool = True
 
 
 KINDS = {
-    "dormant": Kind(dormant.measure, 2, [form.name for form in DORMANT]),
-    "active": Kind(active.measure, 1, [listened.form.name for listened in LISTENED]),
-    "toggle": Kind(toggle.measure, 1, [*(way.name for way in WAYS), *once.WHATS]),
-    "reading": Kind(reading.measure, 1, [form.name for form in READING], is_usual=False),
-    "check": Kind(check.measure, 1, [], is_usual=False),
-}
+    "dormant": Kind(dormant.measure, dormant.steps, 2, [form.name for form in DORMANT]),
+    "active": Kind(
+        lambda *request: iter([active.measure(*request)]), active.steps, 1,
+        [listened.form.name for listened in LISTENED],
+    ),
+    "toggle": Kind(
+        toggle.measure, toggle.steps, 1, [*(way.name for way in WAYS), *once.WHATS]
+    ),
+    "reading": Kind(
+        reading.measure, reading.steps, 1, [form.name for form in READING], is_usual=False
+    ),
+    "check": Kind(check.measure, check.steps, 1, [], is_usual=False),
+}  # fmt: skip
 """All kinds of cost by name, in the order of a report."""
 USUAL = tuple(name for name, kind in KINDS.items() if kind.is_usual)
+_OWN = Kind(
+    lambda *request: iter([own.measure(*request)]), own.steps, 1, [form.name for form in own.FORMS]
+)
 
 
-def run(plan: Plan, progress: Progress) -> dict[str, Any]:
-    """Measure. The result is a document as results.py keeps it. Raises Refused, DoesNotCompile."""
+class Run(NamedTuple):
+    """A document as results.py keeps it, and the interruption that ended the run early."""
+
+    document: dict[str, Any]
+    interrupted: KeyboardInterrupt | None = None
+
+
+def run(plan: Plan, show: Show) -> Run:
+    """Measure. Where that is interrupted, the result has the comparisons that were complete; there
+    is none without one. Raises Refused, DoesNotCompile, KeyboardInterrupt."""
     if shutil.which(plan.compiler) is None:
         raise Refused(f"{plan.compiler} is not here; apt-get install gcc, or name one with --cc")
     kinds = list(_kinds(plan))
     whole = sum(kind.share for kind in kinds)
+    plans = [plan._replace(seconds=plan.seconds * kind.share / whole) for kind in kinds]
+    pairs = list(zip(kinds, plans, strict=True))
+    course = Course([step for kind, part in pairs for step in kind.steps(part)], show)
     result = results.Measured([], [], [])
+    interrupted = None
     load = machine.load()
     with place_for(plan.compiler) as place:
-        for kind in kinds:
-            part = plan._replace(seconds=plan.seconds * kind.share / whole)
-            result = result.with_more(kind.measure(part, place, progress))
+        try:
+            for kind, part in pairs:
+                for more in kind.measure(part, place, course.tell):
+                    result = result.with_more(more)
+        except KeyboardInterrupt as error:
+            if not result.parts:
+                raise
+            interrupted = error
+    kept.tidy()
     compilers = {
         compiler: list(CFLAGS) for compiler in dict.fromkeys([plan.compiler, *result.compilers])
     }
-    loads = {"load": load, "load at the end": machine.load()}
-    return results.whole(machine.about(compilers) | loads, result)
+    facts = machine.about(compilers) | {"load": load, "load at the end": machine.load()}
+    if interrupted:
+        done = counted(len(result.parts), "comparison")
+        facts[results.ENDED_EARLY] = f"interrupted after {done}; what comes after is not here"
+    return Run(results.whole(facts, result), interrupted)
 
 
 def _kinds(plan: Plan) -> Iterator[Kind]:
@@ -76,7 +111,7 @@ def _kinds(plan: Plan) -> Iterator[Kind]:
     name that no form has."""
     kinds = [KINDS[name] for name in plan.kinds or USUAL]
     if plan.source:
-        kinds = [Kind(own.measure, 1, [form.name for form in own.FORMS])]
+        kinds = [_OWN]
     names = list(dict.fromkeys(name for kind in kinds for name in kind.forms))
     for pattern in plan.only:
         if not any(fnmatchcase(name, pattern) for name in names):

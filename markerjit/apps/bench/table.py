@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from markerjit.apps.bench.dormant import knee
 from markerjit.apps.bench.dormant.check import sameness
+from markerjit.apps.bench.report.grid import WIDE, grid_for
 from markerjit.apps.bench.sampling import figures
 from markerjit.apps.bench.sampling.figures import figure, noise, signed
+from markerjit.apps.bench.sampling.results import ENDED_EARLY
 from markerjit.apps.bench.sampling.shapes import NOTHING, Part, report
 from markerjit.apps.bench.sampling.statistics import Estimate
 from markerjit.apps.bench.toggle import table as toggle
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Run = Mapping[str, Any]
+_CODE = {"instr.": "instructions", "hot B": "hot_bytes", "all B": "bytes", "data B": "data_bytes"}
+"""The titles of the columns about a form's code, and their names in results."""
+_ONLY_WIDE = ("bytes", "data_bytes")
+_NAME = 24
+"""Characters of a form's name that are not folded, however little room there is."""
 _MACHINE = ("processor", "family", "cpus", "virtual machine", "governor", "kernel")
 
 
@@ -26,18 +33,20 @@ def show(run: Run, console: Console) -> None:
     measured."""
     for line in about(run["machine"]):
         console.print(line, highlight=False)
+    if early := run["machine"].get(ENDED_EARLY):
+        console.print(f"THE RUN ENDED EARLY: {early}", highlight=False)
     for part in run["parts"]:
         if part["kind"] == toggle.KIND:
             continue
         console.print()
-        console.print(table(part))
+        console.print(table(part, console.width))
         for control in part.get("known", ()):
             console.print(known_cost(control), highlight=False)
         if same := sameness(part):
             console.print(same, highlight=False)
         if part["noisy"]:
             console.print(part["noisy"], style="yellow", highlight=False)
-    for grid in toggle.tables(report(run)):
+    for grid in toggle.tables(report(run), console.width):
         console.print()
         console.print(grid)
     if knees := knee.sentence(knee.points(report(run))):
@@ -56,8 +65,6 @@ def known_cost(control: Mapping[str, Any]) -> str:
 
 def show_comparison(before: Run, after: Run, console: Console) -> None:
     """Two runs: for each form and setting of both, what it cost, and whether that differs."""
-    from rich.table import Table
-
     for name, run in (("before", before), ("after", after)):
         for line in about(run["machine"]):
             console.print(f"{name}: {line}", highlight=False)
@@ -68,7 +75,7 @@ def show_comparison(before: Run, after: Run, console: Console) -> None:
         if other is None:
             console.print(f"only after: {part.title}", highlight=False)
             continue
-        grid = Table(title=part.title, title_justify="left")
+        grid = grid_for(console.width, title=part.title)
         grid.add_column("form")
         for name in ("before", "after"):
             grid.add_column(name, justify="right")
@@ -124,20 +131,20 @@ def _loaded(load: object) -> str:
     return f"{load:.2f}" if isinstance(load, float) else str(load)
 
 
-def table(part: Mapping[str, Any]) -> Table:
-    """The table of one comparison."""
-    from rich.table import Table
-
-    grid = Table(
+def table(part: Mapping[str, Any], width: int) -> Table:
+    """The table of one comparison. Where there is not much room, two of the sizes of code are left
+    to wider ones and to files."""
+    names = [form["name"] for form in part["forms"]]
+    code = _CODE if any("bytes" in form for form in part["forms"]) else {}
+    if width < WIDE:
+        code = {title: key for title, key in code.items() if key not in _ONLY_WIDE}
+    grid = grid_for(
+        width,
         title=part["title"],
         caption=f"{part['unit']} for each execution, more than {part['forms'][0]['baseline']}, "
         f"whose own time is in brackets.\n{noise(part['floor'], part['again'], part['unit'])}",
-        title_justify="left",
-        caption_justify="left",
     )
-    grid.add_column("form")
-    has_code = any("bytes" in form for form in part["forms"])
-    code = ("instr.", "hot B", "all B", "data B") if has_code else ()
+    grid.add_column("form", min_width=min(max(map(len, names)), _NAME))
     for name in (f"{part['unit']} more", "95 %", "differs", *code):
         grid.add_column(name, justify="right", no_wrap=True)
     by_name = {form["name"]: form for form in part["forms"]}
@@ -156,23 +163,15 @@ def table(part: Mapping[str, Any]) -> Table:
                     differs,
                 )
             ),
-            *(_code(form, base) if has_code else ()),
+            *(_size(form, base, key) for key in code.values()),
             style="dim" if form is base or differs == "no" else "",
         )
     return grid
 
 
-def _code(form: Mapping[str, Any], base: Mapping[str, Any]) -> Iterator[str]:
-    for key in ("instructions", "hot_bytes", "bytes"):
-        yield _more(form, base, key)
-    yield _plain(form.get("data_bytes"))
-
-
-def _more(form: Mapping[str, Any], base: Mapping[str, Any], key: str) -> str:
+def _size(form: Mapping[str, Any], base: Mapping[str, Any], key: str) -> str:
+    """A size of code, beside that of the baseline; of data as it is."""
     if form.get(key) is None or base.get(key) is None:
         return "–"
-    return f"{form[key]:.0f}" if form is base else f"{form[key] - base[key]:+.0f}"
-
-
-def _plain(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0f}"
+    is_whole = form is base or key == "data_bytes"
+    return f"{form[key]:,.0f}" if is_whole else f"{form[key] - base[key]:+,.0f}"

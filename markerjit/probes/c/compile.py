@@ -43,6 +43,9 @@ FLAGS = (
     "-Werror=vla", "-Walloca", "-Werror=alloca",
 )  # fmt: skip
 
+ORIGINAL = "MJ_ORIGINAL_FUNCTION"
+"""The macro by which probe.h knows the way into a function that is replaced."""
+
 _TIMEOUT_S = 60
 _UNUSED = re.compile(r"'(\w+)'.*\[-Wunused-function\]")
 
@@ -71,7 +74,28 @@ def compile_probe(
         check_text("options", option)
     if include is not None:
         check_path("include", include)
-    source = Path(source)
+    return _compiled(Path(source), function, compiler, options, include)
+
+
+def compile_replacement(source: Path, function: str, original: int) -> Compiled:
+    """Compile `source`, in which `function` is to replace one of the program, whose code goes on at
+    the address `original`. It may take and return whatever that does. Raises as compile_probe.
+
+    The result is for nothing else: what is called as a probe has another entry.
+    """
+    options = (f"-D{ORIGINAL}={original:#x}ul",)
+    return _compiled(source, function, None, options, None, replaces=True)
+
+
+def _compiled(
+    source: Path,
+    function: str,
+    compiler: str | None,
+    options: Sequence[str],
+    include: Path | None,
+    *,
+    replaces: bool = False,
+) -> Compiled:
     try:
         mode = source.stat().st_mode
     except FileNotFoundError:
@@ -90,11 +114,13 @@ def compile_probe(
         warnings = _run(source, [*command, *words])  # 1
         binary = output.read_bytes()
         functions, undefined = check_object(source, ObjectFile(binary))
-        entries.with_suffix(".s").write_text(assembly(functions, undefined))
+        entries.with_suffix(".s").write_text(
+            assembly(functions, undefined, function if replaces else "")
+        )
         _run(source, [*command, "-c", "-o", str(entries), str(entries.with_suffix(".s"))])  # 2
         objects = (binary, entries.read_bytes())
     unused = frozenset(_UNUSED.findall(warnings))
-    compiled = examine(source, function, objects, undefined, unused)  # 3
+    compiled = examine(source, function, objects, undefined, unused, replaces)  # 3
     return compiled._replace(warnings=warnings)
 
 

@@ -23,6 +23,28 @@ mj_entry_{name}:
     .size   mj_entry_{name}, . - mj_entry_{name}
 """
 
+_GATE = """
+    .section .text.mj_entry, "ax", @progbits
+    .balign 16
+    .globl mj_entry_{name}
+    .type mj_entry_{name}, @function
+mj_entry_{name}:
+    movabsq $mj_alive, %r11
+    cmpq    $0, (%r11)
+    je      1f
+    movzbl  8(%rsp), %eax
+    leaq    24(%rsp,%rax,8), %r11
+    movq    8(%r11), %rax
+    leaq    144(%r11), %rsp
+    jmp     {name}
+1:  ret
+    .size   mj_entry_{name}, . - mj_entry_{name}
+"""
+"""Called by a stub: on the stack are the return address, the shape, whose lowest byte is the number
+of operands, the slot, the operands, the flags, %rax, and 128 bytes (probes/stub.py). All of it goes
+but %rax, which may be the number of vector registers. The flags are nobody's at an entry, nor is
+%r11. In the child of a fork it returns, and the old function is executed."""
+
 HELPERS = {
     "memcpy": """
     movq    %rdi, %rax
@@ -87,9 +109,10 @@ _HELPER = """
 """
 
 
-def assembly(functions: Iterable[str], undefined: Iterable[str]) -> str:
-    """Entries for these functions, and those helpers that are wanted, in GNU syntax."""
-    entries = [_ENTRY.format(name=name) for name in functions]
+def assembly(functions: Iterable[str], undefined: Iterable[str], new: str = "") -> str:
+    """Entries for these functions, and those helpers that are wanted, in GNU syntax. The function
+    `new` gets a gate in place of an entry: it replaces one of the program."""
+    entries = [(_GATE if name == new else _ENTRY).format(name=name) for name in functions]
     helpers = [
         _HELPER.format(name=name, code=HELPERS[name]) for name in HELPERS if name in undefined
     ]

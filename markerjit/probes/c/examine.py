@@ -71,15 +71,19 @@ def examine(
     objects: Sequence[bytes],
     undefined: frozenset[str],
     unused: frozenset[str],
+    replaces: bool = False,
 ) -> Compiled:
     """The compiled probe that `objects` make, if they are fit. `unused` are static functions that
-    the compiler has left out. Raises what compile_probe does."""
+    the compiler has left out. What the function `replaces` decides how it is called. Raises what
+    compile_probe does."""
     outside = undefined - {*HELPERS, *_NUMBERS}
     try:
         image = link_for_nowhere(objects, sorted(outside))
     except DoesNotLink as error:
         raise BadProbe(source, str(error)) from None
     functions, static = _functions(image)
+    if replaces and function in functions:
+        functions[function] = functions[function]._replace(unfit="", parameters=())
     chosen = functions.get(function)
     if chosen is None:
         fit = tuple(sorted(name for name, choice in functions.items() if not choice.unfit))

@@ -18,9 +18,10 @@ from typing import Literal
 from uuid import uuid4
 
 from markerjit.errors import Refused
-from markerjit.ring.batch import Batch, Packet
+from markerjit.ring.batch import Packet
 from markerjit.ring.starts import joined
 from markerjit.ring.types import WORD
+from markerjit.trace.batch import Batch
 from markerjit.trace.ctf import ctf2, tsdl
 from markerjit.trace.ctf.info import Clock, Lost, environment, make_clock
 from markerjit.trace.ctf.layout import HeadFormat

@@ -2,10 +2,12 @@
 /*
  * listen.c: a small loop around one site that is on, for markerjit bench.
  *
- *     BENCH_FORM     nothing, mark (as MJ_MODE says), call, rdtsc, nop1, nop5
+ *     BENCH_FORM     nothing, mark (as MJ_MODE says), call, rdtsc, clock, nop1, nop5, lttng;
+ *                    store, by_hand, by_hand_ahead, by_hand_hot: into memory of the thread's own;
+ *                    locked_own, locked_shared: to a word of the thread's own, or of all threads
  *     BENCH_MARKER   for mark: its name, so that each object's is switched by itself
  *     BENCH_EVENT    for mark: what is recorded, two ints where nothing is said; more of them are
- *                    the same again. ints_1, ints_3, ints_4, ints_8, text_5, text_40
+ *                    the same again. ints_1, ints_3, ints_4, ints_8, text_5, text_40, text_200
  *     BENCH_SKIP     bytes before the loop, in a page: layout alone may move a result
  *
  * The site has two ints, which the loop needs anyway. As in hot.c the rounds do not wait for each
@@ -26,6 +28,14 @@
 #define IS_rdtsc 0
 #define IS_nop1 0
 #define IS_nop5 0
+#define IS_clock 3
+#define IS_store 4
+#define IS_by_hand 4
+#define IS_by_hand_ahead 4
+#define IS_by_hand_hot 4
+#define IS_locked_own 5
+#define IS_locked_shared 6
+#define IS_lttng 7
 #define IS_FORM CAT(IS_, BENCH_FORM)
 
 #define PLACE(bytes)                                                                               \
@@ -52,7 +62,9 @@
 #define EVENT_ints_8(name, a, b)                                                                   \
     MARK(name, "a %d b %d c %d d %d e %d f %d g %d h %d", a, b, a, b, a, b, a, b)
 #define EVENT_text_5(name, a, b) MARK(name, "text %s", "12345")
-#define EVENT_text_40(name, a, b) MARK(name, "text %s", "1234567890123456789012345678901234567890")
+#define EVENT_text_40(name, a, b) MARK(name, "text %s", TEXT_40)
+#define TEXT_40 "1234567890123456789012345678901234567890"
+#define EVENT_text_200(name, a, b) MARK(name, "text %s", TEXT_40 TEXT_40 TEXT_40 TEXT_40 TEXT_40)
 #define NAMED(name, a, b) CAT(EVENT_, BENCH_EVENT)(name, a, b)
 #define SITE_mark(a, b) NAMED(BENCH_MARKER, a, b)
 
@@ -65,6 +77,108 @@ __attribute__((noinline, noipa, section(".text.bench_callee"))) static void benc
 }
 #define SITE_call(a, b) bench_callee(a, b)
 
+#elif IS_FORM == IS_clock
+
+#include <time.h>
+#define SITE_clock(a, b) read_clock()
+
+static inline void read_clock(void) {
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    __asm__ volatile("" : : "m"(now));
+}
+
+#elif IS_FORM == IS_store
+
+#include <markerjit/abi.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+/* A record of two ints, as the recorder writes it, and as many bytes without a meaning. */
+struct record {
+    uint32_t head, tid;
+    uint64_t time;
+    int a, b;
+};
+struct words {
+    uint64_t words[4];
+};
+
+/* As much memory as the ring of a CPU has; what fits into the first cache; and behind either, room
+ * for what was begun at the end. */
+enum { RING = 1 << 20, HOT = 1 << 14, BEHIND = 1 << 12 };
+
+static __thread char *memory_of_thread;
+static __thread uint64_t executed; /* by this thread: the next run goes on behind this one */
+
+/* In another section, so that the loop stands where it does in the other forms. */
+__attribute__((noinline, noipa, section(".text.bench_memory"))) static char *memory(void) {
+    if (!memory_of_thread) {
+        memory_of_thread = mmap(NULL, RING + BEHIND, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        if (memory_of_thread == MAP_FAILED)
+            abort();
+    }
+    return memory_of_thread;
+}
+
+static inline void store(struct words *next, uint64_t word) {
+    *next = (struct words){{word, word, word, word}};
+    __asm__ volatile("" : "+m"(*next));
+}
+
+static inline void record(struct record *next, int a, int b) {
+    *next =
+        (struct record){1 | sizeof *next / 8 << MJ_WORDS_SHIFT, 2, __builtin_ia32_rdtsc(), a, b};
+    __asm__ volatile("" : "+m"(*next));
+}
+
+/* The line that is written to some records later is asked for while the clock is read. */
+static inline void record_ahead(struct record *next, int a, int b) {
+    __asm__ volatile("prefetchw 512(%0)" : : "r"(next));
+    record(next, a, b);
+}
+
+#define BEFORE                                                                                     \
+    char *const bytes = memory();                                                                  \
+    uint64_t at = executed;                                                                        \
+                                                                                                   \
+    executed += times;
+#define NEXT(type, size) (struct type *)(bytes + (at++ * sizeof(struct type) & ((size)-1)))
+#define SITE_store(a, b) store(NEXT(words, RING), (uint64_t)(unsigned)(a))
+#define SITE_by_hand(a, b) record(NEXT(record, RING), a, b)
+#define SITE_by_hand_ahead(a, b) record_ahead(NEXT(record, RING), a, b)
+#define SITE_by_hand_hot(a, b) record(NEXT(record, HOT), a, b)
+
+#elif IS_FORM == IS_locked_own || IS_FORM == IS_locked_shared
+
+#if IS_FORM == IS_locked_own
+static __thread uint64_t word;
+#else
+static uint64_t word __attribute__((aligned(128)));
+#endif
+#define BEFORE                                                                                     \
+    uint64_t *counter = &word;                                                                     \
+                                                                                                   \
+    __asm__ volatile("" : "+r"(counter)); /* or its address is looked for in each round */
+#define SITE_locked_own(a, b) __asm__ volatile("lock; incq %0" : "+m"(*counter))
+#define SITE_locked_shared(a, b) SITE_locked_own(a, b)
+
+#elif IS_FORM == IS_lttng
+
+/* The event of a provider with the marker's name, so that each object has its own. */
+#define LTTNG_UST_TRACEPOINT_CREATE_PROBES
+#define LTTNG_UST_TRACEPOINT_DEFINE
+#include "lttng_event.h"
+#define TRACE(provider, a, b) lttng_ust_tracepoint(provider, event, a, b)
+#define SITE_lttng(a, b) TRACE(BENCH_MARKER, a, b)
+
+#endif
+
+#ifndef BEFORE
+#define BEFORE
 #endif
 
 __asm__(".text\n\t.p2align 12\n\t.skip " STRING(BENCH_SKIP));
@@ -73,6 +187,7 @@ __attribute__((visibility("default"), noinline)) uint64_t run(uint64_t times,
                                                               const uint64_t *data) {
     uint64_t sum = 0;
 
+    BEFORE
     for (uint64_t i = 0; i < times; i++) {
         int a = (int)data[i & 7], b = (int)data[(i + 1) & 7];
 

@@ -25,6 +25,7 @@
 #define MJ_NOTE_OLDEST 1 /* the same fields; its bodies make an ordinary C call */
 #define MJ_NOTE_SIZE 44  /* bytes of the descriptor before the name */
 #define MJ_MAX_ARGS 12
+#define MJ_MAX_WORDS 20 /* of an event: arguments of a marker, or registers at an instruction */
 
 /* How a site is compiled. The number is in the note. */
 #define MJ_KIND_jump 1      /* eb 05 (dormant) / eb 00, followed by e9 rel32 to the body       */
@@ -123,6 +124,28 @@ struct mj_slot {
 #define MJ_SLOT_LEFT 24
 #define MJ_SLOT_ADAPTER 32
 #define MJ_SLOT_OWNER 40 /* of a slot in an arena */
+/* Of such a slot of a function's entry: what says that its arguments are kept, 0 while they are
+   not; and the struct mj_stash where. Of one of its exits: returns whose entry was not seen, and
+   whether an event needs what was kept. docs/decisions/0038-what-an-entry-leaves-for-the-exits.md
+ */
+#define MJ_SLOT_TOKEN 48
+#define MJ_SLOT_STASH 56
+#define MJ_SLOT_UNMATCHED 48
+#define MJ_SLOT_NEEDS 56
+
+/* What the entries of functions keep for their exits: struct mj_stash in a page of its own, which a
+   fork's child has, too; the table of pages of stacks; and from MJ_STASH_KEPT on, for each of these
+   pages MJ_STASH_STRIDE bytes for each of its words. */
+#define MJ_STASH_BITS 12
+#define MJ_STASH_PAGES (1 << MJ_STASH_BITS)
+#define MJ_STASH_TRIES 32 /* places where a page may be */
+#define MJ_STASH_STRIDE_BITS 7
+#define MJ_STASH_STRIDE (1 << MJ_STASH_STRIDE_BITS)
+#define MJ_STASH_ARGS 9
+#define MJ_STASH_KEPT (9 * MJ_PAGE)
+#define MJ_STASH_SIZE (MJ_STASH_KEPT + MJ_STASH_PAGES * (MJ_PAGE / 8) * MJ_STASH_STRIDE)
+#define MJ_STASH_LOST 24
+#define MJ_STASH_TABLE MJ_PAGE
 
 #define MJ_RED_ZONE 128
 #define MJ_SHAPE_FLOATS 8
@@ -135,7 +158,7 @@ struct mj_slot {
  * A memfd that the target makes and maps as one piece. It begins with, for all time:
  *
  *     code      MJ_CODE_SIZE bytes, r-x: the runtime, position-independent, and behind it what is
- *               made for this process: recorders, and probes written in C
+ *               made for this process: recorders, questions, and probes written in C
  *     control   one page: struct mj_control
  *     alive     a page that is not of the memfd but private, and wiped in the child of a fork
  *     readable  uint64_t[MJ_READABLE]: pages that can be read, in private memory like `alive`
@@ -157,6 +180,7 @@ struct mj_slot {
  *     islands   struct mj_island
  *     scratch   where a borrowed thread finds its way back from
  *     data      the variables of probes
+ *     aggregates  struct mj_aggregate[MJ_AGGREGATES], and behind them the memory of their tables
  *
  * The tables are large; the memfd has holes where nothing was ever written.
  *
@@ -170,11 +194,11 @@ struct mj_slot {
  * what it mapped.
  */
 #define MJ_ARENA_MAGIC 0x74696a72656b726d /* "mrkerjit" in memory */
-#define MJ_ARENA_VERSION 8
+#define MJ_ARENA_VERSION 9
 #define MJ_ARENA_NAME "markerjit"
 #define MJ_PAGE 4096
 #define MJ_CODE_SIZE (2048 * MJ_PAGE)
-#define MJ_RUNTIME_SIZE (4 * MJ_PAGE) /* of the code; what is made for the process comes behind */
+#define MJ_RUNTIME_SIZE (6 * MJ_PAGE) /* of the code; what is made for the process comes behind */
 /* Offset of a word of eight bytes: 0 in a fork's child. Its lower half is `cpus`, or 0 where no
    CPU's own ring is to be written any more; then the upper half is 1. */
 #define MJ_ALIVE (MJ_CODE_SIZE + MJ_PAGE)
@@ -197,6 +221,10 @@ struct mj_slot {
 #define MJ_SEQUENCE_ENTER_SAVING 6
 #define MJ_SEQUENCE_LEAVE_SAVING 7
 #define MJ_SEQUENCES 8
+/* More of them, in `cell_sequences`. */
+#define MJ_CELL_ADD 0
+#define MJ_CELL_SET 1
+#define MJ_CELL_SEQUENCES 2
 #define MJ_RSEQ_SIGNATURE 0x53053053 /* before an abort handler; glibc's, on x86 */
 
 /* No event waits for a reader that has asked for no records for MJ_READER_NS, and none waits longer
@@ -220,6 +248,7 @@ struct mj_slot {
 #define MJ_PART_READABLE 12
 #define MJ_PART_CALLS 13
 #define MJ_PART_SLOTS 14
+#define MJ_PART_AGGREGATES 15
 #define MJ_PARTS 16
 
 /* Whether the runtime's handler is the action for SIGTRAP, in `trap_installed`. It is INSTALLING
@@ -245,6 +274,71 @@ struct mj_slot {
    words of eight bytes. No record has more than a page, so ten bits are enough for that. */
 #define MJ_WORDS_SHIFT 22
 #define MJ_FILLER ((1 << MJ_WORDS_SHIFT) - 1) /* in the place of the index: fills a page */
+
+/* Aggregates. A ticket's remainder by MJ_AGGREGATES is its entry. */
+#define MJ_AGGREGATES 256
+#define MJ_AGGREGATE_SIZE 192
+#define MJ_MAX_KEY_PARTS 6
+#define MJ_MAX_KEY_WORDS 64
+#define MJ_KEY_NUMBER 0
+#define MJ_KEY_TEXT 1
+#define MJ_KEY_CONSTANT 2
+#define MJ_KEY_TEXT_AT 3 /* a text whose address is the next of the numbers */
+#define MJ_VALUE_NONE 0
+#define MJ_VALUE_SIGNED 1
+#define MJ_VALUE_UNSIGNED 2
+#define MJ_VALUE_FLOAT 3
+
+/* The words of a key: with HIST or QUANTILES its buckets, and nothing else; otherwise the number of
+   events, then for SUM two words, for MIN and MAX one each. A sum is the first word, signed, and
+   2 ** 64 times the second, or a double. That of MAX is larger where the value is, and 0 for none;
+   that of MIN has the opposite bits. */
+#define MJ_DOES_SUM 1
+#define MJ_DOES_MIN 2
+#define MJ_DOES_MAX 4
+#define MJ_DOES_HIST 8
+#define MJ_DOES_QUANTILES 16
+
+/* Words before those of the first key: events that were not added, since */
+#define MJ_MISSED_FULL 0       /* there was no room for another key, */
+#define MJ_MISSED_LONG 1       /* a text of the key was too long, */
+#define MJ_MISSED_NAN 2        /* or the value was no number, */
+#define MJ_MISSED_UNREADABLE 3 /* or a number of it could not be read */
+/* And of pairs: begins that */
+#define MJ_MISSED_REPLACED 4       /* another one replaced, */
+#define MJ_MISSED_FORGOTTEN 5      /* or that gave their place to another one after a long time; */
+#define MJ_MISSED_ALONE 6          /* ends without a begin, */
+#define MJ_MISSED_END_LONG 7       /* and those whose key had no room, */
+#define MJ_MISSED_END_UNREADABLE 8 /* or could not be read; */
+#define MJ_MISSED_UNSHOWN 9        /* slow pairs for which there was no room in the list */
+#define MJ_MISSED 16
+
+/* Pairs: the state of a place, from the lowest bit on: one of these, how often the place was given,
+   and from MJ_PLACE_TAG on the upper bits of the key's hash. */
+#define MJ_PLACE_FREE 0
+#define MJ_PLACE_BUSY 1 /* a thread writes or takes it */
+#define MJ_PLACE_FULL 2
+#define MJ_PLACE_STATE 3 /* mask */
+#define MJ_PLACE_TAG 48
+#define MJ_PLACES_OF_KEY 16 /* one behind the other, where a key may be */
+#define MJ_MAX_FIELD_PARTS 12
+/* Words of a begin that waits, before its fields: its time, and the thread with the marker above.
+ */
+#define MJ_HELD_WORDS 2
+#define MJ_MAX_FIELD_WORDS 128 /* of one end of a pair */
+/* And of a slow pair: its number + 1 when all else is written, the time of the begin, nanoseconds,
+   and the thread and marker of both ends. */
+#define MJ_SLOW_WORDS 5
+
+/* Buckets: of powers of two, or finer, 2 ** MJ_PARTS_BITS to a power of two. That of 0 is the first
+   for values without a sign, otherwise the one in the middle. */
+#define MJ_PARTS_BITS 5
+#define MJ_EXPONENTS_BELOW 32 /* of doubles: from 2 ** -32, and what is smaller counts as 0, */
+#define MJ_EXPONENTS_ABOVE 64 /* up to 2 ** 64 */
+#define MJ_MIDDLE 64
+#define MJ_MIDDLE_FINE 1920
+#define MJ_MIDDLE_FLOAT 96
+#define MJ_MIDDLE_FINE_FLOAT 3072
 
 #ifndef __ASSEMBLER__
 /* struct sigaction as the kernel has it: rt_sigaction(2), arch/x86/include/uapi/asm/signal.h */
@@ -345,7 +439,7 @@ struct mj_control {
     uint32_t patches_used;    /* entries of the table that have an address */
     uint32_t patches_changed; /* how often what the table says of heads was changed */
     uint32_t units_used;
-    uint32_t code_used; /* by the runtime and recorders; units and islands are at the other end */
+    uint32_t code_used; /* by the runtime and recorders; all other code is at the other end */
     uint32_t data_used; /* bytes of the data that were ever used */
     uint32_t reading;   /* how often the rings were claimed by a reader: the last claim's number */
     struct mj_owner reader; /* the process that takes records out */
@@ -359,6 +453,12 @@ struct mj_control {
     uint32_t waiting;       /* threads that wait */
     uint64_t waits;         /* events that have waited, and for how long in all */
     uint64_t waited_ns;
+    uint64_t until_ns; /* the earliest `until_ns` of all markers; 0: all of those are 0 */
+    struct mj_restartable cell_sequences[MJ_CELL_SEQUENCES];
+    uint64_t aggregates_made;   /* how many there ever were: a part of their tickets */
+    uint64_t questions_changed; /* how often the code of a question came or went */
+    uint64_t stash;             /* address of the struct mj_stash; 0: there is none */
+    uint64_t stash_tokens;      /* the last token that a slot has got */
 };
 
 /*
@@ -417,13 +517,19 @@ struct mj_marker {
     uint64_t question;      /* FNV-1a of the question, to find it again */
     uint32_t question_text; /* offset and bytes of its text, in UTF-8: it stands behind the code */
     uint32_t question_size;
+    uint64_t until_ns;  /* it is to be off by then, CLOCK_MONOTONIC; 0: it stays */
+    uint64_t aggregate; /* the ticket of the one that it adds to; 0: none */
+    uint8_t more_ops[MJ_MAX_WORDS - MJ_MAX_ARGS]; /* of the words behind `ops`: numbers */
 };
 
 /* `recorder` of an entry with a question is the code of that, which jumps to the probe or returns.
+   Up to the end of the text all is of that question: its code, a recorder, the text. Without code
+   the entry is free for another question about the same marker: nothing leads to it.
    docs/decisions/0033-questions-before-probes.md */
 #define MJ_ASKS_NOTHING 0
 #define MJ_ASKS_BEFORE_COUNT 1
 #define MJ_ASKS_BEFORE_RECORD 2
+#define MJ_ASKS_AGGREGATE 3 /* its code adds to an aggregate, and returns */
 
 /* One for each ring and marker, so that CPUs do not share a line. */
 struct mj_count {
@@ -441,6 +547,12 @@ struct mj_calls {
     uint64_t entered;
     uint64_t left;
 };
+
+/* An entry that asks before a probe has other words there, for its brakes. In the row of a CPU's
+   own ring: the state of a generator, which only this CPU changes, but for a thread that just came
+   from it; and how many events were held back. In the row of the first shared ring: the time of the
+   next event, and the highest number of the generator that takes one.
+   docs/decisions/0045-brakes.md */
 
 /*
  * A head: bytes of code that are ours to change. The table says what of ours may stand where; with
@@ -462,12 +574,17 @@ struct mj_patch {
     uint8_t gone;     /* the code of `body` was unloaded; but a fork's child may have it */
     uint8_t mode;     /* how it is opened, for people */
     uint8_t size;     /* bytes of the head, up to 16; 0: the head is gone */
-    uint8_t unused;
-    uint8_t planted; /* the breakpoint stands in the code of this process */
-    uint8_t reserved[3];
+    uint8_t kind;     /* MJ_PATCH_* */
+    uint8_t planted;  /* the breakpoint stands in the code of this process */
+    uint8_t covers;   /* bytes of the instructions that are lost with the head; 0: those of it */
+    int8_t reach;     /* the displacement of the short jump, of MJ_PATCH_SHORT */
+    uint8_t reserved;
     uint8_t before[16]; /* the head while it is closed, and while it is open */
     uint8_t after[16];
 };
+#define MJ_PATCH_HEAD 0
+#define MJ_PATCH_SHORT 1 /* a head that a short jump opens, to the last five bytes of a hole */
+#define MJ_PATCH_HOLE 2  /* no head: what a short jump leads to, while its head is open so */
 
 /*
  * A file of probes that was put into the arena. Its names stand behind its variables, as JSON
@@ -556,9 +673,10 @@ struct mj_text {
 #define MJ_TEXT_UNREADABLE 3 /* nothing can be read there */
 
 /* A text that a question is about: as the recorder takes it (MJ_OP_..., limits), and of that the
-   bytes from `low` up to, and without, `high`. */
+   bytes from `low` up to, and without, `high`. `arg` is the number of an argument, or negative: a
+   word of the question's own, so many below the arguments, that has the text's address. */
 struct mj_asked_text {
-    uint8_t arg;
+    int8_t arg;
     uint8_t op;
     uint16_t limit;
     uint16_t low;
@@ -581,6 +699,119 @@ struct mj_asked {
 #define MJ_ASK_CONTAINS 4
 #define MJ_ASK_SAME 5    /* as another text */
 #define MJ_MAX_ASKED 256 /* bytes of a text that are looked at */
+
+/*
+ * An aggregate: keys, and for each key some words that are counted up while markers are executed.
+ * Its memory is behind the entries of all aggregates:
+ *
+ *     keys     [mask + 1], an open-addressing hash table: a word that is 0 where the place is free,
+ *              1 where it is claimed, else the upper half of the hash and the number + 2; then the
+ *              words of the key
+ *     values   for each ring MJ_MISSED words, and then `words` for each number of a key
+ *
+ * The words of ring c are those of CPU c, those of ring cpus + c are shared, as rings are. A ticket
+ * is the number of the entry and, times MJ_AGGREGATES, how many aggregates there were: none is
+ * given twice. It is written last when an aggregate comes, and first when it goes. Then `went` has
+ * it, and the memory belongs to nobody else until no thread is inside.
+ *
+ * Pairs have in the place of `keys` the begins that wait:
+ *
+ *     states   [mask + 1]: MJ_PLACE_...
+ *     places   [mask + 1]: the words of the key, then `held_words`
+ *     values   as above, for one key: fine buckets of nanoseconds, their sum, the largest
+ *     slow     [slow_room]: pairs that took long
+ *
+ * docs/decisions/0040-aggregates.md and 0043-latencies.md
+ */
+struct mj_aggregate {
+    uint64_t ticket; /* 0: free */
+    uint32_t key_words;
+    uint32_t mask;
+    uint32_t room; /* keys at most, half as many as there are places for them */
+    uint32_t words;
+    uint64_t keys;   /* offsets */
+    uint64_t values; /* of ring 0 */
+    uint64_t stride; /* bytes from ring to ring */
+    struct mj_owner owner;
+    uint64_t used
+        __attribute__((aligned(64))); /* keys that have a number; written by the runtime */
+    uint64_t offset;                  /* of its memory, */
+    uint64_t size;                    /* bytes, whole pages; 0: it has none */
+    uint64_t went;                    /* the ticket that it had, while a thread may be inside */
+    uint32_t held_words;              /* of pairs: words of a begin behind its key; 0: no pairs */
+    uint32_t slow_words;              /* of a slow pair */
+    uint64_t slow;                    /* offset of the list of slow pairs, */
+    uint32_t slow_room;               /* which has room for so many, a power of two; 0: none */
+    uint32_t lost;                    /* 1: a thread stayed inside, and the memory is nobody's */
+    uint64_t slow_head __attribute__((aligned(64))); /* how many there were; by the runtime */
+    uint64_t slow_read;                              /* and how many were taken; by the reader */
+    uint64_t tick_ns; /* nanoseconds of a tick of the clock of pairs, times 2 ** 32 */
+    uint64_t forget;  /* ticks, after which a begin gives its place to another one */
+    uint64_t reserved[4];
+};
+
+/* A part of a key: a number; a text, of an argument or at an address: its length, ~0 for one that
+   is missing, its bytes and zeros; or words that stand behind the code. */
+struct mj_key_part {
+    uint8_t kind; /* MJ_KEY_... */
+    uint8_t words;
+    uint16_t constant; /* bytes from the struct mj_aggregation on */
+    struct mj_asked_text text;
+};
+
+/* What the code of a marker adds, and to which key; it stands behind the code. */
+struct mj_aggregation {
+    uint64_t marker; /* address of its entry */
+    uint8_t does;    /* MJ_DOES_... */
+    uint8_t value;   /* MJ_VALUE_... */
+    uint8_t careful;
+    uint8_t parts;
+    uint16_t key_words;
+    uint16_t value_at; /* its place among the numbers that the code has computed */
+    struct mj_key_part part[MJ_MAX_KEY_PARTS];
+    uint16_t missing_at; /* place + 1 of a number that is not 0 where one could not be read */
+    uint16_t reserved[3];
+};
+
+/* The same of a marker that begins or ends a pair. Its parts are those of the key, then fields. */
+struct mj_pairing {
+    uint64_t marker;
+    uint64_t slower_ns; /* pairs that take as long are put into the list */
+    uint8_t ends;
+    uint8_t time; /* MJ_TIME_TSC or MJ_TIME_MONOTONIC */
+    uint8_t careful;
+    uint8_t parts;
+    uint8_t fields;
+    uint8_t unused;
+    uint16_t key_words;
+    uint16_t field_words;
+    uint16_t missing_at;
+    uint32_t reserved;
+    struct mj_key_part part[MJ_MAX_KEY_PARTS + MJ_MAX_FIELD_PARTS];
+};
+
+/*
+ * Where the entries of functions keep their arguments for the exits, in private memory. A place
+ * belongs to a word of a stack: the one that rsp leads to at the entry, and at the exit again. A
+ * page of a stack gets its places when the first entry on it keeps something, and has them for
+ * good.
+ */
+struct mj_stash {
+    uint64_t claim; /* addresses of functions of the runtime: native/src/runtime/stash.S */
+    uint64_t find;
+    uint64_t ns_per_tick; /* of the time stamp counter, and 32 binary places */
+    uint64_t lost;        /* entries that found no place */
+    uint64_t reserved[4];
+    /* uint64_t pages[MJ_STASH_PAGES]: numbers of pages of stacks; 0: free */
+};
+
+/* A place. The token is written last, and is 0 when an exit has taken the rest. */
+struct mj_kept {
+    uint64_t token;
+    uint64_t time; /* the time stamp counter, at the entry */
+    uint64_t args[MJ_STASH_ARGS];
+    uint64_t reserved[5];
+};
 
 /* Where the runtime's functions are: the first words of its code, as offsets from its start. */
 struct mj_entry {
@@ -607,6 +838,15 @@ struct mj_entry {
     struct {
         uint32_t start, end, abort;
     } sequences[MJ_SEQUENCES];
+    uint32_t gate_load; /* for questions, too */
+    uint32_t gate_clock;
+    uint32_t gate_aggregate;
+    struct {
+        uint32_t start, end, abort;
+    } cell_sequences[MJ_CELL_SEQUENCES];
+    uint32_t gate_pair;
+    uint32_t stash_claim; /* for stubs of entries, and of exits */
+    uint32_t stash_find;
 };
 
 #endif /* !__ASSEMBLER__ */
@@ -620,6 +860,7 @@ struct mj_entry {
 #define MJ_CONTROL_CPU_FLAGS 296
 #define MJ_CONTROL_RSEQ_OFFSET 308
 #define MJ_CONTROL_SEQUENCES 512
+#define MJ_CONTROL_CELL_SEQUENCES 832
 #define MJ_MARKER_ID 20
 #define MJ_RING_ROOM 8
 #define MJ_RING_DATA 16

@@ -74,6 +74,19 @@ size_t strlen(const char *text);
 
 #pragma GCC visibility pop
 
+/* ---- a function that replaces another one -----------------------------------------------------
+ */
+
+/*
+ * The function that `function` replaces, with its type: `return markerjit_original(quick)(n) + 1;`.
+ * Only where the file is loaded by `markerjit replace`: then the entry of the old function leads to
+ * the new one, which takes and returns what that does.
+ */
+#ifndef MJ_ORIGINAL_FUNCTION
+#define MJ_ORIGINAL_FUNCTION markerjit_original_is_only_there_for_markerjit_replace
+#endif
+#define markerjit_original(function) ((__typeof__(&(function)))MJ_ORIGINAL_FUNCTION)
+
 /* ---- where and when -------------------------------------------------------------------------- */
 
 /* The time stamp counter, which is the time of records. */

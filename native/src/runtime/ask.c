@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ask.c: what a question asks of a text (markerjit/probes/question.py).
+ * ask.c: what a question asks of texts, memory and the clock (markerjit/probes/question.py).
  *
  * The text is taken as the recorder takes it, so that it has the same beginning in the process and
  * in a trace: the first MJ_MAX_ASKED bytes, up to a NUL or as many as the format says. One that is
  * NULL or cannot be read is missing, passes no test, and has no bytes. Nothing is asked in the
- * child of a fork.
+ * child of a fork. A number is read in the same way, and missing if a byte of it cannot be read.
  */
 
 #include "runtime.h"
@@ -23,7 +23,8 @@ static uint64_t least(uint64_t one, uint64_t other) { return one < other ? one :
 /* Whatever stands in the question: arguments and bytes are those of a call. */
 static struct part part_of(const struct mj_asked *asked, const struct mj_asked_text *text,
                            const uint64_t *words, char *room) {
-    const uint64_t arg = text->arg % MJ_MAX_ARGS, before = arg ? words[arg - 1] : 0;
+    const int64_t arg = text->arg < MJ_MAX_ARGS ? text->arg : 0;
+    const uint64_t before = arg > 0 ? words[arg - 1] : 0;
     const struct mj_text *head = (const struct mj_text *)room;
 
     mj_put_text(mj_control(), asked->careful, room, words[arg], text->op, before,
@@ -82,3 +83,20 @@ uint64_t mj_ask(const struct mj_asked *asked, const uint64_t *words) {
         return 0;
     }
 }
+
+/* Whether the number was read; `*word` says how many bytes it has, and gets it. It is never read
+   from a page that is only known to be there. */
+uint64_t mj_load(uint64_t address, uint64_t *word) {
+    const struct mj_control *control = mj_control();
+    const uint64_t size = least(*word, sizeof *word);
+    int whole;
+
+    *word = 0;
+    if (address < MJ_PAGE || !mj_alive())
+        return 0;
+    return mj_copy(control, (char *)word, (const char *)address, size, MJ_COPY_CAREFUL, &whole) ==
+           size;
+}
+
+/* Nanoseconds of CLOCK_MONOTONIC. */
+uint64_t mj_clock(void) { return mj_read_clock(mj_control(), MJ_TIME_MONOTONIC); }

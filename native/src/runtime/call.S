@@ -112,7 +112,7 @@
 
     .text
 
-/* Gates: %rdi is the marker, %r10 the address of the words. They change %rax, %rdi, %r10 and
+/* Gates: %rdi is the marker, %r10 the address of the words, %r11 a third argument. They change %rax, %rdi, %r10 and
    %r11. The functions are compiled for general registers only. */
 .macro gate name, function
     .globl \name
@@ -128,6 +128,7 @@
     push %r9
     and $-16, %rsp
     mov %r10, %rsi
+    mov %r11, %rdx
     call \function
     lea -40(%rbp), %rsp
     pop %r9
@@ -145,6 +146,16 @@ gate mj_gate_lose, mj_lose
 
 /* The same, where %rdi is a struct mj_asked; %rax is the answer. */
 gate mj_gate_ask, mj_ask
+
+/* Where %rdi is an address, and %r10 where the number goes; and without arguments. */
+gate mj_gate_load, mj_load
+gate mj_gate_clock, mj_clock
+
+/* The same, where %rdi is a struct mj_aggregation, and %r11 has the numbers of its code. */
+gate mj_gate_aggregate, mj_aggregate
+
+/* The same, where %rdi is a struct mj_pairing. */
+gate mj_gate_pair, mj_pair
 
 /* The probe `record` for any marker, which is the data of the slot. (restart.S has `count`.) */
     .globl mj_record_block

@@ -42,5 +42,13 @@ __asm__(".pushsection .entry, \"a\"\n"
         SEQUENCE(mj_call_leave)
         SEQUENCE(mj_call_saving_vectors_enter)
         SEQUENCE(mj_call_saving_vectors_leave)
+        OFFSET(mj_gate_load)
+        OFFSET(mj_gate_clock)
+        OFFSET(mj_gate_aggregate)
+        SEQUENCE(mj_cell_add)
+        SEQUENCE(mj_cell_set)
+        OFFSET(mj_gate_pair)
+        OFFSET(mj_stash_claim)
+        OFFSET(mj_stash_find)
         ".popsection\n");
 // clang-format on

@@ -39,19 +39,32 @@ _Static_assert(offsetof(struct mj_ring, data) == MJ_RING_DATA, "data");
 _Static_assert(offsetof(struct mj_ring, mask) == MJ_RING_MASK, "mask");
 _Static_assert(offsetof(struct mj_ring, limit) == MJ_RING_LIMIT, "limit");
 _Static_assert(sizeof(struct mj_ring) == 128 && sizeof(struct mj_count) == 16, "restart.S shifts");
+_Static_assert(sizeof(struct mj_stash) <= MJ_STASH_TABLE, "stash");
+_Static_assert(offsetof(struct mj_stash, lost) == MJ_STASH_LOST, "lost");
+_Static_assert(sizeof(struct mj_kept) == MJ_STASH_STRIDE, "kept");
+_Static_assert(MJ_STASH_TABLE + 8 * MJ_STASH_PAGES <= MJ_STASH_KEPT, "pages of stacks");
 _Static_assert(sizeof(struct mj_calls) == 16 && offsetof(struct mj_calls, left) == 8, "call.S");
 
 enum { CLOCK_OF_MONOTONIC = MJ_CLOCK_MONOTONIC, CLOCK_OF_COARSE = 6 };
 
-static int op_of(const struct mj_marker *marker, unsigned i) { return marker->ops[i] & 15; }
+static uint8_t op_and_size(const struct mj_marker *marker, unsigned i) {
+    return i < MJ_MAX_ARGS ? marker->ops[i] : marker->more_ops[i - MJ_MAX_ARGS];
+}
+
+static int op_of(const struct mj_marker *marker, unsigned i) { return op_and_size(marker, i) & 15; }
 
 static int is_text(int op) { return op >= MJ_OP_STRING && op <= MJ_OP_RAW; }
+
+/* Whatever stands in the entry: a text behind those that have one gets no bytes. */
+static uint64_t text_limit(const struct mj_marker *marker, unsigned i) {
+    return i < MJ_MAX_ARGS ? marker->limits[i] : 0;
+}
 
 /* The room that any argument may take besides a text's bytes: filling up to its place, the head of
    a text, and filling up its end, where one more byte is looked at. */
 #define ROOM_OF_ARG 24ul
 #define ROOM_OF_HEAD 16ul
-_Static_assert(ROOM_OF_HEAD + MJ_MAX_ARGS * ROOM_OF_ARG < MJ_MAX_RECORD, "texts have room");
+_Static_assert(ROOM_OF_HEAD + MJ_MAX_WORDS * ROOM_OF_ARG < MJ_MAX_RECORD, "texts have room");
 
 /* Bytes that a record of this marker may need. */
 static uint64_t room_for(const struct mj_marker *marker, unsigned argc) {
@@ -59,14 +72,14 @@ static uint64_t room_for(const struct mj_marker *marker, unsigned argc) {
 
     for (unsigned i = 0; i < argc; i++)
         if (is_text(op_of(marker, i)))
-            room += marker->limits[i];
+            room += text_limit(marker, i);
     return room < MJ_MAX_RECORD ? room : MJ_MAX_RECORD;
 }
 
 /* The limit of a text at `at`, so that the arguments behind it have room, too. */
 static uint64_t limit_of(const struct mj_marker *marker, unsigned i, unsigned argc, uint64_t at,
                          uint64_t room) {
-    const uint64_t taken = at + (argc - i) * ROOM_OF_ARG, limit = marker->limits[i];
+    const uint64_t taken = at + (argc - i) * ROOM_OF_ARG, limit = text_limit(marker, i);
     const uint64_t left = taken < room ? room - taken : 0;
 
     return limit < left ? limit : left;
@@ -154,7 +167,7 @@ static uint64_t put_fields(const struct mj_control *control, const struct mj_mar
             at = (at + 7) & ~7ul;
             at += mj_put_text(control, marker->careful, image + at, words[i], op, before, limit);
         } else if (op == MJ_OP_GP || op == MJ_OP_FP) {
-            at = put_number(image, at, marker->ops[i] >> 4 & 3, words[i]);
+            at = put_number(image, at, op_and_size(marker, i) >> 4 & 3, words[i]);
         }
         before = words[i];
     }
@@ -232,7 +245,7 @@ static int append_or_wait(struct mj_control *control, const struct mj_marker *ma
 static unsigned argc_of(const struct mj_marker *marker) {
     const unsigned argc = *(const volatile uint8_t *)&marker->argc;
 
-    return argc < MJ_MAX_ARGS ? argc : MJ_MAX_ARGS;
+    return argc < MJ_MAX_WORDS ? argc : MJ_MAX_WORDS;
 }
 
 void mj_record_words(const struct mj_marker *marker, const uint64_t *words) {
@@ -260,7 +273,7 @@ void mj_record_arguments(const struct mj_marker *marker, const struct mj_registe
                          const uint64_t *stack) {
     const unsigned argc = argc_of(marker);
     unsigned generals = 0, doubles = 0;
-    uint64_t words[MJ_MAX_ARGS];
+    uint64_t words[MJ_MAX_WORDS];
 
     for (unsigned i = 0; i < argc; i++) {
         const int op = op_of(marker, i);

@@ -30,6 +30,9 @@
 #define FULL 1    /* the reader is too far behind */
 #define ANOTHER 2 /* interrupted, or the thread has no such sequences: use another way */
 #define TURN 3    /* there is no room in this page: mj_turn, and again */
+#define DEAD 4
+#define OVER 5
+#define USUAL_CONTROL 0x1f80 /* of MXCSR, as a thread begins */
 
 /* From now on in this sequence; \area: where the thread's struct rseq is, from its fs base. */
 .macro begin sequence, area
@@ -204,8 +207,72 @@ mj_count_otherwise:
     pop %r11
     jmp mj_count_block_end
 
+/* A sequence on a word of an aggregate. %rdi: the word of CPU 0; %rsi: bytes from CPU to CPU; %rcx:
+   where the ticket of the aggregate is; %r8: the ticket that the caller knows. %rax is then the
+   distance of this CPU's word. */
+.macro begin_cell name, sequence
+    movslq CONTROL + MJ_CONTROL_RSEQ_OFFSET(%rip), %r10
+    test %r10, %r10
+    jz another
+    lea CONTROL + MJ_CONTROL_CELL_SEQUENCES + 32 * \sequence(%rip), %rax
+    mov %rax, %fs:MJ_RSEQ_SEQUENCE(%r10)
+\name\()_start:
+    read_cpu %r10, %eax
+    cmp %r8, (%rcx)
+    jne dead
+    imul %rsi, %rax
+.endm
+
+/* int mj_cell_add(uint64_t *word, uint64_t stride, uint64_t value, const uint64_t *place,
+                   uint64_t ticket) */
+    .globl mj_cell_add, mj_cell_add_start, mj_cell_add_end, mj_cell_add_abort
+    .p2align 4
+mj_cell_add:
+    begin_cell mj_cell_add, MJ_CELL_ADD
+    add %rdx, (%rdi, %rax)
+mj_cell_add_end:
+    mov $OVER, %eax
+    jo 1f
+    xor %eax, %eax
+1:  ret
+
+/* int mj_cell_set(uint64_t *word, uint64_t stride, uint64_t value, const uint64_t *place,
+                   uint64_t ticket, uint64_t before) */
+    .globl mj_cell_set, mj_cell_set_start, mj_cell_set_end, mj_cell_set_abort
+    .p2align 4
+mj_cell_set:
+    begin_cell mj_cell_set, MJ_CELL_SET
+    cmp %r9, (%rdi, %rax)
+    jne turn
+    mov %rdx, (%rdi, %rax)
+mj_cell_set_end:
+    xor %eax, %eax
+    ret
+
+/* uint64_t mj_float_sum(uint64_t one, uint64_t other): what it changes is in its red zone. */
+    .globl mj_float_sum
+    .hidden mj_float_sum
+    .p2align 4
+mj_float_sum:
+    movups %xmm14, -24(%rsp)
+    movups %xmm15, -40(%rsp)
+    stmxcsr -44(%rsp)
+    movl $USUAL_CONTROL, -48(%rsp)
+    ldmxcsr -48(%rsp)
+    movq %rdi, %xmm15
+    movq %rsi, %xmm14
+    addsd %xmm14, %xmm15
+    movq %xmm15, %rax
+    ldmxcsr -44(%rsp)
+    movups -24(%rsp), %xmm14
+    movups -40(%rsp), %xmm15
+    ret
+
 turn:
     mov $TURN, %eax
+    ret
+dead:
+    mov $DEAD, %eax
     ret
 
 /* An abort handler: the kernel jumps only to what has the signature before it. Here it is the
@@ -222,6 +289,10 @@ abort_handler mj_turn_abort
     jmp mj_turn_another
 abort_handler mj_count_block_abort
     jmp mj_count_otherwise
+abort_handler mj_cell_add_abort
+    jmp another
+abort_handler mj_cell_set_abort
+    jmp another
 abort_handler mj_tally_abort
 another:
     mov $ANOTHER, %eax

@@ -82,7 +82,7 @@ static inline uint32_t mj_head(uint32_t marker, uint64_t size) {
 }
 
 /* The outcomes of adding a record; restart.S has the same numbers. */
-enum { MJ_DONE, MJ_FULL, MJ_ANOTHER, MJ_TURN, MJ_DEAD };
+enum { MJ_DONE, MJ_FULL, MJ_ANOTHER, MJ_TURN, MJ_DEAD, MJ_OVER };
 
 /* restart.S: on this CPU's own ring and counters. `image` is a record, `size` its bytes, a multiple
    of eight; with `stamp` its second word becomes the time stamp counter. mj_turn makes room where
@@ -90,6 +90,18 @@ enum { MJ_DONE, MJ_FULL, MJ_ANOTHER, MJ_TURN, MJ_DEAD };
 int mj_turn(void);
 int mj_append(const struct mj_control *control, uint64_t *image, uint64_t size, int stamp);
 int mj_tally(const struct mj_control *control, uint64_t marker);
+
+/* The same on words of an aggregate, whose ticket is at `place`: `word` is that of CPU 0.
+   mj_cell_add says MJ_OVER where the sum has left 64 bits; mj_cell_set says MJ_TURN where the word
+   was not `before`. */
+int mj_cell_add(uint64_t *word, uint64_t stride, uint64_t value, const uint64_t *place,
+                uint64_t ticket);
+int mj_cell_set(uint64_t *word, uint64_t stride, uint64_t value, const uint64_t *place,
+                uint64_t ticket, uint64_t before);
+
+/* The sum of two doubles, as bits, whatever the program has in MXCSR. Hidden, so that its address
+   is a distance: the linker would put in the one that it has in the image. */
+__attribute__((visibility("hidden"))) uint64_t mj_float_sum(uint64_t one, uint64_t other);
 
 /* shared.c: the same as mj_append on the shared ring; never MJ_ANOTHER or MJ_TURN. */
 int mj_append_shared(const struct mj_control *control, uint64_t *image, uint64_t size, int stamp);
@@ -165,6 +177,8 @@ void mj_record_event(const struct mj_marker *marker, ...);
 void mj_record_arguments(const struct mj_marker *marker, const struct mj_registers *registers,
                          const uint64_t *stack);
 void mj_record_words(const struct mj_marker *marker, const uint64_t *words);
+void mj_aggregate(const struct mj_aggregation *how, const uint64_t *words, const uint64_t *numbers);
+void mj_pair(const struct mj_pairing *how, const uint64_t *words, const uint64_t *numbers);
 void mj_pass(const struct mj_marker *marker);
 void mj_lose(const struct mj_marker *marker);
 

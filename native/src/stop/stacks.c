@@ -8,7 +8,7 @@
  * Nothing is asked of what stands around the word: so neither the layout of a frame nor the
  * restorer matters, and a return address, a context that swapcontext(3) saved or the leftover of an
  * old frame in an array counts as well. A leftover refuses an edit that would have been harmless;
- * the other way round there would be harm.
+ * the other way round there would be harm. references.c looks for other addresses in the same way.
  *
  * Below the stack pointer nothing is alive: the kernel puts a frame below the stack pointer and the
  * red zone of what it interrupts, and runs the handler below the frame.
@@ -42,6 +42,7 @@ enum { PAGE_BYTES = 4096, PIECE = 32 * 1024 };
 
 /* Words of a frame by which it is recognised. */
 enum { SAVED_RSP, SAVED_RIP, SAVED_EFLAGS, SAVED_SEGMENTS, SAVED_WORDS };
+_Static_assert(SAVED_WORDS == FRAME_WORDS, "words of a frame");
 
 enum {
     EFLAGS_ALWAYS = 0x202, /* bit 1, and interrupts enabled */
@@ -60,7 +61,8 @@ struct memory {
 
 struct search {
     const struct mj_target *target;
-    const struct spans *spans;
+    look_fn *look;
+    void *subject;
     struct memory *memories; /* in order of address */
     uint32_t count;
     struct memory *queue; /* those with something left to search */
@@ -159,22 +161,23 @@ static int add_stack(struct search *search, uint64_t stack_pointer) {
     return 1;
 }
 
-static int is_frame(const uint64_t *words) {
-    return (words[SAVED_SEGMENTS] & ((1ul << SEGMENT_BITS) - 1)) == CODE_64 &&
-           (words[SAVED_EFLAGS] & EFLAGS_ALWAYS) == EFLAGS_ALWAYS &&
-           !(words[SAVED_EFLAGS] >> EFLAGS_BITS);
+uint64_t framed_stack(const uint64_t *words) {
+    const int is_frame = (words[SAVED_SEGMENTS] & ((1ul << SEGMENT_BITS) - 1)) == CODE_64 &&
+                         (words[SAVED_EFLAGS] & EFLAGS_ALWAYS) == EFLAGS_ALWAYS &&
+                         !(words[SAVED_EFLAGS] >> EFLAGS_BITS);
+
+    return is_frame ? words[SAVED_RSP] : 0;
 }
 
 static int search_words(struct search *search, const uint64_t *words, size_t count) {
     for (size_t i = 0; i < count; i++) {
-        const struct span *span = span_around(search->spans, words[i]);
+        const int status = search->look(search->subject, words[i], search->report);
+        const uint64_t framed = i + SAVED_WORDS <= count ? framed_stack(&words[i]) : 0;
 
-        if (span) {
-            search->report->index = span->index;
-            return MJ_IN_SPAN;
-        }
-        if (i + SAVED_WORDS <= count && is_frame(&words[i]))
-            add_stack(search, words[i + SAVED_RSP]);
+        if (status != MJ_OK)
+            return status;
+        if (framed)
+            add_stack(search, framed);
     }
     return MJ_OK;
 }
@@ -237,9 +240,9 @@ static int search_thread(struct search *search, const struct user_regs_struct *r
     return status;
 }
 
-int check_stacks(const struct mj_target *target, const struct stopped *stopped,
-                 const struct spans *spans, struct mj_report *report) {
-    struct search search = {.target = target, .spans = spans, .report = report};
+int search_stacks(const struct mj_target *target, const struct stopped *stopped, look_fn *look,
+                  void *subject, struct mj_report *report) {
+    struct search search = {.target = target, .look = look, .subject = subject, .report = report};
     int status = find_memories(&search);
 
     for (uint32_t i = 0; i < stopped->count && status == MJ_OK; i++) {
@@ -248,4 +251,18 @@ int check_stacks(const struct mj_target *target, const struct stopped *stopped,
     }
     free(search.memories);
     return status;
+}
+
+static int look_for_span(void *subject, uint64_t word, struct mj_report *report) {
+    const struct span *span = span_around(subject, word);
+
+    if (!span)
+        return MJ_OK;
+    report->index = span->index;
+    return MJ_IN_SPAN;
+}
+
+int check_stacks(const struct mj_target *target, const struct stopped *stopped,
+                 const struct spans *spans, struct mj_report *report) {
+    return search_stacks(target, stopped, look_for_span, (void *)spans, report);
 }

@@ -5,6 +5,19 @@
 
 #include "spans.h"
 
+/* What is done with a word of a stack: MJ_OK, or the status with which the search ends. */
+typedef int look_fn(void *subject, uint64_t word, struct mj_report *report);
+
+/* Look at each word of the stacks of stopped threads, those that signal frames lead to, too. MJ_OK,
+   MJ_STACK_UNKNOWN with report->tid, MJ_ERRNO, MJ_GONE, or what `look` returns. */
+int search_stacks(const struct mj_target *target, const struct stopped *stopped, look_fn *look,
+                  void *subject, struct mj_report *report);
+
+/* How many words of a stack show the frame of a signal, and the stack pointer that it has of what
+   was interrupted; 0 where these are not of such a frame. */
+#define FRAME_WORDS 4
+uint64_t framed_stack(const uint64_t *words);
+
 /*
  * Search the stacks of stopped threads for addresses inside a span. Statuses as leave_spans.
  */

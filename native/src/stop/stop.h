@@ -65,6 +65,7 @@ struct mj_target {
     const struct mj_known *known; /* threads under filters that may be borrowed; no others may */
     const struct mj_move *moves;  /* MJ_STOP: for threads that stand inside */
     uint64_t move_count;
+    int64_t rseq_offset; /* of a thread's struct rseq, from its fs base; 0: there is none */
 };
 
 /* An instruction inside an edit, and its copy: that one and those behind it do the same as the
@@ -137,6 +138,50 @@ MJ_EXPORT int mj_apply(const struct mj_target *target, int quiescence, const str
 MJ_EXPORT int mj_borrow(const struct mj_target *target, struct mj_call *calls, uint32_t count,
                         struct mj_thread *threads, uint32_t *thread_count,
                         struct mj_report *report);
+
+struct mj_range {
+    uint64_t start, size;
+};
+
+/*
+ * Stop all threads of another process for a moment, and set referred[i] to 1 where a register or a
+ * word on a stack is an address in ranges[i]. The ranges are in order, and none overlaps another.
+ * MJ_OK, or what was found means nothing: MJ_BUSY, MJ_STACK_UNKNOWN, MJ_GONE, MJ_ERRNO.
+ */
+MJ_EXPORT int mj_find_references(const struct mj_target *target, const struct mj_range *ranges,
+                                 uint32_t count, uint8_t *referred, struct mj_report *report);
+
+#define MJ_STACK_PIECES 4
+
+/* Memory of a stack, copied to `offset` of the room that was given. */
+struct mj_stack_piece {
+    uint64_t address, size, offset;
+};
+
+/* Where a stopped thread was, and what stood on its stacks: its own, and those that the frames of
+   signals lead to. `call` is the number of the system call that it was in, negative for none. */
+struct mj_stack {
+    int32_t tid;
+    uint32_t count;
+    uint64_t rip, rsp, rbp;
+    int64_t call;
+    struct mj_stack_piece pieces[MJ_STACK_PIECES];
+};
+
+/* Room for the bytes of stacks; `most` of each piece. */
+struct mj_stack_room {
+    uint8_t *bytes;
+    uint64_t size, most;
+};
+
+/*
+ * Stop a thread of another process for a moment, or all for a tid of 0, and copy their stacks, as
+ * far as there is room: from the stack pointer up. *count is how many `stacks` there may be, and
+ * becomes how many threads there were. MJ_OK, MJ_BUSY, MJ_GONE, MJ_ERRNO.
+ */
+MJ_EXPORT int mj_copy_stacks(const struct mj_target *target, int32_t tid, struct mj_stack *stacks,
+                             uint32_t *count, const struct mj_stack_room *room,
+                             struct mj_report *report);
 
 /*
  * Stop a thread for a moment that stands in the scratch: it was borrowed by a controller that was

@@ -38,8 +38,10 @@ enum {
     YMM_BYTES = 256,
     FX_XMM = 160,
     FX_X87 = 32,
+    XFEATURE_X87 = 1,
     XFEATURE_SSE = 2,
     XFEATURE_YMM = 4,
+    XFEATURE_PKRU = 1 << 9,
 };
 
 struct job {
@@ -107,8 +109,15 @@ static void enter(int number, siginfo_t *info, void *context) {
     uc->uc_mcontext.gregs[REG_RIP] = (greg_t)now.from;
     uc->uc_mcontext.gregs[REG_EFL] = (greg_t)(now.job->flags | TRAP_FLAG);
     copy(fx + FX_XMM, now.job->xmm, XMM_BYTES);
-    if (now.home_fx_size > FX_BYTES)
-        fx[FX_BYTES] |= XFEATURE_SSE; /* else the kernel loads zeros */
+    if (now.home_fx_size > FX_BYTES) {
+        uint64_t features;
+
+        /* All that is not named is loaded as zeros: the upper halves of vectors, and the registers
+           of AVX-512, which the C library's memset may have used between two runs. */
+        copy(&features, fx + FX_BYTES, sizeof(features));
+        features = (features & (XFEATURE_X87 | XFEATURE_PKRU)) | XFEATURE_SSE;
+        copy(fx + FX_BYTES, &features, sizeof(features));
+    }
 }
 
 /* SIGTRAP after each instruction, and the signals of faults: goes on, or home. */

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from markerjit.apps.bench.sampling.child import Child
 
 
 class Crew(Child):
-    """Loops of some objects, run by up to as many threads as there are CPUs, each on its own."""
+    """Loops of some objects, run by up to as many threads as there are CPUs, each on its own.
+    `popen` are more arguments of subprocess.Popen."""
 
-    def __init__(self, program: Path, objects: Sequence[Path], cpus: Sequence[int]) -> None:
+    def __init__(
+        self,
+        program: Path,
+        objects: Sequence[Path],
+        cpus: Sequence[int],
+        popen: Mapping[str, Any] | None = None,
+    ) -> None:
         self.size = len(cpus)
-        super().__init__("crew", [program, ",".join(map(str, cpus)), *objects])
+        super().__init__("crew", [program, ",".join(map(str, cpus)), *objects], popen=popen)
 
     @property
     def threads(self) -> list[int]:

@@ -17,10 +17,14 @@ EMPTY = "empty"
 COUNT = "count"
 RECORD = "record"
 FLIGHT = "flight"
+FLIGHT_HOT = "hot"
+FULL = "full"
 UPROBE = "uprobe"
 UPROBE_RECORD = "uprobe that records"
 PTRACE = "ptrace"
 GDB = "gdb"
+LTTNG = "lttng"
+LTTNG_TID = "lttng_tid"
 """The names of listeners."""
 
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -30,16 +34,20 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "coarse": {"time": "coarse"},
     "monotonic": {"time": "monotonic"},
     "one_field": {"fields": ["a"]},
+    "careful": {"strings": "careful"},
 }
 """Listeners with other options of Session.trace. None makes a record longer."""
 
-QUESTIONS: Mapping[str, tuple[str, bool]] = {
-    "ask_no": ("a < -2000000000", False),
-    "ask_yes": ("a > -2000000000", True),
-    "ask_text_no": ('text == "12346"', False),
-    "ask_text_yes": ('text == "12345"', True),
+QUESTIONS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
+    "ask_no": ({"where": "a < -2000000000"}, False),
+    "ask_yes": ({"where": "a > -2000000000"}, True),
+    "ask_text_no": ({"where": 'text == "12346"'}, False),
+    "ask_text_yes": ({"where": 'text == "12345"'}, True),
+    "sample_no": ({"sample": "1/999999999999999999"}, False),
+    "sample_yes": ({"sample": "1/1"}, True),
 }
-"""Listeners that count behind a question, and its answer: of these markers always the same."""
+"""Listeners that count behind a question or brakes, as options of Session.on, and the answer: of
+these markers always the same, but for one in 10 ** 18."""
 
 MODES = ("jump", "nop", "pointer")
 
@@ -58,7 +66,7 @@ class Listened(NamedTuple):
         """The work at each execution: EMPTY, COUNT, RECORD, or NOBODY."""
         if self.by in (NOBODY, EMPTY):
             return self.by
-        return RECORD if self.records or self.by == UPROBE_RECORD else COUNT
+        return RECORD if self.records or self.by in (FLIGHT_HOT, UPROBE_RECORD) else COUNT
 
     @property
     def is_counted(self) -> bool:
@@ -67,16 +75,16 @@ class Listened(NamedTuple):
 
     @property
     def records(self) -> bool:
-        """Whether each execution takes room in a ring of ours."""
-        return self.by in (RECORD, FLIGHT, *OPTIONS)
+        """Whether each execution takes room in a ring that is drained, or in a trace."""
+        return self.by in (RECORD, FLIGHT, LTTNG, LTTNG_TID, *OPTIONS)
 
     def name_of_marker(self, layout: int) -> str:
         """The name of the marker in the object of one layout."""
         return f"{self.marker}_{layout}"
 
 
-def _plain(name: str, flag: str, what: str, by: str = NOBODY) -> Listened:
-    return Listened(Form(name, (f"-DBENCH_FORM={flag}",), what), by)
+def _plain(name: str, flag: str, what: str, by: str = NOBODY, *, is_usual: bool = True) -> Listened:
+    return Listened(Form(name, (f"-DBENCH_FORM={flag}",), what, is_usual=is_usual), by)
 
 
 def _mark(name: str, mode: str, by: str, what: str, *, is_usual: bool = True) -> Listened:
@@ -98,6 +106,7 @@ _EVENTS = (
     ("ints_8", "8 ints", 48),
     ("text_5", "a text of 5", 32),
     ("text_40", "a text of 40", 64),
+    ("text_200", "a text of 200", 224),
 )
 """Their names in listen.c, and the bytes of a record (docs/explanation/ring.md)."""
 
@@ -119,9 +128,36 @@ _RECORDS = (
     ("one_field", "record one of two ints", "one int, time and thread id"),
 )
 
+_COMPARED = (
+    ("clock_gettime", "clock", "the system's monotonic clock"),
+    ("store of 32 bytes", "store", "into 1 MiB, from its beginning to its end"),
+    ("record by hand", "by_hand", "the clock and the stores of a record of two ints, into 1 MiB, "
+     "without anything that makes a ring"),
+    ("record by hand, prefetched", "by_hand_ahead", "the same; lines are asked for in advance"),
+    ("record by hand, in the cache", "by_hand_hot", "the same, into 16 KiB"),
+    ("locked add", "locked_own", "to a word of the thread"),
+    ("locked add, shared", "locked_shared", "to a word of all threads: has to show with several"),
+)  # fmt: skip
+"""Their names in listen.c."""
+
+_LTTNG_SIZE = 1 << 11
+"""As if an event of LTTng had this size. All events are kept, so a run of its loop is short."""
+
+
+def _lttng(name: str, by: str, what: str) -> Listened:
+    form = Form(name, ("-DBENCH_FORM=lttng",), what, needs="lttng/tracepoint.h",
+                package="liblttng-ust-dev", libraries=("lttng-ust", "dl"),
+                is_usual=False)  # fmt: skip
+    return Listened(form, by, f"mj_{by}", _LTTNG_SIZE)
+
+
 _ASKED = (
     ("ask_no", "a question that says no", "one comparison of an int"),
     ("ask_yes", "count behind a question", "the same comparison says yes, and it is counted"),
+)
+_SAMPLED = (
+    ("sample_no", "sampled away", "the event is not in the sample"),
+    ("sample_yes", "count of a sample", "it is, and it is counted"),
 )
 _ASKED_TEXTS = (
     ("ask_text_no", "a question about a text that says no", "equality of a text of 5"),
@@ -133,12 +169,20 @@ FORMS = (
     _plain(AGAIN, "nothing", "the same once more: its difference is the noise"),
     _plain(CALL, "call", "a direct call of an empty function: has to show"),
     _plain("rdtsc", "rdtsc", "the time stamp counter alone, which a record with time reads"),
+    *(_plain(name, flag, what, is_usual=False) for name, flag, what in _COMPARED),
     *(_mark(f"{mode}, {name}", mode, by, what)
       for by, name, what in _PROBES for mode in MODES),
     *(_mark(f"jump, {name}", "jump", by, what, is_usual=by == "ask_no")
       for by, name, what in _ASKED),
     *(_event(by, f"jump, {name}", "text_5", 32, what) for by, name, what in _ASKED_TEXTS),
+    *(_mark(f"jump, {name}", "jump", by, what, is_usual=False) for by, name, what in _SAMPLED),
     _mark("jump, flight recorder", "jump", FLIGHT, "the same into a ring that is overwritten"),
+    _mark("jump, flight recorder in the cache", "jump", FLIGHT_HOT,
+          "the same into a ring of 64 KiB", is_usual=False),
+    _mark("jump, full ring", "jump", FULL,
+          "the same into a ring without room; every event is lost, and counted", is_usual=False),
+    _event("careful", "jump, record a text of 5 carefully", "text_5", 32, "a text of 5, time and "
+           "thread id; whether its page may be read is asked each time"),
     *(_mark(f"jump, {name}", "jump", by, f"{what}, into a ring that is drained",
             is_usual=by == "no_time") for by, name, what in _RECORDS),
     *(_event(RECORD, f"jump, record {name}", event, size, f"{name}, time and thread id")
@@ -154,6 +198,8 @@ FORMS = (
            "there that ends in a system call", UPROBE),
     _plain("uprobe, record", "nop1", "at a one-byte no-op: two registers, time and thread id into "
            "a ring of perf that is overwritten", UPROBE_RECORD),
+    _lttng("LTTng-UST, record", LTTNG, "two ints and time into a ring that its consumer drains"),
+    _lttng("LTTng-UST, record with thread id", LTTNG_TID, "the same, and the context vtid"),
     _plain("ptrace", "nop1", "a breakpoint, counted by another process that does nothing else",
            PTRACE),
     _plain("gdb", "nop1", "a breakpoint with the commands silent and continue", GDB),

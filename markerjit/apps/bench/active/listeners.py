@@ -6,12 +6,14 @@ the hits of each form by its own count, and the work that is due after a loop ha
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import markerjit
-from markerjit.apps.bench.active import debuggers, listened, uprobes
+from markerjit.apps.bench.active import debuggers, listened, lttng, uprobes
 from markerjit.apps.bench.active.crew import Crew
 from markerjit.apps.bench.active.listened import RECORD, Listened
 from markerjit.apps.bench.sampling.place import Place
@@ -20,6 +22,8 @@ from markerjit.errors import MarkerError
 RING_SIZE = 1 << 20
 """Bytes of a trace for each CPU: the default of a session."""
 _LAPS = 1.2
+_SMALL_RING = 1 << 16
+"""Full at once, and always in the cache of a core."""
 
 
 class Loops(NamedTuple):
@@ -121,32 +125,76 @@ def recording(name: str) -> Opening:
 
 @contextmanager
 def questions(loops: Loops, place: Place) -> Iterator[Listener]:
-    """The counter of markerjit behind questions. Raises MarkerError."""
+    """The counter of markerjit behind questions and brakes. Raises MarkerError."""
     with markerjit.attach(loops.crew.pid) as session:
-        for name, (where, _) in listened.QUESTIONS.items():
+        for name, (options, _) in listened.QUESTIONS.items():
             if loops.by(name):
-                session.enable(f"*_{name}_*", where=where)
+                session.on(f"*_{name}_*", **options)
         yield Listener(lambda: _counts(session, loops))
 
 
 @contextmanager
 def flight(loops: Loops, place: Place) -> Iterator[Listener]:
     """A flight recorder of markerjit. Raises MarkerError."""
-    with markerjit.attach(loops.crew.pid, ring_size=RING_SIZE) as session:
-        session.record(f"*_{listened.FLIGHT}_*")
-        _fill_rings(loops, listened.FLIGHT, lambda: None)
+    with _flight(loops, listened.FLIGHT, RING_SIZE) as listener:
+        yield listener
+
+
+@contextmanager
+def flight_in_cache(loops: Loops, place: Place) -> Iterator[Listener]:
+    """The same with a small ring. Raises MarkerError."""
+    with _flight(loops, listened.FLIGHT_HOT, _SMALL_RING) as listener:
+        yield listener
+
+
+@contextmanager
+def _flight(loops: Loops, name: str, ring_size: int) -> Iterator[Listener]:
+    with markerjit.attach(loops.crew.pid, ring_size=ring_size) as session:
+        session.record(f"*_{name}_*")
+        _fill_rings(loops, name, lambda: None)
         yield Listener(lambda: _counts(session, loops))
 
 
-def _counts(session: markerjit.Session, loops: Loops) -> dict[str, int]:
-    """The counts of the runtime, by form. Raises MarkerError where events were lost."""
+@contextmanager
+def full(loops: Loops, place: Place) -> Iterator[Listener]:
+    """A trace whose rings are full and never drained: each event is lost, and counted as that.
+    Raises MarkerError."""
+    with (
+        markerjit.attach(loops.crew.pid, ring_size=_SMALL_RING) as session,
+        session.trace(f"*_{listened.FULL}_*") as stream,
+    ):
+
+        def keep(threads: int) -> None:
+            if not stream.keep():
+                raise MarkerError("somebody else reads the rings")
+
+        keep(loops.crew.size)
+        _fill_rings(loops, listened.FULL, lambda: None)
+        kept = _kept(session)
+
+        def hits() -> dict[str, int]:
+            if more := _kept(session) - kept:
+                raise MarkerError(f"{more} events found room in a ring that should be full")
+            return _counts(session, loops, lose=True)
+
+        yield Listener(hits, before=keep)
+
+
+def _kept(session: markerjit.Session) -> int:
+    """The events of all markers that were not lost."""
+    return sum(marker.total - marker.lost for marker in session.statistics())
+
+
+def _counts(session: markerjit.Session, loops: Loops, *, lose: bool = False) -> dict[str, int]:
+    """The counts of the runtime, by form. Raises MarkerError where events were lost, unless they
+    are to `lose` them."""
     by_name = {marker.name: marker for marker in session.statistics()}
     counts = {}
     for form in loops.forms:
         if form.by:
             markers = [by_name[form.name_of_marker(layout)]
                      for layout in range(len(loops.numbers[form.form.name]))]  # fmt: skip
-            if lost := sum(marker.lost for marker in markers):
+            if (lost := sum(marker.lost for marker in markers)) and not lose:
                 raise MarkerError(f"{lost} events of {form.form.name} were lost, and are cheaper")
             counts[form.form.name] = sum(marker.total for marker in markers)
     return counts
@@ -213,15 +261,64 @@ def gdb(loops: Loops, place: Place) -> Iterator[Listener]:
         yield Listener(hits)
 
 
+@contextmanager
+def ust(loops: Loops, place: Place) -> Iterator[Listener]:
+    """Sessions of LTTng-UST, one for each form. Raises MarkerError."""
+    layouts = {form.by: range(len(loops.numbers[form.form.name])) for form in loops.forms}
+    sessions = {
+        form.by: lttng.Session(
+            [f"{form.name_of_marker(layout)}:event" for layout in layouts[form.by]],
+            ["vtid"] if form.by == listened.LTTNG_TID else [],
+        )
+        for form in loops.forms
+    }
+    account = lttng.account_of(place.directory)
+    with lttng.tracing(account, loops.crew.pid, sessions) as tracer:
+        yield Listener(lambda: {form.form.name: tracer.recorded(form.by) for form in loops.forms})
+
+
+@contextmanager
+def own_crew(
+    paths: Sequence[Path], cpus: Sequence[int], place: Place
+) -> Iterator[tuple[Crew, Place]]:
+    """A crew of these objects, as most listeners want it."""
+    with closing(Crew(place.programs / "active" / "crew", paths, cpus)) as crew:
+        yield crew, place
+
+
+@contextmanager
+def crew_of_lttng(
+    paths: Sequence[Path], cpus: Sequence[int], place: Place
+) -> Iterator[tuple[Crew, Place]]:
+    """A crew that LTTng's daemon may trace, in a folder that both may enter. Raises Unsupported."""
+    with lttng.folder() as directory:
+        program, *objects = (
+            Path(shutil.copy(path, directory))
+            for path in (place.programs / "active" / "crew", *paths)
+        )
+        account = lttng.account_of(directory)
+        with closing(Crew(program, objects, cpus, popen=account.popen)) as crew:
+            yield crew, place._replace(directory=directory)
+
+
 Opening = Callable[[Loops, Place], AbstractContextManager[Listener]]
+Starting = Callable[
+    [Sequence[Path], Sequence[int], Place], AbstractContextManager[tuple[Crew, Place]]
+]
 
 LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
     (probes, (listened.NOBODY, listened.EMPTY, listened.COUNT, listened.RECORD)),
     (questions, tuple(listened.QUESTIONS)),
     (flight, (listened.FLIGHT,)),
+    (flight_in_cache, (listened.FLIGHT_HOT,)),
+    (full, (listened.FULL,)),
     *((recording(name), (name,)) for name in listened.OPTIONS),
     (kernel, (listened.UPROBE, listened.UPROBE_RECORD)),
     (ptrace, (listened.PTRACE,)),
     (gdb, (listened.GDB,)),
+    (ust, (listened.LTTNG, listened.LTTNG_TID)),
 )
 """Each with a crew of its own, and the forms that this crew has."""
+
+CREWS: Mapping[Opening, Starting] = {ust: crew_of_lttng}
+"""The crews that are not started as all others are."""

@@ -5,23 +5,36 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from markerjit.apps.bench.active.crew import Crew
 from markerjit.apps.bench.active.listened import FORMS, NOBODY, Listened
-from markerjit.apps.bench.active.listeners import LISTENERS, Listener, Loops, Opening
+from markerjit.apps.bench.active.listeners import (
+    CREWS,
+    LISTENERS,
+    Listener,
+    Loops,
+    Opening,
+    Starting,
+    own_crew,
+)
 from markerjit.apps.bench.active.rounds import Loop, Rounds, rounds
 from markerjit.apps.bench.sampling import results
-from markerjit.apps.bench.sampling.build import Missing, build, skips
+from markerjit.apps.bench.sampling.build import Missing, at_once, build, skips, why_missing
 from markerjit.apps.bench.sampling.figures import counted
 from markerjit.apps.bench.sampling.form import Form, is_asked_for
 from markerjit.apps.bench.sampling.place import Place
-from markerjit.apps.bench.sampling.plan import Plan, Progress
-from markerjit.errors import MarkerError
+from markerjit.apps.bench.sampling.plan import Plan, Progress, Step
+from markerjit.errors import MarkerError, Unsupported
 
 _HERE = "more than one thread"
+_COMPILING, _SWITCHING, _MEASURING = (
+    "compiling: active markers", "switching listeners on", "active markers"
+)  # fmt: skip
+_COMPILE_S, _SWITCH_S = 0.03, 0.7
+"""Estimates for a step's share of the run. Most forms share their objects with another."""
 
 
 class _Station(NamedTuple):
@@ -52,6 +65,13 @@ class Account(NamedTuple):
         return ""
 
 
+def steps(plan: Plan) -> Iterator[Step]:
+    """The steps of a run, in order."""
+    yield Step(_COMPILING, len(asked_for(plan.only)) * plan.layouts * _COMPILE_S)
+    yield Step(_SWITCHING, len(LISTENERS) * _SWITCH_S)
+    yield Step(_MEASURING, plan.seconds)
+
+
 def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
     """Measure with one thread, and with one on each CPU. Raises DoesNotCompile, MarkerError."""
     cpus = [place.cpu, *sorted(os.sched_getaffinity(0) - {place.cpu})]
@@ -60,23 +80,29 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
     with ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(dir=place.directory))
         within = place._replace(directory=Path(name))
-        selected = asked_for(plan.only)
+        selected, lacking = _possible(asked_for(plan.only), within)
+        missing += lacking
         objects = _objects(selected, plan.layouts, within, progress)
         stations: list[_Station] = []
         for opening, names in LISTENERS:
             forms = [form for form in selected if form.by in names]
             if not forms:
                 continue
-            progress("switching on", len(stations) / len(LISTENERS))
-            loops = _loops(forms, objects, cpus, within, stack)
-            station, why = _station(opening, loops, within, stack)
+            progress(_SWITCHING, len(stations) / len(LISTENERS))
+            starting = CREWS.get(opening, own_crew)
+            try:
+                loops, own = _loops(starting, forms, objects, cpus, within, stack)
+            except Unsupported as error:
+                missing += [_missing(form.form.name, str(error)) for form in forms]
+                continue
+            station, why = _station(opening, loops, own, stack)
             stations.append(station)
             missing += [
                 _missing(form.form.name, why) for form in forms if form not in station.forms
             ]
         running = dict(pair for station in stations for pair in _running(station))
         by_threads = rounds(
-            running, settings, plan.seconds, lambda done: progress("active markers", done)
+            running, settings, plan.seconds, lambda done: progress(_MEASURING, done)
         )
         accounts = {
             name: account for station in stations for name, account in _accounts(station).items()
@@ -96,6 +122,17 @@ def asked_for(only: Sequence[str]) -> list[Listened]:
     ]
 
 
+def _possible(forms: Sequence[Listened], place: Place) -> tuple[list[Listened], list[Missing]]:
+    """The forms that can be compiled here, and the others."""
+    reasons = {
+        form.form.name: why_missing(form.form, place.compiler, [place.include])
+        for form in forms
+        if form.form.needs
+    }
+    lacking = [Missing(form.form, why) for form in forms if (why := reasons.get(form.form.name))]
+    return [form for form in forms if not reasons.get(form.form.name)], lacking
+
+
 def _missing(name: str, why: str) -> Missing:
     return Missing(Form(name, (), ""), why)
 
@@ -104,39 +141,45 @@ def _objects(
     forms: Sequence[Listened], layouts: int, place: Place, progress: Progress
 ) -> dict[str, list[Path]]:
     """By form, an object for each layout. Forms that are the same code share theirs."""
-    built: dict[tuple[tuple[str, ...], str], list[Path]] = {}
-    shared = {}
-    for number, form in enumerate(forms):
-        progress("compiling", number / len(forms))
-        key = form.form.flags, form.marker
-        if key not in built or not form.marker:
-            built[key] = [
-                build(
-                    place.sources / "active" / "listen.c", form.form, layout, skip,
-                    [f"-DBENCH_MARKER={form.name_of_marker(layout)}"],
-                    directory=place.directory, chosen=place.compiler, include=[place.include],
-                ).path
-                for layout, skip in enumerate(skips(layouts))
-            ]  # fmt: skip
-        shared[form.form.name] = built[key]
-    return shared
+    first: dict[object, Listened] = {}
+    own: dict[str, Listened] = {}
+    for form in forms:
+        key = (form.form.flags, form.marker) if form.marker else form.form.name
+        own[form.form.name] = first.setdefault(key, form)
+
+    def build_one(variant: tuple[Listened, tuple[int, int]]) -> Path:
+        form, (layout, skip) = variant
+        return build(
+            place.sources / "active" / "listen.c", form.form, layout, skip,
+            [f"-DBENCH_MARKER={form.name_of_marker(layout)}"],
+            directory=place.directory, chosen=place.compiler,
+            include=[place.include, place.sources / "active"],
+        ).path  # fmt: skip
+
+    variants = product(first.values(), enumerate(skips(layouts)))
+    paths = at_once(build_one, variants, lambda done: progress(_COMPILING, done))
+    names = [form.form.name for form in first.values()]
+    built = {name: paths[at * layouts :][:layouts] for at, name in enumerate(names)}
+    return {name: built[form.form.name] for name, form in own.items()}
 
 
 def _loops(
+    starting: Starting,
     forms: Sequence[Listened],
     objects: dict[str, list[Path]],
     cpus: Sequence[int],
     place: Place,
     stack: ExitStack,
-) -> Loops:
+) -> tuple[Loops, Place]:
+    """The loops of forms in a crew, and the place of that."""
     paths: list[Path] = []
     numbers = {}
     for form in forms:
         own = objects[form.form.name]
         numbers[form.form.name] = range(len(paths), len(paths) + len(own))
         paths += own
-    crew = stack.enter_context(closing(Crew(place.programs / "active" / "crew", paths, cpus)))
-    return Loops(crew, forms, numbers)
+    crew, place_of_crew = stack.enter_context(starting(paths, cpus, place))
+    return Loops(crew, forms, numbers), place_of_crew
 
 
 def _station(

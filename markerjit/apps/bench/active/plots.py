@@ -16,7 +16,7 @@ from markerjit.apps.bench.sampling.shapes import CONTROLS, OURS, PEERS, Measured
 
 _COLOURS = {
     "jump": "#0072B2", "nop": "#D55E00", "pointer": "#009E73", "int3": "#AA4499",
-    "uprobe": "#B8860B", "ptrace": "#222222", "gdb": "#7A4A2B",
+    "uprobe": "#B8860B", "ptrace": "#222222", "gdb": "#7A4A2B", "LTTng-UST": "#CC79A7",
 }  # fmt: skip
 _OTHER = "#666666"
 _DASHES = {"circle": "none", "square": "7 4", "triangle": "2 4"}
@@ -32,7 +32,7 @@ def style(form: Measured) -> Style:
     """A colour for the mechanism, a shape for what is done there: a circle records, a square
     counts."""
     mechanism, _, does = form.name.partition(", ")
-    if does == "record" or "flight" in does:
+    if does.startswith("record") or "flight" in does:
         shape = "circle"
     elif does == "count" or form.group == PEERS:
         shape = "square"

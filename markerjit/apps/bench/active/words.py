@@ -50,7 +50,10 @@ def better(parts: Sequence[Part]) -> Iterator[str]:
             continue
         threads = _listed([_threads(part) for part in noisy])
         untold = f"; of {threads} it cannot be told" if noisy else ""
-        yield f"To {_TO[job]}, no peer is cheaper than any form of markerjit{untold}."
+        yield (
+            f"To {_TO[job]}, no peer is cheaper than any form of markerjit by more than the noise"
+            f"{untold}."
+        )
 
 
 METHOD = (

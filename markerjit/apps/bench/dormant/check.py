@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from markerjit.apps.bench.dormant.forms import FORMS
-from markerjit.apps.bench.dormant.measure import control, hot_objects
+from markerjit.apps.bench.dormant.measure import CONTROL, control, hot_objects
 from markerjit.apps.bench.sampling import results
 from markerjit.apps.bench.sampling.compare import Limits, compare_objects
 from markerjit.apps.bench.sampling.figures import counted
 from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, SAME
 from markerjit.apps.bench.sampling.place import Place
-from markerjit.apps.bench.sampling.plan import Plan, Progress
+from markerjit.apps.bench.sampling.plan import Plan, Progress, Step
 from markerjit.apps.bench.sampling.shapes import NOTHING
 
 TIMES = 20
@@ -36,12 +36,24 @@ _ELSEWHERE = tuple(
 _FORMS = (_NONE, _AGAIN, *_HERE, *_ELSEWHERE)
 
 
-def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
+def measure(plan: Plan, place: Place, progress: Progress) -> Iterator[results.Measured]:
     """Known costs, and the same code with each number of arguments. Raises DoesNotCompile."""
     each = plan.seconds / (len(plan.args) + 1)
-    parts = [control(each, plan.layouts, place, progress)]
-    parts += [_same(args, each, plan, place, progress) for args in plan.args]
-    return results.Measured(parts, [], [])
+    yield results.Measured([control(each, plan.layouts, place, progress)], [], [])
+    for args in plan.args:
+        yield results.Measured([_same(args, each, plan, place, progress)], [], [])
+
+
+def steps(plan: Plan) -> Iterator[Step]:
+    """The steps of a run, in order."""
+    each = plan.seconds / (len(plan.args) + 1)
+    yield Step(CONTROL, each)
+    for args in plan.args:
+        yield Step(_title(args), each)
+
+
+def _title(args: int) -> str:
+    return f"the same code {TIMES} times: a small loop, {counted(args, 'argument')}"
 
 
 def sameness(part: Mapping[str, Any]) -> str:
@@ -72,7 +84,7 @@ def failures(run: Mapping[str, Any]) -> Iterator[str]:
 def _same(
     args: int, seconds: float, plan: Plan, place: Place, progress: Progress
 ) -> dict[str, Any]:
-    title = f"the same code {TIMES} times: a small loop, {counted(args, 'argument')}"
+    title = _title(args)
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
         directory = Path(name)
         objects = hot_objects((_NONE, _AGAIN, *_HERE), args, False, plan.layouts, place, directory)

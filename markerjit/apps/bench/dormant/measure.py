@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -17,30 +17,89 @@ from markerjit.apps.bench.sampling.compare import Limits, code_of, compare_objec
 from markerjit.apps.bench.sampling.figures import counted
 from markerjit.apps.bench.sampling.form import Form, is_asked_for
 from markerjit.apps.bench.sampling.place import Place
-from markerjit.apps.bench.sampling.plan import Plan, Progress
+from markerjit.apps.bench.sampling.plan import Plan, Progress, Step
+
+CONTROL = "the bench itself: a chain of additions, and more of them"
 
 
-def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
-    """Measure all settings. Raises Refused, DoesNotCompile."""
+_COMPILE_S, _COUNT_S, _PART_S, _LINK_S = 0.08, 0.8, 2.0, 0.15
+"""Estimates for a step's share of the run: compiling a loop, counting its instructions, compiling a
+part of the large setting, linking it."""
+
+
+def measure(plan: Plan, place: Place, progress: Progress) -> Iterator[results.Measured]:
+    """Measure all settings, one after the other. Raises Refused, DoesNotCompile."""
     forms, missing = _buildable(asked_for(plan.only), place)
-    parts = [control(plan.seconds / 20, plan.layouts, place, progress)]
-    result = results.Measured(parts, missing, [form.compiler for form in forms if form.compiler])
-    settings = [(args, computed) for computed in (False, True) for args in plan.args]
-    limits = Limits(plan.seconds / (len(settings) + len(plan.parts)))
-    for args, computed in settings:
-        result = result.with_more(_hot(args, computed, plan, forms, place, limits, progress))
-    for more in _large(plan, forms, place, limits, progress):
-        result = result.with_more(more)
-    return result
+    compilers = [form.compiler for form in forms if form.compiler]
+    yield results.Measured([], missing, compilers)
+    yield results.Measured([control(plan.seconds / 20, plan.layouts, place, progress)], [], [])
+    limits = Limits(_share(plan))
+    for args, computed in _settings(plan):
+        yield _hot(args, computed, plan, forms, place, limits, progress)
+    yield from _large(plan, forms, place, limits, progress)
+
+
+def steps(plan: Plan) -> Iterator[Step]:
+    """The steps of a run, in order."""
+    forms = len(asked_for(plan.only))
+    yield Step(_compiling(CONTROL), len(controls.FORMS) * plan.layouts * _COMPILE_S)
+    yield Step(CONTROL, plan.seconds / 20)
+    for args, computed in _settings(plan):
+        title = _title(args, computed)
+        yield Step(_compiling(title), forms * plan.layouts * _COMPILE_S)
+        yield Step(title, _share(plan))
+        yield Step(_counting(title), forms * _COUNT_S)
+    if plan.parts:
+        yield Step(_compiling(large.TITLE), forms * _PART_S)
+    for parts in plan.parts:
+        sites = parts * large.FUNCTIONS
+        yield Step(_linking(sites), forms * plan.layouts * _LINK_S)
+        yield Step(_large_title(sites), _share(plan))
+        if parts == min(plan.parts):
+            yield Step(_counting(_large_title(sites)), forms * _COUNT_S)
+
+
+def _settings(plan: Plan) -> list[tuple[int, bool]]:
+    return [(args, computed) for computed in (False, True) for args in plan.args]
+
+
+def _share(plan: Plan) -> float:
+    """The seconds for each setting."""
+    return plan.seconds / (len(_settings(plan)) + len(plan.parts))
+
+
+def _compiling(title: str) -> str:
+    return f"compiling: {title}"
+
+
+def _counting(title: str) -> str:
+    return f"counting instructions: {title}"
+
+
+def _linking(sites: int) -> str:
+    return f"linking {counted(sites, 'site')}"
+
+
+def _large_title(sites: int) -> str:
+    return f"{sites} sites, visited in a scattered order"
+
+
+def _title(args: int, computed: bool) -> str:
+    kind = "computed for it alone" if computed else "which the loop needs anyway"
+    return f"a small loop, {counted(args, 'argument')}, {kind}"
 
 
 def control(seconds: float, layouts: int, place: Place, progress: Progress) -> dict[str, Any]:
     """Measure costs that are known. Raises DoesNotCompile."""
-    title = "the bench itself: a chain of additions, and more of them"
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
-        objects = hot_objects(controls.FORMS, 1, False, layouts, place, Path(name))
-        comparison = compare_objects(objects, place, Limits(seconds), title, progress)
-    part = results.part("control", title, {}, comparison, controls.FORMS, {}, again=controls.AGAIN)
+        objects = hot_objects(
+            controls.FORMS, 1, False, layouts, place, Path(name),
+            progress=partial(progress, _compiling(CONTROL)),
+        )  # fmt: skip
+        comparison = compare_objects(objects, place, Limits(seconds), CONTROL, progress)
+    part = results.part(
+        "control", CONTROL, {}, comparison, controls.FORMS, {}, again=controls.AGAIN
+    )
     return part | {"known": controls.check(comparison)}
 
 
@@ -53,13 +112,14 @@ def hot_objects(
     directory: Path,
     *,
     elsewhere: int = 0,
+    progress: Callable[[float], None] = lambda done: None,
 ) -> list[Object]:
     """Small loops with these forms, in several layouts. Raises DoesNotCompile."""
     flags = [f"-DBENCH_ARGS={args}", f"-DBENCH_COMPUTED={computed:d}"]
     return build_all(
         place.sources / "dormant" / "hot.c", forms, layouts, flags, directory=directory,
         chosen=place.compiler, include=[place.include, place.sources / "dormant"],
-        elsewhere=elsewhere,
+        elsewhere=elsewhere, progress=progress,
     )  # fmt: skip
 
 
@@ -91,12 +151,14 @@ def _hot(
     limits: Limits,
     progress: Progress,
 ) -> results.Measured:
-    kind = "computed for it alone" if computed else "which the loop needs anyway"
-    title = f"a small loop, {counted(args, 'argument')}, {kind}"
+    title = _title(args, computed)
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
-        objects = hot_objects(forms, args, computed, plan.layouts, place, Path(name))
+        objects = hot_objects(
+            forms, args, computed, plan.layouts, place, Path(name),
+            progress=partial(progress, _compiling(title)),
+        )  # fmt: skip
         comparison = compare_objects(objects, place, limits, title, progress)
-        codes = code_of(objects, place, comparison)
+        codes = code_of(objects, place, comparison, progress=partial(progress, _counting(title)))
     setting = {"args": args, "computed": computed}
     part = results.part("hot", title, setting, comparison, forms, codes)
     return results.Measured([part], code.missing(codes), [])
@@ -109,19 +171,23 @@ def _large(
         return
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
         directory = Path(name)
-        progress(f"compiling {large.FUNCTIONS} sites", 0)
-        compiled = at_once(lambda form: large.compile_part(form, place, directory), forms)
+        compiled = at_once(
+            lambda form: large.compile_part(form, place, directory), forms,
+            partial(progress, _compiling(large.TITLE)),
+        )  # fmt: skip
         for parts in plan.parts:
             sites = parts * large.FUNCTIONS
-            title = f"{sites} sites, visited in a scattered order"
-            progress(f"linking {sites} sites", 0)
+            title = _large_title(sites)
             linked = at_once(
-                partial(large.link, copies=parts, place=place, layouts=plan.layouts), compiled
-            )
+                partial(large.link, copies=parts, place=place, layouts=plan.layouts), compiled,
+                partial(progress, _linking(sites)),
+            )  # fmt: skip
             objects = list(chain.from_iterable(linked))
             comparison = compare_objects(objects, place, limits, title, progress, sites=sites)
             # A site is the same code however many there are: to count the fewest is enough.
-            codes = code_of(objects, place, comparison, sites) if parts == min(plan.parts) else {}
+            is_counted = parts == min(plan.parts)
+            counting = partial(progress, _counting(title))
+            codes = code_of(objects, place, comparison, sites, counting) if is_counted else {}
             part = results.part("large", title, {"sites": sites}, comparison, forms, codes)
             yield results.Measured([part], code.missing(codes), [])
             for built in objects:

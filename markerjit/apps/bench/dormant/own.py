@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from markerjit.apps.bench.dormant.forms import FORMS as EVERY
@@ -12,7 +12,7 @@ from markerjit.apps.bench.sampling.build import Object, build_all
 from markerjit.apps.bench.sampling.compare import Limits, code_of, compare_objects
 from markerjit.apps.bench.sampling.form import CALL, Form, is_asked_for
 from markerjit.apps.bench.sampling.place import Place
-from markerjit.apps.bench.sampling.plan import Plan, Progress
+from markerjit.apps.bench.sampling.plan import Plan, Progress, Step
 from markerjit.errors import Refused
 
 _CONTROL = Form(
@@ -25,7 +25,7 @@ FORMS = (*(form for form in EVERY if form.is_ours), _CONTROL)
 def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
     """The function of the plan's source. Raises Refused, DoesNotCompile."""
     assert plan.source
-    title = f"{plan.function} of {plan.source.name}"
+    title = _title(plan)
     forms = [form for form in FORMS if is_asked_for(form.name, plan.only)]
     built = objects(plan.source, plan.function, forms, place, plan.layouts)
     comparison = compare_objects(built, place, Limits(plan.seconds), title, progress)
@@ -33,6 +33,16 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
     codes = code_of(built, place, comparison)
     part = results.part("own", title, setting, comparison, forms, codes)
     return results.Measured([part], code.missing(codes), [])
+
+
+def steps(plan: Plan) -> Iterator[Step]:
+    """The steps of a run."""
+    yield Step(_title(plan), plan.seconds)
+
+
+def _title(plan: Plan) -> str:
+    assert plan.source
+    return f"{plan.function} of {plan.source.name}"
 
 
 def objects(

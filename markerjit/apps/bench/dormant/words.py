@@ -76,16 +76,21 @@ def _costs(part: Part, form: Measured) -> str:
 def better(report: Report) -> Iterator[str]:
     """A sentence for each setting in which the interval of a peer is below ours, or one that says
     that there is none, or that nothing can be told."""
-    compared = [part for part in report.parts if _group(part, PEERS)]
+    compared = [part for part in report.parts if _group(part, OURS) and _group(part, PEERS)]
     if not compared:
         return
     if all(part.noisy for part in compared):
         yield "The noise is too great to tell whether a peer is cheaper."
         return
     sentences = [sentence for part in report.parts if not part.noisy for sentence in _better(part)]
-    yield from sentences or [
-        "No peer is cheaper than the cheapest form of markerjit, or than its default."
-    ]
+    yield from sentences
+    if not sentences:
+        noisy = sum(bool(part.noisy) for part in compared)
+        untold = f"; in {noisy} of {len(compared)} settings it cannot be told" if noisy else ""
+        yield (
+            "No peer is cheaper than the cheapest form of markerjit, or than its default, by more "
+            f"than the noise{untold}."
+        )
     if any(_NO_ARGUMENTS in sentence for sentence in sentences):
         yield (
             f"The {_NO_ARGUMENTS} is a no-op and nothing else. No argument is kept at hand for "

@@ -6,7 +6,7 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from markerjit.apps.bench.sampling.compare import Comparison, is_narrow
 from markerjit.apps.bench.sampling.figures import counted
 from markerjit.apps.bench.sampling.form import Form, is_asked_for
 from markerjit.apps.bench.sampling.place import Place
-from markerjit.apps.bench.sampling.plan import Plan, Progress
+from markerjit.apps.bench.sampling.plan import Plan, Progress, Step
 from markerjit.errors import MarkerError
 
 KIND = "reading"
@@ -78,16 +78,27 @@ class Setting(NamedTuple):
         return f"reading events of {WORKLOADS[self.workload]}, {counted(self.rings, 'ring')}"
 
 
-def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
-    """Measure all kinds of events in one ring, and two ints in two rings. Raises MarkerError."""
+def steps(plan: Plan) -> Iterator[Step]:
+    """The steps of a run, in order."""
+    settings = _settings()
+    for setting in settings:
+        yield Step(setting.title, plan.seconds / len(settings))
+
+
+def _settings() -> list[Setting]:
+    """All kinds of events in one ring, and in two where there are two CPUs."""
+    rings = sorted({1, min(2, len(os.sched_getaffinity(0)))})
+    return [Setting(workload, number) for number in rings for workload in WORKLOADS]
+
+
+def measure(plan: Plan, place: Place, progress: Progress) -> Iterator[results.Measured]:
+    """Measure one setting after the other. Raises MarkerError."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
-    settings = [Setting(workload, 1) for workload in WORKLOADS]
-    settings += [Setting(workload, 2) for workload in WORKLOADS if len(cpus) > 1]
+    settings = _settings()
     forms = [
         form for form in FORMS
         if form.name in (BASELINE, AGAIN) or is_asked_for(form.name, plan.only)
     ]  # fmt: skip
-    parts, missing = [], []
     with tempfile.TemporaryDirectory(dir=_in_memory(place)) as name, ExitStack() as stack:
         fill = stack.enter_context(closing(Fill(place.programs / "reading" / "fill")))
         session = stack.enter_context(markerjit.attach(fill.pid, ring_size=_RING_SIZE))
@@ -97,18 +108,16 @@ def measure(plan: Plan, place: Place, progress: Progress) -> results.Measured:
             try:
                 takes[form.name] = _take(form.name, session, stream, Path(name))
             except MarkerError as error:  # what a format needs is not installed
-                missing.append(Missing(form, str(error)))
+                yield results.Measured([], [Missing(form, str(error))], [])
         for setting in settings:
             progress(setting.title, 0)
             comparison = _compare(setting, fill, cpus, stream, takes, plan.seconds / len(settings))
-            parts.append(
-                results.part(
-                    KIND, setting.title, setting._asdict(), comparison, forms, {},
-                    again=AGAIN, control=None,
-                )
+            part = results.part(
+                KIND, setting.title, setting._asdict(), comparison, forms, {},
+                again=AGAIN, control=None,
             )  # fmt: skip
+            yield results.Measured([part], [], [])
             progress(setting.title, 1)
-    return results.Measured(parts, missing, [])
 
 
 def _in_memory(place: Place) -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from markerjit.apps.bench.sampling.form import Form
+from markerjit.apps.bench.sampling.kept import made_or_kept
 from markerjit.errors import Refused
 
 CFLAGS = ("-O2", "-g", "-fPIC")
@@ -86,14 +87,33 @@ def build(
     chosen: str,
     include: Sequence[Path],
 ) -> Object:
-    """Compile a source of native/bench in one form and layout. Raises DoesNotCompile."""
+    """Compile a source of native/bench in one form and layout, or take it as it was compiled
+    before. Raises DoesNotCompile."""
     path = directory / f"{source.stem}-{file_name(form)}-{layout}.so"
-    compile_with(source, [
-        compiler(form, chosen), *CFLAGS, "-shared", *(f"-I{folder}" for folder in include),
-        *form.flags, f"-DBENCH_SKIP={skip}", *flags, "-o", str(path), str(source),
-        *(f"-l{library}" for library in form.libraries),
-    ])  # fmt: skip
+    command = [
+        compiler(form, chosen), *CFLAGS, "-shared", *form.flags, f"-DBENCH_SKIP={skip}", *flags
+    ]  # fmt: skip
+    compile_kept(source, command, path, form, include)
     return Object(form, layout, path)
+
+
+def compile_kept(
+    source: Path, command: Sequence[str], target: Path, form: Form, include: Sequence[Path]
+) -> None:
+    """Compile a source, whose headers are in these folders, or take what was compiled of the same
+    before. A form that needs headers of the system, or the user's own source, is compiled anew.
+    Raises DoesNotCompile."""
+
+    def make() -> None:
+        compile_with(source, [
+            *command, *(f"-I{folder}" for folder in include), "-o", str(target), str(source),
+            *(f"-l{library}" for library in form.libraries),
+        ])  # fmt: skip
+
+    if form.needs or any("BENCH_SOURCE" in word for word in command):
+        make()
+    else:
+        made_or_kept(target, command, [source, *include], make)
 
 
 def build_all(
@@ -106,6 +126,7 @@ def build_all(
     chosen: str,
     include: Sequence[Path],
     elsewhere: int = 0,
+    progress: Callable[[float], None] = lambda done: None,
 ) -> list[Object]:
     """Compile a source in each of these forms and layouts. Raises DoesNotCompile, once."""
 
@@ -115,15 +136,25 @@ def build_all(
             source, form, layout, skip, flags, directory=directory, chosen=chosen, include=include
         )
 
-    return at_once(build_one, product(forms, enumerate(skips(layouts, elsewhere))))
+    variants = product(forms, enumerate(skips(layouts, elsewhere)))
+    return at_once(build_one, variants, progress)
 
 
-def at_once(work: Callable[[_Item], _Made], items: Iterable[_Item]) -> list[_Made]:
+def at_once(
+    work: Callable[[_Item], _Made],
+    items: Iterable[_Item],
+    progress: Callable[[float], None] = lambda done: None,
+) -> list[_Made]:
     """The work done on each item, as many at a time as there are CPUs. After an error, or when we
     are interrupted, no more are begun."""
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    ahead = list(items)
+    made: list[_Made] = []
     try:
-        return list(pool.map(work, items))
+        for each in pool.map(work, ahead):
+            made.append(each)
+            progress(len(made) / len(ahead))
+        return made
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from markerjit.errors import MarkerError
 
@@ -30,12 +31,13 @@ class Child:
         *,
         environment: Mapping[str, str] | None = None,
         silent_s: float = 60,
+        popen: Mapping[str, Any] | None = None,
     ) -> None:
         self._name = name
         self._silent_s = silent_s
         self._process = subprocess.Popen(
             list(map(str, command)),
-            env={**os.environ, **(environment or {})},
+            **{"env": {**os.environ, **(environment or {})}, **(popen or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

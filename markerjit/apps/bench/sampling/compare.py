@@ -147,10 +147,16 @@ def compare_objects(
 
 
 def code_of(
-    objects: Sequence[Object], place: Place, comparison: Comparison, sites: int = 1
+    objects: Sequence[Object],
+    place: Place,
+    comparison: Comparison,
+    sites: int = 1,
+    progress: Callable[[float], None] = lambda done: None,
 ) -> dict[str, Code]:
     """The code of each form, from its first layout."""
     first = [variant for variant in objects if variant.layout == 0]
     rounds = rounds_to_count(comparison.level(first[0].form.name).value * sites)
-    codes = at_once(lambda variant: look_at(variant.path, place.runner, rounds, sites), first)
+    codes = at_once(
+        lambda variant: look_at(variant.path, place.runner, rounds, sites), first, progress
+    )
     return {variant.form.name: code for variant, code in zip(first, codes, strict=True)}

@@ -50,6 +50,17 @@ AGAIN = "no marker, again"
 SAME = "the same,"
 """The beginning of a name. A number follows it: see check.py."""
 CALL = "call"
+YARDSTICKS = (
+    "rdtsc",
+    "clock_gettime",
+    "store of 32 bytes",
+    "record by hand",
+    "record by hand, prefetched",
+    "record by hand, in the cache",
+    "locked add",
+    "locked add, shared",
+)
+"""What an event is compared with in `active`."""
 MODES = ("jump", "nop", "symbol", "immediate", "pointer", "sentinel", "direct", "int3")
 """The modes of marker.h. The name of a form of ours begins with its mode, and what else there is to
 say follows a comma."""

@@ -21,6 +21,9 @@ from markerjit.apps.bench.sampling.shapes import VERSION, report
 from markerjit.apps.bench.sampling.statistics import is_noisy, reach, verdict
 from markerjit.errors import Refused
 
+ENDED_EARLY = "ended early"
+"""The fact about a run that was interrupted, beside those about the machine."""
+
 
 class Measured(NamedTuple):
     """The results of one kind of cost. `compilers` are those that were used besides the user's."""

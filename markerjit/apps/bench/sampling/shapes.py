@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, BASELINE_CLANG, CALL, MODES, SAME
+from markerjit.apps.bench.sampling.form import (
+    AGAIN,
+    BASELINE,
+    BASELINE_CLANG,
+    CALL,
+    MODES,
+    SAME,
+    YARDSTICKS,
+)
 from markerjit.apps.bench.sampling.statistics import Estimate
 from markerjit.errors import Refused
 
@@ -29,7 +37,7 @@ NONE = "no verdict"
 NOTHING = ("not ", NONE)
 """The beginnings of verdicts that there is no difference, or that none can be seen."""
 
-_CONTROLS = {BASELINE, BASELINE_CLANG, AGAIN, CALL}
+_CONTROLS = {BASELINE, BASELINE_CLANG, AGAIN, CALL, *YARDSTICKS}
 
 
 class Instruction(NamedTuple):

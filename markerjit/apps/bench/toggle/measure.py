@@ -12,7 +12,7 @@ import numpy as np
 from markerjit.apps.bench.sampling.build import Missing
 from markerjit.apps.bench.sampling.form import is_asked_for
 from markerjit.apps.bench.sampling.place import Place
-from markerjit.apps.bench.sampling.plan import Plan, Progress
+from markerjit.apps.bench.sampling.plan import Plan, Progress, Step
 from markerjit.apps.bench.sampling.results import Measured
 from markerjit.apps.bench.toggle import once, program, rounds
 from markerjit.apps.bench.toggle.enough import TooSlow
@@ -20,18 +20,29 @@ from markerjit.apps.bench.toggle.parts import KIND, parts
 from markerjit.apps.bench.toggle.rounds import Setting
 from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY, DEFAULT, WAYS, as_form
 
+_BUILD_S = 2.0
+"""An estimate of building the programs of a setting and starting them, for its share of the run."""
 
-def measure(plan: Plan, place: Place, progress: Progress) -> Measured:
-    """Measure all settings. Raises Refused, DoesNotCompile."""
+
+def measure(plan: Plan, place: Place, progress: Progress) -> Iterator[Measured]:
+    """Measure all settings, one after the other. Raises Refused, DoesNotCompile."""
     settings = list(settings_of(plan.sites, plan.threads))
-    result = Measured([], _of_the_machine(), [])
+    yield Measured([], _of_the_machine(), [])
     with tempfile.TemporaryDirectory(dir=place.directory) as name:
         for setting in settings:
             seconds = plan.seconds / len(settings)
-            result = result.with_more(
-                _of_setting(setting, seconds, plan.only, place, Path(name), progress)
-            )
-    return result
+            yield _of_setting(setting, seconds, plan.only, place, Path(name), progress)
+
+
+def steps(plan: Plan) -> Iterator[Step]:
+    """The steps of a run, in order."""
+    settings = list(settings_of(plan.sites, plan.threads))
+    for setting in settings:
+        yield Step(_title(setting), plan.seconds / len(settings) + _BUILD_S)
+
+
+def _title(setting: Setting) -> str:
+    return f"switching: {setting.title}"
 
 
 def settings_of(sites: Sequence[int], threads: Sequence[int]) -> Iterator[Setting]:
@@ -54,7 +65,7 @@ def _of_setting(
     directory: Path,
     progress: Progress,
 ) -> Measured:
-    title = f"switching: {setting.title}"
+    title = _title(setting)
     progress(title, 0)
     ways = [way for way in WAYS if way == DEFAULT or is_asked_for(way.name, only)]
     programs = {

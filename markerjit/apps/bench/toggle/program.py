@@ -7,14 +7,17 @@ so the linker takes it again and again: 100,000 sites take it less than a second
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from markerjit.apps.bench.sampling.build import CFLAGS, compile_with
+from markerjit.apps.bench.sampling.kept import made_or_kept
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.errors import Refused
 
 PART = 200
+_FLAGS = (*CFLAGS, "-g0", "-pthread")
 MARKER = "bench_toggle"
 
 _STEP = (
@@ -46,26 +49,50 @@ def source(sites: int) -> str:
 
 def build(sites: int, mode: str, place: Place, directory: Path) -> Program:
     """A program with this number of sites in this mode. Raises Refused, DoesNotCompile."""
-    library = place.include.parent / "libmarkerjit.a"
-    if not library.is_file():
-        raise Refused(f"{library} is not here; make native builds it")
-    flags = [*CFLAGS, "-g0", "-pthread", f"-I{place.include}", f"-DMJ_MODE={mode}"]
+    _library(place)
     whole, rest = divmod(sites, PART)
-    parts = whole * [str(_compile(PART, mode, flags, place, directory))] if whole else []
+    parts = whole * [_compile(PART, mode, place, directory)] if whole else []
     if rest:
-        parts.append(str(_compile(rest, mode, flags, place, directory)))
-    main = place.sources / "toggle" / "toggle.c"
+        parts.append(_compile(rest, mode, place, directory))
     program = Program(directory / f"toggle-{mode}-{sites}", directory / f"toggle-{mode}-{sites}.so")
-    for target, more in ((program.program, []), (program.library, ["-shared"])):
-        compile_with(main, [place.compiler, *flags, *more, f"-DTOGGLE_PART={PART}",
-                     "-o", str(target), str(main), *parts, str(library)])  # fmt: skip
+    _link(program.program, [], parts, mode, place)
+    _link(program.library, ["-shared"], parts, mode, place)
     return program
 
 
-def _compile(sites: int, mode: str, flags: list[str], place: Place, directory: Path) -> Path:
+def _link(
+    target: Path, more: Sequence[str], parts: Sequence[Path], mode: str, place: Place
+) -> None:
+    main, library = place.sources / "toggle" / "toggle.c", _library(place)
+    command = [place.compiler, *_FLAGS, *more, f"-DMJ_MODE={mode}", f"-DTOGGLE_PART={PART}"]
+
+    def make() -> None:
+        compile_with(main, [*command, f"-I{place.include}", "-o", str(target), str(main),
+                     *map(str, parts), str(library)])  # fmt: skip
+
+    names = [part.name for part in parts]
+    made_or_kept(
+        target, [*command, *names], [main, place.include, *dict.fromkeys(parts), library], make
+    )
+
+
+def _library(place: Place) -> Path:
+    library = place.include.parent / "libmarkerjit.a"
+    if not library.is_file():
+        raise Refused(f"{library} is not here; make native builds it")
+    return library
+
+
+def _compile(sites: int, mode: str, place: Place, directory: Path) -> Path:
     target = directory / f"part-{mode}-{sites}.o"
-    if not target.exists():
-        path = target.with_suffix(".c")
-        path.write_text(source(sites))
-        compile_with(path, [place.compiler, *flags, "-c", "-o", str(target), str(path)])
+    if target.exists():
+        return target
+    path = target.with_suffix(".c")
+    path.write_text(source(sites))
+    command = [place.compiler, *_FLAGS, f"-DMJ_MODE={mode}", "-c"]
+
+    def make() -> None:
+        compile_with(path, [*command, f"-I{place.include}", "-o", str(target), str(path)])
+
+    made_or_kept(target, command, [path, place.include], make)
     return target

@@ -1,0 +1,331 @@
+"""The aggregates of an arena: tables of keys and words that the runtime counts up, for one reader.
+
+An entry says where the memory of an aggregate is; what no entry has is free. Its ticket is written
+last when it comes, and first when it goes. A thread of the target that comes late finds another
+ticket, and leaves the memory alone. One that has seen the ticket may still be at work. So the
+memory of an aggregate that went belongs to its entry until `reclaim`, before the next one is made:
+that has all threads stopped, and looks whether one is inside (native/src/runtime/aggregate.c).
+
+A reader that is killed leaves its entry: the next controller switches its markers off and frees it
+(session/left_aggregates.py).
+
+What this does not do: say what keys and words mean (events/aggregates.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import markerjit.abi as abi
+from markerjit.abi import AGGREGATES, PAGE, AggregateEntry, Geometry, Part, page_up
+from markerjit.arena.control import ControlBlock
+from markerjit.arena.extents import Extent, gaps
+from markerjit.arena.store import FileStore, MemoryStore
+from markerjit.arena.tables import Table
+from markerjit.errors import MarkerError, Refused
+from markerjit.proc.owner import Owner, from_entry, is_gone, ourselves
+
+_WORD = 8
+_TICKETS = (1 << 64) // AGGREGATES
+_DIRECTORY = page_up(AGGREGATES * abi.AGGREGATE_SIZE)
+
+
+class Size(NamedTuple):
+    """How large an aggregate is: words of a key, words that are counted up for each, and keys. Of
+    pairs: `room` begins that wait at a time, with `held_words` behind the key of each, one set of
+    `words`, and a list of `slow_room` pairs of `slow_words`."""
+
+    key_words: int
+    words: int
+    room: int
+    held_words: int = 0
+    slow_words: int = 0
+    slow_room: int = 0
+
+    @property
+    def mask(self) -> int:
+        """Places for keys, twice as many as there may be, less one."""
+        return (1 << (2 * self.room - 1).bit_length()) - 1
+
+    @property
+    def place_words(self) -> int:
+        """Words of a place for a key: its state, the key, and what is held."""
+        return 1 + self.key_words + self.held_words
+
+    @property
+    def sets(self) -> int:
+        """Sets of words."""
+        return 1 if self.held_words else self.room
+
+    @property
+    def slow_bytes(self) -> int:
+        """Bytes of the list of slow pairs, whole pages."""
+        return page_up(_WORD * self.slow_words * self.slow_room)
+
+
+class Ticks(NamedTuple):
+    """The clock of pairs: the nanoseconds of a tick, times 2 ** 32, and after how many ticks a
+    begin that waits may give its place to another one."""
+
+    tick_ns: int = 0
+    forget: int = 0
+
+
+NO_TICKS = Ticks()
+"""Of what has no clock."""
+
+
+class Aggregate(NamedTuple):
+    """An aggregate that is there. `extent` is its memory, offsets; `keys`, `values` and `slow` are
+    in it, and the values of the next ring `stride` bytes further."""
+
+    ticket: int
+    size: Size
+    keys: int
+    values: int
+    stride: int
+    slow: int
+    extent: Extent
+    owner: Owner
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its reader runs no more."""
+        return is_gone(self.owner)
+
+
+class Words(NamedTuple):
+    """A copy of an aggregate. `keys` are the keys with their numbers, in no order; a key may have
+    more than one. `rings` are the words of each ring: first those of what was missed, then
+    those of the numbers in use."""
+
+    keys: Sequence[tuple[bytes, int]]
+    rings: Sequence[bytes]
+
+
+class Pairs(NamedTuple):
+    """A copy of pairs: the words of each ring, and how many begins wait."""
+
+    rings: Sequence[bytes]
+    waiting: int
+
+
+class Aggregates:
+    """The aggregates of an arena that process `pid` has. The caller of what makes or frees one must
+    hold the target's lock."""
+
+    def __init__(
+        self, pid: int, store: FileStore | MemoryStore, control: ControlBlock, geometry: Geometry
+    ) -> None:
+        self._pid = pid
+        self._store = store
+        self._control = control
+        self._rings = geometry.rings
+        part = geometry.aggregates
+        is_there = part.entries * PAGE > _DIRECTORY
+        entries = Part(part.offset, abi.AGGREGATE_SIZE, AGGREGATES if is_there else 0)
+        self._table = Table(store, entries, AggregateEntry)
+        self._memory = Extent(part.offset + _DIRECTORY, part.offset + part.size)
+
+    def all(self) -> list[Aggregate]:
+        """Those that are there. What makes no sense is left out: the target can write there."""
+        if not self._table.part.entries or not self._control.number("aggregates_made"):
+            return []
+        entries = self._table.read_many(0, AGGREGATES)
+        made = (self._checked(entry) for entry in entries if entry.ticket)
+        return [aggregate for aggregate in made if aggregate]
+
+    def find(self, ticket: int) -> Aggregate | None:
+        """The aggregate with this ticket; None where it is not there any more."""
+        entry = self._table.read(ticket % AGGREGATES)
+        return self._checked(entry) if ticket and entry.ticket == ticket else None
+
+    def make(self, size: Size, ticks: Ticks = NO_TICKS) -> Aggregate:
+        """A new one, which we read. Raises Refused where there is no room."""
+        entries = self._table.read_many(0, self._table.part.entries)
+        free = (at for at, entry in enumerate(entries) if not entry.ticket and not entry.went)
+        index = next(free, None)
+        keys = page_up((size.mask + 1) * _WORD * size.place_words)
+        stride = page_up(_WORD * (abi.MISSED + size.words * size.sets))
+        slow = keys + stride * self._rings
+        needed = slow + size.slow_bytes
+        taken = [other.extent for other in self.all()] + [_extent(each) for each in self._went()]
+        room = next((gap for gap in gaps(self._memory, taken) if _size(gap) >= needed), None)
+        if index is None or room is None:
+            raise Refused(self._no_room(needed, size, full=index is None))
+        extent = Extent(room.start, room.start + needed)
+        self._clear(extent)
+        # The target can write any number there: a ticket has to fit a word, and is never 0.
+        made = (self._control.number("aggregates_made") + 1) % _TICKETS or 1
+        self._control.write("aggregates_made", made)
+        ticket = made * AGGREGATES + index
+        aggregate = Aggregate(
+            ticket, size, extent.start, extent.start + keys, stride, extent.start + slow, extent,
+            ourselves(),
+        )  # fmt: skip
+        entry = AggregateEntry(
+            key_words=size.key_words, mask=size.mask, room=size.room, words=size.words,
+            keys=aggregate.keys, values=aggregate.values, stride=stride,
+            owner=aggregate.owner.entry(), offset=extent.start, size=needed,
+            held_words=size.held_words, slow_words=size.slow_words, slow_room=size.slow_room,
+            slow=aggregate.slow, tick_ns=ticks.tick_ns, forget=ticks.forget,
+        )  # fmt: skip
+        self._table.write(index, entry)
+        self._write(ticket, "ticket", ticket)
+        return aggregate
+
+    def free(self, ticket: int) -> None:
+        """End an aggregate: nobody adds to it any more. Its memory takes no room in the machine,
+        and is another's only after `reclaim`."""
+        aggregate = self.find(ticket)
+        if aggregate:
+            self._write(ticket, "went", ticket)
+            self._write(ticket, "ticket", 0)
+            self._store.release(aggregate.extent.start, _size(aggregate.extent))
+
+    def reclaim(self, stop: Callable[[], None], is_entered: Callable[[int], bool]) -> None:
+        """Have the memory of aggregates that went for another one. `stop` has all threads of the
+        process stopped for a moment, and `is_entered` says of a ticket whether a thread is in the
+        memory. Where one stays there, or the threads cannot be stopped, it is left for later."""
+        went = self._went()
+        if all(entry.lost for entry in went):
+            return
+        try:
+            stop()
+        except MarkerError:
+            return
+        for entry in went:
+            if not entry.lost and not is_entered(int(entry.went)):
+                self._write(int(entry.went), "went", 0)
+
+    def lose(self, ticket: int) -> None:
+        """Before a marker that added to this aggregate gets another one: if that went and a thread
+        is still inside, nobody will know when it leaves, and the memory stays as it is."""
+        entry = self._table.read(ticket % AGGREGATES)
+        if ticket and entry.went == ticket and not entry.ticket:
+            self._table.write_field(ticket % AGGREGATES, "lost", b"\1\0\0\0")
+
+    def _went(self) -> list[AggregateEntry]:
+        """Entries whose memory may be in use, though they have no ticket."""
+        if not self._table.part.entries or not self._control.number("aggregates_made"):
+            return []
+        entries = self._table.read_many(0, AGGREGATES)
+        return [
+            entry
+            for at, entry in enumerate(entries)
+            if entry.went % AGGREGATES == at and entry.went and not entry.ticket
+        ]
+
+    def _write(self, ticket: int, field: str, value: int) -> None:
+        self._table.write_field(ticket % AGGREGATES, field, value.to_bytes(_WORD, "little"))
+
+    def used(self, aggregate: Aggregate) -> int:
+        """How many keys it has."""
+        entry = self._table.read(aggregate.ticket % AGGREGATES)
+        return min(int(entry.used), aggregate.size.room)
+
+    def copy(self, aggregate: Aggregate) -> Words:
+        """All that is in it now. The keys are read after the numbers in use are known, so that a
+        key which comes meanwhile is left for the next copy."""
+        used = self.used(aggregate)
+        rings = self._values(aggregate, used)
+        keys = [(key, number) for key, number in self._keys(aggregate) if number < used]
+        return Words(keys, rings)
+
+    def copy_pairs(self, aggregate: Aggregate) -> Pairs:
+        """The same of pairs."""
+        places = aggregate.size.mask + 1
+        states = memoryview(self._store.read(aggregate.keys, places * _WORD)).cast("Q")
+        waiting = sum(state & abi.PLACE_STATE == abi.PLACE_FULL for state in states)
+        return Pairs(self._values(aggregate, 1), waiting)
+
+    def take_slow(self, aggregate: Aggregate, *, is_over: bool = False) -> list[bytes]:
+        """The slow pairs that were not taken before, in their order, up to the first one that is
+        still being written; when all `is_over` that is passed over. An entry that makes no sense is
+        left out: the target can write there."""
+        size = aggregate.size
+        entry = self._table.read(aggregate.ticket % AGGREGATES)
+        head, taken = int(entry.slow_head), int(entry.slow_read)
+        if not size.slow_room or not 0 < head - taken <= size.slow_room:
+            return []
+        step = _WORD * size.slow_words
+        rows: list[bytes] = []
+        for number in range(taken, head):
+            row = self._store.read(aggregate.slow + number % size.slow_room * step, step)
+            if int.from_bytes(row[:_WORD], "little") == number + 1:
+                rows.append(row)
+            elif not is_over:
+                head = number
+                break
+        self._write(aggregate.ticket, "slow_read", head)
+        return rows
+
+    def _values(self, aggregate: Aggregate, sets: int) -> list[bytes]:
+        """The words of each ring: those of what was missed, and of so many keys."""
+        size = _WORD * (abi.MISSED + aggregate.size.words * sets)
+        return [
+            self._store.read(aggregate.values + ring * aggregate.stride, size)
+            for ring in range(self._rings)
+        ]
+
+    def _keys(self, aggregate: Aggregate) -> Iterator[tuple[bytes, int]]:
+        """The keys that are published, with their numbers."""
+        step = _WORD * (1 + aggregate.size.key_words)
+        table = self._store.read(aggregate.keys, (aggregate.size.mask + 1) * step)
+        for at in range(0, len(table), step):
+            state = int.from_bytes(table[at : at + 4], "little")
+            if state >= 2:
+                yield table[at + _WORD : at + step], state - 2
+
+    def _clear(self, extent: Extent) -> None:
+        """Zeros: what an earlier aggregate left."""
+        if self._store.gives_back:
+            self._store.release(extent.start, _size(extent))
+        for at in range(extent.start, extent.end, 1 << 20):
+            size = min(1 << 20, extent.end - at)
+            if any(self._store.read(at, size)):
+                self._store.write(at, bytes(size))
+
+    def _checked(self, entry: AggregateEntry) -> Aggregate | None:
+        size = Size(
+            int(entry.key_words), int(entry.words), int(entry.room), int(entry.held_words),
+            int(entry.slow_words), int(entry.slow_room),
+        )  # fmt: skip
+        extent = _extent(entry)
+        is_sound = (
+            self._memory.start <= extent.start < extent.end <= self._memory.end
+            and size.key_words <= abi.MAX_KEY_WORDS
+            and entry.mask == size.mask
+            and entry.keys == extent.start
+            and extent.start <= entry.values <= extent.end
+            and _WORD * (abi.MISSED + size.words * size.sets) <= entry.stride
+            and entry.values + entry.stride * self._rings == entry.slow
+            and entry.slow + size.slow_bytes == extent.end
+            and (entry.mask + 1) * _WORD * size.place_words <= entry.values - entry.keys
+        )
+        if not is_sound:
+            return None
+        return Aggregate(
+            int(entry.ticket), size, int(entry.keys), int(entry.values), int(entry.stride),
+            int(entry.slow), extent, from_entry(entry.owner),
+        )  # fmt: skip
+
+    def _no_room(self, needed: int, size: Size, *, full: bool) -> str:
+        if full:
+            return f"process {self._pid} has {AGGREGATES} aggregates; end some of them"
+        whole = _size(self._memory)
+        what, option = ("begins", "--room") if size.held_words else ("keys", "--keys")
+        return (
+            f"{size.room} {what} take {-(-needed >> 10)} KiB, and process {self._pid} has room for "
+            f"{whole >> 10} KiB of aggregates; ask for fewer {what} ({option}), or end another one"
+        )
+
+
+def _extent(entry: AggregateEntry) -> Extent:
+    """The memory that an entry names. The target can write anything there."""
+    return Extent(int(entry.offset), int(entry.offset + entry.size))
+
+
+def _size(extent: Extent) -> int:
+    return extent.end - extent.start

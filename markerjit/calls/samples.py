@@ -1,0 +1,107 @@
+"""Samples of stacks, added up by their callers: a tree of functions, as a value.
+
+The first function of a stack is the one that called all others, below the name of its thread. A
+stack that has no end says so above all: `[no table]`, `[damaged]` or `[deeper]`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class SampledNode(NamedTuple):
+    """A function below a chain of callers.
+
+    name     its symbol, or its place where it has none; "" of the first node, above all others
+    parent   the place of its caller in `StackSamples.nodes`, which comes before; -1 of the first
+    samples  how many stacks had it there, and `own` in how many of them it was the last one
+    """
+
+    name: str
+    parent: int
+    samples: int
+    own: int
+
+
+class SampledFunction(NamedTuple):
+    """In how many stacks a function was, and in how many of them it was the last one."""
+
+    name: str
+    samples: int
+    own: int
+
+
+class StackSamples(NamedTuple):
+    """The stacks of a process, looked at again and again.
+
+    seconds              how long
+    looks                how often, and `missed` how often that was not possible
+    stacks               of all threads and looks
+    stood_ns, longest_ns for how long the process stood for a look: all together, and at most
+    nodes                the tree of functions, each node behind its parent
+    ended                whether the process ended meanwhile
+    pid                  the process, and `command` its command line
+    """
+
+    seconds: float
+    looks: int
+    missed: int
+    stacks: int
+    stood_ns: int
+    longest_ns: int
+    nodes: tuple[SampledNode, ...]
+    ended: bool
+    pid: int
+    command: str
+
+    @property
+    def functions(self) -> tuple[SampledFunction, ...]:
+        """The functions, the one that was the last of the most stacks first. In a stack that has a
+        function several times, it counts once."""
+        samples: Counter[str] = Counter()
+        own: Counter[str] = Counter()
+        callers: list[frozenset[str]] = [frozenset()]
+        for node in self.nodes[1:]:
+            above = callers[node.parent]
+            callers.append(above | {node.name})
+            own[node.name] += node.own
+            samples[node.name] += 0 if node.name in above else node.samples
+        functions = (SampledFunction(name, samples[name], own[name]) for name in samples)
+        return tuple(sorted(functions, key=lambda each: (-each.own, -each.samples, each.name)))
+
+
+class SampledTree:
+    """Stacks, added up as they come."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[int, str], int] = {(-1, ""): 0}
+        self._samples, self._own = [0], [0]
+
+    def add(self, names: Iterable[str]) -> None:
+        """Add a stack, the first caller first."""
+        place = 0
+        self._samples[place] += 1
+        for name in names:
+            place = self._places.setdefault((place, name), len(self._places))
+            if place == len(self._samples):
+                self._samples.append(0)
+                self._own.append(0)
+            self._samples[place] += 1
+        self._own[place] += 1
+
+    @property
+    def stacks(self) -> int:
+        """How many were added."""
+        return self._samples[0]
+
+    @property
+    def nodes(self) -> tuple[SampledNode, ...]:
+        """The tree as it is now."""
+        return tuple(
+            SampledNode(name, parent, samples, own)
+            for (parent, name), samples, own in zip(
+                self._places, self._samples, self._own, strict=True
+            )
+        )

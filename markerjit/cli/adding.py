@@ -1,0 +1,344 @@
+"""What `count`, `stat`, `hist` and `quantiles` share: their arguments, and the loop that reads an
+aggregate until its end and shows it.
+
+On a terminal the table is drawn anew, in place. In a pipe, and beside the output of a program that
+was started (`PATTERN -- COMMAND`), it is printed once, at the end, or after each interval. The
+markers are off before the last table is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+import markerjit
+from markerjit.cli import arguments, gather, launching, output, progress, recording, targets
+from markerjit.cli.end import End
+from markerjit.facts.aggregates import (
+    answers_facts,
+    histogram_lines,
+    key_header,
+    key_words,
+    missed_words,
+    summary_words,
+)
+from markerjit.facts.words import unmatched_words
+from markerjit.printable import counted
+
+if TYPE_CHECKING:
+    from markerjit import AddingUp, AggregateRow, Answers
+    from markerjit.cli.together import Together
+
+_REDRAW_S = 0.5
+_LOOK_S = 0.05
+_NONE: Mapping[int, int] = {}
+_TOP = 20
+_TOP_OF_PICTURES = 5
+_ALL = 0
+"""In place of a pid: programs that come and go, together."""
+
+Show = Callable[["Answers", argparse.Namespace], None]
+"""Prints the rows of an aggregate."""
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, value: str = "") -> None:
+    """The arguments; `value` is the help of EXPR, where there is one."""
+    targets.add_targets(parser)
+    if value:
+        parser.add_argument("pattern", metavar="PATTERN", help="the markers that are meant")
+        parser.add_argument("value", metavar="EXPR", help=value)
+    else:
+        arguments.add_pattern(parser)
+    parser.add_argument(
+        "--by",
+        metavar="EXPR,…",
+        help="the key: fields, tid, name, parts of texts, and expressions of them, such as "
+        "'name, key[:4]'",
+    )
+    recording.add_where(parser)
+    parser.add_argument(
+        "--top", metavar="N", type=arguments.positive, help=f"show so many keys ({_TOP})"
+    )
+    add_every(parser)
+    arguments.add_duration(parser)
+    parser.add_argument(
+        "--keys", metavar="N", type=arguments.positive, help="have room for so many keys"
+    )
+    add_text(parser, "of a text in a key that is not cut")
+    arguments.add_mode(parser)
+    arguments.add_quiesce(parser)
+    recording.add_strings(parser)
+    gather.add_coming(parser)
+    arguments.add_seccomp(parser)
+    arguments.add_json(parser)
+
+
+def add_every(parser: argparse.ArgumentParser) -> None:
+    """--every."""
+    parser.add_argument(
+        "--every",
+        metavar="S",
+        type=arguments.seconds,
+        help="show what came since the last time, again and again: 5s",
+    )
+
+
+def add_text(parser: argparse.ArgumentParser, which: str) -> None:
+    """--text, the most bytes of such a text."""
+    parser.add_argument(
+        "--text", metavar="BYTES", type=arguments.positive, default=64,
+        help=f"the most bytes {which} (64)",
+    )  # fmt: skip
+
+
+def run(options: argparse.Namespace, what: str, show: Show) -> int:
+    """Add up until the end, and show it."""
+    job = _Job(options, what, show, End())
+    if gather.are_coming(options):
+        gather.check_coming(options)
+    if options.program:
+        return launching.run_program(options, job.end, partial(_add_up, job))
+    if options.new:
+        return _add_up(job, targets.Chosen([], by_pid=False))
+    return _add_up(job, targets.chosen(options))
+
+
+class _Job(NamedTuple):
+    options: argparse.Namespace
+    what: str
+    show: Show
+    end: End
+
+
+def _add_up(job: _Job, processes: targets.Chosen, program: markerjit.Launched | None = None) -> int:
+    options, what, show, end = job
+    view = _View(options, processes, show, what)
+    request = partial(_request, options, what)
+    if not gather.are_coming(options):
+        return read_until(end, processes, request, view, options, options.pattern, program)
+    from markerjit.cli import together
+
+    added, failed = together.add_up(options, end, request, processes.pids, view, program)
+    view.show_all(added)
+    return failed
+
+
+def _request(
+    options: argparse.Namespace, what: str, session: markerjit.Session
+) -> AbstractContextManager[AddingUp]:
+    return session.aggregate(
+        options.pattern,
+        what,
+        by=options.by,
+        where=options.where,
+        keys=options.keys,
+        text=options.text,
+        mode=options.mode,
+        quiesce=options.quiesce,
+        strings=options.strings or "fast",
+    )
+
+
+class Reading(Protocol):
+    """What is read until its process ends."""
+
+    @property
+    def unswitched(self) -> tuple[markerjit.LeftOut, ...]:
+        """Markers that matched and are left as they were."""
+
+    @property
+    def target_ended(self) -> bool:
+        """Whether the process has ended."""
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """Markers that another controller has taken."""
+
+
+R = TypeVar("R", bound=Reading)
+In = TypeVar("In", bound=Reading, contravariant=True)
+
+
+class Shown(Protocol[In]):
+    """What shows readings again and again."""
+
+    period: float
+
+    def show_meanwhile(self, adding: Mapping[int, In]) -> None:
+        """Show them while they go on."""
+
+    def show_last(self, adding: Mapping[int, In]) -> None:
+        """Show them when their markers are off."""
+
+
+def read_until(
+    end: End,
+    processes: targets.Chosen,
+    request: Callable[[markerjit.Session], AbstractContextManager[R]],
+    view: Shown[R],
+    options: argparse.Namespace,
+    pattern: str,
+    program: markerjit.Launched | None,
+) -> int:
+    """Begin a request in each process, show what it brings until the end, and what it brought when
+    the markers are off. Returns the exit code. `pattern` says what is switched on."""
+    readings: dict[int, R] = {}
+    with ExitStack() as stack:
+        stack.callback(end.disarm)
+        fleet = stack.enter_context(markerjit.Fleet(processes.pids, seccomp=options.seccomp))
+
+        def begin(session: markerjit.Session) -> None:
+            readings[session.pid] = stack.enter_context(request(session))
+
+        with progress.timed(f"switching on {pattern}"):
+            fleet.each(begin)
+        end.arm((), options.duration)
+        launching.let_go(program)
+        targets.print_failed(fleet.failed)
+        for each in readings.values():
+            output.print_left_out(each.unswitched)
+        _wait(view, readings, end)
+    view.show_last(readings)
+    _print_taken(readings)
+    ended = [pid for pid, each in readings.items() if each.target_ended]
+    if processes.by_pid and ended and not end.has_come and not program:
+        raise markerjit.TargetGone(ended[0])
+    return bool(fleet.failed)
+
+
+def _wait(view: Shown[R], adding: Mapping[int, R], end: End) -> None:
+    """Until the end, and show what there is meanwhile."""
+    next_at = time.monotonic() + view.period
+    while not end.has_come and not all(each.target_ended for each in adding.values()):
+        left = next_at - time.monotonic()
+        if left > 0:
+            time.sleep(min(left, _LOOK_S))
+            continue
+        next_at = max(next_at + view.period, time.monotonic())
+        view.show_meanwhile(adding)
+
+
+class _View:
+    """Shows the answers: in place on a terminal, or one behind the other."""
+
+    def __init__(
+        self, options: argparse.Namespace, processes: targets.Chosen, show: Show, what: str
+    ) -> None:
+        self._options = options
+        self._processes = processes
+        self._show = show
+        self._what = what
+        # What a program that was started prints comes in between.
+        is_ours = not options.program
+        self._in_place = sys.stdout.isatty() and not options.json and is_ours
+        self.picture = output.Picture()
+        self._first = True
+        self.period = options.every or _REDRAW_S
+
+    def show_meanwhile(self, adding: Mapping[int, AddingUp]) -> None:
+        """A table while it goes on: of an interval, or on a terminal of all so far."""
+        if self._options.every:
+            self._print({pid: each.take() for pid, each in adding.items()})
+        elif self._in_place:
+            self._print({pid: each.read() for pid, each in adding.items()})
+
+    def show_all_meanwhile(self, together: Together) -> None:
+        """The same, of programs that come and go, as one table."""
+        if self._options.every:
+            self._print({_ALL: together.take()})
+        elif self._in_place:
+            self._print({_ALL: together.read()})
+
+    def show_all(self, together: Together) -> None:
+        """The last one, of programs that came and went."""
+        last = together.take() if self._options.every else together.read()
+        self._print({_ALL: last}, is_last=True)
+
+    def show_last(self, adding: Mapping[int, AddingUp]) -> None:
+        """The last one: what came since the last interval, or all."""
+        take = bool(self._options.every)
+        answers = {pid: each.take() if take else each.read() for pid, each in adding.items()}
+        counts = {pid: each.unmatched for pid, each in adding.items()}
+        self._print(answers, counts, is_last=True)
+
+    def _print(
+        self,
+        answers: Mapping[int, Answers],
+        unmatched: Mapping[int, int] = _NONE,
+        *,
+        is_last: bool = False,
+    ) -> None:
+        options = self._options
+        if options.json:
+            documents = [
+                {"pid": pid or None, "what": self._what, "by": options.by, **answers_facts(each)}
+                for pid, each in answers.items()
+            ]
+            for document in documents:
+                if number := unmatched.get(document["pid"]):
+                    document["unmatched"] = number
+                output.print_json(document)
+            sys.stdout.flush()
+            return
+        if not self._first and not self._in_place:
+            output.say("")
+        self._first = False
+        with self.picture.drawn(whole=is_last) if self._in_place else nullcontext():
+            for pid, each in answers.items():
+                if pid != _ALL and not self._processes.is_single:
+                    output.say(f"process {pid}:")
+                self._show(each, options)
+                for line in missed_words(each, options.text):
+                    output.say(line)
+                if number := unmatched.get(pid):
+                    output.say(unmatched_words(number))
+        sys.stdout.flush()
+
+
+def _print_taken(adding: Mapping[int, Reading]) -> None:
+    """Say which markers were taken meanwhile."""
+    for pid, each in adding.items():
+        for name in each.taken:
+            output.say(
+                f"markerjit: another controller took {name} of process {pid}: its events end here",
+                error=True,
+            )
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def print_table(
+    answers: Answers,
+    options: argparse.Namespace,
+    header: Sequence[str],
+    cells: Callable[[AggregateRow], Sequence[str]],
+) -> None:
+    """Print the most frequent keys with these columns behind them, and how much there is in all."""
+    rows = answers.rows[: options.top or _TOP]
+    if rows:
+        output.print_table(
+            [*key_header(options.by), *header], [[*key_words(row.key), *cells(row)] for row in rows]
+        )
+    output.say(summary_words(answers, len(rows)) if options.by else events_words(answers))
+
+
+def print_pictures(answers: Answers, options: argparse.Namespace) -> None:
+    """Print the histograms of the most frequent keys."""
+    rows = answers.rows[: options.top or _TOP_OF_PICTURES]
+    for row in rows:
+        if options.by:
+            output.say(f"{', '.join(key_words(row.key))}: {row.events:,}")
+        for line in histogram_lines(row.answer):  # type: ignore[arg-type]
+            output.say(line)
+    output.say(summary_words(answers, len(rows)) if options.by else events_words(answers))
+
+
+def events_words(answers: Answers) -> str:
+    """`1,200 events`."""
+    return counted(answers.events, "event")

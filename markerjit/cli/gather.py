@@ -1,0 +1,116 @@
+"""The programs of a command that goes on while programs come and go: --follow and --new."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, TypeVar
+
+import markerjit
+from markerjit.cli import output, targets
+from markerjit.printable import counted
+
+T = TypeVar("T")
+Request = Callable[[markerjit.Session], AbstractContextManager[T]]
+
+if TYPE_CHECKING:
+    Programs = markerjit.Family[T] | markerjit.Newcomers[T]
+
+
+def add_coming(parser: argparse.ArgumentParser) -> None:
+    """--follow and --new."""
+    parser.add_argument(
+        "--follow",
+        action="store_true",
+        help="also all that the process starts from now on, by fork and exec, each from its first "
+        "instruction. MAKES A FORK SLOWER, and each new process wait until its markers are on",
+    )
+    parser.add_argument(
+        "--new",
+        action="store_true",
+        help="also those that start later, each from the moment it is seen; for a name, --exe, "
+        "--cgroup, --container and --user",
+    )
+
+
+def are_coming(options: argparse.Namespace) -> bool:
+    """Whether programs come and go meanwhile."""
+    return bool(options.follow or options.new)
+
+
+def check_coming(options: argparse.Namespace) -> None:
+    """Refuse what cannot be both."""
+    if options.follow and options.new:
+        raise markerjit.Refused("--follow and --new are not possible together; leave out one")
+    if options.new and (
+        getattr(options, "program", None) or isinstance(getattr(options, "targets", None), list)
+    ):
+        raise markerjit.Refused(
+            "--new is for processes that are known by a name, --exe, --cgroup, --container or "
+            "--user; --follow is for all that a process starts"
+        )
+
+
+def gathered(
+    options: argparse.Namespace,
+    request: Request[T],
+    pids: Sequence[int] = (),
+    program: markerjit.Launched | None = None,
+) -> Programs[T]:
+    """The programs that the options mean, with the request begun for those that are there. `pids`
+    is for those that are followed."""
+    size = getattr(options, "ring_size", None)
+    if options.new:
+        newcomers = markerjit.Newcomers(
+            targets.requested(options), request, ring_size=size, seccomp=options.seccomp
+        )
+        output.say(
+            f"those that start later are seen by {newcomers.way}",
+            error=True,
+        )
+        return newcomers
+    return markerjit.Family(pids, request, program=program, ring_size=size, seccomp=options.seccomp)
+
+
+class Remarks:
+    """What could not be done for some programs, each said once on standard error."""
+
+    def __init__(self, programs: Programs[T]) -> None:
+        self._programs = programs
+        self._failed = self._missed = 0
+
+    def print_new(self) -> None:
+        """Say what is new."""
+        failed, missed = self._programs.failed, self._programs.missed
+        targets.print_failed(failed[self._failed :])
+        for sentence in missed[self._missed :]:
+            output.say(f"markerjit: {sentence}", error=True)
+        self._failed, self._missed = len(failed), len(missed)
+
+
+def price_of(programs: Programs[T]) -> markerjit.Price | None:
+    """What a family has paid so far; None for newcomers, which pay nothing."""
+    return programs.price() if isinstance(programs, markerjit.Family) else None
+
+
+def print_price(price: markerjit.Price | None, programs: int, plain: int) -> None:
+    """Say how many programs were seen, and what they have paid for it."""
+    if price is None:
+        output.say(
+            f"{counted(programs, 'program')} with such markers, and {plain:,} without", error=True
+        )
+        return
+    output.say(
+        f"followed {counted(programs, 'program')} with such markers and {plain:,} "
+        f"without; {price.processes:,} made by fork or vfork, {price.executed:,} by exec",
+        error=True,
+    )
+    held = price.processes - price.sharing
+    if held:
+        output.say(
+            f"new processes waited {price.held / held * 1e3:.1f} ms for their markers, "
+            f"{price.longest_held * 1e3:.1f} ms at most; {counted(price.births, 'time')} a thread "
+            "stopped for a moment because it had made a process or a thread",
+            error=True,
+        )

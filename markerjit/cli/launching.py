@@ -1,0 +1,54 @@
+"""`PATTERN -- COMMAND ARGS...`: a program is started, is the target, and has the last word.
+
+It waits at its entry point until its markers are on. The command ends with the program, and has its
+exit code. Signals of the terminal are the program's, and a SIGTERM is passed on to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import markerjit
+from markerjit.cli import output, targets
+from markerjit.cli.end import End
+
+
+def run_program(
+    options: argparse.Namespace,
+    end: End,
+    body: Callable[[targets.Chosen, markerjit.Launched], object],
+) -> int:
+    """Start the program of the options, call `body` when it waits, and return its exit code. `body`
+    lets it go, and says itself what went wrong for single processes."""
+    with markerjit.Launched(options.program) as program:
+        if end.has_come:  # a signal, before there was a program to have it
+            return 130
+        end.leave_signals_to(program)
+        if not program.wait_until_held():
+            output.say("markerjit: the program ended before its entry point", error=True)
+            return program.wait()
+        try:
+            body(targets.Chosen([program.pid], by_pid=True), program)
+        except markerjit.MarkerError as error:
+            if not program.has_begun:
+                if isinstance(error, markerjit.NoMarkers):
+                    raise _of_file(error, program.pid, options.program[0]) from None
+                raise
+            output.say(f"markerjit: {error}", error=True)
+        return program.wait()
+
+
+def _of_file(error: markerjit.NoMarkers, pid: int, program: str) -> markerjit.NoMarkers:
+    """The same, with the file as what to look at: the process has not begun, and will not."""
+    from shlex import quote  # a command says it seldom
+    from shutil import which
+
+    file = quote(which(program) or program)
+    return markerjit.NoMarkers(str(error).replace(f"list {pid} ", f"list {file} "))
+
+
+def let_go(program: markerjit.Launched | None) -> None:
+    """Let a program begin, if one was started, now that its markers are on."""
+    if program and not program.go():
+        output.say("the program had begun before its markers were on", error=True)

@@ -1,0 +1,148 @@
+"""Files of several programs, which may come and go while they are written: a directory of CTF
+traces, or one file of JSON lines in one order of time."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Protocol
+
+import markerjit
+from markerjit.cli import recording
+from markerjit.cli.directories import Directory
+
+_AT_ONCE = 10_000
+
+
+class Files(Protocol):
+    """What writes them."""
+
+    def add(self, session: markerjit.Session, stream: markerjit.EventStream) -> None:
+        """Write the events of another program, too."""
+
+    def poll(self) -> bool:
+        """Write new events, not too many at once. Returns whether there were any."""
+
+    def take_finished(self) -> list[markerjit.EventStream]:
+        """The streams all of whose events were written, and of which no more will come."""
+
+    def close(self) -> None:
+        """Write the events that are left in the rings, and end all files."""
+
+
+def check_several(options: argparse.Namespace) -> None:
+    """Raise Refused where several programs cannot be written so. Makes the directory."""
+    if markerjit.is_joint(options.output):
+        markerjit.check_output(options.output, force=options.force)
+    else:
+        Directory(options.output, force=options.force)
+
+
+def files_of(path: str, options: argparse.Namespace) -> Files:
+    """The files of several programs that a path means."""
+    return _Joint(path, options) if markerjit.is_joint(path) else _Separate(path, options)
+
+
+class AloneFile:
+    """The file of a single process, which has the name that -o says."""
+
+    def __init__(self, path: str, options: argparse.Namespace) -> None:
+        self._path = path
+        self._options = options
+        self._writer: recording.Writer | None = None
+
+    def add(self, session: markerjit.Session, stream: markerjit.EventStream) -> None:
+        self._writer = recording.Writer(session, stream, self._path, self._options)
+
+    def poll(self) -> bool:
+        return bool(self._writer and self._writer.poll())
+
+    def take_finished(self) -> list[markerjit.EventStream]:
+        return []
+
+    def close(self) -> None:
+        if self._writer:
+            self._writer.close()
+
+
+class _Separate:
+    """A trace for each program."""
+
+    def __init__(self, path: str, options: argparse.Namespace) -> None:
+        self._options = options
+        self._directory = Directory(path, force=options.force)
+        self._first: markerjit.EventStream | None = None
+        self._writers: dict[markerjit.EventStream, recording.Writer] = {}
+        self._idle: set[markerjit.EventStream] = set()  # since they are over
+
+    def add(self, session: markerjit.Session, stream: markerjit.EventStream) -> None:
+        self._first = self._first or stream
+        if stream is not self._first:
+            stream.use_clock_of(self._first)  # so that the traces have one order of time
+        path = self._directory.path_for(session.pid)
+        self._writers[stream] = recording.Writer(session, stream, path, self._options)
+
+    def poll(self) -> bool:
+        busy = False
+        for stream, writer in self._writers.items():
+            is_over = stream.is_over()
+            if writer.poll():
+                busy = True
+            elif is_over:
+                self._idle.add(stream)
+        return busy
+
+    def take_finished(self) -> list[markerjit.EventStream]:
+        finished = list(self._idle)
+        self._idle.clear()
+        for stream in finished:
+            self._writers.pop(stream).close()
+        return finished
+
+    def close(self) -> None:
+        recording.close_all(self._writers.values())
+        self._writers.clear()
+
+
+class _Joint:
+    """One file, in one order of time."""
+
+    def __init__(self, path: str, options: argparse.Namespace) -> None:
+        self._sink = markerjit.open_joint(path, force=options.force)
+        self._merger = markerjit.Merger([])
+        self._streams: list[markerjit.EventStream] = []
+        self._lost: dict[int, dict[tuple[int, str], int]] = {}
+        self._pids: list[int] = []
+
+    def add(self, session: markerjit.Session, stream: markerjit.EventStream) -> None:
+        self._merger.add(stream)
+        self._streams.append(stream)
+        self._pids.append(session.pid)
+        self._sink.add(session.trace_info(tuple(stream.types.values()), stream.clock()))
+
+    def poll(self) -> bool:
+        return self._write(self._merger.poll_columns(_AT_ONCE))
+
+    def take_finished(self) -> list[markerjit.EventStream]:
+        return [self._finished(number) for number in self._merger.take_finished()]
+
+    def close(self) -> None:
+        try:
+            self._merger.find_rest()
+            while self._write(self._merger.hand_out_columns(_AT_ONCE)):
+                pass
+        finally:
+            for number in range(len(self._streams)):
+                self._finished(number)
+            self._sink.close(self._lost)
+
+    def _finished(self, number: int) -> markerjit.EventStream:
+        """Note the losses of a stream, which has all of them by now."""
+        lost = self._lost.setdefault(self._pids[number], {})
+        for key, count in self._streams[number].lost().items():
+            lost[key] = max(lost.get(key, 0), count)
+        return self._streams[number]
+
+    def _write(self, batches: list[list[markerjit.Columns]]) -> bool:
+        for batch in batches:
+            self._sink.write(batch)
+        return bool(batches)

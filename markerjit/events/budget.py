@@ -1,0 +1,157 @@
+"""The budget of a stream's probes: a part of the processor time of the process.
+
+A few times a second the events of each marker are counted that its brakes have let through or held
+back since the last look. That many times a price is the time of its probe, and those that were
+sampled away have a smaller price. Where the sum is above the part of the processor time that the
+process has used meanwhile, the sample of the marker with the largest share is halved, until it is
+not. Where it still is at the next look, and no sample can be halved any more, the budget is spent.
+
+The prices are those of a slow machine (docs/results/active.md), and not measured in the process.
+What a condition answers with no is not counted, and has no price here.
+
+docs/decisions/0045-brakes.md
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from markerjit.arena.arena import Arena
+from markerjit.model import Mode
+from markerjit.ring.brakes import WHOLE, Sample
+from markerjit.ring.types import RecordType
+
+TAKEN_NS, LEFT_OUT_NS = 60, 6
+"""The price of an event that is recorded, and of one that is sampled away."""
+BREAKPOINT_NS = 2_500
+"""The price of a breakpoint besides."""
+MOST_HALVINGS = 10
+_INTERVAL_NS = 200_000_000
+_LEAST_NS = 5_000_000
+"""Of processor time, for a share to mean something."""
+_OF_PROCESS = 2
+_MODES = tuple(Mode)
+
+
+class Cut(NamedTuple):
+    """What was done because probes took too large a part of the processor time.
+
+    time_ns  when, CLOCK_MONOTONIC
+    percent  how much they took, estimated
+    marker   whose sample was made smaller; None where the stream is ended instead
+    sample   what it is from then on, such as "1/8"; None where the stream is ended
+    """
+
+    time_ns: int
+    percent: float
+    marker: str | None = None
+    sample: str | None = None
+
+
+class _Share:
+    """A marker's share."""
+
+    def __init__(self, kind: RecordType, counted: int) -> None:
+        self.kind = kind
+        self.counted = counted
+        self.halvings = 0
+        self.arrived = 0.0
+        self.breakpoint_ns = 0
+
+    @property
+    def sample(self) -> Sample:
+        return self.kind.brakes.first.halved(self.halvings)
+
+    @property
+    def chance(self) -> float:
+        return (self.sample.highest + 1) / WHOLE
+
+    @property
+    def spent_ns(self) -> float:
+        """The time of the probe, if as many events arrive as between the last two looks."""
+        price = self.chance * TAKEN_NS + (1 - self.chance) * LEFT_OUT_NS + self.breakpoint_ns
+        return self.arrived * price
+
+
+class Budget:
+    """The budget of the markers of a stream, whose records have these types."""
+
+    def __init__(
+        self,
+        arena: Arena,
+        types: Mapping[int, RecordType],
+        *,
+        processor_ns: Callable[[int], int] | None = None,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.cuts: list[Cut] = []
+        self.is_spent = False
+        self._arena = arena
+        self._processor_ns = processor_ns or _processor_ns
+        self._now_ns = now_ns
+        kinds = {id: kind for id, kind in types.items() if kind.brakes.budget}
+        counted = self._counted(kinds)
+        self._shares = {id: _Share(kind, counted[id]) for id, kind in kinds.items()}
+        self._percent = min((kind.brakes.budget or 0 for kind in kinds.values()), default=0.0)
+        self._used = self._processor_ns(arena.pid) if kinds else 0
+        self._due = now_ns() + _INTERVAL_NS
+
+    def look(self) -> None:
+        """Look whether the probes keep to it, if it is time for that."""
+        now = self._now_ns()
+        if not self._shares or self.is_spent or now < self._due:
+            return
+        self._due = now + _INTERVAL_NS
+        used = self._processor_ns(self._arena.pid)
+        if used - self._used >= _LEAST_NS:
+            self._note_arrivals()
+            self._keep(used - self._used, now)
+            self._used = used
+
+    def _counted(self, markers: Mapping[int, object]) -> dict[int, int]:
+        counters, held_back = self._arena.counters.of_all(markers), self._arena.braking.held_back
+        return {id: counters[id].hits + held_back(id) for id in markers}
+
+    def _note_arrivals(self) -> None:
+        for id, counted in self._counted(self._shares).items():
+            share = self._shares[id]
+            share.arrived = max(counted - share.counted, 0) / share.chance
+            share.counted = counted
+            mode = int(self._arena.markers.entry(id).mode)
+            is_breakpoint = 0 < mode <= len(_MODES) and _MODES[mode - 1] is Mode.INT3
+            share.breakpoint_ns = BREAKPOINT_NS if is_breakpoint else 0
+
+    def _keep(self, used_ns: int, now: int) -> None:
+        """Halve samples until the probes would have kept to it."""
+        allowed = self._percent / 100 * used_ns
+        percent = round(100 * self._spent_ns() / used_ns, 2)
+        if self._spent_ns() <= allowed:
+            return
+        thinned: dict[int, _Share] = {}
+        while self._spent_ns() > allowed:
+            left = {id: each for id, each in self._shares.items() if each.halvings < MOST_HALVINGS}
+            if not left:
+                break
+            id = max(left, key=lambda id: left[id].spent_ns)
+            thinned[id] = left[id]
+            thinned[id].halvings += 1
+        for id, share in thinned.items():
+            self._arena.braking.set_highest(id, share.sample.highest)
+            self.cuts.append(Cut(now, percent, share.kind.marker, str(share.sample)))
+        if not thinned:
+            self.is_spent = True
+            self.cuts.append(Cut(now, percent))
+
+    def _spent_ns(self) -> float:
+        return sum(share.spent_ns for share in self._shares.values())
+
+
+def _processor_ns(pid: int) -> int:
+    """The processor time of a process so far; 0 where it has ended. The number of its clock is made
+    of its pid (include/linux/posix-timers.h, CPUCLOCK_SCHED)."""
+    try:
+        return time.clock_gettime_ns(~pid << 3 | _OF_PROCESS)
+    except OSError:
+        return 0

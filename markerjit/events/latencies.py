@@ -1,0 +1,204 @@
+"""What a latency says: its words, added up over CPUs, as values, and the pairs that took long."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import markerjit.abi as abi
+from markerjit.arena.aggregates import Pairs
+from markerjit.events.aggregates import KeyValue, key_values, more
+from markerjit.questions.buckets import Histogram, Scale, Sketch
+from markerjit.questions.latencies import SCALE, WORDS, KeptField, Side
+from markerjit.questions.types import Type
+from markerjit.ring.clock import Calibration
+
+FieldValue = KeyValue | float
+_COARSE = Scale(Type.U64, fine=False)
+
+
+class Latencies(NamedTuple):
+    """The times between begins and ends, nanoseconds, and what has become of the others.
+
+    sketch       of all pairs
+    sum_ns       and their sum
+    longest_ns   the longest one; None of an interval
+    waiting      begins whose end did not come yet
+    replaced     begins that another one with the same key followed
+    forgotten    begins that waited for long and gave their place to others
+    alone        ends without a begin
+    full         begins that found no room
+    long         begins whose key has too long a text, and those whose key could not be read
+    unreadable
+    end_long     the same of ends
+    end_unreadable
+    unshown      pairs that took long and found no room in the list
+    """
+
+    sketch: Sketch
+    sum_ns: int
+    longest_ns: int | None
+    waiting: int
+    replaced: int
+    forgotten: int
+    alone: int
+    full: int
+    long: int
+    unreadable: int
+    end_long: int
+    end_unreadable: int
+    unshown: int
+
+    @property
+    def pairs(self) -> int:
+        """How many there were."""
+        return self.sketch.total
+
+    @property
+    def begins(self) -> int:
+        """All begins: of pairs, and without an end."""
+        lost = self.replaced + self.forgotten + self.full + self.long + self.unreadable
+        return self.pairs + self.waiting + lost
+
+    @property
+    def ends(self) -> int:
+        """All ends: of pairs, and without a begin."""
+        return self.pairs + self.alone + self.end_long + self.end_unreadable
+
+    @property
+    def histogram(self) -> Histogram:
+        """How many pairs were in each power of two, of nanoseconds."""
+        counts: dict[int, int] = {}
+        for number, count in self.sketch.counts.items():
+            low, _ = SCALE.bounds(number)
+            counts[int(low).bit_length()] = counts.get(int(low).bit_length(), 0) + count
+        return Histogram(_COARSE, counts)
+
+    def quantile(self, fraction: float) -> int | None:
+        """The time that this fraction of all pairs does not exceed, nanoseconds; None where there
+        are none. It differs by at most 2 % from one that was there."""
+        value = self.sketch.quantile(fraction)
+        return None if value is None else int(value)
+
+
+class PairEnd(NamedTuple):
+    """One end of a pair that took long. `tid` is 0 where it is not known."""
+
+    name: str
+    tid: int
+    fields: Mapping[str, FieldValue]
+
+
+class SlowPair(NamedTuple):
+    """A pair that took long. `time` is when it began, CLOCK_MONOTONIC nanoseconds, and `unix_ns`
+    the same since 1970."""
+
+    time: int
+    unix_ns: int
+    took_ns: int
+    begin: PairEnd
+    end: PairEnd
+
+
+class Sums(NamedTuple):
+    """The words of a latency, added up over CPUs."""
+
+    missed: tuple[int, ...]
+    buckets: tuple[int, ...]
+    sum_ns: int
+    longest_ns: int
+    waiting: int
+
+
+def sums_of(pairs: Pairs) -> Sums:
+    """The sums over all rings."""
+    import numpy as np
+
+    table = np.array([np.frombuffer(ring, np.uint64) for ring in pairs.rings])
+    words = table[:, abi.MISSED : abi.MISSED + WORDS]
+    sums = words.sum(axis=0).tolist()
+    return Sums(
+        tuple(table[:, : abi.MISSED].sum(axis=0).tolist()),
+        tuple(sums[: SCALE.size]),
+        int(sums[-2]),
+        int(words[:, -1].max()),
+        pairs.waiting,
+    )
+
+
+def latencies_of(now: Sums, before: Sums | None = None) -> Latencies:
+    """What the sums say; of an interval, where there are sums of its beginning."""
+    missed, buckets, total = now.missed, now.buckets, now.sum_ns
+    if before is not None:
+        missed = tuple(map(more, missed, before.missed))
+        buckets = tuple(map(more, buckets, before.buckets))
+        total = more(total, before.sum_ns)
+    counts = {number: count for number, count in enumerate(buckets) if count}
+    return Latencies(
+        Sketch(SCALE, counts),
+        total,
+        now.longest_ns if before is None else None,
+        now.waiting,
+        missed[abi.MISSED_REPLACED],
+        missed[abi.MISSED_FORGOTTEN],
+        missed[abi.MISSED_ALONE],
+        missed[abi.MISSED_FULL],
+        missed[abi.MISSED_LONG],
+        missed[abi.MISSED_UNREADABLE],
+        missed[abi.MISSED_END_LONG],
+        missed[abi.MISSED_END_UNREADABLE],
+        missed[abi.MISSED_UNSHOWN],
+    )
+
+
+class Known(NamedTuple):
+    """A marker of a latency: its name, the fields that are kept of it, and whether it ends a
+    pair."""
+
+    name: str
+    side: Side
+    ends: bool
+
+
+def slow_pairs(
+    rows: Sequence[bytes],
+    markers: Mapping[int, Known],
+    begin_words: int,
+    clock: Calibration,
+) -> list[SlowPair]:
+    """The pairs in these rows. What makes no sense is left out: the target can write there. The
+    fields of a begin have `begin_words` at most, so an end in its place may have more.
+    """
+    made = []
+    for row in rows:
+        _, time, took_ns, begin, end = struct.unpack_from("<5Q", row)
+        first, last = markers.get(begin >> 32), markers.get(end >> 32)
+        if first is None or last is None or first.ends or not last.ends:
+            continue
+        began = clock.monotonic(time)
+        at = 8 * abi.SLOW_WORDS
+        behind = at + 8 * begin_words
+        made.append(
+            SlowPair(
+                began,
+                began + clock.wall_offset_ns,
+                took_ns,
+                PairEnd(first.name, begin & 0xFFFFFFFF, _fields(row[at:behind], first.side.fields)),
+                PairEnd(last.name, end & 0xFFFFFFFF, _fields(row[behind:], last.side.fields)),
+            )
+        )
+    return made
+
+
+def _fields(words: bytes, fields: Sequence[KeptField]) -> dict[str, FieldValue]:
+    values: dict[str, FieldValue] = {}
+    at = 0
+    for field in fields:
+        piece = words[at : at + 8 * field.part.words]
+        at += len(piece)
+        if field.part.type is Type.F64:
+            values[field.name] = float(struct.unpack("<d", piece)[0])
+        else:
+            values[field.name] = key_values(piece, [field.part])[0]
+    return values

@@ -1,0 +1,11 @@
+"""Markers as a server's telemetry: counts, rates, histograms and recent events, for a while.
+
+    series.py        counts and histograms of records, a bounded number of them. Pure
+    openmetrics.py   the same as text that Prometheus reads. Pure
+    source.py        the markers of processes: on, read, and off again
+    server.py        the text on a port of 127.0.0.1
+    otlp.py          counts, and spans of pairs of markers, sent by OpenTelemetry's SDK
+
+What this does not do: keep anything. What a process has counted before is not there, and after the
+end there is nothing.
+"""

@@ -1,0 +1,140 @@
+"""Aggregates as facts for JSON, and as lines: tables, histograms of blocks, and what was missed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from markerjit.events.aggregates import AggregateRow, Answers, Statistics
+from markerjit.facts import Json
+from markerjit.printable import counted
+from markerjit.questions.aggregates import keys_of
+from markerjit.questions.buckets import Bucket, Histogram, Number, Sketch
+
+QUANTILES = (0.5, 0.9, 0.99, 0.999)
+"""Those that are shown."""
+_WIDTH = 80
+_BLOCKS = " ▏▎▍▌▋▊▉█"
+_UNITS = ((1 << 60, "E"), (1 << 50, "P"), (1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"),
+          (1 << 10, "K"))  # fmt: skip
+
+
+def answers_facts(answers: Answers) -> Json:
+    """All rows of an aggregate, and what was missed."""
+    return {
+        "rows": [_row_facts(row) for row in answers.rows],
+        "events": answers.events,
+        "missed": answers.missed._asdict(),
+        "keys": answers.keys,
+        "room": answers.room,
+    }
+
+
+def _row_facts(row: AggregateRow) -> Json:
+    facts: Json = {"key": list(row.key), "count": row.events}
+    match row.answer:
+        case Statistics() as answer:
+            values = {name: getattr(answer, name) for name in ("sum", "min", "max", "avg")}
+            facts |= {name: _number(value) for name, value in values.items() if value is not None}
+        case Histogram() as answer:
+            facts["buckets"] = [bucket._asdict() for bucket in answer.buckets()]
+        case Sketch() as answer:
+            facts["quantiles"] = {f"{at:g}": _number(answer.quantile(at)) for at in QUANTILES}
+    return facts
+
+
+def _number(value: Number | None) -> Number | None:
+    """JSON has no infinity, and no NaN."""
+    return None if value is None or not math.isfinite(value) else value
+
+
+# ---- in words ------------------------------------------------------------------------------------
+
+
+def key_header(by: str | None) -> list[str]:
+    """The parts of a key as they were written; names as headings are."""
+    if by is None:
+        return []
+    parts = [part.strip() for part in keys_of(by)]
+    return [part.upper() if part.isidentifier() else part for part in parts]
+
+
+def key_words(key: Sequence[object]) -> list[str]:
+    """The values of a key as cells; a bool as Python writes it."""
+    return [str(value) for value in key]
+
+
+def number_words(value: Number | None) -> str:
+    """A number in a cell."""
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+
+
+def range_words(bucket: Bucket) -> str:
+    """`7` of one integer, `[16, 32)` of several, and `(-32, -16]` of negative ones."""
+    low, high = bucket.low, bucket.high
+    if isinstance(low, int) and isinstance(high, int):
+        if low == high:
+            return str(low)
+        if low < 0:
+            return f"({_short(low - 1)}, {_short(high)}]"
+        return f"[{_short(low)}, {_short(high + 1)})"
+    return f"[{_short(low)}, {_short(high)})"
+
+
+def histogram_lines(
+    histogram: Histogram, label_of: Callable[[Bucket], str] = range_words
+) -> Iterator[str]:
+    """A line with a bar of blocks for each power of two, in 80 columns."""
+    buckets = list(histogram.buckets())
+    labels = [label_of(bucket) for bucket in buckets]
+    numbers = [f"{bucket.number:,}" for bucket in buckets]
+    most = max((bucket.number for bucket in buckets), default=1)
+    label_width = max(map(len, labels), default=0)
+    number_width = max(map(len, numbers), default=0)
+    room = max(_WIDTH - 6 - label_width - number_width, 8)
+    for bucket, label, number in zip(buckets, labels, numbers, strict=True):
+        line = f"  {label:>{label_width}}  {number:>{number_width}}  {_bar(bucket, most, room)}"
+        yield line.rstrip()
+
+
+def _bar(bucket: Bucket, most: int, room: int) -> str:
+    """At least an eighth of a block for a bucket that has values."""
+    eighths = bucket.number * room * 8 // most or (1 if bucket.number else 0)
+    return "█" * (eighths // 8) + (_BLOCKS[eighths % 8] if eighths % 8 else "")
+
+
+def _short(value: Number) -> str:
+    """A power of two with K for 1024, and so on."""
+    size = abs(value)
+    for unit, letter in _UNITS:
+        if size >= unit and size == int(size) and not int(size) % unit:
+            return f"{'-' if value < 0 else ''}{int(size) // unit}{letter}"
+    return f"{value:g}"
+
+
+def missed_words(answers: Answers, bytes_of_text: int) -> Iterator[str]:
+    """Why events were added to no key, and what to do about it."""
+    missed = answers.missed
+    if missed.full:
+        yield (
+            f"{counted(missed.full, 'event')} had keys for which there was no room; "
+            f"--keys {answers.room * 4} has room for more"
+        )
+    if missed.long:
+        yield (
+            f"{counted(missed.long, 'event')} had a text of more than {bytes_of_text} bytes in the "
+            f"key; cut it, as in key[:32], or --text {min(bytes_of_text * 2, 248)}"
+        )
+    if missed.nan:
+        yield f"{counted(missed.nan, 'value')} of NaN left out"
+    if missed.unreadable:
+        yield f"{counted(missed.unreadable, 'event')} left out, whose memory cannot be read"
+
+
+def summary_words(answers: Answers, shown: int) -> str:
+    """`5 of 40 keys, 1,200 events`."""
+    keys = len(answers.rows)
+    which = counted(keys, "key") if shown >= keys else f"{shown:,} of {counted(keys, 'key')}"
+    return f"{which}, {counted(answers.events, 'event')}"

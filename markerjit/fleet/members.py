@@ -1,0 +1,165 @@
+"""The programs of a request that goes on while programs come and go: a family, or newcomers.
+
+Each member has a session, and a request that has begun and ends with its context: a trace, or
+markers that are switched on. What this does not do: know which programs come (family.py,
+newcomers.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
+from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+from markerjit.arguments import check_callable
+from markerjit.errors import (
+    BadArgument,
+    MarkerError,
+    NoMarkers,
+    NoSuchProcess,
+    TargetGone,
+    UnknownMarker,
+)
+from markerjit.fleet.failed import Failed
+from markerjit.model import Seccomp
+from markerjit.session.session import Session
+from markerjit.session.watch import Ending
+
+T = TypeVar("T")
+
+
+@runtime_checkable
+class _Leased(Protocol):
+    """A stream: its rings are lost to it where it does nothing for too long."""
+
+    def keep(self) -> bool: ...
+
+
+class Member(NamedTuple, Generic[T]):
+    """A program that has what was requested. A process that executes a file is another one.
+
+    request   ends what was requested, as a context manager does
+    begun     what the request returned when it began, such as the stream of a trace
+    """
+
+    pid: int
+    session: Session
+    request: AbstractContextManager[T]
+    begun: T
+
+
+class Ended(NamedTuple, Generic[T]):
+    """A program that is over. `ending` is None where its process has executed another file."""
+
+    member: Member[T]
+    ending: Ending | None
+
+
+class Members(Generic[T]):
+    """The programs that there are now. See the module.
+
+    failed  the processes for which the request failed, and why
+    plain   number of programs that have no such markers
+    """
+
+    def __init__(
+        self,
+        request: Callable[[Session], AbstractContextManager[T]],
+        *,
+        ring_size: int | None = None,
+        seccomp: Seccomp | str = "read",
+    ) -> None:
+        check_callable("request", request)
+        self.failed: list[Failed] = []
+        self.plain = 0
+        self._request = request
+        self._ring_size = ring_size
+        self._seccomp = seccomp
+        self._members: list[Member[T]] = []
+        self._over: set[int] = set()  # the identities of members that are over
+        self._ended: list[Ended[T]] = []
+
+    @property
+    def now(self) -> list[Member[T]]:
+        """The programs that there are now."""
+        return list(self._members)
+
+    def open(self, pid: int) -> Session:
+        """A session, which the caller closes."""
+        return Session(pid, ring_size=self._ring_size, seccomp=self._seccomp)
+
+    def add(self, session: Session) -> None:
+        """Begin the request for a session, which is closed by `retire` or `close` afterwards.
+        Raises what the request raises."""
+        request = self._request(session)
+        self._members.append(Member(session.pid, session, request, request.__enter__()))
+        self.keep()  # to begin many takes longer than a lease
+
+    def begin(self, pid: int) -> None:
+        """Begin the request for a process, if it has such markers. An error is noted, unless it is
+        wrong for all."""
+        try:
+            with ExitStack() as stack:
+                self.add(stack.enter_context(self.open(pid)))
+                stack.pop_all()
+        except BadArgument:
+            raise
+        except (NoMarkers, UnknownMarker):
+            self.plain += 1
+        except (NoSuchProcess, TargetGone):
+            pass  # it has ended already
+        except MarkerError as error:
+            self.failed.append(Failed(pid, error))
+
+    def keep(self) -> None:
+        """Renew the leases of streams."""
+        for member in self._members:
+            if isinstance(member.begun, _Leased):
+                member.begun.keep()
+
+    def of(self, pid: int) -> list[Member[T]]:
+        """The programs of a process: the last one, and those before it that were not retired."""
+        return [member for member in self._members if member.pid == pid]
+
+    def is_over(self, member: Member[T]) -> bool:
+        """Whether the end of a program was noted."""
+        return id(member) in self._over
+
+    def note_end(self, member: Member[T], ending: Ending | None) -> None:
+        """A program is over. It stays a member until it is retired."""
+        if not self.is_over(member):
+            self._over.add(id(member))
+            self._ended.append(Ended(member, ending))
+
+    def take_ended(self) -> list[Ended[T]]:
+        """The programs whose end was noted since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def retire(self, member: Member[T]) -> None:
+        """End the request for a program that is over."""
+        self._over.discard(id(member))
+        self._ended = [ended for ended in self._ended if ended.member is not member]
+        self._members = [other for other in self._members if other is not member]
+        with suppress(TargetGone, NoSuchProcess), ExitStack() as stack:
+            stack.callback(member.session.close)
+            stack.push(member.request.__exit__)
+
+    def undo(self, pid: int) -> None:
+        """Begin the request for a process that has its markers from its parent, and end it."""
+        with suppress(MarkerError), self.open(pid) as session, self._request(session):
+            pass
+
+    def end_requests(self) -> None:
+        """End all requests. Raises the last error of those that could not be ended, when all others
+        are."""
+        with ExitStack() as stack:
+            for member in self._members:
+                stack.push(member.request.__exit__)
+
+    def close(self) -> None:
+        """Close all sessions. May be called again."""
+        with ExitStack() as stack:
+            for member in self._members:
+                stack.callback(member.session.close)
+            self._members.clear()

@@ -1,0 +1,179 @@
+"""Processes that are what a request means: those that are there, and those that come later.
+
+    with markerjit.Newcomers(targets, lambda session: session.trace("kv_*")) as newcomers:
+        while True:
+            new = newcomers.poll()
+
+A process is seen when it runs already (markerjit/targets/arrivals.py says how), and does not wait
+for us: what it does before is missed. A process that executes another file gets a new session.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from markerjit.errors import MarkerError
+from markerjit.fleet.failed import Failed
+from markerjit.fleet.members import Ended, Member, Members
+from markerjit.memory import read_maps
+from markerjit.model import Seccomp
+from markerjit.session.session import Session
+from markerjit.targets.arrivals import Arrivals
+from markerjit.targets.request import Targets
+
+T = TypeVar("T")
+
+_LOOK_AGAIN_S = 0.2
+"""The time between two looks for members that are over."""
+
+_SETTLES_S = 0.002
+_MOST_S = 1.0
+"""A program maps its libraries within so long, or is not waited for."""
+
+
+class Newcomers(Generic[T]):
+    """Processes that `targets` means, each with the same request, until `end_requests` or `close`.
+
+    `request` is as a `Family` has it. A process for which it fails is noted, and the others go on.
+
+    missed  always empty: nobody says what was missed
+    way     how processes are seen, in a few words
+    """
+
+    is_over = False
+    """Others may come at any time."""
+
+    def __init__(
+        self,
+        targets: Targets,
+        request: Callable[[Session], AbstractContextManager[T]],
+        *,
+        ring_size: int | None = None,
+        seccomp: Seccomp | str = "read",
+    ) -> None:
+        self.missed: list[str] = []
+        self._members = Members(request, ring_size=ring_size, seccomp=seccomp)
+        self._looked_at = 0.0
+        self._settling: dict[int, _Settling] = {}
+        self._arrivals = Arrivals(targets)
+        self.way = self._arrivals.way
+        try:
+            for pid in self._arrivals.first:
+                self._members.begin(pid)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def members(self) -> list[Member[T]]:
+        """The programs that have the request now."""
+        return self._members.now
+
+    @property
+    def failed(self) -> list[Failed]:
+        """The processes that could not have the request, and why."""
+        return list(self._members.failed)
+
+    @property
+    def plain(self) -> int:
+        """Number of programs that have no such markers."""
+        return self._members.plain
+
+    def poll(self) -> list[Member[T]]:
+        """Begin the requests for the processes that have come meanwhile; returns these."""
+        before = self.members
+        self._look_for_ends()
+        for pid in self._arrivals.poll():
+            self._settling[pid] = _Settling(pid)
+        for pid, settling in list(self._settling.items()):
+            if settling.is_over():
+                del self._settling[pid]
+                self._begin(pid)
+        return self.members[len(before) :]
+
+    def wait(self, most_s: float) -> None:
+        """Wait until something has happened, for so long at most."""
+        self._arrivals.wait(min(most_s, _SETTLES_S) if self._settling else most_s)
+
+    def take_ended(self) -> list[Ended[T]]:
+        """The programs that have ended since the last call. They are members until they are
+        retired."""
+        return self._members.take_ended()
+
+    def retire(self, member: Member[T]) -> None:
+        """End the request for a program that is over, and whose events were read."""
+        self._members.retire(member)
+
+    def end_requests(self) -> None:
+        """End all requests. Raises the last error of those that could not be ended, when all others
+        are."""
+        with ExitStack() as stack:
+            stack.callback(self._arrivals.close)
+            self._members.end_requests()
+
+    def close(self) -> None:
+        """End the requests and the sessions. May be called again."""
+        with ExitStack() as stack:
+            stack.callback(self._members.close)
+            self.end_requests()
+
+    def __repr__(self) -> str:
+        return f"<Newcomers: {len(self.members)} now>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _begin(self, pid: int) -> None:
+        """Unless its program has begun already: we may hear of an execution after its effect."""
+        if any(not member.session.is_gone for member in self._members.of(pid)):
+            return
+        self._members.begin(pid)
+
+    def _look_for_ends(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < _LOOK_AGAIN_S:
+            return
+        self._looked_at = now
+        for member in self.members:
+            if not self._members.is_over(member) and member.session.is_gone:
+                ending = member.session.ending()
+                self._members.note_end(member, ending)
+                if ending is None:
+                    self._settling.setdefault(member.pid, _Settling(member.pid))
+                else:
+                    self._arrivals.forget(member.pid)
+
+
+class _Settling:
+    """A program that has begun just now: its loader maps libraries, which have markers, too."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._files = -1
+        self._until = time.monotonic() + _MOST_S
+        self._looked_at = 0.0
+
+    def is_over(self) -> bool:
+        """Whether no more files were mapped between two looks, or there is nothing to wait for."""
+        now = time.monotonic()
+        if now - self._looked_at < _SETTLES_S:
+            return False
+        self._looked_at = now
+        try:
+            files = len({mapping.path for mapping in read_maps(self._pid)})
+        except MarkerError:
+            return True
+        before, self._files = self._files, files
+        return files == before or now > self._until

@@ -1,0 +1,166 @@
+"""The code of a marker that computes numbers, and calls a function of the runtime with them in
+place of a probe: aggregate.c and pair.c.
+
+It is called as a probe is, by a preserving call (calls.py).
+
+     1  keep the registers that the code needs
+     2  go to `no` unless the condition is met (computed.py)
+     3  compute the numbers into words of the stack, and where one of them can be missing, whether
+        one was into the word behind them
+     4  call the runtime. What it is to do stands behind the code
+     5  no: have the registers back, and return
+
+What this does not do: say what the function does (adding.py, pairing.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markerjit.abi import (
+    KEY_CONSTANT,
+    KEY_NUMBER,
+    KEY_TEXT,
+    KEY_TEXT_AT,
+    AskedText,
+    KeyPart,
+)
+from markerjit.arena.arena import Arena
+from markerjit.probes.asked_texts import asked_text
+from markerjit.probes.asking import Process
+from markerjit.probes.computed import Computing, Known, Line
+from markerjit.probes.question import NO, Draft, Frame, Gates, make_code
+from markerjit.questions.aggregates import KeyPart as Part
+from markerjit.questions.ir import Constant, Node, TextAt, may_be_missing, whole_text
+from markerjit.questions.types import Type
+from markerjit.x86.assemble import number, plus
+
+_CALL = "call runtime"
+_WORD = 8
+_CHANGED = ("rax", "rdi", "r10", "r11")
+"""By the gate."""
+
+
+class Runtime(NamedTuple):
+    """What the code has of the runtime and the process."""
+
+    aggregate: int
+    pair: int
+    gates: Gates
+    process: Process
+    careful: bool
+
+
+def runtime_of(arena: Arena, *, careful: bool) -> Runtime:
+    """The runtime in an arena."""
+    return Runtime(
+        arena.base + arena.entry.gate_aggregate,
+        arena.base + arena.entry.gate_pair,
+        Gates.of(arena),
+        Process.of(arena),
+        careful,
+    )
+
+
+class Number(NamedTuple):
+    """A number that is computed. What is an address of a text is never missing: the text is."""
+
+    node: Node
+    is_address: bool = False
+
+
+def numbers_of(nodes: Sequence[Node]) -> list[Number]:
+    """What is computed of parts of a key, or fields: the numbers, and the addresses of texts in
+    memory."""
+    numbers = []
+    for node in nodes:
+        whole = whole_text(node)
+        if isinstance(whole, TextAt):
+            numbers.append(Number(whole.address, is_address=True))
+        elif node.type is not Type.TEXT:
+            numbers.append(Number(node))
+    return numbers
+
+
+def draft_of_call(condition: Node | None, numbers: Sequence[Number], known: Known) -> Draft:
+    """The code. Raises Unsupported for what the process does not know."""
+    draft = _computed(condition, numbers, known, 0)
+    frame = Frame.of(draft, *_CHANGED)
+    frame = frame._replace(words=frame.words + len(numbers) + bool(missing_at(numbers)))
+    final = _computed(condition, numbers, known, frame.to_words)
+    lines = [
+        *(Line(text, None) for text in frame.keep()),  # 1
+        *final.lines,  # 2, 3
+        Line("lea rdi, [rip + how]", None),  # 4
+        Line(f"lea r10, [rsp + {number(frame.to_words)}]", None),
+        Line("mov r11, rsp", None),
+        Line(_CALL, None),
+        *(Line(text, None) for text in (f"{NO}:", *frame.back(), "ret")),  # 5
+    ]
+    return Draft(lines, tuple(final.asked))
+
+
+def code_of_call(draft: Draft, address: int, runtime: Runtime, function: int, how: bytes) -> bytes:
+    """The code at an address, which calls this function of the runtime."""
+    data = {f"text{index}": asked for index, asked in enumerate(draft.asked)}
+    names = {"runtime": function, **runtime.gates._asdict()}
+    return make_code(draft.lines, address, names, {**data, "how": how})
+
+
+def missing_at(numbers: Sequence[Number]) -> int:
+    """The word that says whether a number was missing, + 1; 0 where none can be."""
+    can_be = any(may_be_missing(each.node) for each in numbers if not each.is_address)
+    return len(numbers) + 1 if can_be else 0
+
+
+def parts_of(
+    nodes: Sequence[Node], parts: Sequence[Part], known: Known, size: int
+) -> tuple[list[KeyPart], bytes]:
+    """Parts of a key, or fields, for the runtime, and the constant texts among them, which stand
+    behind a structure of this size."""
+    made = []
+    constants = b""
+    for node, part in zip(nodes, parts, strict=True):
+        if part.type is not Type.TEXT:
+            made.append(KeyPart(KEY_NUMBER, 1))
+        elif isinstance(node, Constant):
+            made.append(KeyPart(KEY_CONSTANT, part.words, size + len(constants)))
+            constants += _constant_words(node, part.words)
+        else:
+            kind = KEY_TEXT_AT if isinstance(whole_text(node), TextAt) else KEY_TEXT
+            made.append(KeyPart(kind, part.words, 0, _text(node, part.size, known)))
+    return made, constants
+
+
+def _computed(
+    condition: Node | None, numbers: Sequence[Number], known: Known, words: int
+) -> Computing:
+    """The numbers, in the words from rsp on; what is kept meanwhile is above them."""
+    flag = missing_at(numbers)
+    computing = Computing(known, _WORD * (len(numbers) + bool(flag)), words)
+    if condition:
+        computing.jump(condition, NO, when=False)
+    flag_at = _WORD * (flag - 1) if flag else None
+    if flag_at is not None:
+        computing.lines.append(Line(f"mov qword ptr [rsp{plus(flag_at)}], {number(0)}", None))
+    for at, (node, is_address) in enumerate(numbers):
+        computing.store(node, _WORD * at, None if is_address else flag_at)
+    return computing
+
+
+def _text(node: Node, size: int, known: Known) -> AskedText:
+    """A text of a key. It is too long behind `size` bytes, also where its words have room for more:
+    the runtime then sees a text that is cut before its end."""
+    whole = whole_text(node)
+    # The address is among the numbers.
+    asked = asked_text(node, known.texts, {whole: 0} if isinstance(whole, TextAt) else {})
+    if asked.high > asked.low + size:
+        asked.limit = min(asked.limit, asked.low + size)
+    return asked
+
+
+def _constant_words(node: Constant, words: int) -> bytes:
+    assert isinstance(node.value, bytes)
+    text = len(node.value).to_bytes(_WORD, "little") + node.value
+    return text.ljust(_WORD * words, b"\0")

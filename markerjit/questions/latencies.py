@@ -1,0 +1,163 @@
+"""A latency as a question: the time from one marker to the next that has the same key.
+
+The key of a begin and that of its end are expressions of their own markers, and have the same
+types. A pair that takes long is shown with the fields of both ends.
+
+What this does not do: pair anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markerjit.errors import BadQuestion
+from markerjit.questions.aggregates import (
+    DEFAULT_TEXT,
+    MOST_PARTS,
+    MOST_WORDS,
+    KeyPart,
+    key_node,
+    key_part,
+    key_type,
+    keys_of,
+)
+from markerjit.questions.ask import Lack, check_names
+from markerjit.questions.buckets import Scale
+from markerjit.questions.ir import Node, Span, Value
+from markerjit.questions.scope import Scope
+from markerjit.questions.syntax import parse
+from markerjit.questions.typed import LacksName, condition
+from markerjit.questions.types import Type
+
+MOST_FIELDS = 12
+MOST_FIELD_WORDS = 128
+"""Of the fields of one end."""
+SCALE = Scale(Type.U64, fine=True)
+"""The buckets of durations, nanoseconds."""
+WORDS = SCALE.size + 2
+"""The buckets, the sum of all durations, and the longest."""
+
+
+class Timed(NamedTuple):
+    """A latency, as its texts say it. `begins` and `ends` are patterns, for people; `by` and
+    `ends_by` the key at each end; `where` a condition for a begin. `slower_ns`: pairs that take as
+    long are kept with their fields; None: none are. `text` is how many bytes of a text there may
+    be."""
+
+    begins: str
+    ends: str
+    by: str = "tid"
+    ends_by: str | None = None
+    where: str | None = None
+    slower_ns: int | None = None
+    text: int = DEFAULT_TEXT
+
+    def __str__(self) -> str:
+        by = self.by if self.ends_by in (None, self.by) else f"{self.by} = {self.ends_by}"
+        where = f" where {self.where}" if self.where else ""
+        return f"latency from {self.begins} to {self.ends} by {by}{where}"
+
+
+class KeptField(NamedTuple):
+    """A field of an end that is kept for slow pairs: its name, and its value as words."""
+
+    name: str
+    part: KeyPart
+
+
+class Side(NamedTuple):
+    """What the code of a marker computes: whether the condition is met (None: it always is), the
+    key, and the values of the fields that are kept."""
+
+    condition: Node | None
+    key: tuple[Node, ...]
+    values: tuple[Node, ...]
+    fields: tuple[KeptField, ...]
+
+    @property
+    def field_words(self) -> int:
+        """Words of the fields."""
+        return sum(field.part.words for field in self.fields)
+
+
+class Pairing(NamedTuple):
+    """A latency of some markers: the key that they have in common, and the side of each begin and
+    each end, or the name that it lacks."""
+
+    key: tuple[KeyPart, ...]
+    begins: Sequence[Side | Lack]
+    ends: Sequence[Side | Lack]
+
+    @property
+    def key_words(self) -> int:
+        """Words of a key."""
+        return sum(part.words for part in self.key)
+
+
+def ask_latency(timed: Timed, begins: Sequence[Scope], ends: Sequence[Scope]) -> Pairing:
+    """The latency for the markers where it begins and those where it ends. Raises BadQuestion."""
+    keys = keys_of(timed.by)
+    others = keys_of(timed.by if timed.ends_by is None else timed.ends_by)
+    if len(keys) != len(others):
+        raise BadQuestion(
+            f"the key of a begin has {len(keys)} parts, and that of an end {len(others)}",
+            timed.ends_by or "", 0, 0,
+        )  # fmt: skip
+    if len(keys) > MOST_PARTS:
+        raise BadQuestion(f"a key has at most {MOST_PARTS} parts", timed.by, 0, 0)
+    _check(keys, begins)
+    _check(others, ends)
+    _check([] if timed.where is None else [timed.where], begins)
+    first = [side_of(timed, scope, ends=False) for scope in begins]
+    last = [side_of(timed, scope, ends=True) for scope in ends]
+    known = [side for side in (*first, *last) if isinstance(side, Side)]
+    parts = tuple(
+        key_part(parse(text), [side.key[at] for side in known], timed.text)
+        for at, text in enumerate(keys)
+    )
+    pairing = Pairing(parts, first, last)
+    if pairing.key_words > MOST_WORDS:
+        raise BadQuestion(
+            "the texts of the key have more bytes than a key has; cut them, as in s[:32]",
+            timed.by, 0, 0,
+        )  # fmt: skip
+    return pairing
+
+
+def side_of(timed: Timed, scope: Scope, *, ends: bool) -> Side | Lack:
+    """The side of one marker. Raises BadQuestion."""
+    by = timed.ends_by if ends and timed.ends_by is not None else timed.by
+    where = None if ends else timed.where
+    try:
+        asked = condition(parse(where), scope) if where is not None else None
+        key = tuple(key_node(parse(text), scope) for text in keys_of(by))
+    except LacksName as lack:
+        return Lack(scope.marker, lack.name)
+    fields = _fields(scope, timed) if timed.slower_ns is not None else ()
+    values = tuple(Value(scope.types[field.name], field.name, Span(0, 0)) for field in fields)
+    return Side(asked, key, values, fields)
+
+
+def _check(texts: Sequence[str], scopes: Sequence[Scope]) -> None:
+    for text in texts:
+        check_names(parse(text), scopes)
+
+
+def _fields(scope: Scope, timed: Timed) -> tuple[KeptField, ...]:
+    """The first fields of a marker, as many as there is room for."""
+    fields: list[KeptField] = []
+    words = 0
+    for name, type_ in scope.types.items():  # in the order of the marker
+        if name not in scope.fields:
+            continue
+        part = KeyPart(_word_type(type_), timed.text if type_ is Type.TEXT else 0)
+        words += part.words
+        if words > MOST_FIELD_WORDS or len(fields) == MOST_FIELDS:
+            break
+        fields.append(KeptField(name, part))
+    return tuple(fields)
+
+
+def _word_type(type_: Type) -> Type:
+    return type_ if type_ is Type.F64 else key_type(type_)

@@ -1,0 +1,136 @@
+"""A selection: named expressions, such as `ms=dur/1e6, key[:8]`, that are recorded in place of the
+fields.
+
+An expression that is a field, or the beginning of one, has the name of that. The others are named
+in the selection. What this does not do: compute anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from markerjit.errors import BadQuestion
+from markerjit.questions.ask import Lack, check_names
+from markerjit.questions.ir import Constant, Node, Slice, Span, TextAt, Value, whole_text
+from markerjit.questions.scope import Scope
+from markerjit.questions.syntax import Syntax, field_name, parse
+from markerjit.questions.typed import LacksName, expression
+from markerjit.questions.types import Type
+
+MOST = 12
+"""Expressions of a selection at most: as many as a marker has arguments."""
+
+
+class Part(NamedTuple):
+    """An expression and its name, of which nothing is typed."""
+
+    name: str
+    syntax: Syntax
+
+
+class Selected(NamedTuple):
+    """An expression of one sort of events, and the name of its value."""
+
+    name: str
+    node: Node
+
+
+Selection = tuple[Selected, ...]
+
+
+def select(text: str, scopes: Sequence[Scope]) -> list[Selection | Lack]:
+    """The selection for each scope. Raises BadQuestion where the text is wrong in itself, or in one
+    of the scopes, and where it has a name that no scope has."""
+    parts = list(parts_of(text))
+    if scopes:
+        for part in parts:
+            check_names(part.syntax, scopes)
+    return [_of_scope(parts, scope, is_only=len(scopes) == 1) for scope in scopes]
+
+
+def parts_of(text: str) -> Iterator[Part]:
+    """The expressions of a selection. Raises BadQuestion."""
+    line = text.replace("\n", " ")
+    known: dict[str, Span] = {}
+    for place in _pieces(line):
+        name, start = _name_before(line, place)
+        # Blanks in place of what stands before, so that places are those in the whole text.
+        try:
+            syntax = parse(" " * start + line[start : place.end])._replace(text=line)
+        except BadQuestion as error:
+            raise BadQuestion(str(error), line, *_within(error, line), error.names) from None
+        name = name or _own_name(syntax)
+        if name in known:
+            raise BadQuestion(f"{name} is there twice; name one of them otherwise", line, *place)
+        known[name] = place
+        yield Part(name, syntax)
+    if len(known) > MOST:
+        raise BadQuestion(f"it has more than {MOST} expressions", line, 0, len(line))
+
+
+def _of_scope(parts: Sequence[Part], scope: Scope, *, is_only: bool) -> Selection | Lack:
+    try:
+        return tuple(Selected(part.name, _recordable(part, scope)) for part in parts)
+    except LacksName as lack:
+        return Lack(scope.marker, lack.name)
+    except BadQuestion as error:
+        if is_only:
+            raise
+        sentence = f"{scope.marker}: {error}"
+        raise BadQuestion(sentence, error.text, error.start, error.end, error.names) from None
+
+
+def _recordable(part: Part, scope: Scope) -> Node:
+    node = expression(part.syntax, scope)
+    if isinstance(node, Constant) and node.type is Type.TEXT:
+        raise part.syntax.wrong("a text that is always the same is not recorded", node.span)
+    if isinstance(node, Slice) and node.low:
+        raise part.syntax.wrong("a selection takes the beginning of a text: s[:8]", node.span)
+    assert node.type is not Type.TEXT or isinstance(whole_text(node), Value | TextAt)
+    return node
+
+
+def _pieces(line: str) -> Iterator[Span]:
+    """The places between the commas that stand in no brackets."""
+    depth, start = 0, 0
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(line.lstrip()).readline):
+            column = token.start[1] + len(line) - len(line.lstrip())
+            if token.type != tokenize.OP:
+                continue
+            depth += (token.string in "([{") - (token.string in ")]}")
+            if token.string == "," and depth == 0:
+                yield Span(start, column)
+                start = column + 1
+    except (tokenize.TokenError, IndentationError):
+        pass  # the parser says what is wrong with the rest
+    yield Span(start, len(line))
+
+
+def _name_before(line: str, place: Span) -> tuple[str, int]:
+    """The name of an expression, and where that begins."""
+    piece = line[place.start : place.end]
+    name, equals, rest = piece.partition("=")
+    if equals and name.strip().isidentifier() and not rest.startswith("="):
+        return name.strip(), place.start + len(name) + 1
+    return "", place.start
+
+
+def _own_name(syntax: Syntax) -> str:
+    """The name of an expression that is a field, or the beginning of one."""
+    tree = syntax.tree
+    while isinstance(tree, ast.Subscript):
+        tree = tree.value
+    if isinstance(tree, ast.Name):
+        return tree.id
+    if isinstance(tree, ast.Call) and (name := field_name(tree)) and name.isidentifier():
+        return name
+    raise syntax.wrong("this has no name; write one before it, as in ms=dur/1e6", syntax.tree)
+
+
+def _within(error: BadQuestion, line: str) -> tuple[int, int]:
+    return min(error.start, len(line)), min(error.end, len(line))

@@ -1,0 +1,109 @@
+"""An aggregate: markers add up in the process, by key, for one reader; at its end they are off
+(held.py).
+
+The question is asked of all markers that match; those that lack a name are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from markerjit.arena.aggregates import Size, Words
+from markerjit.events.aggregates import (
+    Answers,
+    Totals,
+    answers_of,
+    since,
+    totals_of,
+    words_of,
+)
+from markerjit.patch.request import AddUp, Request
+from markerjit.probes.recorders import Recorders
+from markerjit.questions.aggregates import Asked, Does, Shape
+from markerjit.session.asking import divide, rest_of
+from markerjit.session.held import Gathering, Leg, Source, held, make
+from markerjit.session.holding import refuse_added_up, take
+from markerjit.session.switch import Switcher
+from markerjit.session.turn import Turn
+from markerjit.sites import ProbeName
+
+DEFAULT_KEYS = {Does.QUANTILES: 64}
+"""Keys for which there is room: the sketch of one takes 15 KiB or more for each CPU, twice."""
+_KEYS = 1024
+
+
+class AddingUp(Gathering[Words]):
+    """An aggregate of a process while its markers add to it, and its last sums afterwards."""
+
+    def __init__(self, source: Source[Words], shape: Shape) -> None:
+        super().__init__(source)
+        self.shape = shape
+        self._before: Totals | None = None
+
+    def read(self) -> Answers:
+        """All that was added up so far. It goes on."""
+        return answers_of(self._totals(), self.shape, self._source.size.room)
+
+    def take(self) -> Answers:
+        """What was added up since the last `take`. The least and the largest value of an interval
+        are not known: they are None."""
+        now = self._totals()
+        interval = since(now, self._before, self.shape)
+        answers = answers_of(interval, self.shape, self._source.size.room, is_interval=True)
+        self._before = now
+        return answers
+
+    def _totals(self) -> Totals:
+        return totals_of(self._source.copy(), self.shape)
+
+
+class Job(NamedTuple):
+    """A request to add up: which markers, what, how they are switched on, and for how many keys
+    there is room (None: as many as usual)."""
+
+    name: ProbeName
+    asked: Asked
+    on: Request
+    keys: int | None
+
+
+@contextmanager
+def added_up(switcher: Switcher, job: Job) -> Iterator[AddingUp]:
+    """The aggregate, which ends with the context. Raises what a switch raises, BadQuestion, and
+    Refused where another reader holds one of the markers, or there is no room."""
+    with held(switcher, lambda turn: _prepare(turn, switcher, job)) as prepared:
+        yield AddingUp(prepared.source, prepared.shape)
+
+
+class _Prepared(NamedTuple):
+    """The legs of an aggregate, which there is one of, and what is read."""
+
+    recorders: Recorders
+    legs: Sequence[Leg]
+    source: Source[Words]
+    shape: Shape
+
+
+def _prepare(turn: Turn, switcher: Switcher, job: Job) -> _Prepared:
+    from markerjit.probes.adding import ask_markers
+
+    switcher.need_stubs(turn, job.name, job.on)
+    matching = turn.target.matching(job.name)
+    signatures = list(dict.fromkeys(site.signature for site in matching))
+    shape, markers = ask_markers(job.asked, signatures)
+    left_out = divide(matching, signatures, markers).left_out
+    sites = rest_of(matching, left_out)
+    request = job.on._replace(probe=AddUp.of(job.asked, shape, job.on.probe.options))
+    take(turn.target, switcher.recorders, job.name, request)
+    recorders = switcher.need_arena(turn, sites, request)
+    refuse_added_up(turn.target, recorders, sites)
+    room = job.keys or DEFAULT_KEYS.get(shape.does, _KEYS)
+    size = Size(shape.key_words, words_of(shape), room if shape.key else 1)
+    legs = (Leg(job.name, sites, request),)
+    aggregate = make(turn, recorders, legs, size)
+    arena = recorders.arena
+    source = Source(arena, aggregate, arena.aggregates.copy, turn.target.memory.alive)
+    source.unswitched = tuple(left_out.values())
+    return _Prepared(recorders, legs, source, shape)

@@ -1,0 +1,264 @@
+"""Functions whose calls can be followed: open at the entry and at every exit, or not at all.
+
+    1  the entries of a name, and the exits of each function: from the files, before the process's
+       turn, since a program of thousands takes a while the first time
+    2  in the turn: what stands in the process's code, and whether the arena has room for all
+    3  stubs, for functions of which no site is refused
+
+A function that is opened in part would spoil the stacks of its callers. So it is left out with a
+kind of reason, which can be counted.
+
+What this does not do: record (calls.py), or decide how a site is opened (spans/).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from markerjit.abi import CODE_SIZE, RUNTIME_SIZE
+from markerjit.calls.graph import NotOpened
+from markerjit.errors import Refused, Unsupported
+from markerjit.model import Mode, Site, UsdtSite
+from markerjit.session.exits import Leaving, leavings_of, opening_at
+from markerjit.session.openings import Progress
+from markerjit.session.stubs import Ready, looked_at, owner_of, put_stubs, refuse_own
+from markerjit.session.target import Key, Target, key_of
+from markerjit.session.turn import Turn
+from markerjit.sites import ProbeName
+from markerjit.sites.names import PREFIX, NameKind
+from markerjit.spans.exits import Exits, has_bytes_of_entry
+from markerjit.spans.openings import Closed, Opening, Way
+
+NEEDS_BREAKPOINT = "needs a breakpoint"
+_NO_EXIT = "it never returns"
+_ONLY_EXIT = "it is nothing but its exit"
+_AGAIN = "it jumps back to its own entry"
+_REFUSED = "its bytes are needed or changed by others"
+_STUB_SIZE = 192
+"""Bytes of the arena's code for a site, as they are on average or more."""
+_RECORDER_SIZE = 320
+"""The same for the recorder of an event."""
+
+
+class Followed(NamedTuple):
+    """A function that may be followed: its entry, and its exits with how each is opened."""
+
+    entry: UsdtSite
+    exits: tuple[UsdtSite, ...]
+    known: Exits
+
+    @property
+    def sites(self) -> tuple[UsdtSite, ...]:
+        """All of it."""
+        return self.entry, *self.exits
+
+
+class Planned(NamedTuple):
+    """Functions that may be followed, and the others that a name is of."""
+
+    functions: tuple[Followed, ...]
+    not_opened: tuple[NotOpened, ...]
+
+
+def check_name(name: ProbeName) -> None:
+    """Raise Unsupported for a name of anything but functions where they are entered."""
+    parts = name.parts or (name,)
+    if any(part.kind is not NameKind.FUNCTION or part.at_return for part in parts):
+        raise Unsupported(
+            f"'{name}': calls are those of functions, by their names, such as 'func:kv_*'; entry "
+            "and exits are looked at in any case"
+        )
+
+
+def plan_functions(
+    target: Target, name: ProbeName, *, breakpoints: bool, progress: Progress
+) -> Planned:
+    """The functions of a name. Raises UnknownMarker, Unsupported, BadFile."""
+    progress("reading symbols", 0)
+    entries = target.unprepared(name)
+    leavings = leavings_of(target.pid, target.memory.read, target.seen.maps, entries, progress)
+    functions: list[Followed] = []
+    not_opened: list[NotOpened] = []
+    for leaving in leavings:
+        kind = _against(leaving, breakpoints=breakpoints)
+        if kind is None and leaving.exits:
+            functions.append(Followed(leaving.entry, leaving.sites, leaving.exits))
+        else:
+            not_opened.append(_not_opened(leaving.entry, kind or leaving.problem))
+    return Planned(tuple(functions), tuple(not_opened))
+
+
+def _not_opened(entry: UsdtSite, kind: str, reason: str = "") -> NotOpened:
+    return NotOpened(symbol_of(entry.signature.name), kind, reason or kind)
+
+
+def symbol_of(event: str) -> str:
+    """The function of an event at its entry."""
+    return event.removeprefix(PREFIX)
+
+
+def _against(leaving: Leaving, *, breakpoints: bool) -> str | None:
+    """Why a function cannot be followed, as far as its file says it."""
+    exits = leaving.exits
+    if exits is None:
+        return leaving.problem
+    if exits.unbounded:
+        return str(exits.unbounded)
+    if not exits.exits:
+        return _NO_EXIT
+    if exits.again:
+        return _AGAIN
+    openings = [exits.entry, *(each.opening for each in exits.exits)]
+    for opening in openings:
+        if isinstance(opening, Closed):
+            return str(opening.turned_down[-1].reason)
+    if any(each.opening == exits.entry for each in exits.exits):
+        return _ONLY_EXIT
+    if breakpoints:
+        return None
+    if any(isinstance(each, Opening) and each.way is Way.INT3 for each in openings):
+        return NEEDS_BREAKPOINT
+    if any(has_bytes_of_entry(exits, each) for each in exits.exits):
+        return NEEDS_BREAKPOINT
+    return None
+
+
+# ---- in the turn -------------------------------------------------------------------------------
+
+
+class Chosen(NamedTuple):
+    """Sites that can be switched on together, and the functions that are left out."""
+
+    sites: tuple[Site, ...]
+    not_opened: tuple[NotOpened, ...]
+
+
+def make_ready(
+    turn: Turn,
+    planned: Planned,
+    need_arena: Callable[[], object],
+    *,
+    breakpoints: bool,
+    progress: Progress,
+) -> Chosen:
+    """Have stubs for all functions of a plan that can have them.
+
+    Raises Refused where none can, or where the arena has no room for all: then nothing was done.
+    """
+    target = turn.target
+    refuse_own(target)
+    progress("looking at code", 0)
+    functions, not_opened = planned.functions, list(planned.not_opened)
+    sites = [site for function in functions for site in function.sites]
+    openings = {site: _opening(function, site) for function in functions for site in function.sites}
+    ready, closed = looked_at(target, sites, openings) if sites else ([], [])
+    by_key = {key_of(each.site): each for each in ready}
+    reasons = {key_of(site): site.form.closed for site in closed}
+    opened = {key_of(site): site for site in target.seen.opened}
+
+    def judge(function: Followed) -> tuple[str, str] | None:
+        for site in function.sites:
+            reason = reasons.get(key_of(site))
+            if reason:
+                return _REFUSED, reason
+            prepared, known = by_key.get(key_of(site)), opened.get(key_of(site))
+            by_jump = _is_by_jump(prepared, known)
+            if not by_jump and not breakpoints:
+                return NEEDS_BREAKPOINT, NEEDS_BREAKPOINT
+        return None
+
+    functions = _kept(functions, judge, not_opened)
+    wanted_keys = {key_of(site) for function in functions for site in function.sites}
+    ready = [each for each in ready if key_of(each.site) in wanted_keys]
+    _refuse_none(functions, not_opened)
+    _check_room(target, ready)
+    put_stubs(turn, ready, [], need_arena, progress)
+    opened = {key_of(site): site for site in target.seen.opened}
+    altered = _altered(target, [opened[key] for key in wanted_keys if key in opened])
+
+    def judge_again(function: Followed) -> tuple[str, str] | None:
+        for site in function.sites:
+            if key_of(site) in altered:
+                return _REFUSED, altered[key_of(site)]
+            if key_of(site) not in opened:
+                return _REFUSED, "cannot be opened: its instructions cannot be moved"
+        return None
+
+    functions = _kept(functions, judge_again, not_opened)
+    _refuse_none(functions, not_opened)
+    keys = {key_of(site) for function in functions for site in function.sites}
+    return Chosen(
+        tuple(site for site in target.seen.opened if key_of(site) in keys),
+        tuple(not_opened),
+    )
+
+
+def _opening(function: Followed, site: UsdtSite) -> Opening | Closed | str:
+    if site.leaves is None:
+        return function.known.entry
+    return opening_at(function.known, site)
+
+
+def _is_by_jump(ready: Ready | None, known: Site | None) -> bool:
+    if ready is not None:  # perhaps in the place of a stub for other arguments
+        return len(ready.head) > 1
+    return known is not None and known.form.modes[0] is not Mode.INT3
+
+
+def _kept(
+    functions: Sequence[Followed],
+    judge: Callable[[Followed], tuple[str, str] | None],
+    not_opened: list[NotOpened],
+) -> tuple[Followed, ...]:
+    """The functions against which there is nothing. Functions of one name have one slot, so what is
+    against one of them is against all."""
+    of_name: defaultdict[str, list[Followed]] = defaultdict(list)
+    for function in functions:
+        of_name[function.entry.signature.name].append(function)
+    kept: list[Followed] = []
+    for alike in of_name.values():
+        answers = (judge(function) for function in alike)
+        against = next((answer for answer in answers if answer), None)
+        if against is None:
+            kept += alike
+        else:
+            not_opened += [_not_opened(function.entry, *against) for function in alike]
+    return tuple(kept)
+
+
+def _altered(target: Target, sites: Iterable[Site]) -> dict[Key, str]:
+    """Sites whose code another tool has changed, and a sentence for each."""
+    states = target.states(list(sites))
+    return {
+        key_of(site): str(state.problem)
+        for state in states if state.problem
+        for site in state.lot.sites()
+    }  # fmt: skip
+
+
+def _refuse_none(functions: Sequence[Followed], not_opened: Sequence[NotOpened]) -> None:
+    """Raise Refused where no function is left."""
+    if functions:
+        return
+    first = not_opened[0]
+    hint = "; --breakpoints takes it" if first.kind == NEEDS_BREAKPOINT else ""
+    more = f" ({len(not_opened)} functions match, and none can be followed)"
+    raise Refused(f"{first.name}: {first.reason}{hint}{more if len(not_opened) > 1 else ''}")
+
+
+def _check_room(target: Target, ready: Sequence[Ready]) -> None:
+    """Raise Refused where the arena has no room for these sites."""
+    arena = target.seen.arena
+    room = arena.code.room.code if arena else CODE_SIZE - RUNTIME_SIZE
+    events = len({owner_of(each.site) for each in ready})
+    size = len(ready) * _STUB_SIZE + events * _RECORDER_SIZE
+    if size > room:
+        functions = len({each.site.signature.name for each in ready if each.site.leaves is None})
+        fitting = functions * room // size
+        raise Refused(
+            f"the runtime has {room >> 10} KiB of room for code in process {target.pid}, and "
+            f"{functions} functions need some {size >> 10}: name fewer, about {fitting} at a time, "
+            "by patterns, or leave some out by '!pattern'"
+        )

@@ -1,0 +1,96 @@
+"""How much of the code of a file, or of objects of a process, can be opened (spans/coverage.py).
+
+Nothing is changed, and no thread is stopped. Of a process the files are read that it has mapped.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from markerjit.arguments import check_callable, check_int, check_path, check_pid, check_text
+from markerjit.elf import FileImage
+from markerjit.elf.functions import NoFunctions
+from markerjit.errors import BadFile, UnknownMarker
+from markerjit.session.target import Target
+from markerjit.sites.functions import files_of_process
+from markerjit.sites.selection import is_of_object
+from markerjit.spans.code import Code
+from markerjit.spans.coverage import Progress, Share, coverage_of
+
+MOST_INSTRUCTIONS = 1 << 24
+
+
+class Coverage(NamedTuple):
+    """How much of an object's code can be opened. `problem` says why that is not known; "" where
+    it is."""
+
+    path: str
+    build_id: str | None
+    shares: tuple[Share, ...]
+    problem: str = ""
+
+
+def _silent(what: str, done: float) -> None:
+    """Report no progress."""
+
+
+def coverage_of_file(
+    path: str, *, instructions: int | None = 0, progress: Progress = _silent
+) -> Coverage:
+    """The coverage of an executable or shared object: of its functions' entries and exits, and of
+    so many instructions, chosen at random; of all of them for None. Raises BadFile, Unsupported."""
+    check_path("path", path)
+    _check(instructions, progress)
+    with FileImage(os.fspath(path)) as image:
+        return _of_image(image, instructions, progress)
+
+
+def coverage_of_process(
+    pid: int, mapped: str = "", *, instructions: int | None = 0, progress: Progress = _silent
+) -> list[Coverage]:
+    """The coverage of the objects that a process has mapped, whose names or paths a glob is of; ""
+    for that of the program itself. Raises UnknownMarker where there is none, and what attaching
+    raises."""
+    check_pid(pid)
+    check_text("mapped", mapped)
+    _check(instructions, progress)
+    target = Target(pid)
+    try:
+        read, maps = target.memory.read, target.seen.maps
+        program = os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
+        problems: list[BadFile] = []
+
+        def is_meant(path: str) -> bool:
+            return is_of_object(mapped, path) if mapped else path == program
+
+        objects = []
+        for image, _ in files_of_process(pid, read, maps, problems, is_meant):
+            objects.append(_of_image(image, instructions, progress))
+        if problems and not objects:
+            raise problems[0]
+        if not objects:
+            raise UnknownMarker(mapped or program, (), what="object")
+        return objects
+    finally:
+        target.close()
+
+
+def _check(instructions: object, progress: object) -> None:
+    check_callable("progress", progress)
+    if instructions is not None:
+        check_int("instructions", instructions, 0, MOST_INSTRUCTIONS)
+
+
+def _of_image(image: FileImage, instructions: int | None, progress: Progress) -> Coverage:
+    name = os.path.basename(image.name)
+
+    def report(what: str, done: float) -> None:
+        progress(f"{name}, {what}", done)
+
+    report("reading", 0)
+    try:
+        shares = tuple(coverage_of(Code(image), instructions, report))
+    except NoFunctions as problem:
+        return Coverage(image.name, image.build_id(), (), str(problem))
+    return Coverage(image.name, image.build_id(), shares)

@@ -1,0 +1,218 @@
+"""Where functions of a process or a file are left: a site for each exit, from the entries of the
+functions.
+
+The exits are found in the code (spans/exits.py), and remembered with its build (openings.py). A
+site is the first instruction that its opening displaces; so a function has at most one at each
+address. Its name is that of the function and `:return`, and its fields are
+
+    ret, rax    of a return: the value as debugging information has its type, as an int where there
+                is none, and all 64 bits of the register
+    tail        of a tail call: the function that is jumped to. What it will return is not known
+    dur         nanoseconds since the entry, and behind it the first arguments of the entry: where
+                entry and exits can be open together (0038)
+
+What this does not do: open anything (stubs.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+from markerjit.abi import STASH_ARGS
+from markerjit.elf import FileImage, Read
+from markerjit.elf.functions import NoFunctions
+from markerjit.errors import BadFile
+from markerjit.memory import Mapping
+from markerjit.model import (
+    Constant,
+    CType,
+    Duration,
+    Kept,
+    MappedObject,
+    Operand,
+    Place,
+    Recipe,
+    RemoteAddress,
+    Returned,
+    Signature,
+    Static,
+    TypeClass,
+    UsdtSite,
+)
+from markerjit.session.openings import Progress, exits_of_functions, silent
+from markerjit.sites.calling import RAX
+from markerjit.sites.functions import unnamed
+from markerjit.sites.mapped_files import image_of
+from markerjit.sites.names import SUFFIX
+from markerjit.sites.operands import shown
+from markerjit.spans.exits import Exit, ExitKind, Exits, has_bytes_of_entry
+from markerjit.spans.openings import Closed, Opening
+from markerjit.x86.forms import exit_form
+from markerjit.x86.jumps import jump_target
+
+_OBJECT = attrgetter("place.object")
+_UNKNOWN = Returned(
+    "ret %d rax %#lx", (CType(TypeClass.SIGNED, 4), CType(TypeClass.UNSIGNED, 8)), (RAX, RAX)
+)
+_TAIL = "tail %p", (CType(TypeClass.POINTER, 8),)
+_DURATION = "dur %lu", CType(TypeClass.UNSIGNED, 8)
+
+
+BY_ENTRY = "it is a single instruction, which its entry needs"
+
+
+class Leaving(NamedTuple):
+    """Where a function is left: the entry that it was asked for by, its exits, and a site for each,
+    or one that cannot be opened where they are not known. `problem`: they cannot be looked for."""
+
+    entry: UsdtSite
+    exits: Exits | None
+    sites: tuple[UsdtSite, ...]
+    problem: str = ""
+
+
+def leavings_of(
+    pid: int,
+    read: Read,
+    maps: Sequence[Mapping],
+    entries: Sequence[UsdtSite],
+    progress: Progress = silent,
+) -> list[Leaving]:
+    """Where the functions with these entries are left, of a process with these mappings."""
+    leavings: list[Leaving] = []
+    for mapped, group in groupby(entries, key=_OBJECT):
+        of_object = list(group)
+        try:
+            image = image_of(pid, read, maps, mapped)
+        except BadFile as problem:
+            leavings += [_unknown(entry, str(problem)) for entry in of_object]
+            continue
+        with image:
+            leavings += leavings_in(image, of_object, progress)
+    return leavings
+
+
+def leavings_in(
+    image: FileImage, entries: Sequence[UsdtSite], progress: Progress = silent
+) -> list[Leaving]:
+    """The same, of entries of one object."""
+    try:
+        exits = exits_of_functions(image, [entry.place.offset for entry in entries], progress)
+    except NoFunctions as problem:
+        return [_unknown(entry, str(problem)) for entry in entries]
+    return [_leaving(entry, exits[entry.place.offset]) for entry in entries]
+
+
+def opening_at(exits: Exits, site: UsdtSite) -> Opening | Closed | str:
+    """How an exit can be opened, by its site, or why there is none."""
+    if exits.unbounded:
+        return f"cannot be opened: {exits.unbounded} ({exits.at:#x})"
+    for each in exits.exits:
+        if each.opening.address == site.place.offset and each.opening != exits.entry:
+            return each.opening
+    if exits.exits:
+        return f"cannot be opened: {BY_ENTRY}"
+    return "cannot be opened: it never returns"
+
+
+def sites_at(leavings: Iterable[Leaving], places: set[int]) -> list[UsdtSite]:
+    """Those of the sites at these addresses that can be opened."""
+    return [
+        site for leaving in leavings for site in leaving.sites
+        if site.address in places and site.form.head
+    ]  # fmt: skip
+
+
+def _unknown(entry: UsdtSite, problem: str) -> Leaving:
+    return Leaving(entry, None, (_site(entry, None),), problem)
+
+
+def _leaving(entry: UsdtSite, exits: Exits) -> Leaving:
+    own = [each for each in exits.exits if each.opening != exits.entry]
+    are_open_together = isinstance(exits.entry, Opening) and not any(
+        each.opening == exits.entry or has_bytes_of_entry(exits, each) for each in exits.exits
+    )
+    sites = tuple(_site(entry, each) for each in own)
+    if are_open_together:
+        sites = tuple(with_arguments(site, entry) for site in sites)
+    if len(own) < len(exits.exits) or not sites:
+        sites = (*sites, _site(entry, None))
+    return Leaving(entry, exits, sites)
+
+
+def _site(entry: UsdtSite, leaving: Exit | None) -> UsdtSite:
+    """The site of an exit; of None, one that cannot be opened, in the place of the function."""
+    mapped = entry.place.object
+    name = entry.signature.name + SUFFIX
+    value = entry.returned or _UNKNOWN
+    if leaving is None:
+        return UsdtSite(
+            Signature(name, value.format, value.args), entry.place, entry.address,
+            exit_form(b""), Recipe(value.operands), entry.place.offset,
+        )  # fmt: skip
+    opening = leaving.opening
+    offset = opening.address
+    code = opening.code if isinstance(opening, Opening) else b""
+    head = code[: opening.size] if isinstance(opening, Opening) else b""
+    place = Place(mapped, offset, f"{entry.place.source.partition('+')[0]}+{leaving.address:#x}")
+    if leaving.kind is ExitKind.RETURN:
+        signature = Signature(name, value.format, value.args)
+        recipe = Recipe(value.operands, _shown(value.operands))
+    else:
+        signature = Signature(name, *_TAIL)
+        last = code[leaving.address - offset :]
+        operand = _moved(jump_target(last, leaving.address), mapped)
+        recipe = Recipe((operand,), str(operand))
+    return UsdtSite(
+        signature, place, RemoteAddress(offset + mapped.bias), exit_form(head), recipe,
+        entry.place.offset,
+    )  # fmt: skip
+
+
+def with_arguments(site: UsdtSite, entry: UsdtSite) -> UsdtSite:
+    """An exit whose event has the arguments of the entry, too."""
+    args = entry.signature.args[:STASH_ARGS]
+    words = entry.signature.format.split(" ")[: 2 * len(args)]  # the names and conversions
+    name, format_, own = site.signature
+    kept = [Kept(index) for index in range(len(args))]
+    signature = Signature(
+        name, " ".join((format_, _DURATION[0], *words)).lstrip(), (*own, _DURATION[1], *args)
+    )
+    operands, text, semaphore = site.recipe
+    text = f"{text} {entry.recipe.text}".strip()
+    recipe = Recipe((*operands, Duration(), *kept), text, semaphore)
+    return site._replace(signature=signature, recipe=recipe, enters=entry)
+
+
+def unnamed_exit(site: UsdtSite) -> UsdtSite:
+    """The same exit as it is without debugging information."""
+    name, format_, _ = site.signature
+    tail, types = _TAIL
+    if format_.startswith(tail):
+        operands = site.recipe.operands[: len(types)]
+        plain, recipe = Signature(name, *_TAIL), Recipe(operands, str(operands[0]))
+    else:
+        plain = Signature(name, _UNKNOWN.format, _UNKNOWN.args)
+        recipe = Recipe(_UNKNOWN.operands, _shown(_UNKNOWN.operands))
+    without = site._replace(signature=plain, recipe=recipe, enters=None)
+    return with_arguments(without, unnamed(site.enters)) if site.enters else without
+
+
+def _shown(operands: Sequence[Operand]) -> str:
+    """The first one stands for both: they are one register."""
+    return shown(operands[0]) if operands else ""
+
+
+def _moved(operand: Operand | None, mapped: MappedObject) -> Operand:
+    """The operand in the process. A target that no operand says is 0."""
+    match operand:
+        case None:
+            return Constant(0)
+        case Constant(value):
+            return Constant(value + mapped.bias)
+        case Static(address):
+            return Static(RemoteAddress(address + mapped.bias), "")
+    return operand

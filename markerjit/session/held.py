@@ -1,0 +1,303 @@
+"""What aggregates and latencies share: markers that add to memory of the arena, for one reader.
+
+    1  the memory is taken, and each marker's entry gets its ticket
+    2  the markers are switched on
+    3  whatever happens, they are switched off again, markers that only counted before count again,
+       and what others have taken meanwhile is left alone
+    4  threads that are still adding get a moment, the memory is read for the last time, and it is
+       given back
+
+Killed between 1 and 4 a controller leaves an aggregate whose owner is gone. In the turn of the next
+controller its markers are switched off, and the memory is given back (left_aggregates.py).
+
+What this does not do: know what the memory means (aggregate.py, latency.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from time import monotonic, sleep
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from markerjit.arena.aggregates import NO_TICKS, Aggregate, Size, Ticks
+from markerjit.arena.arena import Arena
+from markerjit.errors import MarkerError, NoSuchProcess, Refused, TargetGone
+from markerjit.model import RemoteAddress, Site
+from markerjit.patch.plan import SiteState
+from markerjit.patch.request import Request
+from markerjit.patch.switchable import LeftOut
+from markerjit.probes.recorders import Recorders
+from markerjit.proc.owner import ourselves
+from markerjit.session.counting import Counting, count_again, counting
+from markerjit.session.holding import is_bound
+from markerjit.session.insist import insist
+from markerjit.session.status import unmatched
+from markerjit.session.switch import Switcher, tell_of_markers
+from markerjit.session.turn import Turn
+from markerjit.sites import ProbeName
+
+T = TypeVar("T")
+
+
+class TakeRows(Protocol):
+    """Takes what is handed out once."""
+
+    def __call__(self, aggregate: Aggregate, *, is_over: bool = False) -> list[bytes]:
+        """What was not taken before; at the end all of it."""
+
+
+_LOOK_S = 0.002
+_GRACE_S = 0.2
+"""A thread that was stopped while it was adding goes on at once, unless the machine is busy."""
+
+
+class Source(Generic[T]):
+    """The memory of an aggregate, as it is while markers add to it, and as it was at the end.
+
+    `unswitched` are markers that matched and are left as they were, `taken` those that another
+    controller has taken; `unmatched` are returns that were not added, since their entries were not
+    seen, by slot, known at the end. `take_rows` takes what is handed out once."""
+
+    def __init__(
+        self,
+        arena: Arena,
+        aggregate: Aggregate,
+        copy: Callable[[Aggregate], T],
+        is_alive: Callable[[], bool],
+        take_rows: TakeRows | None = None,
+    ) -> None:
+        self.aggregate = aggregate
+        self.size = aggregate.size
+        self.unswitched: tuple[LeftOut, ...] = ()
+        self.taken: tuple[str, ...] = ()
+        self.unmatched: dict[RemoteAddress, int] = {}
+        self.is_over = False
+        self._arena = arena
+        self._copy = copy
+        self.is_alive = is_alive
+        self._take_rows = take_rows
+        self._last: T | None = None
+        self._rows: list[bytes] = []
+
+    def copy(self) -> T:
+        """All that is in the memory. Raises Refused where it is another's."""
+        if self._last is not None:
+            return self._last
+        content = self._copy(self.aggregate)
+        self._check_ours()
+        return content
+
+    def take(self) -> list[bytes]:
+        """The rows that were not handed out before, while it goes on and once afterwards. Raises
+        Refused where the memory is another's."""
+        rows, self._rows = self._rows, []
+        if self._take_rows and not self.is_over:
+            self._check_ours()  # taking writes down how far it came
+            rows = self._take_rows(self.aggregate)
+            self._check_ours()
+        return rows
+
+    def _check_ours(self) -> None:
+        """After a read: what went in the middle of it may have been another's already."""
+        if not self._arena.aggregates.find(self.aggregate.ticket):
+            raise Refused(
+                "the aggregate is not there any more: another controller has taken its markers, "
+                "or the process has written over it"
+            )
+
+    def finish(self) -> None:
+        """Read for the last time, when no thread has added anything for a moment."""
+        with suppress(TargetGone, Refused):
+            last, until = self.copy(), monotonic() + _GRACE_S
+            while self.is_alive() and monotonic() < until:
+                sleep(_LOOK_S)
+                before, last = last, self.copy()
+                if last == before:
+                    break
+            self._last = last
+            if self._take_rows:
+                rows = self._take_rows(self.aggregate, is_over=True)
+                self._check_ours()
+                self._rows = rows
+        self.is_over = True
+
+
+class Gathering(Generic[T]):
+    """What is read of an aggregate or a latency besides its numbers."""
+
+    def __init__(self, source: Source[T]) -> None:
+        self._source = source
+
+    @property
+    def unswitched(self) -> tuple[LeftOut, ...]:
+        """Markers that matched and are left as they were."""
+        return self._source.unswitched
+
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """Markers that another controller has taken meanwhile."""
+        return self._source.taken
+
+    @property
+    def unmatched(self) -> int:
+        """At the end: returns of functions that count for nothing, since their entries were not
+        seen."""
+        return sum(self._source.unmatched.values())
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return self._source.is_over
+
+    @property
+    def target_ended(self) -> bool:
+        """Whether the process has ended."""
+        return not self._source.is_alive()
+
+
+class Leg(NamedTuple):
+    """Sites that are switched by one request, and their pattern."""
+
+    name: ProbeName
+    sites: Sequence[Site]
+    request: Request
+
+
+class Prepared(Protocol[T]):
+    """Markers that are ready to be switched on: in the order of the legs, and off in the opposite
+    one."""
+
+    @property
+    def recorders(self) -> Recorders:
+        """The recorders that have their code."""
+
+    @property
+    def legs(self) -> Sequence[Leg]:
+        """What is switched."""
+
+    @property
+    def source(self) -> Source[T]:
+        """What is read."""
+
+
+P = TypeVar("P", bound=Prepared)  # type: ignore[type-arg]
+
+
+@contextmanager
+def held(switcher: Switcher, prepare: Callable[[Turn], P]) -> Iterator[P]:
+    """Have the markers on, until the context ends."""
+    prepared: P | None = None
+    before: list[Counting] = []
+    switched = 0
+    try:
+        with switcher.turn() as turn:
+            prepared = prepare(turn)
+            source = prepared.source
+            before = [counting(turn, prepared.recorders, leg.sites) for leg in prepared.legs]
+            for leg in prepared.legs:
+                switched += 1  # or partly, whatever interrupts us: only an error has undone it
+                try:
+                    done = switcher.switch(turn, leg.sites, leg.request)
+                except MarkerError:
+                    switched -= 1
+                    raise
+                source.unswitched = (*source.unswitched, *done.applied.left_out)
+        yield prepared
+    finally:
+        if prepared and prepared.source.aggregate.owner == ourselves():  # no child of a fork
+            with ExitStack() as ends:  # each is tried, also where another one fails
+                for leg, counted in zip(prepared.legs[:switched], before, strict=False):
+                    ends.callback(_end_for_sure, switcher, prepared, leg, counted)
+            prepared.source.finish()
+            # Without the lock the memory might be another's before it is released here.
+            with suppress(TargetGone), switcher.target.memory.locked():
+                arena = prepared.recorders.arena
+                arena.aggregates.free(prepared.source.aggregate.ticket)
+
+
+def make(
+    turn: Turn,
+    recorders: Recorders,
+    legs: Sequence[Leg],
+    size: Size,
+    ticks: Ticks = NO_TICKS,
+) -> Aggregate:
+    """The memory, and the markers' entries, which have its ticket. Raises Refused where there is no
+    room."""
+    arena = recorders.arena
+    arena.aggregates.reclaim(partial(_stop, turn), partial(_is_entered, arena))
+    aggregate = arena.aggregates.make(size, ticks)
+    try:
+        for leg in legs:
+            tell_of_markers(turn, leg.sites, leg.request, recorders)
+            for signature in {site.signature for site in leg.sites}:
+                marker = recorders.find(signature, leg.request.probe)
+                if marker is not None:
+                    arena.aggregates.lose(int(arena.markers.entry(marker).aggregate))
+                    arena.markers.set_aggregate(marker, aggregate.ticket)
+    except BaseException:
+        arena.aggregates.free(aggregate.ticket)
+        raise
+    return aggregate
+
+
+def _stop(turn: Turn) -> None:
+    """All threads of the process have been stopped since the call: a restartable sequence in which
+    one was is over."""
+    from markerjit.proc.barrier import abort_sequences
+    from markerjit.remote.references import referred
+
+    if turn.target.own:
+        abort_sequences()
+    else:
+        referred(turn.native_target(), ())
+
+
+def _is_entered(arena: Arena, ticket: int) -> bool:
+    """Whether a thread is in the memory of an aggregate that went, by locked instructions."""
+    markers = [int(entry.id) for entry in arena.markers.entries() if entry.aggregate == ticket]
+    return arena.calls.is_entered(markers)
+
+
+def _end_for_sure(switcher: Switcher, prepared: Prepared[T], leg: Leg, before: Counting) -> None:
+    """Switch off. Where it cannot be switched off, the aggregate stays for whoever switches it off
+    later."""
+    again: set[Site] = set()
+    with suppress(TargetGone, NoSuchProcess):
+        insist(switcher, leg.name, lambda turn: _end(turn, switcher, prepared, leg, before, again))
+
+
+def _end(
+    turn: Turn,
+    switcher: Switcher,
+    prepared: Prepared[T],
+    leg: Leg,
+    before: Counting,
+    again: set[Site],
+) -> None:
+    """Switch off what is still ours. `again` are sites that an earlier attempt let count again."""
+    recorders, source = prepared.recorders, prepared.source
+    mapped = set(turn.seen.sites) - again  # objects may have been unloaded since
+    ours: list[Site] = []
+    taken: set[str] = set()
+    for state in turn.target.states([site for site in leg.sites if site in mapped]):
+        adds = _adds_to(recorders.arena, state, source.aggregate)
+        if adds and is_bound(state, leg.request, recorders):
+            ours += state.lot.sites()
+        elif state.mode:
+            taken.add(state.site.marker)
+    source.taken = tuple(sorted({*source.taken, *taken}))
+    source.unmatched |= unmatched(turn.target.states(ours))  # as an earlier attempt did, too
+    count_again(turn, switcher, recorders, ours, before, again)
+    rest = [site for site in ours if site not in again]
+    done = switcher.switch(turn, rest, switcher.planner.off())
+    for state in done.states:
+        if state.problem:  # another tool has patched it: it was left as it is
+            raise state.problem
+
+
+def _adds_to(arena: Arena, state: SiteState, aggregate: Aggregate) -> bool:
+    adds = arena.aggregate(state.probe, state.data)
+    return adds is not None and adds.ticket == aggregate.ticket

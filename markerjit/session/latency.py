@@ -1,0 +1,231 @@
+"""A latency: the time from one marker to the next with the same key, paired in the process.
+
+The markers where it ends are switched on first, and those where it begins are switched off first
+(held.py). So an end may have no begin, and no begin is taken for another's because its own end was
+not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import monotonic_ns, sleep, time_ns
+from typing import NamedTuple
+
+import markerjit.abi as abi
+from markerjit.arena.aggregates import Pairs, Size, Ticks
+from markerjit.arena.arena import Arena
+from markerjit.errors import Reason, Refused
+from markerjit.events.latencies import (
+    Known,
+    Latencies,
+    SlowPair,
+    Sums,
+    latencies_of,
+    slow_pairs,
+    sums_of,
+)
+from markerjit.model import Signature, Site
+from markerjit.patch.request import Pair, Request
+from markerjit.patch.switchable import LeftOut
+from markerjit.probes.recorders import Recorders
+from markerjit.questions import Lack
+from markerjit.questions.latencies import WORDS, Pairing, Side, Timed
+from markerjit.remote.native import clock_pair
+from markerjit.ring.clock import NS, Calibration
+from markerjit.ring.counter import time_to_use
+from markerjit.ring.timeline import Timeline
+from markerjit.ring.types import Time
+from markerjit.session.asking import divide, rest_of
+from markerjit.session.clock import EarlyClock
+from markerjit.session.held import Gathering, Leg, Source, held, make
+from markerjit.session.holding import refuse_added_up, take
+from markerjit.session.switch import Switcher
+from markerjit.session.turn import Turn
+from markerjit.sites import ProbeName
+
+DEFAULT_ROOM = 2048
+"""Begins that may wait at a time."""
+_SLOW_ROOM = 256
+"""Pairs that took long, between two looks."""
+
+
+class Timing(NamedTuple):
+    """A request to time: the markers where it begins and where it ends, the question, how they are
+    switched on, how many begins may wait, and after how many seconds one may be forgotten."""
+
+    begins: ProbeName
+    ends: ProbeName
+    timed: Timed
+    on: Request
+    room: int
+    forget_s: float
+    clock: EarlyClock
+
+
+class Latency(Gathering[Pairs]):
+    """The times between markers of a process while these are on, and all of them afterwards."""
+
+    def __init__(
+        self, source: Source[Pairs], markers: Mapping[int, Known], clock: Calibration
+    ) -> None:
+        super().__init__(source)
+        self._markers = markers
+        self._clock = clock
+        self._before: Sums | None = None
+        self._bad_pairs = 0
+
+    def read(self) -> Latencies:
+        """All times so far. It goes on."""
+        return latencies_of(sums_of(self._source.copy()))
+
+    def take(self) -> Latencies:
+        """Those since the last `take`. `waiting` are all begins that wait now, and the longest time
+        of an interval is not known: it is None."""
+        now = sums_of(self._source.copy())
+        before, self._before = self._before, now
+        return latencies_of(now, before or _NOTHING)
+
+    def slow(self) -> list[SlowPair]:
+        """The pairs that took as long as was asked for and were not handed out before, in the
+        order of their ends. Empty where `slower` was not given. Raises Refused where another
+        controller has taken the markers, and its memory is another's."""
+        rows = self._source.take()
+        begin_words = self._source.size.held_words - abi.HELD_WORDS
+        pairs = slow_pairs(rows, self._markers, begin_words, self._clock)
+        self._bad_pairs += len(rows) - len(pairs)
+        return pairs
+
+    @property
+    def bad_pairs(self) -> int:
+        """Pairs that `slow` has left out, since they made no sense: the program has written over
+        them."""
+        return self._bad_pairs
+
+
+_NOTHING = Sums((0,) * abi.MISSED, (0,) * (WORDS - 2), 0, 0, 0)
+
+
+class _Prepared(NamedTuple):
+    """The legs of a latency, and what is read."""
+
+    recorders: Recorders
+    legs: Sequence[Leg]
+    source: Source[Pairs]
+    markers: Mapping[int, Known]
+    clock: Calibration
+
+
+@contextmanager
+def timed(switcher: Switcher, timing: Timing) -> Iterator[Latency]:
+    """The latency, which ends with the context. Raises what a switch raises, BadQuestion, and
+    Refused where another reader holds one of the markers, or there is no room."""
+    clock = _clock(timing)  # may wait for the clocks to move, which nobody else has to wait for
+    with held(switcher, lambda turn: _prepare(turn, switcher, timing, clock)) as prepared:
+        yield Latency(prepared.source, prepared.markers, prepared.clock)
+
+
+def _signatures(sites: Sequence[Site]) -> list[Signature]:
+    return list(dict.fromkeys(site.signature for site in sites))
+
+
+class _Way(NamedTuple):
+    """The sites of one way, and their sides."""
+
+    sites: Sequence[Site]
+    sides: Mapping[Signature, Side]
+    left_out: Sequence[LeftOut]
+
+
+def _prepare(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibration) -> _Prepared:
+    from markerjit.probes.pairing import ask_markers
+
+    for name in (timing.begins, timing.ends):
+        switcher.need_stubs(turn, name, timing.on)
+    begins, ends = (turn.target.matching(name) for name in (timing.begins, timing.ends))
+    _refuse_both(timing, begins, ends)
+    first, last = map(_signatures, (begins, ends))
+    pairing = ask_markers(timing.timed, first, last)
+    ways = (_way(begins, first, pairing.begins), _way(ends, last, pairing.ends))
+    options = timing.on.probe.options
+    probes = [
+        Pair.of(timing.timed, pairing.key, options, ends=at == 1, counter=clock.time is Time.TSC)
+        for at in (0, 1)
+    ]
+    legs = [
+        Leg(name, way.sites, timing.on._replace(probe=probe))
+        for name, way, probe in zip((timing.begins, timing.ends), ways, probes, strict=True)
+    ]
+    for leg in legs:
+        take(turn.target, switcher.recorders, leg.name, leg.request)
+    for leg in legs:
+        recorders = switcher.need_arena(turn, leg.sites, leg.request)
+        refuse_added_up(turn.target, recorders, leg.sites)
+    _check_clock(recorders.arena, clock)
+    size = _size(timing, pairing, ways)
+    legs.reverse()  # on from the end, and off from the begin
+    aggregate = make(turn, recorders, legs, size, _ticks(timing, clock))
+    arena = recorders.arena
+    source = Source(
+        arena, aggregate, arena.aggregates.copy_pairs, turn.target.memory.alive,
+        arena.aggregates.take_slow,
+    )  # fmt: skip
+    source.unswitched = tuple(left_out for way in ways for left_out in way.left_out)
+    markers = {
+        marker: Known(signature.name, side, probe.ends)
+        for way, probe in zip(ways, probes, strict=True)
+        for signature, side in way.sides.items()
+        if (marker := recorders.find(signature, probe)) is not None
+    }
+    return _Prepared(recorders, legs, source, markers, clock)
+
+
+def _refuse_both(timing: Timing, begins: Sequence[Site], ends: Sequence[Site]) -> None:
+    both = sorted({site.marker for site in begins} & {site.marker for site in ends})
+    if both:
+        raise Refused(
+            f"{both[0]} would both begin and end it, and a marker does one of them; leave it out "
+            f"of one end, as in '{timing.ends},!{both[0]}', or name another marker there",
+            reason=Reason.NO_QUESTION,
+        )
+
+
+def _way(
+    sites: Sequence[Site], signatures: Sequence[Signature], asked: Sequence[Side | Lack]
+) -> _Way:
+    sides, left_out = divide(sites, signatures, asked)
+    return _Way(rest_of(sites, left_out), sides, tuple(left_out.values()))
+
+
+def _size(timing: Timing, pairing: Pairing, ways: Sequence[_Way]) -> Size:
+    begin, end = (max(side.field_words for side in way.sides.values()) for way in ways)
+    held_words = abi.HELD_WORDS + begin
+    if timing.timed.slower_ns is None:
+        return Size(pairing.key_words, WORDS, timing.room, held_words)
+    slow_words = abi.SLOW_WORDS + begin + end
+    return Size(pairing.key_words, WORDS, timing.room, held_words, slow_words, _SLOW_ROOM)
+
+
+# ---- the clock -----------------------------------------------------------------------------------
+
+
+def _clock(timing: Timing) -> Calibration:
+    """The clock of the pairs: the time stamp counter where it is trusted."""
+    wall_offset_ns = time_ns() - monotonic_ns()
+    if time_to_use(None) is not Time.TSC:
+        return Calibration(Time.MONOTONIC, 0, 0, NS, wall_offset_ns)
+    return Timeline(clock_pair, wall_offset_ns, timing.clock.pair()).line(sleep)
+
+
+def _check_clock(arena: Arena, clock: Calibration) -> None:
+    if clock.time is Time.MONOTONIC and not arena.facts.clock:
+        raise Refused(
+            f"process {arena.pid} has no vDSO that we know, so its clock would take a system call "
+            "for each event, and this machine's kernel does not trust the time stamp counter; "
+            f"markerjit trace {arena.pid} --time monotonic has the times of events"
+        )
+
+
+def _ticks(timing: Timing, clock: Calibration) -> Ticks:
+    frequency = clock.frequency_hz
+    return Ticks((NS << 32) // frequency, int(timing.forget_s * frequency))

@@ -1,0 +1,154 @@
+"""How many places of an object's code can be opened, by which way, and why the others cannot be.
+
+    entries       of functions; not of parts that a compiler has split off
+    exits         of functions. One that the entry displaces needs no opening of its own
+    instructions  any; all of them, or some that are chosen at random, the same each time
+
+Holes are given away as a switch of all these places would do it, so a place whose holes others have
+counts as a breakpoint. So does a jump whose write could be interrupted between two pages.
+
+What this does not do: read a process, in which another site may have the bytes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from markerjit.abi import PAGE
+from markerjit.spans.code import Code
+from markerjit.spans.exits import exits_of
+from markerjit.spans.openings import Closed, HolePlace, Opening, Way, best_opening
+
+BY_ENTRY = "inside what the entry displaces"
+NO_HOLE_LEFT = "other places have the holes in reach"
+NO_ROOM = "nothing beside it has room for a jump, and no hole is in reach"
+TWO_PAGES = "the jump would lie in two pages"
+_TURN = 64
+"""Functions between two reports of progress."""
+
+Progress = Callable[[str, float], None]
+"""Called with what is looked at, and how much of it is done, from 0 to 1."""
+
+
+class Share(NamedTuple):
+    """The places of one kind.
+
+    what     "entries", "exits" or "instructions"
+    places   how many there are; of those that were looked at
+    ways     how many are opened by each way, by its name, the best first
+    reasons  why a place is opened by a breakpoint, or not at all, and how many places
+    unknown  how many functions have exits that are not known, by the reason
+    """
+
+    what: str
+    places: int
+    ways: dict[str, int]
+    reasons: dict[str, int]
+    unknown: dict[str, int]
+
+    @property
+    def by_jump(self) -> int:
+        """How many places a jump opens, or the jump at the entry."""
+        return sum(count for way, count in self.ways.items() if way != str(Way.INT3))
+
+    @property
+    def closed(self) -> int:
+        """How many cannot be opened."""
+        return self.places - sum(self.ways.values())
+
+
+def coverage_of(code: Code, instructions: int | None, progress: Progress) -> Iterator[Share]:
+    """The shares of entries and of exits, and of so many instructions: None for all, and none are
+    looked at for 0."""
+    entries = entries_of(code)
+    places = _reported("entries", entries, progress)
+    yield _share("entries", (best_opening(code, at) for at in places))
+    yield _exits(code, _reported("exits", entries, progress))
+    if instructions != 0:
+        chosen = _chosen(code, instructions)
+        places = _reported("instructions", chosen, progress)
+        yield _share("instructions", (best_opening(code, at) for at in places))
+
+
+def entries_of(code: Code) -> list[int]:
+    """Where functions are entered."""
+    starts: list[int] = code.functions.starts[~code.functions.parts].tolist()
+    return [start for start in starts if not code.is_linkage(start)]
+
+
+def _reported(what: str, places: list[int], progress: Progress) -> Iterator[int]:
+    for number, place in enumerate(places):
+        if number % _TURN == 0:
+            progress(what, number / len(places))
+        yield place
+
+
+def _chosen(code: Code, count: int | None) -> list[int]:
+    """Starts of instructions. Functions are drawn by their sizes, so that each byte counts."""
+    functions = code.functions
+    if count is None:
+        return [at for index in range(len(functions)) for at in code.flow(index).starts]
+    draw = random.Random(count)
+    weights = (functions.ends - functions.starts).clip(1)
+    indexes = draw.choices(range(len(functions)), np.cumsum(weights).tolist(), k=count)
+    places = (list(code.flow(index).starts) for index in sorted(indexes))
+    return [draw.choice(starts) for starts in places if starts]
+
+
+def _exits(code: Code, entries: Iterable[int]) -> Share:
+    unknown: Counter[str] = Counter()
+    displaced = 0
+    openings: list[Opening | Closed] = []
+    for entry in entries:
+        exits = exits_of(code, entry)
+        if exits.unbounded:
+            unknown[str(exits.unbounded)] += 1
+        own = [each.opening for each in exits.exits if each.opening != exits.entry]
+        displaced += len(exits.exits) - len(own)
+        openings += own
+    share = _share("exits", openings)
+    ways = {BY_ENTRY: displaced, **share.ways} if displaced else share.ways
+    return share._replace(places=share.places + displaced, ways=ways, unknown=dict(unknown))
+
+
+def _share(what: str, openings: Iterable[Opening | Closed]) -> Share:
+    ways: Counter[Way] = Counter()
+    reasons: Counter[str] = Counter()
+    given: set[int] = set()
+    places = 0
+    for opening in openings:
+        places += 1
+        way, reason = _as_switched(opening, given)
+        if way:
+            ways[way] += 1
+        if reason:
+            reasons[reason] += 1
+    ordered = {str(way): ways[way] for way in Way if ways[way]}
+    return Share(what, places, ordered, dict(reasons.most_common()), {})
+
+
+def _as_switched(opening: Opening | Closed, given: set[int]) -> tuple[Way | None, str]:
+    """The way, and why it is no jump; "" where it is one."""
+    if isinstance(opening, Closed):
+        return None, str(opening.turned_down[-1].reason)
+    if opening.way is Way.INT3:
+        first = next(iter(opening.turned_down), None)
+        return Way.INT3, str(first.reason) if first else NO_ROOM
+    if opening.address // PAGE != (opening.address + opening.size - 1) // PAGE:
+        return Way.INT3, TWO_PAGES
+    if opening.holes:
+        hole = next((each for each in opening.holes if not given & _bytes_of(each)), None)
+        if hole is None:
+            return Way.INT3, NO_HOLE_LEFT
+        given |= _bytes_of(hole)
+        return (Way.MADE if hole.made else Way.HOLE), ""
+    return opening.way, ""
+
+
+def _bytes_of(hole: HolePlace) -> set[int]:
+    return set(range(hole.address, hole.address + len(hole.code)))

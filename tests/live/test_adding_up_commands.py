@@ -1,0 +1,135 @@
+"""`count`, `stat`, `hist` and `quantiles`, as a user sees them."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.commands import cli
+from tests.support.terminals import in_terminal, screen_of
+from tests.support.timing import wait_until
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def program(target: Callable) -> Any:
+    return target("truth_keys", "1", "--keys", "4")
+
+
+def while_it_adds(program: Any, *arguments: object, do: tuple[str, ...]) -> str:
+    """The output of a command that is interrupted when the program has done something."""
+    command = [sys.executable, "-m", "markerjit", *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            wait_until(lambda: "added up" in cli("status", program.pid).stdout, "it is on")
+            for line in do:
+                program.ask(line)
+        finally:
+            process.send_signal(signal.SIGTERM)
+        printed, _ = process.communicate()
+    assert process.returncode == 0
+    assert "added up" not in cli("status", program.pid).stdout
+    return printed
+
+
+def test_interrupted_command_prints_what_it_has(program: Any) -> None:
+    printed = while_it_adds(
+        program, "count", program.pid, "truth_key", "--by", "key, text", "--text", 8,
+        do=("null 30", "long 2"),
+    )  # fmt: skip
+
+    assert printed == (
+        "KEY  TEXT  COUNT      %\n"
+        " -1  None     30  100.0\n"
+        "1 key, 30 events\n"
+        "2 events had a text of more than 8 bytes in the key; cut it, as in key[:32], or --text "
+        "16\n"
+    )
+
+
+def test_statistics_histogram_and_quantiles_are_shown(program: Any) -> None:
+    shown = {
+        name: while_it_adds(program, name, program.pid, "truth_key", value, do=("null 3",))
+        for name, value in {"stat": "key * 2", "hist": "key + 21", "quantiles": "key + 8"}.items()
+    }
+
+    assert shown["stat"] == "COUNT  SUM  MIN  AVG  MAX\n    3   -6   -2   -2   -2\n3 events\n"
+    assert re.fullmatch(r"  \[16, 32\)  3  █{63}█*\n3 events\n", shown["hist"])
+    assert max(map(len, shown["hist"].splitlines())) <= 80
+    assert shown["quantiles"].splitlines()[1].split() == ["3", "7", "7", "7", "7"]
+
+
+def test_document_has_all_rows_and_what_was_missed(program: Any) -> None:
+    printed = while_it_adds(
+        program, "count", program.pid, "truth_key", "--by", "key", "--json", do=("null 5",)
+    )
+
+    assert json.loads(printed) == {
+        "pid": program.pid, "what": "count()", "by": "key", "rows": [{"key": [-1], "count": 5}],
+        "events": 5, "missed": {"full": 0, "long": 0, "nan": 0, "unreadable": 0}, "keys": 1,
+        "room": 1024,
+    }  # fmt: skip
+
+
+def test_interval_has_what_came_in_it(program: Any) -> None:
+    program.ask("resume")
+    done = cli("stat", program.pid, "truth_key", "key", "--every", "100ms", "-d", "350ms", "--json")
+    documents = [json.loads(line) for line in done.stdout.splitlines()]
+
+    assert done.returncode == 0, done.stderr
+    assert len(documents) >= 2
+    assert all(document["events"] > 0 for document in documents[:-1])
+    assert all("min" not in row for document in documents for row in document["rows"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("count", "truth_key", "--by", "kee"), "there is no name kee; did you mean key"),
+        (("hist", "truth_key", "text"), "this is a text"),
+        (("hist", "truth_key", "key", "--by", "key", "--keys", "1M"), r"1000000 keys .*--keys"),
+        (("count", "truth_none"), "truth_none"),
+    ],
+)  # fmt: skip
+def test_nonsense_is_refused_in_a_sentence(
+    program: Any, arguments: tuple[str, ...], sentence: str
+) -> None:
+    command, *rest = arguments
+    done = cli(command, program.pid, *rest)
+
+    assert done.returncode == 1
+    assert re.search(sentence, done.stderr)
+
+
+def test_process_that_ends_is_said_to_have_ended(program: Any) -> None:
+    command = [sys.executable, "-m", "markerjit", "count", str(program.pid), "truth_key"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        wait_until(lambda: "added up" in cli("status", program.pid).stdout, "it is on")
+        program.ask("null 3")
+        program.process.stdin.close()
+        program.wait()
+        printed, error = process.communicate()
+
+    assert printed == "3 events\n"
+    assert "has ended" in error
+    assert process.returncode == 1
+
+
+def test_remarks_at_the_end_stand_above_the_last_table_and_not_on_it(program: Any) -> None:
+    new = ("--exe", program.path, "truth_key", "--by", "key", "--new")
+
+    shown = screen_of(in_terminal("count", *new, "-d", "1200ms", NO_COLOR="1"))
+
+    begin, end, *table = [line for line in shown if line]
+    assert begin.startswith("those that start later are seen by")
+    assert end == "1 program with such markers, and 0 without"
+    assert table == ["0 keys, 0 events"]

@@ -1,0 +1,59 @@
+"""Answers about the bundled server while Debian's redis-benchmark runs, against the server's own
+counters (INFO) and against the sizes that the benchmark was told."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pytest
+
+import markerjit
+from tests.support.server import Client
+from tests.support.timing import HANG_S
+
+pytestmark = pytest.mark.live
+
+REQUESTS = 30_000  # for GET and for SET
+SIZE = 24
+
+
+@pytest.mark.parametrize("pipeline", ["1", "16"])
+def test_counts_and_sizes_are_those_of_the_server(
+    target: Callable, needs_tool: Callable, pipeline: str
+) -> None:
+    benchmark = needs_tool("redis-benchmark", "redis-tools")
+    program = target("kvserver")
+    port = program.ready["port"]
+    command = [benchmark, "-p", port, "-n", str(REQUESTS), "-P", pipeline, "-d", str(SIZE)]
+
+    with Client(port) as client, markerjit.attach(program.pid) as session, ExitStack() as on:
+        commands = on.enter_context(session.aggregate("kv_command", by="name"))
+        sizes = on.enter_context(session.aggregate("kv_store", "stat(size)"))
+        pairs = on.enter_context(session.aggregate("kv_hit,kv_miss", by="name, key[:4]"))
+        before = client.counters()
+        for what in ("get", "set,get"):  # of an empty server, and of one that has most keys
+            subprocess.run(
+                [*command, "-t", what, "-r", "20000"],
+                check=True, timeout=HANG_S, stdout=subprocess.DEVNULL,
+            )  # fmt: skip
+        after = client.counters()
+
+        counts = {row.key[0]: row.events for row in commands.read().rows}
+        outcomes = {row.key: row.events for row in pairs.read().rows}
+        (stored,) = sizes.read().rows
+        missed = [adding.read().missed for adding in (commands, sizes, pairs)]
+
+    change = {name: after[name] - before[name] for name in after}
+    assert missed == [markerjit.Missed()] * 3
+    assert (counts["SET"], counts["GET"]) == (REQUESTS, 2 * REQUESTS)
+    # The first INFO is in its own counters already.
+    assert sum(counts.values()) == change["commands"] + 1
+    assert stored.events == change["stores"] == REQUESTS
+    assert tuple(stored.answer)[1:] == (REQUESTS * SIZE, SIZE, SIZE)
+    assert change["hits"] and change["misses"] > REQUESTS
+    assert outcomes == {
+        ("kv_hit", "key:"): change["hits"],
+        ("kv_miss", "key:"): change["misses"],
+    }

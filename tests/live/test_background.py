@@ -1,0 +1,215 @@
+"""Events in services: for `async for`, and for a function in a thread. The queue is bounded, and
+the markers are off afterwards, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import markerjit
+from tests.support.commands import ENVIRONMENT
+from tests.support.programs import Target
+from tests.support.timing import wait_until
+
+pytestmark = pytest.mark.live
+
+FORGETFUL = """
+import sys, markerjit
+subscription = markerjit.attach(int(sys.argv[1])).subscribe("truth_loop", lambda event: None)
+"""
+
+
+@pytest.fixture
+def program(target: Callable[..., Target]) -> Target:
+    return target("truth_threads", "2", "--rate", "2000")
+
+
+@pytest.fixture
+def session(program: Target) -> Iterator[markerjit.Session]:
+    with markerjit.attach(program.pid) as session:
+        yield session
+
+
+def is_off(session: markerjit.Session) -> bool:
+    return all(marker.mode is None for marker in session.status())
+
+
+async def taken(events: markerjit.Events) -> list[markerjit.Event]:
+    return [event async for event in events]
+
+
+def test_an_async_iteration_has_the_events_and_others_run_meanwhile(
+    session: markerjit.Session,
+) -> None:
+    async def watch() -> tuple[list[markerjit.Event], int]:
+        turns = 0
+
+        async def work() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.create_task(work())
+        events = await taken(session.atrace("truth_loop", limit=200))
+        other.cancel()
+        return events, turns
+
+    events, turns = asyncio.run(watch())
+
+    assert len(events) == 200
+    assert turns > 0
+    assert {event.pid for event in events} == {session.pid}
+    by_thread: dict[int, list[int]] = {}
+    for event in events:
+        by_thread.setdefault(event.tid, []).append(int(str(event.fields["n"])))
+    assert all(numbers == sorted(numbers) for numbers in by_thread.values())
+    assert is_off(session)
+
+
+def test_markers_are_off_after_a_break_and_after_a_cancellation(
+    session: markerjit.Session,
+) -> None:
+    async def watch() -> None:
+        async with session.atrace("truth_loop") as events:
+            async for _ in events:
+                break
+        assert is_off(session)
+        async for _ in session.atrace("truth_loop"):
+            break
+        gc.collect()
+        while not is_off(session):
+            await asyncio.sleep(0.01)
+        task = asyncio.create_task(taken(session.atrace("truth_loop")))
+        while is_off(session):
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(watch())
+    gc.collect()
+    wait_until(lambda: is_off(session), "the markers are off", every_s=0.01)
+
+
+def test_errors_are_raised_where_the_events_are_asked_for(session: markerjit.Session) -> None:
+    with pytest.raises(markerjit.UnknownMarker):
+        asyncio.run(taken(session.atrace("no_such_marker")))
+    with pytest.raises(markerjit.UnknownMarker):
+        session.subscribe("no_such_marker", print)
+    with pytest.raises(markerjit.BadArgument, match="room"):
+        session.atrace("truth_loop", room=0)
+
+
+def test_events_that_find_the_queue_full_are_dropped_and_counted(
+    session: markerjit.Session,
+) -> None:
+    async def watch() -> tuple[int, int, int]:
+        async with session.atrace("truth_loop", room=5) as events:
+            while events.dropped == 0:
+                await asyncio.sleep(0.01)
+            await events.aclose()
+            left = await taken(events)
+            return len(left), events.dropped, events.statistics().events
+
+    left, dropped, read = asyncio.run(watch())
+
+    assert left == 5
+    assert left + dropped == read
+
+
+def test_a_function_is_called_with_each_event_in_another_thread(
+    session: markerjit.Session,
+) -> None:
+    events: list[markerjit.Event] = []
+    threads: set[str] = set()
+
+    def note(event: markerjit.Event) -> None:
+        events.append(event)
+        threads.add(threading.current_thread().name)
+
+    with session.subscribe("truth_loop", note, limit=50) as subscription:
+        wait_until(lambda: subscription.is_over, "the limit", every_s=0.01)
+    assert len(events) + subscription.dropped == 50
+    assert threads == {"markerjit callback"}
+    assert is_off(session)
+
+
+def wait_ended(session: markerjit.Session) -> None:
+    wait_until(
+        lambda: all(thread.name != "markerjit trace" for thread in threading.enumerate()),
+        "the thread that traces to end",
+    )
+    assert is_off(session)
+
+
+@pytest.mark.parametrize("at", [1, 2], ids=["the thread begins", "the markers go on"])
+def test_a_beginning_that_is_interrupted_leaves_nothing_on(
+    session: markerjit.Session, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    real, interrupted = threading.Event.wait, []
+
+    def wait(self: threading.Event, timeout: float | None = None) -> bool:
+        is_set = real(self, timeout)
+        if threading.current_thread() is threading.main_thread() and timeout is None:
+            interrupted.append(self)
+            if len(interrupted) == at:
+                raise KeyboardInterrupt
+        return is_set
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Event, "wait", wait)
+        with pytest.raises(KeyboardInterrupt):
+            session.subscribe("truth_loop", print)
+
+    assert len(interrupted) == at
+    wait_ended(session)
+
+
+def test_a_function_for_which_there_is_no_thread_leaves_nothing_on(
+    session: markerjit.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = threading.Thread.start
+
+    def start(self: threading.Thread) -> None:
+        if self.name == "markerjit callback":
+            raise RuntimeError("can't start new thread")
+        real(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="new thread"):
+            session.subscribe("truth_loop", print)
+
+    wait_ended(session)
+
+
+def test_an_exception_of_the_function_ends_it_and_is_raised_at_the_end(
+    session: markerjit.Session,
+) -> None:
+    def fail(event: markerjit.Event) -> None:
+        raise KeyError(event.name)
+
+    subscription = session.subscribe("truth_loop", fail)
+    wait_until(lambda: is_off(session), "the markers are off", every_s=0.01)
+    with pytest.raises(KeyError, match="truth_loop"):
+        subscription.close()
+    subscription.close()
+
+
+def test_a_program_that_forgets_it_ends_and_leaves_the_markers_off(
+    session: markerjit.Session,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORGETFUL, str(session.pid)],
+        env=ENVIRONMENT, timeout=120, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert is_off(session)

@@ -1,0 +1,112 @@
+"""The budget of a trace's probes: what is too expensive is thinned, then switched off, and it is
+said."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import markerjit
+from tests.support.commands import cli, one_line
+from tests.support.processes import text_of
+
+pytestmark = pytest.mark.live
+
+LONGEST_S = 60.0
+
+
+def read_until(stream: markerjit.EventStream, condition: Callable[[], bool]) -> None:
+    """Take events out until then, or for a very long time."""
+    until = time.monotonic() + LONGEST_S
+    while not condition() and not stream.is_over() and time.monotonic() < until:
+        while stream.poll_batch():
+            pass
+        time.sleep(0.01)
+
+
+def test_busy_marker_is_thinned_and_then_switched_off(target: Callable) -> None:
+    program = target("truth_keys", "2")
+    before = text_of(program.pid)
+    program.ask("resume")
+    with markerjit.attach(program.pid) as session:
+        with session.trace("truth_key", budget="0.001%") as stream:
+            read_until(stream, lambda: False)
+            over = stream.is_over()
+        (marker,) = session.statistics("truth_key")
+    program.ask("pause")
+
+    assert over
+    assert [cut.marker for cut in stream.cuts] == ["truth_key", None]
+    assert stream.cuts[0].sample == "1/1024"
+    assert marker.mode is None
+    assert text_of(program.pid) == before
+
+
+def test_marker_that_was_thinned_goes_on_and_others_see_it(target: Callable) -> None:
+    program = target("truth_keys", "1")
+    program.ask("resume")
+    with (
+        markerjit.attach(program.pid) as session,
+        # A tenth of the turns: too expensive on any machine where recorded, on none where not.
+        session.trace("truth_key", where="value % 10 == 0", budget="6%") as stream,
+    ):
+        read_until(stream, lambda: bool(stream.cuts))
+        (marker,) = session.statistics("truth_key")
+        with markerjit.View(program.pid) as view:
+            (listed,) = view.statistics("truth_key")
+        sample = stream.cuts[-1].sample
+        is_over = stream.is_over()
+    program.ask("pause")
+
+    assert not is_over
+    assert (marker.budget, marker.sample) == ("6%", sample)
+    assert (listed.budget, listed.sample) == ("6%", sample)
+
+
+def test_marker_that_is_cheap_is_left_alone(target: Callable) -> None:
+    program = target("truth_modes-jump")
+    with (
+        markerjit.attach(program.pid) as session,
+        session.trace("truth_mode", budget="100%") as stream,
+    ):
+        program.ask("run 1000")
+        (marker,) = session.statistics("truth_mode")
+        seen = list(stream.drain())
+
+    assert len(seen) == 1000
+    assert (stream.cuts, marker.sample, marker.budget) == ((), None, "100%")
+
+
+def test_command_says_what_was_done(target: Callable, tmp_path: Path) -> None:
+    program = target("truth_keys", "2")
+    program.ask("resume")
+    path = str(tmp_path / "trace.jsonl")
+    done = cli(
+        *("trace", program.pid, "truth_key", "--budget", "0.001%"),
+        *("-o", path, "--json", "-d", "60s"),
+    )
+    program.ask("pause")
+    summary = json.loads(done.stdout)["summary"]
+
+    assert "truth_key is sampled 1/1024 from now on" in done.stderr
+    assert "cannot be thinned any more: they are switched off" in done.stderr
+    assert [cut["marker"] for cut in summary["cuts"]] == ["truth_key", None]
+    assert "thinned to a budget of 0.001%: truth_key" in cli("read", path, "--stats").stdout
+
+
+@pytest.mark.parametrize("part", ["0%", "200%", "1", "-1%"])
+def test_wrong_budget_is_one_sentence(target: Callable, part: str) -> None:
+    done = cli("trace", target("truth_modes-jump").pid, "truth_mode", f"--budget={part}")
+
+    one_line(done, f"budget is '{part}'; it has to be a part of the processor time such as 1%")
+
+
+def test_on_has_nobody_who_looks(target: Callable) -> None:
+    program = target("truth_modes-jump")
+    done = cli("on", program.pid, "truth_mode", "--budget", "1%")
+
+    one_line(done, "markerjit trace --budget; for `on` there are --sample, --at-most and --for")

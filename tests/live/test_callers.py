@@ -1,0 +1,107 @@
+"""Functions when they are called by others: by the return address at the entry."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+import markerjit
+from tests.support.commands import cli, facts, one_line
+from tests.support.processes import text_of
+
+pytestmark = pytest.mark.live
+
+PROGRAM = "truth_call_sites"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "where", "per_turn"),
+    [
+        ("func:leaf@direct", None, 2),
+        ("func:leaf@pointed", None, 1),  # by a pointer, which a call's name could not say
+        ("func:leaf@pointe*", None, 1),
+        ("func:leaf", 'caller == "direct"', 2),
+        ("func:leaf", 'caller in ("direct", "pointed")', 3),
+        ("func:leaf@direct", "{field} % 2 == 0", 1),
+        # What a jump calls last returns to the caller of that: `turn`, for `handed` and `near`.
+        ("func:leaf@handed", None, 0),
+    ],
+)
+@pytest.mark.parametrize("mode", ["jump", "int3"])
+def test_entries_are_counted_by_their_callers(
+    target: Callable, pattern: str, where: str | None, per_turn: int, mode: str
+) -> None:
+    program = target(PROGRAM)
+    before = text_of(program.pid)
+    field = facts("list", program.path, "func:leaf")["functions"][0]["fields"][0]["name"]
+
+    with markerjit.attach(program.pid) as session:
+        session.enable(pattern, where=where and where.format(field=field), mode=mode)
+        program.ask("run 50")
+        (status,) = session.statistics(pattern)
+        session.disable(pattern)
+
+    assert (status.name, status.hits) == ("func:leaf", 50 * per_turn)
+    assert text_of(program.pid) == before
+
+
+def test_events_and_sums_are_those_of_a_caller(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with markerjit.attach(program.pid) as session:
+        with session.trace("func:leaf@direct") as stream:
+            program.ask("run 5")
+            events = [next(iter(event.fields.values())) for event in stream.drain()]
+        with session.aggregate("func:leaf@direct", "count()") as adding:
+            program.ask("run 5")
+            rows = adding.read()
+
+    assert events == [value for n in range(5) for value in (n, n + 1)]
+    assert "10" in repr(rows)
+
+
+def test_the_command_line_takes_a_caller_and_its_status_says_where(target: Callable) -> None:
+    program = target(PROGRAM)
+    before = text_of(program.pid)
+
+    on = cli("on", program.pid, "func:leaf@direct")
+    program.ask("run 10")
+    (status,) = facts("status", program.pid)["markers"]
+    off = cli("off", program.pid, "func:leaf@direct")
+
+    assert (on.returncode, off.returncode) == (0, 0)
+    assert status["hits"] == 20
+    assert re.fullmatch(r"\(0x[0-9a-f]+ < caller <= 0x[0-9a-f]+\)", status["where"])
+    assert text_of(program.pid) == before
+
+
+def test_too_many_callers_are_refused(target: Callable) -> None:
+    program = target(PROGRAM)
+    with (
+        markerjit.attach(program.pid) as session,
+        pytest.raises(markerjit.BadQuestion, match="pieces of code; at most 64"),
+    ):
+        session.enable("func:leaf", where='caller == "*"')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("on", "func:leaf@dirrect"), "no function matches 'dirrect'; did you mean direct"),
+        (("off", "func:leaf@dirrect"), "no function matches 'dirrect'"),
+        (("on", "func:leaf", "--where", 'caller == "dirrect"'), "no function matches 'dirrect'"),
+        (("on", "func:leaf@direct,func:wide"), "by itself"),
+    ],
+)
+def test_nonsense_is_refused_and_nothing_is_touched(
+    target: Callable, arguments: tuple[str, ...], says: str
+) -> None:
+    program = target(PROGRAM)
+    before = text_of(program.pid)
+    command, *others = arguments
+
+    one_line(cli(command, program.pid, *others), re.escape(says))
+
+    assert text_of(program.pid) == before

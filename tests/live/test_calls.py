@@ -1,0 +1,451 @@
+"""Every call of a running program's functions: counts that the program knows, times, files."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import markerjit
+from tests.support.code_bytes import code_of
+from tests.support.commands import cli, facts, one_line, running
+from tests.support.compilers import Compiler
+from tests.support.processes import text_of
+from tests.support.programs import Target
+from tests.support.terminals import in_terminal, screen_of
+from tests.support.timing import wait_until
+from tests.support.trace_processor import TraceProcessor
+from tests.support.usdt import debian
+
+pytestmark = pytest.mark.live
+
+PROGRAM = "truth_calls"
+NO_SPACE = os.strerror(errno.ENOSPC)
+KNOWN = (
+    "leaf", "twice", "deep", "even", "odd", "handed", "catcher", "middle", "thrower", "after",
+    "outer",
+)  # fmt: skip
+
+
+THROWING = r"""
+#include <cstdio>
+
+static unsigned long caught, returned;
+
+extern "C" __attribute__((noinline)) long inner(long n) {
+    if (n % 3 == 0)
+        throw n;
+    asm volatile("" : "+r"(n));
+    return n * 7 / 3 + n;
+}
+
+extern "C" __attribute__((noinline)) long outer(long n) {
+    long value = inner(n);
+    asm volatile("" : "+r"(value));
+    return value * 5 / 3 + 1;
+}
+
+extern "C" __attribute__((noinline)) void attempt(long n) {
+    try {
+        outer(n);
+        returned++;
+    } catch (long) {
+        caught++;
+    }
+}
+
+int main() {
+    char line[8];
+    while (std::fgets(line, sizeof line, stdin)) {
+        for (long n = 0; n < 3000; n++)
+            attempt(n);
+        std::printf("caught %lu returned %lu\n", caught, returned);
+        std::fflush(stdout);
+    }
+}
+"""
+
+
+def calls_of(graph: markerjit.CallGraph) -> dict[str, int]:
+    return {each.name: each.calls for each in graph.functions if each.calls}
+
+
+def function(graph: markerjit.CallGraph, name: str) -> markerjit.CalledFunction:
+    return next(each for each in graph.functions if each.name == name)
+
+
+def edges(graph: markerjit.CallGraph) -> dict[tuple[str, str], int]:
+    return {(each.caller, each.callee): each.calls for each in graph.callings}
+
+
+@contextmanager
+def followed(program: Target, *args: str | None, **options: object) -> Iterator[list]:
+    """Calls are followed in another thread; the list has the graph afterwards."""
+    graphs: list[markerjit.CallGraph] = []
+    with markerjit.attach(program.pid) as session:
+        with session.trace_calls(*args, **options) as trace:  # type: ignore[arg-type]
+            thread = threading.Thread(target=trace.wait)
+            thread.start()
+            try:
+                yield graphs
+            finally:
+                trace.stop()
+                thread.join()
+        graphs.append(trace.graph())
+
+
+def test_calls_callers_and_ways_out_are_those_that_the_program_counts(
+    target: Callable,
+) -> None:
+    program = target(PROGRAM)
+    before = code_of(program)
+
+    with followed(program, ",".join((*KNOWN, "inner"))) as graphs:
+        truth = program.ask("run 60")
+    (graph,) = graphs
+
+    assert code_of(program) == before
+    assert graph.lost == 0
+    calls = calls_of(graph)
+    assert {name: calls[name] for name in KNOWN} == {name: truth[name] for name in KNOWN}
+    among = edges(graph)
+    assert among["twice", "leaf"] == 2 * truth["twice"]
+    assert among["after", "leaf"] == truth["after"]
+    assert among["catcher", "middle"] == truth["catcher"]
+    # Until `catcher` is left nobody knows that `thrower` has been.
+    assert among["thrower", "after"] == truth["after"]
+    assert among["deep", "deep"] == truth["deep"] - 60
+    assert among["even", "odd"] == truth["odd"]
+    assert function(graph, "handed").tails == truth["handed"]
+    for name in ("thrower", "middle"):
+        assert function(graph, name).cut == truth["jumped"]
+    assert function(graph, "outer").stopped == function(graph, "inner").stopped == 60
+    assert sum(each.running for each in graph.functions) == 0
+    assert all(each.own_ns >= 0 for each in graph.functions)
+    whole = sum(node.total_ns for node in graph.nodes if node.parent == 0)
+    assert sum(each.own_ns for each in graph.functions) == whole
+
+
+def test_functions_that_cannot_be_followed_are_named_with_a_reason(
+    target: Callable,
+) -> None:
+    program = target(PROGRAM)
+
+    with markerjit.attach(program.pid) as session:
+        graph = session.calls(f"s*,_start,@{PROGRAM}", duration=0.01)
+        functions = session.functions(f"func:{PROGRAM}:s*,func:{PROGRAM}:_start").functions
+
+    reasons = {each.name: each.kind for each in graph.not_opened}
+    assert reasons["spin"] == "it never returns"
+    assert {*graph.opened, *reasons} == {each.name.removeprefix("func:") for each in functions}
+    assert not {*graph.opened} & {*reasons}
+
+
+def test_a_call_may_run_still_or_have_been_entered_before(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with followed(program, "slow,leaf") as graphs:
+        program.ask("enter 1")
+    with followed(program, "slow") as later:
+        program.ask("release")
+
+    slow = function(graphs[0], "slow")
+    assert (slow.calls, slow.running, slow.least_ns) == (1, 1, None)
+    assert slow.total_ns > 0
+    assert edges(graphs[0]) == {("", "slow"): 1, ("slow", "leaf"): 1}
+    slow = function(later[0], "slow")
+    assert (slow.calls, slow.running, slow.without_entry) == (0, 0, 1)
+
+
+def test_threads_at_full_speed_lose_nothing_where_they_wait(target: Callable) -> None:
+    program = target(PROGRAM)
+    start = program.ask("counts")
+
+    with followed(program, "spun,leaf", lossless=True) as graphs:
+        program.ask("resume")
+        enough = start["spun"] + 2000
+        wait_until(lambda: program.ask("counts")["spun"] >= enough, "2,000 calls")
+        program.ask("pause")
+        end = program.ask("counts")
+    (graph,) = graphs
+
+    assert graph.lost == 0
+    assert graph.threads == 4
+    spun = end["spun"] - start["spun"]
+    assert calls_of(graph) == {"spun": spun, "leaf": spun}
+    assert edges(graph) == {("", "spun"): spun, ("spun", "leaf"): spun}
+    assert function(graph, "spun").cut == 0
+
+
+def test_lost_events_are_counted_and_what_was_read_with_them_has_no_times(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    with markerjit.attach(program.pid, ring_size=4096) as session:
+        with session.trace_calls("spun,leaf", ring_growth=0) as trace:
+            for _ in range(20):
+                program.ask("resume")
+                program.ask("pause")
+                trace.poll()
+        graph = trace.graph()
+        hits = sum(each.hits for each in session.statistics("func:*,func:*:return"))
+
+    assert graph.lost > 0
+    assert graph.events + graph.lost == hits
+    assert 0 < graph.untimed == graph.calls
+    assert {each.mean_ns for each in graph.functions} == {None}
+    assert {each.own_ns for each in graph.functions} == {0}
+    assert {caller for caller, _ in edges(graph)} <= {"", "spun"}
+
+
+def test_only_some_calls_count(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    def run(**options: object) -> markerjit.CallGraph:
+        with followed(program, "twice,leaf,catcher,middle", **options) as graphs:
+            program.ask("run 10")
+        return graphs[0]
+
+    shallow = run(depth=1)
+    below = run(below="twice")
+    other = run(tids=[1])
+
+    assert "middle" not in calls_of(shallow)
+    assert calls_of(shallow)["catcher"] == 10
+    assert calls_of(below) == {"twice": 10, "leaf": 20}
+    assert edges(below) == {("", "twice"): 10, ("twice", "leaf"): 20}
+    assert calls_of(other) == {}
+
+
+def test_exceptions_cut_the_calls_that_they_leave(tmp_path: Path) -> None:
+    source, path = tmp_path / "throwing.cc", tmp_path / "throwing"
+    source.write_text(THROWING)
+    made = Compiler("g++").run("-O2", source, "-o", path)
+    assert made.returncode == 0, made.stderr
+    with subprocess.Popen(
+        [path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdin and program.stdout
+        with markerjit.attach(program.pid) as session:
+            with session.trace_calls("inner,outer,attempt", breakpoints=True) as trace:
+                print("go", file=program.stdin, flush=True)
+                answer = program.stdout.readline()
+            graph = trace.graph()
+        program.stdin.close()
+        assert program.wait() == 0
+
+    assert answer == "caught 1000 returned 2000\n"
+    assert graph.lost == 0
+    assert calls_of(graph) == {"attempt": 3000, "outer": 3000, "inner": 3000}
+    assert [function(graph, name).cut for name in ("attempt", "outer", "inner")] == [0, 1000, 1000]
+    assert edges(graph) == {
+        ("", "attempt"): 3000, ("attempt", "outer"): 3000, ("outer", "inner"): 3000,
+    }  # fmt: skip
+
+
+def test_calls_of_python_itself_go_on_and_its_code_is_as_before(tmp_path: Path) -> None:
+    python = "/usr/bin/python3.11"
+    debian(python)
+    script = "import sys\nfor _ in sys.stdin: print(sum(abs(-n) for n in range(500)), flush=True)"
+    with subprocess.Popen(
+        [python, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdin and program.stdout
+
+        def turn() -> str:
+            print("go", file=program.stdin, flush=True)
+            return program.stdout.readline()
+
+        expected = turn()
+        with markerjit.attach(program.pid) as session:
+            before = text_of(program.pid)
+            with session.trace_calls("PyNumber_*,!PyNumber_Subtract") as trace:
+                answers = [turn() for _ in range(2)]
+            graph = trace.graph()
+            hits = sum(
+                each.hits for each in session.statistics("func:*")
+                if not each.name.endswith(":return")
+            )  # fmt: skip
+            after = text_of(program.pid)
+        program.stdin.close()
+        assert program.wait() == 0
+
+    assert answers == [expected] * 2
+    assert after == before
+    assert graph.lost == 0
+    assert graph.calls == hits > 1000
+    assert "PyNumber_Subtract" not in graph.opened
+    assert sum(each.cut + each.running + each.without_entry for each in graph.functions) == 0
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def test_the_table_the_tree_and_the_files_fit(target: Callable, tmp_path: Path) -> None:
+    program = target(PROGRAM)
+    files = [str(tmp_path / f"calls{suffix}") for suffix in (".folded", ".pftrace")]
+
+    shown = []
+    for path in files:
+        names = ("leaf", "twice", "catcher", "middle", "thrower")
+        options = ("-n", "100", "--tree", "--graph", "leaf", "-o", path)
+        with running("calls", program.pid, *names, *options) as command:
+            while command.poll() is None:
+                program.ask("run 1")
+            shown.append(command.communicate())
+
+    for out, errors in shown:
+        lines = out.splitlines()
+        assert errors == ""
+        assert lines[0].split() == [
+            "CALLS",
+            "TOTAL",
+            "OWN",
+            "MIN",
+            "MEAN",
+            "MAX",
+            "FUNCTION",
+        ]
+        assert all(len(line) <= 80 for line in lines)
+        assert any(line.endswith("CALLERS OF leaf") for line in lines)
+        assert any("price of a call" in line for line in lines)
+    chains = dict(line.rsplit(" ", 1) for line in Path(files[0]).read_text().splitlines())
+    assert "twice;leaf" in chains
+    judge = TraceProcessor(Path(files[1]).read_bytes())
+    rows = judge.query(
+        "select parent.name as caller, slice.name as callee, count() as number from slice "
+        "join slice parent on slice.parent_id = parent.id group by 1, 2"
+    )
+    assert {"twice", "leaf"} in [{row["caller"], row["callee"]} for row in rows]
+
+
+def test_the_table_is_drawn_in_its_own_place_behind_the_progress(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    text = in_terminal("calls", program.pid, "leaf", "-d", "1200ms", NO_COLOR="1")
+
+    meanwhile, *_ = text.partition("; Ctrl-C ends it")
+    *_, line = screen_of(meanwhile)
+    assert line.startswith("0 calls in ")
+    (summary, *_) = [line for line in screen_of(text) if line]
+    assert summary.startswith("0 calls of 0 functions in ")
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A directory for one page."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", disk]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"needs to mount a tmpfs: {done.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.parametrize("suffix", [".html", ".pftrace"])
+def test_a_full_disk_costs_the_file_and_not_the_table(
+    target: Callable, full_disk: Path, suffix: str
+) -> None:
+    program = target(PROGRAM)
+    before = code_of(program)
+    path = full_disk / f"calls{suffix}"
+    if suffix == ".html":  # a page is written at once, at the end
+        (full_disk / "other").write_bytes(bytes(4096))
+
+    with running("calls", program.pid, *KNOWN, "-n", 20000, "-o", path) as command:
+        while command.poll() is None:
+            program.ask("run 20")
+        out, errors = command.communicate()
+
+    assert (command.returncode, errors) == (1, f"markerjit: cannot write {path}: {NO_SPACE}\n")
+    assert re.search(r"^ *[\d,]+ .* leaf$", out, re.MULTILINE)
+    assert "price of a call" in out
+    assert code_of(program) == before
+
+
+def test_json_has_all_that_the_text_says(target: Callable) -> None:
+    program = target(PROGRAM)
+
+    document = facts("calls", program.pid, "s*", "--in", PROGRAM, "-d", "50ms")
+
+    assert document["pid"] == program.pid
+    assert document["functions"] == []
+    assert {each["name"] for each in document["not_opened"]} >= {"spin"}
+    assert set(document["price"]) == {
+        "event_ns",
+        "call_ns",
+        "all_ns",
+        "cpu_s",
+        "corrected",
+    }
+
+
+def ended(command: subprocess.Popen[str]) -> bool:
+    return command.poll() is not None
+
+
+def test_a_signal_or_a_reader_that_goes_ends_it_with_all_switched_off(
+    target: Callable,
+) -> None:
+    program = target(PROGRAM)
+    before = code_of(program)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with running("calls", program.pid, "leaf") as command:
+            wait_until(lambda: code_of(program) != before or ended(command), "it is on")
+            assert not ended(command)
+            command.send_signal(number)
+            out, errors = command.communicate()
+        assert (command.returncode, errors) == (0, "")
+        assert "1 function followed" in out
+        assert code_of(program) == before
+
+
+def test_what_cannot_be_followed_is_refused_in_one_line(target: Callable, tmp_path: Path) -> None:
+    program = target(PROGRAM)
+    before = code_of(program)
+    existing = tmp_path / "there.folded"
+    existing.write_text("x")
+
+    for arguments, pattern in (
+        (["nothing_like_it"], "no function matches"),
+        (["spin"], "spin: it never returns"),
+        (["func:leaf:return"], "entry and exits are looked at"),
+        (["truth_calls.c:7"], "calls are those of functions"),
+        (["--from", "spin"], "spin cannot be followed"),
+        (["--from", "nobody"], "nobody"),
+        (["-o", str(existing)], "exists already"),
+        (["-o", str(tmp_path / "x.svg")], "suffixes"),
+        (["--in", "nothing.so"], "no function matches"),
+        (["leaf", "--json", "--min", "1ms", "--tree"], "leave out --min, --tree\n"),
+        (["leaf", "--json", "--graph", "leaf", "--top", "3"], "leave out --top, --graph\n"),
+    ):
+        one_line(cli("calls", program.pid, *arguments, "-d", "10ms"), pattern)
+    assert code_of(program) == before
+
+
+def test_the_end_of_the_process_is_said_behind_the_table(target: Callable) -> None:
+    program = target(PROGRAM)
+    before = code_of(program)
+
+    with running("calls", program.pid, "leaf") as command:
+        wait_until(lambda: code_of(program) != before or ended(command), "it is on")
+        assert not ended(command), command.communicate()
+        program.ask("run 5")
+        program.process.stdin.close()
+        out, errors = command.communicate()
+
+    assert command.returncode == 1
+    assert "leaf" in out
+    assert "ended" in errors
+    assert json.dumps(errors).count("\\n") == 1

@@ -1,0 +1,224 @@
+"""Short jumps to holes: functions whose first five bytes cannot become a jump."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+import markerjit
+from markerjit import Mode
+from tests.support.commands import cli
+from tests.support.processes import text_of
+from tests.support.tracing import rip_of, stop_at
+
+pytestmark = pytest.mark.live
+
+PADDED = ("first", "second", "third")
+HOLED = (*PADDED, "last")
+ALL = (*HOLED, "lost", "alone")
+Text = dict[tuple[int, str], bytes]
+
+
+def name_of(function: str) -> str:
+    return f"func:truth_holes:{function}"
+
+
+def hole_of(session: markerjit.Session, function: str) -> tuple[int, int]:
+    """The first byte that a function's hole has, and the address of its long jump."""
+    (site,) = session.sites(name_of(function))
+    assert site.body.hole
+    return site.body.hole.address, site.body.hole.address + len(site.body.hole.after) - 5
+
+
+def test_every_hit_is_counted_through_holes_which_are_given_back(target: Callable) -> None:
+    program = target("truth_holes")
+    before = text_of(program.pid)
+
+    with markerjit.attach(program.pid) as session:
+        session.enable(",".join(map(name_of, ALL)))
+        program.ask("run 100")
+        on = {
+            statistic.name: (statistic.mode, statistic.hits)
+            for statistic in session.statistics("func:*")
+        }
+        opened = text_of(program.pid)
+        session.disable("func:*")
+        program.ask("run 10")
+
+    assert on == {
+        **{f"func:{name}": (Mode.JUMP, 100) for name in ALL},
+        "func:alone": (Mode.INT3, 100),
+    }
+    assert opened != before
+    assert text_of(program.pid) == before
+
+
+def test_threads_run_through_holes_that_come_and_go(target: Callable) -> None:
+    program = target("truth_holes")
+    before = text_of(program.pid)
+    names = ",".join(map(name_of, HOLED))
+    program.command("resume")
+
+    with markerjit.attach(program.pid) as session:
+        for _ in range(100):
+            session.enable(names)
+            session.disable(names)
+        program.command("pause")
+        start = program.ask("counts")["spins"]
+        session.enable(names)
+        program.command("resume")
+        while program.ask("counts")["spins"] < start + 1000:
+            pass
+        program.command("pause")
+        hits = {status.hits for status in session.statistics("func:*")}
+        end = program.ask("counts")["spins"]
+        session.disable(names)
+
+    assert hits == {end - start}
+    assert text_of(program.pid) == before
+
+
+def test_no_two_functions_share_a_hole_whoever_opens_them(target: Callable) -> None:
+    program = target("truth_holes")
+    before = text_of(program.pid)
+
+    holes = set()
+    for function in HOLED:
+        with markerjit.attach(program.pid) as session:
+            session.enable(name_of(function))
+            holes.add(hole_of(session, function)[0])
+    program.ask("run 10")
+    with markerjit.attach(program.pid) as other:
+        on = {status.name: (status.mode, status.hits) for status in other.statistics("func:*")}
+        other.disable("func:*")
+
+    assert len(holes) == len(HOLED)
+    assert on == {f"func:{name}": (Mode.JUMP, 10) for name in HOLED}
+    assert text_of(program.pid) == before
+
+
+def test_a_function_keeps_its_hole_while_it_is_closed(target: Callable) -> None:
+    program = target("truth_holes")
+
+    with markerjit.attach(program.pid) as session:
+        session.enable(name_of("first"))
+        first = hole_of(session, "first")
+        session.disable("func:*")
+        session.enable(name_of("second"))
+        second = hole_of(session, "second")
+        session.enable(name_of("first"))
+        program.ask("run 5")
+        hits = {status.name: status.hits for status in session.statistics("func:*")}
+
+        assert hole_of(session, "first") == first != second
+    assert hits == {"func:first": 5, "func:second": 5}
+
+
+def test_a_breakpoint_needs_no_hole(target: Callable) -> None:
+    program = target("truth_holes")
+    before = text_of(program.pid)
+
+    with markerjit.attach(program.pid) as session:
+        session.enable(name_of("first"), mode="int3")
+        by_breakpoint = text_of(program.pid)
+        session.enable(name_of("first"), mode="jump")
+        by_jump = text_of(program.pid)
+        session.enable(name_of("first"), mode="int3")
+        again = text_of(program.pid)
+        program.ask("run 5")
+        (first,) = session.statistics(name_of("first"))
+        session.disable("func:*")
+
+    assert changes(before, by_breakpoint) == 1 < changes(before, by_jump)
+    assert again == by_breakpoint
+    assert (first.mode, first.hits) == (Mode.INT3, 5)
+    assert text_of(program.pid) == before
+
+
+def changes(before: Text, after: Text) -> int:
+    """How many bytes differ."""
+    return sum(
+        old != new
+        for place, code in before.items()
+        if code != after[place]
+        for old, new in zip(code, after[place], strict=True)
+    )
+
+
+@pytest.mark.parametrize("function", ["first", "last"])
+def test_a_thread_at_a_long_jump_goes_on_in_the_stub_when_the_hole_is_given_back(
+    target: Callable, function: str
+) -> None:
+    program = target("truth_holes")
+    before = text_of(program.pid)
+    with markerjit.attach(program.pid) as session:
+        session.enable(name_of(function))
+        jump = hole_of(session, function)[1]
+        stop_at(program, jump, lambda: program.send("run 3"))
+
+        session.disable("func:*")
+        (site,) = session.sites(name_of(function))
+        assert rip_of(program.pid) == site.body.entry
+        os.kill(program.pid, signal.SIGCONT)
+
+        assert program.read_line().startswith("run calls=3")
+    assert text_of(program.pid) == before
+
+
+def test_a_thread_among_the_instructions_that_are_lost_goes_on_in_their_copies(
+    target: Callable,
+) -> None:
+    program = target("truth_holes")
+    before = text_of(program.pid)
+    with markerjit.attach(program.pid) as session:
+        session.enable(name_of("last"))
+        start, _ = hole_of(session, "last")
+        session.disable("func:*")
+        stop_at(program, start + 3, lambda: program.send("run 3"))
+
+        session.enable(name_of("last"))
+        assert rip_of(program.pid) not in range(start, start + 16)
+        os.kill(program.pid, signal.SIGCONT)
+        assert program.read_line().startswith("run calls=3")
+        assert session.statistics(name_of("last"))[0].hits == 2
+        session.disable("func:*")
+    assert text_of(program.pid) == before
+
+
+def test_a_hole_that_somebody_has_changed_is_left_alone_and_its_function_named(
+    target: Callable,
+) -> None:
+    program = target("truth_holes")
+    with markerjit.attach(program.pid) as session:
+        session.enable(name_of("first"))
+        start, jump = hole_of(session, "first")
+        session.disable("func:*")
+    held = text_of(program.pid)
+    with open(f"/proc/{program.pid}/mem", "r+b", buffering=0) as memory:
+        memory.seek(jump)
+        memory.write(b"\xcc")
+
+    refused = cli("on", program.pid, name_of("first"))
+
+    assert refused.returncode == 1
+    assert f"{start:#x}" in refused.stderr
+    assert changes(held, text_of(program.pid)) == 1
+
+
+def test_explain_names_the_hole(target: Callable) -> None:
+    program = target("truth_holes")
+
+    before = cli("explain", program.pid, name_of("first"))
+    made = cli("explain", program.pid, name_of("last"))
+    cli("on", program.pid, name_of("first"))
+    after = cli("explain", program.pid, name_of("first"))
+    with markerjit.attach(program.pid) as session:
+        start, _ = hole_of(session, "first")
+
+    assert "is opened by a short jump to a hole at 0x" in before.stdout
+    assert "is opened by a short jump to a made hole at 0x" in made.stdout
+    assert f"hole {start:#x}: c3 0f 1f 44 00 00 or c3 e9" in after.stdout
+    assert "the hole: jumps to the body" in after.stdout

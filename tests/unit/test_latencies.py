@@ -1,0 +1,436 @@
+"""The pairs that the runtime makes, in this process, against pairs that are made here."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import struct
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from markerjit.abi import MISSED
+from markerjit.arena.aggregates import Size, Ticks
+from markerjit.errors import BadQuestion
+from markerjit.events.latencies import (
+    Known,
+    Latencies,
+    SlowPair,
+    Sums,
+    latencies_of,
+    slow_pairs,
+    sums_of,
+)
+from markerjit.facts.latencies import latencies_lines, slow_line
+from markerjit.facts.words import duration_words
+from markerjit.model import CType, Signature, TypeClass
+from markerjit.patch.request import Pair
+from markerjit.probes.pairing import ask_markers
+from markerjit.probes.recorders import Recorders
+from markerjit.questions import Lack
+from markerjit.questions.latencies import WORDS, Side, Timed
+from markerjit.ring.clock import NS, Calibration
+from markerjit.ring.types import Time
+from tests.support.own_arena import DOUBLE, LONG, RESTARTABLE, SHARED, OwnArena, Slot, geometry_of
+
+CHARS = CType(TypeClass.CHARS, 8)
+POINTER = CType(TypeClass.POINTER, 8)
+BEGIN = Signature("begin", "id %ld text %s half %g place %p", (LONG, CHARS, DOUBLE, POINTER))
+END = Signature("end", "id %ld text %s status %ld", (LONG, CHARS, LONG))
+
+
+@pytest.fixture(scope="module", params=[RESTARTABLE, SHARED])
+def own(request: pytest.FixtureRequest) -> OwnArena:
+    return OwnArena(geometry_of(max_markers=512, aggregate_pages=2048), way=request.param)
+
+
+class Pairing:
+    """Two markers of this process, of which one begins and one ends. Its clock is CLOCK_MONOTONIC
+    unless it is told otherwise."""
+
+    def __init__(
+        self,
+        own: OwnArena,
+        *,
+        room: int = 64,
+        counter: bool = False,
+        forget_ns: int = 10**18,
+        **question: Any,
+    ) -> None:
+        self.timed = Timed("begin", "end", **{"by": "id", **question})
+        self._arena = own.arena
+        pairing = ask_markers(self.timed, [BEGIN], [END])
+        begin, end = pairing.begins[0], pairing.ends[0]
+        assert isinstance(begin, Side) and isinstance(end, Side)
+        self._begin_words = begin.field_words
+        size = Size(pairing.key_words, WORDS, room, 2 + begin.field_words)
+        if self.timed.slower_ns is not None:
+            slow_words = 5 + begin.field_words + end.field_words
+            size = size._replace(slow_words=slow_words, slow_room=4)
+        self.aggregate = own.arena.aggregates.make(size, Ticks(1 << 32, forget_ns))
+        recorders = Recorders(own.arena)
+        self.slots = []
+        self.known = {}
+        for signature, side, ends in ((BEGIN, begin, False), (END, end, True)):
+            probe = Pair.of(self.timed, pairing.key, ends=ends, counter=counter)
+            recorders.tell([signature], probe)
+            marker = recorders.find(signature, probe)
+            assert marker is not None
+            own.arena.markers.set_aggregate(marker, self.aggregate.ticket)
+            self.known[marker] = Known(signature.name, side, ends)
+            address = own.arena.markers.address(marker)
+            probe_at = own.arena.asking_probe(marker)
+            self.slots.append(Slot(probe=probe_at, data=address, preserving=1))
+
+    def begin(self, id: int, text: bytes | None = b"t", half: float = 0.0, place: int = 0) -> None:
+        self.slots[0].hit(
+            ctypes.c_int64(id), ctypes.c_char_p(text), ctypes.c_double(half),
+            ctypes.c_void_p(place),
+        )  # fmt: skip
+
+    def end(self, id: int, text: bytes | None = b"t", status: int = 0) -> None:
+        self.slots[1].hit(ctypes.c_int64(id), ctypes.c_char_p(text), ctypes.c_int64(status))
+
+    def read(self) -> Latencies:
+        return latencies_of(sums_of(self._arena.aggregates.copy_pairs(self.aggregate)))
+
+    def slow(self) -> list[SlowPair]:
+        return self.pairs_of(self._arena.aggregates.take_slow(self.aggregate))
+
+    def pairs_of(self, rows: Sequence[bytes]) -> list[SlowPair]:
+        clock = Calibration(Time.MONOTONIC, 0, 0, NS, 0)
+        return slow_pairs(rows, self.known, self._begin_words, clock)
+
+    def free(self) -> None:
+        self._arena.aggregates.free(self.aggregate.ticket)
+        self._arena.aggregates.reclaim(lambda: None, lambda ticket: False)
+
+
+@pytest.fixture
+def pairing(own: OwnArena, request: pytest.FixtureRequest) -> Callable[..., Pairing]:
+    def make(**kwargs: Any) -> Pairing:
+        made = Pairing(own, **kwargs)
+        request.addfinalizer(made.free)
+        return made
+
+    return make
+
+
+# ---- pairs ---------------------------------------------------------------------------------------
+
+
+def test_time_of_a_pair_lies_between_what_is_measured_around_it(pairing: Callable) -> None:
+    made = pairing()
+    before = time.monotonic_ns()
+    made.begin(1)
+    inside = time.monotonic_ns()
+    time.sleep(0.002)
+    inside = time.monotonic_ns() - inside
+    made.end(1)
+    around = time.monotonic_ns() - before
+    answer = made.read()
+
+    assert (answer.pairs, answer.begins, answer.ends) == (1, 1, 1)
+    assert answer.longest_ns == answer.sum_ns
+    assert inside <= answer.sum_ns <= around
+    assert answer.quantile(0.5) == pytest.approx(answer.sum_ns, rel=0.02)
+    (bucket,) = [bucket for bucket in answer.histogram.buckets() if bucket.number]
+    assert bucket.low <= answer.sum_ns <= bucket.high
+
+
+def test_counter_is_converted_in_the_process(pairing: Callable) -> None:
+    """The tick of this pairing is a nanosecond, so what comes out is ticks."""
+    made = pairing(counter=True)
+    made.begin(1)
+    time.sleep(0.001)
+    made.end(1)
+
+    assert made.read().pairs == 1
+    assert made.read().sum_ns > 100_000
+
+
+STEPS = st.lists(
+    st.tuples(st.booleans(), st.integers(-3, 3), st.sampled_from([b"", b"a", b"ab", None])),
+    max_size=60,
+)
+
+
+@pytest.mark.parametrize("by", ["id", "text", "text, id % 2", "id, text[:1]", "1"])
+def test_each_begin_and_each_end_is_in_one_number(own: OwnArena, by: str) -> None:
+    def key_of(id: int, text: bytes | None) -> object:
+        start = None if text is None else text[:1]
+        rest = abs(id) % 2 * (-1 if id < 0 else 1)
+        keys = {"id": id, "text": text, "text, id % 2": (text, rest), "id, text[:1]": (id, start)}
+        return keys.get(by)
+
+    @settings(max_examples=25, deadline=None, derandomize=True)
+    @given(STEPS)
+    def check(steps: list[tuple[bool, int, bytes | None]]) -> None:
+        made = Pairing(own, by=by)
+        waiting: set[object] = set()
+        pairs = replaced = alone = 0
+        for ends, id, text in steps:
+            key = key_of(id, text)
+            if ends:
+                made.end(id, text)
+                pairs += key in waiting
+                alone += key not in waiting
+                waiting.discard(key)
+            else:
+                made.begin(id, text)
+                replaced += key in waiting
+                waiting.add(key)
+        answer = made.read()
+        made.free()
+
+        assert (answer.pairs, answer.replaced, answer.alone) == (pairs, replaced, alone)
+        assert answer.waiting == len(waiting)
+        assert answer.begins == sum(not ends for ends, _, _ in steps)
+        assert answer.ends == sum(ends for ends, _, _ in steps)
+
+    check()
+
+
+def test_place_is_free_again_when_its_pair_was_made(pairing: Callable) -> None:
+    made = pairing(room=4)
+    for id in range(5000):
+        made.begin(id)
+        made.end(id)
+    answer = made.read()
+
+    assert (answer.pairs, answer.full, answer.waiting) == (5000, 0, 0)
+
+
+def test_begins_without_room_are_counted(pairing: Callable) -> None:
+    made = pairing(room=4)
+    for id in range(100):
+        made.begin(id)
+    for id in range(100):
+        made.end(id)
+    answer = made.read()
+
+    assert answer.pairs == 8  # twice as many places as there is room for
+    assert (answer.full, answer.alone, answer.waiting) == (92, 92, 0)
+    assert answer.begins == answer.ends == 100
+
+
+def test_begin_that_has_waited_for_long_gives_its_place_to_another(pairing: Callable) -> None:
+    made = pairing(room=4, forget_ns=1)
+    for id in range(100):
+        made.begin(id)
+    answer = made.read()
+
+    assert (answer.forgotten, answer.full, answer.waiting) == (92, 0, 8)
+    assert answer.begins == 100
+
+
+def test_keys_that_are_too_long_or_cannot_be_read(pairing: Callable) -> None:
+    made = pairing(by="text", text=4)
+    made.begin(1, b"12345")
+    made.end(1, b"12345")
+    memory = pairing(by="u64(place)", ends_by="u64(status)")
+    memory.begin(1, place=16)
+    memory.end(1, status=16)
+    place = ctypes.c_uint64(77)
+    memory.begin(1, place=ctypes.addressof(place))
+    memory.end(1, status=ctypes.addressof(place))
+
+    assert (made.read().long, made.read().end_long, made.read().pairs) == (1, 1, 0)
+    answer = memory.read()
+    assert (answer.unreadable, answer.end_unreadable, answer.pairs) == (1, 1, 1)
+
+
+def test_condition_is_of_begins(pairing: Callable) -> None:
+    made = pairing(where="half > 1")
+    for id in (1, 2):
+        made.begin(id, half=float(id))
+        made.end(id)
+
+    assert (made.read().pairs, made.read().alone, made.read().begins) == (1, 1, 1)
+
+
+def test_threads_that_begin_and_end_are_counted_all(pairing: Callable) -> None:
+    made = pairing(by="id", room=1000)
+
+    def work(first: int) -> None:
+        for id in range(first, first + 300):
+            made.begin(id)
+            made.end(id)
+
+    threads = [threading.Thread(target=work, args=(1000 * at,)) for at in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    answer = made.read()
+
+    assert (answer.pairs, answer.waiting, answer.alone) == (1200, 0, 0)
+
+
+def test_child_of_a_fork_pairs_nothing(pairing: Callable) -> None:
+    made = pairing()
+    made.begin(1)
+    child = os.fork()
+    if not child:
+        made.end(1)
+        made.begin(2)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    assert (made.read().pairs, made.read().waiting) == (0, 1)
+    made.end(1)
+    assert made.read().pairs == 1
+
+
+def test_late_thread_leaves_the_memory_of_another_alone(own: OwnArena) -> None:
+    late = Pairing(own)
+    late.begin(1)
+    late.free()
+    other = Pairing(own, by="id, 1")
+    assert other.aggregate.extent.start == late.aggregate.extent.start
+    late.begin(2)
+    late.end(1)
+
+    assert (other.read().begins, other.read().ends) == (0, 0)
+    other.free()
+
+
+# ---- slow pairs ----------------------------------------------------------------------------------
+
+
+def test_slow_pair_has_the_fields_of_both_ends(pairing: Callable) -> None:
+    made = pairing(slower_ns=0)
+    made.begin(-7, b"text", 0.25, 4096)
+    made.end(-7, None, -3)
+    (pair,) = made.slow()
+
+    assert pair.begin.name == "begin"
+    assert pair.begin.fields == {"id": -7, "text": "text", "half": 0.25, "place": 4096}
+    assert pair.end.fields == {"id": -7, "text": None, "status": -3}
+    assert pair.begin.tid == pair.end.tid == threading.get_native_id()
+    assert made.slow() == []
+    assert slow_line(pair).endswith(
+        f'begin {pair.begin.tid} id=-7 text="text" half=0.25 place=4096 '
+        "-> end id=-7 text=None status=-3"
+    )
+
+
+def test_only_pairs_that_take_long_are_kept(pairing: Callable) -> None:
+    made = pairing(slower_ns=20_000_000)
+    for id in (1, 2):
+        made.begin(id)
+        time.sleep(0.021 if id == 2 else 0)
+        made.end(id)
+
+    assert made.read().pairs == 2
+    slow = made.slow()
+    assert 2 in [pair.begin.fields["id"] for pair in slow]
+    assert all(pair.took_ns >= 20_000_000 for pair in slow)
+
+
+def test_slow_pairs_without_room_are_counted(pairing: Callable) -> None:
+    made = pairing(slower_ns=0)
+    for id in range(10):
+        made.begin(id)
+        made.end(id)
+    first = made.slow()
+    made.begin(10)
+    made.end(10)
+
+    assert [pair.begin.fields["id"] for pair in first] == [0, 1, 2, 3]
+    assert [pair.begin.fields["id"] for pair in made.slow()] == [10]
+    assert (made.read().unshown, made.read().pairs) == (6, 11)
+
+
+def test_row_of_any_words_is_a_pair_or_left_out(pairing: Callable) -> None:
+    made = pairing(slower_ns=0)
+    begin, end = made.known
+    words = made.aggregate.size.slow_words
+
+    @settings(max_examples=200, deadline=None, derandomize=True)
+    @given(
+        st.lists(st.integers(0, 2**64 - 1), min_size=words, max_size=words),
+        *[st.sampled_from([begin, end, 0, 2**32 - 1])] * 2,
+    )
+    def check(row: list[int], first: int, last: int) -> None:
+        row[3], row[4] = first << 32 | row[3] & 0xFFFFFFFF, last << 32 | row[4] & 0xFFFFFFFF
+        pairs = made.pairs_of([struct.pack(f"<{words}Q", *row)])
+
+        assert len(pairs) == ((first, last) == (begin, end))
+        assert all(slow_line(pair) for pair in pairs)
+
+    check()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_counts_that_the_process_has_written_over_make_an_interval_of_no_less_than_nothing(
+    seed: int,
+) -> None:
+    numbers = random.Random(seed)
+
+    def any_sums() -> Sums:
+        words = [numbers.randrange(1 << 64) for _ in range(MISSED + WORDS + 1)]
+        missed, buckets = words[:MISSED], words[MISSED : MISSED + WORDS - 2]
+        return Sums(tuple(missed), tuple(buckets), *words[-3:])
+
+    nothing = Sums((0,) * MISSED, (0,) * (WORDS - 2), 0, 0, 0)
+    for now, before in ((any_sums(), any_sums()), (nothing, any_sums())):
+        answer = latencies_of(now, before)
+
+        assert min(answer.pairs, answer.sum_ns, answer.begins, answer.ends, answer.unshown) >= 0
+        assert all(bucket.number >= 0 for bucket in answer.histogram.buckets())
+        assert all(len(line) < 200 for line in latencies_lines(answer))
+    assert answer.pairs == 0
+
+
+# ---- what is no latency --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("question", "sentence"),
+    [
+        ({"by": "nothing"}, "there is no name nothing"),
+        ({"by": "id, text", "ends_by": "id"}, "has 2 parts, and that of an end 1"),
+        ({"by": "half", "ends_by": "id"}, "a float is no key"),
+        ({"by": "text", "ends_by": "status"}, "cannot be added up together"),
+        ({"by": "id", "where": "status > 1"}, "there is no name status"),
+        ({"by": "1, 2, 3, 4, 5, 6, 7"}, "at most 6 parts"),
+    ],
+)
+def test_wrong_latency_is_refused(question: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadQuestion, match=sentence):
+        ask_markers(Timed("begin", "end", **question), [BEGIN], [END])
+
+
+def test_marker_that_lacks_a_name_is_told() -> None:
+    pairing = ask_markers(Timed("b", "e", by="half > 1", ends_by="status > 1"), [BEGIN, END], [END])
+
+    assert pairing.begins[1] == Lack("end", "half")
+
+
+@pytest.mark.parametrize(
+    ("duration_ns", "words"),
+    [
+        (0, "0 ns"), (870, "870 ns"), (1024, "1.02 µs"), (9_996, "10.0 µs"), (999_400, "999 µs"),
+        (999_600, "1.00 ms"), (52_100_000, "52.1 ms"), (2_100_000_000, "2.10 s"), (None, "-"),
+    ],
+)  # fmt: skip
+def test_durations_are_said_with_three_digits(duration_ns: int | None, words: str) -> None:
+    assert duration_words(duration_ns) == words
+
+
+def test_lines_fit_eighty_columns(pairing: Callable) -> None:
+    made = pairing()
+    for id in range(200):
+        made.begin(id)
+        made.end(id + id % 2)
+    lines = list(latencies_lines(made.read()))
+
+    assert max(map(len, lines)) <= 80
+    assert "100 pairs" in lines
