@@ -1,6 +1,6 @@
 """PostgreSQL of Debian under pgbench: its USDT probes by markerjit, and by uprobes of the kernel.
 
-    python -m bench.postgresql [--rounds 5] [--toggles 1000] [--clients 10]
+    python -m bench.postgresql [--rounds 5] [--toggles 1000] [--switches 100] [--clients 10]
 
 Needs postgresql (apt-get install postgresql), and perf for the peer. A cluster of its own is made
 in a temporary folder and served on a socket there, by the user postgres where we are root. Each way
@@ -13,7 +13,8 @@ runs in its turn, round by round, against a select-only pgbench:
 
 Printed are pgbench's transactions per second, and the CPU time of the backends for a transaction,
 which other work on the machine disturbs less. Then all probes of all processes are switched on and
-off while pgbench runs, so many times, and the counts are compared with the server's own.
+off while pgbench runs, so many times, and the counts are compared with the server's own. At last
+those of the backends alone are, which wait for their clients: how long that takes in an open fleet.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import markerjit
+from bench.fleet import Took, took
 
 HOME = Path("/usr/lib/postgresql/15/bin")
 SERVER = HOME / "postgres"
@@ -306,7 +308,7 @@ def toggling(server: Cluster, times: int, clients: int, rate: int) -> None:
     text = {pid: code_of(pid) for pid in server.processes()}
     with subprocess.Popen(
         [*as_user(), "pgbench", *server.socket, "-n", "-S", "-c", str(clients), "-j", "2",
-         "-T", "100000", *(["-R", str(rate)] if rate else []), "bench"],
+         "-T", "100000", "-P", "5", *(["-R", str(rate)] if rate else []), "bench"],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=server.folder,
     ) as load:  # fmt: skip
         while len(server.processes()) < len(text) + clients:
@@ -314,13 +316,14 @@ def toggling(server: Cluster, times: int, clients: int, rate: int) -> None:
         pids = server.processes()
         backends = [pid for pid in pids if pid not in text]
         text.update({pid: code_of(pid) for pid in backends})
-        before = committed(server)
+        before, raised = committed(server), semaphores(backends)
         began = time.monotonic()
         took, stood = switch_often(pids, times)
         since = time.monotonic() - began
         served = committed(server) - before
         same = all(code_of(pid) == text[pid] for pid in pids)
-        load.send_signal(signal.SIGINT)  # it does not count what is on its way
+        assert semaphores(backends) == raised
+        load.terminate()  # it does not count what is on its way
         output = load.communicate()[0]
     print(
         f"\ntoggling: {len(pids)} processes, {times:,} times on and off in {since:,.0f} s, while "
@@ -333,6 +336,10 @@ def toggling(server: Cluster, times: int, clients: int, rate: int) -> None:
     assert same
     assert "ERROR" not in output
     assert "FATAL" not in output, output
+    reports = output.count("progress: ")
+    assert reports, output
+    assert output.count(" 0 failed") == reports, output
+    print(f"failed transactions in {reports} reports of pgbench: 0")
 
 
 def switch_often(pids: list[int], times: int) -> tuple[list[float], list[int]]:
@@ -356,6 +363,52 @@ def switch_often(pids: list[int], times: int) -> tuple[list[float], list[int]]:
     return took, stood
 
 
+def switching(server: Cluster, times: int, clients: int) -> None:
+    """Switch all probes of the backends on and off, which wait for their clients."""
+    server.settle()
+    own = server.processes()
+    with ExitStack() as stack:
+        for _ in range(clients):
+            stack.enter_context(
+                subprocess.Popen(
+                    [*as_user(), "psql", *server.socket, "bench"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    cwd=server.folder,
+                )
+            )
+        while len(server.processes()) < len(own) + clients:
+            time.sleep(0.05)
+        time.sleep(1)  # they have told their clients who they are
+        on: list[Took] = []
+        off: list[Took] = []
+        stack.enter_context(markerjit.raised_priority())
+        pids = [pid for pid in server.processes() if pid not in own]
+        with markerjit.Fleet(pids) as fleet:
+            for _ in range(times + 2):  # a plan is made ready for being repeated by the second
+                on.append(took(lambda: fleet.each(lambda session: session.enable(ALL))))
+                off.append(took(lambda: fleet.each(lambda session: session.disable(ALL))))
+            assert not fleet.failed, fleet.failed
+    print(f"\nswitching: all probes of {clients} backends in an open fleet, ms (of our own CPU)")
+    for name, each in ("on", on[2:]), ("off", off[2:]):
+        clock, cpu = ([times[index] * 1e3 for times in each] for index in (0, 1))
+        print(
+            f"{name}: least {min(clock):.1f} ({min(cpu):.1f}), median "
+            f"{statistics.median(clock):.1f} ({statistics.median(cpu):.1f}), longest "
+            f"{max(clock):.1f} ({max(cpu):.1f})"
+        )
+
+
+def semaphores(pids: list[int]) -> list[tuple[int | None, ...]]:
+    """The counts in the semaphores of all probes, by process."""
+    counts = []
+    for pid in pids:
+        with markerjit.View(pid) as view:
+            probes = view.usdt(ALL).probes
+        counts.append(tuple(state.raised for probe in probes for state in probe.states))
+    return counts
+
+
 def code_of(pid: int) -> bytes:
     """The code of the server's file in a process."""
     with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb") as memory:
@@ -373,6 +426,7 @@ def main() -> None:
     parser.add_argument("--transactions", type=int, default=5000, help="of a client in a run")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each way; 0: none")
     parser.add_argument("--toggles", type=int, default=1000, help="times on and off; 0: none")
+    parser.add_argument("--switches", type=int, default=100, help="of the backends alone; 0: none")
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--rate", type=int, default=0, help="transactions/s while it is toggled")
     options = parser.parse_args()
@@ -384,6 +438,8 @@ def main() -> None:
         commits(server, options.clients)
         if options.toggles:
             toggling(server, options.toggles, options.clients, options.rate)
+        if options.switches:
+            switching(server, options.switches, options.clients)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from operator import add
 from typing import NamedTuple
 
 from markerjit.abi import Count, Geometry
 from markerjit.arena.calls import Calls
-from markerjit.arena.markers import Markers
+from markerjit.arena.markers import Markers, runs
 from markerjit.ring.raw import Store
 
 
@@ -41,7 +41,7 @@ class Counters:
         """The counters of many markers, each added up, with the calls of probes in C that the
         runtime's adapters counted. What slots counted of a probe that is connected is not in it."""
         counted: dict[int, Counted] = {}
-        for run in _runs(markers):
+        for run in runs(markers):
             entries = self._markers.entries_between(run.start, len(run))
             hits = [int(entry.delivered + entry.calls) for entry in entries]
             calls = self._calls.of_run(run)
@@ -68,7 +68,7 @@ class Counters:
         """The events of each of these markers that were lost, a number for each ring."""
         lost: dict[int, list[int]] = {}
         size = ctypes.sizeof(Count)
-        for run in _runs(markers):
+        for run in runs(markers):
             columns = []
             for ring in range(self._geometry.rings):
                 offset = self._geometry.count_offset(ring, run.start)
@@ -82,16 +82,3 @@ class Counters:
         counts = self.by_ring(marker)
         passed, lost = sum(count.passed for count in counts), sum(count.lost for count in counts)
         self._markers.note_began(marker, passed, lost)
-
-
-def _runs(markers: Iterable[int]) -> Iterator[range]:
-    """Ids that follow each other, to be read at once."""
-    start = end = None
-    for marker in sorted(set(markers)):
-        if marker != end:
-            if start is not None and end is not None:
-                yield range(start, end)
-            start = marker
-        end = marker + 1
-    if start is not None and end is not None:
-        yield range(start, end)

@@ -253,11 +253,10 @@ def _places(maps: Sequence[Mapping]) -> frozenset[tuple[RemoteAddress, int]]:
 def _mapped(maps: Sequence[Mapping]) -> Iterator[tuple[RemoteAddress, int, int]]:
     """Start, size and inode of each arena's mapping, whose protection differs by part. Its islands
     are elsewhere."""
-    for first in maps:
-        if is_arena(first) and not first.offset:
-            pieces = (
-                mapping for mapping in maps if is_arena(mapping) and mapping.inode == first.inode
-            )
+    all_pieces = [mapping for mapping in maps if is_arena(mapping)]
+    for first in all_pieces:
+        if not first.offset:
+            pieces = (mapping for mapping in all_pieces if mapping.inode == first.inode)
             end = max(piece.end for piece in pieces if piece.start - piece.offset == first.start)
             yield first.start, end - first.start, first.inode
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -90,12 +90,23 @@ class Markers:
         """Entries that follow each other, read at once."""
         return self._table.read_many(first, count)
 
+    def entries_of(self, markers: Iterable[int]) -> dict[int, MarkerEntry]:
+        """The entries of these markers by id, those that follow each other by one read."""
+        entries: dict[int, MarkerEntry] = {}
+        for run in runs(markers):
+            entries.update(zip(run, self.entries_between(run.start, len(run)), strict=True))
+        return entries
+
     def with_hash(self, name_hash: int) -> Sequence[int]:
         """The ids of all entries of a marker: it has one for each way in which it was recorded."""
+        return self.with_hashes([name_hash])[0]
+
+    def with_hashes(self, hashes: Iterable[int]) -> list[Sequence[int]]:
+        """The same of many markers, by one look at the table."""
         for entry in self.entries(self._hashed):
             self._with_hash.setdefault(int(entry.name_hash), []).append(self._hashed)
             self._hashed += 1
-        return self._with_hash.get(name_hash, ())
+        return [self._with_hash.get(name_hash, ()) for name_hash in hashes]
 
     def of(self, signature: str) -> Sequence[int]:
         """The ids of all entries of the marker with this signature."""
@@ -215,16 +226,20 @@ class Markers:
         since: int | None = None,
         by: int | None = None,
         held: int = 0,
+        known: MarkerEntry | None = None,
     ) -> None:
         """Write down that a marker was switched: on since `since` (CLOCK_REALTIME, s; now), by the
-        process `by` (us), and for which reading it records."""
+        process `by` (us), and for which reading it records. `known` is its entry, where that was
+        read under the target's lock already."""
+        entry = self.entry(marker) if known is None else known
         when = int(time.time()) if since is None else since
         who = os.getpid() if by is None else by
-        number = _MODES.index(mode) + 1 if mode else 0
-        who_and_when = struct.pack("<QI", when if mode else 0, who if mode else 0)
-        self._table.write_field(marker, "since", who_and_when)
-        self._table.write_field(marker, "mode", bytes([number]))
-        self.note_held(marker, held if mode else 0)
+        entry.since, entry.by = (when, who) if mode else (0, 0)
+        entry.mode = _MODES.index(mode) + 1 if mode else 0
+        self._table.write_fields(marker, entry, "since", "mode")
+        reading = held if mode else 0
+        if entry.held != reading:
+            self.note_held(marker, reading)
 
     def note_by(self, marker: int, pid: int) -> None:
         """Write down that it was another controller that switched a marker on."""
@@ -264,6 +279,19 @@ class Markers:
         """Two words, the second behind the first."""
         words = struct.pack("<QQ", value & WORD_MASK, following & WORD_MASK)
         self._table.write_field(marker, first, words)
+
+
+def runs(markers: Iterable[int]) -> Iterator[range]:
+    """Ids that follow each other, to be read at once."""
+    start = end = None
+    for marker in sorted(set(markers)):
+        if marker != end:
+            if start is not None and end is not None:
+                yield range(start, end)
+            start = marker
+        end = marker + 1
+    if start is not None and end is not None:
+        yield range(start, end)
 
 
 def question_extent(entry: MarkerEntry) -> Extent:

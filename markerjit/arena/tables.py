@@ -56,3 +56,9 @@ class Table(Generic[T]):
         offset = getattr(self._stored, field).offset
         if offset + len(data) <= self.part.entry_size:
             self._store.write(self.part.at(index) + offset, data)
+
+    def write_fields(self, index: int, entry: T, first: str, last: str) -> None:
+        """All fields of an entry from one to another, by one write."""
+        data = bytes(entry if self._stored is self._kind else converted(entry, self._stored))
+        start, end = getattr(self._stored, first).offset, getattr(self._stored, last)
+        self._store.write(self.part.at(index) + start, data[start : end.offset + end.size])

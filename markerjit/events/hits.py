@@ -78,10 +78,9 @@ def before_switch(
 ) -> Before:
     """The counts before markers are switched on, with the entries and slots that they get. `calls`
     is given when they get a probe in C."""
-    entries = {marker: arena.markers.entry(marker) for marker in slots}
-    known = {
-        marker: arena.markers.with_hash(int(entry.name_hash)) for marker, entry in entries.items()
-    }
+    entries = arena.markers.entries_of(slots)
+    alike = arena.markers.with_hashes(int(entry.name_hash) for entry in entries.values())
+    known = dict(zip(entries, alike, strict=True))
     counted = arena.counters.of_all(other for others in known.values() for other in others)
     unread = late(arena)
     return Before(
@@ -99,7 +98,7 @@ def note_hits(
     held: int = 0,
 ) -> None:
     """Note a switch in the arena, so that the hits go on, or start anew."""
-    entries = {marker: arena.markers.entry(marker) for marker in switched}
+    entries = arena.markers.entries_of(switched)
     for marker, change in switched.items():
         entry = entries[marker]
         if entry.calling and not change.calling:
@@ -109,11 +108,13 @@ def note_hits(
             arena.markers.note_calls(marker, int(entry.calls), before.calls[marker], calling=True)
         when = None
         if change.mode and change.before is None:
-            arena.markers.note_before(marker, *before.counted[marker])
+            counted = before.counted[marker]
+            if counted != (entry.hits_before, entry.losses_before):
+                arena.markers.note_before(marker, *counted)
         elif change.mode and change.before is not None:
             previous = entries.get(change.before) or arena.markers.entry(change.before)
             when = int(previous.since) or None
             if change.before != marker:
                 start = int(previous.hits_before), int(previous.losses_before)
                 arena.markers.note_before(marker, *start)
-        arena.markers.note_switched(marker, change.mode, since=when, held=held)
+        arena.markers.note_switched(marker, change.mode, since=when, held=held, known=entry)

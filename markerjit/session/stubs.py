@@ -167,18 +167,21 @@ def looked_at(
 ) -> tuple[list[Ready], list[Site]]:
     """Those of the sites without a stub that may get one, and the others, with the reason. How they
     can be opened may be known already."""
+    have = {key_of(site): site.signature for site in target.seen.opened}
+    if all(have.get(key_of(site)) == site.signature for site in sites):
+        return [], []
     known = {site.address: site.signature.name for site in target.seen.opened}
     clashing = {key_of(site) for site in sites if _clashes(site, known.get(site.address))}
     renewed = _with_other_arguments(target, sites)
     opened = {key_of(site) for site in target.seen.opened} - renewed
     new = [site for site in sites if key_of(site) not in opened | clashing]
-    taken = taken_in(target, sites, {address for address, _ in renewed})
     ready: list[Ready] = []
     closed = [
         without_stub(site, f"cannot be opened: {known[site.address]} is there already; use that")
         for site in sites
         if key_of(site) in clashing
     ]
+    taken = taken_in(target, sites, {address for address, _ in renewed})
     copy_calls = not (new and read_status(target.pid).shadow_stack)
     for mapped, group in groupby(new, key=_OBJECT):
         of_object = list(group)

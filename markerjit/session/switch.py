@@ -201,9 +201,8 @@ class Switcher:
     # ---- switching -----------------------------------------------------------------------------
 
     def switch_again(self, turn: Turn, name: ProbeName, request: Request) -> Applied:
-        """Switch all markers that match; as before, if it was done before and nothing came or
-        went."""
-        self.need_stubs(turn, name, request)
+        """Switch all markers that match, whose stubs are there (`need_stubs`); as before, if it was
+        done before and nothing came or went."""
         remembered = self._remembered.pop((name, request), None)
         if remembered and request.on and name.is_of_stubs:
             # What may be opened depends on the other sites that have the same bytes.

@@ -19,6 +19,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,6 +138,7 @@ def parse_parameters(text: str) -> tuple[Parameter, ...] | None:
     return tuple(parameters)
 
 
+@cache
 def _of_package(provider: str) -> Mapping[str, str]:
     """The table of a provider in the package, which tests have checked."""
     if not _FILE_NAME.fullmatch(provider):

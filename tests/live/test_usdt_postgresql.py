@@ -31,23 +31,40 @@ def heads_of(session: markerjit.Session) -> dict[int, str]:
     return {place: session.read(place, 8).hex() for place in places}
 
 
+def semaphores_of(session: markerjit.Session) -> dict[int, int | None]:
+    """The count in each semaphore, by its address."""
+    probes = session.usdt("postgresql:*").probes
+    states = [state for probe in probes for state in probe.states]
+    return {state.site.recipe.semaphore: state.raised for state in states}
+
+
+def sites_of_semaphores(session: markerjit.Session) -> Counter[int]:
+    """How many sites have each semaphore."""
+    probes = session.usdt("postgresql:*").probes
+    return Counter(state.site.recipe.semaphore for probe in probes for state in probe.states)
+
+
 def test_every_site_is_switched_while_it_serves_and_is_as_before(server: Server) -> None:
     client = server.connect()
 
     with markerjit.attach(client.pid) as session:
         before = heads_of(session)
+        lowered = semaphores_of(session)
         for _ in range(10):
             applied = session.enable("postgresql:*")
+            assert semaphores_of(session) == sites_of_semaphores(session)
             assert client.ask("select 1 + 1;") == "2"
             session.disable("postgresql:*")
             assert client.ask("select 2 + 2;") == "4"
         statuses = session.statistics("postgresql:*")
         after = heads_of(session)
+        semaphores = semaphores_of(session)
 
     assert not applied.left_out
     assert sum(len(status.sites) for status in statuses) == len(before) == 71
     assert {s.name: s.total for s in statuses}["postgresql:transaction__commit"] == 10
     assert after == before
+    assert semaphores == lowered == dict.fromkeys(lowered, 0)
 
 
 def test_queries_are_traced_with_their_text(server: Server) -> None:
