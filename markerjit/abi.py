@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from markerjit.errors import Unsupported
+from markerjit.tuples import NamedTuple
 
 PAGE = 4096
 CODE_SIZE = 2048 * PAGE

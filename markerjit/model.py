@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, IntEnum, StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, NewType
+from typing import TYPE_CHECKING, NewType
+
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from datetime import datetime

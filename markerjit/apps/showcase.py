@@ -17,11 +17,12 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import markerjit
 from markerjit.errors import MarkerError
 from markerjit.lowlevel import ProcessMemory, read_maps
+from markerjit.tuples import NamedTuple
 
 CONNECTIONS = 16
 PIPELINE = 8

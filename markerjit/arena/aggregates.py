@@ -15,7 +15,6 @@ What this does not do: say what keys and words mean (events/aggregates.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import markerjit.abi as abi
 from markerjit.abi import AGGREGATES, PAGE, AggregateEntry, Geometry, Part, page_up
@@ -25,6 +24,7 @@ from markerjit.arena.store import FileStore, MemoryStore
 from markerjit.arena.tables import Table
 from markerjit.errors import MarkerError, Refused
 from markerjit.proc.owner import Owner, from_entry, is_gone, ourselves
+from markerjit.tuples import NamedTuple
 
 _WORD = 8
 _TICKETS = (1 << 64) // AGGREGATES

@@ -18,7 +18,6 @@ What this does not do: decide what may be given back (probes/unused.py).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import markerjit.abi as abi
 from markerjit.abi import CODE_SIZE, Geometry
@@ -27,6 +26,7 @@ from markerjit.arena.extents import Extent, gaps
 from markerjit.errors import MarkerError, MemoryFault, Refused
 from markerjit.model import RemoteAddress
 from markerjit.ring.raw import Store
+from markerjit.tuples import NamedTuple
 
 
 class Taken(NamedTuple):

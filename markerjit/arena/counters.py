@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable
 from operator import add
-from typing import NamedTuple
 
 from markerjit.abi import Count, Geometry
 from markerjit.arena.calls import Calls
 from markerjit.arena.markers import Markers, runs
 from markerjit.ring.raw import Store
+from markerjit.tuples import NamedTuple
 
 
 class Counted(NamedTuple):

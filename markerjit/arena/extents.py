@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+
+from markerjit.tuples import NamedTuple
 
 
 class Extent(NamedTuple):

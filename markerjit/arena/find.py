@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import markerjit.abi as abi
 from markerjit.abi import CODE_SIZE, CONTROL, Control
@@ -17,6 +17,7 @@ from markerjit.arena.store import FileStore, MemoryStore
 from markerjit.errors import MarkerError, NoSuchProcess, TargetGone, refuse_own_shortage
 from markerjit.memory import FileId, Mapping, Memory, file_at, read_maps
 from markerjit.model import RemoteAddress
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.remote.calls import Caller

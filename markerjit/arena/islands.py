@@ -22,7 +22,7 @@ What this does not do: say which code stands there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from markerjit.abi import PAGE, Geometry, IslandEntry
 from markerjit.arena.code import Code
@@ -32,6 +32,7 @@ from markerjit.errors import Refused
 from markerjit.memory import Mapping
 from markerjit.model import RemoteAddress
 from markerjit.ring.raw import Store
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     # A look at an arena makes no system call in the target.

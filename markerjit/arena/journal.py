@@ -21,7 +21,6 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from markerjit.abi import JOURNAL_EMPTY, JOURNAL_OPEN, EditEntry, JournalHead
 from markerjit.arena.arena import Arena
@@ -29,6 +28,7 @@ from markerjit.arena.pack import SIZE, unpack
 from markerjit.errors import Refused, Unsupported
 from markerjit.model import Edit, RemoteAddress
 from markerjit.proc.owner import Owner, from_entry, is_gone, ourselves
+from markerjit.tuples import NamedTuple
 
 LONGEST_LEASE_S = 3600
 """The process can write over its arena: a longer lease is not believed."""

@@ -9,11 +9,11 @@ has no reader.
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
 
 from markerjit.arena.arena import Arena
 from markerjit.errors import Refused
 from markerjit.proc.owner import NOBODY, Owner, from_entry, is_gone, ourselves
+from markerjit.tuples import NamedTuple
 
 LEASE_S = 10.0
 _RENEW_S = 1.0

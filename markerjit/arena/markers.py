@@ -12,7 +12,6 @@ import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from markerjit.abi import ASKS_BEFORE_COUNT, ASKS_BEFORE_RECORD, Geometry, MarkerEntry
 from markerjit.arena.control import ControlBlock
@@ -22,6 +21,7 @@ from markerjit.arena.versions import Layout
 from markerjit.errors import Refused
 from markerjit.model import Mode, RemoteAddress
 from markerjit.ring.raw import Store
+from markerjit.tuples import NamedTuple
 
 _MODES = tuple(Mode)
 _ENTRIES = 512

@@ -14,7 +14,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from enum import IntEnum
-from typing import NamedTuple
 
 from markerjit.abi import Geometry, Part, PatchEntry
 from markerjit.arena.control import ControlBlock
@@ -23,6 +22,7 @@ from markerjit.arena.tables import Table
 from markerjit.arena.versions import CURRENT, Layout
 from markerjit.errors import Refused
 from markerjit.model import Mode, RemoteAddress
+from markerjit.tuples import NamedTuple
 
 _PER_CHUNK = 64
 _MOST_CHUNKS = 256

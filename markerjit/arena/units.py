@@ -11,7 +11,6 @@ the unit does: a thread may be in the probe long after the slot was emptied.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from markerjit.abi import UNIT_FREE, UNIT_KEPT, UNIT_READY, CallerEntry, Geometry, UnitEntry
 from markerjit.arena.control import ControlBlock
@@ -20,6 +19,7 @@ from markerjit.arena.tables import Table
 from markerjit.errors import Refused
 from markerjit.model import RemoteAddress
 from markerjit.ring.raw import Store
+from markerjit.tuples import NamedTuple
 
 _CHUNK = 512
 _PRESENT = (UNIT_READY, UNIT_KEPT)

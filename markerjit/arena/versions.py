@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import markerjit.abi as abi
 from markerjit.abi import Control, Geometry, MarkerEntry
 from markerjit.errors import Unsupported
+from markerjit.tuples import NamedTuple
 
 OLDEST = 4
 

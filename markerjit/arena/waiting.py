@@ -8,10 +8,10 @@ native/src/runtime/wait.c is the other side.
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
 
 from markerjit.abi import READER_NS
 from markerjit.arena.arena import Arena
+from markerjit.tuples import NamedTuple
 
 _WORD = 1 << 32
 

@@ -5,12 +5,11 @@ Calls weigh what they took, in nanoseconds, and samples weigh one each.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from markerjit.calls.graph import CallGraph, CallNode
 from markerjit.calls.samples import SampledNode, StackSamples
 from markerjit.elf.demangle import demangled
 from markerjit.printable import counted
+from markerjit.tuples import NamedTuple
 
 
 class Flame(NamedTuple):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from markerjit.calls.stacks import Stacks
 from markerjit.calls.tree import REST, ROOT, Running, Tree
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array

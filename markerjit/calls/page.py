@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
-from typing import NamedTuple
 
 from markerjit.calls.flames import Flames
 from markerjit.printable import printable
+from markerjit.tuples import NamedTuple
 
 _WIDTH, _HEIGHT = 1200, 18
 _LETTER = 7

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from markerjit.calls.steps import AGAIN, CUT, ENTER, FRAME
+from markerjit.tuples import NamedTuple
 
 
 class Repaired(NamedTuple):

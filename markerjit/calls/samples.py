@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from markerjit.tuples import NamedTuple
 
 
 class SampledNode(NamedTuple):

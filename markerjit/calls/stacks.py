@@ -12,7 +12,7 @@ Calls that are open between two batches come first in the next one, as FRAMEs.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from markerjit.calls.steps import (
     joined,
     steps_of,
 )
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array

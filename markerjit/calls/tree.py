@@ -13,12 +13,13 @@ What this does not do: name functions (graph.py).
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from markerjit.calls.stacks import Calls, Frames, calls_of_frames
 from markerjit.calls.steps import CUT, ENTER, STOP, TAIL
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array

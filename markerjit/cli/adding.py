@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import markerjit
 from markerjit.cli import arguments, gather, launching, output, progress, recording, targets
@@ -29,6 +29,7 @@ from markerjit.facts.aggregates import (
 )
 from markerjit.facts.words import unmatched_words
 from markerjit.printable import counted
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit import AddingUp, AggregateRow, Answers

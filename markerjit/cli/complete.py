@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from markerjit.cli import output
 from markerjit.cli.parser import COMMANDS, LAUNCHING, OPTIONS, command_parser
 from markerjit.printable import printable
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from argparse import Action, ArgumentParser

@@ -15,11 +15,12 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from markerjit.cli.parser import COMMANDS
 from markerjit.errors import Refused
 from markerjit.ours import config_folder, read_linked_file
+from markerjit.tuples import NamedTuple
 
 KEYS = {
     "color": "auto, always or never",

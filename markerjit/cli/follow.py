@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import markerjit
 from markerjit.cli import launching, output, recording, several
 from markerjit.cli.end import End, Output
 from markerjit.cli.gather import Remarks, gathered, price_of
 from markerjit.cli.printer import POLL_S, Printer
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.cli.gather import Programs, Request

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import markerjit
 from markerjit.cli import adding, arguments, launching, output, recording, targets
@@ -21,6 +21,7 @@ from markerjit.cli.end import End
 from markerjit.facts.latencies import latencies_facts, latencies_lines, slow_facts, slow_line
 from markerjit.facts.words import unmatched_words
 from markerjit.printable import counted
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit import Latencies, Latency

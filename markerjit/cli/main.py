@@ -9,6 +9,7 @@ called Ctrl-C shows a traceback.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 
@@ -23,6 +24,10 @@ SWITCHING = ("on", "off", "repair")
 
 _OLDER = {"record": ("flight", "start"), "dump": ("flight", "dump")}
 """Commands as they were called until version 0.5. --flight had to stand behind `record`."""
+
+_OBJECTS_BEFORE_COLLECTING = 50_000
+"""New objects before the collector of reference cycles looks at them. Imports make some twenty
+thousand that stay, and by default it goes through those again and again."""
 
 _OUTPUT_ERRORS = (
     errno.EAGAIN,
@@ -41,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     from markerjit.cli import signals
 
     signals.end_at_once()  # first, because imports take most of a short command's time
+    gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
     sys.exit(_prepare_output() or run(argv))
 
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
 
 import markerjit
 from markerjit.cli import (
@@ -27,6 +26,7 @@ from markerjit.cli.end import End
 from markerjit.facts import words
 from markerjit.facts.process import switch_facts
 from markerjit.printable import counted
+from markerjit.tuples import NamedTuple
 
 
 @contextmanager

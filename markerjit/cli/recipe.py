@@ -19,13 +19,13 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 import markerjit
 from markerjit.cli import arguments, output
 from markerjit.cli.parser import COMMANDS, parser_of
 from markerjit.ours import config_folder, own_directory, read_own_file
 from markerjit.printable import printable
+from markerjit.tuples import NamedTuple
 
 _RECIPES = os.path.join(os.path.dirname(__file__), "recipes")
 _OWN = ("markerjit", "recipes")

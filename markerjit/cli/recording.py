@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import markerjit
 from markerjit.cli import arguments, files, output, signals
 from markerjit.facts.process import picture_facts
 from markerjit.printable import counted
+from markerjit.tuples import NamedTuple
 
 SUFFIXES = {
     "text": ".txt",

@@ -6,10 +6,11 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import markerjit
 from markerjit.cli import arguments, output
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit import Trace

@@ -7,13 +7,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
 
 import markerjit
 from markerjit.cli import arguments, output, targets
 from markerjit.facts import words
 from markerjit.facts.process import status_facts
 from markerjit.printable import counted
+from markerjit.tuples import NamedTuple
 
 _BAR = 35
 """Characters of the longest bar of a histogram."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import markerjit
 from markerjit.cli import arguments, output
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.facts import Json

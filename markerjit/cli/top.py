@@ -14,12 +14,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
 import markerjit
 from markerjit.cli import arguments, output, targets
 from markerjit.cli.end import End
 from markerjit.printable import counted
+from markerjit.tuples import NamedTuple
 
 _EVERY_S = 1.0
 _POLL_S = 0.05

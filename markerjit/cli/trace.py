@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import markerjit
 from markerjit.cli import (
@@ -33,6 +33,7 @@ from markerjit.cli.several import AloneFile, Files, check_several, files_of
 from markerjit.facts import Json
 from markerjit.facts.markers import left_out_facts
 from markerjit.printable import counted
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.lowlevel import RecordType

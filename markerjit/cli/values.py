@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import markerjit
 from markerjit.cli.arguments import as_pid
 from markerjit.cli.recording import SUFFIXES
+from markerjit.tuples import NamedTuple
 
 Given = Mapping[str, Sequence[str]]
 """The values of the arguments before, by their names in the parser."""

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from markerjit.errors import BadNote
 from markerjit.model import CType, Field, FieldType, TypeClass, Value
+from markerjit.tuples import NamedTuple
 
 _INTEGERS = (TypeClass.SIGNED, TypeClass.UNSIGNED, TypeClass.BOOL)
 _POINTERS = (TypeClass.POINTER, TypeClass.CHARS)

@@ -8,13 +8,12 @@ Authority: System V gABI, chapter 4 (sections, string and symbol table).
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from markerjit.elf.image import MAX_ADDRESS, FileImage
 from markerjit.elf.sections import SHT_DYNSYM, SHT_SYMTAB, read_sections, section_bytes
 from markerjit.errors import BadFile
+from markerjit.tuples import NamedTuple
 
 _SYMBOL = np.dtype(
     {

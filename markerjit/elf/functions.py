@@ -14,13 +14,13 @@ from __future__ import annotations
 import bisect
 import struct
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from markerjit.elf.image import PT_LOAD, Image
 from markerjit.errors import MarkerError, MemoryFault
+from markerjit.tuples import NamedTuple
 
 PT_GNU_EH_FRAME = 0x6474E550
 MAX_FUNCTIONS = 1 << 24

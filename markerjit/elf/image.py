@@ -16,11 +16,12 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from markerjit.elf.rawnotes import iterate_notes
 from markerjit.errors import BadFile, BadNote, MemoryFault, Unsupported
 from markerjit.model import RemoteAddress
+from markerjit.tuples import NamedTuple
 
 Read = Callable[[RemoteAddress, int], bytes]
 """Returns exactly `size` bytes at an address of the target, or raises MemoryFault."""

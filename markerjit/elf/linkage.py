@@ -11,14 +11,13 @@ Authority: System V gABI, chapter 5 (dynamic section, relocation); the psABI for
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from markerjit.elf.code_pointers import relocations
 from markerjit.elf.image import FileImage
 from markerjit.elf.imports import MAX_TABLE_BYTES, dynamic_tags
 from markerjit.errors import MemoryFault
+from markerjit.tuples import NamedTuple
 
 _DT_STRTAB, _DT_SYMTAB = 5, 6
 _DT_STRSZ, _DT_PLTRELSZ, _DT_JMPREL = 10, 2, 23

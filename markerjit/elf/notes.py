@@ -22,13 +22,13 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
 from operator import add, itemgetter
-from typing import NamedTuple
 
 from markerjit.elf.format import parse_format
 from markerjit.elf.image import PF_W, PF_X, Image, Segment
 from markerjit.elf.rawnotes import more_notes, parse_note
 from markerjit.errors import BadNote, MemoryFault
 from markerjit.model import CType, Kind, Signature, TypeClass, new
+from markerjit.tuples import NamedTuple
 
 OWNER = b"markerjit\0"
 NOTE_TYPE = 1

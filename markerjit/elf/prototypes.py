@@ -17,12 +17,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from markerjit.elf.image import FileImage
 from markerjit.elf.sections import Section, read_sections, section_bytes
 from markerjit.errors import BadFile
 from markerjit.ours import cache_folder
+from markerjit.tuples import NamedTuple
 
 _DEBUG = "/usr/lib/debug"
 _INFO, _LINK, _COMMENT = b".debug_info", b".gnu_debuglink", b".comment"

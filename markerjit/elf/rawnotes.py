@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from markerjit.errors import BadNote
+from markerjit.tuples import NamedTuple
 
 _HEADER = struct.Struct("<III")
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from markerjit.elf.image import FileImage
 from markerjit.errors import BadFile, MemoryFault
+from markerjit.tuples import NamedTuple
 
 MAX_SECTIONS = 65_535
 MAX_SECTION_BYTES = 256 << 20

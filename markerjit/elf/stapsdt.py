@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from markerjit.elf.image import PF_W, PF_X, FileImage
 from markerjit.elf.rawnotes import more_notes, parse_note
@@ -28,6 +27,7 @@ from markerjit.elf.sections import (
     section_bytes,
 )
 from markerjit.errors import BadFile, BadNote
+from markerjit.tuples import NamedTuple
 
 OWNER = b"stapsdt\0"
 NOTE_TYPE = 3

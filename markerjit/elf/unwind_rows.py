@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from markerjit.elf.functions import Functions, uleb
+from markerjit.tuples import NamedTuple
 
 RSP, RBP, RIP = 7, 6, 16
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import markerjit.abi as abi
 from markerjit.arena.aggregates import Words
@@ -18,6 +17,7 @@ from markerjit.errors import BadArgument
 from markerjit.questions.aggregates import Does, KeyPart, Shape
 from markerjit.questions.buckets import Histogram, Number, Sketch
 from markerjit.questions.types import Type, wrapped
+from markerjit.tuples import NamedTuple
 
 KeyValue = int | bool | str | None
 _NONE = (1 << 64) - 1

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from markerjit.arena.arena import Arena
 from markerjit.model import Mode
 from markerjit.ring.brakes import WHOLE, Sample
 from markerjit.ring.types import RecordType
+from markerjit.tuples import NamedTuple
 
 TAKEN_NS, LEFT_OUT_NS = 60, 6
 """The price of an event that is recorded, and of one that is sampled away."""

@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from markerjit.abi import READER_NS
 from markerjit.arena.arena import Arena
@@ -38,6 +37,7 @@ from markerjit.ring.raw import Growth, always
 from markerjit.ring.timeline import Timeline
 from markerjit.ring.types import RecordType, Time
 from markerjit.trace.batch import Batch
+from markerjit.tuples import NamedTuple
 
 TICK_NS = 10_000_000
 """CLOCK_MONOTONIC_COARSE is never further behind: a kernel has at least 100 ticks a second."""

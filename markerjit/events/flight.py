@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from markerjit.arena.arena import Arena
 from markerjit.arguments import check_callable, check_is, check_mapping
@@ -20,6 +19,7 @@ from markerjit.ring.clock import Calibration
 from markerjit.ring.timeline import Timeline
 from markerjit.ring.types import RecordType, Time
 from markerjit.trace.batch import Batch
+from markerjit.tuples import NamedTuple
 
 
 class Kept(NamedTuple):

@@ -16,7 +16,6 @@ writes no code.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 from markerjit.abi import VERSION, MarkerEntry
 from markerjit.arena.arena import Arena
@@ -25,6 +24,7 @@ from markerjit.arena.lease import read_by_us, reader_of
 from markerjit.arena.markers import Switched
 from markerjit.events.rings import Rings
 from markerjit.model import RemoteAddress
+from markerjit.tuples import NamedTuple
 
 _WORD = 1 << 64
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import markerjit.abi as abi
 from markerjit.arena.aggregates import Pairs
@@ -13,6 +12,7 @@ from markerjit.questions.buckets import Histogram, Scale, Sketch
 from markerjit.questions.latencies import SCALE, WORDS, KeptField, Side
 from markerjit.questions.types import Type
 from markerjit.ring.clock import Calibration
+from markerjit.tuples import NamedTuple
 
 FieldValue = KeyValue | float
 _COARSE = Scale(Type.U64, fine=False)

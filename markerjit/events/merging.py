@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from markerjit.arguments import check_all, check_int, check_is, check_seconds
 from markerjit.errors import BadArgument
@@ -16,6 +16,7 @@ from markerjit.events.feed import TICK_NS, Feed
 from markerjit.events.stream import SLICE, EventStream, feeds_of
 from markerjit.model import Event
 from markerjit.ring.types import Time
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Columns

@@ -10,13 +10,14 @@ What this does not do: fields. The types have to be recorded without any, with t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from markerjit.events.stream import EventStream, feeds_of
 from markerjit.ring.columns import monotonic
 from markerjit.ring.starts import indices
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array, Packet

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import markerjit.abi as abi
 from markerjit.arena.arena import Arena
@@ -17,6 +17,7 @@ from markerjit.ring.drain import RingDrain
 from markerjit.ring.raw import Growth, Span, always
 from markerjit.ring.reader import SharedRing
 from markerjit.ring.types import WORD, RecordType
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.ring.by_marker import ByMarker

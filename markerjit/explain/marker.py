@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from markerjit.elf import FileImage, Read, parse_format
 from markerjit.elf.symbols import function_at
@@ -21,6 +20,7 @@ from markerjit.session.view import View
 from markerjit.sites import Lot, discover_file, matching, parse_name
 from markerjit.sites.names import check_is_marker
 from markerjit.sites.verify import dormant_code, verify
+from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import Instruction, disassemble
 from markerjit.x86.forms import STUBBED, is_breakpoint
 

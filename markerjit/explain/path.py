@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import NamedTuple
 
 from markerjit.abi import CODE_SIZE, PROBE_COUNTED
 from markerjit.arena.arena import Arena
@@ -29,6 +28,7 @@ from markerjit.session.opened import jump_of
 from markerjit.session.target import Target
 from markerjit.sites import parse_name
 from markerjit.sites.verify import dormant_code
+from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import Instruction, disassemble
 from markerjit.x86.forms import NEAR_LENGTH, STUBBED, is_breakpoint
 

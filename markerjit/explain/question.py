@@ -4,7 +4,6 @@ it before a probe, with the part of the question that each instruction belongs t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from markerjit.elf import parse_format
 from markerjit.errors import Unsupported
@@ -13,6 +12,7 @@ from markerjit.probes.asking import ask_markers, draft_of_question, scope_of_mar
 from markerjit.probes.question import Gates, make_question
 from markerjit.questions import Lack, Question
 from markerjit.questions.ir import show
+from markerjit.tuples import NamedTuple
 
 _ADDRESS, _PROBE, _GATES = 0x10000, 0x20000, Gates(0x20100, 0x20200, 0x20300)
 """Somewhere: the code is the same everywhere, but for the distance of the probe."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import product
-from typing import NamedTuple
 
 from markerjit.errors import Refused, UnexpectedBytes
 from markerjit.explain.marker import states_of_file
@@ -15,6 +14,7 @@ from markerjit.model import Mode, Quiescence, Site
 from markerjit.patch.plan import Plan, Refusal, plan_on
 from markerjit.quiesce.strategies import STRATEGIES
 from markerjit.session.session import COUNT, Session
+from markerjit.tuples import NamedTuple
 
 __all__ = ["Way", "plan_or_refusal", "ways_of_file", "ways_of_process"]
 

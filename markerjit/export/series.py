@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit import Calibration, Columns

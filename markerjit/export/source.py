@@ -13,11 +13,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import NamedTuple
 
 import markerjit
 from markerjit.export.openmetrics import Marker
 from markerjit.export.series import Series
+from markerjit.tuples import NamedTuple
 
 AT_ONCE = 20_000
 _RATE_S = 1.0

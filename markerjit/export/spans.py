@@ -7,10 +7,10 @@ makes none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from markerjit.model import Event
 from markerjit.trace.spans import DEEPEST, Pair, pair_names
+from markerjit.tuples import NamedTuple
 
 _THREADS = 10_000
 """Threads of which begins are kept. Those that have ended in between are forgotten first."""

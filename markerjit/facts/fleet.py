@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from markerjit.facts import Json
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.fleet.failed import Failed

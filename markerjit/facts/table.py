@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, cast
+from typing import cast
 
 from markerjit.errors import BadArgument
 from markerjit.printable.html import Shown, html_table
+from markerjit.tuples import NamedTuple
 
 
 class Table(NamedTuple):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from markerjit.errors import MarkerError
+from markerjit.tuples import NamedTuple
 
 
 class Failed(NamedTuple):

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from types import TracebackType
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from markerjit.arguments import check_is
 from markerjit.errors import BadArgument, MarkerError, NoMarkers, UnknownMarker
@@ -33,6 +33,7 @@ from markerjit.memory import ProcessMemory
 from markerjit.model import Seccomp
 from markerjit.session.session import Session
 from markerjit.session.watch import Ending
+from markerjit.tuples import NamedTuple
 
 T = TypeVar("T")
 

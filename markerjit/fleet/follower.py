@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 from enum import IntEnum
-from typing import NamedTuple
 
 from markerjit.arena.needed import NEEDED
 from markerjit.errors import NoSuchProcess, Refused
@@ -20,6 +19,7 @@ from markerjit.proc.permission import check_before_stopping, read_status, why_no
 from markerjit.remote import native
 from markerjit.remote.filters import Filters
 from markerjit.remote.outcome import explain_failure
+from markerjit.tuples import NamedTuple
 
 
 class Kind(IntEnum):

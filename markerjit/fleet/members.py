@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
-from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from markerjit.arguments import check_callable
 from markerjit.errors import (
@@ -24,6 +24,7 @@ from markerjit.fleet.failed import Failed
 from markerjit.model import Seccomp
 from markerjit.session.session import Session
 from markerjit.session.watch import Ending
+from markerjit.tuples import NamedTuple
 
 T = TypeVar("T")
 

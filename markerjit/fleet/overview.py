@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from markerjit.arguments import check_flag
 from markerjit.errors import MarkerError, NoSuchProcess, TargetGone
@@ -13,6 +12,7 @@ from markerjit.fleet.failed import Failed
 from markerjit.session.status import ArenaStatus, MarkerStatus
 from markerjit.session.view import View
 from markerjit.targets.processes import Process, processes
+from markerjit.tuples import NamedTuple
 
 
 class ProcessOverview(NamedTuple):

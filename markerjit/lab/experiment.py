@@ -7,9 +7,9 @@ site.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from markerjit.lab.processes import ALIVE
+from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import disassemble
 
 Tell = Callable[[str, int, int], None]

@@ -7,13 +7,13 @@ breakpoint protocol, with the cores synchronised after each of its steps, while 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from markerjit.lab.child import Child
 from markerjit.lab.experiment import Picture, Run, Tell
 from markerjit.lab.image import Image
 from markerjit.lab.processes import ALIVE
 from markerjit.quiesce.strategies import MEMBARRIER
+from markerjit.tuples import NamedTuple
 
 SAFE_FLIPS = 200
 _DIES_S = 10

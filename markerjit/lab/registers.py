@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from markerjit.errors import MarkerError
 from markerjit.lab.child import Child
@@ -11,6 +10,7 @@ from markerjit.lab.experiment import Experiment, Picture, Run, Tell
 from markerjit.lab.image import CODE, ENTRY, Image
 from markerjit.lab.processes import ALIVE
 from markerjit.lab.program import LIMIT_S, built
+from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import Instruction, disassemble
 
 FUNCTION = CODE + 0x200

@@ -10,11 +10,12 @@ and the deleted file.
 from __future__ import annotations
 
 import os
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from markerjit.errors import BadMaps, NoSuchProcess
 from markerjit.memory.base import WhyNot, plain_refusal, proc_error
 from markerjit.model import RemoteAddress
+from markerjit.tuples import NamedTuple
 
 _DELETED = " (deleted)"
 _DIGITS = frozenset("0123456789abcdef")

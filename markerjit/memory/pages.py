@@ -7,10 +7,10 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from markerjit.memory.maps import Mapping
 from markerjit.model import RemoteAddress
+from markerjit.tuples import NamedTuple
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _ENTRY = struct.Struct("<Q")

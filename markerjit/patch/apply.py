@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import NamedTuple
 
 from markerjit.arena.journal import Journal
 from markerjit.arena.pack import as_native, pack
@@ -21,6 +20,7 @@ from markerjit.patch.switchable import LeftOut
 from markerjit.proc.priority import raised_priority
 from markerjit.remote import native
 from markerjit.remote.outcome import explain_failure
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import is_breakpoint
 
 

@@ -21,7 +21,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from markerjit.abi import PROBE_COUNTED
 from markerjit.arena.patches import Head, PatchKind
@@ -42,6 +42,7 @@ from markerjit.patch.switchable import (
 from markerjit.printable import counted
 from markerjit.quiesce.strategies import STOP, Strategy
 from markerjit.sites.lots import Lots
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import reach_of
 
 __all__ = [

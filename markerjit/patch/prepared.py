@@ -9,7 +9,6 @@ comparison notices any other state, no matter which process made it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from markerjit.arena.markers import Switched
 from markerjit.arena.pack import pack
@@ -17,6 +16,7 @@ from markerjit.model import Edit, Mode, RemoteAddress
 from markerjit.patch.plan import Plan
 from markerjit.patch.slots import SLOT_ADAPTER, SLOT_DATA, SLOT_NEEDS, SLOT_PROBE, SLOT_TOKEN
 from markerjit.patch.switchable import SiteState
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import FUNCTION, RETURN
 
 

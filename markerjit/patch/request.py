@@ -6,13 +6,14 @@ names of probes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from markerjit.arena.markers import fnv1a
 from markerjit.model import Mode
 from markerjit.patch.where import Where
 from markerjit.quiesce.strategies import Strategy
 from markerjit.ring.types import Options
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:  # imported where something is asked
     from markerjit.questions.aggregates import Asked, KeyPart, Shape

@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby, takewhile
 from operator import attrgetter
-from typing import NamedTuple
 
 from markerjit.model import Edit, RemoteAddress
 from markerjit.patch.plan import Plan
 from markerjit.patch.steps import Step, Verb, steps_of
 from markerjit.quiesce.strategies import MEMBARRIER, Strategy
+from markerjit.tuples import NamedTuple
 
 __all__ = ["Stage", "Stages", "between", "stages_of"]
 

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
 
 from markerjit.model import Edit, RemoteAddress
 from markerjit.printable import counted
 from markerjit.quiesce.strategies import Strategy
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import INT3
 
 __all__ = ["Step", "Verb", "steps_of"]

@@ -23,11 +23,11 @@ since another request may be possible (plan.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import NamedTuple
 
 from markerjit.errors import Reason, UnexpectedBytes
 from markerjit.model import Change, Mode, RemoteAddress, Signature, Site
 from markerjit.sites.lots import Lot, Lots
+from markerjit.tuples import NamedTuple
 
 
 class SiteState(NamedTuple):

@@ -5,10 +5,9 @@ What this does not do: read the question (probes/asking.py).
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from markerjit.arena.markers import fnv1a
 from markerjit.ring.brakes import NO_BRAKES, Brakes
+from markerjit.tuples import NamedTuple
 
 
 class Where(NamedTuple):

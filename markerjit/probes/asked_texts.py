@@ -6,7 +6,6 @@ The text is taken as the recorder takes it, and its first MAX_ASKED bytes are lo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from markerjit.abi import (
     ASK_CONTAINS,
@@ -24,6 +23,7 @@ from markerjit.model import Signature
 from markerjit.probes.record import recording
 from markerjit.questions.ir import Constant, Node, Slice, TextAt, TextTest, Unary, Value, operands
 from markerjit.ring.types import TEXTS, Options
+from markerjit.tuples import NamedTuple
 
 _FAR = 0xFFFF
 """Behind the end of every text."""

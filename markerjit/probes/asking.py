@@ -8,7 +8,7 @@ CPU and the clock say at that moment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from markerjit.abi import RED_ZONE
 from markerjit.elf import parse_format
@@ -26,6 +26,7 @@ from markerjit.questions.scope import CALLER
 from markerjit.questions.selection import Selection, select
 from markerjit.questions.types import Type
 from markerjit.ring.brakes import NO_BRAKES, Brakes
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.arena.arena import Arena

@@ -24,12 +24,13 @@ docs/decisions/0045-brakes.md
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from markerjit.abi import RSEQ_CPU
 from markerjit.probes.computed import CLOCK
 from markerjit.ring.brakes import Brakes, Pace
 from markerjit.ring.clock import NS
+from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import number
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ What this does not do: say what the function does (adding.py, pairing.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from markerjit.abi import (
     KEY_CONSTANT,
@@ -34,6 +33,7 @@ from markerjit.probes.question import NO, Draft, Frame, Gates, make_code
 from markerjit.questions.aggregates import KeyPart as Part
 from markerjit.questions.ir import Constant, Node, TextAt, may_be_missing, whole_text
 from markerjit.questions.types import Type
+from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import number, plus
 
 _CALL = "call runtime"

@@ -12,10 +12,10 @@ memory hold the values.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from markerjit.abi import CALL_WORDS, OP_FP, OP_SIZE_SHIFT, OP_SKIP_FP
 from markerjit.model import General, Memory, Vector
+from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import number, plus
 
 Operand = General | Vector | Memory

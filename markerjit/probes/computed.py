@@ -17,7 +17,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from markerjit.errors import Unsupported
 from markerjit.probes.asked_texts import TextArgument, encoded, texts_in_memory
@@ -40,6 +39,7 @@ from markerjit.questions.ir import (
 )
 from markerjit.questions.scope import CPU, TIME
 from markerjit.questions.types import Type
+from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import number, plus
 
 ASK, LOAD, CLOCK = "call ask", "call load", "call clock"

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
 
 import markerjit.abi as abi
 from markerjit.arena.arena import Arena
@@ -29,6 +28,7 @@ from markerjit.probes.c.values import BUCKETS, Histogram, read_counters, read_hi
 from markerjit.probes.record import recording
 from markerjit.probes.unused import Unused
 from markerjit.ring.types import Options, RecordType
+from markerjit.tuples import NamedTuple
 
 _LENGTH = 4
 _SIZES = (1, 2, 4, 8)

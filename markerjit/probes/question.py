@@ -20,13 +20,14 @@ of 3 the code
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from markerjit.abi import CALL_WORDS, SHAPE_FLOATS
 from markerjit.probes.braking import Words
 from markerjit.probes.computed import ASK, CLOCK, LOAD, Computing, Known, Line
 from markerjit.questions.ir import Node
 from markerjit.questions.types import Type
+from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import assemble, number, plus
 
 if TYPE_CHECKING:

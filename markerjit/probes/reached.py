@@ -12,8 +12,6 @@ What this does not do: change anything, or say what stands before the slot (expl
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from markerjit.abi import (
     CODE_SIZE,
     PROBE_COUNTED,
@@ -33,6 +31,7 @@ from markerjit.probes.loaded import loaded, replacement_at
 from markerjit.probes.parts import Role, role_of
 from markerjit.probes.record import recording, takes_a_recorder
 from markerjit.probes.recorder import LARGEST, Recorder, make_recorder, setting_of, shape_of
+from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import disassemble
 
 _RUNTIME = "the runtime"

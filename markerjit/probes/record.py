@@ -6,14 +6,13 @@ text only where the format says %s; with %p its value is recorded.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import markerjit.abi as abi
 from markerjit.elf import parse_format
 from markerjit.errors import BadNote
 from markerjit.model import Field, FieldType, Signature, TypeClass
 from markerjit.ring.brakes import NO_BRAKES, Brakes
 from markerjit.ring.types import TEXTS, Options, RecordType, Strings, Time, number_code
+from markerjit.tuples import NamedTuple
 
 _TIMES = {
     Time.NONE: abi.TIME_NONE,

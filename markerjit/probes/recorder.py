@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator, Iterator, Sequence
-from typing import NamedTuple
 
 from markerjit.abi import (
     ALIVE,
@@ -59,6 +58,7 @@ from markerjit.probes.calls import Frame, Operand, c_call, preserving_call
 from markerjit.probes.parts import Name, part
 from markerjit.probes.texts import BEHIND, put_text, window
 from markerjit.ring.types import HEAD, WORD
+from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import Part, assemble, number, plus
 
 _ACCUMULATOR = ("al", "ax", "eax", "rax")

@@ -8,7 +8,6 @@ for those: texts, limits, the reader's types.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from markerjit.elf import parse_format
 from markerjit.errors import BadQuestion
@@ -28,6 +27,7 @@ from markerjit.questions.ir import (
 from markerjit.questions.scope import Scope
 from markerjit.questions.selection import Selected, Selection, select
 from markerjit.questions.types import Type
+from markerjit.tuples import NamedTuple
 
 _INT = CType(TypeClass.SIGNED, 4)
 _CHARS = CType(TypeClass.CHARS, 8)

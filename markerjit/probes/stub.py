@@ -38,7 +38,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from markerjit.abi import RED_ZONE, SHAPE_FLOATS, STASH_ARGS, Stash
 from markerjit.abi import Kept as Place
@@ -60,6 +59,7 @@ from markerjit.model import (
 )
 from markerjit.patch.slots import SLOT_ADAPTER, SLOT_NEEDS, SLOT_TOKEN, SLOT_UNMATCHED
 from markerjit.probes.parts import Name, part
+from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import Assembled, Part, WronglyAssembled, assemble, number, plus
 from markerjit.x86.decode import decoder
 from markerjit.x86.forms import (

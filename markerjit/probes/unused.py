@@ -21,7 +21,6 @@ docs/decisions/0021-giving-back-and-islands.md, 0025-who-is-inside.md
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from markerjit.abi import PROBE_COUNTED
 from markerjit.arena.arena import Arena
@@ -35,6 +34,7 @@ from markerjit.patch.slots import SLOT_DATA, SLOT_PROBE
 from markerjit.probes.inside import Read, is_inside
 from markerjit.proc.owner import ourselves
 from markerjit.proc.sharers import Sharer, find_sharer
+from markerjit.tuples import NamedTuple
 
 _UNLOADED = "an object that called it was unloaded"
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 import operator
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from markerjit.errors import MarkerError
+from markerjit.tuples import NamedTuple
 
 MAX_INSTRUCTIONS = 4096
 """In one filter (BPF_MAXINSNS)."""

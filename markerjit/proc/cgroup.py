@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import NamedTuple
 
 from markerjit.errors import refuse_own_shortage
+from markerjit.tuples import NamedTuple
 
 
 class MemoryLeft(NamedTuple):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from typing import NamedTuple
 
 from markerjit.abi import OwnerEntry
 from markerjit.errors import MarkerError
 from markerjit.memory import stat_fields
+from markerjit.tuples import NamedTuple
 
 _STATE, _STARTED = 0, 19  # of the fields behind the name
 

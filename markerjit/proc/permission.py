@@ -9,7 +9,6 @@ Documentation/admin-guide/LSM/Yama.rst.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from markerjit.errors import (
     NoSuchProcess,
@@ -21,6 +20,7 @@ from markerjit.errors import (
 from markerjit.memory import has_ended
 from markerjit.memory.stat import stat_fields
 from markerjit.proc.cgroup import frozen_by
+from markerjit.tuples import NamedTuple
 
 CAP_SYS_PTRACE = 19
 

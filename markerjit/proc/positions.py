@@ -9,9 +9,9 @@ What this does not do: stop a thread to look. A position is that of a moment whi
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from markerjit.errors import NoSuchProcess
+from markerjit.tuples import NamedTuple
 
 _MOST = 64
 _RUNNING = "running"

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import NamedTuple
 
 from markerjit.errors import MarkerError, refuse_own_shortage
 from markerjit.memory import Mapping, parse_maps, stat_fields
 from markerjit.proc.permission import CAP_SYS_PTRACE, has_capability, in_user_namespace
+from markerjit.tuples import NamedTuple
 
 _STARTED = 19  # of the fields behind the name
 _SYS_KCMP, _KCMP_VM = 312, 1

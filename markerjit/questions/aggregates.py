@@ -12,7 +12,6 @@ import ast
 import re
 from collections.abc import Sequence
 from enum import Enum
-from typing import NamedTuple
 
 from markerjit.errors import BadQuestion
 from markerjit.questions.ask import Lack, check_names
@@ -22,6 +21,7 @@ from markerjit.questions.scope import Scope
 from markerjit.questions.syntax import Syntax, parse
 from markerjit.questions.typed import LacksName, as_float, condition, expression
 from markerjit.questions.types import Type
+from markerjit.tuples import NamedTuple
 
 DEFAULT_TEXT = 64
 """Bytes of a text in a key, unless it is told otherwise."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from markerjit.errors import BadQuestion
 from markerjit.questions.ir import Node
 from markerjit.questions.scope import Scope
 from markerjit.questions.syntax import Syntax, parse
 from markerjit.questions.typed import LacksName, condition
+from markerjit.tuples import NamedTuple
 
 
 class Question(NamedTuple):

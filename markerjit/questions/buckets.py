@@ -11,9 +11,9 @@ What this does not do: count. It knows the numbers of buckets, and their bounds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from markerjit.questions.types import Type
+from markerjit.tuples import NamedTuple
 
 PARTS_BITS = 5
 EXPONENTS_BELOW, EXPONENTS_ABOVE = 32, 64

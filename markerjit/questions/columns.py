@@ -8,7 +8,7 @@ docs/reference/questions.md gives it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from markerjit.questions.ir import (
     Value,
 )
 from markerjit.questions.types import Type
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]

@@ -7,9 +7,9 @@ otherwise. All conversions are explicit.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from markerjit.questions.types import Type
+from markerjit.tuples import NamedTuple
 
 
 class Span(NamedTuple):

@@ -9,7 +9,6 @@ What this does not do: pair anything.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from markerjit.errors import BadQuestion
 from markerjit.questions.aggregates import (
@@ -29,6 +28,7 @@ from markerjit.questions.scope import Scope
 from markerjit.questions.syntax import parse
 from markerjit.questions.typed import LacksName, condition
 from markerjit.questions.types import Type
+from markerjit.tuples import NamedTuple
 
 MOST_FIELDS = 12
 MOST_FIELD_WORDS = 128

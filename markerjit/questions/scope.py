@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from markerjit.model import Field
 from markerjit.questions.types import Type, type_of
+from markerjit.tuples import NamedTuple
 
 TIME, TID, CPU, NAME, CALLER = "time", "tid", "cpu", "name", "caller"
 ALWAYS = {TIME: Type.I64, TID: Type.U32, CPU: Type.U32}

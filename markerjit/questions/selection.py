@@ -11,7 +11,6 @@ import ast
 import io
 import tokenize
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from markerjit.errors import BadQuestion
 from markerjit.questions.ask import Lack, check_names
@@ -20,6 +19,7 @@ from markerjit.questions.scope import Scope
 from markerjit.questions.syntax import Syntax, field_name, parse
 from markerjit.questions.typed import LacksName, expression
 from markerjit.questions.types import Type
+from markerjit.tuples import NamedTuple
 
 MOST = 12
 """Expressions of a selection at most: as many as a marker has arguments."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from markerjit.errors import BadQuestion
 from markerjit.questions.ir import Span
+from markerjit.tuples import NamedTuple
 
 LONGEST = 4096
 """Characters of an expression at most."""

@@ -8,10 +8,11 @@ protocols ask which changes a strategy covers.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from markerjit.model import Change, Quiescence
 from markerjit.remote import native
+from markerjit.tuples import NamedTuple
 
 __all__ = ["MEMBARRIER", "NONE", "SIGNALS", "STOP", "STRATEGIES", "Strategy", "default_strategy"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from markerjit.errors import MarkerError
 from markerjit.memory import FileId, file_at
@@ -17,6 +17,7 @@ from markerjit.model import RemoteAddress
 from markerjit.proc.priority import raised_priority
 from markerjit.remote import native
 from markerjit.remote.outcome import explain_failure
+from markerjit.tuples import NamedTuple
 
 SYS_CLOSE = 3
 SYS_MMAP = 9

@@ -15,12 +15,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from markerjit.errors import NoSuchProcess, NotPermitted, Refused, Unsupported
 from markerjit.proc.permission import Filtered, filtered_threads
 from markerjit.remote import native
 from markerjit.remote.outcome import explain_failure
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:  # imported when a thread is under filters: most are under none
     from markerjit.proc.bpf import Filter

@@ -16,11 +16,11 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from markerjit.errors import MemoryFault, Unsupported
 from markerjit.memory import Mapping
 from markerjit.model import RemoteAddress
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import POP_RAX_RET, SIGRETURN, SYSCALL_RET
 
 _PIECE = 1 << 20

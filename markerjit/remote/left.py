@@ -8,7 +8,6 @@ runs, because it is on its way.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import NamedTuple
 
 from markerjit.abi import SCRATCH_SIZE
 from markerjit.errors import MarkerError
@@ -16,6 +15,7 @@ from markerjit.memory import Memory, has_ended
 from markerjit.model import RemoteAddress
 from markerjit.remote import native
 from markerjit.remote.outcome import explain_failure
+from markerjit.tuples import NamedTuple
 
 _WORD = 8
 

@@ -10,13 +10,13 @@ import ctypes
 import mmap
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from markerjit.errors import MemoryFault, NoSuchProcess, Refused
 from markerjit.memory.base import is_ending
 from markerjit.model import RemoteAddress
 from markerjit.remote import native
 from markerjit.remote.outcome import explain_failure
+from markerjit.tuples import NamedTuple
 
 _WORD = 8
 _MOST = 1 << 18

@@ -4,9 +4,10 @@ This module can be imported without numpy."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from markerjit.ring.types import HEAD, Head, RecordType
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np

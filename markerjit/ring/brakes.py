@@ -9,10 +9,10 @@ is a part of the processor time, for which the reader of a trace makes the sampl
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from markerjit.arguments import check_is
 from markerjit.errors import BadArgument
+from markerjit.tuples import NamedTuple
 
 _SAMPLE = re.compile(r"(\d{1,18})/(\d{1,18})", re.ASCII)
 _RATE = re.compile(r"([1-9]\d{0,7})([kM]?)(?:/s)?", re.ASCII)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from markerjit.model import Origin
 from markerjit.ring.types import Time
+from markerjit.tuples import NamedTuple
 
 NS = 1_000_000_000
 

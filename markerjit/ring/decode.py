@@ -13,7 +13,7 @@ Time.NONE has no order but that in each ring, so its columns are in the order of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from markerjit.ring.columns import gathered, is_sorted
 from markerjit.ring.starts import compact
 from markerjit.ring.types import HEAD_SIZE, WORD, Head, RecordType, TextState, Time
 from markerjit.ring.walk import Walked, least_words, walk_packet
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array, Column, Starts

@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from markerjit.abi import NO_LIMIT, PAGE, RING_BEGUN, RING_HEAD, RING_LIMIT, RING_MASK
 from markerjit.ring.types import WORD
+from markerjit.tuples import NamedTuple
 
 _U64 = struct.Struct("<Q")
 _TAKEN = 128 * PAGE

@@ -20,11 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum, IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from markerjit.abi import WORDS_SHIFT
 from markerjit.model import Field, FieldType, TypeClass
 from markerjit.ring.brakes import NO_BRAKES, Brakes
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np

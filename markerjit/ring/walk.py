@@ -18,7 +18,7 @@ rest of that page is skipped and counted as damage. The fields of a record are n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from markerjit.ring.batch import Packet
 from markerjit.ring.by_marker import ByMarker
 from markerjit.ring.starts import starts_of
 from markerjit.ring.types import HEAD, WORD, Head, RecordType
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from markerjit.arena.aggregates import Size, Words
 from markerjit.events.aggregates import (
@@ -28,6 +27,7 @@ from markerjit.session.holding import refuse_added_up, take
 from markerjit.session.switch import Switcher
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
+from markerjit.tuples import NamedTuple
 
 DEFAULT_KEYS = {Does.QUANTILES: 64}
 """Keys for which there is room: the sketch of one takes 15 KiB or more for each CPU, twice."""

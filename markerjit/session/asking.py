@@ -8,12 +8,13 @@ question takes its values from the block of a preserving one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from markerjit.errors import Reason, Refused, Unsupported
 from markerjit.model import Signature, Site
 from markerjit.patch.request import Probe
 from markerjit.patch.switchable import LeftOut
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:  # imported where something is asked
     from markerjit.questions import Lack

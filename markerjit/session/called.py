@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from markerjit.abi import CODE_SIZE, RUNTIME_SIZE
 from markerjit.calls.graph import NotOpened
@@ -30,6 +29,7 @@ from markerjit.sites import ProbeName
 from markerjit.sites.names import PREFIX, NameKind
 from markerjit.spans.exits import Exits, has_bytes_of_entry
 from markerjit.spans.openings import Closed, Opening, Way
+from markerjit.tuples import NamedTuple
 
 NEEDS_BREAKPOINT = "needs a breakpoint"
 _NO_EXIT = "it never returns"

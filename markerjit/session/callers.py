@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from markerjit.errors import BadArgument, BadQuestion
 from markerjit.questions.scope import CALLER
 from markerjit.session.target import Target
 from markerjit.sites import ProbeName
 from markerjit.sites.selection import has_caller, without_caller
+from markerjit.tuples import NamedTuple
 
 MOST = 64
 """Pieces of code that a comparison may be with: each is two comparisons in the process."""

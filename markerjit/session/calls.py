@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -60,6 +60,7 @@ from markerjit.session.turn import Turn
 from markerjit.sites import NameKind, ProbeName, parse_name
 from markerjit.sites.names import PREFIX, SUFFIX, nearest
 from markerjit.sites.selection import is_named
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from time import monotonic_ns
-from typing import NamedTuple
 
 from markerjit.model import Mode, Site
 from markerjit.patch.request import Count, Request
@@ -14,6 +13,7 @@ from markerjit.quiesce.strategies import default_strategy
 from markerjit.session.entries import Entries
 from markerjit.session.switch import Switcher
 from markerjit.session.turn import Turn
+from markerjit.tuples import NamedTuple
 
 
 class Counting(NamedTuple):

@@ -6,7 +6,6 @@ Nothing is changed, and no thread is stopped. Of a process the files are read th
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from markerjit.arguments import check_callable, check_int, check_path, check_pid, check_text
 from markerjit.elf import FileImage
@@ -17,6 +16,7 @@ from markerjit.sites.functions import files_of_process
 from markerjit.sites.selection import is_of_object
 from markerjit.spans.code import Code
 from markerjit.spans.coverage import Progress, Share, coverage_of
+from markerjit.tuples import NamedTuple
 
 MOST_INSTRUCTIONS = 1 << 24
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
 
 from markerjit.abi import STASH_ARGS
 from markerjit.elf import FileImage, Read
@@ -50,6 +49,7 @@ from markerjit.sites.names import SUFFIX
 from markerjit.sites.operands import shown
 from markerjit.spans.exits import Exit, ExitKind, Exits, has_bytes_of_entry
 from markerjit.spans.openings import Closed, Opening
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import exit_form
 from markerjit.x86.jumps import jump_target
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Map
 from functools import partial
-from typing import NamedTuple
 
 from markerjit.arguments import check_path, check_text
 from markerjit.elf import FileImage, Read, parse_format
@@ -29,6 +28,7 @@ from markerjit.sites.names import ARROW, PREFIX, SUFFIX, NameKind
 from markerjit.sites.selection import chosen
 from markerjit.spans.exits import Exit, ExitKind, Exits, has_bytes_of_entry
 from markerjit.spans.openings import Opening
+from markerjit.tuples import NamedTuple
 
 
 class FunctionExit(NamedTuple):

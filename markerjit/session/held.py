@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from time import monotonic, sleep
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from markerjit.arena.aggregates import NO_TICKS, Aggregate, Size, Ticks
 from markerjit.arena.arena import Arena
@@ -37,6 +37,7 @@ from markerjit.session.status import unmatched
 from markerjit.session.switch import Switcher, tell_of_markers
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
+from markerjit.tuples import NamedTuple
 
 T = TypeVar("T")
 

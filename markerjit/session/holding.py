@@ -8,7 +8,6 @@ flight recorder is ended by switching off, as it is meant to be.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from markerjit.errors import Reason, Refused
 from markerjit.model import Site
@@ -18,6 +17,7 @@ from markerjit.patch.switchable import SiteState
 from markerjit.probes.recorders import Recorders
 from markerjit.session.target import Target, command_of
 from markerjit.sites import ProbeName
+from markerjit.tuples import NamedTuple
 
 
 class Took(NamedTuple):

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic_ns, sleep, time_ns
-from typing import NamedTuple
 
 import markerjit.abi as abi
 from markerjit.arena.aggregates import Pairs, Size, Ticks
@@ -43,6 +42,7 @@ from markerjit.session.holding import refuse_added_up, take
 from markerjit.session.switch import Switcher
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
+from markerjit.tuples import NamedTuple
 
 DEFAULT_ROOM = 2048
 """Begins that may wait at a time."""

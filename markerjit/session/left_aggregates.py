@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from markerjit.errors import MemoryFault
 from markerjit.model import Site
 from markerjit.session.turn import Turn
+from markerjit.tuples import NamedTuple
 
 
 class LeftAggregates(NamedTuple):

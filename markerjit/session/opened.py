@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import NamedTuple
 
 from markerjit.abi import PatchEntry
 from markerjit.arena.arena import Arena
@@ -23,6 +22,7 @@ from markerjit.arena.patches import Pages, PatchKind
 from markerjit.elf import Read
 from markerjit.errors import MemoryFault
 from markerjit.model import Body, Hole, RemoteAddress, Signature, Site, UsdtSite
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import (
     HOLE_SIZES,
     NEAR_LENGTH,

@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import capstone
 
@@ -44,6 +44,7 @@ from markerjit.spans.calls import best_opening_of_call
 from markerjit.spans.code import Code, TargetKind
 from markerjit.spans.exits import Exit, ExitKind, Exits, Unbounded, exits_of
 from markerjit.spans.openings import Closed, HolePlace, Opening, TurnedDown, Way, Why, best_opening
+from markerjit.tuples import NamedTuple
 from markerjit.x86.relocate import Obstacle
 
 MAX_BYTES = 1 << 28

@@ -13,11 +13,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from markerjit.arguments import check_int, check_seconds, check_text
 from markerjit.errors import BadArgument, NoSuchProcess, TargetGone
 from markerjit.trace.missing import missing
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.events.aggregates import Answers

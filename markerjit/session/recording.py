@@ -6,7 +6,6 @@ What this does not do: claim the rings (trace.py, flight.py), and switch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from markerjit.arena.arena import Arena
 from markerjit.arguments import check_all, check_flag, check_int, check_is, check_text
@@ -32,6 +31,7 @@ from markerjit.session.probes_in_c import load_probe
 from markerjit.session.switch import Switcher, tell_of_markers
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
+from markerjit.tuples import NamedTuple
 
 
 class Recording(NamedTuple):

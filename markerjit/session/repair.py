@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import NamedTuple
 
 from markerjit.arena.create import remove_unfinished
 from markerjit.arena.find import find_unfinished
@@ -36,6 +35,7 @@ from markerjit.session.switch import Switcher
 from markerjit.session.target import Target, as_seccomp
 from markerjit.session.turn import Turn
 from markerjit.session.unfinished import FINISHED, NOTHING, ROLLED_BACK
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import is_breakpoint
 
 

@@ -7,7 +7,7 @@ unwind tables of what the process has mapped, and get their names. Nothing in th
 from __future__ import annotations
 
 import time
-from typing import NamedTuple, Self
+from typing import Self
 
 from markerjit.arguments import check_flag, check_int, check_pid, check_seconds
 from markerjit.calls.samples import SampledTree, StackSamples
@@ -15,6 +15,7 @@ from markerjit.errors import NoSuchProcess, Refused, TargetGone, Unsupported
 from markerjit.remote.stacks import StackCopy, copy_stacks
 from markerjit.session.target import Target
 from markerjit.session.turn import Turns
+from markerjit.tuples import NamedTuple
 from markerjit.unwind.names import Frame, FrameNames
 from markerjit.unwind.objects import ProcessCode
 from markerjit.unwind.walk import DEPTH, MAX_DEPTH, Registers, StackEnd, walk

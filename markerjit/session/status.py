@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from markerjit.abi import PROBE_COUNTED, MarkerEntry
 from markerjit.arena.arena import Arena
@@ -27,6 +26,7 @@ from markerjit.printable import counted
 from markerjit.proc.owner import Owner, is_gone
 from markerjit.ring.brakes import Brakes
 from markerjit.sites import Lot, Lots, discover_file, matching, parse_name
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import STUBBED
 
 _MOST_HALVINGS = 64

@@ -19,7 +19,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import NamedTuple
 
 import markerjit.abi as abi
 from markerjit.abi import MarkerEntry, PatchEntry
@@ -33,6 +32,7 @@ from markerjit.model import Mode, RemoteAddress
 from markerjit.patch.slots import BINDING_SIZE
 from markerjit.proc.owner import Owner
 from markerjit.session.target import Seen, words_of
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import is_planted
 
 

@@ -19,7 +19,6 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
 
 from markerjit.abi import PAGE
 from markerjit.arena.find import process_of
@@ -50,6 +49,7 @@ from markerjit.session.turn import Turn
 from markerjit.sites.mapped_files import image_of
 from markerjit.sites.names import PREFIX_OF_CALLS, PREFIX_OF_INSTRUCTIONS
 from markerjit.spans.openings import Closed, HolePlace, Opening, Way
+from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import WronglyAssembled
 from markerjit.x86.forms import (
     CALL,

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from markerjit.arena import lease
 from markerjit.arena.arena import Arena
@@ -50,6 +50,7 @@ from markerjit.session.target import Target
 from markerjit.session.turn import Turn, Turns
 from markerjit.sites import Objects, ProbeName
 from markerjit.sites.vforks import may_share_memory
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import RETURN
 
 if TYPE_CHECKING:  # a change is seldom left paused

@@ -14,7 +14,7 @@ from collections.abc import Mapping as Map
 from contextlib import contextmanager, suppress
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from markerjit.abi import PAGE, SLOT_SIZE
 from markerjit.arena.arena import Arena
@@ -46,6 +46,7 @@ from markerjit.proc.permission import check_before_looking, why_not
 from markerjit.sites import Lot, Lots, NameKind, Objects, ProbeName, discover_process, matching
 from markerjit.sites.names import check_is_marker
 from markerjit.sites.verify import code_of
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import FUNCTION, RETURN
 
 if TYPE_CHECKING:  # most processes have no USDT probe that is looked for

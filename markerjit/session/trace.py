@@ -18,7 +18,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import time_ns
-from typing import NamedTuple
 
 from markerjit.arena.lease import Lease
 from markerjit.arena.waiting import Waiting
@@ -49,6 +48,7 @@ from markerjit.session.target import Target
 from markerjit.session.turn import Turn
 from markerjit.sites import ProbeName
 from markerjit.trace.sink import TraceInfo
+from markerjit.tuples import NamedTuple
 
 
 class Asked(NamedTuple):

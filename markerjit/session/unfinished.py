@@ -15,7 +15,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from markerjit.abi import SLOT_SIZE
 from markerjit.arena.arena import Arena
@@ -31,6 +30,7 @@ from markerjit.proc.owner import Owner
 from markerjit.quiesce.strategies import default_strategy
 from markerjit.session.entries import Entries
 from markerjit.session.turn import Turn
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import is_breakpoint
 
 NOTHING = "nothing"

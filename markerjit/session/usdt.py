@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from markerjit.arguments import check_path, check_text
 from markerjit.elf import parse_format
@@ -18,6 +17,7 @@ from markerjit.sites.usdt import (
     usdt_of_file,
     usdt_states,
 )
+from markerjit.tuples import NamedTuple
 
 
 class UsdtProbe(NamedTuple):

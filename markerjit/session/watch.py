@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import struct
-from typing import NamedTuple
 
 from markerjit.arena.arena import Arena
 from markerjit.arena.store import FileStore
@@ -21,6 +20,7 @@ from markerjit.errors import Refused
 from markerjit.events.flight import Flight
 from markerjit.memory import stat_fields
 from markerjit.session.status import arena_status
+from markerjit.tuples import NamedTuple
 
 _LOOK_AGAIN_S = 1.0
 # include/uapi/linux/pidfd.h: PIDFD_GET_INFO, of struct pidfd_info as it was first

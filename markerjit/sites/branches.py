@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from markerjit.elf.image import PF_X, PT_LOAD
 from markerjit.elf.linkage import linkage_of
 from markerjit.elf.unwind_rows import is_entry_row
 from markerjit.sites.functions import COLD, NamedFunctions, canonical
+from markerjit.tuples import NamedTuple
 from markerjit.x86.flow import flow
 from markerjit.x86.forms import condition_of, entry_of_linkage, jumps_always
 from markerjit.x86.windows import near_branches, slot_branches

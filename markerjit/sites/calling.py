@@ -12,11 +12,10 @@ Authority: System V psABI for AMD64, 3.2.3 "Parameter Passing".
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from markerjit.elf.prototypes import Kind, Member, Prototype, Value
 from markerjit.model import CType, General, Memory, Operand, Returned, TypeClass, Vector
 from markerjit.sites.operands import MAX_ARGS, Argument, conversion_of
+from markerjit.tuples import NamedTuple
 
 GENERAL = (
     General(("dil", "di", "edi", "rdi")),

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from operator import attrgetter, itemgetter
-from typing import NamedTuple, cast
+from typing import cast
 
 from markerjit.elf import AlikeNotes, FileImage, Image, MappedImage, Read, read_alike
 from markerjit.elf.notes import Row
@@ -23,6 +23,7 @@ from markerjit.memory import Mapping
 from markerjit.model import Body, Kind, MappedObject, Place, RemoteAddress, Site
 from markerjit.sites.lots import Lot, Lots
 from markerjit.sites.names import ProbeName, check_is_marker, nearest
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import can_reach, marker_form, marker_tails
 
 _SITE = itemgetter(1)

@@ -20,7 +20,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Mapping as Map
 from functools import cached_property, partial
-from typing import NamedTuple
 
 from markerjit.elf import FileImage, Read
 from markerjit.elf.function_names import function_names
@@ -43,6 +42,7 @@ from markerjit.sites.mapped_files import file_of
 from markerjit.sites.names import PREFIX, NameKind, ProbeName, nearest
 from markerjit.sites.operands import shown
 from markerjit.sites.selection import is_named, is_of_object
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import CALL, ENDBR64, FUNCTION, NEAR_LENGTH, TAIL_CALL, function_form
 
 UNKNOWN = Signature(

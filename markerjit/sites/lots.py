@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
-from typing import NamedTuple, overload
+from typing import overload
 
 from markerjit.model import MappedObject, Place, RemoteAddress, Site, new
+from markerjit.tuples import NamedTuple
 
 
 class Lot(NamedTuple):

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import NamedTuple
 
 from markerjit.errors import BadArgument, Unsupported
+from markerjit.tuples import NamedTuple
 
 PREFIX = "func:"
 """Of the names of functions, and of the events of their entries."""

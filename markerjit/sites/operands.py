@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from markerjit.elf import FileImage
 from markerjit.elf.sections import Symbols
@@ -37,6 +36,7 @@ from markerjit.model import (
     TypeClass,
     Vector,
 )
+from markerjit.tuples import NamedTuple
 
 MAX_ARGS = 12
 """As many as a marker has, and sys/sdt.h."""

@@ -21,10 +21,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from markerjit.errors import BadFile
 from markerjit.ours import config_folder, own_directory, read_own_file
+from markerjit.tuples import NamedTuple
 
 MAX_TABLE_BYTES = 1 << 20
 _PACKAGE = Path(__file__).with_name("providers")

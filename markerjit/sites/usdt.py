@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import NamedTuple
 
 from markerjit.elf import FileImage, Read
 from markerjit.elf.stapsdt import SdtNote, read_sdt_notes
@@ -43,6 +42,7 @@ from markerjit.sites.names import NameKind, ProbeName, nearest
 from markerjit.sites.operands import Argument, Names, conversion_of, parse_operands
 from markerjit.sites.providers import Parameter, Providers
 from markerjit.sites.selection import chosen, is_of_object
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import NO_OP_LENGTH, is_breakpoint, usdt_form
 
 _SEMAPHORE = 2

@@ -12,7 +12,6 @@ import struct
 from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
-from typing import NamedTuple
 
 from markerjit.abi import PAGE
 from markerjit.elf import Read
@@ -20,6 +19,7 @@ from markerjit.errors import MarkerError, UnexpectedBytes
 from markerjit.model import Mode, RemoteAddress, Site
 from markerjit.sites.lots import Lot, Lots
 from markerjit.sites.remembered import recall, remember
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import STUBBED, is_breakpoint, mode_of
 
 _OBJECT = attrgetter("object")

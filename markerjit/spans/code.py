@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +31,7 @@ from markerjit.elf.landing_pads import landing_pads
 from markerjit.elf.restartable import restartable_sequences
 from markerjit.elf.unwind_rows import is_entry_row
 from markerjit.spans.tables import table_targets
+from markerjit.tuples import NamedTuple
 from markerjit.x86.flow import Flow, flow, has_operand
 from markerjit.x86.forms import NEAR_LENGTH
 from markerjit.x86.windows import (

@@ -15,7 +15,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from markerjit.abi import PAGE
 from markerjit.spans.code import Code
 from markerjit.spans.exits import exits_of
 from markerjit.spans.openings import Closed, HolePlace, Opening, Way, best_opening
+from markerjit.tuples import NamedTuple
 
 BY_ENTRY = "inside what the entry displaces"
 NO_HOLE_LEFT = "other places have the holes in reach"

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import NamedTuple
 
 from markerjit.abi import PAGE
 from markerjit.elf.unwind_rows import is_entry_row
@@ -44,6 +43,7 @@ from markerjit.spans.openings import (
     is_free,
     tried,
 )
+from markerjit.tuples import NamedTuple
 from markerjit.x86.flow import Flow
 from markerjit.x86.forms import NEAR_LENGTH, SHORT_LENGTH, is_near_jump, jumps_always
 from markerjit.x86.jumps import jump_target

@@ -26,9 +26,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from itertools import islice
-from typing import NamedTuple
 
 from markerjit.spans.code import Code, TargetKind
+from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import decoder
 from markerjit.x86.flow import is_padding
 from markerjit.x86.forms import HOLE_SIZES, NEAR_LENGTH, SHORT_LENGTH

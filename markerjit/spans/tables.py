@@ -13,13 +13,12 @@ its code; a table and a label that one function loads are tried together.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from markerjit.elf.functions import Functions
 from markerjit.elf.image import PF_W, PF_X, PT_LOAD, FileImage
+from markerjit.tuples import NamedTuple
 from markerjit.x86.windows import Addresses, words_at
 
 MAX_ENTRIES = 1 << 14

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from markerjit.errors import NoSuchProcess, NotPermitted, refuse_own_shortage
 from markerjit.proc.cgroup import Group, groups_of
 from markerjit.proc.permission import read_status
+from markerjit.tuples import NamedTuple
 
 _NAME_BYTES = 15
 """The kernel cuts off the rest of a name."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from markerjit.arguments import check_text
 from markerjit.errors import BadArgument
+from markerjit.tuples import NamedTuple
 
 _MOST_DIGITS = 40
 """Of the number of a process, far more than one has. Of thousands int() raises ValueError."""

@@ -6,7 +6,7 @@ The packages are imported when a table is made, and a sentence says which is mis
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from markerjit.errors import Refused
 from markerjit.model import Event
@@ -14,6 +14,7 @@ from markerjit.printable import counted
 from markerjit.ring.batch import Columns, Packet
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import RecordType
+from markerjit.tuples import NamedTuple
 
 _SHOWN = 20
 """Rows that a notebook shows of a batch."""

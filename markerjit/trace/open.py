@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from markerjit.arguments import check_flag, check_is, check_path
 from markerjit.errors import BadTrace, Refused
@@ -22,6 +22,7 @@ from markerjit.trace.files import exists
 from markerjit.trace.missing import missing
 from markerjit.trace.reading import Trace
 from markerjit.trace.sink import Sink, TraceInfo
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.trace.joint import JointSink

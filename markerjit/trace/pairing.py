@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from markerjit.ring.batch import Columns
 from markerjit.ring.types import RecordType, Time
 from markerjit.trace.spans import OpenSpans, Pair, pair_names
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array

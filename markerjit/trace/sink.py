@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from markerjit.ring.clock import Calibration
 from markerjit.ring.types import RecordType
 from markerjit.trace.batch import Batch
+from markerjit.tuples import NamedTuple
 
 
 class TraceInfo(NamedTuple):

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import count
-from typing import NamedTuple
 
 from markerjit.model import Field
+from markerjit.tuples import NamedTuple
 
 _PAIRS = (
     ("begin", "end"),

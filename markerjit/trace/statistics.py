@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from markerjit.ring.types import RecordType, Time
 from markerjit.trace.reading import Trace
 from markerjit.trace.records import pieces, values
 from markerjit.trace.sketch import ERROR, Budget, Frequent, Numbers
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array

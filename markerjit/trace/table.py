@@ -12,10 +12,10 @@ This module handles names and types only, and needs neither numpy nor pyarrow.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from markerjit.model import Field, FieldType
 from markerjit.ring.types import RecordType, Time, number_code
+from markerjit.tuples import NamedTuple
 
 HEAD = ("time", "cpu", "tid", "name")
 KIND = "kind"

@@ -16,7 +16,7 @@ import difflib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from string import Formatter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from markerjit.ring.types import RecordType, Time
 from markerjit.trace import cells
 from markerjit.trace.records import in_order, pieces, split
 from markerjit.trace.rows import of_texts, text_cells
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from markerjit.ring.columns import monotonic, picked
 from markerjit.ring.types import RecordType, TextState, Time
 from markerjit.trace.collect import Collector
 from markerjit.trace.reading import EVENTS_AT_ONCE, EventTrace, Trace
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array, Column

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import bisect
 import os
-from typing import NamedTuple
 
 from markerjit.elf import Image
 from markerjit.elf.function_names import function_names
@@ -15,6 +14,7 @@ from markerjit.elf.functions import Functions, NoFunctions
 from markerjit.errors import BadFile
 from markerjit.sites.functions import canonical
 from markerjit.sites.mapped_files import file_of
+from markerjit.tuples import NamedTuple
 from markerjit.unwind.objects import VDSO, LoadedCode, ProcessCode
 
 

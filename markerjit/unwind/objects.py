@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from markerjit.elf import MappedImage, Read
 from markerjit.elf.functions import NoFunctions
@@ -13,6 +12,7 @@ from markerjit.elf.image import PF_X
 from markerjit.errors import BadFile, MemoryFault
 from markerjit.memory import Mapping
 from markerjit.sites.discover import mapped_images
+from markerjit.tuples import NamedTuple
 from markerjit.unwind.kept import kept_table
 from markerjit.unwind.rules import Kind, Rule
 from markerjit.unwind.table import BadTable, Table

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from typing import NamedTuple
 
 from markerjit.elf.unwind_rows import RBP, RSP, UNDEFINED, Row, Saved
+from markerjit.tuples import NamedTuple
 
 WORD = 8
 

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from markerjit.errors import MemoryFault
+from markerjit.tuples import NamedTuple
 from markerjit.unwind.rules import WORD, Kind, Rule
 
 DEPTH = 64

@@ -7,9 +7,10 @@ same. This makes what takes several looks: rates, and bytes that have changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from markerjit.printable import counted
+from markerjit.tuples import NamedTuple
 
 Json = dict[str, Any]
 

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from typing import NamedTuple
 
 from markerjit.printable import counted, printable
+from markerjit.tuples import NamedTuple
 from markerjit.watch.model import Detail, Piece, Row, Shown
 
 _BARS = "▁▂▃▄▅▆▇█"

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from secrets import compare_digest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from starlette.datastructures import MutableHeaders
 from starlette.responses import PlainTextResponse
+
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

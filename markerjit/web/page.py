@@ -9,7 +9,8 @@ import re
 from base64 import b64encode
 from hashlib import sha256
 from importlib.resources import files
-from typing import NamedTuple
+
+from markerjit.tuples import NamedTuple
 
 _PART = re.compile(r"<(?P<tag>style|script) data-file=\"(?P<file>[\w.]+)\"></(?P=tag)>")
 

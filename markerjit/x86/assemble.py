@@ -17,12 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
 
 import capstone
 import keystone
 
 from markerjit.errors import MarkerError
+from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import decoder
 
 _RELATIVE = re.compile(r"\[rip \+ (\w+)\]")

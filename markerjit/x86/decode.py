@@ -7,12 +7,12 @@ for an object that is met for the first time, and for `explain`.
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
 
 import capstone
 from capstone import x86_const
 
 from markerjit.model import Form
+from markerjit.tuples import NamedTuple
 
 
 class Instruction(NamedTuple):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import NamedTuple
 
 import capstone
+
+from markerjit.tuples import NamedTuple
 
 _BRANCHES = ("j", "call", "loop", "xbegin", "bnd j", "bnd call", "notrack")
 _RELATIVE = re.compile(r"\[rip[^\]]*\]")

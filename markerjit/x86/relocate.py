@@ -29,11 +29,11 @@ import re
 from collections.abc import Callable, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple
 
 import capstone
 from capstone import x86_const as x86
 
+from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import decoder
 from markerjit.x86.forms import JMP_NEAR, JMP_SHORT, NEAR_LENGTH
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from capstone import x86_const as x86
 
+from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import decoder
 from markerjit.x86.relocate import Obstacle, ends_block
 

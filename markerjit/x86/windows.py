@@ -7,11 +7,10 @@ are, and a decoder that knows where instructions begin rejects the others (flow.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
+from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import JMP_NEAR, JMP_SHORT
 
 Addresses = NDArray[np.int64]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 # As the design draws it, and the rooms that came later.
 FLOORS = (
-    ("errors", "printable", "ours"),
+    ("errors", "printable", "ours", "tuples"),
     ("model", "arguments"),
     ("abi", "memory", "elf", "x86", "questions"),
     ("proc", "ring", "sites", "spans"),
@@ -38,12 +38,12 @@ DOORS = ("markerjit", "markerjit.__main__", "markerjit.lowlevel")
 
 # Outside the house: what they may use, besides their own modules.
 OUTSIDE = {
-    "apps": ("markerjit", "markerjit.lowlevel", "errors", "model", "ours"),
-    "watch": ("markerjit", "errors", "printable", "model", "explain", "facts"),
-    "export": ("markerjit", "errors", "model", "trace"),
-    "web": ("errors", "printable", "lab", "facts", "watch"),
+    "apps": ("markerjit", "markerjit.lowlevel", "errors", "model", "ours", "tuples"),
+    "watch": ("markerjit", "errors", "printable", "tuples", "model", "explain", "facts"),
+    "export": ("markerjit", "errors", "tuples", "model", "trace"),
+    "web": ("errors", "printable", "tuples", "lab", "facts", "watch"),
     "cli": (
-        *("markerjit", "markerjit.lowlevel", "errors", "printable", "ours", "model"),
+        *("markerjit", "markerjit.lowlevel", "errors", "printable", "ours", "tuples", "model"),
         *("explain", "doctor", "lab", "facts", "apps", "watch", "web", "export"),
     ),
 }

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import markerjit
 from markerjit.apps.bench.active import measure as active
@@ -29,6 +29,7 @@ from markerjit.apps.bench.toggle import measure as toggle
 from markerjit.apps.bench.toggle import once
 from markerjit.apps.bench.toggle.ways import WAYS
 from markerjit.errors import Refused
+from markerjit.tuples import NamedTuple
 
 NATIVE = Path(markerjit.__file__).parent / "_native"
 

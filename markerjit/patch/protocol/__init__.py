@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from markerjit.errors import Reason
 from markerjit.model import Change, Edit
@@ -18,6 +17,7 @@ from markerjit.patch.protocol import (
     whole_span,
 )
 from markerjit.patch.protocol.base import Context, Refusal
+from markerjit.tuples import NamedTuple
 
 __all__ = ["PROTOCOLS", "Context", "Protocol", "Refusal", "is_byte_flip", "plan_change"]
 

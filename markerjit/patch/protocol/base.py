@@ -6,11 +6,10 @@ each step that changes code the cores are synchronised, as the strategy has it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from markerjit.errors import Reason
 from markerjit.model import Change, Edit
 from markerjit.quiesce.strategies import Strategy
+from markerjit.tuples import NamedTuple
 
 
 class Refusal(NamedTuple):

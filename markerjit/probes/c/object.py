@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 from elftools.dwarf.die import DIE
 from elftools.elf.elffile import ELFFile
@@ -24,6 +24,7 @@ from elftools.elf.sections import SymbolTableSection
 
 from markerjit.model import CType, Signature, TypeClass
 from markerjit.probes.c.unit import Function, Parameter, ProbeEvent, Undefined, Variable
+from markerjit.tuples import NamedTuple
 
 SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR = 1, 2, 4
 _KIND_HISTOGRAM = 2  # MJ_VARIABLE_HISTOGRAM

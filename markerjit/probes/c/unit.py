@@ -12,10 +12,11 @@ counted (values.py).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from markerjit.errors import BadArgument, MarkerError
 from markerjit.model import CType, Signature
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from markerjit.probes.c.unit import Variable
+from markerjit.tuples import NamedTuple
 
 Read = Callable[[int, int], bytes]
 """From an address of the target and a size to exactly so many bytes."""

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import capstone
 from capstone import x86_const as x86
 
+from markerjit.tuples import NamedTuple
 from markerjit.x86.decode import decoder
 
 MAX_FRAME = 1024

@@ -6,13 +6,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple
+from typing import Any
 
 from markerjit.errors import BadTrace
 from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.types import HEAD, HEAD_OF_16, Head, Time
 from markerjit.trace.header import from_json, losses_from_json, losses_to_json, parse_json, to_json
 from markerjit.trace.sink import TraceInfo
+from markerjit.tuples import NamedTuple
 
 Lost = Mapping[tuple[int, str], int]
 

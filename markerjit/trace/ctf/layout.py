@@ -19,10 +19,10 @@ import re
 import struct
 from collections.abc import Iterator
 from enum import Enum
-from typing import NamedTuple
 
 from markerjit.model import Field, FieldType, TypeClass
 from markerjit.ring.types import HEAD, WORD, RecordType, TextState, Time
+from markerjit.tuples import NamedTuple
 
 MAGIC = 0xC1FC1FC1
 PACKET_ALIGN = 128

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
 from uuid import UUID
 
 from markerjit.errors import BadTrace
@@ -30,6 +29,7 @@ from markerjit.trace.ctf.layout import HeadFormat, PacketHead
 from markerjit.trace.ctf.records import Codec
 from markerjit.trace.reading import open_to_read
 from markerjit.trace.sink import TraceInfo
+from markerjit.tuples import NamedTuple
 
 _PACKET_AT_MOST = 1 << 31
 """No ring is larger."""

@@ -9,7 +9,7 @@ left out, and counted.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from markerjit.ring.starts import behind, indices
 from markerjit.ring.types import HEAD, WORD, Head, RecordType, Time
 from markerjit.ring.walk import least_words
 from markerjit.trace.ctf.layout import content_end
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.ring.batch import Array, Starts

@@ -8,9 +8,10 @@ own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from markerjit.apps.bench.sampling.form import AGAIN, BASELINE, CALL, Form
+from markerjit.tuples import NamedTuple
 
 NOBODY = ""
 EMPTY = "empty"

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import markerjit
 from markerjit.apps.bench.active import debuggers, listened, lttng, uprobes
@@ -18,6 +18,7 @@ from markerjit.apps.bench.active.crew import Crew
 from markerjit.apps.bench.active.listened import RECORD, Listened
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.errors import MarkerError
+from markerjit.tuples import NamedTuple
 
 RING_SIZE = 1 << 20
 """Bytes of a trace for each CPU: the default of a session."""

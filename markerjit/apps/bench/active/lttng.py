@@ -29,9 +29,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from markerjit.errors import MarkerError, Unsupported
+from markerjit.tuples import NamedTuple
 
 _TOOLS = {
     "lttng": "lttng-tools",

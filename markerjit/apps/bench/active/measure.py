@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from markerjit.apps.bench.active.listened import FORMS, NOBODY, Listened
 from markerjit.apps.bench.active.listeners import (
@@ -28,6 +28,7 @@ from markerjit.apps.bench.sampling.form import Form, is_asked_for
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan, Progress, Step
 from markerjit.errors import MarkerError, Unsupported
+from markerjit.tuples import NamedTuple
 
 _HERE = "more than one thread"
 _COMPILING, _SWITCHING, _MEASURING = (

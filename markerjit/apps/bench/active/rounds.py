@@ -11,7 +11,6 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from markerjit.apps.bench.active.listeners import most_executions
 from markerjit.apps.bench.sampling.compare import SLICE_NS, Comparison
 from markerjit.apps.bench.sampling.form import BASELINE
 from markerjit.errors import MarkerError
+from markerjit.tuples import NamedTuple
 
 REPEAT = 3
 _FEWEST = 4

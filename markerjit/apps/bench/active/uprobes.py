@@ -15,10 +15,10 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from markerjit.errors import NotPermitted, Unsupported
 from markerjit.lowlevel import read_maps
+from markerjit.tuples import NamedTuple
 
 _TYPE = Path("/sys/bus/event_source/devices/uprobe/type")
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")

@@ -9,10 +9,10 @@ measured.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from markerjit.apps.bench.sampling.shapes import Part, Report
 from markerjit.apps.bench.sampling.statistics import Estimate, difference
+from markerjit.tuples import NamedTuple
 
 TAKEN, NOT_TAKEN = "jump", "nop"
 _SHOWS_NS = 0.5

@@ -14,7 +14,6 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from markerjit.apps.bench.sampling.build import (
     CFLAGS,
@@ -27,6 +26,7 @@ from markerjit.apps.bench.sampling.build import (
 from markerjit.apps.bench.sampling.form import Form
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.errors import Refused
+from markerjit.tuples import NamedTuple
 
 FUNCTIONS = 997
 TITLE = f"a part of {FUNCTIONS} sites"

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from markerjit.apps.bench.sampling.form import Form, is_asked_for
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.sampling.plan import Plan, Progress, Step
 from markerjit.errors import MarkerError
+from markerjit.tuples import NamedTuple
 
 KIND = "reading"
 BASELINE, AGAIN = "taken out", "taken out, again"

@@ -7,7 +7,7 @@ run gives the same bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from markerjit.apps.bench.sampling import figures
 from markerjit.apps.bench.sampling.form import AGAIN
 from markerjit.apps.bench.sampling.shapes import CONTROLS, OURS, PEERS, Measured, Part, Report
 from markerjit.apps.bench.sampling.statistics import Estimate
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.apps.bench.sampling.statistics import Array

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import NamedTuple
+
+from markerjit.tuples import NamedTuple
 
 Point = tuple[float, float]
 

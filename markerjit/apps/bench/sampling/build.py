@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from markerjit.apps.bench.sampling.form import Form
 from markerjit.apps.bench.sampling.kept import made_or_kept
 from markerjit.errors import Refused
+from markerjit.tuples import NamedTuple
 
 CFLAGS = ("-O2", "-g", "-fPIC")
 PAGE = 4096

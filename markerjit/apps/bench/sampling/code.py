@@ -12,7 +12,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import capstone
 from elftools.elf.elffile import ELFFile
@@ -21,6 +20,7 @@ from elftools.elf.sections import SymbolTableSection
 from markerjit.apps.bench.sampling.build import Missing
 from markerjit.apps.bench.sampling.form import Form
 from markerjit.errors import MarkerError
+from markerjit.tuples import NamedTuple
 
 _ALLOC = 2  # sh_flags
 _LONGEST = 15  # bytes of an instruction

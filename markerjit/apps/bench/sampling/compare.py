@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from markerjit.apps.bench.sampling.plan import Progress
 from markerjit.apps.bench.sampling.runner import Runner
 from markerjit.apps.bench.sampling.statistics import Estimate, difference, floor, level, over_rounds
 from markerjit.errors import Refused
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.apps.bench.sampling.statistics import Array

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+
+from markerjit.tuples import NamedTuple
 
 
 class Unit(NamedTuple):

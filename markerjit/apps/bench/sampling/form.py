@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+
+from markerjit.tuples import NamedTuple
 
 
 class Form(NamedTuple):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+
+from markerjit.tuples import NamedTuple
 
 Progress = Callable[[str, float], None]
 """A function that is called with the work at hand, and the part of it that is done, from 0 to 1."""

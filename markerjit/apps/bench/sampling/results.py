@@ -7,7 +7,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from markerjit.apps.bench.sampling.form import AGAIN, CALL, Form
 from markerjit.apps.bench.sampling.shapes import VERSION, report
 from markerjit.apps.bench.sampling.statistics import is_noisy, reach, verdict
 from markerjit.errors import Refused
+from markerjit.tuples import NamedTuple
 
 ENDED_EARLY = "ended early"
 """The fact about a run that was interrupted, beside those about the machine."""

@@ -8,7 +8,7 @@ checked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from markerjit.apps.bench.sampling.form import (
 )
 from markerjit.apps.bench.sampling.statistics import Estimate
 from markerjit.errors import Refused
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.apps.bench.sampling.statistics import Array

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import hypot
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from markerjit.apps.bench.sampling.figures import NS, Unit
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[np.float64]]

@@ -8,11 +8,12 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 import markerjit
 from markerjit.apps.bench.sampling.child import Child
 from markerjit.errors import MarkerError
+from markerjit.tuples import NamedTuple
 
 _SILENT_S = 120
 """A switch of a hundred thousand sites by Python takes some of it."""

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import markerjit
 from markerjit import Applied
@@ -15,6 +15,7 @@ from markerjit.apps.bench.toggle.crowd import Crowd
 from markerjit.apps.bench.toggle.program import MARKER
 from markerjit.apps.bench.toggle.ways import CONTROLLER, LIBRARY, ON, Way
 from markerjit.errors import MarkerError, Refused
+from markerjit.tuples import NamedTuple
 
 _MOST_TRIES = 100
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import NamedTuple, Self
+from typing import Self
 
 from markerjit.apps.bench.toggle import crowd as crowds
 from markerjit.apps.bench.toggle.crowd import Noticed
@@ -15,6 +15,7 @@ from markerjit.apps.bench.toggle.program import Program
 from markerjit.apps.bench.toggle.state import State
 from markerjit.apps.bench.toggle.ways import DIRECTIONS, OFF, ON, OWN, SWAP, Way
 from markerjit.errors import MarkerError
+from markerjit.tuples import NamedTuple
 
 _COUNT_AT_MOST = 1000
 """With more sites the hits are not looked up after every switch, which would take half a second."""

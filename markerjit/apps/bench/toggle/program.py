@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from markerjit.apps.bench.sampling.build import CFLAGS, compile_with
 from markerjit.apps.bench.sampling.kept import made_or_kept
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.errors import Refused
+from markerjit.tuples import NamedTuple
 
 PART = 200
 _FLAGS = (*CFLAGS, "-g0", "-pthread")

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from markerjit.apps.bench.toggle.ways import (
     form_name,
 )
 from markerjit.errors import NotPermitted, Refused, Unsupported
+from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
     from markerjit.apps.bench.sampling.statistics import Array

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from markerjit.apps.bench.sampling.figures import counted
 from markerjit.apps.bench.sampling.shapes import Measured, Part
 from markerjit.apps.bench.toggle.parts import KIND, MEASURES
 from markerjit.apps.bench.toggle.ways import ASLEEP, BUSY
+from markerjit.tuples import NamedTuple
 
 SITES, THREADS = "sites", "threads"
 

@@ -3,10 +3,9 @@ strategy of quiescence."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from markerjit.apps.bench.sampling.form import Form
 from markerjit.model import Mode
+from markerjit.tuples import NamedTuple
 
 CONTROLLER = "controller"
 LIBRARY = "library"
