@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from markerjit.events.budget import Cut
     from markerjit.events.feed import StreamStatistics
     from markerjit.events.flight import Flight, Picture
-    from markerjit.events.latencies import Latencies, PairEnd, SlowPair
+    from markerjit.events.latencies import Latencies, LatencyRow, PairEnd, SlowPair
     from markerjit.events.merging import Merged, Merger, merge
     from markerjit.events.stream import EventStream
     from markerjit.facts.table import Table, table
@@ -199,7 +199,7 @@ _HOME = {
     "EventStream": "events.stream",
     "AddingUp": "session.aggregate",
     "Latency": "session.latency",
-    **dict.fromkeys(("Latencies", "PairEnd", "SlowPair"), "events.latencies"),
+    **dict.fromkeys(("Latencies", "LatencyRow", "PairEnd", "SlowPair"), "events.latencies"),
     "CallTrace": "session.calls",
     **dict.fromkeys(
         ("CallGraph", "CallNode", "CalledFunction", "Calling", "NotOpened"), "calls.graph"
@@ -297,6 +297,7 @@ __all__ = [
     "Kind",
     "Latencies",
     "Latency",
+    "LatencyRow",
     "Launched",
     "LeftOut",
     "LineTemplate",

@@ -411,7 +411,7 @@ class Pairing(ctypes.Structure):
         ("careful", ctypes.c_uint8),
         ("parts", ctypes.c_uint8),
         ("fields", ctypes.c_uint8),
-        ("unused", ctypes.c_uint8),
+        ("took_at", ctypes.c_uint8),
         ("key_words", ctypes.c_uint16),
         ("field_words", ctypes.c_uint16),
         ("missing_at", ctypes.c_uint16),

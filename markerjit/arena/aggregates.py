@@ -315,7 +315,7 @@ class Aggregates:
         if full:
             return f"process {self._pid} has {AGGREGATES} aggregates; end some of them"
         whole = _size(self._memory)
-        what, option = ("begins", "--room") if size.held_words else ("keys", "--keys")
+        what, option = ("begins", "--room") if size.held_words else ("keys", "--keys or --room")
         return (
             f"{size.room} {what} take {-(-needed >> 10)} KiB, and process {self._pid} has room for "
             f"{whole >> 10} KiB of aggregates; ask for fewer {what} ({option}), or end another one"

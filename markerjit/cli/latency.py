@@ -1,4 +1,5 @@
-"""`markerjit latency TARGET FROM TO`: the time from one marker to the next with the same key.
+"""`markerjit latency TARGET FROM TO`: the time from one marker to the next with the same key, and
+`markerjit latency TARGET func:NAME`: how long the calls of functions take.
 
 On a terminal the picture is drawn anew, in place. In a pipe, and with --slower, it is printed once,
 at the end, or after each interval; slow pairs are printed as they come. The markers are off before
@@ -18,7 +19,17 @@ from typing import TYPE_CHECKING
 import markerjit
 from markerjit.cli import adding, arguments, launching, output, recording, targets
 from markerjit.cli.end import End
-from markerjit.facts.latencies import latencies_facts, latencies_lines, slow_facts, slow_line
+from markerjit.facts.aggregates import key_header, key_words
+from markerjit.facts.latencies import (
+    CALL_HEADER,
+    call_cells,
+    call_facts,
+    latencies_facts,
+    latencies_lines,
+    slow_facts,
+    slow_line,
+    unmatched_lines,
+)
 from markerjit.facts.words import unmatched_words
 from markerjit.printable import counted
 from markerjit.tuples import NamedTuple
@@ -28,26 +39,38 @@ if TYPE_CHECKING:
 
 _REDRAW_S = 0.5
 _LOOK_S = 0.1
+_TOP = 20
 _NONE: Mapping[int, int] = {}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     targets.add_targets(parser)
-    parser.add_argument("begin", metavar="FROM", help="the markers where a time begins")
-    parser.add_argument("end", metavar="TO", help="the markers where it ends")
+    parser.add_argument(
+        "begin",
+        metavar="FROM",
+        help="the markers where a time begins, or functions, such as func:malloc",
+    )
+    parser.add_argument(
+        "end",
+        metavar="TO",
+        nargs="?",
+        help="the markers where it ends. Without it each call of the functions is timed",
+    )
     parser.add_argument(
         "--by",
         metavar="EXPR,…",
-        default="tid",
         help="the key that begin and end have in common (tid): fields, parts of texts, and "
-        "expressions of them, such as 'client, key[:4]'",
+        "expressions of them, such as 'client, key[:4]'. Of calls what their times are divided by: "
+        "'name, arg0' (name, where there are several functions)",
     )
     parser.add_argument(
         "--end-by", metavar="EXPR,…", help="the same at the end, where its names are others"
     )
     parser.add_argument(
-        "--where", metavar="EXPR", help="only begins that meet a condition, such as 'size > 100'"
+        "--where",
+        metavar="EXPR",
+        help="only begins, or calls, that meet a condition, such as 'size > 100'",
     )
     parser.add_argument(
         "--slower",
@@ -58,7 +81,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     adding.add_every(parser)
     arguments.add_duration(parser)
     parser.add_argument(
-        "--room", metavar="N", type=arguments.positive, help="so many begins may wait (2048)"
+        "--top",
+        metavar="N",
+        type=arguments.positive,
+        default=_TOP,
+        help=f"show so many keys of calls ({_TOP})",
+    )
+    parser.add_argument(
+        "--room",
+        metavar="N",
+        type=arguments.positive,
+        help="so many begins may wait (2048), or so many keys of calls may there be (64)",
     )
     parser.add_argument(
         "--forget",
@@ -94,7 +127,8 @@ def _measure(
     job: _Job, processes: targets.Chosen, program: markerjit.Launched | None = None
 ) -> int:
     options, end = job
-    names, view = f"{options.begin} and {options.end}", _View(options, processes)
+    names = options.begin if options.end is None else f"{options.begin} and {options.end}"
+    view = _View(options, processes)
     return adding.read_until(
         end, processes, partial(_request, options), view, options, names, program
     )
@@ -195,14 +229,42 @@ class _View:
         with self._picture.drawn(whole=is_last) if self._in_place else nullcontext():
             for pid, each in latencies.items():
                 if options.json:
-                    request = {"from": options.begin, "to": options.end, "by": options.by}
-                    document = latencies_facts(each, unseen.get(pid, 0))
-                    output.print_json({"pid": pid, **request, **document})
+                    output.print_json({"pid": pid, **self._facts(each, unseen.get(pid, 0))})
                     continue
                 if not self._processes.is_single:
                     output.say(f"process {pid}:")
-                for line in latencies_lines(each):
-                    output.say(line)
+                self._print_times(each)
                 if number := unseen.get(pid):
                     output.say(unmatched_words(number))
         sys.stdout.flush()
+
+    def _facts(self, latencies: Latencies, unseen: int) -> dict[str, object]:
+        options = self._options
+        document = latencies_facts(latencies, unseen)
+        if options.end is not None:
+            return {"from": options.begin, "to": options.end, "by": options.by or "tid", **document}
+        by = options.by or ("name" if _has_keys(latencies) else None)
+        return {"calls_of": options.begin, "by": by, **document, **call_facts(latencies)}
+
+    def _print_times(self, latencies: Latencies) -> None:
+        """A histogram, or of calls with keys a table."""
+        options = self._options
+        if not _has_keys(latencies):
+            noun = "pair" if options.end is not None else "call"
+            for line in latencies_lines(latencies, noun):
+                output.say(line)
+            return
+        header = [*key_header(options.by or "name"), *CALL_HEADER]
+        rows = latencies.rows[: options.top]
+        output.print_table(header, [[*key_words(row.key), *call_cells(row)] for row in rows])
+        left = len(latencies.rows) - len(rows)
+        keys = counted(len(latencies.rows), "key")
+        rest = f", {left:,} not shown" if left else ""
+        output.say(f"{counted(latencies.pairs, 'call')} of {keys}{rest}")
+        for line in unmatched_lines(latencies):
+            output.say(line)
+
+
+def _has_keys(latencies: Latencies) -> bool:
+    """Whether the calls are divided by a key."""
+    return any(row.key for row in latencies.rows)

@@ -85,18 +85,11 @@ def parser_of(
         def error(self, message: str) -> NoReturn:
             """End with one line; the usage of some commands would be ten more."""
             lacking = message.removeprefix("the following arguments are required: ")
-            if lacking != message and {"PATTERN", "FROM", "TO"} & {*lacking.split(", ")}:
+            if lacking != message and {"PATTERN", "FROM"} & {*lacking.split(", ")}:
                 given = self.get_default("given") or ()
                 first = next(iter(given), "PID")
                 where = "PID" if first.startswith("-") else first
-                function = next((word for word in given if word.startswith("func:")), None)
-                if lacking == "TO" and function:
-                    message += (
-                        f"; `markerjit hist {where} '{function}:return' dur` measures how long a "
-                        "function takes"
-                    )
-                else:
-                    message += f"; `markerjit list {where}` shows the markers that there are"
+                message += f"; `markerjit list {where}` shows the markers that there are"
             from markerjit.cli.output import say
 
             say(f"{self.prog}: {message}; `{self.prog} --help` explains it", error=True)

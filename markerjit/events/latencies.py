@@ -18,8 +18,39 @@ FieldValue = KeyValue | float
 _COARSE = Scale(Type.U64, fine=False)
 
 
+class LatencyRow(NamedTuple):
+    """The durations of the calls that had this key, nanoseconds. A text of the key that was NULL or
+    could not be read is None.
+
+    sketch       of all calls
+    sum_ns       and their sum
+    longest_ns   the longest one; None of an interval
+    """
+
+    key: tuple[KeyValue, ...]
+    sketch: Sketch
+    sum_ns: int
+    longest_ns: int | None
+
+    @property
+    def calls(self) -> int:
+        """How many there were."""
+        return self.sketch.total
+
+    @property
+    def histogram(self) -> Histogram:
+        """How many calls were in each power of two, of nanoseconds."""
+        return _histogram(self.sketch)
+
+    def quantile(self, fraction: float) -> int | None:
+        """The duration that this fraction of all calls does not exceed, nanoseconds; None where
+        there are none. It differs by at most 2 % from one that was there."""
+        return _quantile(self.sketch, fraction)
+
+
 class Latencies(NamedTuple):
-    """The times between begins and ends, nanoseconds, and what has become of the others.
+    """The times between begins and ends, nanoseconds, and what has become of the others. Of calls
+    of functions each return is a pair with its own entry.
 
     sketch       of all pairs
     sum_ns       and their sum
@@ -34,6 +65,8 @@ class Latencies(NamedTuple):
     end_long     the same of ends
     end_unreadable
     unshown      pairs that took long and found no room in the list
+    end_full     returns of functions whose key found no room
+    rows         of calls of functions, by key: those that had the most time in all first
     """
 
     sketch: Sketch
@@ -49,6 +82,8 @@ class Latencies(NamedTuple):
     end_long: int
     end_unreadable: int
     unshown: int
+    end_full: int = 0
+    rows: tuple[LatencyRow, ...] = ()
 
     @property
     def pairs(self) -> int:
@@ -64,22 +99,31 @@ class Latencies(NamedTuple):
     @property
     def ends(self) -> int:
         """All ends: of pairs, and without a begin."""
-        return self.pairs + self.alone + self.end_long + self.end_unreadable
+        lost = self.alone + self.end_long + self.end_unreadable + self.end_full
+        return self.pairs + lost
 
     @property
     def histogram(self) -> Histogram:
         """How many pairs were in each power of two, of nanoseconds."""
-        counts: dict[int, int] = {}
-        for number, count in self.sketch.counts.items():
-            low, _ = SCALE.bounds(number)
-            counts[int(low).bit_length()] = counts.get(int(low).bit_length(), 0) + count
-        return Histogram(_COARSE, counts)
+        return _histogram(self.sketch)
 
     def quantile(self, fraction: float) -> int | None:
         """The time that this fraction of all pairs does not exceed, nanoseconds; None where there
         are none. It differs by at most 2 % from one that was there."""
-        value = self.sketch.quantile(fraction)
-        return None if value is None else int(value)
+        return _quantile(self.sketch, fraction)
+
+
+def _histogram(sketch: Sketch) -> Histogram:
+    counts: dict[int, int] = {}
+    for number, count in sketch.counts.items():
+        low, _ = SCALE.bounds(number)
+        counts[int(low).bit_length()] = counts.get(int(low).bit_length(), 0) + count
+    return Histogram(_COARSE, counts)
+
+
+def _quantile(sketch: Sketch, fraction: float) -> int | None:
+    value = sketch.quantile(fraction)
+    return None if value is None else int(value)
 
 
 class PairEnd(NamedTuple):
@@ -177,6 +221,7 @@ def slow_pairs(
         if first is None or last is None or first.ends or not last.ends:
             continue
         began = clock.monotonic(time)
+        begun, ended = begin & 0xFFFFFFFF, end & 0xFFFFFFFF
         at = 8 * abi.SLOW_WORDS
         behind = at + 8 * begin_words
         made.append(
@@ -184,14 +229,15 @@ def slow_pairs(
                 began,
                 began + clock.wall_offset_ns,
                 took_ns,
-                PairEnd(first.name, begin & 0xFFFFFFFF, _fields(row[at:behind], first.side.fields)),
-                PairEnd(last.name, end & 0xFFFFFFFF, _fields(row[behind:], last.side.fields)),
+                PairEnd(first.name, begun, fields_of(row[at:behind], first.side.fields)),
+                PairEnd(last.name, ended, fields_of(row[behind:], last.side.fields)),
             )
         )
     return made
 
 
-def _fields(words: bytes, fields: Sequence[KeptField]) -> dict[str, FieldValue]:
+def fields_of(words: bytes, fields: Sequence[KeptField]) -> dict[str, FieldValue]:
+    """The values of fields, from their words."""
     values: dict[str, FieldValue] = {}
     at = 0
     for field in fields:

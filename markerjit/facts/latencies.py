@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from markerjit.events.latencies import Latencies, PairEnd, SlowPair
+from markerjit.events.latencies import Latencies, LatencyRow, PairEnd, SlowPair
 from markerjit.facts import Json
 from markerjit.facts.aggregates import QUANTILES, histogram_lines
 from markerjit.facts.words import duration_words
@@ -16,7 +16,7 @@ from markerjit.questions.buckets import Bucket
 
 _LOST = (
     "waiting", "replaced", "forgotten", "alone", "full", "long", "unreadable", "end_long",
-    "end_unreadable", "unshown",
+    "end_unreadable", "end_full", "unshown",
 )  # fmt: skip
 
 
@@ -25,13 +25,29 @@ def latencies_facts(latencies: Latencies, unseen: int = 0) -> Json:
     looked at, since their entries were `unseen`."""
     return {
         "pairs": latencies.pairs,
-        "sum_ns": latencies.sum_ns,
-        "longest_ns": latencies.longest_ns,
-        "quantiles_ns": {f"{at:g}": latencies.quantile(at) for at in QUANTILES},
-        "buckets_ns": [bucket._asdict() for bucket in latencies.histogram.buckets()],
+        **_times_facts(latencies),
         "begins": latencies.begins,
         "ends": latencies.ends,
         "unmatched": {name: getattr(latencies, name) for name in _LOST} | {"unseen": unseen},
+    }
+
+
+def call_facts(latencies: Latencies) -> Json:
+    """The calls of each key, those that had the most time in all first."""
+    return {
+        "rows": [
+            {"key": list(row.key), "calls": row.calls, **_times_facts(row)}
+            for row in latencies.rows
+        ]
+    }
+
+
+def _times_facts(times: Latencies | LatencyRow) -> Json:
+    return {
+        "sum_ns": times.sum_ns,
+        "longest_ns": times.longest_ns,
+        "quantiles_ns": {f"{at:g}": times.quantile(at) for at in QUANTILES},
+        "buckets_ns": [bucket._asdict() for bucket in times.histogram.buckets()],
     }
 
 
@@ -58,8 +74,19 @@ def _range_words(bucket: Bucket) -> str:
     return f"{duration_words(int(bucket.low))} … {duration_words(int(bucket.high) + 1)}"
 
 
-def latencies_lines(latencies: Latencies) -> Iterator[str]:
-    """A histogram, the quantiles, and what is in no pair."""
+CALL_HEADER = ("CALLS", "TOTAL", *(f"{100 * at:g} %" for at in QUANTILES), "LONGEST")
+"""Columns of a table of calls, behind those of the key."""
+
+
+def call_cells(row: LatencyRow) -> list[str]:
+    """The cells of a row below them."""
+    longest = "-" if row.longest_ns is None else duration_words(row.longest_ns)
+    quantiles = [duration_words(row.quantile(at)) for at in QUANTILES]
+    return [f"{row.calls:,}", duration_words(row.sum_ns), *quantiles, longest]
+
+
+def latencies_lines(latencies: Latencies, noun: str = "pair") -> Iterator[str]:
+    """A histogram, the quantiles, and what is in no pair. `noun` is the word for a pair."""
     yield from histogram_lines(latencies.histogram, _range_words)
     if latencies.pairs:
         quantiles = [
@@ -68,7 +95,7 @@ def latencies_lines(latencies: Latencies) -> Iterator[str]:
         if latencies.longest_ns is not None:
             quantiles.append(f"longest: {duration_words(latencies.longest_ns)}")
         yield "  ".join(quantiles)
-    yield counted(latencies.pairs, "pair")
+    yield counted(latencies.pairs, noun)
     yield from unmatched_lines(latencies)
 
 
@@ -85,6 +112,7 @@ def unmatched_lines(latencies: Latencies) -> Iterator[str]:
         (latencies.end_long, end, "left out, whose key is too long; cut it, as in key[:32]"),
         (latencies.unreadable, begin, "left out, whose memory cannot be read"),
         (latencies.end_unreadable, end, "left out, whose memory cannot be read"),
+        (latencies.end_full, "call", "without room for its key; --room has room for more"),
         (latencies.unshown, "slow pair", "not shown: they came faster than they were read"),
     ):
         if number:

@@ -66,8 +66,9 @@ def code_of(
 
 
 def _numbers(side: Side) -> list[Number]:
-    """What is computed: the numbers of the key, and then those of the fields."""
-    return numbers_of([*side.key, *side.values])
+    """What is computed: the numbers of the key, then those of the fields, and how long it took."""
+    took = [Number(side.took)] if side.took is not None else []
+    return numbers_of([*side.key, *side.values]) + took
 
 
 def _pairing(side: Side, probe: Pair, known: Known, marker: int) -> bytes:
@@ -75,7 +76,7 @@ def _pairing(side: Side, probe: Pair, known: Known, marker: int) -> bytes:
     fields = [field.part for field in side.fields]
     nodes, parts = (*side.key, *side.values), (*probe.key, *fields)
     made, constants = parts_of(nodes, parts, known, ctypes.sizeof(Pairing))
-    timed = probe.timed
+    timed, numbers = probe.timed, _numbers(side)
     head = Pairing(
         marker=marker,
         slower_ns=_NEVER if timed.slower_ns is None else timed.slower_ns,
@@ -84,9 +85,10 @@ def _pairing(side: Side, probe: Pair, known: Known, marker: int) -> bytes:
         careful=known.careful,
         parts=len(side.key),
         fields=len(fields),
+        took_at=len(numbers) if timed.took else 0,
         key_words=sum(part.words for part in probe.key),
         field_words=side.field_words,
-        missing_at=missing_at(_numbers(side)),
+        missing_at=missing_at(numbers),
         part=(KeyPart * (MAX_KEY_PARTS + MAX_FIELD_PARTS))(*made),
     )
     return bytes(head) + constants

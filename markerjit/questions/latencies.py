@@ -3,6 +3,9 @@
 The key of a begin and that of its end are expressions of their own markers, and have the same
 types. A pair that takes long is shown with the fields of both ends.
 
+The return of a function knows how long the call took, so a latency may have ends alone. Their times
+are then added up by the key.
+
 What this does not do: pair anything.
 """
 
@@ -26,7 +29,7 @@ from markerjit.questions.buckets import Scale
 from markerjit.questions.ir import Node, Span, Value
 from markerjit.questions.scope import Scope
 from markerjit.questions.syntax import parse
-from markerjit.questions.typed import LacksName, condition
+from markerjit.questions.typed import LacksName, condition, expression
 from markerjit.questions.types import Type
 from markerjit.tuples import NamedTuple
 
@@ -43,7 +46,8 @@ class Timed(NamedTuple):
     """A latency, as its texts say it. `begins` and `ends` are patterns, for people; `by` and
     `ends_by` the key at each end; `where` a condition for a begin. `slower_ns`: pairs that take as
     long are kept with their fields; None: none are. `text` is how many bytes of a text there may
-    be."""
+    be. `took` is the field of an end that says how long it took, in nanoseconds: then there are no
+    begins, the condition is one for an end, and the key may be empty."""
 
     begins: str
     ends: str
@@ -52,8 +56,12 @@ class Timed(NamedTuple):
     where: str | None = None
     slower_ns: int | None = None
     text: int = DEFAULT_TEXT
+    took: str = ""
 
     def __str__(self) -> str:
+        if self.took:
+            by = f" by {self.by}" if self.by else ""
+            return f"latency of {self.begins}{by}{f' where {self.where}' if self.where else ''}"
         by = self.by if self.ends_by in (None, self.by) else f"{self.by} = {self.ends_by}"
         where = f" where {self.where}" if self.where else ""
         return f"latency from {self.begins} to {self.ends} by {by}{where}"
@@ -68,12 +76,15 @@ class KeptField(NamedTuple):
 
 class Side(NamedTuple):
     """What the code of a marker computes: whether the condition is met (None: it always is), the
-    key, and the values of the fields that are kept."""
+    key, the values of the fields that are kept, and how long it took, where an end says so. Of the
+    fields of such an end `results` are its own, and those behind them are of its begin."""
 
     condition: Node | None
     key: tuple[Node, ...]
     values: tuple[Node, ...]
     fields: tuple[KeptField, ...]
+    took: Node | None = None
+    results: int = 0
 
     @property
     def field_words(self) -> int:
@@ -97,8 +108,8 @@ class Pairing(NamedTuple):
 
 def ask_latency(timed: Timed, begins: Sequence[Scope], ends: Sequence[Scope]) -> Pairing:
     """The latency for the markers where it begins and those where it ends. Raises BadQuestion."""
-    keys = keys_of(timed.by)
-    others = keys_of(timed.by if timed.ends_by is None else timed.ends_by)
+    keys = _keys_of(timed, ends=False)
+    others = _keys_of(timed, ends=True)
     if len(keys) != len(others):
         raise BadQuestion(
             f"the key of a begin has {len(keys)} parts, and that of an end {len(others)}",
@@ -108,7 +119,7 @@ def ask_latency(timed: Timed, begins: Sequence[Scope], ends: Sequence[Scope]) ->
         raise BadQuestion(f"a key has at most {MOST_PARTS} parts", timed.by, 0, 0)
     _check(keys, begins)
     _check(others, ends)
-    _check([] if timed.where is None else [timed.where], begins)
+    _check([] if timed.where is None else [timed.where], ends if timed.took else begins)
     first = [side_of(timed, scope, ends=False) for scope in begins]
     last = [side_of(timed, scope, ends=True) for scope in ends]
     known = [side for side in (*first, *last) if isinstance(side, Side)]
@@ -127,20 +138,29 @@ def ask_latency(timed: Timed, begins: Sequence[Scope], ends: Sequence[Scope]) ->
 
 def side_of(timed: Timed, scope: Scope, *, ends: bool) -> Side | Lack:
     """The side of one marker. Raises BadQuestion."""
-    by = timed.ends_by if ends and timed.ends_by is not None else timed.by
-    where = None if ends else timed.where
+    where = None if ends and not timed.took else timed.where
     try:
         asked = condition(parse(where), scope) if where is not None else None
-        key = tuple(key_node(parse(text), scope) for text in keys_of(by))
+        key = tuple(key_node(parse(text), scope) for text in _keys_of(timed, ends=ends))
+        took = expression(parse(timed.took), scope) if timed.took else None
     except LacksName as lack:
         return Lack(scope.marker, lack.name)
     fields = _fields(scope, timed) if timed.slower_ns is not None else ()
     values = tuple(Value(scope.types[field.name], field.name, Span(0, 0)) for field in fields)
-    return Side(asked, key, values, fields)
+    names = [*scope.types]
+    before = names[: names.index(timed.took)] if timed.took else names
+    results = sum(field.name in before for field in fields)
+    return Side(asked, key, values, fields, took, results)
+
+
+def _keys_of(timed: Timed, *, ends: bool) -> list[str]:
+    """The parts of the key at one end."""
+    by = timed.ends_by if ends and timed.ends_by is not None else timed.by
+    return keys_of(by) if by or not timed.took else []
 
 
 def _check(texts: Sequence[str], scopes: Sequence[Scope]) -> None:
-    for text in texts:
+    for text in texts if scopes else ():
         check_names(parse(text), scopes)
 
 
@@ -149,7 +169,7 @@ def _fields(scope: Scope, timed: Timed) -> tuple[KeptField, ...]:
     fields: list[KeptField] = []
     words = 0
     for name, type_ in scope.types.items():  # in the order of the marker
-        if name not in scope.fields:
+        if name not in scope.fields or name == timed.took:
             continue
         part = KeyPart(_word_type(type_), timed.text if type_ is Type.TEXT else 0)
         words += part.words

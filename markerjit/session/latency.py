@@ -3,18 +3,29 @@
 The markers where it ends are switched on first, and those where it begins are switched off first
 (held.py). So an end may have no begin, and no begin is taken for another's because its own end was
 not seen.
+
+Of calls of functions only the returns are switched, which know how long each call took. They are
+added up by key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic_ns, sleep, time_ns
+from typing import Any, Generic, TypeVar
 
 import markerjit.abi as abi
-from markerjit.arena.aggregates import Pairs, Size, Ticks
+from markerjit.arena.aggregates import Aggregate, Size, Ticks
 from markerjit.arena.arena import Arena
 from markerjit.errors import Reason, Refused
+from markerjit.events.call_latencies import (
+    SumsOfCalls,
+    latencies_of_calls,
+    slow_calls,
+    sums_of_calls,
+)
 from markerjit.events.latencies import (
     Known,
     Latencies,
@@ -29,7 +40,9 @@ from markerjit.patch.request import Pair, Request
 from markerjit.patch.switchable import LeftOut
 from markerjit.probes.recorders import Recorders
 from markerjit.questions import Lack
+from markerjit.questions.aggregates import keys_of
 from markerjit.questions.latencies import WORDS, Pairing, Side, Timed
+from markerjit.questions.scope import NAME
 from markerjit.remote.native import clock_pair
 from markerjit.ring.clock import NS, Calibration
 from markerjit.ring.counter import time_to_use
@@ -46,53 +59,70 @@ from markerjit.tuples import NamedTuple
 
 DEFAULT_ROOM = 2048
 """Begins that may wait at a time."""
+TOOK = "dur"
+"""The field of a function's return that says how long the call took."""
+_KEYS = 64
+"""Keys of calls: the times of one take 15 KiB for each CPU, twice."""
 _SLOW_ROOM = 256
 """Pairs that took long, between two looks."""
 
 
 class Timing(NamedTuple):
-    """A request to time: the markers where it begins and where it ends, the question, how they are
-    switched on, how many begins may wait, and after how many seconds one may be forgotten."""
+    """A request to time: the markers where it begins and where it ends (of functions' calls their
+    returns), the question, how they are switched on, how many begins may wait or keys there may be
+    (None: as many as usual), and after how many seconds a begin may be forgotten."""
 
     begins: ProbeName
     ends: ProbeName
     timed: Timed
     on: Request
-    room: int
+    room: int | None
     forget_s: float
     clock: EarlyClock
 
 
-class Latency(Gathering[Pairs]):
-    """The times between markers of a process while these are on, and all of them afterwards."""
+S = TypeVar("S")
+T = TypeVar("T")
 
-    def __init__(
-        self, source: Source[Pairs], markers: Mapping[int, Known], clock: Calibration
-    ) -> None:
+
+class Reader(NamedTuple, Generic[S]):
+    """What the copies of a latency say, and its rows of slow pairs. `nothing` are the sums of
+    nothing."""
+
+    sums_of: Callable[[Any], S]
+    latencies_of: Callable[[S, S | None], Latencies]
+    slow_of: Callable[[Sequence[bytes]], list[SlowPair]]
+    nothing: S
+
+
+class Latency(Gathering[Any]):
+    """The times between markers of a process, or the durations of functions' calls, while these are
+    on, and all of them afterwards."""
+
+    def __init__(self, source: Source[Any], reader: Reader[Any]) -> None:
         super().__init__(source)
-        self._markers = markers
-        self._clock = clock
-        self._before: Sums | None = None
+        self._reader = reader
+        self._before = reader.nothing
         self._bad_pairs = 0
 
     def read(self) -> Latencies:
         """All times so far. It goes on."""
-        return latencies_of(sums_of(self._source.copy()))
+        reader = self._reader
+        return reader.latencies_of(reader.sums_of(self._source.copy()), None)
 
     def take(self) -> Latencies:
         """Those since the last `take`. `waiting` are all begins that wait now, and the longest time
         of an interval is not known: it is None."""
-        now = sums_of(self._source.copy())
+        now = self._reader.sums_of(self._source.copy())
         before, self._before = self._before, now
-        return latencies_of(now, before or _NOTHING)
+        return self._reader.latencies_of(now, before)
 
     def slow(self) -> list[SlowPair]:
         """The pairs that took as long as was asked for and were not handed out before, in the
         order of their ends. Empty where `slower` was not given. Raises Refused where another
         controller has taken the markers, and its memory is another's."""
         rows = self._source.take()
-        begin_words = self._source.size.held_words - abi.HELD_WORDS
-        pairs = slow_pairs(rows, self._markers, begin_words, self._clock)
+        pairs = self._reader.slow_of(rows)
         self._bad_pairs += len(rows) - len(pairs)
         return pairs
 
@@ -103,7 +133,8 @@ class Latency(Gathering[Pairs]):
         return self._bad_pairs
 
 
-_NOTHING = Sums((0,) * abi.MISSED, (0,) * (WORDS - 2), 0, 0, 0)
+_NO_PAIRS = Sums((0,) * abi.MISSED, (0,) * (WORDS - 2), 0, 0, 0)
+_NO_CALLS = SumsOfCalls((0,) * abi.MISSED, {})
 
 
 class _Prepared(NamedTuple):
@@ -111,9 +142,8 @@ class _Prepared(NamedTuple):
 
     recorders: Recorders
     legs: Sequence[Leg]
-    source: Source[Pairs]
-    markers: Mapping[int, Known]
-    clock: Calibration
+    source: Source[Any]
+    reader: Reader[Any]
 
 
 @contextmanager
@@ -121,8 +151,9 @@ def timed(switcher: Switcher, timing: Timing) -> Iterator[Latency]:
     """The latency, which ends with the context. Raises what a switch raises, BadQuestion, and
     Refused where another reader holds one of the markers, or there is no room."""
     clock = _clock(timing)  # may wait for the clocks to move, which nobody else has to wait for
-    with held(switcher, lambda turn: _prepare(turn, switcher, timing, clock)) as prepared:
-        yield Latency(prepared.source, prepared.markers, prepared.clock)
+    prepare = _prepare_calls if timing.timed.took else _prepare
+    with held(switcher, lambda turn: prepare(turn, switcher, timing, clock)) as prepared:
+        yield Latency(prepared.source, prepared.reader)
 
 
 def _signatures(sites: Sequence[Site]) -> list[Signature]:
@@ -156,28 +187,98 @@ def _prepare(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibration)
         Leg(name, way.sites, timing.on._replace(probe=probe))
         for name, way, probe in zip((timing.begins, timing.ends), ways, probes, strict=True)
     ]
+    recorders = _need(turn, switcher, legs)
+    _check_clock(recorders.arena, clock)
+    size = _size(timing, pairing, ways)
+    legs.reverse()  # on from the end, and off from the begin
+    aggregate = make(turn, recorders, legs, size, _ticks(timing, clock))
+    copy_pairs = recorders.arena.aggregates.copy_pairs
+    source = _source(turn, recorders, aggregate, copy_pairs, ways)
+    markers = _markers(recorders, zip(ways, probes, strict=True))
+    begin_words = size.held_words - abi.HELD_WORDS
+    reader = Reader(
+        sums_of, latencies_of, partial(_slow_pairs, markers, begin_words, clock), _NO_PAIRS
+    )
+    return _Prepared(recorders, legs, source, reader)
+
+
+def _slow_pairs(
+    markers: Mapping[int, Known], begin_words: int, clock: Calibration, rows: Sequence[bytes]
+) -> list[SlowPair]:
+    return slow_pairs(rows, markers, begin_words, clock)
+
+
+def _prepare_calls(turn: Turn, switcher: Switcher, timing: Timing, clock: Calibration) -> _Prepared:
+    """The returns of functions, which know how long the calls took."""
+    from markerjit.probes.pairing import ask_markers
+
+    name = timing.ends
+    switcher.need_stubs(turn, name, timing.on)
+    matching = turn.target.matching(name)
+    signatures = _signatures(matching)
+    names = {signature.name for signature in signatures}
+    timed = timing.timed
+    if not timed.by and len(names) > 1:
+        timed = timed._replace(by=NAME)
+    pairing = ask_markers(timed, [], signatures)
+    way = _way(matching, signatures, pairing.ends)
+    probe = Pair.of(
+        timed, pairing.key, timing.on.probe.options, ends=True, counter=clock.time is Time.TSC
+    )
+    leg = Leg(name, way.sites, timing.on._replace(probe=probe))
+    recorders = _need(turn, switcher, [leg])
+    _check_clock(recorders.arena, clock)
+    room = timing.room or (max(len(names), _KEYS) if timed.by else 1)
+    slow_words = abi.SLOW_WORDS + max(side.field_words for side in way.sides.values())
+    size = Size(pairing.key_words, WORDS, room if timed.by else 1)
+    if timed.slower_ns is not None:
+        size = size._replace(slow_words=slow_words, slow_room=_SLOW_ROOM)
+    aggregate = make(turn, recorders, [leg], size, _ticks(timing, clock))
+    source = _source(turn, recorders, aggregate, recorders.arena.aggregates.copy, [way])
+    markers = _markers(recorders, [(way, probe)])
+    are_names = [part.strip() == NAME for part in keys_of(timed.by)] if timed.by else []
+
+    def latencies(now: SumsOfCalls, before: SumsOfCalls | None) -> Latencies:
+        return latencies_of_calls(now, before, pairing.key, are_names)
+
+    def slow(rows: Sequence[bytes]) -> list[SlowPair]:
+        return slow_calls(rows, markers, clock)
+
+    return _Prepared(recorders, [leg], source, Reader(sums_of_calls, latencies, slow, _NO_CALLS))
+
+
+def _need(turn: Turn, switcher: Switcher, legs: Sequence[Leg]) -> Recorders:
+    """The recorders of the legs, whose markers can be held."""
     for leg in legs:
         take(turn.target, switcher.recorders, leg.name, leg.request)
     for leg in legs:
         recorders = switcher.need_arena(turn, leg.sites, leg.request)
         refuse_added_up(turn.target, recorders, leg.sites)
-    _check_clock(recorders.arena, clock)
-    size = _size(timing, pairing, ways)
-    legs.reverse()  # on from the end, and off from the begin
-    aggregate = make(turn, recorders, legs, size, _ticks(timing, clock))
+    return recorders
+
+
+def _source(
+    turn: Turn,
+    recorders: Recorders,
+    aggregate: Aggregate,
+    copy: Callable[[Aggregate], T],
+    ways: Sequence[_Way],
+) -> Source[T]:
     arena = recorders.arena
-    source = Source(
-        arena, aggregate, arena.aggregates.copy_pairs, turn.target.memory.alive,
-        arena.aggregates.take_slow,
-    )  # fmt: skip
+    alive = turn.target.memory.alive
+    source = Source(arena, aggregate, copy, alive, arena.aggregates.take_slow)
     source.unswitched = tuple(left_out for way in ways for left_out in way.left_out)
-    markers = {
+    return source
+
+
+def _markers(recorders: Recorders, ways: Iterable[tuple[_Way, Pair]]) -> dict[int, Known]:
+    """What is known of each marker, by its number."""
+    return {
         marker: Known(signature.name, side, probe.ends)
-        for way, probe in zip(ways, probes, strict=True)
+        for way, probe in ways
         for signature, side in way.sides.items()
         if (marker := recorders.find(signature, probe)) is not None
     }
-    return _Prepared(recorders, legs, source, markers, clock)
 
 
 def _refuse_both(timing: Timing, begins: Sequence[Site], ends: Sequence[Site]) -> None:
@@ -200,10 +301,11 @@ def _way(
 def _size(timing: Timing, pairing: Pairing, ways: Sequence[_Way]) -> Size:
     begin, end = (max(side.field_words for side in way.sides.values()) for way in ways)
     held_words = abi.HELD_WORDS + begin
+    room = timing.room or DEFAULT_ROOM
     if timing.timed.slower_ns is None:
-        return Size(pairing.key_words, WORDS, timing.room, held_words)
+        return Size(pairing.key_words, WORDS, room, held_words)
     slow_words = abi.SLOW_WORDS + begin + end
-    return Size(pairing.key_words, WORDS, timing.room, held_words, slow_words, _SLOW_ROOM)
+    return Size(pairing.key_words, WORDS, room, held_words, slow_words, _SLOW_ROOM)
 
 
 # ---- the clock -----------------------------------------------------------------------------------

@@ -391,9 +391,9 @@ class Session(View):
     def latency(
         self,
         begin: str,
-        end: str,
+        end: str | None = None,
         *,
-        by: str = "tid",
+        by: str | None = None,
         end_by: str | None = None,
         where: str | None = None,
         slower: float | None = None,
@@ -404,26 +404,35 @@ class Session(View):
         quiesce: str | None = None,
         strings: Strings | str = "fast",
     ) -> Iterator[Latency]:
-        """Measure the time from one marker to the next with the same key, in the process; at the
-        end the markers are off, however it ends.
+        """Measure the time from one marker to the next with the same key, or how long the calls of
+        functions take, in the process; at the end the markers are off, however it ends.
 
         `begin` and `end` are patterns. `by` is the key, one or several expressions that are
-        integers or texts, and `end_by` the same at the end where its names are others. `where` is a
-        condition for a begin. Pairs that take `slower` seconds or longer are handed out with the
-        fields of both ends (`Latency.slow`). `room` is how many begins may wait at a time; one that
-        has waited for `forget` seconds gives its place to a new one where all are taken. `text`
-        is how many bytes of a text in a key or field there may be. `strings` is as of `trace`.
+        integers or texts (None: `tid`), and `end_by` the same at the end where its names are
+        others. `where` is a condition for a begin. Without `end`, `begin` is a pattern of
+        functions, such as "func:malloc": each call is a pair. Then `by` is what the durations are
+        divided by (`Latencies.rows`; None: by the names of the functions, where there are several),
+        `by` and `where` are asked at the return. Pairs that take `slower` seconds or longer are
+        handed out with the fields of both ends (`Latency.slow`). `room` is how many begins may wait
+        at a time, or how many keys of calls there may be; a begin that has waited for `forget`
+        seconds gives its place to a new one where all are taken. `text` is how many bytes of a text
+        in a key or field there may be. `strings` is as of `trace`.
 
         `Latency.read` says what was measured so far, and after the end all of it. Raises what `on`
         raises, and Refused while another reader holds one of the markers.
         """
         from markerjit.questions.aggregates import MOST_TEXT
         from markerjit.questions.latencies import Timed
-        from markerjit.session.latency import DEFAULT_ROOM, Timing, timed
+        from markerjit.session.latency import TOOK, Timing, timed
+        from markerjit.sites.names import returns_of
 
         check_text("begin", begin)
-        check_text("end", end)
-        check_text("by", by)
+        if end is not None:
+            check_text("end", end)
+        if by is not None:
+            check_text("by", by)
+        if end is None and end_by is not None:
+            raise BadArgument("end_by", end_by, "None where calls of functions are timed")
         for option, value in {"end_by": end_by, "where": where}.items():
             if value is not None:
                 check_is(option, value, str)
@@ -434,13 +443,15 @@ class Session(View):
         check_seconds("forget", forget)
         check_int("text", text, 1, MOST_TEXT)
         slower_ns = None if slower is None else round(slower * 1e9)
-        asked = Timed(begin, end, by, end_by, where, slower_ns, text)
+        begins = parse_name(begin)
+        ends = returns_of(begins) if end is None else parse_name(end)
+        is_calls = end is None
+        key = by or ("" if is_calls else "tid")
+        took = TOOK if is_calls else ""
+        asked = Timed(begin, str(ends), key, end_by, where, slower_ns, text, took)
         probe = Record(nothing_read(RECORD, strings))
         request = Request(True, self._switcher.planner.strategy(quiesce), as_mode(mode), probe)
-        timing = Timing(
-            parse_name(begin), parse_name(end), asked, request, room or DEFAULT_ROOM, forget,
-            self._clock,
-        )  # fmt: skip
+        timing = Timing(begins, ends, asked, request, room, forget, self._clock)
         with timed(self._switcher, timing) as latency:
             yield latency
 

@@ -123,6 +123,19 @@ def parse_name(text: str) -> ProbeName:
     return ProbeName(text, NameKind.LIST, text, parts=tuple(parts), without=tuple(without))
 
 
+def returns_of(name: ProbeName) -> ProbeName:
+    """Where functions are left, of their names. Raises BadArgument for what names none."""
+    for part in (*(name.parts or (name,)), *name.without):
+        if part.kind is not NameKind.FUNCTION or part.at_return:
+            meaning = "a function, such as func:malloc, since no end is named"
+            raise BadArgument("pattern", part.text, meaning)
+    text = ",".join(
+        [part.text + SUFFIX for part in name.parts or (name,)]
+        + [f"!{part.text}{SUFFIX}" for part in name.without]
+    )
+    return parse_name(text)
+
+
 def _parse(text: str) -> ProbeName:
     """A single name."""
     colon = _colon(text)

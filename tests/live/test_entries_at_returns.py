@@ -698,3 +698,93 @@ def test_commands_say_which_returns_gave_no_event(target: Callable) -> None:
 
     assert "func:slow:return: 1 return gave no event: its entry was not seen" in shown.stdout
     assert [marker["unmatched"] for marker in document["markers"]] == [1]
+
+
+# ---- latencies of calls --------------------------------------------------------------------------
+
+
+def test_the_latency_of_a_function_has_each_of_its_calls(target: Callable) -> None:
+    program = target(RETURNS)
+    before = text_of(program.pid)
+
+    with markerjit.attach(program.pid) as session:
+        with session.latency(f"func:{RETURNS}:deep", by="tid", slower=1e-10) as latency:
+            program.ask("run 10")
+            pairs = latency.slow()
+        answer = latency.read()
+
+    calls = sum(n % 7 + 1 for n in range(10))  # it calls itself
+    (row,) = answer.rows
+    assert (answer.pairs, row.calls, row.key) == (calls, calls, (program.pid,))
+    assert answer.longest_ns is not None and 0 < answer.longest_ns <= answer.sum_ns == row.sum_ns
+    given = [argument(pair.begin.fields) for pair in pairs]
+    assert given == [m for n in range(10) for m in range(n % 7 + 1)]
+    assert [pair.end.fields["ret"] for pair in pairs] == [n * (n + 1) // 2 for n in given]
+    assert {pair.begin.name for pair in pairs} == {"func:deep"}
+    assert text_of(program.pid) == before
+
+
+def test_a_glob_of_functions_is_a_table_by_name(target: Callable) -> None:
+    program = target(RETURNS)
+
+    with markerjit.attach(program.pid) as session:
+        with session.latency(f"func:{RETURNS}:[dpr]*,!func:handled") as latency:
+            program.ask("run 20")
+        rows = {row.key[0]: row.calls for row in latency.read().rows}
+
+    assert rows["func:rare"] == rows["func:popped"] == rows["func:perhaps"] == 20
+    assert rows["func:deep"] == sum(n % 7 + 1 for n in range(20))
+
+
+def run_latency(program: Target, *words: str) -> list[str]:
+    """What the command prints, of 20 turns."""
+    command = [sys.executable, "-m", "markerjit", "latency", str(program.pid), *words]
+    name = name_of(RETURNS, "rare")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            wait_until(lambda: process.poll() is not None or is_added_up(program, name), "it is on")
+            program.ask("run 20")
+        finally:
+            process.send_signal(signal.SIGTERM)
+        return process.communicate()[0].splitlines()
+
+
+def test_the_command_latency_times_calls(target: Callable) -> None:
+    program = target(RETURNS)
+    plain = run_latency(program, f"func:{RETURNS}:rare")
+    table = run_latency(program, f"func:{RETURNS}:rare,func:{RETURNS}:popped")
+    (document,) = map(json.loads, run_latency(program, f"func:{RETURNS}:rare", "--json"))
+    slow = run_latency(program, f"func:{RETURNS}:rare", "--slower", "1us", "--where", "ret == 66")
+    assert "20 calls" in plain
+    assert table[0].split()[:3] == ["NAME", "CALLS", "TOTAL"]
+    assert {line.split()[0]: line.split()[1] for line in table[1:3]} == {
+        "func:rare": "20", "func:popped": "20",
+    }  # fmt: skip
+    assert table[3] == "40 calls of 2 keys"
+    assert (document["pairs"], document["calls_of"], document["by"]) == (
+        20, f"func:{RETURNS}:rare", None,
+    )  # fmt: skip
+    assert "2 calls" in slow  # of 66 and of 67
+
+
+def test_calls_of_what_is_no_function_are_refused(target: Callable) -> None:
+    program = target(RETURNS)
+    with markerjit.attach(program.pid) as session:
+        for name in ("truth_x", f"func:{RETURNS}:rare:return"):
+            with pytest.raises(markerjit.BadArgument, match="a function"), session.latency(name):
+                pass
+        with (
+            pytest.raises(markerjit.BadArgument, match="None where calls"),
+            session.latency(f"func:{RETURNS}:rare", end_by="tid"),
+        ):
+            pass
+        with (
+            pytest.raises(markerjit.BadQuestion, match="did you mean"),
+            session.latency(f"func:{RETURNS}:rare", by="rett"),
+        ):
+            pass
+        with (
+            pytest.raises(markerjit.Refused, match="--room"),
+            session.latency(f"func:{RETURNS}:rare", by="tid", room=1 << 20),
+        ):
+            pass

@@ -327,7 +327,8 @@ struct mj_slot {
 #define MJ_HELD_WORDS 2
 #define MJ_MAX_FIELD_WORDS 128 /* of one end of a pair */
 /* And of a slow pair: its number + 1 when all else is written, the time of the begin, nanoseconds,
-   and the thread and marker of both ends. */
+   and the thread and marker of both ends. Of a marker with `took_at` the time is that of the end.
+ */
 #define MJ_SLOW_WORDS 5
 
 /* Buckets: of powers of two, or finer, 2 ** MJ_PARTS_BITS to a power of two. That of 0 is the first
@@ -773,7 +774,11 @@ struct mj_aggregation {
     uint16_t reserved[3];
 };
 
-/* The same of a marker that begins or ends a pair. Its parts are those of the key, then fields. */
+/* The same of a marker that begins or ends a pair. Its parts are those of the key, then fields.
+
+   Where `took_at` is not 0 it ends a pair by itself: the return of a function, which knows when
+   that was entered. Its aggregate has keys and no begins, and for each key fine buckets of
+   nanoseconds, their sum and the largest; and the list of slow pairs. */
 struct mj_pairing {
     uint64_t marker;
     uint64_t slower_ns; /* pairs that take as long are put into the list */
@@ -782,7 +787,7 @@ struct mj_pairing {
     uint8_t careful;
     uint8_t parts;
     uint8_t fields;
-    uint8_t unused;
+    uint8_t took_at; /* place + 1 of the nanoseconds, among the numbers */
     uint16_t key_words;
     uint16_t field_words;
     uint16_t missing_at;

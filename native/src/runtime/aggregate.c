@@ -225,8 +225,7 @@ static uint64_t enter(const struct mj_table *table, struct key *place, const uin
     return state;
 }
 
-/* The number of a key, or -1: there is no room for it, or its place has no number of ours. */
-static int64_t number_of(const struct mj_table *table, const uint64_t *key) {
+int64_t mj_number_of(const struct mj_table *table, const uint64_t *key) {
     const uint32_t words = table->key_words;
     const uint64_t hash = mj_hash(key, words), tag = hash >> 32, mask = table->mask;
     const uint64_t size = sizeof(uint64_t) * (1 + words);
@@ -424,7 +423,7 @@ void mj_aggregate(const struct mj_aggregation *how, const uint64_t *words,
     } else if (!fits) {
         mj_add(&cells, MJ_MISSED_LONG, 1);
     } else {
-        const int64_t number = number_of(&table, key); /* 3 */
+        const int64_t number = mj_number_of(&table, key); /* 3 */
 
         if (number < 0) {
             mj_add(&cells, MJ_MISSED_FULL, 1);

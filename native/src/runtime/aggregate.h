@@ -58,6 +58,9 @@ typedef uint64_t mj_change_fn(uint64_t before, uint64_t value);
 void mj_change(const struct mj_cells *cells, unsigned word, uint64_t value, mj_change_fn *made);
 __attribute__((visibility("hidden"))) uint64_t mj_larger(uint64_t before, uint64_t value);
 
+/* The number of a key, or -1: there is no room for it, or its place has no number of ours. */
+int64_t mj_number_of(const struct mj_table *table, const uint64_t *key);
+
 uint64_t mj_hash(const uint64_t *key, uint32_t words);
 int mj_is_same(const uint64_t *words, const uint64_t *key, uint32_t count);
 

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pair.c: the time from one marker to the next with the same key.
+ * pair.c: the time from one marker to the next with the same key, and of a call by its return.
  *
  *   1  a begin looks for its key among the places where it may be, and replaces the begin that
  *      waits there. Otherwise it takes a place that is free, or that of a begin which has waited
  *      for so long that it is forgotten
  *   2  an end looks for its key, takes the begin away, and adds the time between the two to the
  *      words of the pairs; one that took long is put into a list, with the fields of both ends
+ *
+ *   3  an end that knows how long it took, the return of a function, has no begin here: its time is
+ *      added to the words of its own key, as aggregates are
  *
  * A place belongs to the thread that made its state BUSY, by a compare-and-swap (J). That compares
  * the number of times that it was given, too, so what was read of the place before is still so. Its
@@ -179,10 +182,11 @@ static void begin(const struct visit *visit) {
 
 /* ---- 2 --------------------------------------------------------------------------------------- */
 
-static void put_slow(const struct visit *visit, const uint64_t *held, uint64_t took_ns) {
+/* `begin` is a begin: its time, its thread and marker, and `begun` words of its fields. */
+static void put_slow(const struct visit *visit, const uint64_t *begin, uint32_t begun,
+                     uint64_t took_ns) {
     const struct mj_table *table = visit->table;
     struct mj_aggregate *aggregate = table->aggregate;
-    const uint32_t begun = table->held_words - MJ_HELD_WORDS;
     uint64_t head = __atomic_load_n(&aggregate->slow_head, __ATOMIC_RELAXED);
 
     do {
@@ -197,14 +201,22 @@ static void put_slow(const struct visit *visit, const uint64_t *held, uint64_t t
     uint64_t *entry = (uint64_t *)(mj_code_start + table->slow) +
                       (head & (table->slow_room - 1)) * table->slow_words;
 
-    entry[1] = held[0];
+    entry[1] = begin[0];
     entry[2] = took_ns;
-    entry[3] = held[1];
+    entry[3] = begin[1];
     entry[4] = visit->who;
     for (uint32_t word = 0; word < begun; word++)
-        entry[MJ_SLOW_WORDS + word] = held[MJ_HELD_WORDS + word];
+        entry[MJ_SLOW_WORDS + word] = begin[MJ_HELD_WORDS + word];
     put_fields(visit, entry + MJ_SLOW_WORDS + begun);
     __atomic_store_n(&entry[0], head + 1, __ATOMIC_RELEASE); /* pairs with the reader's copy */
+}
+
+static void add_time(const struct mj_cells *cells, uint64_t took_ns) {
+    const unsigned words = cells->table->words;
+
+    mj_add(cells, words - 2, took_ns);
+    mj_change(cells, words - 1, took_ns, mj_larger);
+    mj_add(cells, (unsigned)mj_fine_bucket(took_ns), 1);
 }
 
 /* The end of the begin that is in a place of ours. */
@@ -220,11 +232,9 @@ static void add_pair(const struct visit *visit, const uint64_t *held) {
     const uint64_t ticks = (int64_t)(end - held[0]) < 0 ? 0 : end - held[0];
     const uint64_t took_ns = (uint64_t)((unsigned __int128)ticks * table->tick_ns >> 32);
 
-    mj_add(&cells, table->words - 2, took_ns);
-    mj_change(&cells, table->words - 1, took_ns, mj_larger);
-    mj_add(&cells, (unsigned)mj_fine_bucket(took_ns), 1);
+    add_time(&cells, took_ns);
     if (table->slow_room && took_ns >= visit->how->slower_ns)
-        put_slow(visit, held, took_ns);
+        put_slow(visit, held, table->held_words - MJ_HELD_WORDS, took_ns);
 }
 
 static void end(const struct visit *visit) {
@@ -242,19 +252,40 @@ static void end(const struct visit *visit) {
     mj_add(&visit->missed, MJ_MISSED_ALONE, 1);
 }
 
-/* ---- both ------------------------------------------------------------------------------------ */
+/* ---- 3 --------------------------------------------------------------------------------------- */
+
+static void call(const struct visit *visit, uint64_t took_ns) {
+    const struct mj_table *table = visit->table;
+    const int64_t number = mj_number_of(table, visit->key);
+    const uint64_t here[MJ_HELD_WORDS] = {visit->now, visit->who};
+
+    if (number < 0) {
+        mj_add(&visit->missed, MJ_MISSED_FULL, 1);
+        return;
+    }
+    const struct mj_cells cells = {table, visit->missed.words + MJ_MISSED +
+                                              (uint64_t)number * table->words};
+
+    add_time(&cells, took_ns);
+    if (table->slow_room && took_ns >= visit->how->slower_ns && mj_go_in(table)) {
+        put_slow(visit, here, 0, took_ns);
+        mj_go_out(table);
+    }
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
 
 /* Whether places and slow pairs have room for what such a marker writes: its entry may name an
    aggregate that was made for others. */
 static int is_sound(const struct mj_table *table, const struct mj_pairing *how) {
     const uint64_t fields = how->field_words, held = table->held_words;
     const uint64_t begun = how->ends ? 0 : fields, ended = how->ends ? fields : 0;
+    const uint64_t least = how->took_at ? 0 : MJ_HELD_WORDS;
 
     return how->key_words == table->key_words && how->key_words <= MJ_MAX_KEY_WORDS &&
-           fields <= MJ_MAX_FIELD_WORDS && held <= MJ_HELD_WORDS + MJ_MAX_FIELD_WORDS &&
-           held >= MJ_HELD_WORDS + begun &&
-           (!table->slow_room ||
-            table->slow_words >= MJ_SLOW_WORDS + held - MJ_HELD_WORDS + ended) &&
+           fields <= MJ_MAX_FIELD_WORDS && held >= least + begun &&
+           held <= (how->took_at ? 0 : MJ_HELD_WORDS + MJ_MAX_FIELD_WORDS) &&
+           (!table->slow_room || table->slow_words >= MJ_SLOW_WORDS + held - least + ended) &&
            table->words >= MJ_MIDDLE_FINE + 2;
 }
 
@@ -264,6 +295,7 @@ void mj_pair(const struct mj_pairing *how, const uint64_t *words, const uint64_t
     const struct mj_marker *marker = (const struct mj_marker *)how->marker;
     const struct mj_parts parts = {how, how->part, how->parts, how->careful};
     const int missing = how->missing_at && numbers[how->missing_at - 1];
+    const uint64_t took_ns = how->took_at ? numbers[how->took_at - 1] : 0;
     uint64_t key[MJ_MAX_KEY_WORDS];
     struct mj_table table;
 
@@ -291,6 +323,10 @@ void mj_pair(const struct mj_pairing *how, const uint64_t *words, const uint64_t
         return;
     }
     visit.numbers = numbers;
+    if (how->took_at) {
+        call(&visit, took_ns);
+        return;
+    }
     visit.hash = mj_hash(key, how->key_words);
     if (!mj_go_in(&table))
         return;

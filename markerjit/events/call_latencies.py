@@ -1,0 +1,113 @@
+"""What a latency of functions' calls says: its words, added up over CPUs and by key, as durations,
+and the calls that took long.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import markerjit.abi as abi
+from markerjit.arena.aggregates import Words
+from markerjit.events.aggregates import key_values, more
+from markerjit.events.latencies import Known, Latencies, LatencyRow, PairEnd, SlowPair, fields_of
+from markerjit.questions.aggregates import KeyPart
+from markerjit.questions.buckets import Sketch
+from markerjit.questions.latencies import SCALE, WORDS
+from markerjit.ring.clock import Calibration
+from markerjit.sites.names import SUFFIX
+from markerjit.tuples import NamedTuple
+
+
+class SumsOfCalls(NamedTuple):
+    """The words of a latency of calls, added up over CPUs: what was missed, and the words of each
+    key."""
+
+    missed: tuple[int, ...]
+    keys: Mapping[bytes, tuple[int, ...]]
+
+
+def sums_of_calls(words: Words) -> SumsOfCalls:
+    """The sums over all rings, by key. A key may have two numbers."""
+    import numpy as np
+
+    table = np.array([np.frombuffer(ring, np.uint64) for ring in words.rings])
+    keys: dict[bytes, tuple[int, ...]] = {}
+    for key, number in words.keys:
+        start = abi.MISSED + number * WORDS
+        columns = table[:, start : start + WORDS]
+        row = [*columns[:, :-1].sum(axis=0).tolist(), int(columns[:, -1].max())]
+        if before := keys.get(key):
+            row = [*map(sum, zip(before[:-1], row[:-1], strict=True)), max(before[-1], row[-1])]
+        keys[key] = tuple(row)
+    return SumsOfCalls(tuple(table[:, : abi.MISSED].sum(axis=0).tolist()), keys)
+
+
+def latencies_of_calls(
+    now: SumsOfCalls, before: SumsOfCalls | None, key: Sequence[KeyPart], names: Sequence[bool]
+) -> Latencies:
+    """What the sums of calls say; of an interval, where there are sums of its beginning. `names`
+    says which parts of the key are names of returns: they become those of the functions."""
+    missed = now.missed
+    if before is not None:
+        missed = tuple(map(more, missed, before.missed))
+    rows = []
+    for words, sums in now.keys.items():
+        earlier = before.keys.get(words, (0,) * WORDS) if before is not None else (0,) * WORDS
+        since = tuple(map(more, sums[:-1], earlier[:-1]))
+        counts = {at: count for at, count in enumerate(since[:-1]) if count}
+        longest = sums[-1] if before is None else None
+        if counts:
+            values = tuple(
+                value.removesuffix(SUFFIX) if is_name and isinstance(value, str) else value
+                for value, is_name in zip(key_values(words, key), names, strict=True)
+            )
+            rows.append(LatencyRow(values, Sketch(SCALE, counts), since[-1], longest))
+    rows.sort(key=lambda row: -row.sum_ns)
+    counted: Counter[int] = Counter()
+    for row in rows:
+        counted.update(row.sketch.counts)
+    longest_ns = None
+    if before is None:
+        longest_ns = max((row.longest_ns or 0 for row in rows), default=0)
+    return Latencies(
+        Sketch(SCALE, dict(counted)),
+        sum(row.sum_ns for row in rows),
+        longest_ns,
+        *(0,) * 6,
+        unreadable=0,
+        end_long=missed[abi.MISSED_END_LONG],
+        end_unreadable=missed[abi.MISSED_END_UNREADABLE],
+        unshown=missed[abi.MISSED_UNSHOWN],
+        end_full=missed[abi.MISSED_FULL],
+        rows=tuple(rows),
+    )
+
+
+def slow_calls(
+    rows: Sequence[bytes], markers: Mapping[int, Known], clock: Calibration
+) -> list[SlowPair]:
+    """The calls in these rows: their entries with the arguments, and their returns. What makes no
+    sense is left out."""
+    made = []
+    for row in rows:
+        _, time, took_ns, _, end = struct.unpack_from("<5Q", row)
+        returned = markers.get(end >> 32)
+        if returned is None:
+            continue
+        began = clock.monotonic(time) - took_ns
+        fields = fields_of(row[8 * abi.SLOW_WORDS :], returned.side.fields)
+        names = [field.name for field in returned.side.fields]
+        tid, results = end & 0xFFFFFFFF, names[: returned.side.results]
+        given = {name: value for name, value in fields.items() if name not in results}
+        made.append(
+            SlowPair(
+                began,
+                began + clock.wall_offset_ns,
+                took_ns,
+                PairEnd(returned.name.removesuffix(SUFFIX), tid, given),
+                PairEnd(returned.name, tid, {name: fields[name] for name in results}),
+            )
+        )
+    return made
