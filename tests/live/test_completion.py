@@ -93,6 +93,7 @@ def test_pids_are_listed_with_the_names_of_their_programs(
     with shell(name, folder) as terminal:
         if name == "zsh":
             terminal.run("autoload -U compinit && compinit -D -u; LISTMAX=1000")
+            terminal.run("setopt no_list_ambiguous no_auto_menu")
         else:
             terminal.run("bind 'set show-all-if-ambiguous on' 'set page-completions off'")
             terminal.run("bind 'set completion-query-items 0'")

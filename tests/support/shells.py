@@ -54,8 +54,10 @@ class Shell:
         return re.findall(r"<([^>]*)>", printed.rpartition(f"<begin-{self._number}>")[2])
 
     def listed(self, typed: str, *texts: str) -> str:
-        """What is shown after Tab was pressed twice, until all of the texts are."""
-        os.write(self._terminal, f"{typed}\t\t".encode())
+        """What is shown after Tab was pressed, until all of the texts are. The shell has to list
+        also where it can add characters: another Tab would come while it still looks, and what it
+        then shows depends on which of the two it has seen."""
+        os.write(self._terminal, f"{typed}\t".encode())
         return self._until("".join(f"(?=.*{re.escape(text)})" for text in texts) + ".*\n")
 
     def _until(self, pattern: str) -> str:

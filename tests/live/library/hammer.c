@@ -24,6 +24,8 @@ static void on_hot(struct mj_slot *slot, uint64_t n) {
     __atomic_fetch_add(&inside, 1, __ATOMIC_SEQ_CST);
     for (int i = 0; i < 20; i++)
         CHECK_EQUAL(*(const volatile uint64_t *)&page->alive, 1);
+    if (n % 512 == 0)
+        sched_yield(); /* inside for long now and then, also where no CPU is free */
     OPAQUE(n);
     __atomic_fetch_add(&hits, 1, __ATOMIC_SEQ_CST);
     __atomic_fetch_sub(&inside, 1, __ATOMIC_SEQ_CST);
