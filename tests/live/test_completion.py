@@ -98,10 +98,8 @@ def test_pids_are_listed_with_the_names_of_their_programs(
             terminal.run("bind 'set show-all-if-ambiguous on' 'set page-completions off'")
             terminal.run("bind 'set completion-query-items 0'")
         terminal.run(f'eval "$({PRINT} {name})"')
-        shown = terminal.listed("markerjit watch ", *(f"{pid} " for pid in pids))
-
-    form = "{}  (truth_threads)" if name == "bash" else "{}  -- truth_threads"
-    assert all(form.format(pid) in shown for pid in pids)
+        form = "{}  (truth_threads)" if name == "bash" else "{}  -- truth_threads"
+        terminal.wait_for_list("markerjit watch ", *map(form.format, pids))
 
 
 def test_no_program_of_the_folder_is_run_by_a_tab(

@@ -53,12 +53,12 @@ class Shell:
         printed = self._until(rf"<begin-{self._number}>((?:<[^>]*>)*)")
         return re.findall(r"<([^>]*)>", printed.rpartition(f"<begin-{self._number}>")[2])
 
-    def listed(self, typed: str, *texts: str) -> str:
-        """What is shown after Tab was pressed, until all of the texts are. The shell has to list
-        also where it can add characters: another Tab would come while it still looks, and what it
+    def wait_for_list(self, typed: str, *entries: str) -> None:
+        """Press Tab, and wait until all of these entries are listed. The shell has to list also
+        where it can add characters: another Tab would come while it still looks, and what it
         then shows depends on which of the two it has seen."""
         os.write(self._terminal, f"{typed}\t".encode())
-        return self._until("".join(f"(?=.*{re.escape(text)})" for text in texts) + ".*\n")
+        self._until("".join(rf"(?=.*{re.escape(entry)}\s)" for entry in entries) + ".*\n")
 
     def _until(self, pattern: str) -> str:
         wait = Wait(f"{pattern} of the shell")
