@@ -61,6 +61,8 @@ OP_BYTES = 4
 OP_PREFIX = 5
 OP_RAW = 6
 OP_SKIP_FP = 7
+OP_SINCE = 8
+SINCE_TICKS = 63
 OP_SIZE_SHIFT = 4
 
 TIME_NONE = 0
@@ -103,7 +105,8 @@ PROBE_COUNTED = 1
 SLOT_SIZE = 64
 SLOT_OWNER = 40
 SLOT_TOKEN, SLOT_STASH = 48, 56
-SLOT_UNMATCHED, SLOT_NEEDS = 48, 56
+SLOT_UNMATCHED, SLOT_TAKES = 48, 56
+TAKES_TIME = 1
 STASH_BITS = 12
 STASH_PAGES = 1 << STASH_BITS
 STASH_TRIES = 32
@@ -267,6 +270,8 @@ class Control(ctypes.Structure):
         ("questions_changed", ctypes.c_uint64),
         ("stash", ctypes.c_uint64),
         ("stash_tokens", ctypes.c_uint64),
+        ("ns_per_tick", ctypes.c_uint64),
+        ("_end", ctypes.c_uint64 * 3),
     ]
 
 

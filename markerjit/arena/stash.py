@@ -60,12 +60,14 @@ def make_stash(
     time.sleep(_BETWEEN_CLOCKS_S)
     ticks, ns = (after - before for after, before in zip(clock_pair(), first, strict=True))
     entry = arena.entry
+    ns_per_tick = (ns << 32) // ticks
     content = Stash(
         claim=arena.base + entry.stash_claim,
         find=arena.base + entry.stash_find,
-        ns_per_tick=(ns << 32) // ticks,
+        ns_per_tick=ns_per_tick,
     )
     memory.write(start, bytes(content))
+    arena.control.write("ns_per_tick", ns_per_tick)
     arena.control.write("stash", start)
     return start
 

@@ -4,7 +4,7 @@ An event of an exit has arguments of the entry. So while such events are asked f
 open, too, and its slot has a token; with a probe in the slot or without. A token is never given
 twice, so nothing is taken that was kept before the entry was closed.
 
-    on    the token, and that an exit needs it, before anything is opened
+    on    the token, before anything is opened
     off   the token goes before anything is closed: an exit that is left finds nothing then
 
 What this does not do: find the entries and their exits (session/carrying.py).
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from markerjit.model import Change, RemoteAddress
-from markerjit.patch.slots import SLOT_NEEDS, SLOT_STASH, SLOT_TOKEN
+from markerjit.patch.slots import SLOT_STASH, SLOT_TOKEN
 from markerjit.patch.switchable import SiteState
 
 
@@ -25,12 +25,6 @@ def keep(entry: SiteState, token: int, stash: RemoteAddress) -> Iterator[Change]
         yield _word(entry, SLOT_STASH, entry.stash, stash, "slot.stash")
     if entry.token != token:
         yield _word(entry, SLOT_TOKEN, entry.token, token, "slot.token")
-
-
-def need(leaving: SiteState, needs: bool) -> Iterator[Change]:
-    """Say of an exit whether its event needs what the entry keeps."""
-    if leaving.needs != needs:
-        yield _word(leaving, SLOT_NEEDS, leaving.needs, needs, "slot.needs")
 
 
 def _word(state: SiteState, offset: int, old: int, new: int, what: str) -> Change:

@@ -28,7 +28,13 @@ from markerjit.arena.patches import Head, PatchKind
 from markerjit.errors import Reason
 from markerjit.model import Change, Edit, Mode, RemoteAddress, Site, new
 from markerjit.patch.protocol import Context, Refusal, is_byte_flip, plan_change
-from markerjit.patch.slots import SEMAPHORE_SIZE, SLOT_ADAPTER, SLOT_DATA, SLOT_PROBE
+from markerjit.patch.slots import (
+    SEMAPHORE_SIZE,
+    SLOT_ADAPTER,
+    SLOT_DATA,
+    SLOT_PROBE,
+    SLOT_TAKES,
+)
 from markerjit.patch.steps import Step, steps_of
 from markerjit.patch.switchable import (
     NOTHING,
@@ -43,7 +49,7 @@ from markerjit.printable import counted
 from markerjit.quiesce.strategies import STOP, Strategy
 from markerjit.sites.lots import Lots
 from markerjit.tuples import NamedTuple
-from markerjit.x86.forms import reach_of
+from markerjit.x86.forms import RETURN, reach_of
 
 __all__ = [
     "Binding",
@@ -132,12 +138,14 @@ def _alone(change: Change) -> Alike:
 
 
 class Binding(NamedTuple):
-    """The content of a marker's slot: the address of the probe, and the address of its data; and of
-    the adapter through which a preserving body reaches a C function, 0 where it needs none."""
+    """The content of a marker's slot: the address of the probe, and the address of its data; of the
+    adapter through which a preserving body reaches a C function, 0 where it needs none; and of an
+    exit what the probe takes of what the entry keeps (MJ_SLOT_TAKES)."""
 
     probe: RemoteAddress
     data: RemoteAddress
     adapter: RemoteAddress = RemoteAddress(0)
+    takes: int = 0
 
 
 def plan_on(
@@ -299,6 +307,7 @@ def complete(plan: Plan, bindings: Mapping[RemoteAddress, Binding]) -> Plan:
     for slot, binding in bindings.items():
         words[slot + SLOT_PROBE] = binding.probe
         words[slot + SLOT_DATA] = binding.data
+        words[slot + SLOT_TAKES] = binding.takes
     edits = tuple(
         edit if edit.new else edit._replace(new=words[edit.address].to_bytes(8, "little"))
         for edit in plan.edits
@@ -463,7 +472,8 @@ def _difference(old: bytes, new: bytes) -> tuple[int, bytes, bytes]:
 def _slot_changes(
     states: Sequence[SiteState], bindings: Mapping[RemoteAddress, Binding] | None
 ) -> tuple[list[Alike], list[Alike]]:
-    """All data and adapters, then all probes: a thread that finds the probe finds those. An adapter
+    """All data, adapters and what probes take, then all probes: a thread that finds the probe finds
+    those. An adapter
     that the new probe does not need stays, for threads that are on their way to it."""
     open_slots = {
         state.site.body.slot
@@ -478,6 +488,8 @@ def _slot_changes(
             data.append(_word_change(state, SLOT_DATA, new and new.data, "slot.data", quiet))
         if new is not None and new.adapter and state.adapter != new.adapter:
             data.append(_word_change(state, SLOT_ADAPTER, new.adapter, "slot.adapter", quiet))
+        if state.site.form.name == RETURN and (new is None or state.takes != new.takes):
+            data.append(_word_change(state, SLOT_TAKES, new and new.takes, "slot.takes", quiet))
         if new is None or state.probe != new.probe:
             probes.append(_word_change(state, SLOT_PROBE, new and new.probe, "slot.probe", quiet))
     return list(map(_alone, data)), list(map(_alone, probes))
@@ -508,6 +520,7 @@ def _word_change(
         SLOT_PROBE: state.probe,
         SLOT_DATA: state.data,
         SLOT_ADAPTER: state.adapter,
+        SLOT_TAKES: state.takes,
     }
     return Change(
         RemoteAddress(state.site.slot + offset),

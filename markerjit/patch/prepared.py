@@ -14,7 +14,7 @@ from markerjit.arena.markers import Switched
 from markerjit.arena.pack import pack
 from markerjit.model import Edit, Mode, RemoteAddress
 from markerjit.patch.plan import Plan
-from markerjit.patch.slots import SLOT_ADAPTER, SLOT_DATA, SLOT_NEEDS, SLOT_PROBE, SLOT_TOKEN
+from markerjit.patch.slots import SLOT_ADAPTER, SLOT_DATA, SLOT_PROBE, SLOT_TAKES, SLOT_TOKEN
 from markerjit.patch.switchable import SiteState
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import FUNCTION, RETURN
@@ -106,7 +106,7 @@ def _words(state: SiteState) -> Iterator[tuple[int, int]]:
         if site.form.name == FUNCTION:  # else the entry might be closed that exits need
             yield site.slot + SLOT_TOKEN, state.token
         if site.form.name == RETURN:  # else it might need an entry that is not opened
-            yield site.slot + SLOT_NEEDS, state.needs
+            yield site.slot + SLOT_TAKES, state.takes
 
 
 def _guard(place: int, expected: bytes, marker: str, *, code: bool, step: int) -> Edit:

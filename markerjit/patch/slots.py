@@ -18,8 +18,8 @@ SLOT_LEFT = 24
 SLOT_ADAPTER = 32
 SLOT_TOKEN, SLOT_STASH = abi.SLOT_TOKEN, abi.SLOT_STASH
 """Of a function's entry: what says that its arguments are kept, and where."""
-SLOT_UNMATCHED, SLOT_NEEDS = abi.SLOT_UNMATCHED, abi.SLOT_NEEDS
-"""Of an exit: returns whose entry was not seen, and whether the event needs what was kept."""
+SLOT_UNMATCHED, SLOT_TAKES = abi.SLOT_UNMATCHED, abi.SLOT_TAKES
+"""Of an exit: returns whose entry was not seen, and what its probe takes of what was kept."""
 SEMAPHORE_SIZE = 2
 
 

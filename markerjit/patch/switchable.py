@@ -44,7 +44,7 @@ class SiteState(NamedTuple):
     token      of a function's entry: what its arguments are kept by, 0 while they are not
     stash      of such an entry: where they are kept
     unmatched  of an exit: returns that gave no event, since their entries were not seen
-    needs      of an exit: its event needs what the entry keeps
+    takes      of an exit: what its probe takes of what the entry keeps (MJ_SLOT_TAKES)
     """
 
     site: Site
@@ -61,12 +61,17 @@ class SiteState(NamedTuple):
     token: int = 0
     stash: int = 0
     unmatched: int = 0
-    needs: bool = False
+    takes: int = 0
 
     @property
     def lot(self) -> Lot:
         """The sites that were found so."""
         return self.alike or Lot.of(self.site)
+
+    @property
+    def needs(self) -> bool:
+        """Whether the event of an exit that is on needs what the entry keeps."""
+        return bool(self.probe) and self.takes != self.probe
 
     @property
     def mode(self) -> Mode | None:

@@ -47,6 +47,7 @@ class Name(StrEnum):
     CPU = "the CPU is read (the restartable sequence begins)"
     CLAIM = "the position in the ring is claimed"
     CLOCK = "the clock"
+    SINCE = "the duration is computed of the clock"
     RECORD = "the record is written"
     TEXT = "a text is copied"
     COMMIT = "commit: the ring's head moves behind the record"
@@ -83,6 +84,7 @@ _ROLES = {
     Name.CPU: Role.SEQUENCE,
     Name.CLAIM: Role.SEQUENCE,
     Name.CLOCK: Role.SEQUENCE,
+    Name.SINCE: Role.SEQUENCE,
     Name.RECORD: Role.SEQUENCE,
     Name.TEXT: Role.SEQUENCE,
     Name.COMMIT: Role.COMMIT,

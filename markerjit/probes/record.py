@@ -26,6 +26,10 @@ _MOST_TEXTS = 4
 """That code is made for: each takes some 150 bytes of it."""
 
 
+DURATION = "dur"
+"""The field of an exit with the time since the entry."""
+
+
 class Recording(NamedTuple):
     """The way in which a marker is recorded: struct mj_marker for the runtime, and for the reader
     the type of the records (its `id` is not known yet: -1)."""
@@ -57,8 +61,9 @@ class Recording(NamedTuple):
         return entry
 
 
-def recording(signature: Signature, options: Options) -> Recording:
-    """How an event is recorded. Raises BadNote for too many arguments."""
+def recording(signature: Signature, options: Options, *, is_selected: bool = False) -> Recording:
+    """How an event is recorded, or what is selected of one. Raises BadNote for too many
+    arguments."""
     if len(signature.args) > abi.MAX_WORDS:
         raise BadNote(f"{len(signature.args)} arguments; the recorder takes {abi.MAX_WORDS}")
     every = parse_format(signature.format, signature.args)
@@ -79,6 +84,8 @@ def recording(signature: Signature, options: Options) -> Recording:
     most = min(options.text, _room_for_a_text(len(signature.args), texts))
     for field in fields:
         ops[field.arg] = _op(field, most)
+        if field.name == DURATION and _is_return(signature) and not is_selected:
+            ops[field.arg] = abi.OP_SINCE | ops[field.arg] >> abi.OP_SIZE_SHIFT << abi.OP_SIZE_SHIFT
         if field.type in TEXTS:
             limits[field.arg] = most if field.limit is None else min(field.limit, most)
     time = _TIMES[options.time]
@@ -87,6 +94,11 @@ def recording(signature: Signature, options: Options) -> Recording:
         bytes(ops), tuple(limits), time, int(options.thread_id), int(options.counted),
         int(careful), int(options.waits), type_,
     )  # fmt: skip
+
+
+def _is_return(signature: Signature) -> bool:
+    """Whether the event is an exit of a function, whose stub has the time of the entry."""
+    return signature.name.startswith("func:") and signature.name.endswith(":return")
 
 
 def _room_for_a_text(args: int, texts: int) -> int:

@@ -10,7 +10,7 @@ says what that promises) it
      3  finds the ring, and whether there is room in its page; if not, mj_turn makes some, and it
         begins again, or the ring is full and mj_lose counts that; the runtime does both for a
         marker whose events wait
-     4  reads the clock
+     4  reads the clock, and makes a duration of the time when that began
      5  writes the record
      6  stores the new head: from now on the record is there
      7  counts it, in a second sequence, if no reader takes records out and counts them
@@ -30,10 +30,12 @@ from collections.abc import Generator, Iterator, Sequence
 
 from markerjit.abi import (
     ALIVE,
+    CONTROL,
     COUNT_SIZE,
     MAX_RECORD,
     OP_FP,
     OP_GP,
+    OP_SINCE,
     OP_SIZE_SHIFT,
     OP_STRING,
     PART_READABLE,
@@ -44,6 +46,7 @@ from markerjit.abi import (
     RSEQ_CPU,
     RSEQ_SEQUENCE,
     RSEQ_SIGNATURE,
+    SINCE_TICKS,
     TURN_FULL,
     WORDS_SHIFT,
     Control,
@@ -115,13 +118,23 @@ class Shape(NamedTuple):
     @property
     def reads_clock(self) -> bool:
         """Whether it reads the time stamp counter, into rax and rdx."""
-        return self.timed or self.has_text
+        return self.timed or self.has_text or self.has_duration
+
+    @property
+    def has_duration(self) -> bool:
+        """Whether an argument is the duration of a call. Only stubs have such, and make a
+        preserving call."""
+        return self.preserving and any(map(_is_duration, self.ops))
 
     def frame(self) -> Frame:
         """What stands around its code."""
         if self.preserving:
             return preserving_call(len(self.ops), clock=self.reads_clock, texts=self.has_text)
         return c_call(self.ops, texts=self.has_text)
+
+
+def _is_duration(op: int) -> bool:
+    return op & (1 << OP_SIZE_SHIFT) - 1 == OP_SINCE
 
 
 class Recorder(NamedTuple):
@@ -226,6 +239,7 @@ def _names(shape: Shape, setting: Setting) -> dict[str, int]:
         "heads": base + geometry.head_offset(0),
         "alive": base + ALIVE,
         "counts": base + geometry.count_offset(0, shape.marker),
+        "ns_per_tick": base + CONTROL + Control.ns_per_tick.offset,
         "readable": base + geometry.parts[PART_READABLE].offset,
     }
 
@@ -271,6 +285,8 @@ def _source(shape: Shape, frame: Frame, setting: Setting) -> Iterator[str]:
         yield "or rax, rdx"
         if shape.timed:
             yield "mov qword ptr [rdi + 8], rax"
+        if shape.has_duration:
+            yield from _durations(shape, frame.operands)
         yield from frame.back
     if shape.has_text:
         yield from window()
@@ -363,7 +379,7 @@ def _stores(shape: Shape, operands: Sequence[Operand]) -> Generator[str, None, i
             yield from put_text(index, -(-at // WORD) * WORD, shape.limits[index])
             yield part(Name.RECORD)
             at = 0
-        if kind not in (OP_GP, OP_FP):
+        if kind not in (OP_GP, OP_FP, OP_SINCE):
             continue
         size = 1 << size_bits
         at = -(-at // size) * size
@@ -378,6 +394,26 @@ def _stores(shape: Shape, operands: Sequence[Operand]) -> Generator[str, None, i
                 yield f"mov {place}, {names[size_bits]}"
         at += size
     return at
+
+
+def _durations(shape: Shape, operands: Sequence[Operand]) -> Iterator[str]:
+    """Of the time in rax: each word with the time when something began becomes the nanoseconds
+    since then. A sequence that begins anew, and the runtime where it is interrupted, find a
+    duration there."""
+    yield part(Name.SINCE)
+    for index, (op, operand) in enumerate(zip(shape.ops, operands, strict=True)):
+        if _is_duration(op):
+            yield f"mov rdx, {_word(operand)}"
+            yield f"btr rdx, {number(SINCE_TICKS)}"
+            yield f"jae lasted{index}"
+            yield "sub rax, rdx"
+            yield f"jae later{index}"
+            yield "xor eax, eax"  # another CPU's counter is some ticks behind
+            yield f"later{index}:"
+            yield "mul qword ptr [rip + ns_per_tick]"
+            yield "shrd rax, rdx, 0x20"
+            yield f"mov {_word(operand)}, rax"
+            yield f"lasted{index}:"
 
 
 def _word(operand: Operand) -> str:

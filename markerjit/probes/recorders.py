@@ -393,7 +393,12 @@ def _recording(signature: Signature, probe: Probe) -> Recording:
     options = probe.options
     if columns.has_texts_in_memory:
         options = options._replace(strings=Strings.CAREFUL)
-    return recording(columns.signature, options)
+    return recording(columns.signature, options, is_selected=True)
+
+
+def takes_time(probe: Probe) -> bool:
+    """Whether it makes the duration of a call of the time of the entry by itself (MJ_OP_SINCE)."""
+    return isinstance(probe, Record) and probe.question is None
 
 
 def compiled_probe(probe: str | Compiled) -> Compiled | None:

@@ -21,11 +21,15 @@ The stub of a function's exit executes copies of what stands before the exit fir
 The stub of a function's entry keeps the operands for the exits where its slot has a token: between
 4 and 5, in the place of its stack pointer (native/src/runtime/stash.S), and the token last. So the
 probe's own time is not counted as the function's. The stub of an exit that has operands of the
-entry, and whose slot says that they are needed, looks before 3
+entry looks before 3 whether the probe that it found takes any (abi.h,
+MJ_SLOT_TAKES). That probe is the one that it calls in 4, whatever the slot holds by then: another
+one might take more. If so it looks
 
      a  for the place of its stack pointer, which is that of the entry again. Where the token there
         is not that of the entry's slot the entry was not seen. That is counted, and goes to 6
-     b  takes the token away, so that nobody else gets the operands, and pushes them with the time
+     b  takes the token away, so that nobody else gets the operands, and pushes them with the time:
+        when the entry was, with a bit that says so, for a recorder, which reads the clock anyway;
+        how long ago that was for any other probe
 
 A signal handler that runs in between has another stack pointer, and so other places.
 
@@ -39,7 +43,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from markerjit.abi import RED_ZONE, SHAPE_FLOATS, STASH_ARGS, Stash
+from markerjit.abi import RED_ZONE, SHAPE_FLOATS, SINCE_TICKS, STASH_ARGS, TAKES_TIME, Stash
 from markerjit.abi import Kept as Place
 from markerjit.model import (
     Constant,
@@ -57,7 +61,7 @@ from markerjit.model import (
     UsdtSite,
     Vector,
 )
-from markerjit.patch.slots import SLOT_ADAPTER, SLOT_NEEDS, SLOT_TOKEN, SLOT_UNMATCHED
+from markerjit.patch.slots import SLOT_ADAPTER, SLOT_TAKES, SLOT_TOKEN, SLOT_UNMATCHED
 from markerjit.probes.parts import Name, part
 from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import Assembled, Part, WronglyAssembled, assemble, number, plus
@@ -318,7 +322,7 @@ def _of_slots(code: bytes, slot: RemoteAddress, entry: int) -> bytes:
 
 def _words(slot: int) -> list[bytes]:
     """The addresses of a slot, and of words of it, as movabs has them."""
-    offsets = (0, SLOT_ADAPTER, SLOT_TOKEN, SLOT_NEEDS)  # SLOT_TOKEN is SLOT_UNMATCHED, too
+    offsets = (0, SLOT_ADAPTER, SLOT_TOKEN, SLOT_TAKES)  # SLOT_TOKEN is SLOT_UNMATCHED, too
     return [(slot + offset).to_bytes(_WORD, "little") for offset in offsets]
 
 
@@ -330,7 +334,7 @@ def _source(args: Sequence[CType], operands: Sequence[Operand], *, keeps: bool) 
     slot = _ANY_SLOT
     kept = [operand for operand in operands if isinstance(operand, Duration | Kept)]
     own = operands[: len(operands) - len(kept)]
-    below = len(_USED) * _WORD if kept else 0
+    below = len(_PUSHED) * _WORD if kept else 0
     count = len(operands)
     floats = sum(
         1 << index for index, ctype in enumerate(args) if ctype.type_class is TypeClass.FLOAT
@@ -343,7 +347,11 @@ def _source(args: Sequence[CType], operands: Sequence[Operand], *, keeps: bool) 
     yield "push rax"
     yield part(Name.ASKED)
     yield f"movabs rax, {number(slot)}"  # 2
-    yield "cmp qword ptr [rax], 0"
+    if kept:
+        yield "mov rax, qword ptr [rax]"
+        yield "test rax, rax"
+    else:
+        yield "cmp qword ptr [rax], 0"
     if keeps:
         yield "jne asked"
         yield f"cmp qword ptr [rax + {number(SLOT_TOKEN)}], 0"
@@ -364,16 +372,21 @@ def _source(args: Sequence[CType], operands: Sequence[Operand], *, keeps: bool) 
     yield "push rax"
     yield f"push {number(count | floats << SHAPE_FLOATS)}"
     yield part(Name.CALL)
-    yield "mov rax, qword ptr [rax]"  # 4
+    if kept:
+        yield f"mov rax, qword ptr [rsp + {number((count + 2) * _WORD + below - _WORD)}]"  # 4
+    else:
+        yield "mov rax, qword ptr [rax]"  # 4
     yield "test al, 1"
     yield "je call_it"
     yield f"movabs rax, {number(slot + SLOT_ADAPTER)}"
     yield "mov rax, qword ptr [rax]"
     yield "call_it:"
-    yield "test rax, rax"  # it may have gone since
-    yield "je gone"
+    if not kept:
+        yield "test rax, rax"  # it may have gone since
+        yield "je gone"
     yield "call rax"
-    yield "gone:"
+    if not kept:
+        yield "gone:"
     if keeps:
         yield part(Name.KEEPS)
         yield from _keep(count)
@@ -390,6 +403,8 @@ def _source(args: Sequence[CType], operands: Sequence[Operand], *, keeps: bool) 
 
 _USED = ("rcx", "rdx", "r11")
 """Registers that keeping and finding needs, besides rax."""
+_PUSHED = ("rax", *_USED)
+"""What an exit pushes before the operands: the probe, and those."""
 
 
 def _keep(count: int) -> Iterator[str]:
@@ -427,10 +442,11 @@ def _keep(count: int) -> Iterator[str]:
 def _push_kept(args: int) -> Iterator[str]:
     """Push so many arguments of the entry, and how long ago it was. The registers that were used
     are then as before."""
-    above = len(_USED) * _WORD
-    yield from (f"push {name}" for name in _USED)
-    yield f"movabs rax, {number(_ANY_SLOT + SLOT_NEEDS)}"
-    yield "cmp qword ptr [rax], 0"
+    above = len(_PUSHED) * _WORD
+    probe = f"qword ptr [rsp + {number(above - _WORD)}]"
+    yield from (f"push {name}" for name in _PUSHED)
+    yield f"movabs rcx, {number(_ANY_SLOT + SLOT_TAKES)}"
+    yield "cmp rax, qword ptr [rcx]"
     yield "je unneeded"
     yield f"movabs rax, {number(_ANY_ENTRY + SLOT_TOKEN)}"
     yield "mov r11, qword ptr [rax]"
@@ -447,6 +463,12 @@ def _push_kept(args: int) -> Iterator[str]:
     yield "jne unmatched"
     yield f"mov qword ptr [rax{plus(Place.token.offset)}], 0"  # b
     yield "mov r11, rax"
+    yield f"movabs rax, {number(_ANY_SLOT + SLOT_TAKES)}"
+    yield "mov rcx, qword ptr [rax]"
+    yield f"sub rcx, {number(TAKES_TIME)}"
+    yield f"mov rax, qword ptr [r11{plus(Place.time.offset)}]"
+    yield f"cmp rcx, {probe}"
+    yield "je takes_time"
     yield f"mov rcx, qword ptr [rdx{plus(Stash.ns_per_tick.offset)}]"
     yield "rdtsc"
     yield "shl rdx, 0x20"
@@ -457,6 +479,10 @@ def _push_kept(args: int) -> Iterator[str]:
     yield "later:"
     yield "mul rcx"
     yield "shrd rax, rdx, 0x20"
+    yield "jmp lasted"
+    yield "takes_time:"
+    yield f"bts rax, {number(SINCE_TICKS)}"
+    yield "lasted:"
     for index in reversed(range(args)):
         yield f"push qword ptr [r11{plus(Place.args.offset + _WORD * index)}]"
     yield "push rax"
@@ -464,7 +490,7 @@ def _push_kept(args: int) -> Iterator[str]:
     yield "unmatched:"
     yield f"movabs rax, {number(_ANY_SLOT + SLOT_UNMATCHED)}"
     yield "lock inc qword ptr [rax]"
-    yield from (f"pop {name}" for name in reversed(_USED))
+    yield from (f"pop {name}" for name in reversed(_PUSHED))
     yield "jmp none"
     yield "unneeded:"
     for _ in range(args + 1):

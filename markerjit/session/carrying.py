@@ -15,7 +15,7 @@ from functools import partial
 from markerjit.arena.stash import stash_of
 from markerjit.elf import parse_format
 from markerjit.model import Change, Duration, Kept, RemoteAddress, Site
-from markerjit.patch.carried import keep, need
+from markerjit.patch.carried import keep
 from markerjit.patch.request import InC, Pair, Probe, Record, Request
 from markerjit.patch.switchable import NOTHING, Carried, Carry, SiteState
 from markerjit.session.target import Key, Target, key_of
@@ -84,10 +84,6 @@ def _carried(target: Target, request: Request, states: Sequence[SiteState]) -> C
         is_needed = any(_is_needed_by(leaving, known, after) for leaving in leavings)
         (needed if is_needed else others).append(known[key])
     words, token = _words(target, needed, others)
-    if request.on:
-        exits = (state for state in switched.values() if state.site.form.name == RETURN)
-        for state in {state.site.slot: state for state in exits}.values():
-            words += need(state, after[key_of(state.site)])
     off = switched.keys() if not request.on else ()
     return Carried(
         tuple(state for state in needed if key_of(state.site) not in switched),

@@ -41,6 +41,7 @@ from markerjit.model import (
     TypeClass,
     UsdtSite,
 )
+from markerjit.probes.record import DURATION
 from markerjit.session.openings import Progress, exits_of_functions, silent
 from markerjit.sites.calling import RAX
 from markerjit.sites.functions import unnamed
@@ -58,7 +59,7 @@ _UNKNOWN = Returned(
     "ret %d rax %#lx", (CType(TypeClass.SIGNED, 4), CType(TypeClass.UNSIGNED, 8)), (RAX, RAX)
 )
 _TAIL = "tail %p", (CType(TypeClass.POINTER, 8),)
-_DURATION = "dur %lu", CType(TypeClass.UNSIGNED, 8)
+_DURATION = f"{DURATION} %lu", CType(TypeClass.UNSIGNED, 8)
 
 
 BY_ENTRY = "it is a single instruction, which its entry needs"

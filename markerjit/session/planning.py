@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from operator import attrgetter, is_
 
+from markerjit.abi import TAKES_TIME
 from markerjit.errors import Reason, Refused
 from markerjit.model import RemoteAddress, Site
 from markerjit.patch.plan import Binding, Plan, Refusal, by_slot, complete, plan_off, plan_on
@@ -20,7 +21,7 @@ from markerjit.patch.switchable import (
     clashing_slots,
     nothing_carried,
 )
-from markerjit.probes.recorders import Recorders
+from markerjit.probes.recorders import Recorders, takes_time
 from markerjit.quiesce.strategies import STRATEGIES, Strategy, default_strategy
 from markerjit.session.target import Target, key_of
 from markerjit.sites import Lot
@@ -68,7 +69,7 @@ class Planner:
         self._confirm([state.lot for state in states if not state.problem])
         ours, own = self._target.seen.probes, self._target.own
         if request.on:
-            bindings = _bindings([state.site for state in states], request, recorders)
+            bindings = _bindings(self._target, [state.site for state in states], request, recorders)
             plan = plan_on(
                 states, bindings,
                 mode=request.mode, ours=ours, strategy=request.strategy, own=own, carry=carry,
@@ -146,12 +147,11 @@ class Planner:
             allowed.append(state)
         return allowed
 
-    @staticmethod
     def complete(
-        plan: Plan, states: Sequence[SiteState], request: Request, recorders: Recorders
+        self, plan: Plan, states: Sequence[SiteState], request: Request, recorders: Recorders
     ) -> Plan:
         """A plan that was made without the runtime, with the addresses that it has now."""
-        bindings = _bindings([state.site for state in states], request, recorders)
+        bindings = _bindings(self._target, [state.site for state in states], request, recorders)
         if bindings is None:
             raise ValueError("the runtime was not told of the markers")
         return complete(plan, bindings)
@@ -205,7 +205,7 @@ def _is_closed(state: SiteState) -> bool:
 
 
 def _bindings(
-    sites: Sequence[Site], request: Request, recorders: Recorders | None
+    target: Target, sites: Sequence[Site], request: Request, recorders: Recorders | None
 ) -> Bindings | None:
     """The new content of each slot. None where the runtime does not know a marker, or where its
     version is not ours: then we register no markers with it."""
@@ -221,8 +221,21 @@ def _bindings(
             recorders.probe(marker, request.probe, preserving=preserving),
             recorders.arena.markers.address(marker),
             recorders.adapter(request.probe, preserving=preserving),
+            _takes(target, site, request, recorders, marker),
         )
     return bindings
+
+
+def _takes(target: Target, site: Site, request: Request, recorders: Recorders, marker: int) -> int:
+    """What the probe of an exit takes of what the entry keeps (MJ_SLOT_TAKES)."""
+    if site.form.name != RETURN:
+        return 0
+    from markerjit.session.carrying import needs_entry
+
+    probe = recorders.probe(marker, request.probe, preserving=site.body.preserving)
+    if not needs_entry(target, site, request):
+        return probe
+    return probe + TAKES_TIME if takes_time(request.probe) else 0
 
 
 def one_format(sites: Sequence[Site]) -> Iterator[Site]:

@@ -649,18 +649,18 @@ def states_of(read: Read, lots: Sequence[Lot], breakpoints: Breakpoints) -> list
     return states
 
 
-_NOTHING_KEPT = (0, 0, 0, False)
+_NOTHING_KEPT = (0, 0, 0, 0)
 
 
-def _kept(read: Read, site: Site) -> tuple[int, int, int, bool]:
+def _kept(read: Read, site: Site) -> tuple[int, int, int, int]:
     """The last four fields of a SiteState, of a site with a stub."""
     if site.form.name not in (FUNCTION, RETURN):
         return _NOTHING_KEPT
     words = read(RemoteAddress(site.slot + SLOT_TOKEN), SLOT_SIZE - SLOT_TOKEN)
     first, second = (int.from_bytes(words[at : at + 8], "little") for at in (0, 8))
     if site.form.name == FUNCTION:
-        return first, second, 0, False
-    return 0, 0, first, bool(second)
+        return first, second, 0, 0
+    return 0, 0, first, second
 
 
 class Reader:

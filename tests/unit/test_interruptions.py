@@ -81,7 +81,7 @@ def check_times(own: OwnArena) -> int:
 def test_a_signal_handler_may_record_before_any_instruction_of_a_recording(
     way: str, calls: Calls
 ) -> None:
-    own = OwnArena(way=way)
+    own = OwnArena(geometry_of(ring_size=1 << 17), way=way)
     outer, inner = own.marker("n %ld", LONG), own.marker("n %ld", LONG, name="inner")
     addresses = instructions(own, outer)
     hits = [
@@ -99,7 +99,7 @@ def test_a_signal_handler_may_record_before_any_instruction_of_a_recording(
 
 @every_way
 def test_time_goes_forwards_in_every_ring_whatever_interrupts(way: str, calls: Calls) -> None:
-    own = OwnArena(way=way)
+    own = OwnArena(geometry_of(ring_size=1 << 17), way=way)
     outer, inner = own.marker("n %ld", LONG), own.marker("n %ld", LONG, name="inner")
     count = 0
     for address in instructions(own, outer):

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from markerjit.abi import PAGE
+from markerjit.abi import PAGE, SINCE_TICKS
 from markerjit.model import CType, Event, TypeClass, Value
 from markerjit.ring.types import Options, Time
 from tests.support.heads import head_of
@@ -33,6 +33,7 @@ from tests.support.own_arena import (
     DOUBLE,
     INT,
     LONG,
+    OF_C,
     POINTER,
     RESTARTABLE,
     SHARED,
@@ -129,6 +130,36 @@ def test_twelve_numbers_of_mixed_sizes(own: OwnArena) -> None:
     assert taken(own, "%d " * 12, args, *[c_int64(-i) for i in range(12)]) == [
         -i for i in range(12)
     ]
+
+
+@every_way
+def test_a_duration_is_computed_of_the_time_when_it_began_and_recorded_where_it_is_one(
+    way: str,
+) -> None:
+    if way == OF_C:
+        pytest.skip("only stubs have the time when a call began, and make a preserving call")
+    own = OwnArena(way=way, ns_per_tick=1 << 31)
+    own.marker("", name="clock").hit()
+    (clock,) = own.records()
+    began = clock.time
+    slot = own.marker("ret %ld dur %lu a %ld", LONG, LONG, LONG, name="func:m:return")
+    ticks = 1 << SINCE_TICKS
+
+    slot.hit(c_int64(1), c_uint64(ticks | began), c_int64(2))
+    slot.hit(c_int64(3), c_uint64(77), c_int64(4))
+    slot.hit(c_int64(5), c_uint64(ticks | (ticks - 1)), c_int64(6))
+
+    ended, lasted, other = own.records()
+    duration = ended.fields.pop("dur")
+    assert duration == (ended.time - began) >> 1 if way == ASSEMBLED else duration > 0
+    assert duration <= (ended.time - began) >> 1
+    assert ended.fields == {"ret": 1, "a": 2}
+    assert lasted.fields == {"ret": 3, "dur": 77, "a": 4}
+    assert other.fields == {"ret": 5, "dur": 0, "a": 6}, "the other CPU is ahead"
+
+
+def test_a_field_of_that_name_in_another_event_is_what_it_is(own: OwnArena) -> None:
+    assert taken(own, "dur %lu", (CType(TypeClass.UNSIGNED, 8),), c_uint64(1 << 63)) == [1 << 63]
 
 
 def test_a_record_says_who_and_when(own: OwnArena, one_cpu: None) -> None:

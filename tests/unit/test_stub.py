@@ -12,9 +12,12 @@ from typing import NamedTuple
 
 import pytest
 
+from markerjit.abi import SINCE_TICKS, STASH_SIZE, TAKES_TIME, Stash
 from markerjit.model import (
     Constant,
     CType,
+    Duration,
+    Kept,
     MappedObject,
     Operand,
     Place,
@@ -27,12 +30,12 @@ from markerjit.model import (
     Vector,
 )
 from markerjit.probes.parts import Name
-from markerjit.probes.stub import LARGEST, Displaced, Stub, make_stub, stub_for
+from markerjit.probes.stub import LARGEST, Displaced, Stub, make_exit_stub, make_stub, stub_for
 from markerjit.sites.operands import parse_operands
 from markerjit.x86.assemble import WronglyAssembled
 from markerjit.x86.decode import decoder
 from markerjit.x86.forms import CONDITION_LENGTH, exit_form
-from tests.support.own_arena import Slot
+from tests.support.own_arena import OwnArena, Slot
 from tests.support.parts import check_parts
 
 SITE = Path(__file__).parent / "stub" / "site.S"
@@ -45,6 +48,9 @@ VALUES = {name: 0x8182_8384_8586_8788 ^ number * 0x0101_0101_0101_0101
 FLAGS = 0x8D7
 """All that arithmetic sets. The direction is clear in compiled code."""
 STATE = struct.Struct("<16QQ256s")
+
+
+MAP_NORESERVE = 0x4000
 
 
 class Outcome(NamedTuple):
@@ -83,9 +89,10 @@ class Host:
     def run(
         self, operands: tuple[Operand, ...], args: tuple[CType, ...], *,
         registers: dict[str, int] | None = None, vectors: bytes = bytes(range(256)),
-        on: bool = True, keeps: bool = False,
+        on: bool = True, keeps: bool = False, entry: Slot | None = None,
     ) -> Outcome | None:  # fmt: skip
-        """Run the site with these operands; None where the probe was not called."""
+        """Run the site with these operands, as an exit of the function with this `entry`; None
+        where the probe was not called."""
         top = ctypes.addressof(self.stack) + (1 << 15) & -16
         before = {**VALUES, "rsp": top, **(registers or {})}
         state = STATE.pack(*(before[name] for name in NAMES), FLAGS, vectors)
@@ -96,7 +103,13 @@ class Host:
         slot = RemoteAddress(ctypes.addressof(self.slot))
         displaced = Displaced(self.site, ctypes.string_at(self.site, self.size))
         signature = Signature("made:one", "", args)
-        stub = make_stub(signature, operands, slot, displaced, self.room, keeps=keeps)
+        if entry is None:
+            stub = make_stub(signature, operands, slot, displaced, self.room, keeps=keeps)
+        else:
+            stub = make_exit_stub(
+                signature, operands, slot, displaced, self.room, is_asked=True,
+                entry=RemoteAddress(ctypes.addressof(entry)),
+            )  # fmt: skip
         assert isinstance(stub, Stub) and len(stub.code) < LARGEST
         check_parts(stub.parts, self.room, stub.code)
         code = stub.code
@@ -351,6 +364,81 @@ def test_a_probe_in_c_is_called_through_its_adapter(host: Host) -> None:
 def test_an_offset_that_does_not_fit_any_more_is_refused(host: Host) -> None:
     with pytest.raises(WronglyAssembled, match="too far"):
         host.run(*parsed("8@2147483640(%rsp)"))
+
+
+class Stashed(NamedTuple):
+    """A slot of an entry that keeps what it is called with, and the memory for that."""
+
+    entry: Slot
+    memory: mmap.mmap
+    own: OwnArena
+
+
+@pytest.fixture(scope="module")
+def stashed(build: Path) -> Stashed:
+    own = OwnArena()
+    memory = mmap.mmap(-1, STASH_SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
+    find, claim = (own.base + own.arena.entry.stash_find, own.base + own.arena.entry.stash_claim)
+    memory[: ctypes.sizeof(Stash)] = bytes(Stash(claim=claim, find=find, ns_per_tick=1 << 31))
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    return Stashed(Slot(token=7, stash=address), memory, own)
+
+
+def kept(host: Host, stashed: Stashed, takes: int) -> tuple[Outcome | None, int]:
+    """The outcome of an exit whose probe takes so much of what its entry keeps, and the returns
+    without an entry."""
+    own = host.slot
+    args = (CType(TypeClass.UNSIGNED, 8),) * 3
+    host.slot = stashed.entry
+    try:
+        host.run(*parsed("8@%rdi"), on=False, keeps=True)
+    finally:
+        host.slot = own
+    own.token, own.stash = 0, takes  # MJ_SLOT_UNMATCHED, MJ_SLOT_TAKES
+    (rax,), _ = parsed("8@%rax")
+    try:
+        seen = host.run((rax, Duration(), Kept(0)), args, entry=stashed.entry)
+        return seen, own.token
+    finally:
+        own.token = own.stash = 0
+
+
+def test_a_probe_that_takes_the_time_gets_that_of_the_entry_with_a_bit_that_says_so(
+    host: Host, stashed: Stashed
+) -> None:
+    seen, unmatched = kept(host, stashed, host.address("probe") + TAKES_TIME)
+
+    assert seen and not unmatched
+    assert seen.words[0] == VALUES["rax"]
+    assert seen.words[1] >> SINCE_TICKS == 1
+    assert seen.words[1] & (1 << SINCE_TICKS) - 1 > 0
+    assert seen.words[2] == VALUES["rdi"]
+
+
+@pytest.mark.parametrize("takes", [0, 16, 17], ids=["any", "another", "of another"])
+def test_a_probe_of_which_the_slot_says_nothing_gets_the_duration(
+    host: Host, stashed: Stashed, takes: int
+) -> None:
+    """Also while it is exchanged for another one: what the slot says is of that."""
+    seen, unmatched = kept(host, stashed, takes)
+
+    assert seen and not unmatched
+    assert 0 < seen.words[1] < 1 << 40
+    assert seen.words[2] == VALUES["rdi"]
+
+
+def test_a_probe_that_takes_nothing_is_called_also_where_nothing_was_kept(
+    host: Host, stashed: Stashed
+) -> None:
+    stashed.entry.token = 0
+
+    try:
+        seen, unmatched = kept(host, stashed, host.address("probe"))
+    finally:
+        stashed.entry.token = 7
+
+    assert seen and not unmatched
+    assert seen.words[0] == VALUES["rax"]
 
 
 # ---- exits ---------------------------------------------------------------------------------------

@@ -2,10 +2,10 @@
 /*
  * listen.c: a small loop around one site that is on, for markerjit bench.
  *
- *     BENCH_FORM     nothing, mark (as MJ_MODE says), call, rdtsc, clock, nop1, nop5, lttng;
- *                    store, by_hand, by_hand_ahead, by_hand_hot: into memory of the thread's own;
+ *     BENCH_FORM     nothing, mark (as MJ_MODE says), call, function, rdtsc, two_rdtsc, clock,
+ * nop1, nop5, lttng; store, by_hand, by_hand_ahead, by_hand_hot: into memory of the thread's own;
  *                    locked_own, locked_shared: to a word of the thread's own, or of all threads
- *     BENCH_MARKER   for mark: its name, so that each object's is switched by itself
+ *     BENCH_MARKER   for mark and function: its name, so that each object's is switched by itself
  *     BENCH_EVENT    for mark: what is recorded, two ints where nothing is said; more of them are
  *                    the same again. ints_1, ints_3, ints_4, ints_8, text_5, text_40, text_200
  *     BENCH_SKIP     bytes before the loop, in a page: layout alone may move a result
@@ -26,6 +26,8 @@
 #define IS_mark 1
 #define IS_call 2
 #define IS_rdtsc 0
+#define IS_two_rdtsc 0
+#define IS_function 8
 #define IS_nop1 0
 #define IS_nop5 0
 #define IS_clock 3
@@ -46,6 +48,7 @@
 
 #define SITE_nothing(a, b) (void)0
 #define SITE_rdtsc(a, b) __asm__ volatile("rdtsc" : : : "eax", "edx")
+#define SITE_two_rdtsc(a, b) __asm__ volatile("rdtsc\n\trdtsc" : : : "eax", "edx")
 #define SITE_nop1(a, b) PLACE("0x90")
 #define SITE_nop5(a, b) PLACE("0x0f, 0x1f, 0x44, 0, 0")
 
@@ -76,6 +79,15 @@ __attribute__((noinline, noipa, section(".text.bench_callee"))) static void benc
     __asm__ volatile("" : : "r"(a), "r"(b));
 }
 #define SITE_call(a, b) bench_callee(a, b)
+
+#elif IS_FORM == IS_function
+
+/* Long enough that its entry and its exit can be open at once. */
+__attribute__((noinline, noipa, visibility("default"), section(".text.bench_callee"))) int
+BENCH_MARKER(int a, int b) {
+    return ((a + b) ^ 0x12345) * 0x54321;
+}
+#define SITE_function(a, b) (void)BENCH_MARKER(a, b)
 
 #elif IS_FORM == IS_clock
 

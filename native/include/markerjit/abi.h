@@ -126,12 +126,15 @@ struct mj_slot {
 #define MJ_SLOT_OWNER 40 /* of a slot in an arena */
 /* Of such a slot of a function's entry: what says that its arguments are kept, 0 while they are
    not; and the struct mj_stash where. Of one of its exits: returns whose entry was not seen, and
-   whether an event needs what was kept. docs/decisions/0038-what-an-entry-leaves-for-the-exits.md
- */
+   what its probe takes of what was kept: the probe itself in MJ_SLOT_TAKES says that it takes
+   nothing, the probe + MJ_TAKES_TIME that it takes the time of the entry and makes the duration of
+   that, and any other number that it takes the duration. A stub compares it with the probe that it
+   calls. docs/decisions/0038-what-an-entry-leaves-for-the-exits.md */
 #define MJ_SLOT_TOKEN 48
 #define MJ_SLOT_STASH 56
 #define MJ_SLOT_UNMATCHED 48
-#define MJ_SLOT_NEEDS 56
+#define MJ_SLOT_TAKES 56
+#define MJ_TAKES_TIME 1 /* with the address of an own recorder, which is aligned to 32 */
 
 /* What the entries of functions keep for their exits: struct mj_stash in a page of its own, which a
    fork's child has, too; the table of pages of stacks; and from MJ_STASH_KEPT on, for each of these
@@ -460,6 +463,7 @@ struct mj_control {
     uint64_t questions_changed; /* how often the code of a question came or went */
     uint64_t stash;             /* address of the struct mj_stash; 0: there is none */
     uint64_t stash_tokens;      /* the last token that a slot has got */
+    uint64_t ns_per_tick;       /* of the time stamp counter, 32 binary places; with the stash */
 };
 
 /*
@@ -474,6 +478,10 @@ struct mj_control {
 #define MJ_OP_PREFIX 5  /* char *, to its NUL or `limit` bytes, and nothing is behind (%.8s) */
 #define MJ_OP_RAW 6     /* as many bytes as the argument before says, or `limit` (%*ph)      */
 #define MJ_OP_SKIP_FP 7 /* a double that is not recorded                                     */
+#define MJ_OP_SINCE                                                                                \
+    8 /* a duration, nanoseconds; with bit MJ_SINCE_TICKS the time stamp counter                   \
+         when it began, and then the recorder computes the duration           */
+#define MJ_SINCE_TICKS 63
 
 /* Where the time of a record comes from. */
 #define MJ_TIME_NONE 0      /* it has none */

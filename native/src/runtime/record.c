@@ -153,6 +153,17 @@ static uint64_t put_number(char *image, uint64_t at, unsigned log2_size, uint64_
     return at + size;
 }
 
+/* A duration, of which the word may have the beginning only. Another CPU's counter may be some
+   ticks behind. */
+static uint64_t since(const struct mj_control *control, uint64_t word) {
+    const uint64_t began = word & ~(1ul << MJ_SINCE_TICKS), now = mj_counter();
+
+    if (began == word)
+        return word;
+    return now > began ? (uint64_t)((unsigned __int128)(now - began) * control->ns_per_tick >> 32)
+                       : 0;
+}
+
 /* The fields behind the head of `image`, which has `room`; returns the size of the whole record. */
 static uint64_t put_fields(const struct mj_control *control, const struct mj_marker *marker,
                            unsigned argc, char *image, uint64_t room, const uint64_t *words) {
@@ -168,6 +179,8 @@ static uint64_t put_fields(const struct mj_control *control, const struct mj_mar
             at += mj_put_text(control, marker->careful, image + at, words[i], op, before, limit);
         } else if (op == MJ_OP_GP || op == MJ_OP_FP) {
             at = put_number(image, at, op_and_size(marker, i) >> 4 & 3, words[i]);
+        } else if (op == MJ_OP_SINCE) {
+            at = put_number(image, at, op_and_size(marker, i) >> 4 & 3, since(control, words[i]));
         }
         before = words[i];
     }

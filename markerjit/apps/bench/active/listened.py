@@ -26,6 +26,9 @@ PTRACE = "ptrace"
 GDB = "gdb"
 LTTNG = "lttng"
 LTTNG_TID = "lttng_tid"
+ENTRY_COUNT = "entry_count"
+ENTRY = "entry"
+LEAVING = "leaving"
 """The names of listeners."""
 
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
@@ -38,6 +41,14 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "careful": {"strings": "careful"},
 }
 """Listeners with other options of Session.trace. None makes a record longer."""
+
+FUNCTIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    ENTRY_COUNT: ("", {"probe": COUNT}),
+    ENTRY: ("", {"fields": ["arg0", "arg1"]}),
+    LEAVING: (":return", {"fields": ["ret", "dur", "arg0", "arg1"]}),
+}
+"""Listeners of functions: what stands behind the name in that of the event, and how it is listened
+to."""
 
 QUESTIONS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
     "ask_no": ({"where": "a < -2000000000"}, False),
@@ -77,11 +88,16 @@ class Listened(NamedTuple):
     @property
     def records(self) -> bool:
         """Whether each execution takes room in a ring that is drained, or in a trace."""
-        return self.by in (RECORD, FLIGHT, LTTNG, LTTNG_TID, *OPTIONS)
+        return self.by in (RECORD, FLIGHT, LTTNG, LTTNG_TID, ENTRY, LEAVING, *OPTIONS)
 
     def name_of_marker(self, layout: int) -> str:
         """The name of the marker in the object of one layout."""
         return f"{self.marker}_{layout}"
+
+    def name_of_event(self, layout: int) -> str:
+        """The name of the event there, of a marker or a function."""
+        name = self.name_of_marker(layout)
+        return f"func:{name}{FUNCTIONS[self.by][0]}" if self.by in FUNCTIONS else name
 
 
 def _plain(name: str, flag: str, what: str, by: str = NOBODY, *, is_usual: bool = True) -> Listened:
@@ -141,6 +157,12 @@ _COMPARED = (
 )  # fmt: skip
 """Their names in listen.c."""
 
+
+def _function(by: str, name: str, size: int, what: str) -> Listened:
+    form = Form(name, ("-DBENCH_FORM=function", "-g0"), what, is_usual=False)
+    return Listened(form, by, f"function_{by}", size)
+
+
 _LTTNG_SIZE = 1 << 11
 """As if an event of LTTng had this size. All events are kept, so a run of its loop is short."""
 
@@ -170,6 +192,7 @@ FORMS = (
     _plain(AGAIN, "nothing", "the same once more: its difference is the noise"),
     _plain(CALL, "call", "a direct call of an empty function: has to show"),
     _plain("rdtsc", "rdtsc", "the time stamp counter alone, which a record with time reads"),
+    _plain("two rdtsc", "two_rdtsc", "which an entry with its exit reads", is_usual=False),
     *(_plain(name, flag, what, is_usual=False) for name, flag, what in _COMPARED),
     *(_mark(f"{mode}, {name}", mode, by, what)
       for by, name, what in _PROBES for mode in MODES),
@@ -190,6 +213,12 @@ FORMS = (
       for event, name, size in _EVENTS),
     *(_event("no_time", f"jump, record {name} without time", event, size, f"{name}, thread id")
       for event, name, size in _EVENTS if event.startswith("ints")),
+    _plain("function", "function", "a call of a function that nobody prepared", is_usual=False),
+    _function(ENTRY_COUNT, "function, entry counted", 24, "that call, counted at the entry"),
+    _function(ENTRY, "function, entry recorded", 32, "that call; at the entry two arguments, time "
+              "and thread id into a ring that is drained"),
+    _function(LEAVING, "function, entry and exit with entry arguments", 48, "that call; at the "
+              "exit the value, the duration, two arguments of the entry, time and thread id"),
     *(_mark(f"int3, {name}", "symbol", by, f"a breakpoint, handled in the process; {what}"
             if by else "a one-byte no-op")
       for by, name, what in _PROBES),

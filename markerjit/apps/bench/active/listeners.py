@@ -88,10 +88,14 @@ def probes(loops: Loops, place: Place) -> Iterator[Listener]:
 
 @contextmanager
 def _traced(
-    session: markerjit.Session, loops: Loops, name: str, options: Mapping[str, Any]
+    session: markerjit.Session,
+    loops: Loops,
+    name: str,
+    options: Mapping[str, Any],
+    pattern: str = "",
 ) -> Iterator[Listener]:
-    """A trace of the markers of a listener, drained after each loop."""
-    with session.trace(f"*_{name}_*", **options) as stream:
+    """A trace of the markers of a listener, or of this pattern, drained after each loop."""
+    with session.trace(pattern or f"*_{name}_*", **options) as stream:
 
         def drain() -> None:
             while stream.poll_batch(packets=True, columns=False):
@@ -120,6 +124,24 @@ def recording(name: str) -> Opening:
             _traced(session, loops, name, listened.OPTIONS[name]) as listener,
         ):
             yield listener
+
+    return opening
+
+
+def function(name: str) -> Opening:
+    """Functions that nobody prepared, which need a process of their own."""
+
+    @contextmanager
+    def opening(loops: Loops, place: Place) -> Iterator[Listener]:
+        behind, options = listened.FUNCTIONS[name]
+        pattern = f"func:function_{name}_*{behind}"
+        with markerjit.attach(loops.crew.pid, ring_size=RING_SIZE) as session:
+            if name == listened.ENTRY_COUNT:
+                session.enable(pattern, **options)
+                yield Listener(lambda: _counts(session, loops))
+            else:
+                with _traced(session, loops, name, options, pattern) as listener:
+                    yield listener
 
     return opening
 
@@ -193,7 +215,7 @@ def _counts(session: markerjit.Session, loops: Loops, *, lose: bool = False) -> 
     counts = {}
     for form in loops.forms:
         if form.by:
-            markers = [by_name[form.name_of_marker(layout)]
+            markers = [by_name[form.name_of_event(layout)]
                      for layout in range(len(loops.numbers[form.form.name]))]  # fmt: skip
             if (lost := sum(marker.lost for marker in markers)) and not lose:
                 raise MarkerError(f"{lost} events of {form.form.name} were lost, and are cheaper")
@@ -314,6 +336,7 @@ LISTENERS: Sequence[tuple[Opening, Sequence[str]]] = (
     (flight_in_cache, (listened.FLIGHT_HOT,)),
     (full, (listened.FULL,)),
     *((recording(name), (name,)) for name in listened.OPTIONS),
+    *((function(name), (name,)) for name in listened.FUNCTIONS),
     (kernel, (listened.UPROBE, listened.UPROBE_RECORD)),
     (ptrace, (listened.PTRACE,)),
     (gdb, (listened.GDB,)),
