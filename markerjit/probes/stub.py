@@ -72,13 +72,13 @@ from markerjit.x86.forms import (
     JMP_NEAR,
     NEAR_LENGTH,
     TAIL_CALL,
-    condition_of,
+    depends,
     displacement_of,
     is_call,
     is_near_condition,
     jump_of_call,
     relative,
-    skip_unless,
+    skip_unless_taken,
 )
 from markerjit.x86.relocate import Obstacle, Relocated, Unmovable, relocate
 
@@ -165,14 +165,13 @@ def make_exit_stub(
         return obstacle
     begins = made.at
     head = _head(signature.args, tuple(operands))
-    condition = condition_of(leaving.code)
-    if condition is None:
+    if not depends(leaving.code):
         made.probe(head, slot, entry)
         obstacle = made.move(leaving)
     else:
         target = leaving.address + len(leaving.code) + displacement_of(leaving.code)
         if not is_asked:
-            made.add(Name.MOVED, skip_unless(condition, len(head.code) + NEAR_LENGTH))
+            made.add(Name.MOVED, skip_unless_taken(leaving.code, len(head.code) + NEAR_LENGTH))
         made.probe(head, slot, entry)
         made.jump(target, Name.MOVED)
     made.places[leaving.address] = begins
@@ -210,7 +209,7 @@ def stub_for(
         if head == displaced.code and is_call(head):
             return make_call_stub(signature, operands, slot, displaced, address)
         return make_stub(signature, _before_push(operands), slot, displaced, address)
-    if site.form.name == TAIL_CALL and condition_of(displaced.code) is not None:
+    if site.form.name == TAIL_CALL and depends(displaced.code):
         is_asked = is_near_condition(head)
         return make_exit_stub(signature, operands, slot, displaced, address, is_asked=is_asked)
     if site.leaves is None:

@@ -236,18 +236,35 @@ def condition_of(code: bytes) -> int | None:
     return code[0] & 0xF if len(code) == SHORT_LENGTH and code[0] & 0xF0 == _JCC_SHORT else None
 
 
+def depends(code: bytes) -> bool:
+    """Whether it is a direct jump that is not always taken: on a condition of the flags, or on
+    %rcx (loop, jrcxz)."""
+    return condition_of(code) is not None or _is_on_rcx(code)
+
+
+def _is_on_rcx(code: bytes) -> bool:
+    code = code.lstrip(_HINTS + _ADDRESS_SIZE)
+    return len(code) == SHORT_LENGTH and code[0] in _ON_RCX
+
+
 def displacement_of(jump: bytes) -> int:
-    """The displacement of a jump on a condition."""
-    code = jump.lstrip(_HINTS)
+    """The displacement of a jump that is not always taken."""
+    code = jump.lstrip(_HINTS + _ADDRESS_SIZE)
     return int.from_bytes(code[2 if is_near_condition(code) else 1 :], "little", signed=True)
 
 
-def skip_unless(condition: int, size: int) -> bytes:
-    """A jump over so many bytes where a condition is not met."""
-    return bytes([_TWO_BYTES, _JCC_NEAR | condition ^ 1]) + size.to_bytes(4, "little")
+def skip_unless_taken(jump: bytes, size: int) -> bytes:
+    """Code that goes over so many bytes where a jump that is not always taken is not. It does to
+    %rcx what that does."""
+    displacement = size.to_bytes(4, "little")
+    condition = condition_of(jump)
+    if condition is not None:
+        return bytes([_TWO_BYTES, _JCC_NEAR | condition ^ 1]) + displacement
+    return jump[:-1] + bytes([NEAR_LENGTH, JMP_NEAR]) + displacement
 
 
 _JCC_SHORT = 0x70
+_ON_RCX = range(0xE0, 0xE4)  # loopne, loope, loop, jrcxz
 _HINTS = b"\x2e\x3e\xf2"
 
 

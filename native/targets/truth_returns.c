@@ -5,6 +5,9 @@
  *     many     (long n): returns in several places: n + 100, n + 200 or n + 300 by n % 3
  *     tailed   (long n): its last call is a jump to `many`
  *     perhaps  (long n): jumps on a condition, to `many` for 0; else returns n + 1
+ *     counted  (long n): jumps to `landed` by a loop for 1; else returns n
+ *     emptied  (long n): jumps to `landed` where %rcx is 0, for 0; else returns n
+ *     landed   (in %rax): returns it + 40
  *     through  (long n, long (*f)(long)): jumps to what its second argument points to
  *     deep     (long n): calls itself n times; returns n * (n + 1) / 2
  *     brief    (): three bytes, returns 0
@@ -39,6 +42,8 @@ static atomic_long entered;
 long many(long n);
 long tailed(long n);
 long perhaps(long n);
+long counted(long n);
+long emptied(long n);
 long through(long n, long (*f)(long));
 long brief(void);
 long single(long n);
@@ -91,6 +96,8 @@ static void turn(long n) {
     need(many(n), n + 100 * (n % 3 + 1));
     need(tailed(n), n + 100 * (n % 3 + 1));
     need(perhaps(n % 2), n % 2 ? 2 : 100);
+    need(counted(n % 2), n % 2 ? 41 : 0);
+    need(emptied(n % 2), n % 2 ? 1 : 40);
     need(through(n, many), n + 100 * (n % 3 + 1));
     need(deep(n % 7), n % 7 * (n % 7 + 1) / 2);
     need(brief(), 0);
@@ -233,6 +240,28 @@ __asm__(
         "nopl 0(%rax, %rax)\n"
         "ret\n"
         END(perhaps)
+        BEGIN(counted)
+        "lea 1(%rdi), %rcx\n"
+        "mov %rdi, %rax\n"
+        "nopl 0(%rax, %rax)\n"
+        "loop 7f\n"
+        "nopl 0(%rax, %rax)\n"
+        "ret\n"
+        END(counted)
+        BEGIN(landed)
+        "7: add $40, %rax\n"
+        "nopl 0(%rax, %rax)\n"
+        "nopl 0(%rax, %rax)\n"
+        "ret\n"
+        END(landed)
+        BEGIN(emptied)
+        "mov %rdi, %rcx\n"
+        "mov %rdi, %rax\n"
+        "nopl 0(%rax, %rax)\n"
+        "jrcxz 7b\n"
+        "nopl 0(%rax, %rax)\n"
+        "ret\n"
+        END(emptied)
         BEGIN(through)
         "push %rbx\n.cfi_adjust_cfa_offset 8\n"
         "mov %rsi, %rax\n"
