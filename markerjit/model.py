@@ -434,6 +434,8 @@ class UsdtSite(NamedTuple):
     leaves    where that function is entered, as an address of the object file; None of other sites
     enters    the entry whose arguments the site has as operands; None where it has none
     returned  of an entry: what the function returns; None where it is not known
+    types     of an entry: the C types of its arguments, "" for one that is none; () where they are
+              not known
     """
 
     signature: Signature
@@ -444,6 +446,7 @@ class UsdtSite(NamedTuple):
     leaves: int | None = None
     enters: UsdtSite | None = None
     returned: Returned | None = None
+    types: tuple[str, ...] = ()
 
 
 Value = int | float | bool | str | bytes | None

@@ -124,12 +124,9 @@ def _run_where(options: argparse.Namespace) -> int:
         raise markerjit.Refused(
             "--where explains a question; leave out --all, --path, --mode, --quiesce"
         )
-    from markerjit.explain.question import explain_question
     from markerjit.facts.questions import question_facts
 
-    sites = [explanation.site for explanation in _explanations(options)]
-    signatures = list(dict.fromkeys(site.signature for site in sites))
-    markers = explain_question(options.where, signatures)
+    markers = _asked(options)
     if options.json:
         output.print_json(question_facts(options.target, options.where, markers))
         return 0
@@ -139,6 +136,20 @@ def _run_where(options: argparse.Namespace) -> int:
         for line in _question_lines(marker):
             output.say(line)
     return 0
+
+
+def _asked(options: argparse.Namespace) -> list[AskedMarker]:
+    """The question of each marker, or function."""
+    from markerjit.explain.question import explain_of_functions, explain_question
+
+    if options.pattern.startswith("func:"):
+        pid = arguments.pid_or_file(options.target)
+        if pid is None:
+            return explain_of_functions(options.target, options.pattern, options.where)
+        with markerjit.View(pid) as view:
+            return explain_of_functions(view, options.pattern, options.where)
+    sites = [explanation.site for explanation in _explanations(options)]
+    return explain_question(options.where, list(dict.fromkeys(site.signature for site in sites)))
 
 
 def _question_lines(marker: AskedMarker) -> Iterator[str]:

@@ -115,8 +115,9 @@ def _row(function: markerjit.Function, pid: int | None) -> list[str]:
         return [*row, exit_words(function)]
     if function.name.startswith("insn:"):
         return [*row, "rax … r15, rip"]
-    known = words.field_words(function.fields) if function.has_prototype else "arg0 … arg5"
-    return [*row, known]
+    if not function.has_prototype:
+        return [*row, "arg0 … arg5"]
+    return [*row, words.field_words(function.fields, function.types)]
 
 
 def _print_usdt(probe: markerjit.UsdtProbe, *, running: bool) -> None:

@@ -14,12 +14,14 @@ What this does not do: say in which registers arguments are (sites/calling.py).
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
 
 from markerjit.elf.image import FileImage
+from markerjit.elf.layouts import CLayout, bare
 from markerjit.elf.sections import Section, read_sections, section_bytes
 from markerjit.errors import BadFile
 from markerjit.ours import cache_folder
@@ -69,10 +71,12 @@ class Member(NamedTuple):
 
 
 class Parameter(NamedTuple):
-    """A parameter of a function; `name` is "" where the source gives none."""
+    """A parameter of a function; `name` is "" where the source gives none. `text` is its type as C
+    writes it."""
 
     name: str
     value: Value
+    text: str = ""
 
 
 class Prototype(NamedTuple):
@@ -95,14 +99,33 @@ class Prototypes:
         known."""
         if local and not self._trusts_local:
             return None
+        for type_ in self._types_of(names, address):
+            try:
+                return _prototype(type_)
+            except Exception:  # damaged: drgn's errors have no common root
+                continue
+        return None
+
+    def layouts_of(self, names: Sequence[str], address: int, *, local: bool) -> dict[str, CLayout]:
+        """The types of the same function's parameters, by name, and of what it returns: `ret`.
+        Empty where they are not known."""
+        if local and not self._trusts_local:
+            return {}
+        for type_ in self._types_of(names, address):
+            named = enumerate(type_.parameters)
+            types = {each.name or f"arg{number}": each.type for number, each in named}
+            types.setdefault("ret", type_.type)
+            return {name: CLayout(self._program, each) for name, each in types.items()}
+        return {}
+
+    def _types_of(self, names: Sequence[str], address: int) -> Iterator[Any]:
         for name in names:
             try:
                 function = self._program.function(name)
                 if function.address_ in (None, address):
-                    return _prototype(function.type_)
+                    yield function.type_
             except Exception:  # not there, or damaged: drgn's errors have no common root
                 continue
-        return None
 
 
 def prototypes_of(image: FileImage) -> Prototypes | None:
@@ -118,6 +141,11 @@ def prototypes_of(image: FileImage) -> Prototypes | None:
     if program is None:
         return None
     return Prototypes(program, trusts_local=not _is_of_clang(image, sections))
+
+
+def has_reader() -> bool:
+    """Whether drgn is there."""
+    return importlib.util.find_spec("drgn") is not None
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -212,7 +240,8 @@ def _contents(image: FileImage, sections: Sequence[Section], name: bytes) -> Ite
 
 def _prototype(function: Any) -> Prototype | None:
     parameters = tuple(
-        Parameter(parameter.name or "", _value(parameter.type)) for parameter in function.parameters
+        Parameter(parameter.name or "", _value(parameter.type), parameter.type.type_name())
+        for parameter in function.parameters
     )
     prototype = Prototype(parameters, _value(function.type))
     values = (prototype.returned, *(parameter.value for parameter in parameters))
@@ -225,8 +254,7 @@ def _prototype(function: Any) -> Prototype | None:
 def _value(type_: Any, depth: int = 0) -> Value:
     import drgn
 
-    while type_.kind is drgn.TypeKind.TYPEDEF:
-        type_ = type_.type
+    type_ = bare(type_)
     kinds = drgn.TypeKind
     match type_.kind:
         case kinds.VOID:
@@ -256,8 +284,7 @@ def _is_char(type_: Any) -> bool:
     data."""
     import drgn
 
-    while type_.kind is drgn.TypeKind.TYPEDEF:
-        type_ = type_.type
+    type_ = bare(type_)
     return bool(type_.kind is drgn.TypeKind.INT and type_.name == "char")
 
 
@@ -295,8 +322,7 @@ def _scalars(type_: Any, depth: int) -> list[Member] | None:
     """A value as the scalars in it; one that is a scalar itself has no name there."""
     import drgn
 
-    while type_.kind is drgn.TypeKind.TYPEDEF:
-        type_ = type_.type
+    type_ = bare(type_)
     if type_.kind is drgn.TypeKind.ARRAY:
         element = _scalars(type_.type, depth + 1)
         if not element or not type_.length:

@@ -12,6 +12,9 @@ from markerjit.probes.asking import ask_markers, draft_of_question, scope_of_mar
 from markerjit.probes.question import Gates, make_question
 from markerjit.questions import Lack, Question
 from markerjit.questions.ir import show
+from markerjit.session.functions import list_file_functions
+from markerjit.session.members import as_reads_in_file
+from markerjit.session.view import View
 from markerjit.tuples import NamedTuple
 
 _ADDRESS, _PROBE, _GATES = 0x10000, 0x20000, Gates(0x20100, 0x20200, 0x20300)
@@ -42,6 +45,18 @@ class AskedMarker(NamedTuple):
     code: tuple[CodeLine, ...]
     size: int
     remark: str
+
+
+def explain_of_functions(target: str | View, pattern: str, text: str) -> list[AskedMarker]:
+    """The question for the functions of a pattern, of a file or a process, with members of
+    structures as reads of memory. Raises BadQuestion, and what `list_file_functions` and
+    `View.functions` raise."""
+    if isinstance(target, str):
+        view, reads = list_file_functions(target, pattern), as_reads_in_file(target, pattern, text)
+    else:
+        view, reads = target.functions(pattern), target.as_reads(pattern, text)
+    sites = [function.left or function.site for function in view.functions]
+    return explain_question(reads, list(dict.fromkeys(site.signature for site in sites)))
 
 
 def explain_question(text: str, signatures: Sequence[Signature]) -> list[AskedMarker]:

@@ -38,6 +38,7 @@ def _facts(function: Function) -> Json:
         "mode": str(function.mode) if function.mode else None,
         "fields": field_facts(function.fields),
         "prototype": function.has_prototype,
+        "types": function.types,
         **({"tail": is_tail_call(function)} if function.name.startswith("call:") else {}),
         **(_exit_facts(function) if function.exits is not None or function.problem else {}),
     }

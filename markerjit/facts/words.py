@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from markerjit.printable import counted
+from markerjit.model import FieldType
+from markerjit.printable import counted, printable
 from markerjit.session.status import MarkerStatus, brakes_words, state_words, where_words
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ __all__ = [
 _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 """Of durations, in nanoseconds."""
 
+_NO_TYPES: Mapping[str, str] = {}
+
 
 def holder_words(marker: MarkerStatus) -> str:
     """The process that switched the marker on, and what holds it: `pid 7 (trace)`, or `-`."""
@@ -51,9 +54,16 @@ def place_words(marker: MarkerStatus) -> str:
     return f"{site.source}{more} in {os.path.basename(path) or path}{deleted}"
 
 
-def field_words(fields: Iterable[Field]) -> str:
-    """`key: string, len: int`, or `-` without fields."""
-    return ", ".join(f"{field.name}: {field.type}" for field in fields) or "-"
+def field_words(fields: Iterable[Field], types: Mapping[str, str] = _NO_TYPES) -> str:
+    """`key: string, len: int`, or `-` without fields. Pointers have their C types, where those are
+    known: `req: struct request *`."""
+    return ", ".join(f"{field.name}: {_type_words(field, types)}" for field in fields) or "-"
+
+
+def _type_words(field: Field, types: Mapping[str, str]) -> str:
+    if field.type is not FieldType.POINTER or field.name not in types:
+        return str(field.type)
+    return printable(types[field.name])
 
 
 def semaphore_words(probe: UsdtProbe) -> str:

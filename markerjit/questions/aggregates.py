@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from markerjit.errors import BadQuestion
+from markerjit.questions.arrows import prepare
 from markerjit.questions.ask import Lack, check_names
 from markerjit.questions.buckets import Scale
 from markerjit.questions.ir import Constant, Node, Slice, TextAt, Value, whole_text
@@ -174,7 +175,7 @@ def keys_of(by: str) -> list[str]:
     """The parts of a key, each as a text. Raises BadQuestion."""
     line = by.replace("\n", " ")
     try:
-        tree = ast.parse(line.strip(), mode="eval").body
+        tree = ast.parse(prepare(line.strip()).line, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         parse(line)  # says what is wrong with it
         raise BadQuestion("it is no key, such as tid, key[:4]", by, 0, len(by)) from None

@@ -56,8 +56,8 @@ def parts_of(text: str) -> Iterator[Part]:
     """The expressions of a selection. Raises BadQuestion."""
     line = text.replace("\n", " ")
     known: dict[str, Span] = {}
-    for place in _pieces(line):
-        name, start = _name_before(line, place)
+    for place in pieces_of(line):
+        name, start = name_before(line, place)
         # Blanks in place of what stands before, so that places are those in the whole text.
         try:
             syntax = parse(" " * start + line[start : place.end])._replace(text=line)
@@ -94,7 +94,7 @@ def _recordable(part: Part, scope: Scope) -> Node:
     return node
 
 
-def _pieces(line: str) -> Iterator[Span]:
+def pieces_of(line: str) -> Iterator[Span]:
     """The places between the commas that stand in no brackets."""
     depth, start = 0, 0
     try:
@@ -111,7 +111,7 @@ def _pieces(line: str) -> Iterator[Span]:
     yield Span(start, len(line))
 
 
-def _name_before(line: str, place: Span) -> tuple[str, int]:
+def name_before(line: str, place: Span) -> tuple[str, int]:
     """The name of an expression, and where that begins."""
     piece = line[place.start : place.end]
     name, equals, rest = piece.partition("=")

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 
 from markerjit.errors import BadQuestion
+from markerjit.questions.arrows import prepare
 from markerjit.questions.ir import Span
 from markerjit.tuples import NamedTuple
 
@@ -40,6 +41,12 @@ _REASONS: dict[type[ast.AST], str] = {
     ast.NamedExpr: "there is no assignment",
     ast.Lambda: "there are no functions of your own",
 }
+
+
+_NO_MEMBERS = (
+    "members of structures, such as req->url and *p, are known of the arguments of functions "
+    "(func:NAME) in a process; a text has only .startswith(…)"
+)
 
 
 class Syntax(NamedTuple):
@@ -87,7 +94,11 @@ def parse(text: str) -> Syntax:
     indent = len(line) - len(line.lstrip())
     if indent == len(line):
         raise BadQuestion("it is empty", line, 0, 0)
-    syntax = Syntax(line, _tree(line, indent), indent)
+    prepared = prepare(line)
+    syntax = Syntax(line, tree_of(prepared.line, indent), indent)
+    if prepared.stars:
+        star = min(prepared.stars)
+        raise syntax.wrong(_NO_MEMBERS, Span(star, star + 1))
     _check(syntax, syntax.tree, 0)
     return syntax
 
@@ -101,7 +112,8 @@ def field_name(call: ast.Call) -> str | None:
     return None
 
 
-def _tree(line: str, indent: int) -> ast.expr:
+def tree_of(line: str, indent: int) -> ast.expr:
+    """The tree of a line, whatever is in it, with places from `indent` on. Raises BadQuestion."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about escapes in texts
@@ -132,7 +144,7 @@ def _check(syntax: Syntax, node: ast.AST, depth: int) -> None:
         case ast.Call():
             _check_call(syntax, node)
         case ast.Attribute():
-            raise syntax.wrong("a value has no attributes; texts have .startswith(…)", node)
+            raise syntax.wrong(_NO_MEMBERS, node)
         case ast.Compare():
             _check_comparison(syntax, node)
         case ast.Tuple():

@@ -77,6 +77,15 @@ class Function(NamedTuple):
         return parse_format(signature.format, signature.args)
 
     @property
+    def types(self) -> dict[str, str]:
+        """The C types of the arguments that it is entered with, by name, as far as they are
+        known."""
+        signature = self.site.signature
+        fields = parse_format(signature.format, signature.args)
+        types = self.site.types
+        return {each.name: types[each.arg] for each in fields if types and types[each.arg]}
+
+    @property
     def has_prototype(self) -> bool:
         """Whether the arguments are known; otherwise they are registers."""
         return is_described(self.site)

@@ -66,6 +66,7 @@ if TYPE_CHECKING:  # what records is imported when something is recorded
     from markerjit.session.calls import CallTrace
     from markerjit.session.flight import FlightRecorder
     from markerjit.session.latency import Latency
+    from markerjit.session.members import Members
     from markerjit.session.openings import Progress
     from markerjit.session.plot import Plots
     from markerjit.session.stepping import Stepper
@@ -132,18 +133,23 @@ class Session(View):
             self, lambda text, for_s: counting_meanwhile(self._switcher, parse_name(text), for_s)
         )
 
-    def _named(self, pattern: str, where: str | None) -> tuple[ProbeName, str | None]:
-        """What a pattern names and the question that is asked of it, without names of callers."""
+    def _named(self, pattern: str, where: str | None) -> tuple[Members, ProbeName, str | None]:
+        """What a pattern names and the question that is asked of it, without members of structures
+        and names of callers; and what says others without members."""
+        from markerjit.session.members import Members
+
         check_text("pattern", pattern)
+        name = parse_name(pattern)
+        members = Members(self._target, name)
         if where is not None:
             check_is("where", where, str)
-        name = parse_name(pattern)
+            where = members.without(where)
         if name.is_of_stubs and (where is not None or "@" in pattern):
             from markerjit.session.callers import by_callers
 
             self._target.look()
-            return by_callers(self._target, name, where)
-        return name, where
+            return members, *by_callers(self._target, name, where)
+        return members, name, where
 
     def plan(
         self,
@@ -211,7 +217,7 @@ class Session(View):
         TargetGone, for a probe in C what compile_probe raises, and for a condition BadQuestion and
         Unsupported.
         """
-        name, where = self._named(pattern, where)
+        members, name, where = self._named(pattern, where)
         check_flag("force", force)
         if for_s is not None:
             check_seconds("for_s", for_s)
@@ -223,7 +229,7 @@ class Session(View):
             probe_of(compiled or probe, nothing_read(probe, strings), where,
                      brakes=Brakes.of(sample=sample, at_most=at_most)),
         )  # fmt: skip
-        with switcher.turn() as turn:
+        with members.said_before(), switcher.turn() as turn:
             switcher.need_stubs(turn, name, request)
             if compiled:
                 load_probe(turn, switcher, turn.target.matching(name), request, compiled)
@@ -375,16 +381,17 @@ class Session(View):
         check_text("what", what)
         if by is not None:
             check_is("by", by, str)
-        name, where = self._named(pattern, where)
+        members, name, where = self._named(pattern, where)
         if keys is not None:
             check_int("keys", keys, 1, MOST_KEYS)
         check_int("text", text, 1, MOST_TEXT)
-        asked = parse_aggregate(what, by=by, where=where, bytes_of_text=text)
+        by = None if by is None else members.without(by)
+        asked = parse_aggregate(members.without(what), by=by, where=where, bytes_of_text=text)
         planner = self._switcher.planner
         probe = Record(nothing_read(RECORD, strings))
         request = Request(True, planner.strategy(quiesce), as_mode(mode), probe)
         job = Job(name, asked, request, keys)
-        with added_up(self._switcher, job) as adding:
+        with members.said_before(), added_up(self._switcher, job) as adding:
             yield adding
 
     @contextmanager
@@ -424,6 +431,7 @@ class Session(View):
         from markerjit.questions.aggregates import MOST_TEXT
         from markerjit.questions.latencies import Timed
         from markerjit.session.latency import TOOK, Timing, timed
+        from markerjit.session.members import Members
         from markerjit.sites.names import returns_of
 
         check_text("begin", begin)
@@ -447,12 +455,21 @@ class Session(View):
         ends = returns_of(begins) if end is None else parse_name(end)
         is_calls = end is None
         key = by or ("" if is_calls else "tid")
+        first, last = Members(self._target, begins), Members(self._target, ends)
+        if where is not None:
+            where = (last if is_calls else first).without(where)
+        if not is_calls:
+            ends_key = last.without(key if end_by is None else end_by)
+            key = first.without(key)
+            end_by = None if end_by is None and ends_key == key else ends_key
+        elif key:
+            key = last.without(key)
         took = TOOK if is_calls else ""
         asked = Timed(begin, str(ends), key, end_by, where, slower_ns, text, took)
         probe = Record(nothing_read(RECORD, strings))
         request = Request(True, self._switcher.planner.strategy(quiesce), as_mode(mode), probe)
         timing = Timing(begins, ends, asked, request, room, forget, self._clock)
-        with timed(self._switcher, timing) as latency:
+        with first.said_before(), last.said_before(), timed(self._switcher, timing) as latency:
             yield latency
 
     @contextmanager
@@ -521,7 +538,7 @@ class Session(View):
         from markerjit.events.bounds import Bounds
         from markerjit.session.trace import Asked, check_that_threads_may_wait, traced
 
-        name, where = self._named(pattern, where)
+        members, name, where = self._named(pattern, where)
         check_seconds("poll_s", poll_s)
         check_flag("resume", resume)
         check_flag("lossless", lossless)
@@ -534,6 +551,7 @@ class Session(View):
             )
         if lossless:
             check_that_threads_may_wait(self._target)
+        select = members.selected(select)
         planner = self._switcher.planner
         from markerjit.session.recording import recording_of
 
@@ -544,7 +562,7 @@ class Session(View):
         growth = 0 if lossless else ring_growth
         bounds = Bounds(duration, limit)
         asked = Asked(name, recording.read(), resume, poll_s, self._clock, growth, bounds)
-        with traced(self._switcher, self._flights, asked) as stream:
+        with members.said_before(), traced(self._switcher, self._flights, asked) as stream:
             yield stream
 
     def atrace(
@@ -802,7 +820,8 @@ class Session(View):
 
         Raises what `on` raises, and Refused while another controller reads the rings.
         """
-        name, where = self._named(pattern, where)
+        members, name, where = self._named(pattern, where)
+        select = members.selected(select)
         planner = self._switcher.planner
         from markerjit.session.recording import recording_of
 
@@ -810,7 +829,7 @@ class Session(View):
             planner, mode, probe, quiesce, time, thread_id, fields, text, strings, where,
             select, Brakes.of(sample=sample, at_most=at_most),
         )  # fmt: skip
-        with self._switcher.turn() as turn:
+        with members.said_before(), self._switcher.turn() as turn:
             return self._flights.begin(turn, name, recording)
 
     def flight(self) -> Flight:

@@ -181,6 +181,18 @@ class View:
 
         return functions_of(self._target, name)
 
+    def as_reads(self, pattern: str, text: str) -> str:
+        """A question for functions with members of structures, such as `req->length > 9`, as the
+        reads of memory that it becomes: `u32(req + 8) > 9`. One without members is as it is.
+
+        Raises BadQuestion for a member that there is not, and where no types are known.
+        """
+        check_text("pattern", pattern)
+        check_text("text", text)
+        from markerjit.session.members import Members
+
+        return Members(self._target, parse_name(pattern)).without(text)
+
     def stray_heads(self) -> list[StrayHead]:
         """Heads that were opened for markers and belong to none that is mapped now, by address."""
         target = self._target

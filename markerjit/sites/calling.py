@@ -42,11 +42,13 @@ _CLASSES = {
 
 
 class Passed(NamedTuple):
-    """An argument: its name, its conversion in a format, and where it is."""
+    """An argument: its name, its conversion in a format, where it is, and its type as C writes it,
+    "" for a member of a structure."""
 
     name: str
     conversion: str
     argument: Argument
+    text: str = ""
 
 
 def passed(prototype: Prototype) -> tuple[Passed, ...]:
@@ -66,9 +68,9 @@ def returned(prototype: Prototype) -> Returned | None:
     if value.kind not in _CLASSES:
         return None
     if value.kind is Kind.FLOAT:
-        _, conversion, (operand, ctype) = _passed("ret", value, Vector(0))
+        _, conversion, (operand, ctype), _ = _passed("ret", value, Vector(0))
         return Returned(f"ret {conversion}", (ctype,), (operand,))
-    _, conversion, (operand, ctype) = _passed("ret", value, RAX)
+    _, conversion, (operand, ctype), _ = _passed("ret", value, RAX)
     whole = CType(TypeClass.UNSIGNED, _WORD)
     return Returned(f"ret {conversion} rax %#lx", (ctype, whole), (operand, RAX))
 
@@ -87,7 +89,7 @@ class _Convention:
         if _is_in_memory(prototype.returned):
             self._general = 1  # its address comes before the parameters
         taken: list[Passed] = []
-        for index, (name, value) in enumerate(prototype.parameters):
+        for index, (name, value, text) in enumerate(prototype.parameters):
             name = name or f"arg{index}"
             if value.kind in (Kind.OTHER, Kind.VOID):
                 break
@@ -105,7 +107,7 @@ class _Convention:
                 place = self._scalar(value)
                 if place is None:
                     break
-                taken.append(_passed(name, value, place))
+                taken.append(_passed(name, value, place)._replace(text=text))
         return taken
 
     def _scalar(self, value: Value) -> Operand | None:

@@ -20,10 +20,11 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Mapping as Map
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from markerjit.elf import FileImage, Read
 from markerjit.elf.function_names import function_names
-from markerjit.elf.prototypes import Prototype, Prototypes, prototypes_of
+from markerjit.elf.prototypes import Prototype, Prototypes, has_reader, prototypes_of
 from markerjit.errors import BadFile, MemoryFault, UnknownMarker, Unsupported
 from markerjit.memory import Mapping
 from markerjit.model import (
@@ -44,6 +45,9 @@ from markerjit.sites.operands import shown
 from markerjit.sites.selection import is_named, is_of_object
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import CALL, ENDBR64, FUNCTION, NEAR_LENGTH, TAIL_CALL, function_form
+
+if TYPE_CHECKING:
+    from markerjit.elf.layouts import CLayout
 
 UNKNOWN = Signature(
     "",
@@ -97,6 +101,50 @@ def functions_of_file(path: str, name: ProbeName) -> FunctionSites:
         if is_of_object(name.object, path):
             finder.add(image, MappedObject(path, 0, image.build_id(), False))
     return finder.result()
+
+
+RETURNED = "ret"
+"""What a function returns, among the fields of where it is left."""
+
+
+class Described(NamedTuple):
+    """The C types of a function's arguments by name, and where it is left of `ret`. `lacks` says
+    why there are none, where that is so: a clause."""
+
+    name: str
+    types: Map[str, CLayout]
+    lacks: str
+
+
+def described_in_process(
+    pid: int, read: Read, maps: Sequence[Mapping], name: ProbeName
+) -> tuple[Described, ...]:
+    """The types of the functions of a name in a process. Raises what `read` raises when it ends."""
+    in_object = partial(is_of_object, name.object)
+    return tuple(
+        each
+        for image, mapped in files_of_process(pid, read, maps, [], in_object)
+        for each in _described_in(image, mapped, name)
+    )
+
+
+def described_in_file(path: str, name: ProbeName) -> tuple[Described, ...]:
+    """The same of a file. Raises BadFile."""
+    with FileImage(path) as image:
+        mapped = MappedObject(path, 0, image.build_id(), False)
+        return tuple(_described_in(image, mapped, name)) if is_of_object(name.object, path) else ()
+
+
+def _described_in(image: FileImage, mapped: MappedObject, name: ProbeName) -> Iterator[Described]:
+    functions = NamedFunctions(image, mapped)
+    for address, names in functions.symbols.names.items():
+        if any(is_named(name.name, text) for text in names):
+            described = functions.types(address)
+            if not name.at_return:
+                types = {field: described.types[field] for field in described.types}
+                types.pop(RETURNED, None)
+                described = described._replace(types=types)
+            yield described
 
 
 def functions_at(
@@ -165,7 +213,7 @@ def unnamed(site: UsdtSite) -> UsdtSite:
     if site.form.name not in _WITH_ARGUMENTS or site.leaves is not None:
         return site
     signature = UNKNOWN._replace(name=site.signature.name)
-    return site._replace(signature=signature, recipe=REGISTERS, returned=None)
+    return site._replace(signature=signature, recipe=REGISTERS, returned=None, types=())
 
 
 def canonical(names: Sequence[str]) -> str:
@@ -238,6 +286,7 @@ class NamedFunctions:
             form,
             recipe,
             returned=returned(prototype) if prototype else None,
+            types=tuple(each.text for each in passed(prototype)) if prototype else (),
         )
 
     def described(self, entry: int) -> tuple[Signature, Recipe]:
@@ -254,6 +303,26 @@ class NamedFunctions:
             tuple(each.argument.ctype for each in arguments),
         )
         return signature, Recipe(operands, " ".join(map(shown, operands)))
+
+    def types(self, entry: int) -> Described:
+        """The C types of a function's arguments."""
+        names, local = self.symbols.names[entry], entry in self.symbols.local
+        known = self._prototypes
+        types = known.layouts_of(names, entry, local=local) if known else {}
+        lacks = "it takes no arguments" if types else self._lack()
+        return Described(PREFIX + canonical(names), types, lacks)
+
+    def _lack(self) -> str:
+        """Why a function's types are not known."""
+        path = self._mapped.path
+        if not has_reader():
+            return "that needs drgn, which the extra `debug` installs: pip install markerjit[debug]"
+        if self._prototypes:
+            return f"the debugging information of {path} does not have this function"
+        return (
+            f"{path} has no debugging information here, which its -dbgsym package or "
+            f"`debuginfod-find debuginfo {path}` would bring"
+        )
 
     def _prototype(self, entry: int) -> Prototype | None:
         if entry not in self._known:
