@@ -32,7 +32,7 @@ class Calls:
 
     def of_run(self, run: range) -> list[int]:
         """How often markers that follow each other were entered, each added up."""
-        if not self._geometry.calls.entries or not self._control.now().data_used:
+        if not self._geometry.calls.entries or not self._control.number("data_used"):
             return [0] * len(run)
         return self._sums(run, _ENTERED)
 

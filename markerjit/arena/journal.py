@@ -67,6 +67,7 @@ class Journal:
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self._place = arena.control.offset("journal")
+        self._written: int | None = None
 
     def open(self, packed: bytes | bytearray, *, lease_s: int = 0) -> None:
         """Steps 1 and 2; with a lease for a change that is made in steps. Raises Refused when there
@@ -85,6 +86,7 @@ class Journal:
         word = JournalHead.state.size
         store.write(self._place + word, bytes(head)[word:])
         store.write(self._place, bytes(head)[:word])
+        self._written = count
 
     def renew(self, lease_s: int) -> None:
         """Renew the lease of a change that is made in steps. The caller must hold the lock, and
@@ -101,9 +103,9 @@ class Journal:
     def close(self) -> None:
         """Step 4."""
         edits = self._arena.geometry.edits
-        head = self._head()
+        count = self._head().edits if self._written is None else self._written
         self._arena.store.write(self._place, JOURNAL_EMPTY.to_bytes(4, "little"))
-        used = min(head.edits, edits.entries) * SIZE
+        used = min(count, edits.entries) * SIZE
         if used > _LARGE:
             self._arena.store.release(edits.offset, used)
 

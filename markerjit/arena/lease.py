@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 
+from markerjit.abi import Control
 from markerjit.arena.arena import Arena
 from markerjit.errors import Refused
 from markerjit.proc.owner import NOBODY, Owner, from_entry, is_gone, ourselves
@@ -32,9 +33,9 @@ class Reader(NamedTuple):
     over: bool
 
 
-def reader_of(arena: Arena) -> Reader | None:
-    """The reader of the rings, or None."""
-    control = arena.control.now()
+def reader_of(arena: Arena, control: Control | None = None) -> Reader | None:
+    """The reader of the rings, or None; by the control block, if it was read just now."""
+    control = control or arena.control.now()
     owner = from_entry(control.reader)
     if owner == NOBODY:
         return None

@@ -42,7 +42,7 @@ class Before(NamedTuple):
 def late(arena: Arena) -> dict[int, int]:
     """Executions that are not counted yet, by entry: their records are in the rings, and no other
     reader takes them out."""
-    if not arena.control.now().reading or arena.version > VERSION:
+    if not arena.control.number("reading") or arena.version > VERSION:
         return {}
     reader = reader_of(arena)
     if reader and not reader.over and not read_by_us(arena.pid):

@@ -40,10 +40,11 @@ class Holds:
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
-        self._reading = int(arena.control.now().reading)
+        control = arena.control.now()
+        self._reading = int(control.reading)
         self._overwritten = arena.rings.are_overwritten()
-        self._has_aggregates = bool(arena.aggregates.all())
-        reader = reader_of(arena)
+        self._has_aggregates = bool(control.aggregates_made and arena.aggregates.all())
+        reader = reader_of(arena, control)
         lives = reader is not None and (not reader.over or read_by_us(arena.pid))
         self.reader = reader.owner if reader and lives else None
 

@@ -90,11 +90,13 @@ class Filters:
 
     def tell(self, target: native.NativeTarget) -> None:
         """Name the threads to the native part, which borrows no other ones under filters."""
+        if not self._allowed:  # as most; the type of an empty array would be made each time
+            return
         known = (native.KnownThread * len(self._allowed))(
             *(native.KnownThread(thread.tid, thread.filters) for thread in self.allowed)
         )
         target.known, target.known_count = known, len(known)
-        target.repeats_sleeps = bool(self._trust and known)
+        target.repeats_sleeps = self._trust
 
     def _ask(self, thread: Filtered) -> None:
         subject = f"thread {thread.tid} of process {self._pid}"

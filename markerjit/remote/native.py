@@ -206,6 +206,20 @@ class FollowTotals(ctypes.Structure):
     ]
 
 
+class NativeMapping(ctypes.Structure):
+    """struct mj_mapping."""
+
+    _fields_ = [
+        ("start", ctypes.c_uint64),
+        ("end", ctypes.c_uint64),
+        ("permissions", ctypes.c_uint64),
+        ("offset", ctypes.c_uint64),
+        ("inode", ctypes.c_uint64),
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+    ]
+
+
 class Report(ctypes.Structure):
     """struct mj_report."""
 
@@ -263,6 +277,8 @@ def library() -> ctypes.CDLL:
     loaded.mj_follow_totals.restype = None
     loaded.mj_follow_end.restype = None
     loaded.mj_follows.argtypes = [ctypes.c_int32]
+    loaded.mj_mappings.argtypes = [ctypes.c_int32, ctypes.POINTER(NativeMapping), u32]
+    loaded.mj_mappings.restype = ctypes.c_int64
     loaded.mj_clock_pair.argtypes = [ctypes.POINTER(u64), ctypes.POINTER(u64)]
     loaded.mj_clock_pair.restype = None
     return loaded

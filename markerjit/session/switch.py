@@ -119,11 +119,22 @@ class Switcher:
             if not repairing and not stepping:
                 if turn.left_paused:
                     self.settle(turn)
-                self.switch_off_for_the_gone(turn)
-                if not leave_overdue:
-                    _try_to(self.switch_off_overdue, turn)
-                _try_to(self.free_aggregates, turn)
+                if self._may_have_left():
+                    self.switch_off_for_the_gone(turn)
+                    if not leave_overdue:
+                        _try_to(self.switch_off_overdue, turn)
+                    _try_to(self.free_aggregates, turn)
             yield turn
+
+    def _may_have_left(self) -> bool:
+        """Whether anything may be left of a reader, a deadline or an aggregate, by one look: mostly
+        the control block has none of them."""
+        recorders = self.recorders
+        if recorders is None:
+            return False
+        control = recorders.arena.control.now()
+        reader = lease.reader_of(recorders.arena, control)
+        return bool(reader or control.until_ns or control.aggregates_made)
 
     def settle(self, turn: Turn) -> Settled:
         """Finish or take back the change that is open, if there is one."""

@@ -51,6 +51,7 @@ from markerjit.x86.forms import FUNCTION, RETURN
 
 if TYPE_CHECKING:  # most processes have no USDT probe that is looked for
     from markerjit.model import UsdtSite
+    from markerjit.remote.mappings import Mappings
     from markerjit.session.opened import Opened
     from markerjit.sites.usdt import UsdtSites
 
@@ -67,6 +68,7 @@ class Seen(NamedTuple):
     opened     the sites of USDT probes that have a stub in the process: opened, or once so
     tables     the arenas that have stubs, a parent's too, and for each a number that is another
                one when its table of patches has changed since `opened` was read
+    mapped     all mappings as the kernel tells them one by one; None where it was not asked
     """
 
     maps_text: str = ""
@@ -76,6 +78,7 @@ class Seen(NamedTuple):
     arenas: Arenas = NO_ARENAS
     opened: tuple[Site, ...] = ()
     tables: tuple[tuple[RemoteAddress, int], ...] = ()
+    mapped: bytes | None = None
 
     @property
     def arena(self) -> Arena | None:
@@ -146,13 +149,14 @@ class Target:
                 f"process {self.pid} was let go, so this cannot be used any more; attach again"
             )
 
-    def look(self) -> Seen:
+    def look(self, mappings: Mappings | None = None) -> Seen:
         """See the process anew. Objects are discovered again if the mapped files have changed: a
         library may have come or gone. Stacks and heaps come and go all the time, and have no
-        markers. Raises TargetGone."""
+        markers. A caller that looks again and again gives the `mappings` of the process, and then
+        its maps are read only when these are not as before. Raises TargetGone."""
         self.check_open()
         with self.memory.watched():
-            self.seen = self._with_opened(self._look())
+            self.seen = self._with_opened(self._look(mappings))
         return self.seen
 
     def note_arena(self, arena: Arena) -> None:
@@ -162,13 +166,18 @@ class Target:
         arenas = Arenas(arena, before.open, probes, before.unfinished)
         self.seen = self.seen._replace(arenas=arenas)
 
-    def _look(self) -> Seen:
+    def _look(self, mappings: Mappings | None) -> Seen:
         seen = self.seen
         self._check_alive()
+        mapped = mappings.now() if mappings else None
+        if mapped and mapped == seen.mapped and not seen.arenas.unfinished:
+            return seen
         with self.known():
             text = read_maps_text(self.pid, why_not=why_not)
+        if mapped and mappings and mappings.now() != mapped:
+            mapped = None  # the text may be of the one or of the other
         if text == seen.maps_text and not seen.arenas.unfinished:
-            return seen
+            return seen._replace(mapped=mapped) if mapped else seen
         if not text:  # the memory is taken away a moment before the process counts as ended
             raise TargetGone(self.pid)
         maps = parse_maps(text)
@@ -181,7 +190,7 @@ class Target:
             arenas = arenas._replace(probes=arenas.probes.with_islands_of(maps))
         else:
             arenas = find_arenas(self.pid, self.memory, maps, arenas.open)
-        return Seen(text, maps, files, objects, arenas)
+        return Seen(text, maps, files, objects, arenas, mapped=mapped)
 
     def _with_opened(self, seen: Seen) -> Seen:
         """With the sites of USDT probes that have a stub. Islands have nothing but stubs, so most

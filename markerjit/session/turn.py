@@ -31,6 +31,7 @@ from markerjit.remote import native
 from markerjit.remote.calls import BorrowedThread, Caller, OwnThread
 from markerjit.remote.filters import Filters, NeededCall
 from markerjit.remote.gadgets import Gadgets, find_gadgets
+from markerjit.remote.mappings import Mappings
 from markerjit.session.target import Seen, Target
 
 _ASK_AGAIN_S = 1.0
@@ -121,6 +122,7 @@ class Turns:
         self._asked: set[int] = set()
         self._asked_at = 0.0
         self._gadgets: tuple[str, Gadgets] | None = None
+        self._mappings: Mappings | None = None
 
     @contextmanager
     def take(self, *, repairing: bool = False, stepping: bool = False) -> Iterator[Turn]:
@@ -132,7 +134,9 @@ class Turns:
         with target.memory.watched(), target.memory.locked() as locked:
             if not locked:
                 raise self._taken()
-            target.look()
+            target.look(self._mappings)
+            if self._mappings is None:  # they pay from the second turn on
+                self._mappings = Mappings(target.pid)
             target.refuse_unknown_runtime()
             with target.known():
                 self._check_threads()

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from functools import lru_cache
 
 from markerjit.errors import BadArgument, Unsupported
 from markerjit.tuples import NamedTuple
@@ -108,6 +109,7 @@ _MOST = 4096
 """Names of a list, braces expanded."""
 
 
+@lru_cache(maxsize=64)
 def parse_name(text: str) -> ProbeName:
     """The name that a text is, or the list of names. Raises BadArgument for one that is none."""
     items = [item for piece in _pieces(text) for item in _expanded(piece)]

@@ -31,6 +31,8 @@ struct query {
 
 #define QUERY _IOWR('f', 17, struct query)
 
+enum { COVERING_OR_NEXT = 16 }; /* of flags */
+
 enum { READABLE = 1, WRITABLE = 2, EXECUTABLE = 4, SHARED = 8 };
 
 enum { FIRST_SIZE = 64 * 1024 };
@@ -152,4 +154,32 @@ int has_mapping(const struct mj_target *target, const char *name) {
 
     free(text);
     return has;
+}
+
+int64_t mj_mappings(int32_t pid, struct mj_mapping *found, uint32_t most) {
+    const int maps = maps_open(pid);
+    struct query query = {.size = sizeof query, .flags = COVERING_OR_NEXT};
+    int64_t count = 0;
+
+    if (maps < 0)
+        return -1;
+    while (!ioctl(maps, QUERY, &query)) {
+        if (count++ == most)
+            break;
+        found[count - 1] = (struct mj_mapping){
+            .start = query.start,
+            .end = query.end,
+            .permissions = query.permissions,
+            .offset = query.offset,
+            .inode = query.inode,
+            .major = query.major,
+            .minor = query.minor,
+        };
+        query =
+            (struct query){.size = sizeof query, .flags = COVERING_OR_NEXT, .address = query.end};
+    }
+    if (count <= most && errno != ENOENT) /* that is the end; anything else is no answer */
+        count = -1;
+    close(maps);
+    return count;
 }

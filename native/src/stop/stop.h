@@ -279,6 +279,17 @@ struct seccomp_data;
 MJ_EXPORT uint32_t mj_run_filter(const struct sock_filter *code, uint32_t count,
                                  const struct seccomp_data *call);
 
+/* A mapping of a process, without its name. `permissions`: 1 read, 2 write, 4 execute, 8 shared. */
+struct mj_mapping {
+    uint64_t start, end, permissions, offset, inode;
+    uint32_t major, minor;
+};
+
+/* The mappings of a process in the order of address, as far as there is room for `most`. Returns
+   their number, `most` + 1 for more; -1 where the kernel does not tell them one by one (before
+   Linux 6.11), or not of this process. */
+MJ_EXPORT int64_t mj_mappings(int32_t pid, struct mj_mapping *found, uint32_t most);
+
 /* The time stamp counter and CLOCK_MONOTONIC in nanoseconds at the same moment, as close as eight
    tries get them. */
 MJ_EXPORT void mj_clock_pair(uint64_t *tsc, uint64_t *monotonic_ns);
