@@ -47,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
     signals.end_at_once()  # first, because imports take most of a short command's time
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
-    sys.exit(_prepare_output() or run(argv))
+    code = _prepare_output() or run(argv)
+    gc.freeze()  # else the interpreter looks for cycles in all that was imported before it ends
+    sys.exit(code)
 
 
 def run(argv: Sequence[str] | None = None) -> int:
