@@ -12,7 +12,7 @@ A file is a sequence of packets, in this order, so a truncated file can be read 
 
 Fields are never counters, because a number in a marker may be an address as well as a length.
 
-Authority: protos/perfetto/trace/ of Perfetto v59. The constants name its field numbers.
+The numbers of its fields are in perfetto_fields.py.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import numpy as np
 from markerjit.model import FieldType, TypeClass
 from markerjit.ring.batch import Columns, Texts
 from markerjit.ring.types import RecordType, TextState, Time
+from markerjit.trace import perfetto_fields as number
 from markerjit.trace import wire
 from markerjit.trace.batch import Batch
 from markerjit.trace.files import WholeWriter
@@ -39,16 +40,6 @@ from markerjit.trace.spans import Pair, cpu_key
 if TYPE_CHECKING:
     from markerjit.model import Field
     from markerjit.ring.batch import Array
-
-_PACKET = 1
-_CLOCK_SNAPSHOT, _TIMESTAMP, _SEQUENCE, _EVENT, _INTERNED, _FLAGS = 6, 8, 10, 11, 12, 13
-_DEFAULTS, _TRACK, _FIRST, _CLOCK_ID = 59, 60, 87, 58
-_CLEARED, _NEEDS_STATE = 1, 2
-_REALTIME, _MONOTONIC = 1, 3
-_ANNOTATION, _TYPE, _NAME, _TRACK_UUID, _SOURCE = 4, 9, 10, 11, 34
-_NAME_TEXT = 23
-_BOOL, _UINT, _INT, _DOUBLE, _STRING, _POINTER = 2, 3, 4, 5, 6, 7
-_ANNOTATION_NAME = 10
 
 BEGAN, ENDED, JSON = "trace began", "trace ended", "json"
 CUT = "(no end seen)"
@@ -69,7 +60,7 @@ class PerfettoSink:
     def __init__(self, path: str, info: TraceInfo, *, force: bool = False) -> None:
         self._info = info
         self._process = info.pid << 22
-        self._sequence = wire.field(_SEQUENCE, info.pid or 1)
+        self._sequence = wire.field(number.SEQUENCE, info.pid or 1)
         self._pairing = Pairing(info.types)
         self._names = _Names(info, self._pairing.pairs)
         self._threads: set[int] = set()
@@ -96,28 +87,28 @@ class PerfettoSink:
         self._file.write(b"".join(packets))
 
     def _packet(self, *fields: bytes) -> bytes:
-        return wire.field(_PACKET, [*fields, self._sequence])
+        return wire.field(number.PACKET, [*fields, self._sequence])
 
     # ---- packets that are sent once ----
 
     def _beginning(self) -> Iterable[bytes]:
         info, field = self._info, wire.field
         yield self._packet(
-            field(_FIRST, 1),
-            field(_FLAGS, _CLEARED),
-            field(_DEFAULTS, [field(_CLOCK_ID, _MONOTONIC)]),
-            field(_INTERNED, [*self._names.interned()]),
+            field(number.FIRST, 1),
+            field(number.FLAGS, number.CLEARED),
+            field(number.DEFAULTS, [field(number.CLOCK_ID, number.MONOTONIC)]),
+            field(number.INTERNED, [*self._names.interned()]),
         )
-        clocks = [field(1, [field(1, _MONOTONIC), field(2, self._latest)])]
+        clocks = [field(1, [field(1, number.MONOTONIC), field(2, self._latest)])]
         if info.clock.time is not Time.NONE:
-            clocks.append(field(1, [field(1, _REALTIME), field(2, info.started_ns)]))
-        yield self._packet(field(_CLOCK_SNAPSHOT, [*clocks, field(2, _MONOTONIC)]))
+            clocks.append(field(1, [field(1, number.REALTIME), field(2, info.started_ns)]))
+        yield self._packet(field(number.CLOCK_SNAPSHOT, [*clocks, field(2, number.MONOTONIC)]))
         name = info.command or f"process {info.pid}"
         process = field(3, [field(1, info.pid), field(6, name)])
-        yield self._packet(field(_TRACK, [field(1, self._process), process]))
+        yield self._packet(field(number.TRACK, [field(1, self._process), process]))
         parent = field(5, self._process)
         yield self._packet(
-            field(_TRACK, [field(1, _LOST_TRACK | info.pid), field(2, "lost"), parent])
+            field(number.TRACK, [field(1, _LOST_TRACK | info.pid), field(2, "lost"), parent])
         )
         yield self._instant(BEGAN, {JSON: json.dumps(to_json(info))}, self._process)
 
@@ -129,7 +120,7 @@ class PerfettoSink:
         return b"".join(
             self._packet(
                 field(
-                    _TRACK,
+                    number.TRACK,
                     [
                         field(1, self._process + tid),
                         field(5, self._process),
@@ -143,14 +134,14 @@ class PerfettoSink:
     def _instant(self, name: str, notes: Mapping[str, int | str], track: int) -> bytes:
         field = wire.field
         return self._packet(
-            field(_TIMESTAMP, self._latest),
-            field(_FLAGS, _NEEDS_STATE),
+            field(number.TIMESTAMP, self._latest),
+            field(number.FLAGS, number.NEEDS_STATE),
             field(
-                _EVENT,
+                number.EVENT,
                 [
-                    field(_TYPE, INSTANT),
-                    field(_TRACK_UUID, track),
-                    field(_NAME_TEXT, name),
+                    field(number.TYPE, INSTANT),
+                    field(number.TRACK_UUID, track),
+                    field(number.NAME_TEXT, name),
                     *(_annotation(key, value) for key, value in notes.items()),
                 ],
             ),
@@ -196,43 +187,43 @@ class PerfettoSink:
         names = self._names
         marker = columns.type.marker
         side = self._pairing.sides.get(marker)
-        name: wire.Parts = [wire.field(_NAME, names.event(marker))]
+        name: wire.Parts = [wire.field(number.NAME, names.event(marker))]
         if side is not None:
             is_instant = kinds == INSTANT
             name = wire.numbers(
-                _NAME, np.where(is_instant, names.event(marker), names.event(side.pair.name))
+                number.NAME, np.where(is_instant, names.event(marker), names.event(side.pair.name))
             )
         cpu = names.field(cpu_key(columns.type.fields))
         event: list[wire.Part] = [
-            *wire.numbers(_TYPE, kinds),
-            *wire.numbers(_TRACK_UUID, columns.tid.astype(np.int64) + self._process),
+            *wire.numbers(number.TYPE, kinds),
+            *wire.numbers(number.TRACK_UUID, columns.tid.astype(np.int64) + self._process),
             *name,
-            wire.field(_SOURCE, names.source(columns.type)),
-            *wire.message(_ANNOTATION, [cpu, *wire.numbers(_UINT, columns.cpu)], rows),
+            wire.field(number.SOURCE, names.source(columns.type)),
+            *wire.message(number.ANNOTATION, [cpu, *wire.numbers(number.UINT, columns.cpu)], rows),
         ]
         for field in columns.type.fields:
             value = _value(field, columns.fields[field.name])
-            event += wire.message(_ANNOTATION, [names.field(field.name), *value], rows)
+            event += wire.message(number.ANNOTATION, [names.field(field.name), *value], rows)
         packet = [
-            *wire.numbers(_TIMESTAMP, times),
+            *wire.numbers(number.TIMESTAMP, times),
             self._sequence,
-            *wire.message(_EVENT, event, rows),
-            wire.field(_FLAGS, _NEEDS_STATE),
+            *wire.message(number.EVENT, event, rows),
+            wire.field(number.FLAGS, number.NEEDS_STATE),
         ]
-        return wire.message(_PACKET, packet, rows)
+        return wire.message(number.PACKET, packet, rows)
 
     def _cut(self, when: int, tid: int, pair: Pair) -> bytes:
         """The packet that ends a span whose own end was not recorded."""
         field = wire.field
         return self._packet(
-            field(_TIMESTAMP, when),
-            field(_FLAGS, _NEEDS_STATE),
+            field(number.TIMESTAMP, when),
+            field(number.FLAGS, number.NEEDS_STATE),
             field(
-                _EVENT,
+                number.EVENT,
                 [
-                    field(_TYPE, END),
-                    field(_TRACK_UUID, self._process + tid),
-                    field(_NAME, self._names.event(pair.name)),
+                    field(number.TYPE, END),
+                    field(number.TRACK_UUID, self._process + tid),
+                    field(number.NAME, self._names.event(pair.name)),
                     _annotation(CUT, 1),
                 ],
             ),
@@ -249,7 +240,7 @@ class _Names:
         )
         self._events = _numbered(names)
         self._fields = _numbered(fields)
-        self._by_id = {kind.id: number for number, kind in enumerate(info.types, 1)}
+        self._by_id = {kind.id: iid for iid, kind in enumerate(info.types, 1)}
         self._sources = [info.sources.get(kind.marker, "") for kind in info.types]
 
     def event(self, name: str) -> int:
@@ -258,7 +249,7 @@ class _Names:
 
     def field(self, name: str) -> bytes:
         """The field with the name of an annotation."""
-        return wire.field(1, self._fields[name])
+        return wire.field(number.ANNOTATION_NAME, self._fields[name])
 
     def source(self, kind: RecordType) -> int:
         """The number of a marker's place in the source, which is distinct for each type."""
@@ -269,16 +260,16 @@ class _Names:
         field = wire.field
         yield from (field(2, [field(1, n), field(2, name)]) for name, n in self._events.items())
         yield from (field(3, [field(1, n), field(2, name)]) for name, n in self._fields.items())
-        for number, source in enumerate(self._sources, 1):
+        for iid, source in enumerate(self._sources, 1):
             file, _, line = source.rpartition(":")
             place = (
                 [field(2, file), field(4, int(line))] if line.isdecimal() else [field(2, source)]
             )
-            yield field(4, [field(1, number), *place])
+            yield field(4, [field(1, iid), *place])
 
 
 def _numbered(names: Iterable[str]) -> dict[str, int]:
-    return {name: number for number, name in enumerate(dict.fromkeys(names), 1)}
+    return {name: iid for iid, name in enumerate(dict.fromkeys(names), 1)}
 
 
 def whole_packets(data: bytes) -> int:
@@ -295,8 +286,8 @@ def whole_packets(data: bytes) -> int:
 
 
 def _annotation(key: str, value: int | str) -> bytes:
-    encoded = wire.field(_STRING if isinstance(value, str) else _INT, value)
-    return wire.field(_ANNOTATION, [wire.field(_ANNOTATION_NAME, key), encoded])
+    encoded = wire.field(number.STRING if isinstance(value, str) else number.INT, value)
+    return wire.field(number.ANNOTATION, [wire.field(number.ANNOTATION_NAME_TEXT, key), encoded])
 
 
 def _value(field: Field, column: Array | Texts) -> wire.Parts:
@@ -304,18 +295,18 @@ def _value(field: Field, column: Array | Texts) -> wire.Parts:
     if isinstance(column, Texts):
         texts = showable(field, column)
         text = wire.Ragged(texts.data, texts.offsets[:-1], np.diff(texts.offsets))
-        return wire.texts(_STRING, text, texts.states != TextState.NULL)
+        return wire.texts(number.STRING, text, texts.states != TextState.NULL)
     match field.type:
         case FieldType.BOOL:
-            return wire.numbers(_BOOL, column)
+            return wire.numbers(number.BOOL, column)
         case FieldType.FLOAT:
-            return wire.doubles(_DOUBLE, column)
+            return wire.doubles(number.DOUBLE, column)
         case FieldType.POINTER:
-            return wire.numbers(_POINTER, column)
+            return wire.numbers(number.POINTER, column)
         case FieldType.CHAR:
             codes = column.astype(np.int64) & 0xFF
             text = wire.Ragged(_CHAR_DATA, _CHAR_STARTS[codes], _CHAR_LENGTHS[codes])
-            return wire.texts(_STRING, text, np.ones(len(codes), np.bool_))
+            return wire.texts(number.STRING, text, np.ones(len(codes), np.bool_))
         case _:
             signed = field.ctype.type_class is TypeClass.SIGNED
-            return wire.numbers(_INT if signed else _UINT, column)
+            return wire.numbers(number.INT if signed else number.UINT, column)
