@@ -10,6 +10,8 @@ beyond that stands in HTML comments, which a reader of the page does not see:
     <!-- replay: check COMMAND = LINE -->  run it; it must print this line
     <!-- replay: pid 3106 = $! -->    from here on 3106 stands for that value
     <!-- replay: port 7777 -->        from here on 7777 stands for a free port
+    <!-- replay: name A/B/PROGRAM --> from here on PROGRAM stands for a copy of that program whose
+                                      name no other process has, and A/B/PROGRAM for its path
     <!-- replay: file A.c of PAGE --> write the file A.c as another page shows it
     <!-- replay: numbers A B -->      every number of the next block may differ; the words A and B
                                       may stand for each other
@@ -176,6 +178,8 @@ class _Replay:
             self._names[left] = self._shell.run(f"echo {right}", 1)[0]
         elif verb == "port":
             self._names[rest] = str(_free_port())
+        elif verb == "name":
+            self._name_alone(rest)
         elif verb == "file":
             name, _, page = rest.partition(" of ")
             (self._directory / name).write_text(_file_in(self._page.parent / page, name))
@@ -189,6 +193,14 @@ class _Replay:
             self._ahead = self._ahead._replace(skipped=True)
         elif verb != "needs":
             raise ValueError(f"{self._page}:{line}: no such directive: {verb}")
+
+    def _name_alone(self, program: str) -> None:
+        """Others may run the same program meanwhile, and a command by name would mean theirs, too."""
+        name = Path(program).name
+        unique = f"{name}{self._shell.pid}"
+        shutil.copy2(_ROOT / program, self._directory / ".bin" / unique)
+        self._names[program] = f".bin/{unique}"
+        self._names[name] = unique
 
     def _block(self, language: str, body: str, line: int) -> Iterator[Difference]:
         ahead, self._ahead = self._ahead, _Ahead()
@@ -326,6 +338,10 @@ class _Shell:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # so that all it started can be ended with it
         )
+
+    @property
+    def pid(self) -> int:
+        return self._bash.pid
 
     def run(self, command: str, lines: int) -> list[str]:
         """What a command prints. A command in the background is read until it has printed this
