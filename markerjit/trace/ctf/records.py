@@ -195,7 +195,8 @@ def _with_texts(type_: RecordType, records: Records, numbers: Array) -> Array:
         at = (at + size - 1) & -size
         if not place.code:
             inside = at + WORD <= ends
-            at += np.where(inside, halves[starts + np.where(inside, at // 4, 0)], 1 << 32)
+            lengths = halves[starts + np.where(inside, at // 4, 0)].astype(np.int64)
+            at += np.where(inside, lengths, 1 << 32)
             at = (at + WORD - 1) & -WORD
         at += size
     return np.minimum((at + WORD - 1) // WORD, _TOO_MUCH)
