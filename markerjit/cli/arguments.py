@@ -155,6 +155,7 @@ def add_seccomp(parser: argparse.ArgumentParser) -> None:
 
 
 _COUNTS = {"k": 10**3, "M": 10**6}
+_MEBIBYTES = {"": 1, "M": 1, "MiB": 1, "G": 1024, "GiB": 1024}
 _DURATIONS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -167,6 +168,14 @@ def positive(text: str) -> int:
     if number <= 0:
         raise argparse.ArgumentTypeError(f"'{text}' is not a positive number, such as 500 or 100k")
     return number * factor
+
+
+def mebibytes(text: str) -> int | None:
+    """A size in MiB, which is the unit without one: `4`, `4M`, `4MiB`, `1GiB`. None for anything
+    else; zero is a size."""
+    digits = text.rstrip("".join(_MEBIBYTES))
+    factor = _MEBIBYTES.get(text[len(digits) :])
+    return int(digits) * factor if factor and digits.isascii() and digits.isdigit() else None
 
 
 def seconds(text: str) -> float:

@@ -70,7 +70,8 @@ def add_ring_size(parser: argparse.ArgumentParser) -> None:
         "--ring-size",
         metavar="MIB",
         type=_mebibytes,
-        help="room for records per CPU, a power of two (default: what the process has, or 1)",
+        help="room for records per CPU, a power of two, such as 4MiB (default: what the process "
+        "has, or 1)",
     )
 
 
@@ -474,14 +475,18 @@ def add_growth(parser: argparse.ArgumentParser) -> None:
 
 
 def _growth(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else _MOST_GROWTH_MIB + 1
-    if number > _MOST_GROWTH_MIB:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number up to {_MOST_GROWTH_MIB}")
+    number = arguments.mebibytes(text)
+    if number is None or number > _MOST_GROWTH_MIB:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a number of MiB up to {_MOST_GROWTH_MIB}, such as 64 or 64MiB"
+        )
     return number << 20
 
 
 def _mebibytes(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() else 0
-    if number.bit_count() != 1 or number > 1024:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a power of two up to 1024")
+    number = arguments.mebibytes(text)
+    if number is None or number.bit_count() != 1 or number > 1024:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a power of two of MiB up to 1024, such as 4 or 4MiB"
+        )
     return number << 20

@@ -19,7 +19,7 @@ from markerjit.arena.lease import Reader
 from markerjit.cli import list as cli_list
 from markerjit.cli import main, output
 from markerjit.cli import watch as cli_watch
-from markerjit.cli.arguments import as_pid, positive, seconds
+from markerjit.cli.arguments import as_pid, mebibytes, positive, seconds
 from markerjit.cli.parser import COMMANDS
 from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, NoSuchProcess
@@ -119,6 +119,15 @@ def run(*arguments: str) -> int:
 
 
 @pytest.mark.parametrize(
+    ("text", "size"),
+    [("4", 4), ("4M", 4), ("4MiB", 4), ("1GiB", 1024), ("2G", 2048), ("0", 0)]
+    + [(text, None) for text in ("", "MiB", "4KiB", "4 MiB", "1.5", "-1", "4MiBM", "٤")],
+)
+def test_a_size_is_in_mebibytes_or_has_a_unit(text: str, size: int | None) -> None:
+    assert mebibytes(text) == size
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         (),
@@ -148,6 +157,9 @@ def run(*arguments: str) -> int:
         ("trace", "1", "a", "--ring-size", "0"),
         ("trace", "1", "a", "--ring-size", "3"),
         ("trace", "1", "a", "--ring-size", "2048"),
+        ("trace", "1", "a", "--ring-size", "2GiB"),
+        ("trace", "1", "a", "--ring-size", "4KiB"),
+        ("trace", "1", "a", "--ring-growth", "-1MiB"),
         ("explain", "1"),
         ("on", "1", "a", "--quiesce", "x"),
         ("off", "1", "a", "--quiesce", "signals"),

@@ -75,7 +75,7 @@ def test_lists_are_those_of_the_command_line(file: Path) -> None:
         ("colour = 1", "there is no key colour; did you mean color?"),
         ("nothing-such = 1", "there is no key nothing-such; there are color, "),
         ("[trase]\ntime = 'tsc'", "there is no command trase; did you mean trace?"),
-        ("ring-size = 3", "ring-size: '3' is not a power of two up to 1024"),
+        ("ring-size = 3", "ring-size: '3' is not a power of two of MiB up to 1024"),
         ('time = "never"', "time: 'never' is none of tsc, monotonic, coarse, none"),
         ("color = ", "is not TOML: "),
     ],
