@@ -19,7 +19,7 @@ VENV := .venv/bin
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 .PHONY: help demo test ready collection test-user bench bench-real torture kill-matrix check format native native-complete targets \
-	debian clean bytecode wheel man
+	debian clean bytecode wheel wheel-check test-pythons man
 
 help:
 	@echo "make demo     set up .venv, build, and run the bundled server under load"
@@ -33,6 +33,8 @@ help:
 	@echo "make torture  change code under running threads in all ways, for TORTURE_SECONDS (600)"
 	@echo "make kill-matrix  kill controllers and targets at every point of every operation"
 	@echo "make wheel    a wheel for any Linux of the last ten years, into dist/"
+	@echo "make wheel-check  as root: install that on bare Debians without a compiler, and use it there"
+	@echo "make test-pythons  unit tests and some live ones with each newer Python that is here"
 	@echo "make man      the manual pages, into build/man/"
 	@echo "make targets  the programs that tests attach to, into build/targets/"
 	@echo "make clean    remove everything that was made"
@@ -71,7 +73,7 @@ endif
 
 # What the tests need, and the checks, which need only that too. `make test` makes them side by side: compilers,
 # pip, apt and mypy have one CPU each at most, and wait for other things.
-ready: debian native targets $(VENV)/.test-ready build/babeltrace2/.tried check $(if $(PYTEST_FLAGS),,collection)
+ready: debian native targets $(VENV)/.test-ready build/babeltrace2/.tried build/prometheus/.tried check $(if $(PYTEST_FLAGS),,collection)
 
 # pytest rewrites the assertions of all tests before it collects them, which takes two thirds of that time: here it
 # does so once, for each of its processes later on, also where Python may not write bytecode. What is wrong they tell.
@@ -106,6 +108,48 @@ wheel: build/wheel/.tools-ready man | build/.tools-here
 	@PATH="build/wheel/venv/bin:$$PATH" auditwheel -v repair --only-plat --plat $(MANYLINUX) -w dist build/wheel/made/*.whl \
 		2>build/wheel/auditwheel.log || { tail -3 build/wheel/auditwheel.log >&2; exit 1; }
 	@ls dist/*$(MANYLINUX).whl
+
+# Minutes, and 300 MB for each root, which is made once. Names of Debian's releases: the oldest Python that we support,
+# and the newest one.
+SUITES := bookworm sid
+
+wheel-check: wheel $(SUITES:%=build/roots/%) $(VENV)/.test-ready
+	@$(call needs,unshare,util-linux)
+	@rm -rf build/wheel/wheels && mkdir -p build/wheel/wheels
+	@for suite in $(SUITES); do \
+		version=$$(ls build/roots/$$suite/usr/bin | sed -n 's/^python\(3\.[0-9]*\)$$/\1/p'); \
+		echo "pip     what the wheel needs, for Python $$version"; \
+		build/wheel/venv/bin/python -m pip --disable-pip-version-check -qq download --only-binary=:all: \
+			--python-version $$version -d build/wheel/wheels dist/*$(MANYLINUX).whl || exit 1; \
+	done
+	@echo "pytest  tests/bare"
+	@$(VENV)/python -m pytest tests/bare
+
+$(SUITES:%=build/roots/%): build/roots/%: | build/.tools-here
+	@$(call needs,debootstrap,debootstrap)
+	@test "$$(id -u)" = 0 || $(call missing,only root can make a root file system)
+	@echo "debian  $@"
+	@tests/bare/make_root.sh $@ $* >build/root-$*.log 2>&1 || { tail -3 build/root-$*.log >&2; exit 1; }
+
+# Newer Pythons than the oldest one that we support, as far as they are here: on the path, or of pyenv. Each gets an
+# environment of its own. The live tests are those of the Python door and of what differs most between Pythons.
+PYTHONS ?= $(foreach version,3.12 3.13 3.14,$(firstword \
+	$(wildcard $(HOME)/.pyenv/versions/$(version).*/bin/python3) $(shell command -v python$(version))))
+LIVE_FOR_PYTHONS := tests/live/test_python_door.py tests/live/test_commands.py tests/live/test_trace_files.py \
+	tests/live/test_arguments.py
+
+test-pythons: $(VENV)/.test-ready native targets
+	@test -n "$(strip $(PYTHONS))" || $(call missing,no newer Python is here; name some: make test-pythons PYTHONS=...)
+	@for python in $(PYTHONS); do \
+		version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])') || exit 1; \
+		place=build/pythons/$$version; \
+		echo "python  $$place"; \
+		test -e $$place/.ready || { $$python -m venv --clear $$place && \
+			$$place/bin/python -m pip --disable-pip-version-check -qq install --editable '.[test]' && \
+			touch $$place/.ready; } || exit 1; \
+		echo "pytest  with Python $$version"; \
+		$$place/bin/python -m pytest $(IN_TWO) -m 'not slow' tests/unit $(LIVE_FOR_PYTHONS) || exit 1; \
+	done
 
 # From the parsers of the commands, so it needs what the commands import.
 man: $(VENV)/.demo-ready
@@ -469,4 +513,12 @@ build/babeltrace2/.tried: tests/oracle/get_babeltrace.sh | debian
 	@mkdir -p $(@D)
 	@command -v apt-get >/dev/null && $< $(@D) >$(@D)/log 2>&1 </dev/null || \
 		echo "apt     could not get it; tests that need it skip ($(@D)/log)"
+	@touch $@
+
+# It scrapes what `markerjit export` serves.
+build/prometheus/.tried: tests/live/get_prometheus.sh | debian
+	@echo "apt     prometheus, unpacked in build/prometheus"
+	@mkdir -p $(@D)
+	@command -v apt-get >/dev/null && $< $(@D) >$(@D)/log 2>&1 </dev/null || \
+		echo "apt     could not get it; the test that needs it skips ($(@D)/log)"
 	@touch $@

@@ -114,9 +114,9 @@ def columns_of(
 ) -> list[Columns] | None:
     """The events in columns, in the order of the first event of each type; None where one of
     them has to be looked at alone. Types and the names of fields are by their numbers."""
-    found, firsts = np.unique(events.sources, return_index=True)
+    sources, firsts = np.unique(events.sources, return_index=True)
     columns = []
-    for source in found[np.argsort(firsts)].tolist():
+    for source in sources[np.argsort(firsts)].tolist():
         kind = types.get(source)
         rows = np.flatnonzero(events.sources == source)
         if kind is None or (events.counts[rows] != 1 + len(kind.fields)).any():

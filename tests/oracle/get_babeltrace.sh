@@ -8,10 +8,7 @@ set -eu
 suite=trixie
 dir=$(mkdir -p "$1" && cd "$1" && pwd)
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-place='$(ORIGIN)|$(LABEL)|$(COMPONENT)|$(REPO_URI)'
-mirror=$(apt-get indextargets --format "$place" 'Created-By: Packages' |
-	awk -F'|' '$1 == "Debian" && $2 == "Debian" && $3 == "main" { print $4; exit }')
-test -n "$mirror" || { echo "no mirror of Debian is configured" >&2; exit 1; }
+mirror=$("$(dirname "$0")/../support/debian_mirror.sh")
 
 apt="$dir/apt"
 mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$dir/root"

@@ -195,7 +195,7 @@ class _Replay:
             raise ValueError(f"{self._page}:{line}: no such directive: {verb}")
 
     def _name_alone(self, program: str) -> None:
-        """Others may run the same program meanwhile, and a command by name would mean theirs, too."""
+        """Others may run the same program, and a command by its name would mean theirs, too."""
         name = Path(program).name
         unique = f"{name}{self._shell.pid}"
         shutil.copy2(_ROOT / program, self._directory / ".bin" / unique)

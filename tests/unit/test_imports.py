@@ -32,7 +32,7 @@ BASIC = ("__future__", "enum", "errno", "gc")
 PARSER = (*BASIC, "argparse", "importlib", "locale", "textwrap")
 LOOKING = (
     *(*PARSER, "bisect", "collections.abc", "contextlib", "ctypes", "fcntl", "fnmatch"),
-    *("math", "select", "signal", "struct", "typing"),
+    *("math", "select", "signal", "struct", "typing", "warnings"),
 )
 """What of the standard library commands import that only look."""
 
