@@ -48,7 +48,7 @@ from markerjit.session.entries import Entries, slots_by_entry
 from markerjit.session.planning import Planner, one_format
 from markerjit.session.target import Target
 from markerjit.session.turn import Turn, Turns
-from markerjit.sites import Objects, ProbeName
+from markerjit.sites import Lots, Objects, ProbeName
 from markerjit.sites.vforks import may_share_memory
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import RETURN
@@ -422,7 +422,8 @@ class Switcher:
         arena = self.target.seen.arena
         if not request.on or arena is None or not arena.is_current:
             return
-        exits = [site for site in sites if site.form.name == RETURN]
+        lots = Lots.of(sites).lots  # of a hundred thousand sites none is made to be looked at
+        exits = [site for lot in lots if lot.first.form.name == RETURN for site in lot.sites()]
         if not exits:
             return
         from markerjit.arena.needed import KEEPING
