@@ -109,3 +109,14 @@ def end(arena: Arena) -> None:
 
 def _write_reader(arena: Arena, owner: Owner) -> None:
     arena.store.write(arena.control.offset("reader"), bytes(owner.entry()))
+
+
+def is_recorded_into(arena: Arena) -> bool:
+    """Whether a marker is on that records into the rings, and whose executions the runtime counts.
+    That excludes markers with a probe in C."""
+    return any(entry.since and entry.counted for entry in arena.markers.entries())
+
+
+def is_flying(arena: Arena) -> bool:
+    """Whether a flight recorder is on. The rings must not be touched while it is."""
+    return arena.rings.are_overwritten() and is_recorded_into(arena)

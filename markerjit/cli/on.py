@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import markerjit
 from markerjit.cli import (
     arguments,
     gather,
-    launching,
     output,
     progress,
     recording,
@@ -22,11 +22,13 @@ from markerjit.cli import (
     stay,
     targets,
 )
-from markerjit.cli.end import End
 from markerjit.facts import words
 from markerjit.facts.process import switch_facts
 from markerjit.printable import counted
 from markerjit.tuples import NamedTuple
+
+if TYPE_CHECKING:  # most switches are over at once
+    from markerjit.cli.end import End
 
 
 @contextmanager
@@ -112,13 +114,24 @@ def run(options: argparse.Namespace) -> int:
             for_s=options.for_s,
         )
 
-    if options.program:
-        end = End()
-        return launching.run_program(options, end, partial(_on_until_its_end, options, end, switch))
-    if gather.are_coming(options):
-        return stay.stay(options, End(), switch, stay.off_at_end(options))
+    if options.program or gather.are_coming(options):
+        return _go_on(options, switch)
     with uncollected():
         return switch_each(options, switch)
+
+
+def _go_on(
+    options: argparse.Namespace, switch: Callable[[markerjit.Session], markerjit.Applied]
+) -> int:
+    """Switch on, and stay there for a program that is started, or for those that come."""
+    from markerjit.cli.end import End
+
+    end = End()
+    if options.program:
+        from markerjit.cli.launching import run_program
+
+        return run_program(options, end, partial(_on_until_its_end, options, end, switch))
+    return stay.stay(options, end, switch, stay.off_at_end(options))
 
 
 def _on_until_its_end(
@@ -132,11 +145,13 @@ def _on_until_its_end(
     if gather.are_coming(options):
         stay.stay(options, end, switch, stay.off_at_end(options), program=program)
         return
+    from markerjit.cli.launching import let_go
+
     (pid,) = processes.pids
     with markerjit.attach(pid, seccomp=options.seccomp) as session:
         applied = switch(session)
         session.statistics(options.pattern, look=False)
-        launching.let_go(program)
+        let_go(program)
         output.print_left_out(applied.left_out)
         program.wait()
         markers = session.last_statistics()

@@ -14,12 +14,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import markerjit
-from markerjit.cli import arguments, gather, launching, output, targets
-from markerjit.cli.end import End
+from markerjit.cli import arguments, gather, output, targets
 from markerjit.facts.fleet import Hits, Stayed, staying_facts
 from markerjit.printable import counted
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # most commands that may stay do not
+    from markerjit.cli.end import End
+
     Switch = Callable[[markerjit.Session], markerjit.Applied]
     Finish = Callable[[markerjit.Member[markerjit.Applied], markerjit.Ending | None], None]
 
@@ -78,6 +79,8 @@ def stay(
     called at the end for what is there still. `finish` is called with each program: with its
     ending, or with None where it has executed another file or is there at our end. A `program` that
     waits is let go, and is followed."""
+    from markerjit.cli.launching import let_go
+
     tally = _Tally()
 
     @contextmanager
@@ -102,7 +105,7 @@ def stay(
         remarks = gather.Remarks(programs)
         end.arm([], options.duration)
         tally.add(programs.members)
-        launching.let_go(program)
+        let_go(program)
         _say_begin(options, programs.members, _rest(options, pids))
         while not end.has_come and not programs.is_over:
             for ended in programs.take_ended():

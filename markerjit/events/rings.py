@@ -275,14 +275,3 @@ class Rings:
             selected = ByMarker(dict.fromkeys(self._types, 1), np.bool_, others=0, filler=0)
             self._known = _Tables(used, least, selected)
         return self._known
-
-
-def is_recorded_into(arena: Arena) -> bool:
-    """Whether a marker is on that records into the rings, and whose executions the runtime counts.
-    That excludes markers with a probe in C."""
-    return any(entry.since and entry.counted for entry in arena.markers.entries())
-
-
-def is_flying(arena: Arena) -> bool:
-    """Whether a flight recorder is on. The rings must not be touched while it is."""
-    return arena.rings.are_overwritten() and is_recorded_into(arena)

@@ -10,10 +10,10 @@ from contextlib import suppress
 from functools import partial
 
 from markerjit.arena.arena import Arena
-from markerjit.arena.lease import read_by_us, reader_of
+from markerjit.arena.lease import is_flying, read_by_us, reader_of
 from markerjit.errors import MarkerError, MemoryFault, Refused, UnexpectedBytes
 from markerjit.events.flight import Flight
-from markerjit.events.rings import Rings, is_flying
+from markerjit.events.rings import Rings
 from markerjit.patch.apply import NOTHING, Applied
 from markerjit.patch.holds import Hold, Holds, kept_by
 from markerjit.patch.plan import by_slot

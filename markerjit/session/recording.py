@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from markerjit.arena.arena import Arena
+from markerjit.arena.lease import is_recorded_into
 from markerjit.arguments import check_all, check_flag, check_int, check_is, check_text
 from markerjit.errors import Refused
-from markerjit.events.rings import Rings, is_recorded_into
+from markerjit.events.rings import Rings
 from markerjit.model import Mode, Site
 from markerjit.patch.request import Count, Request, as_mode
 from markerjit.patch.switchable import LeftOut

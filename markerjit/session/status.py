@@ -11,13 +11,12 @@ from markerjit.arena.counters import Counted
 from markerjit.arena.deadlines import at_time, overdue
 from markerjit.arena.find import Probes
 from markerjit.arena.journal import Journal, Pause
-from markerjit.arena.lease import Reader, reader_of
+from markerjit.arena.lease import Reader, is_flying, reader_of
 from markerjit.arena.markers import BEFORE_PROBE, fnv1a
 from markerjit.arguments import check_path, check_text
 from markerjit.elf import parse_format
 from markerjit.errors import MarkerError, NoMarkers, UnexpectedBytes
 from markerjit.events.hits import Calls, calls_now, late, since, total
-from markerjit.events.rings import is_flying
 from markerjit.model import Field, Mode, RemoteAddress, Site
 from markerjit.patch.holds import Holds
 from markerjit.patch.switchable import SiteState

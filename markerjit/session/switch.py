@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING
 
 from markerjit.arena import lease
 from markerjit.arena.arena import Arena
-from markerjit.arena.create import DEFAULT_RING_SIZE, create_arena
 from markerjit.arena.deadlines import any_is_over, restore_deadlines, set_deadline
 from markerjit.arena.find import Probes
 from markerjit.arena.journal import Journal
 from markerjit.arena.markers import Switched
 from markerjit.arena.own_rings import close_own_rings, has_own_rings
 from markerjit.arena.readable import forget_pages
-from markerjit.arena.trap import install_trap
 from markerjit.errors import (
     ChangeFailed,
     MarkerError,
@@ -37,7 +35,6 @@ from markerjit.model import Edit, Mode, RemoteAddress, Site
 from markerjit.patch.apply import NOTHING, Applied, apply
 from markerjit.patch.holds import is_recorded
 from markerjit.patch.plan import Plan, by_slot
-from markerjit.patch.prepared import Prepared, prepare
 from markerjit.patch.request import Request
 from markerjit.patch.slots import SLOT_UNMATCHED
 from markerjit.patch.switchable import SiteState
@@ -53,7 +50,8 @@ from markerjit.sites.vforks import may_share_memory
 from markerjit.tuples import NamedTuple
 from markerjit.x86.forms import RETURN
 
-if TYPE_CHECKING:  # a change is seldom left paused
+if TYPE_CHECKING:  # few sessions switch again, and a change is seldom left paused
+    from markerjit.patch.prepared import Prepared
     from markerjit.session.unfinished import Settled
 
 
@@ -243,6 +241,8 @@ class Switcher:
                 if turn.target.memory.read(edit.address, len(edit.old)) != edit.old:
                     return None
                 break
+        from markerjit.patch.prepared import prepare
+
         return prepare(done.plan, done.states, self.mapped_at(turn, done.plan), done.switched)
 
     def _repeat(self, turn: Turn, prepared: Prepared, recorders: Recorders) -> Applied | None:
@@ -452,6 +452,8 @@ class Switcher:
         if traps:
             self._refuse_blocked_sigtrap()
         self._refuse_older_in_use()
+        from markerjit.arena.create import DEFAULT_RING_SIZE, create_arena
+
         seen = turn.seen
         memory = turn.target.memory
         arena = create_arena(
@@ -496,6 +498,8 @@ class Switcher:
         if plan.heads:
             arena.patches.put(plan.heads)
         if plan.traps:
+            from markerjit.arena.trap import install_trap
+
             install_trap(arena, turn.caller())
 
     def _refuse_blocked_sigtrap(self) -> None:

@@ -16,8 +16,9 @@ import markerjit
 from markerjit.apps.bench.sampling.place import Place
 from markerjit.apps.bench.toggle.program import build
 from markerjit.cli.main import run
+from markerjit.patch import prepared
 from markerjit.remote.mappings import Mappings
-from markerjit.session import planning, switch, target
+from markerjit.session import planning, target
 from tests.support.calls import calls_of
 from tests.support.programs import ROOT
 
@@ -53,7 +54,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     count(planning, "plan_on", "plans")
     count(planning, "plan_off", "plans")
     count(target.Target, "states", "readings")
-    count(switch, "prepare", "preparations")
+    count(prepared, "prepare", "preparations")
     return calls
 
 
