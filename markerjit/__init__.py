@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from markerjit.arena.waiting import Waits
     from markerjit.calls.files import check_calls_file, write_calls
     from markerjit.calls.graph import CalledFunction, CallGraph, Calling, CallNode, NotOpened
-    from markerjit.calls.samples import SampledFunction, SampledNode, StackSamples
+    from markerjit.calls.samples import SampledFunction, SampledNode, StackSamples, WeighedStacks
     from markerjit.errors import (
         BadArgument,
         BadFile,
@@ -126,7 +126,7 @@ if TYPE_CHECKING:
     )
     from markerjit.trace.template import LineTemplate, times_of
     from markerjit.trace.where import where
-    from markerjit.unwind.names import Frame
+    from markerjit.unwind.frames import Frame, WalkedStack
     from markerjit.unwind.walk import StackEnd
 
 __version__ = "0.6.0"
@@ -204,7 +204,9 @@ _HOME = {
     **dict.fromkeys(
         ("CallGraph", "CallNode", "CalledFunction", "Calling", "NotOpened"), "calls.graph"
     ),
-    **dict.fromkeys(("SampledFunction", "SampledNode", "StackSamples"), "calls.samples"),
+    **dict.fromkeys(
+        ("SampledFunction", "SampledNode", "StackSamples", "WeighedStacks"), "calls.samples"
+    ),
     **dict.fromkeys(("check_calls_file", "write_calls"), "calls.files"),
     **dict.fromkeys(("AggregateRow", "Answers", "Missed", "Statistics"), "events.aggregates"),
     **dict.fromkeys(("Bucket", "Histogram", "Sketch"), "questions.buckets"),
@@ -221,7 +223,7 @@ _HOME = {
     **dict.fromkeys(
         ("Stacks", "ThreadStack", "sample_stacks", "stacks_of_process"), "session.stacks"
     ),
-    "Frame": "unwind.names",
+    **dict.fromkeys(("Frame", "WalkedStack"), "unwind.frames"),
     "StackEnd": "unwind.walk",
     **dict.fromkeys(
         ("Function", "FunctionExit", "FunctionView", "list_file_functions"), "session.functions"
@@ -364,7 +366,9 @@ __all__ = [
     "Verb",
     "View",
     "Waits",
+    "WalkedStack",
     "Watch",
+    "WeighedStacks",
     "__version__",
     "attach",
     "check_calls_file",

@@ -107,6 +107,26 @@ SLOT_OWNER = 40
 SLOT_TOKEN, SLOT_STASH = 48, 56
 SLOT_UNMATCHED, SLOT_TAKES = 48, 56
 TAKES_TIME = 1
+MAX_STACK_DEPTH = 256
+STACK_END = 16
+STACK_FRAMES = (1 << STACK_END) - 1
+FRAME_EXACT = 1 << 63
+END_OUTERMOST, END_NO_TABLE, END_DAMAGED, END_DEEPER, END_ELSEWHERE = range(5)
+DIRECTORIES = 16
+MAX_CODES = 8192
+DIRECTORY_SIZE = MAX_CODES * 48
+UNWINDS = 8192
+STACK_PLACES = 1 << 17
+STACK_WORDS = 1 << 22
+STACK_TRIES = 16
+STACKS_TABLES = PAGE
+STACKS_DIRECTORIES = STACKS_TABLES + UNWINDS * 24
+STACKS_PLACES = STACKS_DIRECTORIES + DIRECTORIES * DIRECTORY_SIZE
+STACKS_WORDS = STACKS_PLACES + STACK_PLACES * 8
+STACKS_RULES = STACKS_WORDS + STACK_WORDS * 8
+STACKS_SIZE = STACKS_RULES + (256 << 20)
+SITE_ABOVE = 48
+SITE_CALLED = 1 << 63
 STASH_BITS = 12
 STASH_PAGES = 1 << STASH_BITS
 STASH_TRIES = 32
@@ -271,7 +291,9 @@ class Control(ctypes.Structure):
         ("stash", ctypes.c_uint64),
         ("stash_tokens", ctypes.c_uint64),
         ("ns_per_tick", ctypes.c_uint64),
-        ("_end", ctypes.c_uint64 * 3),
+        ("stacks", ctypes.c_uint64),
+        ("stacks_at", ctypes.c_uint64),
+        ("_end", ctypes.c_uint64),
     ]
 
 
@@ -532,6 +554,7 @@ class Entry(ctypes.Structure):
         ("gate_pair", ctypes.c_uint32),
         ("stash_claim", ctypes.c_uint32),
         ("stash_find", ctypes.c_uint32),
+        ("gate_stack", ctypes.c_uint32),
     ]
 
 
@@ -555,6 +578,46 @@ class Kept(ctypes.Structure):
         ("time", ctypes.c_uint64),
         ("args", ctypes.c_uint64 * STASH_ARGS),
         ("reserved", ctypes.c_uint64 * 5),
+    ]
+
+
+class Stacks(ctypes.Structure):
+    """struct mj_stacks."""
+
+    _fields_ = [
+        ("directory", ctypes.c_uint64),
+        ("counts", ctypes.c_uint64 * DIRECTORIES),
+        ("rules_used", ctypes.c_uint64),
+        ("words_room", ctypes.c_uint64),
+        ("places_mask", ctypes.c_uint64),
+        ("seen", ctypes.c_uint64),
+        ("_to_line", ctypes.c_uint64 * 3),
+        ("words_used", ctypes.c_uint64),
+        ("lost", ctypes.c_uint64),
+        ("_to_end", ctypes.c_uint64 * 6),
+    ]
+
+
+class CodeEntry(ctypes.Structure):
+    """struct mj_code."""
+
+    _fields_ = [
+        ("start", ctypes.c_uint64),
+        ("stop", ctypes.c_uint64),
+        ("rules", ctypes.c_uint64),
+        ("bias", ctypes.c_uint64),
+        ("mark", ctypes.c_uint64),
+        ("value", ctypes.c_uint64),
+    ]
+
+
+class UnwindEntry(ctypes.Structure):
+    """struct mj_unwind."""
+
+    _fields_ = [
+        ("digest", ctypes.c_uint64),
+        ("offset", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
     ]
 
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from markerjit.arguments import check_flag, check_is, check_path
 from markerjit.calls.flames import Flames, flames_of
 from markerjit.calls.graph import CallGraph
-from markerjit.calls.samples import StackSamples
+from markerjit.calls.samples import StackSamples, WeighedStacks
 from markerjit.errors import Refused
 from markerjit.trace.files import create, exists
 
@@ -50,10 +50,13 @@ def check_calls_file(path: str, *, force: bool = False, slices: bool = True) -> 
     return path.endswith(SLICES)
 
 
-def write_calls(graph: CallGraph | StackSamples, path: str, *, force: bool = False) -> None:
-    """Write calls, or samples of stacks, to a file. Raises Refused as `check_calls_file` does, for
-    a full disk, and for the suffix of slices, which a graph does not have."""
-    check_is("graph", graph, CallGraph, StackSamples)
+def write_calls(
+    graph: CallGraph | StackSamples | WeighedStacks, path: str, *, force: bool = False
+) -> None:
+    """Write calls, samples of stacks, or the stacks of events to a file. Raises Refused as
+    `check_calls_file` does, for a full disk, and for the suffix of slices, which a graph does not
+    have."""
+    check_is("graph", graph, CallGraph, StackSamples, WeighedStacks)
     check_calls_file(path, force=force)
     path = os.fspath(path)
     make = next((make for suffix, make in _WRITERS.items() if path.endswith(suffix)), None)

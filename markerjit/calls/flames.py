@@ -6,7 +6,7 @@ Calls weigh what they took, in nanoseconds, and samples weigh one each.
 from __future__ import annotations
 
 from markerjit.calls.graph import CallGraph, CallNode
-from markerjit.calls.samples import SampledNode, StackSamples
+from markerjit.calls.samples import SampledNode, StackSamples, WeighedStacks
 from markerjit.elf.demangle import demangled
 from markerjit.printable import counted
 from markerjit.tuples import NamedTuple
@@ -36,8 +36,17 @@ class Flames(NamedTuple):
     nodes: tuple[Flame, ...]
 
 
-def flames_of(graph: CallGraph | StackSamples) -> Flames:
-    """The flames of calls, or of samples."""
+def flames_of(graph: CallGraph | StackSamples | WeighedStacks) -> Flames:
+    """The flames of calls, of samples, or of the stacks of events."""
+    if isinstance(graph, WeighedStacks):
+        whole = graph.nodes[0].samples
+        return Flames(
+            graph.title,
+            "none",
+            f"{counted(whole, graph.unit)}, by the stacks of the events. The width of a box is the "
+            "part of them that had it there.",
+            tuple(_of_weighed(node, graph) for node in graph.nodes),
+        )
     title = graph.command or f"process {graph.pid}"
     if isinstance(graph, CallGraph):
         return Flames(
@@ -61,6 +70,12 @@ def _of_calls(node: CallNode) -> Flame:
     calls = counted(node.calls, "call")
     words = f"{calls}, {node.total_ns / 1e6:,.3f} ms, own {node.own_ns / 1e6:,.3f} ms"
     return Flame(demangled(node.name), node.parent, node.total_ns, node.own_ns, words)
+
+
+def _of_weighed(node: SampledNode, stacks: WeighedStacks) -> Flame:
+    share = node.samples / max(stacks.nodes[0].samples, 1)
+    words = f"{counted(node.samples, stacks.unit)} ({share:.1%}), own {node.own:,}"
+    return Flame(demangled(node.name), node.parent, node.samples, node.own, words)
 
 
 def _of_samples(node: SampledNode, stacks: int) -> Flame:

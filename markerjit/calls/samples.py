@@ -73,6 +73,19 @@ class StackSamples(NamedTuple):
         return tuple(sorted(functions, key=lambda each: (-each.own, -each.samples, each.name)))
 
 
+class WeighedStacks(NamedTuple):
+    """Stacks of events, each with a weight.
+
+    nodes  the tree of functions, each node behind its parent; `samples` are their weights
+    unit   what the weights are: "event", or what was added up
+    title  what they are of
+    """
+
+    nodes: tuple[SampledNode, ...]
+    unit: str
+    title: str
+
+
 class SampledTree:
     """Stacks, added up as they come."""
 
@@ -80,17 +93,17 @@ class SampledTree:
         self._places: dict[tuple[int, str], int] = {(-1, ""): 0}
         self._samples, self._own = [0], [0]
 
-    def add(self, names: Iterable[str]) -> None:
+    def add(self, names: Iterable[str], weight: int = 1) -> None:
         """Add a stack, the first caller first."""
         place = 0
-        self._samples[place] += 1
+        self._samples[place] += weight
         for name in names:
             place = self._places.setdefault((place, name), len(self._places))
             if place == len(self._samples):
                 self._samples.append(0)
                 self._own.append(0)
-            self._samples[place] += 1
-        self._own[place] += 1
+            self._samples[place] += weight
+        self._own[place] += weight
 
     @property
     def stacks(self) -> int:

@@ -9,11 +9,12 @@ markers are off before the last table is printed.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import markerjit
@@ -21,8 +22,10 @@ from markerjit.cli import arguments, gather, launching, output, progress, record
 from markerjit.cli.end import End
 from markerjit.facts.aggregates import (
     answers_facts,
+    has_stack,
     histogram_lines,
     key_header,
+    key_lines,
     key_words,
     missed_words,
     summary_words,
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from markerjit import AddingUp, AggregateRow, Answers
     from markerjit.cli.together import Together
 
+_ABOUT_STACKS = re.compile(r"\bstack\b")
 _REDRAW_S = 0.5
 _LOOK_S = 0.05
 _NONE: Mapping[int, int] = {}
@@ -79,6 +83,24 @@ def add_arguments(parser: argparse.ArgumentParser, *, value: str = "") -> None:
     arguments.add_json(parser)
 
 
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """-o, of stacks."""
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=arguments.file_name,
+        help="with --by stack, also write the stacks: .html (a flame graph), .speedscope.json or "
+        ".folded",
+    )  # fmt: skip
+    parser.add_argument("--force", action="store_true", help="overwrite FILE")
+
+
+def check_output(options: argparse.Namespace) -> None:
+    """Before anything is switched on: raise Refused where the file cannot be written."""
+    if options.output:
+        markerjit.check_calls_file(options.output, force=options.force, slices=False)
+        if not _ABOUT_STACKS.search(options.by or ""):
+            raise markerjit.Refused("-o writes stacks; add --by stack")
+
+
 def add_every(parser: argparse.ArgumentParser) -> None:
     """--every."""
     parser.add_argument(
@@ -100,6 +122,8 @@ def add_text(parser: argparse.ArgumentParser, which: str) -> None:
 def run(options: argparse.Namespace, what: str, show: Show) -> int:
     """Add up until the end, and show it."""
     job = _Job(options, what, show, End())
+    if getattr(options, "output", None):
+        check_output(options)
     if gather.are_coming(options):
         gather.check_coming(options)
     if options.program:
@@ -275,6 +299,8 @@ class _View:
         is_last: bool = False,
     ) -> None:
         options = self._options
+        if is_last and getattr(options, "output", None):
+            self._write(answers.values())
         if options.json:
             documents = [
                 {"pid": pid or None, "what": self._what, "by": options.by, **answers_facts(each)}
@@ -300,6 +326,16 @@ class _View:
                     output.say(unmatched_words(number))
         sys.stdout.flush()
 
+    def _write(self, answers: Iterable[Answers]) -> None:
+        """The stacks of all processes as one picture."""
+        joined = reduce(lambda left, right: left.plus(right), answers)
+        options = self._options
+        if has_stack(joined.rows):
+            title = f"{self._what} of {options.pattern}"
+            markerjit.write_calls(joined.stacks(title), options.output, force=options.force)
+        else:
+            output.say(f"no event had a stack: {options.output} is not written", error=True)
+
 
 def _print_taken(adding: Mapping[int, Reading]) -> None:
     """Say which markers were taken meanwhile."""
@@ -322,11 +358,28 @@ def print_table(
 ) -> None:
     """Print the most frequent keys with these columns behind them, and how much there is in all."""
     rows = answers.rows[: options.top or _TOP]
-    if rows:
+    if has_stack(rows):
+        _print_blocks(rows, options, header, cells)
+    elif rows:
         output.print_table(
             [*key_header(options.by), *header], [[*key_words(row.key), *cells(row)] for row in rows]
         )
     output.say(summary_words(answers, len(rows)) if options.by else events_words(answers))
+
+
+def _print_blocks(
+    rows: Sequence[AggregateRow],
+    options: argparse.Namespace,
+    header: Sequence[str],
+    cells: Callable[[AggregateRow], Sequence[str]],
+) -> None:
+    """Print keys with stacks: what was added up, and the frames below it."""
+    names = key_header(options.by)
+    for row in rows:
+        words = zip((*header, *names), (*cells(row), *key_words(row.key)), strict=True)
+        output.say("  ".join(f"{name} {cell}" for name, cell in words))
+        for line in key_lines(row.key):
+            output.say(f"    {line}", hanging=8)
 
 
 def print_pictures(answers: Answers, options: argparse.Namespace) -> None:
@@ -335,6 +388,8 @@ def print_pictures(answers: Answers, options: argparse.Namespace) -> None:
     for row in rows:
         if options.by:
             output.say(f"{', '.join(key_words(row.key))}: {row.events:,}")
+            for line in key_lines(row.key):
+                output.say(f"    {line}", hanging=8)
         for line in histogram_lines(row.answer):  # type: ignore[arg-type]
             output.say(line)
     output.say(summary_words(answers, len(rows)) if options.by else events_words(answers))

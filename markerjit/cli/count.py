@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     adding.add_arguments(parser)
+    adding.add_output(parser)
     parser.set_defaults(run=run)
 
 

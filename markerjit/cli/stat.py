@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     adding.add_arguments(parser, value="the value, such as size or 'us / 1000'")
+    adding.add_output(parser)
     parser.set_defaults(run=run)
 
 

@@ -159,7 +159,9 @@ class MappedImage(Image):
         self._read = read
         head = read(start, _PAGE)
         self._set_headers(head, lambda offset, size: read(RemoteAddress(start + offset), size))
-        self.bias = start - self._first_page()
+        self.first_page = self._first_page()
+        """The address, in the object file, of the page at file offset 0."""
+        self.bias = start - self.first_page
         if self.fixed_address and self.bias:
             # The file is mapped as data; its segments are not at their addresses.
             raise BadFile(f"{name}: it is not loaded at {start:#x}, where its file is mapped")

@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import markerjit.abi as abi
 from markerjit.arena.aggregates import Words
 from markerjit.arguments import check_is
+from markerjit.calls.samples import SampledTree, WeighedStacks
 from markerjit.errors import BadArgument
 from markerjit.questions.aggregates import Does, KeyPart, Shape
 from markerjit.questions.buckets import Histogram, Number, Sketch
 from markerjit.questions.types import Type, wrapped
 from markerjit.tuples import NamedTuple
+from markerjit.unwind.frames import WalkedStack
 
-KeyValue = int | bool | str | None
+KeyValue = int | bool | str | WalkedStack | None
 _NONE = (1 << 64) - 1
 _SIGN = 1 << 63
 _FLAGS = {
@@ -54,7 +56,8 @@ Answer = int | Statistics | Histogram | Sketch
 
 
 class AggregateRow(NamedTuple):
-    """A key, and what was added up for it. A text that was NULL or could not be read is None."""
+    """A key, and what was added up for it. A text that was NULL or could not be read is None, and
+    so is a stack that is not known."""
 
     key: tuple[KeyValue, ...]
     answer: Answer
@@ -77,12 +80,15 @@ class Missed(NamedTuple):
 
 class Answers(NamedTuple):
     """An aggregate at a moment. The events of all rows, and those that were missed, are all events
-    that there were. `keys` is how many keys were seen, `room` how many there may be."""
+    that there were. `keys` is how many keys were seen, `room` how many there may be.
+    `lost_stacks` is how many events of the process ever had no stack, for want of room: None is in
+    their key."""
 
     rows: tuple[AggregateRow, ...]
     missed: Missed
     keys: int
     room: int
+    lost_stacks: int = 0
 
     @property
     def events(self) -> int:
@@ -97,13 +103,29 @@ class Answers(NamedTuple):
         kinds = {_kind(row) for part in (self, other) for row in part.rows}
         if len(kinds) > 1:
             raise BadArgument("other", other, "answers to the same question")
-        by_key: dict[tuple[KeyValue, ...], Answer] = {row.key: row.answer for row in self.rows}
-        for key, answer in other.rows:
-            before = by_key.get(key)
-            by_key[key] = answer if before is None else _sum(before, answer)
-        rows = [AggregateRow(*row) for row in by_key.items()]
+        rows = _by_key((*self.rows, *other.rows))
         missed = Missed(*map(sum, zip(self.missed, other.missed, strict=True)))
-        return Answers(_sorted(rows), missed, len(rows), self.room + other.room)
+        lost = self.lost_stacks + other.lost_stacks
+        return Answers(_sorted(rows), missed, len(rows), self.room + other.room, lost)
+
+    def stacks(self, title: str = "") -> WeighedStacks:
+        """The stacks of the keys, each with its weight: the sum of its values where that was added
+        up, else the number of its events. What else is in a key stands above the stack. Raises
+        BadArgument for a sum that is not of integers from 0 on, and where no key has a stack."""
+        tree, unit = SampledTree(), "event"
+        for key, answer in self.rows:
+            weight: Number = events_of(answer)
+            if isinstance(answer, Statistics) and answer.sum is not None:
+                weight, unit = answer.sum, "unit"
+            if not isinstance(weight, int) or weight < 0:
+                raise BadArgument("answers", weight, "sums of integers from 0 on")
+            names: list[str] = []
+            for value in sorted(key, key=lambda value: isinstance(value, WalkedStack)):
+                names += value.labels if isinstance(value, WalkedStack) else [str(value)]
+            tree.add(names, weight)
+        if not any(isinstance(value, WalkedStack) for row in self.rows for value in row.key):
+            raise BadArgument("answers", self, "those of a key with a stack")
+        return WeighedStacks(tree.nodes, unit, title)
 
 
 class Totals(NamedTuple):
@@ -213,9 +235,40 @@ def answers_of(totals: Totals, shape: Shape, room: int, *, is_interval: bool = F
     return Answers(_sorted(row for row in rows if row.events), missed, len(totals.keys), room)
 
 
+def _by_key(rows: Iterable[AggregateRow]) -> list[AggregateRow]:
+    """Those with the same key as one."""
+    by_key: dict[tuple[KeyValue, ...], Answer] = {}
+    for key, answer in rows:
+        before = by_key.get(key)
+        by_key[key] = answer if before is None else _sum(before, answer)
+    return [AggregateRow(*row) for row in by_key.items()]
+
+
+def with_stacks(
+    answers: Answers,
+    parts: Sequence[KeyPart],
+    stack_of: Callable[[int], WalkedStack | None],
+    lost: int,
+) -> Answers:
+    """The answers with stacks in the place of their numbers, of which `lost` have none. A stack may
+    have several."""
+    places = [at for at, part in enumerate(parts) if part.type is Type.STACK]
+    rows = []
+    for key, answer in answers.rows:
+        values = list(key)
+        for at in places:
+            number = values[at]
+            values[at] = stack_of(number) if isinstance(number, int) else None
+        rows.append(AggregateRow(tuple(values), answer))
+    return answers._replace(rows=_sorted(_by_key(rows)), lost_stacks=lost)
+
+
 def _kind(row: AggregateRow) -> tuple[object, ...]:
-    """What rows that answer one question have in common: a text of a key may be None."""
-    key = tuple(str if value is None else type(value) for value in row.key)
+    """What rows that answer one question have in common: a text of a key may be None, and so may a
+    stack."""
+    key = tuple(
+        str if value is None or isinstance(value, WalkedStack) else type(value) for value in row.key
+    )
     answer = row.answer
     if isinstance(answer, int):
         return key, int
@@ -259,6 +312,8 @@ def _of_interval(answer: Answer) -> Answer:
 def _sortable(value: KeyValue) -> tuple[int, int, str]:
     if isinstance(value, str):
         return 1, 0, value
+    if isinstance(value, WalkedStack):
+        return 1, 0, "\n".join(value.labels)
     return 0, -1 if value is None else int(value), ""
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from markerjit.events.aggregates import AggregateRow, Answers, Statistics
+from markerjit.events.aggregates import AggregateRow, Answers, KeyValue, Statistics
 from markerjit.facts import Json
 from markerjit.printable import counted
 from markerjit.questions.aggregates import keys_of
 from markerjit.questions.buckets import Bucket, Histogram, Number, Sketch
+from markerjit.unwind.frames import WalkedStack
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 """Those that are shown."""
@@ -27,11 +28,12 @@ def answers_facts(answers: Answers) -> Json:
         "missed": answers.missed._asdict(),
         "keys": answers.keys,
         "room": answers.room,
+        **({"lost_stacks": answers.lost_stacks} if answers.lost_stacks else {}),
     }
 
 
 def _row_facts(row: AggregateRow) -> Json:
-    facts: Json = {"key": list(row.key), "count": row.events}
+    facts: Json = {"key": [_key_facts(value) for value in row.key], "count": row.events}
     match row.answer:
         case Statistics() as answer:
             values = {name: getattr(answer, name) for name in ("sum", "min", "max", "avg")}
@@ -41,6 +43,14 @@ def _row_facts(row: AggregateRow) -> Json:
         case Sketch() as answer:
             facts["quantiles"] = {f"{at:g}": _number(answer.quantile(at)) for at in QUANTILES}
     return facts
+
+
+def _key_facts(value: KeyValue) -> object:
+    if not isinstance(value, WalkedStack):
+        return value
+    from markerjit.facts.stacks import stack_facts  # looks into symbols, and few keys have stacks
+
+    return stack_facts(value)
 
 
 def _number(value: Number | None) -> Number | None:
@@ -60,8 +70,23 @@ def key_header(by: str | None) -> list[str]:
 
 
 def key_words(key: Sequence[object]) -> list[str]:
-    """The values of a key as cells; a bool as Python writes it."""
-    return [str(value) for value in key]
+    """The values of a key as cells; a bool as Python writes it. A stack is its innermost function:
+    its frames stand below."""
+    return [value.labels[-1] if isinstance(value, WalkedStack) else str(value) for value in key]
+
+
+def has_stack(rows: Sequence[AggregateRow]) -> bool:
+    """Whether a key has a stack."""
+    return any(isinstance(value, WalkedStack) for row in rows for value in row.key)
+
+
+def key_lines(key: Sequence[object]) -> Iterator[str]:
+    """The frames of the stacks of a key, a line each."""
+    for value in key:
+        if isinstance(value, WalkedStack):
+            from markerjit.facts.stacks import stack_lines
+
+            yield from stack_lines(value)
 
 
 def number_words(value: Number | None) -> str:
@@ -129,6 +154,8 @@ def missed_words(answers: Answers, bytes_of_text: int) -> Iterator[str]:
         )
     if missed.nan:
         yield f"{counted(missed.nan, 'value')} of NaN left out"
+    if answers.lost_stacks:
+        yield f"{counted(answers.lost_stacks, 'event')} had no stack: there is no room for more"
     if missed.unreadable:
         yield f"{counted(missed.unreadable, 'event')} left out, whose memory cannot be read"
 

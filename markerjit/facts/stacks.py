@@ -12,7 +12,7 @@ from markerjit.printable import counted
 if TYPE_CHECKING:
     from markerjit.calls.samples import StackSamples
     from markerjit.session.stacks import Stacks, ThreadStack
-    from markerjit.unwind.names import Frame
+    from markerjit.unwind.frames import Frame, WalkedStack
 
 
 def stacks_facts(stacks: Stacks) -> Json:
@@ -76,6 +76,19 @@ def frame_words(frame: Frame) -> str:
     if not frame.function:
         return f"{name}+{frame.place:#x}"
     return f"{demangled(frame.function)}+{frame.offset:#x} {name}"
+
+
+def stack_facts(stack: WalkedStack) -> Json:
+    """The stack of an event."""
+    return {
+        "frames": [_frame_facts(frame) for frame in stack.frames],
+        "end": stack.end.name.lower(),
+    }
+
+
+def stack_lines(stack: WalkedStack) -> list[str]:
+    """A line for each frame, the innermost first, and one for what ends it too early."""
+    return [*map(frame_words, stack.frames), *([str(stack.end)] if stack.end else [])]
 
 
 def _thread_facts(thread: ThreadStack) -> Json:

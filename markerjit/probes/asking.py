@@ -22,7 +22,7 @@ from markerjit.probes.question import NO, Draft, Gates, draft_of, make_question
 from markerjit.probes.selecting import Columns, columns, columns_of, lengths_of
 from markerjit.questions import Lack, Question, Scope, ask, ask_again, scope_of
 from markerjit.questions.ir import Node
-from markerjit.questions.scope import CALLER
+from markerjit.questions.scope import CALLER, STACK
 from markerjit.questions.selection import Selection, select
 from markerjit.questions.types import Type
 from markerjit.ring.brakes import NO_BRAKES, Brakes
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _NO_CALLER = "only the entry of a function has a caller"
 _FUNCTION, _RETURN = "func:", ":return"
+_IN_STUBS = ":"
+"""In the names of sites that no compiler prepared."""
 _WORD = 8
 _BEHIND_ARGUMENTS = 2 + RED_ZONE // _WORD
 """Words between the arguments and the stack of the program: what a stub saves (stub.py), and the
@@ -75,8 +77,9 @@ def scope_of_marker(signature: Signature) -> Scope:
     """The names that a question has before a probe of this marker."""
     fields = parse_format(signature.format, signature.args)
     if _is_entry(signature):
-        return scope_of(signature.name, fields, {}, more={CALLER: Type.POINTER})
-    return scope_of(signature.name, fields, {CALLER: _NO_CALLER})
+        more = {CALLER: Type.POINTER, STACK: Type.STACK}
+        return scope_of(signature.name, fields, {}, more=more)
+    return scope_of(signature.name, fields, {CALLER: _NO_CALLER}, more={STACK: Type.STACK})
 
 
 def _is_entry(signature: Signature) -> bool:
@@ -127,7 +130,10 @@ def known_of(signature: Signature, process: Process, careful: bool) -> Known:
     arguments = {**{field.name: field.arg for field in fields}, **lengths_of(signature)}
     if _is_entry(signature):
         arguments.setdefault(CALLER, len(signature.args) + _BEHIND_ARGUMENTS)
-    return Known(arguments, texts_of(signature), process.tid_offset, process.has_clock, careful)
+    return Known(
+        arguments, texts_of(signature), process.tid_offset, process.has_clock, careful,
+        is_stub=_IN_STUBS in signature.name,
+    )  # fmt: skip
 
 
 def recorded_signature(signature: Signature, select: str | None) -> Signature:

@@ -31,6 +31,7 @@ from markerjit.questions.ir import (
     Node,
     Slice,
     Span,
+    Stack,
     TextAt,
     TextTest,
     Unary,
@@ -42,7 +43,7 @@ from markerjit.questions.types import Type
 from markerjit.tuples import NamedTuple
 from markerjit.x86.assemble import number, plus
 
-ASK, LOAD, CLOCK = "call ask", "call load", "call clock"
+ASK, LOAD, CLOCK, STACK = "call ask", "call load", "call clock", "call stack"
 """Calls of the runtime's gates."""
 TID_OFFSET = 0x2D0
 """Where glibc 2.36 has the id of a thread, from its fs base."""
@@ -79,6 +80,7 @@ class Known(NamedTuple):
     careful     whether texts are never read from a page that is only known to be there. What
                 stands at a computed address never is: the program may hold a pointer to memory
                 that it has given back, and not follow it
+    is_stub     whether the probe is called by a stub, which names its site
     """
 
     arguments: Mapping[str, int]
@@ -86,6 +88,7 @@ class Known(NamedTuple):
     tid_offset: int = TID_OFFSET
     has_clock: bool = True
     careful: bool = False
+    is_stub: bool = False
 
 
 def _is_simple(node: Node) -> bool:
@@ -252,6 +255,8 @@ class Computing:
                 self._leaf(node, right=False)
             case Load():
                 self._load(node)
+            case Stack():
+                self._stack(node)
             case Convert(type=type_, operand=operand):
                 self._number(operand)
                 self._convert(node, operand.type, type_)
@@ -330,6 +335,12 @@ class Computing:
         self._emit(node, f"lea r10, {place}", LOAD, "test rax, rax", f"je {self._missing}")
         self._read_word(node.type, place, _LEFT, node)
         self.most_words = max(self.most_words, self._kept + 1)
+
+    def _stack(self, node: Stack) -> None:
+        """Have the runtime walk the stack. Its number is in rax."""
+        is_stub = "mov r11d, 1" if self._known.is_stub else "xor r11d, r11d"
+        self._emit(node, f"mov edi, {number(node.depth)}")
+        self._emit(node, f"lea r10, [rsp + {number(self._words)}]", is_stub, STACK)
 
     def _leaf(self, node: Node, *, right: bool) -> None:
         register = _RIGHT if right else _LEFT

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Self
 
 from markerjit.abi import CALL_WORDS, SHAPE_FLOATS
 from markerjit.probes.braking import Words
-from markerjit.probes.computed import ASK, CLOCK, LOAD, Computing, Known, Line
+from markerjit.probes.computed import ASK, CLOCK, LOAD, STACK, Computing, Known, Line
 from markerjit.questions.ir import Node
 from markerjit.questions.types import Type
 from markerjit.tuples import NamedTuple
@@ -43,13 +43,17 @@ _CHANGED = {
     ASK: ("rax", "rdi", "r10", "r11"),
     LOAD: ("rax", "rdi", "r10", "r11"),
     CLOCK: ("rax", "rdi", "r10", "r11"),
+    STACK: ("rax", "rdi", "r10", "r11"),
 }
 _MXCSR = 0x1F80
 """All exceptions masked, to the nearest, with denormal numbers: as a thread begins."""
 _OWN_CALL = 2
 """Words of a call before its arguments, without the return address: the shape and the slot."""
 _NO_WORDS = Words()
-_WIDE = {"eax": "rax", "al": "rax", "ecx": "rcx", "cl": "rcx", "edx": "rdx"}
+_WIDE = {
+    "eax": "rax", "al": "rax", "ecx": "rcx", "cl": "rcx", "edx": "rdx", "edi": "rdi",
+    "r11d": "r11",
+}  # fmt: skip
 
 
 class Draft(NamedTuple):
@@ -65,12 +69,14 @@ class Gates(NamedTuple):
     ask: int
     load: int
     clock: int
+    stack: int = 0
 
     @classmethod
     def of(cls, arena: Arena) -> Self:
         """Those of the runtime in an arena."""
         entry = arena.entry
-        return cls(*(arena.base + at for at in (entry.gate_ask, entry.gate_load, entry.gate_clock)))
+        gates = entry.gate_ask, entry.gate_load, entry.gate_clock, entry.gate_stack
+        return cls(*(arena.base + at for at in gates))
 
 
 def draft_of(

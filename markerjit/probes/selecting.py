@@ -44,6 +44,7 @@ _NUMBERS = {
     Type.U64: ("%lu", CType(TypeClass.UNSIGNED, 8)),
     Type.F64: ("%g", CType(TypeClass.FLOAT, 8)),
     Type.POINTER: ("%p", CType(TypeClass.POINTER, 8)),
+    Type.STACK: ("%lu", CType(TypeClass.UNSIGNED, 8)),
 }
 _LENGTH_OF = "length of "
 """Before the name of a text: the argument that says its most bytes, which no field is named."""

@@ -7,7 +7,9 @@ A thread comes to it from the jump or the breakpoint at the site. In this order 
         only for a probe
      3  pushes the operands as words of 64 bits, the last one first, then the slot and the shape
         (abi.h, struct mj_slot)
-     4  calls the probe, or the adapter of a probe that is a C function. Both change no register
+     4  calls the probe, or the adapter of a probe that is a C function. Both change no register.
+        Behind the call an instruction names the site, for the runtime (abi.h, MJ_SITE_ABOVE):
+        from there the stack of the program can be walked
      5  takes the words off the stack
      6  restores %rax, the flags and the stack
      7  executes copies of the instructions that the site lost, and jumps behind them
@@ -43,7 +45,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from markerjit.abi import RED_ZONE, SHAPE_FLOATS, SINCE_TICKS, STASH_ARGS, TAKES_TIME, Stash
+from markerjit.abi import (
+    RED_ZONE,
+    SHAPE_FLOATS,
+    SINCE_TICKS,
+    SITE_ABOVE,
+    SITE_CALLED,
+    STASH_ARGS,
+    TAKES_TIME,
+    Stash,
+)
 from markerjit.abi import Kept as Place
 from markerjit.model import (
     Constant,
@@ -94,6 +105,7 @@ _POINTERS = ("byte", "word", "dword", "qword")
 _FRESH_MXCSR = 0x1F80
 _ANY_SLOT = 0x5AFE_5107_5AFE_5107
 _ANY_ENTRY = 0x5AFE_5107_5AFE_6007
+_ANY_SITE = 0x5AFE_5107_5AFE_7007
 """Not the addresses of any slots, nor of anything else: the processor takes them for none."""
 _HEADS = 64
 _REACH = range(-(1 << 31), 1 << 31)
@@ -130,7 +142,8 @@ def make_stub(
     Raises WronglyAssembled, also for an operand whose displacement is too large.
     """
     made = _Made(address)
-    made.probe(_head(signature.args, tuple(operands), keeps=keeps), slot)
+    head = _head(signature.args, tuple(operands), keeps=keeps)
+    made.probe(head, slot, _named(displaced.address, operands))
     obstacle = made.move(displaced)
     return obstacle or made.finished(displaced)
 
@@ -165,14 +178,15 @@ def make_exit_stub(
         return obstacle
     begins = made.at
     head = _head(signature.args, tuple(operands))
+    named = _named(leaving.address, operands)
     if not depends(leaving.code):
-        made.probe(head, slot, entry)
+        made.probe(head, slot, named, entry)
         obstacle = made.move(leaving)
     else:
         target = leaving.address + len(leaving.code) + displacement_of(leaving.code)
         if not is_asked:
             made.add(Name.MOVED, skip_unless_taken(leaving.code, len(head.code) + NEAR_LENGTH))
-        made.probe(head, slot, entry)
+        made.probe(head, slot, named, entry)
         made.jump(target, Name.MOVED)
     made.places[leaving.address] = begins
     return obstacle or made.finished(displaced)
@@ -188,7 +202,8 @@ def make_call_stub(
     """The stub that a call leads to in place of its function. So it finds what the function would
     find, and jumps there. Raises WronglyAssembled."""
     made = _Made(address)
-    made.probe(_head(signature.args, tuple(operands)), slot)
+    named = _named(call.address, operands) | SITE_CALLED
+    made.probe(_head(signature.args, tuple(operands)), slot, named)
     made.add(Name.MOVED, jump_of_call(call.code, call.address, made.at))
     return made.left()
 
@@ -237,11 +252,13 @@ class _Made:
         self._code += code
         self.at += len(code)
 
-    def probe(self, head: Assembled, slot: RemoteAddress, entry: int = 0) -> None:
-        """The call of the probe in a slot, with what the entry with that slot has kept."""
+    def probe(self, head: Assembled, slot: RemoteAddress, named: int, entry: int = 0) -> None:
+        """The call of the probe in a slot, with what the entry with that slot has kept. `named` is
+        what is said of the site."""
         at = self.at
         self._parts += [Part(name, at + start, at + stop) for name, start, stop in head.parts]
-        self._code += _of_slots(head.code, slot, entry)
+        code = _of_slots(head.code, slot, entry)
+        self._code += code.replace(_word_of(_ANY_SITE), _word_of(named))
         self.at += len(head.code)
 
     def move(self, displaced: Displaced) -> Unmovable | None:
@@ -302,11 +319,10 @@ def _head(
     address."""
     source = list(_source(args, operands, keeps=keeps))
     head = assemble(source, 0, {})
-    for words, slot in ((_words, _ANY_SLOT), (_words_of_entry, _ANY_ENTRY)):
-        for word in words(slot):
-            named = sum(number(int.from_bytes(word, "little")) in line for line in source)
-            if head.code.count(word) != named:
-                raise WronglyAssembled("the slot is not where it should be")
+    for word in (*_words(_ANY_SLOT), *_words_of_entry(_ANY_ENTRY), _word_of(_ANY_SITE)):
+        named = sum(number(int.from_bytes(word, "little")) in line for line in source)
+        if head.code.count(word) != named:
+            raise WronglyAssembled("the slot is not where it should be")
     return head
 
 
@@ -322,18 +338,35 @@ def _of_slots(code: bytes, slot: RemoteAddress, entry: int) -> bytes:
 def _words(slot: int) -> list[bytes]:
     """The addresses of a slot, and of words of it, as movabs has them."""
     offsets = (0, SLOT_ADAPTER, SLOT_TOKEN, SLOT_TAKES)  # SLOT_TOKEN is SLOT_UNMATCHED, too
-    return [(slot + offset).to_bytes(_WORD, "little") for offset in offsets]
+    return [_word_of(slot + offset) for offset in offsets]
 
 
 def _words_of_entry(slot: int) -> list[bytes]:
-    return [(slot + SLOT_TOKEN).to_bytes(_WORD, "little")]
+    return [_word_of(slot + SLOT_TOKEN)]
+
+
+def _word_of(value: int) -> bytes:
+    return value.to_bytes(_WORD, "little")
+
+
+def _named(site: int, operands: Sequence[Operand]) -> int:
+    """What the stub of a site says of it: its address, and the words between the operands and the
+    program's stack."""
+    above = _depth(_below(operands)) // _WORD
+    return site | above << SITE_ABOVE
+
+
+def _below(operands: Sequence[Operand]) -> int:
+    """Bytes that are pushed before the operands."""
+    has_kept = any(isinstance(operand, Duration | Kept) for operand in operands)
+    return len(_PUSHED) * _WORD if has_kept else 0
 
 
 def _source(args: Sequence[CType], operands: Sequence[Operand], *, keeps: bool) -> Iterator[str]:
     slot = _ANY_SLOT
     kept = [operand for operand in operands if isinstance(operand, Duration | Kept)]
     own = operands[: len(operands) - len(kept)]
-    below = len(_PUSHED) * _WORD if kept else 0
+    below = _below(operands)
     count = len(operands)
     floats = sum(
         1 << index for index, ctype in enumerate(args) if ctype.type_class is TypeClass.FLOAT
@@ -386,6 +419,7 @@ def _source(args: Sequence[CType], operands: Sequence[Operand], *, keeps: bool) 
     yield "call rax"
     if not kept:
         yield "gone:"
+    yield f"movabs rax, {number(_ANY_SITE)}"
     if keeps:
         yield part(Name.KEEPS)
         yield from _keep(count)

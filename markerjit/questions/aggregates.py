@@ -68,8 +68,8 @@ class Asked(NamedTuple):
 
 
 class KeyPart(NamedTuple):
-    """A part of a key. `type` is I64, U64, BOOL, CHAR, POINTER or TEXT; `size` the most bytes of a
-    text."""
+    """A part of a key. `type` is I64, U64, BOOL, CHAR, POINTER, STACK or TEXT; `size` the most
+    bytes of a text."""
 
     type: Type
     size: int = 0
@@ -231,13 +231,13 @@ def key_part(syntax: Syntax, nodes: Sequence[Node], most: int) -> KeyPart:
 
 def key_type(type_: Type) -> Type:
     """The type of a part of a key: integers have 64 bits there."""
-    if type_ in (Type.TEXT, Type.BOOL, Type.CHAR, Type.POINTER):
+    if type_ in (Type.TEXT, Type.BOOL, Type.CHAR, Type.POINTER, Type.STACK):
         return type_
     return Type.I64 if type_.signed else Type.U64
 
 
 def _fits_i64(type_: Type) -> bool:
-    return type_.signed or (type_ is not Type.POINTER and type_.bits < 64)
+    return type_.signed or (type_ not in (Type.POINTER, Type.STACK) and type_.bits < 64)
 
 
 def _size(node: Node, most: int, syntax: Syntax) -> int:

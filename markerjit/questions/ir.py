@@ -35,6 +35,14 @@ class Value(NamedTuple):
     span: Span
 
 
+class Stack(NamedTuple):
+    """The number of the stack of an event, of at most `depth` frames. 0 where it is not known."""
+
+    type: Type
+    depth: int
+    span: Span
+
+
 class Load(NamedTuple):
     """A number in memory. The address is a u64. Where that cannot be read the number is missing,
     and so is what is computed of it: it passes no test."""
@@ -136,6 +144,7 @@ class Choice(NamedTuple):
 Node = (
     Constant
     | Value
+    | Stack
     | Load
     | TextAt
     | Convert
@@ -152,7 +161,7 @@ Node = (
 def operands(node: Node) -> tuple[Node, ...]:
     """The expressions that an expression is made of."""
     match node:
-        case Constant() | Value():
+        case Constant() | Value() | Stack():
             return ()
         case Load(address=inner) | TextAt(address=inner) | Slice(text=inner):
             return (inner,)
@@ -195,6 +204,8 @@ def _label(node: Node) -> str:
             return f"constant {value!r}"
         case Value(name=name):
             return f"value {name}"
+        case Stack(depth=depth):
+            return f"stack of {depth} frames"
         case Load():
             return "load"
         case TextAt():

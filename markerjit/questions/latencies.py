@@ -127,6 +127,9 @@ def ask_latency(timed: Timed, begins: Sequence[Scope], ends: Sequence[Scope]) ->
         key_part(parse(text), [side.key[at] for side in known], timed.text)
         for at, text in enumerate(keys)
     )
+    if any(part.type is Type.STACK for part in parts):
+        sentence = "a latency has no stack in its key, as count and its kin have"
+        raise BadQuestion(sentence, timed.by, 0, 0)
     pairing = Pairing(parts, first, last)
     if pairing.key_words > MOST_WORDS:
         raise BadQuestion(

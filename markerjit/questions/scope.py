@@ -8,10 +8,13 @@ from markerjit.model import Field
 from markerjit.questions.types import Type, type_of
 from markerjit.tuples import NamedTuple
 
-TIME, TID, CPU, NAME, CALLER = "time", "tid", "cpu", "name", "caller"
+TIME, TID, CPU, NAME, CALLER, STACK = "time", "tid", "cpu", "name", "caller", "stack"
 ALWAYS = {TIME: Type.I64, TID: Type.U32, CPU: Type.U32}
 """Of every event. `time` is nanoseconds of CLOCK_MONOTONIC. A field of the same name hides it."""
 
+
+DEPTH, MOST_DEPTH = 64, 256
+"""Frames of `stack`, and of `stack(n)` at most."""
 
 _NOTHING: Mapping[str, Type] = {}
 

@@ -88,6 +88,8 @@ def _recordable(part: Part, scope: Scope) -> Node:
     node = expression(part.syntax, scope)
     if isinstance(node, Constant) and node.type is Type.TEXT:
         raise part.syntax.wrong("a text that is always the same is not recorded", node.span)
+    if node.type is Type.STACK:
+        raise part.syntax.wrong("a stack is a part of a key, as in count --by stack", node.span)
     if isinstance(node, Slice) and node.low:
         raise part.syntax.wrong("a selection takes the beginning of a text: s[:8]", node.span)
     assert node.type is not Type.TEXT or isinstance(whole_text(node), Value | TextAt)

@@ -19,7 +19,7 @@ MEMORY = ("u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64")
 """Functions that read numbers in memory, by the type that they read."""
 TEXT_AT = "str"
 """The function that reads a text in memory."""
-FUNCTIONS = ("len", "log2", "int", "float", "field", TEXT_AT, *MEMORY)
+FUNCTIONS = ("len", "log2", "int", "float", "field", "stack", TEXT_AT, *MEMORY)
 """All functions. Each has one argument."""
 
 _NODES = (

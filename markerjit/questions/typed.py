@@ -26,13 +26,14 @@ from markerjit.questions.ir import (
     Node,
     Slice,
     Span,
+    Stack,
     TextAt,
     TextTest,
     Unary,
     Value,
     may_be_missing,
 )
-from markerjit.questions.scope import NAME, Scope
+from markerjit.questions.scope import DEPTH, MOST_DEPTH, NAME, STACK, Scope
 from markerjit.questions.syntax import MEMORY, TEXT_AT, Syntax, field_name
 from markerjit.questions.types import (
     Type,
@@ -176,6 +177,8 @@ class _Typing:
         if name in scope.types:
             if name == NAME and name not in scope.fields:
                 return Constant(Type.TEXT, scope.marker.encode(errors="replace"), span)
+            if scope.types[name] is Type.STACK:
+                return Stack(Type.STACK, DEPTH, span)
             return Value(scope.types[name], name, span)
         if name in scope.unknown:
             raise self._wrong(f"{name} is not known: {scope.unknown[name]}", span)
@@ -412,6 +415,8 @@ class _Typing:
         name = call.func.id
         if name == "field":
             return self._value(field_name(call) or "", span)
+        if name == STACK:
+            return self._stack(argument, call)
         if name in (*MEMORY, TEXT_AT):
             return self._memory(name, argument, call)
         if name == "len":
@@ -429,6 +434,17 @@ class _Typing:
         if name == TEXT_AT:
             return TextAt(Type.TEXT, address, span)
         return Load(Type(name), address, span)
+
+    def _stack(self, argument: ast.expr, call: ast.Call) -> Node:
+        node = self._value(STACK, self._syntax.span(call))
+        depth = self.node(argument)
+        value = depth.value if isinstance(depth, Constant) else None
+        if type(value) is not int or not 1 <= value <= MOST_DEPTH:
+            sentence = f"stack takes a number of frames, from 1 to {MOST_DEPTH}"
+            raise self._wrong(sentence, argument)
+        if not isinstance(node, Stack):
+            raise self._wrong("these events have a field of this name", call)
+        return node._replace(depth=value)
 
     def _length(self, argument: ast.expr, span: Span) -> Node:
         text = self.node(argument)

@@ -9,7 +9,8 @@ from markerjit.model import Field, FieldType, TypeClass
 
 class Type(Enum):
     """The type of a value. A character (`%c`) is a u8 that can be compared with a text of one byte.
-    A pointer is a u64. A text is a string or bytes."""
+    A pointer is a u64, and so is the
+    number of a stack. A text is a string or bytes."""
 
     BOOL = "bool"
     CHAR = "char"
@@ -23,6 +24,7 @@ class Type(Enum):
     U64 = "u64"
     F64 = "f64"
     POINTER = "pointer"
+    STACK = "stack"
     TEXT = "text"
 
     def __str__(self) -> str:
@@ -55,6 +57,7 @@ _BITS = {
     Type.BOOL: 1,
     Type.CHAR: 8,
     Type.POINTER: 64,
+    Type.STACK: 64,
     **dict(zip((*_SIGNED, *_UNSIGNED), (8, 16, 32, 64) * 2, strict=True)),
 }
 _CONSTANTS = (Type.I32, Type.I64, Type.U64)
@@ -86,7 +89,7 @@ def promoted(type_: Type) -> Type:
     """C's integer promotion: smaller integers become an i32, and pointers are numbers."""
     if type_ in (Type.F64, Type.TEXT):
         return type_
-    if type_ is Type.POINTER:
+    if type_ in (Type.POINTER, Type.STACK):
         return Type.U64
     return Type.I32 if type_.bits < 32 else type_
 

@@ -7,25 +7,30 @@ The question is asked of all markers that match; those that lack a name are left
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
 from markerjit.arena.aggregates import Size, Words
+from markerjit.errors import MarkerError
 from markerjit.events.aggregates import (
     Answers,
     Totals,
     answers_of,
     since,
     totals_of,
+    with_stacks,
     words_of,
 )
 from markerjit.patch.request import AddUp, Request
 from markerjit.probes.recorders import Recorders
 from markerjit.questions.aggregates import Asked, Does, Shape
+from markerjit.questions.types import Type
 from markerjit.session.asking import divide, rest_of
 from markerjit.session.held import Gathering, Leg, Source, held, make
 from markerjit.session.holding import refuse_added_up, take
 from markerjit.session.switch import Switcher
 from markerjit.session.turn import Turn
+from markerjit.session.walked import WalkedStacks
 from markerjit.sites import ProbeName
 from markerjit.tuples import NamedTuple
 
@@ -37,14 +42,18 @@ _KEYS = 1024
 class AddingUp(Gathering[Words]):
     """An aggregate of a process while its markers add to it, and its last sums afterwards."""
 
-    def __init__(self, source: Source[Words], shape: Shape) -> None:
+    def __init__(
+        self, source: Source[Words], shape: Shape, stacks: WalkedStacks | None = None
+    ) -> None:
+        """`stacks` where the key has one."""
         super().__init__(source)
+        self._stacks = stacks
         self.shape = shape
         self._before: Totals | None = None
 
     def read(self) -> Answers:
         """All that was added up so far. It goes on."""
-        return answers_of(self._totals(), self.shape, self._source.size.room)
+        return self._named(answers_of(self._totals(), self.shape, self._source.size.room))
 
     def take(self) -> Answers:
         """What was added up since the last `take`. The least and the largest value of an interval
@@ -53,7 +62,15 @@ class AddingUp(Gathering[Words]):
         interval = since(now, self._before, self.shape)
         answers = answers_of(interval, self.shape, self._source.size.room, is_interval=True)
         self._before = now
-        return answers
+        return self._named(answers)
+
+    def _named(self, answers: Answers) -> Answers:
+        if self._stacks is None:
+            return answers
+        if not self._source.is_over:
+            self._stacks.look()
+        stacks = self._stacks
+        return with_stacks(answers, self.shape.key, stacks.of, stacks.lost)
 
     def _totals(self) -> Totals:
         return totals_of(self._source.copy(), self.shape)
@@ -73,8 +90,21 @@ class Job(NamedTuple):
 def added_up(switcher: Switcher, job: Job) -> Iterator[AddingUp]:
     """The aggregate, which ends with the context. Raises what a switch raises, BadQuestion, and
     Refused where another reader holds one of the markers, or there is no room."""
-    with held(switcher, lambda turn: _prepare(turn, switcher, job)) as prepared:
-        yield AddingUp(prepared.source, prepared.shape)
+    prepare = partial(_prepare, switcher=switcher, job=job)
+    with ExitStack() as behind, held(switcher, prepare) as prepared:
+        has_stack = any(part.type is Type.STACK for part in prepared.shape.key)
+        stacks = WalkedStacks(switcher) if has_stack else None
+        adding = AddingUp(prepared.source, prepared.shape, stacks)
+        if stacks:
+            stacks.look()
+            behind.callback(_find_stacks, adding)  # when the markers are off
+        yield adding
+
+
+def _find_stacks(adding: AddingUp) -> None:
+    """At the end, as long as there is a session: have the stacks of the last sums found."""
+    with suppress(MarkerError):
+        adding.read()
 
 
 class _Prepared(NamedTuple):

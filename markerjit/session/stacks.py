@@ -16,7 +16,8 @@ from markerjit.remote.stacks import StackCopy, copy_stacks
 from markerjit.session.target import Target
 from markerjit.session.turn import Turns
 from markerjit.tuples import NamedTuple
-from markerjit.unwind.names import Frame, FrameNames
+from markerjit.unwind.frames import Frame
+from markerjit.unwind.names import FrameNames
 from markerjit.unwind.objects import ProcessCode
 from markerjit.unwind.walk import DEPTH, MAX_DEPTH, Registers, StackEnd, walk
 

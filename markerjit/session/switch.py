@@ -9,6 +9,7 @@ patterns that a session takes (session.py).
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,9 @@ from markerjit.x86.forms import RETURN
 if TYPE_CHECKING:  # few sessions switch again, and a change is seldom left paused
     from markerjit.patch.prepared import Prepared
     from markerjit.session.unfinished import Settled
+
+
+_ABOUT_STACKS = re.compile(r"\bstack\b")
 
 
 class Done(NamedTuple):
@@ -122,17 +126,19 @@ class Switcher:
                     if not leave_overdue:
                         _try_to(self.switch_off_overdue, turn)
                     _try_to(self.free_aggregates, turn)
+                    _try_to(self._refresh_stacks, turn)
             yield turn
 
     def _may_have_left(self) -> bool:
-        """Whether anything may be left of a reader, a deadline or an aggregate, by one look: mostly
-        the control block has none of them."""
+        """Whether anything may be left of a reader, a deadline or an aggregate, or stacks are
+        walked, by one look: mostly the control block has none of them."""
         recorders = self.recorders
         if recorders is None:
             return False
         control = recorders.arena.control.now()
         reader = lease.reader_of(recorders.arena, control)
-        return bool(reader or control.until_ns or control.aggregates_made)
+        is_left = reader or control.until_ns or control.aggregates_made
+        return bool(is_left or control.stacks)
 
     def settle(self, turn: Turn) -> Settled:
         """Finish or take back the change that is open, if there is one."""
@@ -326,6 +332,7 @@ class Switcher:
                 tell_of_markers(turn, sites, request, recorders)
             plan = self.planner.plan(states, request, recorders)
         if recorders:
+            self._need_stacks(turn, recorders.arena, request)
             self._enter_heads(turn, recorders.arena, plan)
             _note_breakpoints(recorders.arena, states)
             if plan.token:
@@ -438,6 +445,32 @@ class Switcher:
             filters.check(set())
             make_stash(arena, self.target.memory, turn.caller(), self.target.seen.maps)
             self.target.look()
+
+    def _need_stacks(self, turn: Turn, arena: Arena, request: Request) -> None:
+        """Before a question about stacks is asked there is the memory of what is needed to walk
+        them. Raises Refused where that cannot be had."""
+        question = request.probe.question if request.on else None
+        if question and _ABOUT_STACKS.search(question.whole):
+            from markerjit.arena.find import process_of
+            from markerjit.arena.needed import WALKING
+            from markerjit.arena.stacks import make_stacks, stacks_of
+            from markerjit.remote.filters import Filters
+
+            if stacks_of(arena) is None:
+                pid, trust = self.target.pid, self.target.trusts_filters
+                Filters(pid, lambda: WALKING, trust=trust).check(set())
+                make_stacks(arena, process_of(arena, turn.caller()))
+            self._refresh_stacks(turn)
+
+    def _refresh_stacks(self, turn: Turn) -> None:
+        """Where stacks are walked, by the tables of what is mapped now."""
+        arena = turn.seen.arena
+        if arena and arena.control.number("stacks"):
+            from markerjit.arena.stacks import stacks_of
+
+            stacks = stacks_of(arena)
+            if stacks and not stacks.is_current(turn.seen.maps):
+                stacks.refresh(turn.target.memory.read, turn.seen.maps)
 
     def _count_unmatched_anew(self, states: Sequence[SiteState], plan: Plan) -> None:
         """Exits that come on count from 0 the returns whose entries were not seen: nothing counts

@@ -6,49 +6,37 @@ A function of a stripped file has no name, only its place.
 from __future__ import annotations
 
 import bisect
-import os
+from contextlib import suppress
 
-from markerjit.elf import Image
+from markerjit.elf import FileImage, Image
 from markerjit.elf.function_names import function_names
 from markerjit.elf.functions import Functions, NoFunctions
-from markerjit.errors import BadFile
+from markerjit.errors import BadFile, MemoryFault, NoSuchProcess, TargetGone, Unsupported
 from markerjit.sites.functions import canonical
 from markerjit.sites.mapped_files import file_of
-from markerjit.tuples import NamedTuple
+from markerjit.unwind.frames import Frame, WalkedStack
 from markerjit.unwind.objects import VDSO, LoadedCode, ProcessCode
-
-
-class Frame(NamedTuple):
-    """A frame of a stack.
-
-    address   where it goes on, in the process
-    object    the path of the object, "" where none is there
-    place     the address in the object file; 0 without an object
-    function  its symbol, "" where none is known
-    offset    from where the function begins; 0 where that is not known
-    """
-
-    address: int
-    object: str
-    place: int
-    function: str
-    offset: int
-
-    @property
-    def label(self) -> str:
-        """The function: its symbol, or its place in the object."""
-        if self.function or not self.object:
-            return self.function or "[no object]"
-        return f"{os.path.basename(self.object)}+{self.place - self.offset:#x}"
+from markerjit.unwind.walk import Stack
 
 
 class FrameNames:
-    """Names of the frames of a process. Each object's are read when the first frame needs them."""
+    """Names of the frames of a process. Each object's are read when the first frame needs them;
+    with `outlives`, also when the process has ended."""
 
-    def __init__(self, pid: int, code: ProcessCode) -> None:
+    def __init__(self, pid: int, code: ProcessCode, *, outlives: bool = False) -> None:
+        """Raises what reading raises when the process ends."""
         self._pid = pid
         self._code = code
         self._names: dict[int, _Names | None] = {}
+        self._build_ids: dict[int, str | None] = {}
+        if outlives:
+            self._build_ids = {each.image.bias: each.image.build_id() for each in code.codes}
+
+    def stack(self, stack: Stack) -> WalkedStack:
+        """The frames of a stack."""
+        pairs = zip(stack.addresses, stack.exact, strict=True)
+        frames = tuple(self.frame(address, exact=exact) for address, exact in pairs)
+        return WalkedStack(frames, stack.end)
 
     def frame(self, address: int, *, exact: bool) -> Frame:
         """The frame that goes on at an address. `exact`: it is an instruction that was to be
@@ -65,7 +53,7 @@ class FrameNames:
     def _names_of(self, code: LoadedCode) -> _Names | None:
         key = code.image.bias
         if key not in self._names:
-            self._names[key] = _names(self._pid, code)
+            self._names[key] = _names(self._pid, code, self._build_ids.get(key))
         return self._names[key]
 
 
@@ -88,14 +76,16 @@ class _Names:
         return start, canonical(self._symbols[start])
 
 
-def _names(pid: int, code: LoadedCode) -> _Names | None:
-    if code.mapping.path == VDSO:
-        return _Names({}, _bounds(code.image))
-    try:
+def _names(pid: int, code: LoadedCode, build_id: str | None) -> _Names | None:
+    with suppress(BadFile, MemoryFault, TargetGone, NoSuchProcess):
+        if code.mapping.path == VDSO:
+            return _Names({}, _bounds(code.image))
         with file_of(pid, code.mapping, code.image) as image:
             return _Names(function_names(image).names, _bounds(image))
-    except BadFile:
-        return None
+    with suppress(BadFile, Unsupported), FileImage(code.mapping.path) as image:
+        if build_id and image.build_id() == build_id:
+            return _Names(function_names(image).names, _bounds(image))
+    return None
 
 
 def _bounds(image: Image) -> Functions | None:

@@ -56,14 +56,26 @@ class ProcessCode:
         place = bisect.bisect_right(self._firsts, address) - 1
         return place >= 0 and address < self._executable[place].end
 
+    @property
+    def executable(self) -> list[Mapping]:
+        """The mappings that can be executed, in the order of their addresses."""
+        return self._executable
+
+    @property
+    def codes(self) -> list[LoadedCode]:
+        """The code of all objects, in the order of its addresses."""
+        return self._codes
+
     def rule(self, address: int) -> Rule:
         """The rule at an address; of kind NONE where no table has it. Raises what reading raises
         when the process ends."""
         code = self.at(address)
-        table = self._table(code) if code else None
+        table = self.table(code) if code else None
         return table.at(address - code.image.bias) if table and code else Rule(Kind.NONE)
 
-    def _table(self, code: LoadedCode) -> Table | None:
+    def table(self, code: LoadedCode) -> Table | None:
+        """The table of an object; None where it cannot have one. Raises what reading raises when
+        the process ends."""
         if code.start not in self._tables:
             try:
                 self._tables[code.start] = kept_table(code.image)

@@ -80,10 +80,13 @@ Word = Callable[[int], int]
 """Reads 8 bytes at an address, or raises MemoryFault."""
 
 
-def walk(code: Code, word: Word, registers: Registers, depth: int = DEPTH) -> Stack:
-    """The frames of a stack, at most `depth`."""
+def walk(
+    code: Code, word: Word, registers: Registers, depth: int = DEPTH, *, is_called: bool = False
+) -> Stack:
+    """The frames of a stack, at most `depth`. `is_called`: its rip follows a call, as a return
+    address does, and is no instruction that is to be executed."""
     addresses = [registers.rip]
-    exact = [True]
+    exact = [not is_called]
     end = StackEnd.DEEPER
     while True:
         rule = code.rule(registers.rip - (not exact[-1]))

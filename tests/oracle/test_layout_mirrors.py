@@ -56,6 +56,9 @@ CTYPES_MIRRORS: dict[str, type[ctypes.Structure]] = {
     "mj_part": abi.PartEntry,
     "mj_stash": abi.Stash,
     "mj_kept": abi.Kept,
+    "mj_stacks": abi.Stacks,
+    "mj_code": abi.CodeEntry,
+    "mj_unwind": abi.UnwindEntry,
     "mj_patch": abi.PatchEntry,
     "mj_unit": abi.UnitEntry,
     "mj_island": abi.IslandEntry,
@@ -89,6 +92,7 @@ FORMAT_MIRRORS = {
     ),
     "mj_record": (struct.Struct("<II"), "head tid"),
     "mj_text": (struct.Struct("<II"), "length state"),
+    "mj_rules": (struct.Struct("<8sIIQQ"), "magic version count low high"),
 }
 
 CONSTANTS = {
@@ -143,6 +147,17 @@ CONSTANTS = {
     "MJ_TAKES_TIME": abi.TAKES_TIME,
     "MJ_SINCE_TICKS": abi.SINCE_TICKS,
     **{f"MJ_{name}": value for name, value in vars(abi).items() if name.startswith("STASH_")},
+    **{
+        f"MJ_{name}": value
+        for name, value in vars(abi).items()
+        if name.startswith(("STACK_", "STACKS_", "END_", "SITE_"))
+    },
+    "MJ_MAX_STACK_DEPTH": abi.MAX_STACK_DEPTH,
+    "MJ_FRAME_EXACT": abi.FRAME_EXACT,
+    "MJ_DIRECTORIES": abi.DIRECTORIES,
+    "MJ_DIRECTORY_SIZE": abi.DIRECTORY_SIZE,
+    "MJ_MAX_CODES": abi.MAX_CODES,
+    "MJ_UNWINDS": abi.UNWINDS,
     "MJ_RED_ZONE": abi.RED_ZONE,
     "MJ_SHAPE_FLOATS": abi.SHAPE_FLOATS,
     "MJ_PROBE_COUNTED": abi.PROBE_COUNTED,

@@ -67,7 +67,7 @@ class Harness:
     CODE, DATA, STRINGS, SIZE = 0x1000, 0x20000, 0x21000, 0x30000
     KEEP = ("rbx", "rbp", "r12", "r13", "r14", "r15")
 
-    GATES = (0x80, 0xA0, 0xC0)
+    GATES = (0x80, 0xA0, 0xC0, 0xE0)
 
     def __init__(self, gates: Gates) -> None:
         self.text_at: int | None = None

@@ -150,6 +150,37 @@ struct mj_slot {
 #define MJ_STASH_LOST 24
 #define MJ_STASH_TABLE MJ_PAGE
 
+/* Stacks: frames at most, bits of the first word of one, and what ended it. An address of a frame
+   has MJ_FRAME_EXACT where it is an instruction that was to be executed; others follow a call. */
+#define MJ_MAX_STACK_DEPTH 256
+#define MJ_STACK_END 16
+#define MJ_STACK_FRAMES ((1 << MJ_STACK_END) - 1) /* mask */
+#define MJ_FRAME_EXACT (1ul << 63)
+#define MJ_END_OUTERMOST 0
+#define MJ_END_NO_TABLE 1
+#define MJ_END_DAMAGED 2
+#define MJ_END_DEEPER 3
+#define MJ_END_ELSEWHERE 4 /* the return address is in memory that is not known to be code */
+#define MJ_DIRECTORIES 16
+#define MJ_MAX_CODES 8192
+#define MJ_DIRECTORY_SIZE (MJ_MAX_CODES * 48)
+#define MJ_UNWINDS 8192
+#define MJ_STACK_PLACES (1 << 17)
+#define MJ_STACK_WORDS (1 << 22)
+#define MJ_STACK_TRIES 16 /* places where a stack may be */
+#define MJ_STACKS_TABLES MJ_PAGE
+#define MJ_STACKS_DIRECTORIES (MJ_STACKS_TABLES + MJ_UNWINDS * 24)
+#define MJ_STACKS_PLACES (MJ_STACKS_DIRECTORIES + MJ_DIRECTORIES * MJ_DIRECTORY_SIZE)
+#define MJ_STACKS_WORDS (MJ_STACKS_PLACES + MJ_STACK_PLACES * 8)
+#define MJ_STACKS_RULES (MJ_STACKS_WORDS + MJ_STACK_WORDS * 8)
+#define MJ_STACKS_SIZE (MJ_STACKS_RULES + (256 << 20))
+
+/* What an instruction behind a stub's call of a probe names (`movabs`, %rax is free there): the
+   site, MJ_SITE_ABOVE: how many words are between the last one of the call and the program's stack,
+   and whether a call has pushed a return address there, from which the stack is walked. */
+#define MJ_SITE_ABOVE 48
+#define MJ_SITE_CALLED (1ul << 63)
+
 #define MJ_RED_ZONE 128
 #define MJ_SHAPE_FLOATS 8
 #define MJ_CALL_SHAPE 8
@@ -464,6 +495,8 @@ struct mj_control {
     uint64_t stash;             /* address of the struct mj_stash; 0: there is none */
     uint64_t stash_tokens;      /* the last token that a slot has got */
     uint64_t ns_per_tick;       /* of the time stamp counter, 32 binary places; with the stash */
+    uint64_t stacks;            /* address of the struct mj_stacks; 0: there is none */
+    uint64_t stacks_at;         /* and its offset in the memfd */
 };
 
 /*
@@ -826,6 +859,65 @@ struct mj_kept {
     uint64_t reserved[5];
 };
 
+/*
+ * What the runtime needs to walk stacks, and the stacks that it has seen: a piece of the memfd
+ * behind the arena, mapped elsewhere when it is first needed. From its start, in this order:
+ *
+ *     header       struct mj_stacks, one page
+ *     tables       struct mj_unwind[MJ_UNWINDS]: which tables of unwind rules there are, for
+ *                  controllers
+ *     directories  MJ_DIRECTORIES of them, MJ_DIRECTORY_SIZE bytes each: struct mj_code[]
+ *     places       uint64_t[places_mask + 1]: 0 for a free one, 1 where it is claimed, else the
+ * upper half of the stack's hash and its number words        uint64_t[words_room]: the stacks. The
+ * number of a stack is that of its first word: how many frames, and from MJ_STACK_END on what ended
+ * it. The frames follow, the innermost first rules        the tables, each as
+ * markerjit/unwind/table.py has it
+ *
+ * A directory is written when it is nobody's, and is in force when `directory` has its number; that
+ * of number n is in the place n % MJ_DIRECTORIES. So a walk that finds, at its end, that as many
+ * were made meanwhile is thrown away.
+ *
+ * docs/decisions/0048-stacks-in-the-target.md
+ */
+struct mj_stacks {
+    uint64_t directory;              /* 0: none yet */
+    uint64_t counts[MJ_DIRECTORIES]; /* entries of each */
+    uint64_t rules_used;
+    uint64_t words_room;
+    uint64_t places_mask;
+    uint64_t seen;                                    /* FNV-1a of what the directory was made of */
+    uint64_t words_used __attribute__((aligned(64))); /* by the runtime, from here on */
+    uint64_t lost;                                    /* stacks that found no room */
+};
+
+/* Addresses that can be executed. An object is believed to be there for as long as `mark` has
+   `value`: so code that is mapped in its place later has no table. */
+struct mj_code {
+    uint64_t start;
+    uint64_t stop;
+    uint64_t rules; /* offset of the table; 0: it has none */
+    uint64_t bias;  /* the object's addresses are those of its file and this */
+    uint64_t mark;  /* an address */
+    uint64_t value;
+};
+
+/* A table that is there: what it is known by, and where. */
+struct mj_unwind {
+    uint64_t digest;
+    uint64_t offset;
+    uint64_t size;
+};
+
+/* The header of a table: markerjit/unwind/table.py. Behind it are the index, where rules begin, and
+   the rules (markerjit/unwind/rules.py). */
+struct mj_rules {
+    char magic[8];
+    uint32_t version;
+    uint32_t count;
+    uint64_t low;
+    uint64_t high;
+};
+
 /* Where the runtime's functions are: the first words of its code, as offsets from its start. */
 struct mj_entry {
     uint64_t magic; /* MJ_ARENA_MAGIC */
@@ -860,6 +952,7 @@ struct mj_entry {
     uint32_t gate_pair;
     uint32_t stash_claim; /* for stubs of entries, and of exits */
     uint32_t stash_find;
+    uint32_t gate_stack; /* for questions, too */
 };
 
 #endif /* !__ASSEMBLER__ */

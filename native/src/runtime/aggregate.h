@@ -61,9 +61,6 @@ __attribute__((visibility("hidden"))) uint64_t mj_larger(uint64_t before, uint64
 /* The number of a key, or -1: there is no room for it, or its place has no number of ours. */
 int64_t mj_number_of(const struct mj_table *table, const uint64_t *key);
 
-uint64_t mj_hash(const uint64_t *key, uint32_t words);
-int mj_is_same(const uint64_t *words, const uint64_t *key, uint32_t count);
-
 /* Put parts together, of the words of the call and the numbers that the code has computed, behind
    which `*numbers` is then. Returns whether the texts have room; one that has none is cut. */
 int mj_put_parts(const struct mj_parts *parts, const uint64_t *words, const uint64_t **numbers,

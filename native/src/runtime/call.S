@@ -114,7 +114,7 @@
 
 /* Gates: %rdi is the marker, %r10 the address of the words, %r11 a third argument. They change %rax, %rdi, %r10 and
    %r11. The functions are compiled for general registers only. */
-.macro gate name, function
+.macro gate name, function, with_rbp=0
     .globl \name
     .hidden \name
     .p2align 4
@@ -129,6 +129,9 @@
     and $-16, %rsp
     mov %r10, %rsi
     mov %r11, %rdx
+    .if \with_rbp
+    mov (%rbp), %rcx
+    .endif
     call \function
     lea -40(%rbp), %rsp
     pop %r9
@@ -156,6 +159,10 @@ gate mj_gate_aggregate, mj_aggregate
 
 /* The same, where %rdi is a struct mj_pairing. */
 gate mj_gate_pair, mj_pair
+
+/* Where %rdi is the most frames of a stack, %r11 is not 0 where a stub has made the call, and a
+   fourth argument is the program's %rbp; %rax is the stack's number. */
+gate mj_gate_stack, mj_stack, 1
 
 /* The probe `record` for any marker, which is the data of the slot. (restart.S has `count`.) */
     .globl mj_record_block

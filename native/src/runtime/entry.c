@@ -50,5 +50,6 @@ __asm__(".pushsection .entry, \"a\"\n"
         OFFSET(mj_gate_pair)
         OFFSET(mj_stash_claim)
         OFFSET(mj_stash_find)
+        OFFSET(mj_gate_stack)
         ".popsection\n");
 // clang-format on

@@ -99,9 +99,10 @@ static enum page ask_for(const struct mj_control *control, uint64_t page) {
     return result == -EINVAL ? READABLE : result == -EFAULT ? UNREADABLE : UNKNOWN;
 }
 
-static enum page page_at(const struct mj_control *control, uint64_t address) {
+/* `counter` was read before the question. */
+static enum page page_at(const struct mj_control *control, uint64_t address, uint64_t counter) {
     const uint64_t page = address / MJ_PAGE;
-    const uint64_t window = mj_counter() >> MJ_READABLE_WINDOW; /* read before the question */
+    const uint64_t window = counter >> MJ_READABLE_WINDOW;
     const uint64_t word = mj_readable_word(page, window);
     uint64_t *known = (uint64_t *)mj_part(control, MJ_PART_READABLE) + mj_readable_place(page);
 
@@ -114,6 +115,15 @@ static enum page page_at(const struct mj_control *control, uint64_t address) {
     if (now == READABLE)
         __atomic_store_n(known, word, __ATOMIC_RELAXED);
     return now;
+}
+
+int mj_is_readable(const struct mj_control *control, uint64_t address, uint64_t *counter) {
+    if (!(control->cpu_flags & MJ_CPU_TSC))
+        return address - MJ_PAGE < END_OF_KNOWN - MJ_PAGE &&
+               ask_for(control, address / MJ_PAGE) == READABLE;
+    if (!*counter)
+        *counter = mj_counter();
+    return page_at(control, address, *counter) == READABLE;
 }
 
 /* The first bytes of a block, fewer than it has. */
@@ -183,7 +193,7 @@ static uint64_t by_pages(const struct mj_control *control, char *to, const char 
         const uint64_t in_page = MJ_PAGE - (address & (MJ_PAGE - 1));
         const uint64_t part = left < in_page ? left : in_page;
 
-        *next = page_at(control, address);
+        *next = page_at(control, address, mj_counter());
         if (*next != READABLE)
             break;
         const uint64_t copied = from_page(to + done, from + done, part, text);

@@ -151,6 +151,29 @@ uint64_t mj_copy(const struct mj_control *control, char *to, const char *from, u
                  unsigned how, int *whole);
 long mj_fetch(void *to, const void *from, unsigned long size);
 
+/* Whether the page of an address can be read now. `*counter` is the time stamp counter, read when
+   it is first needed; 0 before. */
+int mj_is_readable(const struct mj_control *control, uint64_t address, uint64_t *counter);
+
+/* walk.c: the frames of a stack from these registers on, at most `depth` of them; where `exact`,
+   `rip` is to be executed, else it follows a call. Returns how many; `*end` is MJ_END_... */
+struct mj_frame {
+    uint64_t rip;
+    uint64_t rsp;
+    uint64_t rbp;
+    int exact;
+};
+unsigned mj_walk(const struct mj_stacks *stacks, struct mj_frame frame, uint64_t *frames,
+                 unsigned depth, unsigned *end);
+
+/* stack.c: the number of the stack of an event, whose probe was called with these words, by a stub
+   or by the body of a marker; 0 where it is not known. */
+uint64_t mj_stack(uint64_t depth, const uint64_t *words, uint64_t is_stub, uint64_t rbp);
+
+/* aggregate.c */
+uint64_t mj_hash(const uint64_t *key, uint32_t words);
+int mj_is_same(const uint64_t *words, const uint64_t *key, uint32_t count);
+
 /* record.c: put a text at `to`, a struct mj_text and its bytes, at most `limit`; `asked` is the
    argument before it. Returns the bytes that it takes, a multiple of eight; one more than its text
    may be written. */

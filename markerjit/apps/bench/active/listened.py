@@ -55,6 +55,8 @@ QUESTIONS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
     "ask_yes": ({"where": "a > -2000000000"}, True),
     "ask_text_no": ({"where": 'text == "12346"'}, False),
     "ask_text_yes": ({"where": 'text == "12345"'}, True),
+    "stack_1": ({"where": "stack(1) != 0"}, True),
+    "stack_4": ({"where": "stack(4) != 0"}, True),
     "sample_no": ({"sample": "1/999999999999999999"}, False),
     "sample_yes": ({"sample": "1/1"}, True),
 }
@@ -182,6 +184,10 @@ _SAMPLED = (
     ("sample_no", "sampled away", "the event is not in the sample"),
     ("sample_yes", "count of a sample", "it is, and it is counted"),
 )
+_STACKS = (
+    ("stack_1", "count behind a stack of 1 frame", "its number is looked up, and it is counted"),
+    ("stack_4", "count behind a stack of 4 frames", "the same of three frames more"),
+)
 _ASKED_TEXTS = (
     ("ask_text_no", "a question about a text that says no", "equality of a text of 5"),
     ("ask_text_yes", "count behind a question about a text", "it says yes, and it is counted"),
@@ -199,7 +205,8 @@ FORMS = (
     *(_mark(f"jump, {name}", "jump", by, what, is_usual=by == "ask_no")
       for by, name, what in _ASKED),
     *(_event(by, f"jump, {name}", "text_5", 32, what) for by, name, what in _ASKED_TEXTS),
-    *(_mark(f"jump, {name}", "jump", by, what, is_usual=False) for by, name, what in _SAMPLED),
+    *(_mark(f"jump, {name}", "jump", by, what, is_usual=False)
+      for by, name, what in (*_SAMPLED, *_STACKS)),
     _mark("jump, flight recorder", "jump", FLIGHT, "the same into a ring that is overwritten"),
     _mark("jump, flight recorder in the cache", "jump", FLIGHT_HOT,
           "the same into a ring of 64 KiB", is_usual=False),

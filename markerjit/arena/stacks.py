@@ -1,0 +1,308 @@
+"""What the runtime needs to walk stacks, and the stacks that it has seen: a piece of the memfd
+behind the arena, which is mapped when it is first needed, and there until the process ends.
+
+A directory says where code is, and which table of unwind rules it has (native/src/runtime/walk.c).
+Another one is made when other code is mapped. Tables are kept by what is in them: an object that
+comes and goes has its table there once. A stack that was seen is kept, and has a number. It can be
+read when the process has ended, as everything in the memfd.
+
+What this does not do: say what the functions of frames are called (unwind/names.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import markerjit.abi as abi
+from markerjit.abi import CodeEntry, Stacks, UnwindEntry
+from markerjit.arena.markers import fnv1a
+from markerjit.arena.store import FileStore, MemoryStore
+from markerjit.elf import MappedImage, Read
+from markerjit.errors import MarkerError, MemoryFault, Refused
+from markerjit.memory import Mapping
+from markerjit.model import RemoteAddress
+from markerjit.remote.native import package_file
+from markerjit.tuples import NamedTuple
+from markerjit.unwind.objects import LoadedCode, ProcessCode
+from markerjit.unwind.walk import Stack, StackEnd
+
+if TYPE_CHECKING:  # a look makes no system call in the target
+    from markerjit.arena.arena import Arena
+    from markerjit.arena.islands import Process
+
+_NOTHING, _READ_WRITE = 0, 3
+_MAP_SHARED = 1
+_MADV_DONTDUMP = 16
+_APART = 16 * abi.PAGE
+"""Bytes of the memfd between the arena and this."""
+_WORD = 8
+_ALIGN = 64
+_FIRST_NUMBER = 2
+"""Below are the states of a place that is free, or claimed."""
+_OFFSET_IN_HEADER = 0x28
+"""Of a word in the header of an ELF file: where its section headers are, which another build has
+elsewhere."""
+_ENDS = {
+    abi.END_OUTERMOST: StackEnd.OUTERMOST,
+    abi.END_NO_TABLE: StackEnd.NO_TABLE,
+    abi.END_DAMAGED: StackEnd.DAMAGED,
+    abi.END_DEEPER: StackEnd.DEEPER,
+    abi.END_ELSEWHERE: StackEnd.NO_TABLE,
+}
+
+
+class Code(NamedTuple):
+    """Addresses that can be executed, and the object whose code they are."""
+
+    start: int
+    stop: int
+    loaded: LoadedCode | None
+
+
+class StackMemory:
+    """The memory of stacks, in a store from this offset on. The caller of what writes must hold the
+    target's lock."""
+
+    def __init__(self, store: FileStore | MemoryStore, at: int) -> None:
+        self._store = store
+        self._at = at
+
+    def begin(self) -> None:
+        """Write the header, where nothing is yet."""
+        header = Stacks(
+            words_room=abi.STACK_WORDS, places_mask=abi.STACK_PLACES - 1,
+            words_used=_FIRST_NUMBER, rules_used=abi.STACKS_RULES,
+        )  # fmt: skip
+        self._write(0, bytes(header))
+
+    @property
+    def lost(self) -> int:
+        """How many stacks found no room, so that their events have none."""
+        return int(self._header().lost)
+
+    def is_current(self, maps: Sequence[Mapping]) -> bool:
+        """Whether the directory is of this code."""
+        header = self._header()
+        return bool(header.directory) and header.seen == _seen(maps)
+
+    def refresh(self, read: Read, maps: Sequence[Mapping]) -> None:
+        """Have the directory of what is mapped now. Raises what `read` raises when the process
+        ends."""
+        header = self._header()
+        code = ProcessCode(read, maps)
+        entries = [self._entry(code, piece) for piece in _pieces(code)][: abi.MAX_CODES]
+        number = int(header.directory) + 1
+        place = number % abi.DIRECTORIES
+        content = b"".join(map(bytes, entries))
+        self._write(abi.STACKS_DIRECTORIES + place * abi.DIRECTORY_SIZE, content)
+        self._write_word(Stacks.counts.offset + _WORD * place, len(entries))
+        self._write_word(Stacks.seen.offset, _seen(maps))
+        self._write_word(Stacks.directory.offset, number)  # last: from now on it is in force
+
+    def stack(self, number: int) -> Stack | None:
+        """The stack with this number; None where there is none. The process can write there, so
+        nothing of it is believed but that they are numbers."""
+        if not _FIRST_NUMBER <= number < abi.STACK_WORDS:
+            return None
+        (head,) = self._words(number, 1)
+        count, end = head & abi.STACK_FRAMES, head >> abi.STACK_END
+        if not 1 <= count <= abi.MAX_STACK_DEPTH or end not in _ENDS:
+            return None
+        if number + 1 + count > abi.STACK_WORDS:
+            return None
+        frames = self._words(number + 1, count)
+        addresses = tuple(frame & ~abi.FRAME_EXACT for frame in frames)
+        return Stack(addresses, tuple(bool(frame >> 63) for frame in frames), _ENDS[end])
+
+    def _entry(self, code: ProcessCode, piece: Code) -> CodeEntry:
+        entry = CodeEntry(piece.start, piece.stop)
+        mark = _mark(piece.loaded.image) if piece.loaded else None
+        table = code.table(piece.loaded) if piece.loaded and mark else None
+        if piece.loaded and table and mark:
+            entry.rules = self._place_of(table.content)
+            entry.bias = piece.loaded.image.bias & (1 << 64) - 1
+            entry.mark, entry.value = mark
+        return entry
+
+    def _place_of(self, content: bytes) -> int:
+        """Where a table is, which is put there if it is not there yet; 0 without room."""
+        import hashlib
+
+        word = hashlib.blake2b(content, digest_size=_WORD).digest()
+        digest = int.from_bytes(word, "little") or 1
+        number = self._known().get((digest, len(content)))
+        if number is not None:
+            return number
+        used = int(self._header().rules_used)
+        place = -(-used // _ALIGN) * _ALIGN
+        count = len(self._known())
+        # A page stays free behind all tables: the runtime looks at a header before it knows more.
+        end = abi.STACKS_SIZE - abi.PAGE
+        if not abi.STACKS_RULES <= used <= end or place + len(content) > end:
+            return 0
+        if count == abi.UNWINDS:
+            return 0
+        self._write(place, content)
+        self._write_word(Stacks.rules_used.offset, place + len(content))
+        entry = UnwindEntry(digest, place, len(content))
+        self._write(abi.STACKS_TABLES + count * ctypes.sizeof(entry), bytes(entry))
+        return place
+
+    def _known(self) -> dict[tuple[int, int], int]:
+        """Where tables are, by their digest and size."""
+        size = abi.UNWINDS * ctypes.sizeof(UnwindEntry)
+        content = self._store.read(self._at + abi.STACKS_TABLES, size)
+        known = {}
+        for digest, place, length in struct.iter_unpack("<3Q", content):
+            if not digest:
+                break
+            if abi.STACKS_RULES <= place <= place + length <= abi.STACKS_SIZE - abi.PAGE:
+                known[digest, length] = place
+        return known
+
+    def _header(self) -> Stacks:
+        return Stacks.from_buffer_copy(self._store.read(self._at, ctypes.sizeof(Stacks)))
+
+    def _words(self, number: int, count: int) -> tuple[int, ...]:
+        content = self._store.read(self._at + abi.STACKS_WORDS + _WORD * number, _WORD * count)
+        return struct.unpack(f"<{count}Q", content)
+
+    def _write(self, offset: int, content: bytes) -> None:
+        self._store.write(self._at + offset, content)
+
+    def _write_word(self, offset: int, value: int) -> None:
+        self._write(offset, value.to_bytes(_WORD, "little"))
+
+
+def stacks_of(arena: Arena) -> StackMemory | None:
+    """The memory of stacks of an arena; None where it was not needed yet."""
+    at = arena.control.number("stacks_at") if arena.is_current else 0
+    is_there = bool(at) and bool(arena.control.number("stacks"))
+    return StackMemory(arena.store, at) if is_there and at >= arena.geometry.size else None
+
+
+def make_stacks(arena: Arena, process: Process) -> StackMemory:
+    """The memory of stacks, made where it is not there. Raises Refused where it cannot be had, and
+    what borrowing raises."""
+    memory = stacks_of(arena)
+    if memory:
+        return memory
+    with open(package_file("runtime.bin"), "rb") as file:
+        if arena.facts.runtime_id != fnv1a(file.read()):
+            raise Refused(
+                f"the runtime in process {arena.pid} is that of another markerjit, which may walk "
+                "no stacks; restart the process"
+            )
+    if process.descriptor is None or not isinstance(arena.store, FileStore):
+        raise Refused(
+            f"process {arena.pid} has closed its descriptor of the runtime's memory, so there can "
+            "be no tables to walk its stacks by; restart the process"
+        )
+    at = abi.page_up(arena.geometry.size) + _APART
+    arena.store.resize(at + abi.STACKS_SIZE)
+    memory = StackMemory(arena.store, at)
+    memory.begin()
+    start = _map(arena, process, at)
+    arena.control.write("stacks_at", at)
+    arena.control.write("stacks", start)
+    return memory
+
+
+def _map(arena: Arena, process: Process, at: int) -> RemoteAddress:
+    from markerjit.remote.calls import (
+        SYS_MADVISE,
+        SYS_MMAP,
+        SYS_MPROTECT,
+        SYS_MUNLOCK,
+        SYS_MUNMAP,
+        Call,
+        CallFailed,
+        Result,
+    )
+
+    size, descriptor = abi.STACKS_SIZE, process.descriptor or 0
+    # A process that locks all its memory (mlockall) would get all of this at once.
+    calls = [
+        Call("mmap", SYS_MMAP, (0, size, _NOTHING, _MAP_SHARED, descriptor, at)),
+        Call("munlock", SYS_MUNLOCK, (Result(0), size)),
+        Call("mprotect", SYS_MPROTECT, (Result(0), size, _READ_WRITE)),
+        Call("madvise", SYS_MADVISE, (Result(0), size, _MADV_DONTDUMP)),
+    ]
+    try:
+        start = RemoteAddress(process.caller.run(calls)[0])
+    except CallFailed as failed:
+        if failed.results:
+            process.caller.run([Call("munmap", SYS_MUNMAP, (failed.results[0], size))])
+        raise Refused(
+            f"process {arena.pid} has no room of {size >> 20} MiB of addresses for stacks: {failed}"
+        ) from None
+    # The number may have been given to another file since we looked; and a mapping that continues
+    # the arena's would be taken for a part of it.
+    inode = next((mapping.inode for mapping in process.maps() if mapping.start == arena.base), 0)
+    is_ours = any(
+        mapping.start == start and mapping.inode == inode and mapping.offset == at
+        for mapping in process.maps()
+    )
+    if not is_ours or start - at == arena.base:
+        process.caller.run([Call("munmap", SYS_MUNMAP, (start, size))])
+        raise Refused(
+            f"process {arena.pid} did not map the memory of stacks as it was asked to; try again",
+            try_again=True,
+        )
+    return start
+
+
+def _seen(maps: Sequence[Mapping]) -> int:
+    """A number of what can be executed."""
+    import hashlib
+
+    code = [(mapping.start, mapping.end, mapping.inode, mapping.path)
+            for mapping in maps if mapping.executable]  # fmt: skip
+    digest = hashlib.blake2b(repr(code).encode(errors="surrogateescape"), digest_size=_WORD)
+    return int.from_bytes(digest.digest(), "little")
+
+
+def _pieces(code: ProcessCode) -> Iterator[Code]:
+    """What can be executed, in the order of addresses, divided where an object's code begins or
+    ends."""
+    for mapping in code.executable:
+        at = int(mapping.start)
+        for loaded in code.codes:
+            start, stop = max(loaded.start, at), min(loaded.stop, mapping.end)
+            if start >= stop:
+                continue
+            if at < start:
+                yield Code(at, start, None)
+            yield Code(start, stop, loaded)
+            at = stop
+        if at < mapping.end:
+            yield Code(at, int(mapping.end), None)
+
+
+def _mark(image: MappedImage) -> tuple[int, int] | None:
+    """An address, and the word there by which an object is known: of its build id, or where it has
+    none, of its header. None where neither can be read in one page."""
+    places = []
+    build_id = image.build_id()
+    if build_id:
+        content = bytes.fromhex(build_id)
+        for segment in image.note_segments():
+            try:
+                offset = image.read_note_segment(segment).find(content)
+            except MarkerError:
+                continue
+            if offset >= 0:
+                places += [segment.address + offset, segment.address + offset + _WORD // 2]
+    else:
+        places.append(image.first_page + _OFFSET_IN_HEADER)
+    for place in places:
+        address = place + image.bias
+        if address % abi.PAGE <= abi.PAGE - _WORD:
+            try:
+                return address, int.from_bytes(image.read(place, _WORD), "little")
+            except MemoryFault:
+                continue
+    return None

@@ -1,0 +1,327 @@
+"""Aggregates by stack: beside what programs know of themselves, and beside gdb."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import markerjit
+from markerjit import StackEnd, WalkedStack
+from tests.support.commands import cli, one_line
+from tests.support.timing import wait_until
+
+pytestmark = pytest.mark.live
+
+TURNS = 40
+
+
+def functions(stack: Any) -> list[str]:
+    """The innermost first, as far as they have names."""
+    assert isinstance(stack, WalkedStack)
+    return [frame.function for frame in stack.frames if frame.function]
+
+
+def counted(program: Any, pattern: str, *, by: str = "stack", turns: int = TURNS) -> list[tuple]:
+    """The functions of each stack, its end, and how many events had it, after some turns."""
+    with markerjit.attach(program.pid) as session:
+        with session.aggregate(pattern, "count()", by=by) as adding:
+            program.ask(f"run {turns}")
+        answers = adding.read()
+    assert not answers.lost_stacks
+    return [(functions(row.key[-1]), row.key[-1].end, row.events) for row in answers.rows]
+
+
+# ---- functions -----------------------------------------------------------------------------------
+
+
+def test_an_entry_has_the_stack_that_led_to_it(target: Callable) -> None:
+    """Threads with frames at all distances from a page, each with a stack of its own."""
+    rows = counted(target("truth_stacks"), "func:truth_stacks:waited")
+
+    assert sum(count for *_, count in rows) == 6 * TURNS
+    assert {(*names[:2], end) for names, end, _ in rows} == {("waited", "wait_deep", "")}
+
+
+def test_a_stack_goes_through_a_signal_and_its_own_stack(target: Callable) -> None:
+    rows = counted(target("truth_stacks"), "func:truth_stacks:nested")
+
+    assert {end for _, end, _ in rows} == {StackEnd.OUTERMOST}
+    plain = [(names, count) for names, _, count in rows if "handle" not in names]
+    handled = [(names, count) for names, _, count in rows if "handle" in names]
+    assert sum(count for _, count in plain) == sum(count for _, count in handled) == TURNS
+    assert {tuple(names[:1]) for names, _ in plain} == {("nested",)}
+    for names, _ in handled:
+        assert names[:2] == ["nested", "handle"] and names.index("raise") < names.index("nested", 1)
+        assert names[-2:] == ["__libc_start_main", "_start"]
+
+
+def test_a_stack_of_a_context_ends_where_the_context_does(target: Callable) -> None:
+    rows = counted(target("truth_stacks"), "func:truth_stacks:held")
+
+    assert sum(count for *_, count in rows) == 4 * TURNS
+    assert {names[0] for names, *_ in rows} == {"held"}
+
+
+def test_an_exit_has_the_stack_of_its_function(target: Callable) -> None:
+    """With what the entry has kept, and without."""
+    program = target("truth_stacks")
+    for by in ("stack", "dur > 0, stack"):
+        rows = counted(program, "func:truth_stacks:waited:return", by=by)
+
+        assert sum(count for *_, count in rows) == 6 * TURNS
+        assert {(*names[:2], end) for names, end, _ in rows} == {("waited", "wait_deep", "")}
+
+
+def test_a_stack_has_as_many_frames_as_are_asked_for(target: Callable) -> None:
+    rows = counted(target("truth_stacks"), "func:truth_stacks:summed", by="stack(2)")
+
+    ((names, end, count),) = rows
+    assert count == TURNS and end is StackEnd.DEEPER
+    assert names[0] == "summed" and len(names) == 2
+
+
+# ---- markers -------------------------------------------------------------------------------------
+
+
+def test_a_marker_has_the_stack_of_its_function(target: Callable) -> None:
+    program = target("truth_keys", "2", "--keys", "4")
+    with markerjit.attach(program.pid) as session:
+        with session.aggregate("truth_key", "count()", by="stack") as adding:
+            program.ask("null 30")
+        answers = adding.read()
+
+    assert answers.events == 30
+    for row in answers.rows:
+        names = functions(row.key[0])
+        assert row.key[0].end is StackEnd.OUTERMOST and names[-1] == "_start", names
+        assert "main" in names
+
+
+# ---- objects that come and go --------------------------------------------------------------------
+
+MAIN = """
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+__attribute__((noinline)) void leaf(void) { __asm__ volatile("nop; nop; nop; nop; nop; nop"); }
+int main(void) {
+    char line[300];
+    void *handle = NULL;
+    void (*through)(void (*)(void)) = NULL;
+    puts("ready"); fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        line[strcspn(line, "\\n")] = 0;
+        if (!strcmp(line, "hit")) through(leaf);
+        else if (!strcmp(line, "close")) { dlclose(handle); through = NULL; }
+        else {
+            handle = dlopen(line, RTLD_NOW);
+            through = (void (*)(void (*)(void)))dlsym(handle, "through");
+        }
+        puts("done"); fflush(stdout);
+    }
+}
+"""
+OBJECT = """
+__attribute__((noinline)) void NAME(void (*call)(void)) {
+    char room[SIZE]; __asm__ volatile("" :: "r"(room) : "memory");
+    call();
+    __asm__ volatile("" :: "r"(room) : "memory");
+}
+void through(void (*call)(void)) { NAME(call); __asm__ volatile(""); }
+"""
+
+
+class Loading:
+    """A program that calls `leaf` through objects that it loads and unloads."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "main.c").write_text(MAIN)
+        (folder / "object.c").write_text(OBJECT)
+        build(folder, "main", "main.c")
+        for name, size in (("one", 40), ("two", 4000)):
+            shared = ("-shared", "-fPIC", f"-DNAME={name}", f"-DSIZE={size}")
+            build(folder, f"{name}.so", "object.c", *shared)
+        self._folder = folder
+        self._process = subprocess.Popen(
+            [folder / "main"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.pid = self._process.pid
+        self._line()
+
+    def ask(self, *lines: str) -> None:
+        assert self._process.stdin
+        for line in lines:
+            text = str(self._folder / line) if line.endswith(".so") else line
+            self._process.stdin.write(f"{text}\n")
+            self._process.stdin.flush()
+            self._line()
+
+    def _line(self) -> str:
+        assert self._process.stdout
+        return self._process.stdout.readline()
+
+    def close(self) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+def build(folder: Path, program: str, source: str, *options: str) -> None:
+    command = ["gcc", "-O2", *options, "-o", folder / program, folder / source]
+    subprocess.run(command, check=True)
+
+
+@pytest.fixture
+def loading(tmp_path: Path) -> Any:
+    program = Loading(tmp_path)
+    yield program
+    program.close()
+
+
+@contextmanager
+def leaves(pid: int) -> Iterator[markerjit.AddingUp]:
+    with markerjit.attach(pid) as session, session.aggregate(
+        "func:leaf", "count()", by="stack"
+    ) as adding:  # fmt: skip
+        yield adding
+
+
+def test_an_object_that_came_later_has_no_table_until_the_next_look(loading: Any) -> None:
+    with leaves(loading.pid) as adding:
+        loading.ask("one.so", "hit", "hit")
+        before = {tuple(functions(row.key[0])): row for row in adding.read().rows}
+        loading.ask("hit")
+        after = adding.read()
+
+    ((names, row),) = before.items()
+    assert names == ("leaf",) and row.key[0].end is StackEnd.NO_TABLE and row.events == 2
+    (row,) = (row for row in after.rows if len(row.key[0].frames) > 1)
+    assert functions(row.key[0])[:4] == ["leaf", "one", "through", "main"]
+    assert row.key[0].end is StackEnd.OUTERMOST and row.events == 1
+
+
+def test_the_table_of_an_object_that_went_is_not_used_for_another_one(loading: Any) -> None:
+    """The second one comes into the place of the first, with frames of another size."""
+    loading.ask("one.so", "hit")
+    place = mapped(loading.pid, "one.so")
+    with leaves(loading.pid) as adding:
+        loading.ask("hit")
+        first = adding.read()
+        loading.ask("close", "two.so", "hit")
+        assert mapped(loading.pid, "two.so") == place, "it came to another place"
+        adding.read()
+        loading.ask("hit")
+        last = adding.read()
+
+    assert functions(first.rows[0].key[0])[:4] == ["leaf", "one", "through", "main"]
+    ends = {(len(row.key[0].frames), row.key[0].end): row for row in last.rows}
+    cut = next(row for (count, end), row in ends.items() if end is StackEnd.NO_TABLE)
+    assert len(cut.key[0].frames) == 2 and cut.events == 1
+    whole = [functions(row.key[0])[:4] for row in last.rows if row is not cut]
+    assert ["leaf", "two", "through", "main"] in whole
+
+
+def mapped(pid: int, name: str) -> int:
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return min(int(line.split("-")[0], 16) for line in lines if line.endswith(name))
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def while_it_counts(program: Any, *arguments: object) -> str:
+    command = [sys.executable, "-m", "markerjit", *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: "added up" in cli("status", program.pid).stdout, "it is on")
+        program.ask(f"run {TURNS}")
+        process.terminate()
+        printed, _ = process.communicate()
+    assert process.returncode == 0
+    return printed
+
+
+def test_counts_by_stack_are_printed_and_drawn(target: Callable, tmp_path: Path) -> None:
+    program = target("truth_stacks")
+    picture = tmp_path / "counts.folded"
+
+    printed = while_it_counts(
+        program, "count", program.pid, "func:truth_stacks:summed", "--by", "stack", "-o", picture
+    )
+
+    lines = printed.splitlines()
+    assert lines[0] == f"COUNT {TURNS}  % 100.0  STACK summed"
+    assert lines[1].strip() == "summed+0x0 truth_stacks" and lines[-2].endswith("truth_stacks")
+    assert lines[-1] == f"1 key, {TURNS} events"
+    (chain,) = picture.read_text().splitlines()
+    assert chain.startswith("_start;__libc_start_main;") and chain.endswith(f";summed {TURNS}")
+
+
+def test_sums_by_stack_weigh_what_was_added_up(target: Callable, tmp_path: Path) -> None:
+    program = target("truth_stacks")
+    picture = tmp_path / "sums.folded"
+
+    printed = while_it_counts(
+        program, "stat", program.pid, "func:truth_stacks:summed", "3", "--by", "tid, stack",
+        "--json", "-o", picture,
+    )  # fmt: skip
+
+    (row,) = json.loads(printed)["rows"]
+    tid, stack = row["key"]
+    assert tid == program.pid and stack["end"] == "outermost"
+    assert stack["frames"][0]["function"] == "summed" and stack["frames"][0]["offset"] == 0
+    assert picture.read_text().startswith(f"{tid};_start;")
+    assert picture.read_text().endswith(f" {3 * TURNS}\n")
+
+
+def test_a_picture_needs_stacks(target: Callable, tmp_path: Path) -> None:
+    program = target("truth_stacks")
+
+    refused = cli("count", program.pid, "func:truth_stacks:summed", "-o", tmp_path / "a.html")
+
+    one_line(refused, "-o writes stacks; add --by stack")
+
+
+@pytest.mark.parametrize("depth", ["0", "257", "x", "-1", "1.5", "tid"])
+def test_a_wrong_number_of_frames_is_refused(target: Callable, depth: str) -> None:
+    program = target("truth_stacks")
+
+    with markerjit.attach(program.pid) as session, pytest.raises(markerjit.BadQuestion):
+        session.aggregate("func:truth_stacks:summed", "count()", by=f"stack({depth})").__enter__()
+
+
+ENDS = """
+__attribute__((noinline)) void leaf(void) { __asm__ volatile("nop; nop; nop; nop; nop; nop"); }
+__attribute__((noinline)) void above(void) { leaf(); __asm__ volatile(""); }
+int main(int argc, char **argv) { for (int n = 0; n < 6 + argc; n++) above(); return 0; }
+"""
+
+
+def test_stacks_of_a_program_that_has_ended_have_names(tmp_path: Path) -> None:
+    (tmp_path / "ends.c").write_text(ENDS)
+    build(tmp_path, "ends", "ends.c")
+
+    printed = cli("count", "func:leaf", "--by", "stack", "--", tmp_path / "ends").stdout
+
+    lines = [line.split("+")[0].strip() for line in printed.splitlines()]
+    assert lines[0] == "COUNT 7  % 100.0  STACK leaf"
+    assert lines[1:4] == ["leaf", "above", "main"]
+
+
+def test_what_no_reader_would_look_up_is_refused(target: Callable) -> None:
+    program = target("truth_stacks")
+    name = "func:truth_stacks:summed"
+
+    recorded = cli("trace", program.pid, name, "--select", "stack")
+    paired = cli("latency", program.pid, name, "func:truth_stacks:tripled", "--by", "stack")
+
+    assert recorded.returncode == paired.returncode == 1
+    assert "a stack is a part of a key, as in count --by stack" in recorded.stderr
+    assert "a latency has no stack in its key" in paired.stderr
