@@ -11,6 +11,7 @@ What this does not do: the function form, NamedTuple("Point", …).
 
 from __future__ import annotations
 
+import sys
 from collections import namedtuple
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Generic
@@ -31,6 +32,7 @@ except ImportError:
 __all__ = ["NamedTuple"]
 
 _RESERVED = ("__new__", "__init__", "__slots__", "__getnewargs__")
+_UNEXPECTED = TypeError if sys.version_info >= (3, 13) else ValueError
 _new = tuple.__new__
 
 
@@ -74,10 +76,11 @@ class _Named(tuple[Any, ...]):
         return made
 
     def _replace(self, /, **fields: object) -> Self:
-        """The same with other values in these fields. Raises ValueError for names that are none."""
+        """The same with other values in these fields. For names that are none it raises ValueError,
+        and from Python 3.13 on TypeError, as collections does."""
         made = _new(type(self), map(fields.pop, self._fields, self))
         if fields:
-            raise ValueError(f"Got unexpected field names: {list(fields)!r}")
+            raise _UNEXPECTED(f"Got unexpected field names: {list(fields)!r}")
         return made
 
     __replace__ = _replace
@@ -122,7 +125,7 @@ class _Maker(type):
         for index, field in enumerate(fields):
             body[field] = _getter(index, f"Alias for field number {index}")
         if others:  # that of tuple would come first
-            body["__class_getitem__"] = classmethod(Generic.__class_getitem__.__func__)  # type: ignore[attr-defined]
+            body["__class_getitem__"] = Generic.__dict__["__class_getitem__"]
 
         def first(kind: type[tuple[Any, ...]], /, *values: object, **named: object) -> Any:
             """Makes the constructor, and takes its place from then on."""
