@@ -34,7 +34,8 @@ COLOURS = ("auto", "always", "never")
 HEAD, GOOD, BAD, DIM, NAME = "1", "32", "31", "2", "36"
 """Roles, as parameters of SGR: bold, green, red, faint, cyan."""
 _colour = "auto"
-_EVENT = re.compile(rb"^((?:\d+ )?[\d:.#]+ cpu\d+ \d+) (\S+)", re.MULTILINE)
+_EVENT = rb"^((?:\d+ )?[\d:.#]+ cpu\d+ \d+) (\S+)"
+"""Compiled when it is used: few commands print events."""
 _NUMBER = re.compile(r"[-+]?\d[-+\d.,]*(?:e[-+]?\d+)?(?:%| \(\d[\d.]*%\))?")
 """Also a part in percent, alone or behind a number: `12 (0.3%)`."""
 _SGR = re.compile(r"\x1b\[[\d;]*m")
@@ -191,7 +192,7 @@ def shown_events(lines: bytes) -> bytes:
         lines = re.sub(b"[^\n]{%d,}" % (room + 1), lambda long: _cut_line(long[0], room), lines)
     if not is_coloured():
         return lines
-    return _EVENT.sub(b"\x1b[2m\\1\x1b[0m \x1b[36m\\2\x1b[0m", lines)
+    return re.sub(_EVENT, b"\x1b[2m\\1\x1b[0m \x1b[36m\\2\x1b[0m", lines, flags=re.MULTILINE)
 
 
 def _cut_line(line: bytes, room: int) -> bytes:

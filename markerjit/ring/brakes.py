@@ -14,13 +14,13 @@ from markerjit.arguments import check_is
 from markerjit.errors import BadArgument
 from markerjit.tuples import NamedTuple
 
-_SAMPLE = re.compile(r"(\d{1,18})/(\d{1,18})", re.ASCII)
-_RATE = re.compile(r"([1-9]\d{0,7})([kM]?)(?:/s)?", re.ASCII)
+# Compiled when they are used: most commands have no brakes.
+_SAMPLE = r"(\d{1,18})/(\d{1,18})"
+_RATE = r"([1-9]\d{0,7})([kM]?)(?:/s)?"
 _UNITS = {"": 1, "k": 1000, "M": 1_000_000}
-_PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%", re.ASCII)
-_WRITTEN = re.compile(
-    r"(?:sample (?P<sample>\S+))?(?: ?at most (?P<at_most>\S+))?(?: ?budget (?P<budget>\S+))?",
-    re.ASCII,
+_PERCENT = r"(\d{1,3}(?:\.\d{1,3})?)%"
+_WRITTEN = (
+    r"(?:sample (?P<sample>\S+))?(?: ?at most (?P<at_most>\S+))?(?: ?budget (?P<budget>\S+))?"
 )
 _MOST_PER_S = 10_000_000
 _BURSTS = 10
@@ -40,7 +40,7 @@ class Sample(NamedTuple):
     @classmethod
     def of(cls, text: str) -> Sample:
         """The part that a text such as "1/100" says. Raises BadArgument."""
-        matched = _SAMPLE.fullmatch(text)
+        matched = re.fullmatch(_SAMPLE, text, re.ASCII)
         sample = cls(int(matched[1]), int(matched[2])) if matched else cls(0, 0)
         if not 0 < sample.taken <= sample.each:
             raise BadArgument("sample", text, "a part such as 1/100, above 0 and not above 1")
@@ -106,7 +106,7 @@ class Brakes(NamedTuple):
     @classmethod
     def again(cls, text: str) -> Brakes:
         """Those that were written down so; none where it makes no sense."""
-        matched = _WRITTEN.fullmatch(text)
+        matched = re.fullmatch(_WRITTEN, text, re.ASCII)
         try:
             return cls.of(**matched.groupdict()) if matched else cls()
         except BadArgument:  # the process has written over it
@@ -156,7 +156,7 @@ def per_second(value: int | str) -> int:
     """The rate that a number, or a text such as "1000/s" or "1k/s", says. Raises BadArgument."""
     check_is("at_most", value, int, str)
     rate = value if isinstance(value, int) and not isinstance(value, bool) else 0
-    if isinstance(value, str) and (matched := _RATE.fullmatch(value)):
+    if isinstance(value, str) and (matched := re.fullmatch(_RATE, value, re.ASCII)):
         rate = int(matched[1]) * _UNITS[matched[2]]
     if not 0 < rate <= _MOST_PER_S:
         raise BadArgument("at_most", value, f"a rate such as 1000/s, from 1 to {_MOST_PER_S}")
@@ -166,7 +166,7 @@ def per_second(value: int | str) -> int:
 def per_cent(value: str) -> float:
     """The part of the processor time that a text such as "1%" says. Raises BadArgument."""
     check_is("budget", value, str)
-    matched = _PERCENT.fullmatch(value)
+    matched = re.fullmatch(_PERCENT, value, re.ASCII)
     if not matched or not 0 < float(matched[1]) <= 100:
         raise BadArgument("budget", value, "a part of the processor time such as 1%, up to 100%")
     return float(matched[1])
