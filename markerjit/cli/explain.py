@@ -60,6 +60,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="EXPR",
         help="explain a question in place of the sites: its types, and the code that answers it",
     )
+    parser.add_argument(
+        "--aggregate",
+        metavar="EXPR",
+        help="the same of an aggregate, such as 'count()' or 'hist(size)': what is computed before "
+        "it is added up; --where is its condition",
+    )
+    parser.add_argument("--by", metavar="EXPR,…", help="the key of the aggregate")
     costs.add_bench(parser)
     arguments.add_json(parser)
     parser.set_defaults(run=run)
@@ -69,7 +76,9 @@ def run(options: argparse.Namespace) -> int:
     """Explain every site that matches. Nothing is changed."""
     if options.bench and not options.all:
         raise markerjit.Refused("--bench is for the table of every way: add --all")
-    if options.where is not None:
+    if options.by is not None and options.aggregate is None:
+        raise markerjit.Refused("--by is the key of an aggregate: add --aggregate 'count()'")
+    if options.where is not None or options.aggregate is not None:
         return _run_where(options)
     if options.all:
         return _run_all(options)
@@ -122,37 +131,40 @@ def _run_all(options: argparse.Namespace) -> int:
 def _run_where(options: argparse.Namespace) -> int:
     if options.all or options.path or options.mode or options.quiesce:
         raise markerjit.Refused(
-            "--where explains a question; leave out --all, --path, --mode, --quiesce"
+            "--where and --aggregate explain a question; leave out --all, --path, --mode, --quiesce"
         )
     from markerjit.facts.questions import question_facts
 
     markers = _asked(options)
     if options.json:
-        output.print_json(question_facts(options.target, options.where, markers))
+        text = options.aggregate or options.where
+        output.print_json(question_facts(options.target, text, markers))
         return 0
+    does = "before the probe" if options.aggregate is None else "that has the runtime add"
     for number, marker in enumerate(markers):
         if number:
             output.say("")
-        for line in _question_lines(marker):
+        for line in _question_lines(marker, does):
             output.say(line)
     return 0
 
 
 def _asked(options: argparse.Namespace) -> list[AskedMarker]:
     """The question of each marker, or function."""
-    from markerjit.explain.question import explain_of_functions, explain_question
+    from markerjit.explain.question import Texts, explain_of_functions
 
+    texts = Texts(options.where, options.aggregate, options.by)
     if options.pattern.startswith("func:"):
         pid = arguments.pid_or_file(options.target)
         if pid is None:
-            return explain_of_functions(options.target, options.pattern, options.where)
+            return explain_of_functions(options.target, options.pattern, texts)
         with markerjit.View(pid) as view:
-            return explain_of_functions(view, options.pattern, options.where)
+            return explain_of_functions(view, options.pattern, texts)
     sites = [explanation.site for explanation in _explanations(options)]
-    return explain_question(options.where, list(dict.fromkeys(site.signature for site in sites)))
+    return texts.explained(list(dict.fromkeys(site.signature for site in sites)))
 
 
-def _question_lines(marker: AskedMarker) -> Iterator[str]:
+def _question_lines(marker: AskedMarker, does: str) -> Iterator[str]:
     types = ", ".join(f"{name}: {type_}" for name, type_ in marker.types.items())
     yield f"{marker.marker}  ({types or 'no fields'})"
     for line in marker.expression:
@@ -160,7 +172,7 @@ def _question_lines(marker: AskedMarker) -> Iterator[str]:
     if marker.remark:
         yield f"  no code: {marker.remark}"
         return
-    yield f"  code before the probe, {counted(marker.size, 'byte')}:"
+    yield f"  code {does}, {counted(marker.size, 'byte')}:"
     width = max(len(line.text) for line in marker.code) + 3
     for instruction, part in marker.code:
         indent = "  " if instruction.endswith(":") else "    "

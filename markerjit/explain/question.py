@@ -3,14 +3,26 @@ it before a probe, with the part of the question that each instruction belongs t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from markerjit.elf import parse_format
 from markerjit.errors import Unsupported
 from markerjit.model import Signature
-from markerjit.probes.asking import ask_markers, draft_of_question, scope_of_marker
+from markerjit.probes.adding import ask_markers as ask_markers_to_add
+from markerjit.probes.adding import draft_of_adding
+from markerjit.probes.asking import (
+    Process,
+    ask_markers,
+    draft_of_question,
+    known_of,
+    scope_of_marker,
+)
+from markerjit.probes.called import Runtime, code_of_call, numbers_of
 from markerjit.probes.question import Gates, make_question
 from markerjit.questions import Lack, Question
+from markerjit.questions.aggregates import Asked as Aggregate
+from markerjit.questions.aggregates import Gathered, keys_of, parse_aggregate
 from markerjit.questions.ir import show
 from markerjit.session.functions import list_file_functions
 from markerjit.session.members import as_reads_in_file
@@ -19,6 +31,9 @@ from markerjit.tuples import NamedTuple
 
 _ADDRESS, _PROBE, _GATES = 0x10000, 0x20000, Gates(0x20100, 0x20200, 0x20300)
 """Somewhere: the code is the same everywhere, but for the distance of the probe."""
+
+
+_RUNTIME = Runtime(_PROBE, _PROBE, _GATES, Process(), careful=False)
 
 
 class CodeLine(NamedTuple):
@@ -47,16 +62,34 @@ class AskedMarker(NamedTuple):
     remark: str
 
 
-def explain_of_functions(target: str | View, pattern: str, text: str) -> list[AskedMarker]:
-    """The question for the functions of a pattern, of a file or a process, with members of
-    structures as reads of memory. Raises BadQuestion, and what `list_file_functions` and
-    `View.functions` raise."""
+class Texts(NamedTuple):
+    """What is to be explained: a condition, or an aggregate such as "hist(size)" with its key and
+    condition."""
+
+    where: str | None = None
+    aggregate: str | None = None
+    by: str | None = None
+
+    def explained(self, signatures: Sequence[Signature]) -> list[AskedMarker]:
+        """It for each of these signatures. Raises BadQuestion."""
+        if self.aggregate is None:
+            return explain_question(self.where or "", signatures)
+        asked = parse_aggregate(self.aggregate, by=self.by, where=self.where)
+        return explain_aggregate(asked, signatures)
+
+
+def explain_of_functions(target: str | View, pattern: str, texts: Texts) -> list[AskedMarker]:
+    """The same for the functions of a pattern, of a file or a process, with members of structures
+    as reads of memory. Raises BadQuestion, and what `list_file_functions` and `View.functions`
+    raise."""
+    as_reads: Callable[[str, str], str]
     if isinstance(target, str):
-        view, reads = list_file_functions(target, pattern), as_reads_in_file(target, pattern, text)
+        view, as_reads = list_file_functions(target, pattern), partial(as_reads_in_file, target)
     else:
-        view, reads = target.functions(pattern), target.as_reads(pattern, text)
+        view, as_reads = target.functions(pattern), target.as_reads
     sites = [function.left or function.site for function in view.functions]
-    return explain_question(reads, list(dict.fromkeys(site.signature for site in sites)))
+    reads = Texts(*(None if text is None else as_reads(pattern, text) for text in texts))
+    return reads.explained(list(dict.fromkeys(site.signature for site in sites)))
 
 
 def explain_question(text: str, signatures: Sequence[Signature]) -> list[AskedMarker]:
@@ -67,10 +100,52 @@ def explain_question(text: str, signatures: Sequence[Signature]) -> list[AskedMa
     ]
 
 
-def _asked(signature: Signature, question: Question | Lack) -> AskedMarker:
+def explain_aggregate(asked: Aggregate, signatures: Sequence[Signature]) -> list[AskedMarker]:
+    """An aggregate for each of these signatures: what is computed before the runtime adds it up.
+    Raises BadQuestion."""
+    _, markers = ask_markers_to_add(asked, signatures)
+    return [
+        _adding(asked, signature, marker)
+        for signature, marker in zip(signatures, markers, strict=True)
+    ]
+
+
+def _adding(asked: Aggregate, signature: Signature, gathered: Gathered | Lack) -> AskedMarker:
+    types = _types(signature)
+    if isinstance(gathered, Lack):
+        remark = f"it adds nothing: no {gathered.name}"
+        return AskedMarker(signature.name, types, (), (), 0, remark)
+    texts = [asked.where or ""]  # of condition, parts of the key, and value, as they are computed
+    expression: list[str] = []
+    if gathered.condition is not None:
+        expression += ["condition", *(f"  {line}" for line in show(gathered.condition))]
+    parts = keys_of(asked.by) if asked.by is not None else []
+    nodes = [("key", part, node) for part, node in zip(parts, gathered.key, strict=True)]
+    nodes += [("value", asked.value, gathered.value)] if gathered.value is not None else []
+    for what, text, node in nodes:
+        expression += [what, *(f"  {line}" for line in show(node))]
+        texts += [text] * len(numbers_of([node]))
+    known = known_of(signature, Process(), careful=False)
+    try:
+        draft = draft_of_adding(gathered, known)
+        made = code_of_call(draft, _ADDRESS, _RUNTIME, _PROBE, b"")
+    except Unsupported as reason:
+        return AskedMarker(signature.name, types, tuple(expression), (), 0, str(reason))
+    code = tuple(
+        CodeLine(line.text, texts[line.source][slice(*line.span)] if line.span else "")
+        for line in draft.lines
+    )
+    return AskedMarker(signature.name, types, tuple(expression), code, len(made), "")
+
+
+def _types(signature: Signature) -> dict[str, str]:
     scope = scope_of_marker(signature)
     fields = parse_format(signature.format, signature.args)
-    types = {field.name: str(scope.types[field.name]) for field in fields}
+    return {field.name: str(scope.types[field.name]) for field in fields}
+
+
+def _asked(signature: Signature, question: Question | Lack) -> AskedMarker:
+    types = _types(signature)
     if isinstance(question, Lack):
         remark = f"no event meets the condition: no {question.name}"
         return AskedMarker(signature.name, types, (), (), 0, remark)

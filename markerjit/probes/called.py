@@ -145,6 +145,7 @@ def _computed(
     if flag_at is not None:
         computing.lines.append(Line(f"mov qword ptr [rsp{plus(flag_at)}], {number(0)}", None))
     for at, (node, is_address) in enumerate(numbers):
+        computing.source = at + 1
         computing.store(node, _WORD * at, None if is_address else flag_at)
     return computing
 

@@ -64,10 +64,11 @@ _ON_FLOATS = {"+": "addsd", "-": "subsd", "*": "mulsd", "/": "divsd"}
 
 class Line(NamedTuple):
     """An instruction or a label, and the part of the question that it belongs to; None for what
-    stands around the expressions."""
+    stands around the expressions. `source` is the number of the expression, of several."""
 
     text: str
     span: Span | None
+    source: int = 0
 
 
 class Known(NamedTuple):
@@ -122,6 +123,7 @@ class Computing:
         self.lines: list[Line] = []
         self.asked: list[bytes] = []
         self.most_words = 0
+        self.source = 0
 
     def store(self, node: Node, at: int, missing_at: int | None = None) -> None:
         """Compute a number, and put it into the word at this offset from rsp; 0 where it is
@@ -550,4 +552,4 @@ class Computing:
         self.lines.append(Line(f"{label}:", None))
 
     def _emit(self, node: Node, *texts: str) -> None:
-        self.lines += [Line(text, node.span) for text in texts]
+        self.lines += [Line(text, node.span, self.source) for text in texts]

@@ -9,8 +9,9 @@ import pytest
 
 from markerjit.cli import main
 from markerjit.errors import BadQuestion
-from markerjit.explain.question import explain_question
+from markerjit.explain.question import explain_aggregate, explain_question
 from markerjit.model import CType, Signature, TypeClass
+from markerjit.questions.aggregates import parse_aggregate
 
 I32, CHARS = CType(TypeClass.SIGNED, 4), CType(TypeClass.CHARS, 8)
 STORE = Signature("store", "key %.*s size %d", (I32, CHARS, I32))
@@ -80,3 +81,43 @@ def test_a_question_is_explained_alone(build: Path, capsys: pytest.CaptureFixtur
     assert main.run([*arguments, "--all"]) == 1
 
     assert "leave out --all, --path, --mode, --quiesce" in capsys.readouterr().err
+
+
+def test_an_aggregate_is_explained_by_its_parts() -> None:
+    asked = parse_aggregate("hist(size / 2)", by="key[:4], size % 3", where="size > 5")
+
+    store, delete = explain_aggregate(asked, [STORE, DELETE])
+
+    assert [line for line in store.expression if not line.startswith(" ")] == [
+        "condition", "key", "key", "value",
+    ]  # fmt: skip
+    parts = [line.part for line in store.code if line.part in ("size > 5", "size % 3", "size / 2")]
+    assert [*dict.fromkeys(parts)] == ["size > 5", "size % 3", "size / 2"]
+    assert "call runtime" in [line.text for line in store.code]
+    assert [line.part for line in store.code if "idiv" in line.text] == ["size % 3", "size / 2"]
+    assert store.size > 0
+    assert (delete.code, delete.remark) == ((), "it adds nothing: no size")
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--aggregate", "count()"), "code that has the runtime add, "),
+        (("--aggregate", "sum(size)", "--by", "key[:2]", "--where", "size > 1"), "  value"),
+        (("--where", "size > 1"), "code before the probe, "),
+    ],
+)
+def test_explain_prints_an_aggregate(
+    build: Path, options: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["explain", str(build / "kvserver"), "kv_hit", *options]) == 0
+    assert any(line in each for each in capsys.readouterr().out.splitlines())
+
+
+def test_a_key_is_of_an_aggregate(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["explain", str(build / "kvserver"), "kv_hit"]
+
+    assert main.run([*arguments, "--by", "key"]) == 1
+    assert "add --aggregate 'count()'" in capsys.readouterr().err
+    assert main.run([*arguments, "--aggregate", "hist(sise)"]) == 1
+    assert "did you mean size?" in capsys.readouterr().err
