@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -722,6 +723,28 @@ def test_the_latency_of_a_function_has_each_of_its_calls(target: Callable) -> No
     assert [pair.end.fields["ret"] for pair in pairs] == [n * (n + 1) // 2 for n in given]
     assert {pair.begin.name for pair in pairs} == {"func:deep"}
     assert text_of(program.pid) == before
+
+
+def test_the_time_of_a_call_is_that_from_its_entry_to_its_return(target: Callable) -> None:
+    program = target(RETURNS)
+
+    with markerjit.attach(program.pid) as session:
+        with session.latency(f"func:{RETURNS}:slow", slower=1e-9) as latency:
+            begun = time.monotonic_ns()
+            program.ask("enter 7")
+            entered = time.monotonic_ns()
+            time.sleep(0.03)
+            leaving = time.monotonic_ns()
+            program.ask("release")
+            wait_until(lambda: latency.read().pairs == 1, "it has returned")
+            ended = time.monotonic_ns()
+        (pair,) = latency.slow()
+    answer = latency.read()
+
+    assert leaving - entered <= pair.took_ns <= ended - begun
+    assert begun <= pair.time <= entered
+    assert answer.longest_ns == answer.sum_ns == pair.took_ns
+    assert (argument(pair.begin.fields), pair.end.fields["ret"]) == (7, 35)
 
 
 def test_a_glob_of_functions_is_a_table_by_name(target: Callable) -> None:
