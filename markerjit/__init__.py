@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from markerjit.targets.request import Targets, parse_targets
     from markerjit.trace import line_formatter
     from markerjit.trace.batch import Batch
+    from markerjit.trace.computed import select_fields
     from markerjit.trace.convert import convert
     from markerjit.trace.narrow import only_fields
     from markerjit.trace.open import (
@@ -181,6 +182,7 @@ _HOME = {
     "takes_packets": "trace.open",
     "matching_names": "sites.selection",
     "only_fields": "trace.narrow",
+    "select_fields": "trace.computed",
     "LineTemplate": "trace.template",
     "times_of": "trace.template",
     "where": "trace.where",
@@ -401,6 +403,7 @@ __all__ = [
     "reason_for_waiting",
     "repair",
     "sample_stacks",
+    "select_fields",
     "stacks_of_process",
     "summarise",
     "table",

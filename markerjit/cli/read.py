@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import markerjit
 from markerjit.cli import arguments, output, pager, progress, signals
 from markerjit.cli.recording import add_columns, add_format, template_of
-from markerjit.cli.selected import add_selection, selected
+from markerjit.cli.selected import add_selection, computed, selected
 from markerjit.cli.streamed import saved_to_standard_output
 from markerjit.printable import counted
 
@@ -83,6 +83,10 @@ def _read_trace(options: argparse.Namespace, path: str) -> int:
     traces: Sequence[Trace] = markerjit.open_traces(path)
     matches = _matching(traces, options.marker)
     traces = selected(traces, matches, options)
+    if options.select is not None:
+        if options.fields:
+            raise markerjit.Refused("a selection is in place of the fields; leave out --fields")
+        traces = computed(traces, options.select)
     if options.fields:
         traces = [markerjit.only_fields(trace, options.fields) for trace in traces]
     try:

@@ -13,7 +13,16 @@ from markerjit.cli import arguments, output
 from markerjit.tuples import NamedTuple
 
 if TYPE_CHECKING:
+    from typing import Any, Protocol
+
     from markerjit import Trace
+
+    class Lacking(Protocol):
+        """A trace that is asked of some markers only."""
+
+        @property
+        def lacks(self) -> Sequence[Any]: ...
+
 
 _MARKERS_NAMED = 5
 _DAY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?")
@@ -39,6 +48,11 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         "--where",
         metavar="EXPR",
         help="only events that meet a condition, such as 'size > 100 and key != \"\"'",
+    )
+    parser.add_argument(
+        "--select",
+        metavar="EXPRS",
+        help="these named expressions in place of the fields, such as 'ms=dur/1e6, key'",
     )
     parser.add_argument("--tid", metavar="N,…", type=_numbers, help="only events of these threads")
     parser.add_argument("--cpu", metavar="N,…", type=_numbers, help="only events on these CPUs")
@@ -68,17 +82,27 @@ def selected(
         )
         for trace in traces
     ]  # fmt: skip
+    _say_lacks(selections, "no event of {} meets the condition: no {}")
+    return selections
+
+
+def computed(traces: Sequence[Trace], select: str) -> Sequence[Trace]:
+    """The events with expressions in place of their fields. Says which markers are left out."""
+    made = [markerjit.select_fields(trace, select) for trace in traces]
+    _say_lacks(made, "{} is left out: no {}")
+    return made
+
+
+def _say_lacks(traces: Sequence[Lacking], sentence: str) -> None:
+    """Say which markers do not have which names."""
     lacking: dict[str, dict[str, None]] = {}
-    for selection in selections:
-        for lack in selection.lacks:
+    for trace in traces:
+        for lack in trace.lacks:
             lacking.setdefault(lack.name, {})[lack.marker] = None
     for name, markers in lacking.items():
         shown = ", ".join(list(markers)[:_MARKERS_NAMED])
         more = f" and {len(markers) - _MARKERS_NAMED} more" if len(markers) > _MARKERS_NAMED else ""
-        output.say(
-            f"markerjit: no event of {shown}{more} meets the condition: no {name}", error=True
-        )
-    return selections
+        output.say(f"markerjit: {sentence.format(shown + more, name)}", error=True)
 
 
 def _time_in(trace: Trace, moment: Moment | None) -> int | None:

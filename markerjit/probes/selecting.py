@@ -26,26 +26,11 @@ from markerjit.questions.ir import (
 )
 from markerjit.questions.scope import Scope
 from markerjit.questions.selection import Selected, Selection, select
-from markerjit.questions.types import Type
+from markerjit.questions.types import RECORDED, Type
 from markerjit.tuples import NamedTuple
 
 _INT = CType(TypeClass.SIGNED, 4)
 _CHARS = CType(TypeClass.CHARS, 8)
-_NUMBERS = {
-    Type.BOOL: ("%d", CType(TypeClass.BOOL, 1)),
-    Type.CHAR: ("%c", CType(TypeClass.UNSIGNED, 1)),
-    Type.I8: ("%d", CType(TypeClass.SIGNED, 1)),
-    Type.I16: ("%d", CType(TypeClass.SIGNED, 2)),
-    Type.I32: ("%d", _INT),
-    Type.I64: ("%ld", CType(TypeClass.SIGNED, 8)),
-    Type.U8: ("%u", CType(TypeClass.UNSIGNED, 1)),
-    Type.U16: ("%u", CType(TypeClass.UNSIGNED, 2)),
-    Type.U32: ("%u", CType(TypeClass.UNSIGNED, 4)),
-    Type.U64: ("%lu", CType(TypeClass.UNSIGNED, 8)),
-    Type.F64: ("%g", CType(TypeClass.FLOAT, 8)),
-    Type.POINTER: ("%p", CType(TypeClass.POINTER, 8)),
-    Type.STACK: ("%lu", CType(TypeClass.UNSIGNED, 8)),
-}
 _LENGTH_OF = "length of "
 """Before the name of a text: the argument that says its most bytes, which no field is named."""
 
@@ -100,7 +85,7 @@ def lengths_of(signature: Signature) -> Mapping[str, int]:
 def _column(selected: Selected, fields: Mapping[str, Field]) -> _Column:
     node = selected.node
     if node.type is not Type.TEXT:
-        conversion, ctype = _NUMBERS[node.type]
+        conversion, ctype = RECORDED[node.type]
         return _Column(conversion, (ctype,), (node,))
     high = node.high if isinstance(node, Slice) else None
     node = whole_text(node)

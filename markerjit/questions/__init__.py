@@ -5,6 +5,8 @@
     scope.py      the names that an expression may use, for each sort of event
     ir.py         typed expressions, and how they are shown
     constants.py  calculations with constants
+    arrows.py     -> and the prefix * of C, for Python's parser
+    members.py    members of structures as reads of memory
     typed.py      a tree and a scope as a typed expression
     ask.py        a text and several scopes as a question for each
     selection.py  named expressions that are recorded in place of the fields

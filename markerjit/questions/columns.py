@@ -70,6 +70,13 @@ def answers(condition: Node, columns: Columns, count: int) -> Array:
         return np.broadcast_to(_number(condition, columns), (count,))
 
 
+def values(node: Node, columns: Columns, count: int) -> Array:
+    """A number, in its type, for each of `count` events."""
+    with np.errstate(all="ignore"):
+        numbers = np.broadcast_to(_number(node, columns), (count,))
+    return numbers.astype(_DTYPES[node.type])
+
+
 def _number(node: Node, columns: Columns) -> Array:
     match node:
         case Constant(type=type_, value=value):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from markerjit.model import Field, FieldType, TypeClass
+from markerjit.model import CType, Field, FieldType, TypeClass
 
 
 class Type(Enum):
@@ -61,6 +61,23 @@ _BITS = {
     **dict(zip((*_SIGNED, *_UNSIGNED), (8, 16, 32, 64) * 2, strict=True)),
 }
 _CONSTANTS = (Type.I32, Type.I64, Type.U64)
+
+RECORDED = {
+    Type.BOOL: ("%d", CType(TypeClass.BOOL, 1)),
+    Type.CHAR: ("%c", CType(TypeClass.UNSIGNED, 1)),
+    Type.I8: ("%d", CType(TypeClass.SIGNED, 1)),
+    Type.I16: ("%d", CType(TypeClass.SIGNED, 2)),
+    Type.I32: ("%d", CType(TypeClass.SIGNED, 4)),
+    Type.I64: ("%ld", CType(TypeClass.SIGNED, 8)),
+    Type.U8: ("%u", CType(TypeClass.UNSIGNED, 1)),
+    Type.U16: ("%u", CType(TypeClass.UNSIGNED, 2)),
+    Type.U32: ("%u", CType(TypeClass.UNSIGNED, 4)),
+    Type.U64: ("%lu", CType(TypeClass.UNSIGNED, 8)),
+    Type.F64: ("%g", CType(TypeClass.FLOAT, 8)),
+    Type.POINTER: ("%p", CType(TypeClass.POINTER, 8)),
+    Type.STACK: ("%lu", CType(TypeClass.UNSIGNED, 8)),
+}
+"""How a number of a type is recorded where it is selected: its conversion and C type."""
 
 
 def type_of(field: Field) -> Type:

@@ -112,7 +112,7 @@ class Selection(Trace):
         named = [kind for kind in trace.info.types if select(kind.marker)]
         bare = [Lack(kind.marker, name) for kind in named for name in within.lacks(kind)]
         types = [kind for kind in named if not any(within.lacks(kind))]
-        asked = ask(text, [_scope(kind) for kind in types])
+        asked = ask(text, [scope_of_type(kind) for kind in types])
         self.lacks = (*bare, *(lack for lack in asked if isinstance(lack, Lack)))
         self._questions = {
             kind.id: question
@@ -153,15 +153,22 @@ class Selection(Trace):
         question = self._questions.get(columns.type.id)
         if question is None:
             return np.zeros(len(columns.time), np.bool_)
-        values = {name: _column(column) for name, column in columns.fields.items()}
-        always = {CPU: columns.cpu, TID: columns.tid}
-        if columns.type.time is not Time.NONE:
-            always[TIME] = monotonic(columns.time, self.info.clock)
-        met = answers(question.condition, {**always, **values}, len(columns.time))
+        known = columns_by_name(columns, self.info.clock)
+        met = answers(question.condition, known, len(columns.time))
         return met & self._within.of(columns, self.info.clock)
 
 
-def _scope(kind: RecordType) -> Scope:
+def columns_by_name(columns: Columns, clock: Calibration) -> dict[str, Array | TextColumn]:
+    """The values of all names of events."""
+    fields = {name: _column(column) for name, column in columns.fields.items()}
+    always = {CPU: columns.cpu, TID: columns.tid}
+    if columns.type.time is not Time.NONE:
+        always[TIME] = monotonic(columns.time, clock)
+    return {**always, **fields}
+
+
+def scope_of_type(kind: RecordType) -> Scope:
+    """The names of the events of a type."""
     unknown = {CALLER: _CALLER}
     if kind.time is Time.NONE:
         unknown[TIME] = _UNTIMED

@@ -126,6 +126,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "View": (markerjit.View, opened),
         "View.usdt": (session.usdt, pattern),
         "View.functions": (session.functions, {"pattern": "func:main"}),
+        "View.as_reads": (session.as_reads, {"pattern": "func:main", "text": "argc > 1"}),
         "View.sites": (session.sites, pattern),
         "View.status": (session.status, {**pattern, "look": False}),
         "View.statistics": (session.statistics, {**pattern, "look": False}),
@@ -277,6 +278,7 @@ def right(place: Place) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "overview": (markerjit.overview, {"everyone": False, "usdt": False}),
         "matching_names": (markerjit.matching_names, {"pattern": "n*", "names": ["n"]}),
         "only_fields": (markerjit.only_fields, {"trace": trace, "names": ["n"]}),
+        "select_fields": (markerjit.select_fields, {"trace": trace, "text": "n"}),
         "where": (
             markerjit.where,
             {**every, "text": "tid > 0", "tids": [1], "cpus": [0], "since": 0, "before": 1},
