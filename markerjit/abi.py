@@ -514,6 +514,7 @@ class CallerEntry(ctypes.Structure):
 UNIT_FREE = 0
 UNIT_READY = 1
 UNIT_KEPT = 2
+UNIT_REPLACES = 3
 
 
 class SequenceEntry(ctypes.Structure):

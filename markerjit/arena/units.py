@@ -12,7 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from markerjit.abi import UNIT_FREE, UNIT_KEPT, UNIT_READY, CallerEntry, Geometry, UnitEntry
+from markerjit.abi import (
+    UNIT_FREE,
+    UNIT_KEPT,
+    UNIT_READY,
+    UNIT_REPLACES,
+    CallerEntry,
+    Geometry,
+    UnitEntry,
+)
 from markerjit.arena.control import ControlBlock
 from markerjit.arena.extents import Extent
 from markerjit.arena.tables import Table
@@ -22,7 +30,7 @@ from markerjit.ring.raw import Store
 from markerjit.tuples import NamedTuple
 
 _CHUNK = 512
-_PRESENT = (UNIT_READY, UNIT_KEPT)
+_PRESENT = (UNIT_READY, UNIT_KEPT, UNIT_REPLACES)
 
 
 class Unit(NamedTuple):
@@ -45,6 +53,11 @@ class Unit(NamedTuple):
     def is_kept(self) -> bool:
         """Whether slots that are not written down may call it."""
         return self.entry.state == UNIT_KEPT or not self.entry.order
+
+    @property
+    def replaces(self) -> bool:
+        """Whether it replaces a function, so that nobody counts who is inside."""
+        return bool(self.entry.state == UNIT_REPLACES)
 
 
 class Noted(NamedTuple):
@@ -134,9 +147,10 @@ class Units:
             self._control.write("callers_used", last + 1)
         return Noted(unit, numbers)
 
-    def keep(self, unit: Unit) -> None:
-        """Never give it back from now on: it is not known who is inside."""
-        self._set_state(unit.number, UNIT_KEPT)
+    def note_replaces(self, unit: Unit) -> None:
+        """Write down that it replaces a function: from now on nobody counts who is inside."""
+        if self._table.read(unit.number).state != UNIT_KEPT:
+            self._set_state(unit.number, UNIT_REPLACES)
 
     def forget_callers(self, noted: Noted) -> None:
         """Take back what `note_callers` wrote down. No thread can have found the unit in these

@@ -74,6 +74,10 @@ class Loaded(NamedTuple):
         return None
 
 
+MOST_REPLACING = 16
+"""Units that replace functions, or did, before memory is searched for those that may go."""
+
+
 class Values(NamedTuple):
     """The counts of the probes of a file, over all CPUs."""
 
@@ -87,10 +91,11 @@ def load(
     compiled: Compiled,
     *,
     tick_hz: int,
-    unused: Callable[[Callable[[Unit], bool]], Unused] | None = None,
+    unused: Callable[[Callable[[Unit], bool], bool], Unused] | None = None,
 ) -> Loaded:
     """Put a file of probes into the arena, if it is not there. The caller must hold the target's
-    lock. `unused` finds the units that may go, given which of them have events.
+    lock. `unused` finds the units that may go, given which of them have events, and whether the
+    memory of the process may be searched for those that replace functions.
 
     Raises Refused when there is no room, and what linking raises.
     """
@@ -144,7 +149,7 @@ def _make_room(
     compiled: Compiled,
     size: int,
     files: list[Loaded],
-    unused: Callable[[Callable[[Unit], bool]], Unused] | None,
+    unused: Callable[[Callable[[Unit], bool], bool], Unused] | None,
 ) -> tuple[RemoteAddress, RemoteAddress]:
     """Where the code and the variables of a file may be put; what has to go for it has gone.
 
@@ -166,7 +171,9 @@ def _make_room(
     reasons: list[str] = []
     has_room = code is not None and data is not None and arena.units.has_room()
     if unused and (older or not has_room):
-        free = unused(lambda unit: unit.number not in silent)
+        replacing = sum(file.unit.replaces for file in files)
+        in_memory = not has_room or replacing >= MOST_REPLACING
+        free = unused(lambda unit: unit.number not in silent, in_memory)
         names = {file.unit.number: file.source for file in files}
         reasons = [f"{names.get(at, 'a file')}: {why}" for at, why in free.kept.items()]
         for unit in sorted(free.units, key=lambda unit: unit.number not in older):
@@ -216,9 +223,8 @@ def replacement_at(arena: Arena, probe: RemoteAddress) -> str | None:
 
 
 def may_be_replaced(arena: Arena) -> bool:
-    """Whether a file was put there that may replace functions: only those are kept for good, but
-    for a few others."""
-    return any(unit.is_kept for unit in arena.units.all())
+    """Whether a file was put there that may replace functions."""
+    return any(unit.replaces or unit.is_kept for unit in arena.units.all())
 
 
 def values(arena: Arena) -> list[Values]:
@@ -256,6 +262,7 @@ def _runtime(arena: Arena, tick_hz: int) -> Runtime:
         has_rdpid=bool(arena.facts.cpu_flags & abi.CPU_RDPID),
         tid_offset=arena.facts.tid_offset,
         tick_hz=tick_hz,
+        count_probe=arena.base + arena.entry.count_block,
     )
 
 

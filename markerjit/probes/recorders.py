@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # few switches have a probe in C, or a question
     from markerjit.probes.called import Runtime
     from markerjit.probes.inside import Read
     from markerjit.probes.loaded import Loaded
-    from markerjit.probes.unused import Unused
+    from markerjit.probes.unused import Mentioned, Unused
 
 _ALIGN = 32
 """Of recorders and of questions, which may have a recorder behind them."""
@@ -146,16 +146,19 @@ class Recorders:
         tick_hz: int,
         read: Read,
         slots: Sequence[RemoteAddress],
+        mentioned: Mentioned,
     ) -> Loaded:
         """Load the file of a probe in C into the arena. It may be removed as soon as the lock is
         released and no marker calls it. `read` (of the target) and the `slots` of all objects serve
-        to find units that may be removed to make room."""
+        to find units that may be removed to make room, and `mentioned` for those that replace
+        functions."""
         from markerjit.probes.loaded import load
         from markerjit.probes.unused import find_unused, sharer_of
 
-        def unused(emits: Callable[[Unit], bool]) -> Unused:
+        def unused(emits: Callable[[Unit], bool], in_memory: bool) -> Unused:
             fence = partial(barrier, self.arena.pid)
-            return find_unused(self.arena, read, slots, emits, sharer_of, fence)
+            look = mentioned if in_memory else None
+            return find_unused(self.arena, read, slots, emits, sharer_of, fence, look)
 
         file = load(self.arena, compiled, tick_hz=tick_hz, unused=unused)
         self._loaded[probe.file, probe.function, probe.digest] = file
@@ -165,10 +168,10 @@ class Recorders:
         """Write down that these slots may call a probe from now on, if it is one in C. The result
         is for `Units.forget_callers`."""
         if isinstance(probe, InC) and (file := self._loaded_of(probe)):
-            if probe.replaces:  # nobody counts who is inside
-                self.arena.units.keep(file.unit)
-                return None
-            return self.arena.units.note_callers(file.unit, slots)
+            noted = self.arena.units.note_callers(file.unit, slots)
+            if probe.replaces:
+                self.arena.units.note_replaces(file.unit)
+            return noted
         return None
 
     def _loaded_of(self, probe: InC) -> Loaded | None:

@@ -11,6 +11,10 @@ when each of these holds, looked at in this order:
        and each marker that they have had, was left as often as it was entered. A thread counts
        itself, and looks again afterwards what the slot holds. So one that we do not see counted
        finds the slot as it was in 1, without the unit, whichever strategy emptied it
+       Nobody counts who is inside of a function that replaces another one. With all threads
+       stopped, no register and no word of memory that the process may write is an address in its
+       code (native/src/stop/references.c): no frame of it is on any stack, and no pointer leads to
+       it
     3  its events are known, or can no longer be asked for: their names go with it
     4  no other process has the arena mapped (proc/sharers.py). One that is made after 2 by a fork
        has the slots of 1, and a thread that is not inside
@@ -20,13 +24,13 @@ docs/decisions/0021-giving-back-and-islands.md, 0025-who-is-inside.md
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from markerjit.abi import PROBE_COUNTED
 from markerjit.arena.arena import Arena
 from markerjit.arena.lease import reader_of
 from markerjit.arena.units import Unit
-from markerjit.errors import MemoryFault
+from markerjit.errors import MarkerError, MemoryFault
 from markerjit.events.rings import Rings
 from markerjit.memory import read_maps
 from markerjit.model import RemoteAddress
@@ -37,6 +41,10 @@ from markerjit.proc.sharers import Sharer, find_sharer
 from markerjit.tuples import NamedTuple
 
 _UNLOADED = "an object that called it was unloaded"
+
+
+Mentioned = Callable[[Sequence[tuple[int, int]]], list[bool]]
+"""Whether the process may still come to each of these ranges: a start and a size, in order."""
 
 
 class Unused(NamedTuple):
@@ -53,18 +61,27 @@ def find_unused(
     emits: Callable[[Unit], bool],
     sharer: Callable[[Arena], Sharer | None],
     fence: Callable[[], bool],
+    mentioned: Mentioned | None = None,
 ) -> Unused:
     """The units that may be given back now. `read` reads the target, `slots` are those of all
     objects that we see, `emits` says whether a unit has events. `fence` has a barrier in all
-    threads; False where there is none."""
+    threads; False where there is none. Units that replace functions stay unless `mentioned` is
+    there to ask."""
     units: list[Unit] = []
     kept: dict[int, str] = {}
     seen = list(slots)
     all_units = arena.units.all()
     called = [_reason_in_slots(arena, read, unit, seen) for unit in all_units]
-    is_fenced = all(called) or fence()
+    counted = [reason for unit, reason in zip(all_units, called, strict=True) if not unit.replaces]
+    is_fenced = all(counted) or fence()
+    replacing = [
+        unit for unit, reason in zip(all_units, called, strict=True) if unit.replaces and not reason
+    ]
+    used = _mentioned(arena, replacing, mentioned)
     for unit, reason in zip(all_units, called, strict=True):
-        reason = reason or _reason_of_threads(arena, read, unit, is_fenced=is_fenced)
+        if not unit.replaces:
+            reason = reason or _reason_of_threads(arena, read, unit, is_fenced=is_fenced)
+        reason = reason or used.get(unit.number)
         if not reason and emits(unit):
             reason = reason_to_keep_events(arena)
         if reason:
@@ -105,6 +122,20 @@ def _reason_in_slots(
     except MemoryFault:
         return _UNLOADED
     return None
+
+
+def _mentioned(arena: Arena, units: Sequence[Unit], mentioned: Mentioned | None) -> dict[int, str]:
+    """Step 2 of those that replace functions, by their numbers; nothing where it holds."""
+    if mentioned is None or not units:
+        return {unit.number: "it has replaced a function" for unit in units}
+    in_order = sorted(units, key=lambda unit: unit.code.start)
+    ranges = [(arena.base + unit.code.start, unit.code.end - unit.code.start) for unit in in_order]
+    try:
+        used = mentioned(ranges)
+    except MarkerError as error:  # a thread does not stop just now, or there is too much memory
+        return {unit.number: str(error) for unit in units}
+    why = "the memory of the process has an address in it, of a frame on a stack, or a pointer"
+    return {unit.number: why for unit, is_used in zip(in_order, used, strict=True) if is_used}
 
 
 def _reason_of_threads(arena: Arena, read: Read, unit: Unit, *, is_fenced: bool) -> str | None:

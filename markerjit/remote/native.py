@@ -261,6 +261,7 @@ def library() -> ctypes.CDLL:
     loaded.mj_read_filters.argtypes = [target, ctypes.c_int32, ctypes.POINTER(Filters), report]
     ranges, referred = ctypes.POINTER(Range), ctypes.POINTER(ctypes.c_uint8)
     loaded.mj_find_references.argtypes = [target, ranges, u32, referred, report]
+    loaded.mj_find_mentions.argtypes = [target, ranges, u32, referred, report]
     stacks, room = ctypes.POINTER(CopiedStack), ctypes.POINTER(StackRoom)
     loaded.mj_copy_stacks.argtypes = [
         target, ctypes.c_int32, stacks, ctypes.POINTER(u32), room, report,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from markerjit.remote import native
 from markerjit.remote.outcome import explain_failure
@@ -15,10 +15,22 @@ def referred(target: native.NativeTarget, ranges: Sequence[tuple[int, int]]) -> 
 
     Raises MarkerError where that cannot be said now.
     """
+    return _answers(native.library().mj_find_references, target, ranges)
+
+
+def mentioned(target: native.NativeTarget, ranges: Sequence[tuple[int, int]]) -> list[bool]:
+    """The same of all memory that the process may write, but for the arena. Raises as `referred`,
+    also where that is more memory than can be searched in a moment."""
+    return _answers(native.library().mj_find_mentions, target, ranges)
+
+
+def _answers(
+    find: Callable[..., int], target: native.NativeTarget, ranges: Sequence[tuple[int, int]]
+) -> list[bool]:
     made = (native.Range * len(ranges))(*(native.Range(*each) for each in ranges))
     answers = (ctypes.c_uint8 * len(ranges))()
     report = native.Report()
-    status = native.library().mj_find_references(target, made, len(ranges), answers, report)
+    status = find(target, made, len(ranges), answers, report)
     if status != native.OK:
         raise explain_failure(target.pid, status, report)
     return [bool(answer) for answer in answers]

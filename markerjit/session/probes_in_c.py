@@ -61,7 +61,17 @@ def load_probe(
     assert isinstance(request.probe, InC)
     slots = [site.slot for site in by_slot(turn.seen.sites)]
     read = turn.target.memory.read
-    recorders.load(request.probe, compiled, tick_hz=tick_hz, read=read, slots=slots)
+
+    def mentioned(ranges: Sequence[tuple[int, int]]) -> list[bool]:
+        from markerjit.remote.references import mentioned
+
+        if turn.target.own:  # whose threads we cannot stop
+            return [True] * len(ranges)
+        return mentioned(turn.native_target(), ranges)
+
+    recorders.load(
+        request.probe, compiled, tick_hz=tick_hz, read=read, slots=slots, mentioned=mentioned
+    )
 
 
 def may_be_entered(target: Target, sites: Sequence[Site]) -> set[RemoteAddress]:

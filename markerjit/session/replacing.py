@@ -2,16 +2,17 @@
 
     1  the entry gets a stub, as for any probe, and its copies of the displaced instructions are the
        way into the old function
-    2  the file is compiled with the address of these copies, and put into the arena for good: a
-       thread may be in the new function, or have it on its stack, for as long as the process lives
-    3  the entry is opened, and the slot leads to a gate (probes/c/entries.py) that gives the stack
-       and the registers back as they were, and jumps to the new function
+    2  the file is compiled with the address of these copies, and put into the arena. A thread may
+       be in the new function, or have it on its stack, long after it was reverted: it is given
+       back when nothing in the memory of the process leads there (probes/unused.py)
+    3  the entry is opened, and the slot leads to a gate (probes/c/entries.py) that counts the call,
+       gives the stack and the registers back as they were, and jumps to the new function
 
 So a replacement is a probe by all that others see of it: the arena's tables have it, `status` shows
 it, `off` and `revert` take it back byte for byte, and a repair settles what a killed controller has
 left.
 
-What this does not do: compare the prototypes of the two, or count calls.
+What this does not do: compare the prototypes of the two.
 """
 
 from __future__ import annotations

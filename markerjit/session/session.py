@@ -269,8 +269,9 @@ class Session(View):
     def replace(self, function: str, new: str) -> Applied:
         """Have a function of the process, as `func:NAME`, lead to another one: `FILE.c:function`,
         which is compiled as a probe in C is, and takes and returns what the old one does. It may
-        call that as `markerjit_original(function)(…)`. `revert` takes it back, byte for byte, and
-        the new code stays in the process: a thread may be in it.
+        call that as `markerjit_original(function)(…)`. `revert` takes it back, byte for byte. The
+        new code stays in the process as long as a thread may be in it. Calls of the new function
+        are hits.
 
         Raises Refused where the name is of several functions, where one cannot be opened by a jump
         at its entry or jumps back there itself, or is on; and what `on` and compile_probe raise.

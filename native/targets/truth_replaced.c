@@ -13,7 +13,8 @@
  *
  * Commands: `run N`: calls the first four with N, and answers what they return. `resume` and
  * `pause`: four threads call `spun` at full speed; each return that is neither n + 1 nor n + 2 is
- * counted as wrong. `fork N`: as `run`, in a child, whose answer is `child …`. `counts`; `quit`.
+ * counted as wrong. `keep N`: a static variable has this number. `fork N`: as `run`, in a child,
+ * whose answer is `child …`. `counts`; `quit`.
  */
 #include <sys/wait.h>
 
@@ -22,6 +23,7 @@
 #define FUNCTION __attribute__((noinline, noclone, noipa))
 #define SPINNERS 4
 
+static volatile unsigned long kept;
 static truth_count squares, spins, changed, wrong;
 static struct truth_gate gate = TRUTH_GATE;
 
@@ -103,7 +105,9 @@ int main(void) {
             fork_and_run(truth_number(rest, 1));
             continue;
         }
-        if (truth_is(line, "pause"))
+        if ((rest = truth_is(line, "keep")))
+            kept = truth_number(rest, 0);
+        else if (truth_is(line, "pause"))
             truth_close(&gate, SPINNERS);
         else if (truth_is(line, "resume"))
             truth_open(&gate);

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 import markerjit
+from markerjit.probes.loaded import MOST_REPLACING
+from markerjit.remote.references import mentioned
 from tests.support.commands import cli, facts, one_line
 from tests.support.compilers import CXX_COMPILERS
 from tests.support.processes import text_of
@@ -72,6 +74,66 @@ def test_a_function_is_another_one_and_itself_again(target: Callable, new: Calla
     assert (better["square"], reverted["square"], other["square"]) == (1025, 25, 35)
     assert other["squares"] == 2  # the old one was not executed for the third answer
     assert between == text_of(program.pid) == before
+
+
+def test_calls_of_the_new_function_are_hits(target: Callable, new: Callable) -> None:
+    program = target(PROGRAM)
+
+    with markerjit.attach(program.pid) as session:
+        session.replace("func:square", new("better"))
+        before = session.statistics("func:square")[0].hits
+        first = program.ask("run 5")["squares"]
+        executed = program.ask("run 5")["squares"] - first
+        (during,) = session.statistics("func:square")
+        session.revert("func:square")
+
+    assert before == 0
+    assert during.hits == 2 * executed > 0
+    assert during.lost == 0
+
+
+def test_code_that_nothing_leads_to_any_more_is_given_back(
+    target: Callable, tmp_path: Path
+) -> None:
+    program = target(PROGRAM)
+    file = tmp_path / "new.c"
+    most = MOST_REPLACING + 2
+
+    with markerjit.attach(program.pid) as session:
+        for number in range(2 * most):
+            file.write_text(f"long other(long n) {{ return {number} + n; }}\n")
+            session.replace("func:square", f"{file}:other")
+            assert program.ask("run 5")["square"] == number + 5
+            session.revert("func:square")
+        units = session._target.seen.arena.units.all()
+
+    assert len(units) <= most
+
+
+def is_mentioned(session: markerjit.Session, address: int) -> bool:
+    """Whether the memory of the process has an address in the code here."""
+    with session._switcher.turn() as turn:
+        return mentioned(turn.native_target(), [(address, 16)])[0]
+
+
+def test_code_stays_while_a_thread_or_a_pointer_leads_there(
+    target: Callable, tmp_path: Path
+) -> None:
+    """A function may stand on a stack that no thread runs on, or its address in the program."""
+    program = target(PROGRAM)
+    file = tmp_path / "new.c"
+
+    with markerjit.attach(program.pid) as session:
+        file.write_text("long other(long n) { return n + 1; }\n")
+        session.replace("func:square", f"{file}:other")
+        arena = session._target.seen.arena
+        (unit,) = arena.units.all()
+        address = arena.base + unit.code.start
+        session.revert("func:square")
+        assert not is_mentioned(session, address)
+        program.ask(f"keep {address + 8}")
+
+        assert is_mentioned(session, address)
 
 
 @pytest.mark.parametrize(

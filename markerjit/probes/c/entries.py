@@ -32,6 +32,12 @@ mj_entry_{name}:
     movabsq $mj_alive, %r11
     cmpq    $0, (%r11)
     je      1f
+    pushq   16(%rsp)
+    pushq   $0
+    movabsq $mj_count_block, %r11
+    call    *%r11
+    movq    $0, -8(%rsp)
+    leaq    16(%rsp), %rsp
     movzbl  8(%rsp), %eax
     leaq    24(%rsp,%rax,8), %r11
     movq    8(%r11), %rax
@@ -43,7 +49,9 @@ mj_entry_{name}:
 """Called by a stub: on the stack are the return address, the shape, whose lowest byte is the number
 of operands, the slot, the operands, the flags, %rax, and 128 bytes (probes/stub.py). All of it goes
 but %rax, which may be the number of vector registers. The flags are nobody's at an entry, nor is
-%r11. In the child of a fork it returns, and the old function is executed."""
+%r11. In the child of a fork it returns, and the old function is executed. Otherwise it is counted,
+as by the probe `count`, which is called with the slot and no operands. The return address of that
+call goes, too: memory is searched for such (probes/unused.py)."""
 
 HELPERS = {
     "memcpy": """

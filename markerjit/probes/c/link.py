@@ -43,7 +43,9 @@ _ZEROS = (".mj_per_cpu", ".bss")
 NOWHERE = 0x7F00_0000_0000
 NOWHERE_DATA = NOWHERE + 0x1000_0000
 _ELSEWHERE = NOWHERE - 0x1000_0000
-_NOTHING_KNOWN = Runtime({}, _ELSEWHERE, cpus=1, has_rdpid=False, tid_offset=-1, tick_hz=0)
+_NOTHING_KNOWN = Runtime(
+    {}, _ELSEWHERE, cpus=1, has_rdpid=False, tid_offset=-1, tick_hz=0, count_probe=_ELSEWHERE
+)  # fmt: skip
 _TIMEOUT_S = 60
 _EVENT_LINE = slice(24, 28)  # in struct mj_event
 
@@ -212,7 +214,9 @@ def _gather(image: ObjectFile, names: Sequence[str], start: int) -> bytes:
 
 
 def _script(code: int, data: int, runtime: Runtime) -> str:
-    functions = {**runtime.functions, "mj_alive": runtime.alive}
+    functions = {
+        **runtime.functions, "mj_alive": runtime.alive, "mj_count_block": runtime.count_probe,
+    }  # fmt: skip
     return _SCRIPT.format(
         code=code,
         data=data,

@@ -209,6 +209,7 @@ class Runtime(NamedTuple):
     """The part of a target's runtime that probes use.
 
     functions    addresses of RUNTIME_FUNCTIONS
+    count_probe  that of the probe that only counts, for replacements
     alive        address of a word that is zero in a fork's child, where nothing is done then
     cpus         how many CPU numbers there can be
     has_rdpid    the processor has that instruction
@@ -222,6 +223,7 @@ class Runtime(NamedTuple):
     has_rdpid: bool
     tid_offset: int
     tick_hz: int
+    count_probe: int = 0
 
 
 class Linked(NamedTuple):

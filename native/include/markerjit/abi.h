@@ -646,7 +646,8 @@ struct mj_unit {
 };
 #define MJ_UNIT_FREE 0
 #define MJ_UNIT_READY 1
-#define MJ_UNIT_KEPT 2 /* as READY; but not all its callers are known, so it never goes */
+#define MJ_UNIT_KEPT 2     /* as READY; but not all its callers are known, so it never goes */
+#define MJ_UNIT_REPLACES 3 /* as READY; but nobody counts who is inside */
 
 /* A slot that may hold a probe of a unit, or may have held one. It is written before the slot gets
    the probe. One whose unit is not there any more is free. */

@@ -12,6 +12,10 @@
  * back to its own code after another one has run, and kills it if the descriptor makes no sense. So
  * the address of that, which stands in the thread's struct rseq, counts, too.
  *
+ * A function that replaces another one may leave its address anywhere: in a table of the program,
+ * or on the stack of a coroutine that runs no more. So all memory is searched for those
+ * (mj_find_mentions).
+ *
  * A word that only looks like an address keeps its code, which costs room and nothing else.
  */
 
@@ -27,6 +31,7 @@ struct search_for {
     const struct mj_range *ranges;
     uint32_t count;
     uint8_t *referred;
+    int everywhere; /* in all memory, and not only on stacks */
     struct mj_report *report;
 };
 
@@ -82,13 +87,22 @@ static int find_stopped(void *arguments) {
         look_beside_stack(all, &stopped.threads[i].regs);
     }
     status = search_stacks(all->target, &stopped, look_for_range, all, all->report);
+    if (status == MJ_OK && all->everywhere)
+        status = search_everything(all->target, look_for_range, all, all->report);
     resume_all(&stopped, all->report);
     return status;
 }
 
 int mj_find_references(const struct mj_target *target, const struct mj_range *ranges,
                        uint32_t count, uint8_t *referred, struct mj_report *report) {
-    struct search_for all = {target, ranges, count, referred, report};
+    struct search_for all = {target, ranges, count, referred, 0, report};
+
+    return in_own_thread(target->pid, find_stopped, &all, report);
+}
+
+int mj_find_mentions(const struct mj_target *target, const struct mj_range *ranges, uint32_t count,
+                     uint8_t *mentioned, struct mj_report *report) {
+    struct search_for all = {target, ranges, count, mentioned, 1, report};
 
     return in_own_thread(target->pid, find_stopped, &all, report);
 }

@@ -29,8 +29,11 @@
 #include "write.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* While all threads stand; a stack is searched in some microseconds. Only a stack in the middle of
    a large heap, or thousands of deep ones, come to this. */
@@ -249,6 +252,75 @@ int search_stacks(const struct mj_target *target, const struct stopped *stopped,
         report->tid = stopped->threads[i].tid;
         status = search_thread(&search, &stopped->threads[i].regs);
     }
+    free(search.memories);
+    return status;
+}
+
+/* ---- all memory ------------------------------------------------------------------------------ */
+
+/* Documentation/admin-guide/mm/pagemap.rst: of a private page that is neither in memory nor in swap
+   the process has written nothing. */
+#define WRITTEN (3ul << 62)
+
+enum { PAGES = PIECE / PAGE_BYTES };
+
+static int pagemap_open(pid_t pid) {
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/pagemap", pid);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* A piece of private memory, of so many pages at most: as many bytes of it as have to be read in a
+   row, from `*address` on; 0 where there are none. */
+static size_t next_written(int pagemap, uint64_t *address, uint64_t end) {
+    const size_t size = sizeof(uint64_t) * PAGES;
+    uint64_t pages[PAGES], at = *address, stop;
+    const size_t room = end - at < PIECE ? end - at : PIECE;
+    size_t first = 0, behind;
+
+    if (pread(pagemap, pages, size, (off_t)(at / PAGE_BYTES * sizeof *pages)) != (ssize_t)size)
+        return room;
+    while (first * PAGE_BYTES < room && !(pages[first] & WRITTEN))
+        first++;
+    behind = first;
+    while (behind * PAGE_BYTES < room && pages[behind] & WRITTEN)
+        behind++;
+    stop = at + behind * PAGE_BYTES;
+    *address = at += first * PAGE_BYTES;
+    if (at > end)
+        *address = at = end;
+    return (stop < end ? stop : end) - at;
+}
+
+static int search_all_of(struct search *search, const struct memory *memory, int pagemap) {
+    int status = MJ_OK;
+
+    for (uint64_t at = memory->start; at < memory->end && status == MJ_OK;) {
+        size_t size = memory->end - at < PIECE ? memory->end - at : PIECE;
+
+        if (memory->kind == 'p')
+            size = next_written(pagemap, &at, memory->end);
+        search->bytes += size;
+        if (search->bytes > MOST_BYTES)
+            return MJ_STACK_UNKNOWN;
+        if (size)
+            status = search_piece(search, at, size);
+        at += size;
+    }
+    return status;
+}
+
+int search_everything(const struct mj_target *target, look_fn *look, void *subject,
+                      struct mj_report *report) {
+    struct search search = {.target = target, .look = look, .subject = subject, .report = report};
+    int status = find_memories(&search);
+    const int pagemap = pagemap_open(target->pid);
+
+    for (uint32_t i = 0; i < search.count && status == MJ_OK; i++)
+        status = search_all_of(&search, &search.memories[i], pagemap);
+    if (pagemap >= 0)
+        close(pagemap);
     free(search.memories);
     return status;
 }

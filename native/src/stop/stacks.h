@@ -13,6 +13,11 @@ typedef int look_fn(void *subject, uint64_t word, struct mj_report *report);
 int search_stacks(const struct mj_target *target, const struct stopped *stopped, look_fn *look,
                   void *subject, struct mj_report *report);
 
+/* The same of all memory that the process may write, but for the arena: a word that is in no stack
+   of a thread, too. MJ_STACK_UNKNOWN where there is more than can be searched in a moment. */
+int search_everything(const struct mj_target *target, look_fn *look, void *subject,
+                      struct mj_report *report);
+
 /* How many words of a stack show the frame of a signal, and the stack pointer that it has of what
    was interrupted; 0 where these are not of such a frame. */
 #define FRAME_WORDS 4

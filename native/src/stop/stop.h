@@ -151,6 +151,13 @@ struct mj_range {
 MJ_EXPORT int mj_find_references(const struct mj_target *target, const struct mj_range *ranges,
                                  uint32_t count, uint8_t *referred, struct mj_report *report);
 
+/*
+ * The same, and also any word of memory that the process may write, but for our own: a pointer to a
+ * function, or a stack that no thread runs on now. MJ_STACK_UNKNOWN where there is too much of it.
+ */
+MJ_EXPORT int mj_find_mentions(const struct mj_target *target, const struct mj_range *ranges,
+                               uint32_t count, uint8_t *mentioned, struct mj_report *report);
+
 #define MJ_STACK_PIECES 4
 
 /* Memory of a stack, copied to `offset` of the room that was given. */
